@@ -1,0 +1,173 @@
+// Package config reads config.toml: what it may say, its defaults and its
+// checks. It knows nothing of Kubernetes.
+package config
+
+import "time"
+
+// Config is the whole of config.toml.
+type Config struct {
+	Node      Node      `toml:"node"`
+	Driver    Driver    `toml:"driver"`
+	Injection Injection `toml:"injection"`
+	Placement Placement `toml:"placement"`
+	Dialects  Dialects  `toml:"dialects"`
+	NRI       NRI       `toml:"nri"`
+	Paths     Paths     `toml:"paths"`
+	HTTP      HTTP      `toml:"http"`
+	Log       Log       `toml:"log"`
+}
+
+// Node is what holds for all GPUs of the node.
+type Node struct {
+	// ReservedMemoryMiB is kept back on every GPU and never advertised.
+	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
+	// SlotsPerGPU bounds the containers on one GPU.
+	SlotsPerGPU int `toml:"slots_per_gpu"`
+	// ExemptNamespaces hold pods that the hook leaves untouched.
+	ExemptNamespaces []string `toml:"exempt_namespaces"`
+}
+
+// Driver says where the NVIDIA driver's user-space libraries are.
+type Driver struct {
+	// Root is the driver's root file system as the agent sees it; "" or "/"
+	// where the libraries are the agent's own.
+	Root string `toml:"root"`
+	// NVMLLibrary is libnvidia-ml.so.1's path; "" looks for it under Root.
+	NVMLLibrary string `toml:"nvml_library"`
+}
+
+// Injection methods.
+const (
+	InjectAuto   = "auto"   // cdi where the runtime can and a spec names the GPU, else env
+	InjectCDI    = "cdi"    // CDI devices through NRI
+	InjectEnv    = "env"    // NVIDIA_VISIBLE_DEVICES, for the NVIDIA container runtime
+	InjectDirect = "direct" // device nodes and libraries, by ourselves
+)
+
+// Injection is how a container gets its GPUs.
+type Injection struct {
+	Method string `toml:"method"`
+	// CDIKind is the vendor/class whose devices are named by GPU UUID.
+	CDIKind string `toml:"cdi_kind"`
+	// CDISpecDirs are searched for specs of CDIKind, as the runtime does.
+	CDISpecDirs []string `toml:"cdi_spec_dirs"`
+	// CDIOutputDir receives our own spec, whose devices set the environment
+	// that a user's image and pod cannot override.
+	CDIOutputDir string `toml:"cdi_output_dir"`
+	Direct       Direct `toml:"direct"`
+}
+
+// Direct lists what InjectDirect gives a container. In every string
+// "{minor}", "{index}" and "{uuid}" stand for the GPU's; entries without one
+// are injected once.
+type Direct struct {
+	Devices []string      `toml:"devices"` // character devices
+	Mounts  []DirectMount `toml:"mounts"`
+}
+
+// DirectMount is a bind mount of InjectDirect.
+type DirectMount struct {
+	Source      string `toml:"source"`
+	Destination string `toml:"destination"`
+	ReadOnly    bool   `toml:"read_only"`
+}
+
+// Placement policies.
+const (
+	PlaceBinpack = "binpack"
+	PlaceSpread  = "spread"
+)
+
+// Placement is how GPUs are chosen.
+type Placement struct {
+	Policy string `toml:"policy"`
+}
+
+// Dialects are the languages in which pods may ask.
+type Dialects struct {
+	Native  Native  `toml:"native"`
+	Alnair  Alnair  `toml:"alnair"`
+	AWS     AWS     `toml:"aws"`
+	Volcano Volcano `toml:"volcano"`
+	MetaGPU MetaGPU `toml:"metagpu"`
+}
+
+// Native is our own dialect.
+type Native struct {
+	Enabled bool   `toml:"enabled"`
+	Number  string `toml:"number"`
+	Memory  string `toml:"memory"` // MiB per GPU
+	Cores   string `toml:"cores"`  // percent per GPU
+}
+
+// Alnair is CentaurusInfra's dialect.
+type Alnair struct {
+	Enabled bool   `toml:"enabled"`
+	Memory  string `toml:"memory"`  // GiB of one GPU
+	Compute string `toml:"compute"` // percent of one GPU
+}
+
+// AWS is the dialect of the AWS virtual GPU device plugin.
+type AWS struct {
+	Enabled     bool   `toml:"enabled"`
+	Slots       string `toml:"slots"`
+	SlotsPerGPU int    `toml:"slots_per_gpu"`
+}
+
+// Volcano is the dialect of the Volcano vGPU device plugin.
+type Volcano struct {
+	Enabled          bool   `toml:"enabled"`
+	Number           string `toml:"number"`
+	Memory           string `toml:"memory"`            // MiB per GPU
+	MemoryPercentage string `toml:"memory_percentage"` // percent per GPU
+	Cores            string `toml:"cores"`             // percent per GPU
+	NumberPerGPU     int    `toml:"number_per_gpu"`
+}
+
+// MetaGPU is cnvrg's dialect.
+type MetaGPU struct {
+	Enabled bool `toml:"enabled"`
+	// AllowSpread lets a request of less than one GPU that fits no single
+	// GPU be spread over several.
+	AllowSpread   bool            `toml:"allow_spread"`
+	DeviceSharing []DeviceSharing `toml:"device_sharing"`
+}
+
+// DeviceSharing offers some GPUs as shares under one name.
+type DeviceSharing struct {
+	ResourceName string   `toml:"resource_name"`
+	SharesPerGPU int      `toml:"shares_per_gpu"`
+	UUIDs        []string `toml:"uuids"` // "*" is every GPU
+}
+
+// NRI is the connection to the container runtime.
+type NRI struct {
+	SocketPath  string `toml:"socket_path"`
+	PluginName  string `toml:"plugin_name"`
+	PluginIndex string `toml:"plugin_index"`
+	// PodWait bounds the wait, inside CreateContainer, for a pod that the
+	// watch has not brought yet.
+	PodWait Duration `toml:"pod_wait"`
+}
+
+// Paths are the places on the host; see docs/architecture.md.
+type Paths struct {
+	// InstallDir holds a directory of libraries per version.
+	InstallDir string `toml:"install_dir"`
+	// RunDir holds node.json, the containers' files and the agent's socket.
+	RunDir string `toml:"run_dir"`
+}
+
+// HTTP is the endpoint of health, readiness and metrics.
+type HTTP struct {
+	Address string `toml:"address"`
+}
+
+// Log is what is logged, and how.
+type Log struct {
+	Level  string `toml:"level"`  // debug, info, warn, error
+	Format string `toml:"format"` // text, json
+}
+
+// Duration is a time.Duration written like "1s" or "200ms".
+type Duration struct{ time.Duration }

@@ -1,0 +1,26 @@
+// Package nodereport is node.json: what the agent says of its node and the
+// patcher advertises.
+package nodereport
+
+import (
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// FormatVersion is the version of the file's format that this code writes.
+const FormatVersion = 1
+
+// Report is the content of node.json.
+type Report struct {
+	Version int `json:"version"`
+	// Heartbeat is when the agent last wrote the report.
+	Heartbeat time.Time `json:"heartbeat"`
+	// PluginRegistered tells whether the runtime has our NRI plugin.
+	PluginRegistered bool      `json:"pluginRegistered"`
+	AgentVersion     string    `json:"agentVersion"`
+	GPUs             []gpu.GPU `json:"gpus"`
+	// Used is what running pods hold, in each dialect's units, by resource
+	// name: capacity is never patched below it.
+	Used map[string]int64 `json:"used,omitempty"`
+}

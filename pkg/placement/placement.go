@@ -1,0 +1,27 @@
+// Package placement chooses GPUs for requests: the ledger of what is taken,
+// and the rules by which a share gets its GPU. It is pure: no files, no
+// driver, no runtime.
+package placement
+
+import "github.com/nri-vgpu/nri-vgpu/pkg/request"
+
+// Device is a part of a GPU that a container holds.
+type Device struct {
+	UUID        string `json:"uuid"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+	// ComputePPM is the limit on GPU time in parts per million; 0 is none.
+	ComputePPM uint32 `json:"computePPM,omitempty"`
+	Slots      int    `json:"slots"`
+	Exclusive  bool   `json:"exclusive,omitempty"`
+}
+
+// Allocation is what one container holds, for as long as its pod lives.
+type Allocation struct {
+	PodUID    string       `json:"podUID"`
+	Namespace string       `json:"namespace"`
+	Pod       string       `json:"pod"`
+	Container string       `json:"container"`
+	Kind      request.Kind `json:"kind"`
+	Dialect   string       `json:"dialect"`
+	Devices   []Device     `json:"devices"`
+}
