@@ -1,0 +1,83 @@
+# Everything is built, tested and shown from here; `make help` lists the targets.
+
+BUILD   := $(CURDIR)/build
+VERSION ?= $(shell sed -n 's/^const Base = "\(.*\)"/\1/p' pkg/version/version.go)
+
+GO      ?= go
+# go-nvml declares functions that NVIDIA has deprecated; calling none of them,
+# we need not hear of each.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
+GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+
+# Packages that start a real cluster, and so need root.
+CLUSTER_PKGS := ./test/cluster/... ./test/e2e/...
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e /test/cluster -e /test/e2e)
+
+C_ROOMS := interposer gpusim test/workload
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: c go ## build everything into build/
+
+.PHONY: go
+go:
+	@mkdir -p $(BUILD)/bin
+	$(GOBUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl
+	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo
+
+.PHONY: c
+c:
+	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) all || exit 1; done
+
+.PHONY: image
+image: build ## make the OCI image build/image/nri-vgpu.tar, without a container engine
+	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
+
+.PHONY: test
+test: unit e2e ## run all tests; needs root, as it starts a real node
+
+.PHONY: unit
+unit: build ## run the tests that need neither root nor a cluster
+	$(GO) vet ./...
+	$(GO) test -timeout 5m $(UNIT_PKGS)
+	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
+
+.PHONY: sanitize
+sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
+	@for room in interposer gpusim; do for s in asan ubsan tsan; do \
+	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
+
+.PHONY: e2e
+e2e: image root ## run the end-to-end tests on a real local node
+	$(GO) test -count=1 -timeout 40m -p 1 -v $(CLUSTER_PKGS)
+
+.PHONY: demo
+demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs
+	$(BUILD)/bin/demo up
+
+.PHONY: demo-down
+demo-down: root ## remove every trace of the demo
+	@if [ -x $(BUILD)/bin/demo ]; then $(BUILD)/bin/demo down; else $(GO) run ./test/demo down; fi
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "this starts a Kubernetes node and needs root: run 'sudo make $(MAKECMDGOALS)'" >&2; exit 1; }
+
+.PHONY: lint
+lint: build ## check the style of Go, C and shell
+	@tools/lint.sh
+
+.PHONY: bench
+bench: build ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $(UNIT_PKGS)
+
+.PHONY: clean
+clean: ## remove what was built; the cache of Kubernetes' components stays
+	rm -rf $(BUILD)
