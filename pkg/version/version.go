@@ -3,16 +3,18 @@
 // and the image is tagged with it.
 package version
 
-// Version is the release, without a leading "v". A build overrides it by
+// Base is the release of this source tree, without a leading "v". It is used
+// as a directory name and as an image tag, so it must match
+// [A-Za-z0-9_][A-Za-z0-9._-]*; a "+" of semantic versions is not allowed.
+const Base = "0.1.0-dev"
+
+// Version is the release that runs. A build may override it by
 //
 //	-ldflags "-X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=…"
-//
-// It is used as a directory name and as an image tag, so it must match
-// [A-Za-z0-9_][A-Za-z0-9._-]*; a "+" of semantic versions is not allowed.
-var Version = "0.1.0-dev"
+var Version = Base
 
 // Repository is the image's name without its tag.
 const Repository = "ghcr.io/nri-vgpu/nri-vgpu"
 
-// Image is the name of this release's image.
-func Image() string { return Repository + ":" + Version }
+// Image is the name of the image of a release.
+func Image(version string) string { return Repository + ":" + version }
