@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code generated from pkg/limits/internal/layout/layout.go by `go generate ./pkg/limits`. DO NOT EDIT.
+#ifndef VG_PAGES_GEN_H
+#define VG_PAGES_GEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+// LimitsMagic starts a limits page: "NVGPULIM" read as little-endian.
+#define VG_LIMITS_MAGIC UINT64_C(0x4d494c555047564e)
+// UsageMagic starts a usage page: "NVGPUUSE" read as little-endian.
+#define VG_USAGE_MAGIC UINT64_C(0x455355555047564e)
+// Version is the version of both layouts. A reader refuses any other.
+#define VG_VERSION 1u
+// MaxDevices bounds the GPUs of one container.
+#define VG_MAX_DEVICES 16u
+// MaxSlots bounds the processes of one container that use CUDA at a time.
+#define VG_MAX_SLOTS 1024u
+// PPM is a whole GPU in parts per million: no compute limit.
+#define VG_PPM 1000000u
+// KindGPU marks a whole GPU's UUID.
+#define VG_KIND_GPU 1u
+// KindMIG marks a MIG device's UUID.
+#define VG_KIND_MIG 2u
+// RefusalSizeBits is the width of the size in a packed refusal; the way
+// of allocating stands above it.
+#define VG_REFUSAL_SIZE_BITS 56u
+#define VG_WAY_NONE 0u
+#define VG_WAY_CONTEXT 1u
+#define VG_WAY_ALLOC 2u
+#define VG_WAY_PITCH 3u
+#define VG_WAY_MANAGED 4u
+#define VG_WAY_ARRAY 5u
+#define VG_WAY_MIPMAP 6u
+#define VG_WAY_ASYNC 7u
+#define VG_WAY_POOL 8u
+#define VG_WAY_VMM 9u
+#define VG_WAY_GRAPH 10u
+#define VG_WAY_IMPORT 11u
+#define VG_WAY_UNSUPPORTED 12u
+
+// LimitsDevice is the limit on one GPU.
+struct vg_limits_device {
+	// UUID is the device's 16 bytes as the driver gives them.
+	uint8_t uuid[16];
+	// Kind is KindGPU or KindMIG.
+	uint32_t kind;
+	// ComputePPM is the part of the GPU's time; PPM is no limit.
+	uint32_t compute_ppm;
+	// MemoryBytes is the limit on device memory, contexts included.
+	uint64_t memory_bytes;
+	// ContextBytes is what one context is expected to take; 0 is unknown.
+	uint64_t context_bytes;
+	// Flags is reserved and 0.
+	uint32_t flags;
+	// Reserved is 0.
+	uint32_t reserved[5];
+};
+_Static_assert(sizeof(struct vg_limits_device) == 64, "size of vg_limits_device");
+_Static_assert(offsetof(struct vg_limits_device, uuid) == 0, "offset of vg_limits_device.uuid");
+_Static_assert(offsetof(struct vg_limits_device, kind) == 16, "offset of vg_limits_device.kind");
+_Static_assert(offsetof(struct vg_limits_device, compute_ppm) == 20, "offset of vg_limits_device.compute_ppm");
+_Static_assert(offsetof(struct vg_limits_device, memory_bytes) == 24, "offset of vg_limits_device.memory_bytes");
+_Static_assert(offsetof(struct vg_limits_device, context_bytes) == 32, "offset of vg_limits_device.context_bytes");
+_Static_assert(offsetof(struct vg_limits_device, flags) == 40, "offset of vg_limits_device.flags");
+_Static_assert(offsetof(struct vg_limits_device, reserved) == 44, "offset of vg_limits_device.reserved");
+
+// LimitsCopy is one complete set of limits. A page has two: a writer fills the
+// inactive one and makes it active by one store of the generation, so that a
+// writer that dies half-way leaves the active one whole.
+struct vg_limits_copy {
+	// Generation is the page's generation that this copy belongs to.
+	uint64_t generation;
+	// DeviceCount is how many of Devices are valid.
+	uint32_t device_count;
+	// Reserved is 0.
+	uint32_t reserved;
+	struct vg_limits_device devices[16];
+	// Checksum is FNV-1a (64 bits) over all bytes of the copy before it.
+	uint64_t checksum;
+};
+_Static_assert(sizeof(struct vg_limits_copy) == 1048, "size of vg_limits_copy");
+_Static_assert(offsetof(struct vg_limits_copy, generation) == 0, "offset of vg_limits_copy.generation");
+_Static_assert(offsetof(struct vg_limits_copy, device_count) == 8, "offset of vg_limits_copy.device_count");
+_Static_assert(offsetof(struct vg_limits_copy, reserved) == 12, "offset of vg_limits_copy.reserved");
+_Static_assert(offsetof(struct vg_limits_copy, devices) == 16, "offset of vg_limits_copy.devices");
+_Static_assert(offsetof(struct vg_limits_copy, checksum) == 1040, "offset of vg_limits_copy.checksum");
+
+// LimitsPage is the file "limits", which the container can only read.
+struct vg_limits_page {
+	uint64_t magic;
+	uint32_t version;
+	// Size is the size of the page in bytes.
+	uint32_t size;
+	// Generation counts the changes; its lowest bit names the active copy.
+	uint64_t generation;
+	uint64_t reserved[5];
+	struct vg_limits_copy copies[2];
+	// Tail fills the page up to 4096 bytes.
+	uint64_t tail[242];
+};
+_Static_assert(sizeof(struct vg_limits_page) == 4096, "size of vg_limits_page");
+_Static_assert(offsetof(struct vg_limits_page, magic) == 0, "offset of vg_limits_page.magic");
+_Static_assert(offsetof(struct vg_limits_page, version) == 8, "offset of vg_limits_page.version");
+_Static_assert(offsetof(struct vg_limits_page, size) == 12, "offset of vg_limits_page.size");
+_Static_assert(offsetof(struct vg_limits_page, generation) == 16, "offset of vg_limits_page.generation");
+_Static_assert(offsetof(struct vg_limits_page, reserved) == 24, "offset of vg_limits_page.reserved");
+_Static_assert(offsetof(struct vg_limits_page, copies) == 64, "offset of vg_limits_page.copies");
+_Static_assert(offsetof(struct vg_limits_page, tail) == 2160, "offset of vg_limits_page.tail");
+
+// SlotDevice is what one process holds and did on one GPU.
+struct vg_slot_device {
+	// Used is the bytes granted: those that the process holds, and those that
+	// it is getting from the driver just now.
+	uint64_t used;
+	// Pending is the bytes asked for and not yet granted.
+	uint64_t pending;
+	// Peak is the largest Used so far.
+	uint64_t peak;
+	// ContextBytes is the part of Used that contexts take.
+	uint64_t context_bytes;
+	// GPUTimeNs is the GPU time had, in ns.
+	uint64_t gpu_time_ns;
+	// WaitNs is the time that launches were held back, in ns.
+	uint64_t wait_ns;
+	// Launches counts the work given to the GPU.
+	uint64_t launches;
+	// Refusals counts refused allocations.
+	uint64_t refusals;
+	// LastRefusal is the last one: way << RefusalSizeBits | size in bytes.
+	uint64_t last_refusal;
+	uint64_t reserved[7];
+};
+_Static_assert(sizeof(struct vg_slot_device) == 128, "size of vg_slot_device");
+_Static_assert(offsetof(struct vg_slot_device, used) == 0, "offset of vg_slot_device.used");
+_Static_assert(offsetof(struct vg_slot_device, pending) == 8, "offset of vg_slot_device.pending");
+_Static_assert(offsetof(struct vg_slot_device, peak) == 16, "offset of vg_slot_device.peak");
+_Static_assert(offsetof(struct vg_slot_device, context_bytes) == 24, "offset of vg_slot_device.context_bytes");
+_Static_assert(offsetof(struct vg_slot_device, gpu_time_ns) == 32, "offset of vg_slot_device.gpu_time_ns");
+_Static_assert(offsetof(struct vg_slot_device, wait_ns) == 40, "offset of vg_slot_device.wait_ns");
+_Static_assert(offsetof(struct vg_slot_device, launches) == 48, "offset of vg_slot_device.launches");
+_Static_assert(offsetof(struct vg_slot_device, refusals) == 56, "offset of vg_slot_device.refusals");
+_Static_assert(offsetof(struct vg_slot_device, last_refusal) == 64, "offset of vg_slot_device.last_refusal");
+_Static_assert(offsetof(struct vg_slot_device, reserved) == 72, "offset of vg_slot_device.reserved");
+
+// Slot is one process. It is that process's alone as long as it holds an OFD
+// lock on the slot's bytes of the file.
+struct vg_slot {
+	// PID is the process as itself sees it; a claim, good for display alone.
+	uint32_t pid;
+	// Reserved0 is 0.
+	uint32_t reserved0;
+	// AttachedNs is the time of attaching, in ns of CLOCK_BOOTTIME.
+	uint64_t attached_ns;
+	// Name is the process's short name, as in /proc/<pid>/comm.
+	uint8_t name[16];
+	uint64_t reserved[4];
+	struct vg_slot_device devices[16];
+};
+_Static_assert(sizeof(struct vg_slot) == 2112, "size of vg_slot");
+_Static_assert(offsetof(struct vg_slot, pid) == 0, "offset of vg_slot.pid");
+_Static_assert(offsetof(struct vg_slot, reserved0) == 4, "offset of vg_slot.reserved0");
+_Static_assert(offsetof(struct vg_slot, attached_ns) == 8, "offset of vg_slot.attached_ns");
+_Static_assert(offsetof(struct vg_slot, name) == 16, "offset of vg_slot.name");
+_Static_assert(offsetof(struct vg_slot, reserved) == 32, "offset of vg_slot.reserved");
+_Static_assert(offsetof(struct vg_slot, devices) == 64, "offset of vg_slot.devices");
+
+// ContainerDevice is what the container as a whole did on one GPU.
+struct vg_container_device {
+	// Refusals counts refused allocations of all processes, dead ones too.
+	uint64_t refusals;
+	// LastRefusal is packed as in SlotDevice.
+	uint64_t last_refusal;
+	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over
+	// processes whose slots were reclaimed.
+	uint64_t retired_gpu_time_ns;
+	uint64_t retired_wait_ns;
+	uint64_t retired_launches;
+	// BucketNs is the container's allowance of GPU time, in ns, and may be in
+	// debt; two's complement.
+	uint64_t bucket_ns;
+	// BucketFilledNs is when the bucket was last filled, in ns of
+	// CLOCK_MONOTONIC.
+	uint64_t bucket_filled_ns;
+	uint64_t reserved[9];
+};
+_Static_assert(sizeof(struct vg_container_device) == 128, "size of vg_container_device");
+_Static_assert(offsetof(struct vg_container_device, refusals) == 0, "offset of vg_container_device.refusals");
+_Static_assert(offsetof(struct vg_container_device, last_refusal) == 8, "offset of vg_container_device.last_refusal");
+_Static_assert(offsetof(struct vg_container_device, retired_gpu_time_ns) == 16, "offset of vg_container_device.retired_gpu_time_ns");
+_Static_assert(offsetof(struct vg_container_device, retired_wait_ns) == 24, "offset of vg_container_device.retired_wait_ns");
+_Static_assert(offsetof(struct vg_container_device, retired_launches) == 32, "offset of vg_container_device.retired_launches");
+_Static_assert(offsetof(struct vg_container_device, bucket_ns) == 40, "offset of vg_container_device.bucket_ns");
+_Static_assert(offsetof(struct vg_container_device, bucket_filled_ns) == 48, "offset of vg_container_device.bucket_filled_ns");
+_Static_assert(offsetof(struct vg_container_device, reserved) == 56, "offset of vg_container_device.reserved");
+
+// UsageHeader is the first 4096 bytes of the file "usage".
+struct vg_usage_header {
+	uint64_t magic;
+	uint32_t version;
+	// SlotCount is MaxSlots.
+	uint32_t slot_count;
+	// Size is the size of the file in bytes.
+	uint64_t size;
+	// HighWater is one more than the highest slot ever taken: a bound for
+	// scans. It only grows.
+	uint32_t high_water;
+	// DeviceCount is how many devices are used, in the limits page's order.
+	uint32_t device_count;
+	uint64_t reserved[4];
+	struct vg_container_device devices[16];
+	// Tail fills the header up to 4096 bytes.
+	uint64_t tail[248];
+};
+_Static_assert(sizeof(struct vg_usage_header) == 4096, "size of vg_usage_header");
+_Static_assert(offsetof(struct vg_usage_header, magic) == 0, "offset of vg_usage_header.magic");
+_Static_assert(offsetof(struct vg_usage_header, version) == 8, "offset of vg_usage_header.version");
+_Static_assert(offsetof(struct vg_usage_header, slot_count) == 12, "offset of vg_usage_header.slot_count");
+_Static_assert(offsetof(struct vg_usage_header, size) == 16, "offset of vg_usage_header.size");
+_Static_assert(offsetof(struct vg_usage_header, high_water) == 24, "offset of vg_usage_header.high_water");
+_Static_assert(offsetof(struct vg_usage_header, device_count) == 28, "offset of vg_usage_header.device_count");
+_Static_assert(offsetof(struct vg_usage_header, reserved) == 32, "offset of vg_usage_header.reserved");
+_Static_assert(offsetof(struct vg_usage_header, devices) == 64, "offset of vg_usage_header.devices");
+_Static_assert(offsetof(struct vg_usage_header, tail) == 2112, "offset of vg_usage_header.tail");
+
+// UsagePage is the file "usage", which every process of the container writes.
+struct vg_usage_page {
+	struct vg_usage_header header;
+	struct vg_slot slots[1024];
+};
+_Static_assert(sizeof(struct vg_usage_page) == 2166784, "size of vg_usage_page");
+_Static_assert(offsetof(struct vg_usage_page, header) == 0, "offset of vg_usage_page.header");
+_Static_assert(offsetof(struct vg_usage_page, slots) == 4096, "offset of vg_usage_page.slots");
+
+#endif

@@ -1,0 +1,141 @@
+package limits
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"unsafe"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+)
+
+const (
+	limitsSize = int64(unsafe.Sizeof(layout.LimitsPage{}))
+	usageSize  = int64(unsafe.Sizeof(layout.UsagePage{}))
+	slotSize   = int64(unsafe.Sizeof(layout.Slot{}))
+
+	slotsOffset = int64(unsafe.Offsetof(layout.UsagePage{}.Slots))
+
+	copySize      = unsafe.Sizeof(layout.LimitsCopy{})
+	checkedSize   = unsafe.Offsetof(layout.LimitsCopy{}.Checksum)
+	copiesOffset  = unsafe.Offsetof(layout.LimitsPage{}.Copies)
+	generationOff = unsafe.Offsetof(layout.LimitsPage{}.Generation)
+)
+
+// encodeCopy checks the devices and lays them out as the copy of a generation.
+func encodeCopy(generation uint64, devices []Device) ([]byte, error) {
+	if len(devices) > MaxDevices {
+		return nil, fmt.Errorf("%w: %d GPUs, a container can have %d", ErrInvalid, len(devices), MaxDevices)
+	}
+	c := layout.LimitsCopy{Generation: generation, DeviceCount: uint32(len(devices))}
+	seen := map[[16]uint8]bool{}
+	for i, d := range devices {
+		entry, err := encodeDevice(d)
+		if err != nil {
+			return nil, err
+		}
+		if seen[entry.UUID] {
+			return nil, fmt.Errorf("%w: %q is named twice", ErrInvalid, d.UUID)
+		}
+		seen[entry.UUID] = true
+		c.Devices[i] = entry
+	}
+	raw := encode(&c)
+	binary.LittleEndian.PutUint64(raw[checkedSize:], checksum(raw))
+	return raw, nil
+}
+
+func encodeDevice(d Device) (layout.LimitsDevice, error) {
+	uuid, kind, err := parseUUID(d.UUID)
+	if err != nil {
+		return layout.LimitsDevice{}, err
+	}
+	if d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit {
+		return layout.LimitsDevice{}, fmt.Errorf("%w: compute of %q is %d ppm, want 1 to %d",
+			ErrInvalid, d.UUID, d.ComputePPM, NoComputeLimit)
+	}
+	return layout.LimitsDevice{
+		UUID: uuid, Kind: kind,
+		MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
+	}, nil
+}
+
+// decodeCopy is the inverse of encodeCopy for a copy that should belong to the
+// generation.
+func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
+	var c layout.LimitsCopy
+	decode(raw, &c)
+	if c.Checksum != checksum(raw) {
+		return nil, fmt.Errorf("%w: checksum is %#x, want %#x", ErrCorrupt, c.Checksum, checksum(raw))
+	}
+	if c.Generation != generation || c.DeviceCount > MaxDevices {
+		return nil, fmt.Errorf("%w: generation %d with %d GPUs in the copy of generation %d",
+			ErrCorrupt, c.Generation, c.DeviceCount, generation)
+	}
+	devices := make([]Device, 0, c.DeviceCount)
+	for _, d := range c.Devices[:c.DeviceCount] {
+		name, ok := formatUUID(d.UUID, d.Kind)
+		if !ok || d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit {
+			return nil, fmt.Errorf("%w: GPU of kind %d with %d ppm", ErrCorrupt, d.Kind, d.ComputePPM)
+		}
+		devices = append(devices, Device{
+			UUID: name, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
+		})
+	}
+	return devices, nil
+}
+
+// checksum is FNV-1a over the checked part of a raw copy.
+func checksum(raw []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(raw[:checkedSize])
+	return h.Sum64()
+}
+
+func newLimitsPage(devices []Device) ([]byte, error) {
+	active, err := encodeCopy(0, devices)
+	if err != nil {
+		return nil, err
+	}
+	page := encode(&layout.LimitsPage{Magic: layout.LimitsMagic, Version: layout.Version, Size: uint32(limitsSize)})
+	copy(page[copiesOffset:], active)
+	return page, nil
+}
+
+func newUsageHeader(deviceCount int) []byte {
+	return encode(&layout.UsageHeader{
+		Magic: layout.UsageMagic, Version: layout.Version, SlotCount: layout.MaxSlots,
+		Size: uint64(usageSize), DeviceCount: uint32(deviceCount),
+	})
+}
+
+// checkHead checks what a page of either kind starts with and how long it is.
+func checkHead(head []byte, magic uint64, size, want int64) error {
+	if len(head) < 12 || binary.LittleEndian.Uint64(head) != magic {
+		return ErrForeign
+	}
+	if v := binary.LittleEndian.Uint32(head[8:]); v != layout.Version {
+		return fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, layout.Version)
+	}
+	if size != want {
+		return fmt.Errorf("%w: %d bytes, want %d", ErrTruncated, size, want)
+	}
+	return nil
+}
+
+// encode and decode convert a structure of package layout, which has no
+// padding, to and from bytes. They cannot fail for such a structure.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+func decode(raw []byte, v any) {
+	if _, err := binary.Decode(raw, binary.LittleEndian, v); err != nil {
+		panic(err)
+	}
+}

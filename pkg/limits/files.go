@@ -1,0 +1,186 @@
+package limits
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+	"golang.org/x/sys/unix"
+)
+
+// Create writes a container's two pages into dir, which exists: the limits, and
+// a usage page on which nothing is used. Each appears whole or not at all, and
+// survives a crash of the machine. Pages that are there already are replaced:
+// processes that still use the old ones keep them. The limits page is readable
+// by all, the usage page also writable by all, as a container's processes run
+// as any user; it is the container's mounts that keep others away.
+func Create(dir string, devices []Device) error {
+	page, err := newLimitsPage(devices)
+	if err != nil {
+		return err
+	}
+	err = replace(filepath.Join(dir, UsageFile), 0o666, newUsageHeader(len(devices)), usageSize)
+	if err != nil {
+		return err
+	}
+	// The limits page comes last: where it is, the usage page is, too.
+	return replace(filepath.Join(dir, LimitsFile), 0o644, page, limitsSize)
+}
+
+// replace writes content, extended with zeros to size, to a new file and
+// renames that to path.
+func replace(path string, mode os.FileMode, content []byte, size int64) (err error) {
+	dir, name := filepath.Split(path)
+	f, err := os.CreateTemp(dir, "."+name+"-*")
+	if err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+		err = errors.Join(err, f.Close())
+	}()
+	if _, err := f.Write(content); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("extend page: %w", err)
+	}
+	if err := f.Chmod(mode); err != nil {
+		return fmt.Errorf("make page accessible: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("write page to disk: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("put page in place: %w", err)
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("write directory to disk: %w", err)
+	}
+	return nil
+}
+
+// Update changes the limits in place; running processes see them at their next
+// allocation. The GPUs must be those of the page, in the same order, as the
+// usage page counts by position. A writer that dies half-way changes nothing.
+func Update(dir string, devices []Device) error {
+	path := filepath.Join(dir, LimitsFile)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("open limits page: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	old, generation, err := readLimits(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := sameDevices(old, devices); err != nil {
+		return err
+	}
+	next, err := encodeCopy(generation+1, devices)
+	if err != nil {
+		return err
+	}
+	return activate(f, next, generation+1)
+}
+
+func sameDevices(old, devices []Device) error {
+	if len(old) != len(devices) {
+		return fmt.Errorf("%w: it has %d, not %d", ErrDevicesChanged, len(old), len(devices))
+	}
+	for i := range old {
+		if old[i].UUID != devices[i].UUID {
+			return fmt.Errorf("%w: number %d is %s, not %s", ErrDevicesChanged, i, old[i].UUID, devices[i].UUID)
+		}
+	}
+	return nil
+}
+
+// activate writes the copy of a new generation beside the active one and then
+// switches over with one atomic store.
+func activate(f *os.File, next []byte, generation uint64) error {
+	page, err := unix.Mmap(int(f.Fd()), 0, int(limitsSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map limits page: %w", err)
+	}
+	copy(page[copyOffset(generation):], next)
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&page[generationOff])), generation)
+	if err := unix.Msync(page, unix.MS_SYNC); err != nil {
+		return errors.Join(fmt.Errorf("write limits page to disk: %w", err), unix.Munmap(page))
+	}
+	return unix.Munmap(page)
+}
+
+func copyOffset(generation uint64) uintptr {
+	return copiesOffset + uintptr(generation&1)*copySize
+}
+
+// Read gives the limits on a limits page.
+func Read(path string) ([]Device, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open limits page: %w", err)
+	}
+	defer f.Close()
+	devices, _, err := readLimits(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return devices, nil
+}
+
+// readAttempts bounds the retries of a reader that meets writers: each of them
+// must have switched twice while the reader copied 4 KiB.
+const readAttempts = 100
+
+func readLimits(f *os.File) ([]Device, uint64, error) {
+	var lastErr error
+	for range readAttempts {
+		page, err := readPage(f)
+		if err != nil {
+			return nil, 0, err
+		}
+		generation := binary.LittleEndian.Uint64(page[generationOff:])
+		devices, err := decodeCopy(page[copyOffset(generation):][:copySize], generation)
+		if err == nil {
+			return devices, generation, nil
+		}
+		lastErr = err
+		runtime.Gosched()
+	}
+	return nil, 0, lastErr
+}
+
+func readPage(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at limits page: %w", err)
+	}
+	page := make([]byte, limitsSize)
+	n, err := f.ReadAt(page, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read limits page: %w", err)
+	}
+	return page, checkHead(page[:n], layout.LimitsMagic, info.Size(), limitsSize)
+}

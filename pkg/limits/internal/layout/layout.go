@@ -1,0 +1,179 @@
+// Package layout declares the memory layout of the container's two pages,
+// once, for Go and for C: interposer/src/pages_gen.h is generated from this
+// file (go generate ./pkg/limits), and tests hold the two together.
+//
+// Every field has a fixed size, every structure is a multiple of 8 bytes and
+// has no implicit padding, and integers are little-endian. Fields that both
+// sides change while the other looks are accessed with sequentially consistent
+// atomics only.
+package layout
+
+const (
+	// LimitsMagic starts a limits page: "NVGPULIM" read as little-endian.
+	LimitsMagic = 0x4d494c555047564e
+	// UsageMagic starts a usage page: "NVGPUUSE" read as little-endian.
+	UsageMagic = 0x455355555047564e
+	// Version is the version of both layouts. A reader refuses any other.
+	Version = 1
+	// MaxDevices bounds the GPUs of one container.
+	MaxDevices = 16
+	// MaxSlots bounds the processes of one container that use CUDA at a time.
+	MaxSlots = 1024
+	// PPM is a whole GPU in parts per million: no compute limit.
+	PPM = 1000000
+	// KindGPU marks a whole GPU's UUID.
+	KindGPU = 1
+	// KindMIG marks a MIG device's UUID.
+	KindMIG = 2
+	// RefusalSizeBits is the width of the size in a packed refusal; the way
+	// of allocating stands above it.
+	RefusalSizeBits = 56
+)
+
+// The ways of acquiring device memory, as a refusal names them.
+const (
+	WayNone        = 0
+	WayContext     = 1
+	WayAlloc       = 2
+	WayPitch       = 3
+	WayManaged     = 4
+	WayArray       = 5
+	WayMipmap      = 6
+	WayAsync       = 7
+	WayPool        = 8
+	WayVMM         = 9
+	WayGraph       = 10
+	WayImport      = 11
+	WayUnsupported = 12
+)
+
+// LimitsDevice is the limit on one GPU.
+type LimitsDevice struct {
+	// UUID is the device's 16 bytes as the driver gives them.
+	UUID [16]uint8
+	// Kind is KindGPU or KindMIG.
+	Kind uint32
+	// ComputePPM is the part of the GPU's time; PPM is no limit.
+	ComputePPM uint32
+	// MemoryBytes is the limit on device memory, contexts included.
+	MemoryBytes uint64
+	// ContextBytes is what one context is expected to take; 0 is unknown.
+	ContextBytes uint64
+	// Flags is reserved and 0.
+	Flags uint32
+	// Reserved is 0.
+	Reserved [5]uint32
+}
+
+// LimitsCopy is one complete set of limits. A page has two: a writer fills the
+// inactive one and makes it active by one store of the generation, so that a
+// writer that dies half-way leaves the active one whole.
+type LimitsCopy struct {
+	// Generation is the page's generation that this copy belongs to.
+	Generation uint64
+	// DeviceCount is how many of Devices are valid.
+	DeviceCount uint32
+	// Reserved is 0.
+	Reserved uint32
+	Devices  [MaxDevices]LimitsDevice
+	// Checksum is FNV-1a (64 bits) over all bytes of the copy before it.
+	Checksum uint64
+}
+
+// LimitsPage is the file "limits", which the container can only read.
+type LimitsPage struct {
+	Magic   uint64
+	Version uint32
+	// Size is the size of the page in bytes.
+	Size uint32
+	// Generation counts the changes; its lowest bit names the active copy.
+	Generation uint64
+	Reserved   [5]uint64
+	Copies     [2]LimitsCopy
+	// Tail fills the page up to 4096 bytes.
+	Tail [242]uint64
+}
+
+// SlotDevice is what one process holds and did on one GPU.
+type SlotDevice struct {
+	// Used is the bytes granted: those that the process holds, and those that
+	// it is getting from the driver just now.
+	Used uint64
+	// Pending is the bytes asked for and not yet granted.
+	Pending uint64
+	// Peak is the largest Used so far.
+	Peak uint64
+	// ContextBytes is the part of Used that contexts take.
+	ContextBytes uint64
+	// GPUTimeNs is the GPU time had, in ns.
+	GPUTimeNs uint64
+	// WaitNs is the time that launches were held back, in ns.
+	WaitNs uint64
+	// Launches counts the work given to the GPU.
+	Launches uint64
+	// Refusals counts refused allocations.
+	Refusals uint64
+	// LastRefusal is the last one: way << RefusalSizeBits | size in bytes.
+	LastRefusal uint64
+	Reserved    [7]uint64
+}
+
+// Slot is one process. It is that process's alone as long as it holds an OFD
+// lock on the slot's bytes of the file.
+type Slot struct {
+	// PID is the process as itself sees it; a claim, good for display alone.
+	PID uint32
+	// Reserved0 is 0.
+	Reserved0 uint32
+	// AttachedNs is the time of attaching, in ns of CLOCK_BOOTTIME.
+	AttachedNs uint64
+	// Name is the process's short name, as in /proc/<pid>/comm.
+	Name     [16]uint8
+	Reserved [4]uint64
+	Devices  [MaxDevices]SlotDevice
+}
+
+// ContainerDevice is what the container as a whole did on one GPU.
+type ContainerDevice struct {
+	// Refusals counts refused allocations of all processes, dead ones too.
+	Refusals uint64
+	// LastRefusal is packed as in SlotDevice.
+	LastRefusal uint64
+	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over
+	// processes whose slots were reclaimed.
+	RetiredGPUTimeNs uint64
+	RetiredWaitNs    uint64
+	RetiredLaunches  uint64
+	// BucketNs is the container's allowance of GPU time, in ns, and may be in
+	// debt; two's complement.
+	BucketNs uint64
+	// BucketFilledNs is when the bucket was last filled, in ns of
+	// CLOCK_MONOTONIC.
+	BucketFilledNs uint64
+	Reserved       [9]uint64
+}
+
+// UsageHeader is the first 4096 bytes of the file "usage".
+type UsageHeader struct {
+	Magic   uint64
+	Version uint32
+	// SlotCount is MaxSlots.
+	SlotCount uint32
+	// Size is the size of the file in bytes.
+	Size uint64
+	// HighWater is one more than the highest slot ever taken: a bound for
+	// scans. It only grows.
+	HighWater uint32
+	// DeviceCount is how many devices are used, in the limits page's order.
+	DeviceCount uint32
+	Reserved    [4]uint64
+	Devices     [MaxDevices]ContainerDevice
+	// Tail fills the header up to 4096 bytes.
+	Tail [248]uint64
+}
+
+// UsagePage is the file "usage", which every process of the container writes.
+type UsagePage struct {
+	Header UsageHeader
+	Slots  [MaxSlots]Slot
+}

@@ -1,0 +1,207 @@
+package limits
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+)
+
+// maxClaim bounds every byte count claimed on a usage page: more than any GPU
+// has. Larger values are clamped to it.
+const maxClaim = 1 << 50
+
+// maxCount bounds claimed counts so that sums over all slots cannot overflow.
+const maxCount = math.MaxInt64 / (2 * layout.MaxSlots)
+
+// maxNs bounds claimed durations so that they fit a time.Duration.
+const maxNs = math.MaxInt64
+
+// Usage is what a container's processes claim on their usage page. All values
+// are within bounds; whether they are true, only the driver can tell.
+type Usage struct {
+	// Devices are in the order of the limits page.
+	Devices []DeviceUsage
+	// Processes are those that live.
+	Processes []ProcessUsage
+}
+
+// DeviceUsage is one GPU's sum over a container's processes.
+type DeviceUsage struct {
+	UsedBytes    uint64
+	PendingBytes uint64
+	ContextBytes uint64
+	GPUTime      time.Duration
+	Wait         time.Duration
+	Launches     uint64
+	Refusals     uint64
+	LastRefusal  Refusal
+}
+
+// ProcessUsage is one live process.
+type ProcessUsage struct {
+	// PID is in the container's pid namespace.
+	PID uint32
+	// Name is the short name, with unprintable characters replaced.
+	Name string
+	// Attached is the time since boot at which the process first used CUDA.
+	Attached time.Duration
+	Devices  []ProcessDeviceUsage
+}
+
+// ProcessDeviceUsage is one process on one GPU.
+type ProcessDeviceUsage struct {
+	DeviceUsage
+	PeakBytes uint64
+}
+
+// Refusal is an allocation that was refused.
+type Refusal struct {
+	// Way says how memory was asked for; WayNone where nothing was refused.
+	Way Way
+	// Bytes is the size asked for.
+	Bytes uint64
+}
+
+// ReadUsage reads a usage page. Slots of dead processes that nobody has
+// reclaimed yet are left out.
+func ReadUsage(path string) (Usage, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Usage{}, fmt.Errorf("open usage page: %w", err)
+	}
+	defer f.Close()
+	usage, err := readUsage(f)
+	if err != nil {
+		return Usage{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return usage, nil
+}
+
+func readUsage(f *os.File) (Usage, error) {
+	header, err := readUsageHeader(f)
+	if err != nil {
+		return Usage{}, err
+	}
+	usage := Usage{Devices: make([]DeviceUsage, header.DeviceCount)}
+	for i := range usage.Devices {
+		usage.Devices[i] = retiredUsage(&header.Devices[i])
+	}
+	raw := make([]byte, slotSize)
+	for i := range int64(header.HighWater) {
+		offset := slotsOffset + i*slotSize
+		if live, err := slotLives(f, offset); err != nil || !live {
+			if err != nil {
+				return Usage{}, err
+			}
+			continue
+		}
+		if _, err := f.ReadAt(raw, offset); err != nil {
+			return Usage{}, fmt.Errorf("read usage page: %w", err)
+		}
+		usage.add(raw)
+	}
+	return usage, nil
+}
+
+func readUsageHeader(f *os.File) (*layout.UsageHeader, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at usage page: %w", err)
+	}
+	raw := make([]byte, slotsOffset)
+	n, err := f.ReadAt(raw, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read usage page: %w", err)
+	}
+	if err := checkHead(raw[:n], layout.UsageMagic, info.Size(), usageSize); err != nil {
+		return nil, err
+	}
+	var h layout.UsageHeader
+	decode(raw, &h)
+	if h.DeviceCount > MaxDevices || h.HighWater > layout.MaxSlots {
+		return nil, fmt.Errorf("%w: it claims %d GPUs and %d processes", ErrCorrupt, h.DeviceCount, h.HighWater)
+	}
+	return &h, nil
+}
+
+// slotLives asks the kernel whether a process holds the slot.
+func slotLives(f *os.File, offset int64) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: offset, Len: slotSize}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, fmt.Errorf("look for the owner of a slot: %w", err)
+	}
+	return lock.Type != unix.F_UNLCK, nil
+}
+
+func (u *Usage) add(raw []byte) {
+	var s layout.Slot
+	decode(raw, &s)
+	p := ProcessUsage{
+		PID: s.PID, Name: printable(s.Name[:]), Attached: duration(s.AttachedNs),
+		Devices: make([]ProcessDeviceUsage, len(u.Devices)),
+	}
+	for i := range u.Devices {
+		p.Devices[i] = slotUsage(&s.Devices[i])
+		u.Devices[i].add(&p.Devices[i].DeviceUsage)
+	}
+	u.Processes = append(u.Processes, p)
+}
+
+func slotUsage(d *layout.SlotDevice) ProcessDeviceUsage {
+	return ProcessDeviceUsage{
+		DeviceUsage: DeviceUsage{
+			UsedBytes: min(d.Used, maxClaim), PendingBytes: min(d.Pending, maxClaim),
+			ContextBytes: min(d.ContextBytes, maxClaim),
+			GPUTime:      duration(d.GPUTimeNs), Wait: duration(d.WaitNs), Launches: min(d.Launches, maxCount),
+			Refusals: min(d.Refusals, maxCount), LastRefusal: unpackRefusal(d.LastRefusal),
+		},
+		PeakBytes: min(d.Peak, maxClaim),
+	}
+}
+
+func retiredUsage(d *layout.ContainerDevice) DeviceUsage {
+	return DeviceUsage{
+		GPUTime: duration(d.RetiredGPUTimeNs), Wait: duration(d.RetiredWaitNs), Launches: min(d.RetiredLaunches, maxCount),
+		Refusals: min(d.Refusals, maxCount), LastRefusal: unpackRefusal(d.LastRefusal),
+	}
+}
+
+// add adds a process to the sums that are kept per process alone; refusals are
+// counted for the container by the refused processes themselves.
+func (u *DeviceUsage) add(p *DeviceUsage) {
+	u.UsedBytes += p.UsedBytes
+	u.PendingBytes += p.PendingBytes
+	u.ContextBytes += p.ContextBytes
+	u.GPUTime = duration(uint64(u.GPUTime) + uint64(p.GPUTime))
+	u.Wait = duration(uint64(u.Wait) + uint64(p.Wait))
+	u.Launches += p.Launches
+}
+
+func unpackRefusal(packed uint64) Refusal {
+	return Refusal{
+		Way:   Way(packed >> layout.RefusalSizeBits),
+		Bytes: packed & (1<<layout.RefusalSizeBits - 1),
+	}
+}
+
+func duration(ns uint64) time.Duration { return time.Duration(min(ns, maxNs)) }
+
+// printable is a name up to its first zero byte, safe for a terminal.
+func printable(raw []byte) string {
+	name, _, _ := bytes.Cut(raw, []byte{0})
+	return string(bytes.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, bytes.ToValidUTF8(name, []byte("?"))))
+}

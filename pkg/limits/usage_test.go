@@ -1,0 +1,149 @@
+package limits_test
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// Offsets of the usage page, as internal/layout declares them.
+const (
+	highWaterOffset = 24
+	slotsOffset     = 4096
+	slotSize        = 2112
+	slotDevice0     = 64
+)
+
+// usagePage is a page on which the test plays the processes.
+type usagePage struct {
+	t    *testing.T
+	path string
+}
+
+func newUsagePage(t *testing.T, devices ...limits.Device) usagePage {
+	t.Helper()
+	dir := t.TempDir()
+	if err := limits.Create(dir, devices); err != nil {
+		t.Fatal(err)
+	}
+	return usagePage{t, filepath.Join(dir, limits.UsageFile)}
+}
+
+func (p usagePage) put(offset int64, content []byte) {
+	p.t.Helper()
+	f, err := os.OpenFile(p.path, os.O_WRONLY, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(content, offset); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p usagePage) putWords(offset int64, words ...uint64) {
+	p.t.Helper()
+	var raw []byte
+	for _, w := range words {
+		raw = binary.LittleEndian.AppendUint64(raw, w)
+	}
+	p.put(offset, raw)
+}
+
+// hold locks slot i as its process would, until the test ends.
+func (p usagePage) hold(i int64) {
+	p.t.Helper()
+	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { f.Close() })
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: slotsOffset + i*slotSize, Len: slotSize}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p usagePage) read() limits.Usage {
+	p.t.Helper()
+	usage, err := limits.ReadUsage(p.path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return usage
+}
+
+func TestReadUsageCountsTheLiving(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1))
+	p.put(highWaterOffset, []byte{3})
+	for i := range int64(3) {
+		slot := slotsOffset + i*slotSize
+		p.putWords(slot, 100+uint64(i), uint64(7*time.Second))
+		p.put(slot+16, []byte("train\x1b[31m"))
+		p.putWords(slot+slotDevice0, 1000, 10, 2000, 512, 1e9, 2e9, 5, 1, uint64(limits.WayPitch)<<56|4096)
+	}
+	p.hold(0)
+	p.hold(2)
+
+	got := p.read()
+	perProcess := limits.DeviceUsage{
+		UsedBytes: 1000, PendingBytes: 10, ContextBytes: 512, GPUTime: time.Second, Wait: 2 * time.Second,
+		Launches: 5, Refusals: 1, LastRefusal: limits.Refusal{Way: limits.WayPitch, Bytes: 4096},
+	}
+	process := func(pid uint32) limits.ProcessUsage {
+		return limits.ProcessUsage{
+			PID: pid, Name: "train?[31m", Attached: 7 * time.Second,
+			Devices: []limits.ProcessDeviceUsage{{DeviceUsage: perProcess, PeakBytes: 2000}},
+		}
+	}
+	want := limits.Usage{
+		Devices: []limits.DeviceUsage{{
+			UsedBytes: 2000, PendingBytes: 20, ContextBytes: 1024,
+			GPUTime: 2 * time.Second, Wait: 4 * time.Second, Launches: 10,
+		}},
+		Processes: []limits.ProcessUsage{process(100), process(102)},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestReadUsageBoundsClaims(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1))
+	p.put(highWaterOffset, []byte{2})
+	for i := range int64(2) {
+		words := make([]uint64, 9)
+		for j := range words {
+			words[j] = math.MaxUint64
+		}
+		p.putWords(slotsOffset+i*slotSize+slotDevice0, words...)
+		p.hold(i)
+	}
+	got := p.read().Devices[0]
+	if got.UsedBytes != 2<<50 || got.PendingBytes != 2<<50 || got.GPUTime != math.MaxInt64 || got.Wait != math.MaxInt64 {
+		t.Errorf("hostile claims are not clamped: %+v", got)
+	}
+	if got.Launches > math.MaxInt64 {
+		t.Errorf("launches overflow: %d", got.Launches)
+	}
+}
+
+func TestWayNames(t *testing.T) {
+	for way := limits.WayNone; way <= limits.WayUnsupported; way++ {
+		if name := way.String(); name == "" || name == "unknown" {
+			t.Errorf("way %d has no name", way)
+		}
+	}
+	if name := limits.Way(200).String(); name != "unknown" {
+		t.Errorf("way 200 is called %q", name)
+	}
+}

@@ -1,0 +1,37 @@
+package limits
+
+import "github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+
+// Way is a way of acquiring device memory, as usage pages name it.
+type Way uint8
+
+// The ways. The interposer writes these numbers.
+const (
+	WayNone        Way = layout.WayNone
+	WayContext     Way = layout.WayContext
+	WayAlloc       Way = layout.WayAlloc
+	WayPitch       Way = layout.WayPitch
+	WayManaged     Way = layout.WayManaged
+	WayArray       Way = layout.WayArray
+	WayMipmap      Way = layout.WayMipmap
+	WayAsync       Way = layout.WayAsync
+	WayPool        Way = layout.WayPool
+	WayVMM         Way = layout.WayVMM
+	WayGraph       Way = layout.WayGraph
+	WayImport      Way = layout.WayImport
+	WayUnsupported Way = layout.WayUnsupported
+)
+
+var wayNames = [...]string{
+	WayNone: "none", WayContext: "context", WayAlloc: "alloc", WayPitch: "pitch", WayManaged: "managed",
+	WayArray: "array", WayMipmap: "mipmap", WayAsync: "async", WayPool: "pool", WayVMM: "vmm",
+	WayGraph: "graph", WayImport: "import", WayUnsupported: "unsupported",
+}
+
+// String is the way's name; that of an unknown one is "unknown".
+func (w Way) String() string {
+	if int(w) < len(wayNames) {
+		return wayNames[w]
+	}
+	return "unknown"
+}
