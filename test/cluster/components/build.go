@@ -1,0 +1,264 @@
+// Package components builds the programs that a Kubernetes node is made of,
+// each from a tools module that pins its version, and keeps them in a cache
+// that outlives the working tree.
+package components
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CacheVariable names the environment variable that moves the cache.
+const CacheVariable = "NRI_VGPU_CACHE"
+
+// progressInterval is how often a running build says that it still runs.
+const progressInterval = 20 * time.Second
+
+// Binaries tells where each built program lies, by its name.
+type Binaries map[string]string
+
+// Builder builds tools modules into a cache.
+type Builder struct {
+	// Root is the repository's root directory, which holds tools/.
+	Root string
+	// Cache is the directory that keeps the programs; "" means CacheDir().
+	Cache string
+	// Out gets a line now and then on what is being built; nil means nobody
+	// wants to know.
+	Out io.Writer
+}
+
+// CacheDir is $NRI_VGPU_CACHE, else nri-vgpu/bin in the user's cache directory.
+func CacheDir() (string, error) {
+	if dir := os.Getenv(CacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no place to keep the node's components (set %s): %w", CacheVariable, err)
+	}
+	return filepath.Join(dir, "nri-vgpu", "bin"), nil
+}
+
+// FindRoot returns the repository's root: the nearest directory at or above
+// dir that holds tools/kubernetes/go.mod.
+func FindRoot(dir string) (string, error) {
+	start := dir
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "tools", "kubernetes", "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("%s is not inside a checkout of nri-vgpu: no tools/kubernetes/go.mod at or above it", start)
+		}
+		dir = parent
+	}
+}
+
+// Build returns the programs of all modules, building those that the cache
+// does not hold yet.
+func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error) {
+	cache := b.Cache
+	if cache == "" {
+		var err error
+		if cache, err = CacheDir(); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, fmt.Errorf("the components' cache: %w", err)
+	}
+	goVersion, err := goEnv(ctx, "GOVERSION", "GOARCH")
+	if err != nil {
+		return nil, err
+	}
+	binaries := Binaries{}
+	for _, m := range modules {
+		dir, err := b.module(ctx, cache, goVersion, m)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range m.Programs {
+			binaries[p.Name] = filepath.Join(dir, p.Name)
+		}
+	}
+	return binaries, nil
+}
+
+// module returns the directory of a module's programs, built if need be. Only
+// one process builds a module at a time; others wait and find it built.
+func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module) (string, error) {
+	source := filepath.Join(b.Root, "tools", m.Name)
+	key, err := cacheKey(source, goVersion, m)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, m.Name+"-"+key)
+	if complete(dir, m) {
+		return dir, nil
+	}
+	unlock, err := lock(filepath.Join(cache, "."+m.Name+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if complete(dir, m) {
+		return dir, nil
+	}
+	if err := b.build(ctx, source, dir, m); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// build compiles a module into a directory beside dir and renames it to dir,
+// so that a build that was interrupted leaves nothing that looks complete.
+func (b *Builder) build(ctx context.Context, source, dir string, m Module) error {
+	staging := dir + ".building"
+	if err := os.RemoveAll(staging); err != nil {
+		return fmt.Errorf("clear an interrupted build of %s: %w", m.Name, err)
+	}
+	if err := os.MkdirAll(staging, 0o755); err != nil {
+		return fmt.Errorf("build %s: %w", m.Name, err)
+	}
+	b.say("building %s (the first time takes about %s on two cores)", m.Name, m.FirstBuild)
+	start := time.Now()
+	done := b.tick(m.Name, start)
+	output, err := compile(ctx, source, staging, m)
+	done()
+	if err != nil {
+		return buildError(dir+".log", m, output, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("replace an incomplete build of %s: %w", m.Name, err)
+	}
+	if err := os.Rename(staging, dir); err != nil {
+		return fmt.Errorf("keep the build of %s: %w", m.Name, err)
+	}
+	b.say("built %s in %s", m.Name, time.Since(start).Round(time.Second))
+	return nil
+}
+
+// compile runs the Go compiler and returns what it printed.
+func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) {
+	args := append([]string{"build"}, buildFlags(m)...)
+	output := dir + string(filepath.Separator)
+	if len(m.Programs) == 1 {
+		output = filepath.Join(dir, m.Programs[0].Name)
+	}
+	args = append(args, "-o", output)
+	for _, p := range m.Programs {
+		args = append(args, p.Package)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED="+boolDigit(m.CGO))
+	if m.CGO {
+		cmd.Env = append(cmd.Env, "CGO_CFLAGS=-O2 -Wno-deprecated-declarations")
+	}
+	return cmd.CombinedOutput()
+}
+
+func buildFlags(m Module) []string {
+	return []string{"-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
+}
+
+// buildError keeps all output in a file and shows its end.
+func buildError(log string, m Module, output []byte, cause error) error {
+	where := " (all of it in " + log + ")"
+	if err := os.WriteFile(log, output, 0o644); err != nil {
+		where = ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if len(lines) > 30 {
+		lines = lines[len(lines)-30:]
+	}
+	return fmt.Errorf("build %s: %w%s:\n%s", m.Name, cause, where, strings.Join(lines, "\n"))
+}
+
+// cacheKey changes with everything that decides what the build yields.
+func cacheKey(source, goVersion string, m Module) (string, error) {
+	h := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return "", fmt.Errorf("tools module %s: %w", m.Name, err)
+		}
+		fmt.Fprintf(h, "%s %d\n", name, len(content))
+		h.Write(content)
+	}
+	fmt.Fprintf(h, "%s %v %q %v\n", goVersion, m.CGO, buildFlags(m), m.Programs)
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+func complete(dir string, m Module) bool {
+	for _, p := range m.Programs {
+		if _, err := os.Stat(filepath.Join(dir, p.Name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// lock waits for the file's lock, which its holder's death releases.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the components' cache: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func goEnv(ctx context.Context, names ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"env"}, names...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("go, which builds the node's components, does not run (is it in PATH?): %w", err)
+	}
+	return string(bytes.TrimSpace(out)), nil
+}
+
+func boolDigit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func (b *Builder) say(format string, args ...any) {
+	if b.Out != nil {
+		fmt.Fprintf(b.Out, format+"\n", args...)
+	}
+}
+
+// tick reports at intervals, until the returned function is called.
+func (b *Builder) tick(name string, start time.Time) (stop func()) {
+	ticker := time.NewTicker(progressInterval)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				b.say("  still building %s, %s so far", name, time.Since(start).Round(time.Second))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { ticker.Stop(); close(done) }
+}

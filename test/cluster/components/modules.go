@@ -1,0 +1,87 @@
+package components
+
+import "time"
+
+// A Module is one tools module of the repository, tools/<Name>: its go.mod
+// pins the version of a component, whose programs are built from it.
+type Module struct {
+	Name     string
+	Programs []Program
+	CGO      bool
+	LDFlags  string
+	// FirstBuild is what two cores need with an empty build cache; it is shown
+	// to whoever waits.
+	FirstBuild time.Duration
+}
+
+// A Program is one executable: its file name and its main package.
+type Program struct{ Name, Package string }
+
+// KubernetesVersion is what the Kubernetes components report; the tools module
+// must require the same, which a test checks. The kubelet's version decides
+// what the API server and kubectl accept of it, so that an unstamped build is
+// not good enough.
+const KubernetesVersion = "v1.37.1"
+
+const k8sVersionPackage = "k8s.io/component-base/version"
+
+// Modules lists all components of a node, in the order in which they are built.
+func Modules() []Module {
+	return []Module{
+		{
+			Name: "kubernetes",
+			Programs: []Program{
+				{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+				{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+				{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
+				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
+				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
+			},
+			LDFlags: "-X " + k8sVersionPackage + ".gitVersion=" + KubernetesVersion +
+				" -X " + k8sVersionPackage + ".gitMajor=1" +
+				" -X " + k8sVersionPackage + ".gitMinor=37" +
+				" -X " + k8sVersionPackage + ".gitTreeState=clean",
+			FirstBuild: 6 * time.Minute,
+		},
+		{
+			Name: "containerd",
+			Programs: []Program{
+				{"containerd", "github.com/containerd/containerd/v2/cmd/containerd"},
+				{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
+				{"ctr", "github.com/containerd/containerd/v2/cmd/ctr"},
+			},
+			FirstBuild: time.Minute,
+		},
+		{
+			// runc enters namespaces in C before the Go runtime starts.
+			Name:       "runc",
+			Programs:   []Program{{"runc", "github.com/opencontainers/runc"}},
+			CGO:        true,
+			FirstBuild: 20 * time.Second,
+		},
+		{
+			Name:       "etcd",
+			Programs:   []Program{{"etcd", "go.etcd.io/etcd/server/v3"}},
+			FirstBuild: 40 * time.Second,
+		},
+		{
+			Name: "cni",
+			Programs: []Program{
+				{"bridge", "github.com/containernetworking/plugins/plugins/main/bridge"},
+				{"host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"},
+				{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"},
+			},
+			FirstBuild: 20 * time.Second,
+		},
+		{
+			Name: "nvidia-container-toolkit",
+			Programs: []Program{
+				{"nvidia-container-runtime", "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-container-runtime"},
+				{"nvidia-cdi-hook", "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook"},
+				{"nvidia-ctk", "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk"},
+			},
+			CGO:        true,
+			FirstBuild: 30 * time.Second,
+		},
+	}
+}
