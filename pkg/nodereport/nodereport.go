@@ -8,8 +8,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// FormatVersion is the version of the file's format that this code writes.
+// FormatVersion is the version of the file's format that this code writes,
+// and the only one that it reads.
 const FormatVersion = 1
+
+// FileName is the report's name in the run directory.
+const FileName = "node.json"
 
 // Report is the content of node.json.
 type Report struct {
