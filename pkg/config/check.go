@@ -1,0 +1,163 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// AllGPUs, in a list of UUIDs, is every GPU of the node.
+const AllGPUs = "*"
+
+// Bounds of values; the errors and docs/configuration.md name them.
+const (
+	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
+	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
+	maxAWSSlots    = 48      // the MPS client limit, as the original has it
+	maxShares      = 1000    // a share is at least a thousandth of a GPU
+	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
+	// starts the container unadjusted, half a second for all else.
+	maxPodWait = 1500 * time.Millisecond
+)
+
+var (
+	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	cdiKind      = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$`)
+	pluginName   = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
+	pluginIndex  = regexp.MustCompile(`^[0-9]{2}$`)
+	placeholder  = regexp.MustCompile(`\{[^}]*\}?|\}`)
+)
+
+// checker collects what is wrong with values of the right type. Keys in
+// broken were refused before: what they hold is a default, not worth a word.
+type checker struct {
+	broken   map[string]bool
+	problems []Problem
+}
+
+func check(cfg Config, broken map[string]bool) []Problem {
+	c := checker{broken: broken}
+	c.node(cfg.Node)
+	c.optionalPath("driver.root", cfg.Driver.Root)
+	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
+	c.injection(cfg.Injection)
+	c.oneOf("placement.policy", cfg.Placement.Policy, PlaceBinpack, PlaceSpread)
+	c.dialects(cfg.Dialects)
+	c.nri(cfg.NRI)
+	c.path("paths.install_dir", cfg.Paths.InstallDir)
+	c.path("paths.run_dir", cfg.Paths.RunDir)
+	c.address("http.address", cfg.HTTP.Address)
+	c.oneOf("log.level", cfg.Log.Level, "debug", "info", "warn", "error")
+	c.oneOf("log.format", cfg.Log.Format, "text", "json")
+	return c.problems
+}
+
+func (c *checker) bad(key, format string, args ...any) {
+	if !c.broken[key] {
+		c.problems = append(c.problems, Problem{Key: key, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *checker) node(n Node) {
+	if n.ReservedMemoryMiB > maxReservedMiB {
+		c.bad("node.reserved_memory_mib", "is %d; allowed: 0 to %d", n.ReservedMemoryMiB, maxReservedMiB)
+	}
+	c.between("node.slots_per_gpu", n.SlotsPerGPU, 1, maxSlots)
+	for i, ns := range n.ExemptNamespaces {
+		if !dnsLabel.MatchString(ns) {
+			c.bad(element("node.exempt_namespaces", i), "is %q; allowed: the name of a namespace", ns)
+		}
+	}
+}
+
+func (c *checker) injection(in Injection) {
+	c.oneOf("injection.method", in.Method, InjectAuto, InjectCDI, InjectEnv, InjectDirect)
+	if !cdiKind.MatchString(in.CDIKind) {
+		c.bad("injection.cdi_kind", `is %q; allowed: vendor/class, such as "nvidia.com/gpu"`, in.CDIKind)
+	}
+	if len(in.CDISpecDirs) == 0 {
+		c.bad("injection.cdi_spec_dirs", "is empty; allowed: one directory or more")
+	}
+	for i, dir := range in.CDISpecDirs {
+		c.path(element("injection.cdi_spec_dirs", i), dir)
+	}
+	if !slices.Contains(in.CDISpecDirs, in.CDIOutputDir) {
+		c.bad("injection.cdi_output_dir", "is %q; allowed: one of injection.cdi_spec_dirs, where the runtime looks: %s",
+			in.CDIOutputDir, strings.Join(in.CDISpecDirs, ", "))
+	}
+	for i, device := range in.Direct.Devices {
+		c.template(element("injection.direct.devices", i), device)
+	}
+	for i, mount := range in.Direct.Mounts {
+		key := element("injection.direct.mounts", i)
+		c.template(key+".source", mount.Source)
+		c.template(key+".destination", mount.Destination)
+	}
+}
+
+func (c *checker) nri(n NRI) {
+	c.path("nri.socket_path", n.SocketPath)
+	if !pluginName.MatchString(n.PluginName) {
+		c.bad("nri.plugin_name", "is %q; allowed: letters, digits, '-', '_' and '.'", n.PluginName)
+	}
+	if !pluginIndex.MatchString(n.PluginIndex) {
+		c.bad("nri.plugin_index", `is %q; allowed: two digits, "00" to "99"`, n.PluginIndex)
+	}
+	if n.PodWait.Duration <= 0 || n.PodWait.Duration >= maxPodWait {
+		c.bad("nri.pod_wait", "is %q; allowed: more than 0 and less than %s, for the runtime gives up at 2s",
+			n.PodWait, maxPodWait)
+	}
+}
+
+func (c *checker) between(key string, n, low, high int) {
+	if n < low || n > high {
+		c.bad(key, "is %d; allowed: %d to %d", n, low, high)
+	}
+}
+
+func (c *checker) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		c.bad(key, "is %q; allowed: %s", value, strings.Join(allowed, ", "))
+	}
+}
+
+func (c *checker) optionalPath(key, path string) {
+	if path != "" {
+		c.path(key, path)
+	}
+}
+
+func (c *checker) path(key, path string) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		c.bad(key, "is %q; allowed: an absolute path without '..', '//' or a slash at its end", path)
+	}
+}
+
+// template checks a path that may name a GPU by a placeholder.
+func (c *checker) template(key, path string) {
+	c.path(key, path)
+	for _, p := range placeholder.FindAllString(path, -1) {
+		if p != "{minor}" && p != "{index}" && p != "{uuid}" {
+			c.bad(key, "is %q; allowed placeholders: {minor}, {index}, {uuid}", path)
+			return
+		}
+	}
+}
+
+func (c *checker) address(key, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		c.bad(key, `is %q; allowed: host:port or :port, such as ":9394"`, address)
+	}
+}
+
+func element(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }

@@ -1,0 +1,102 @@
+package config
+
+import "strings"
+
+// named is a resource name and the key that holds it.
+type named struct{ key, name string }
+
+func (c *checker) dialects(d Dialects) {
+	c.between("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, 1, maxAWSSlots)
+	c.between("dialects.volcano.number_per_gpu", d.Volcano.NumberPerGPU, 1, maxSlots)
+	c.sharing(d.MetaGPU)
+	enabled := enabledNames(d)
+	if len(enabled) == 0 {
+		c.bad("dialects", "enables none; allowed: at least one of native, alnair, aws, volcano, metagpu")
+	}
+	c.resourceNames(enabled)
+}
+
+// resourceNames checks that every name is one that a pod may use and stands
+// for one thing only.
+func (c *checker) resourceNames(all []named) {
+	owner := make(map[string]string, len(all))
+	for _, r := range all {
+		if !validResourceName(r.name) {
+			c.bad(r.key, `is %q; allowed: domain/name, such as "nri-vgpu.io/vgpu-memory", outside kubernetes.io`, r.name)
+			continue
+		}
+		if first, taken := owner[r.name]; taken {
+			c.bad(r.key, "is %q, which %s is too; allowed: a name of its own", r.name, first)
+			continue
+		}
+		owner[r.name] = r.key
+	}
+}
+
+// validResourceName tells whether the API server takes name as an extended
+// resource: those of kubernetes.io and requests.* are its own.
+func validResourceName(name string) bool {
+	domain, _, _ := strings.Cut(name, "/")
+	return resourceName.MatchString(name) &&
+		len(domain) <= 244 && // with "requests." before it, as quotas write it, 253
+		!strings.Contains(domain, "..") &&
+		domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+		!strings.HasPrefix(domain, "requests.")
+}
+
+func enabledNames(d Dialects) []named {
+	var all []named
+	if d.Native.Enabled {
+		all = append(all, named{"dialects.native.number", d.Native.Number},
+			named{"dialects.native.memory", d.Native.Memory}, named{"dialects.native.cores", d.Native.Cores})
+	}
+	if d.Alnair.Enabled {
+		all = append(all, named{"dialects.alnair.memory", d.Alnair.Memory},
+			named{"dialects.alnair.compute", d.Alnair.Compute})
+	}
+	if d.AWS.Enabled {
+		all = append(all, named{"dialects.aws.slots", d.AWS.Slots})
+	}
+	if d.Volcano.Enabled {
+		all = append(all, named{"dialects.volcano.number", d.Volcano.Number},
+			named{"dialects.volcano.memory", d.Volcano.Memory},
+			named{"dialects.volcano.memory_percentage", d.Volcano.MemoryPercentage},
+			named{"dialects.volcano.cores", d.Volcano.Cores})
+	}
+	if d.MetaGPU.Enabled {
+		for i, s := range d.MetaGPU.DeviceSharing {
+			all = append(all, named{element("dialects.metagpu.device_sharing", i) + ".resource_name", s.ResourceName})
+		}
+	}
+	return all
+}
+
+func (c *checker) sharing(m MetaGPU) {
+	const list = "dialects.metagpu.device_sharing"
+	if m.Enabled && len(m.DeviceSharing) == 0 {
+		c.bad(list, "is empty; allowed: one entry or more, or dialects.metagpu.enabled = false")
+	}
+	for i, s := range m.DeviceSharing {
+		key := element(list, i)
+		c.between(key+".shares_per_gpu", s.SharesPerGPU, 1, maxShares)
+		c.uuids(key+".uuids", s.UUIDs)
+	}
+}
+
+func (c *checker) uuids(key string, uuids []string) {
+	if len(uuids) == 0 {
+		c.bad(key, `is empty; allowed: ["*"] for every GPU, or UUIDs`)
+	}
+	seen := make(map[string]bool, len(uuids))
+	for i, id := range uuids {
+		switch {
+		case id == AllGPUs && len(uuids) > 1:
+			c.bad(element(key, i), `is "*" beside others; allowed: "*" alone, or UUIDs`)
+		case id != AllGPUs && !strings.HasPrefix(id, "GPU-") && !strings.HasPrefix(id, "MIG-"):
+			c.bad(element(key, i), `is %q; allowed: "*", or a UUID that begins with GPU- or MIG-`, id)
+		case seen[id]:
+			c.bad(element(key, i), "is %q for the second time; allowed: each UUID once", id)
+		}
+		seen[id] = true
+	}
+}
