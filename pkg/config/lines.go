@@ -26,33 +26,46 @@ func parent(key string) string {
 	return key[:max(strings.LastIndexAny(key, ".["), 0)]
 }
 
+// maxLocated bounds the work of keyLines; ten times the default's length.
+const maxLocated = 2000 // lines
+
 // keyLines finds the line on which each key of a valid document is set. The
 // library keeps that to itself, so ever longer beginnings of the document are
 // parsed: a key stands on the line after the last beginning without it that
 // parsed. This is quadratic, and done only for a document with mistakes.
 func keyLines(document string) map[string]int {
 	found := make(map[string]int)
-	seen, start := 0, 1
-	elements := make(map[string]int)
 	lines := strings.SplitAfter(document, "\n")
-	length := 0
+	if len(lines) > maxLocated {
+		return found
+	}
+	elements := make(map[string]int)
+	length, seen, start, whole := 0, 0, 1, true
 	for i, line := range lines {
 		length += len(line)
-		var tree map[string]any
-		meta, err := toml.Decode(document[:length], &tree)
-		if err != nil {
-			continue // in the middle of a list or a long string
-		}
-		keys := meta.Keys()
-		for _, key := range keys[seen:] {
-			name := indexed(meta, key, elements)
-			if _, again := found[name]; !again {
-				found[name] = start
+		if !whole || !isBlank(line) {
+			var tree map[string]any
+			meta, err := toml.Decode(document[:length], &tree)
+			whole = err == nil // else in the middle of a list or a long string
+			if !whole {
+				continue
 			}
+			for _, key := range meta.Keys()[seen:] {
+				name := indexed(meta, key, elements)
+				if _, again := found[name]; !again {
+					found[name] = start
+				}
+			}
+			seen = len(meta.Keys())
 		}
-		seen, start = len(keys), i+2
+		start = i + 2
 	}
 	return found
+}
+
+func isBlank(line string) bool {
+	line = strings.TrimSpace(line)
+	return line == "" || line[0] == '#'
 }
 
 // indexed writes a key as problems name it: with the element's number after
