@@ -1,0 +1,130 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// DefaultTimeout bounds one refresh. The first one initialises the driver,
+// which takes seconds on a machine without persistence mode.
+const DefaultTimeout = 10 * time.Second
+
+// Options say where the driver is and how long it may take.
+type Options struct {
+	// Root is the driver's root file system, "" or "/" for the own.
+	Root string
+	// Library is NVML's path; "" looks for it under Root.
+	Library string
+	// Timeout bounds each refresh; 0 is DefaultTimeout.
+	Timeout time.Duration
+}
+
+// driver is what an inventory asks: NVML, or a stand-in for it.
+type driver interface {
+	// list gives the GPUs that the driver knows now. An entry of which only
+	// the index could be read has no UUID, and a reason.
+	list() ([]GPU, error)
+}
+
+// Inventory is the node's GPUs as last seen. A GPU that was seen once stays
+// in it, unhealthy when the driver no longer shows it: containers may hold it.
+type Inventory struct {
+	driver  driver
+	timeout time.Duration
+	calls   worker
+
+	mu   sync.Mutex
+	gpus []GPU
+}
+
+// New gives an inventory that is empty until its first Refresh. The driver
+// may come later than the agent.
+func New(opts Options) *Inventory {
+	return newInventory(&nvmlDriver{root: opts.Root, library: opts.Library}, opts.Timeout)
+}
+
+func newInventory(d driver, timeout time.Duration) *Inventory {
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	return &Inventory{driver: d, timeout: timeout}
+}
+
+// GPUs gives a copy of the GPUs as last seen, ordered by index. It never
+// waits for the driver.
+func (i *Inventory) GPUs() []GPU {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.gpus)
+}
+
+// Refresh asks the driver and gives the GPUs as they are now. If the driver
+// fails or does not answer in time, all GPUs are unhealthy and the error says
+// what to do; they recover with the first Refresh that succeeds.
+func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	seen, err := i.calls.do(ctx, i.driver.list)
+	if err != nil {
+		err = i.explain(err)
+		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err
+	}
+	return i.update(func(known []GPU) []GPU { return merge(known, seen) }), nil
+}
+
+func (i *Inventory) explain(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the NVIDIA driver did not answer within %v: look for Xid errors in dmesg; the node may need a reboot", i.timeout)
+	case errors.Is(err, errBusy):
+		return errors.New("the NVIDIA driver still does not answer: look for Xid errors in dmesg; the node may need a reboot")
+	default:
+		return err
+	}
+}
+
+func (i *Inventory) update(change func([]GPU) []GPU) []GPU {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.gpus = change(i.gpus)
+	return slices.Clone(i.gpus)
+}
+
+func allUnhealthy(known []GPU, reason string) []GPU {
+	gpus := slices.Clone(known)
+	for k := range gpus {
+		gpus[k].Healthy, gpus[k].Reason = false, reason
+	}
+	return gpus
+}
+
+// merge takes what the driver shows now, and keeps what it showed before.
+func merge(known, seen []GPU) []GPU {
+	gpus := make([]GPU, 0, len(seen))
+	for _, g := range seen {
+		if g.UUID == "" {
+			// A lost GPU does not tell its name: the one that had this
+			// index is meant. Without one there is nothing to list.
+			k := slices.IndexFunc(known, func(old GPU) bool { return old.Index == g.Index })
+			if k < 0 {
+				continue
+			}
+			reason := g.Reason
+			g = known[k]
+			g.Healthy, g.Reason = false, reason
+		}
+		gpus = append(gpus, g)
+	}
+	for _, old := range known {
+		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == old.UUID }) {
+			old.Healthy, old.Reason = false, "the driver no longer lists this GPU"
+			gpus = append(gpus, old)
+		}
+	}
+	slices.SortStableFunc(gpus, func(a, b GPU) int { return a.Index - b.Index })
+	return gpus
+}

@@ -1,0 +1,58 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// errBusy says that an earlier call to the driver has not returned.
+var errBusy = errors.New("an earlier call has not returned")
+
+// worker makes calls that may never return, one at a time, each on behalf of
+// a caller who waits only so long. While a call hangs no other is started: a
+// stuck driver costs one thread, not one per attempt.
+type worker struct {
+	mu   sync.Mutex
+	busy bool
+}
+
+// do runs call and waits for it until ctx ends. The call goes on then, and
+// what it returns late is dropped.
+func (w *worker) do(ctx context.Context, call func() ([]GPU, error)) ([]GPU, error) {
+	if !w.take() {
+		return nil, errBusy
+	}
+	type result struct {
+		gpus []GPU
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		gpus, err := call()
+		w.release()
+		done <- result{gpus, err}
+	}()
+	select {
+	case r := <-done:
+		return r.gpus, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *worker) take() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy {
+		return false
+	}
+	w.busy = true
+	return true
+}
+
+func (w *worker) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = false
+}
