@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Making and removing a machine's state and device files. */
+#include "state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index)
+{
+	memset(config, 0, sizeof(*config));
+	(void)snprintf(config->name, sizeof(config->name), "NVIDIA Simulated H200");
+	(void)snprintf(config->pci_bus_id, sizeof(config->pci_bus_id), "0000:%02x:00.0",
+		       0x19u + 0x10u * index);
+	config->memory_bytes = UINT64_C(16) << 30;
+	config->minor = index;
+	config->sm_count = 132;
+	config->cc_major = 9;
+	config->cc_minor = 0;
+	config->context_bytes = UINT64_C(512) << 20;
+	config->alloc_granularity = 512;
+	config->slice_ns = 1000000;
+	config->switch_ns = 0;
+	config->default_kernel_ns = 2000;
+	config->device_bandwidth = UINT64_C(2000000000000);
+	config->host_bandwidth = UINT64_C(50000000000);
+}
+
+static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
+{
+	memcpy(gpu->uuid, config->uuid, sizeof(gpu->uuid));
+	memcpy(gpu->name, config->name, sizeof(gpu->name));
+	memcpy(gpu->pci_bus_id, config->pci_bus_id, sizeof(gpu->pci_bus_id));
+	gpu->memory_bytes = config->memory_bytes;
+	gpu->minor = config->minor;
+	gpu->sm_count = config->sm_count;
+	gpu->cc_major = config->cc_major;
+	gpu->cc_minor = config->cc_minor;
+	gpu->context_bytes = config->context_bytes;
+	gpu->alloc_granularity = config->alloc_granularity;
+	gpu->slice_ns = config->slice_ns;
+	gpu->switch_ns = config->switch_ns;
+	gpu->default_kernel_ns = config->default_kernel_ns;
+	gpu->device_bandwidth = config->device_bandwidth;
+	gpu->host_bandwidth = config->host_bandwidth;
+	gpu->current = GS_NO_PROC;
+}
+
+static int write_state(int fd, const struct gs_gpu_config *gpus, uint32_t count)
+{
+	struct gs_state *state;
+
+	/* Any user may use a GPU, as with the modes of real device files. */
+	if (fchmod(fd, 0666) != 0 || ftruncate(fd, (off_t)sizeof(*state)) != 0)
+		return -errno;
+	state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (state == MAP_FAILED)
+		return -errno;
+	state->version = GS_VERSION;
+	state->gpu_count = count;
+	state->size = sizeof(*state);
+	state->clock_ns = gs_now();
+	state->driver_version = 13000;
+	(void)snprintf(state->driver_version_text, sizeof(state->driver_version_text), "580.159.04");
+	state->spin_ns = 60000;
+	for (uint32_t g = 0; g < count; g++)
+		set_gpu(&state->gpus[g], &gpus[g]);
+	state->magic = GS_MAGIC;
+	munmap(state, sizeof(*state));
+	return 0;
+}
+
+static int make_device(const char *dir, uint32_t minor)
+{
+	char path[512];
+	int fd, err;
+
+	(void)snprintf(path, sizeof(path), "%s/gpu%u", dir, minor);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -errno;
+	err = fchmod(fd, 0666) == 0 ? 0 : -errno;
+	close(fd);
+	return err;
+}
+
+int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count)
+{
+	char path[512], temporary[520];
+	int fd, err;
+
+	if (count == 0 || count > GS_MAX_GPUS)
+		return -EINVAL;
+	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
+		return -errno;
+	for (uint32_t g = 0; g < count; g++) {
+		err = make_device(dir, gpus[g].minor);
+		if (err)
+			return err;
+	}
+	(void)snprintf(path, sizeof(path), "%s/state", dir);
+	(void)snprintf(temporary, sizeof(temporary), "%s.new", path);
+	fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -errno;
+	err = write_state(fd, gpus, count);
+	/* link, not rename: two creators must not both win. */
+	if (!err && link(temporary, path) != 0)
+		err = -errno;
+	(void)unlink(temporary);
+	close(fd);
+	return err;
+}
+
+int gs_destroy(const char *dir)
+{
+	DIR *entries = opendir(dir);
+	struct dirent *entry;
+	int err = 0;
+
+	if (!entries)
+		return -errno;
+	while ((entry = readdir(entries))) {
+		unsigned minor;
+		char rest;
+		bool ours = strcmp(entry->d_name, "state") == 0 ||
+			    strcmp(entry->d_name, "state.new") == 0 ||
+			    sscanf(entry->d_name, "gpu%u%c", &minor, &rest) == 1;
+
+		if (ours && unlinkat(dirfd(entries), entry->d_name, 0) != 0 && !err)
+			err = -errno;
+	}
+	closedir(entries);
+	if (!err && rmdir(dir) != 0 && errno != ENOTEMPTY && errno != EBUSY)
+		err = -errno;
+	return err;
+}

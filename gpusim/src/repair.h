@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSIM_REPAIR_H
+#define GPUSIM_REPAIR_H
+
+#include "state.h"
+
+/* Recomputes every derived value after the lock's holder died. Locked. */
+void gs_repair(struct gs_state *state);
+
+/* Frees the lock if the last holder of our own identity died with it. */
+void gs_lock_inherit(struct gs_handle *handle);
+
+/* Drops a process from the timeline and the table. Locked. */
+void gs_forget(struct gs_state *state, uint32_t slot);
+
+#endif

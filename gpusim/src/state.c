@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Opening the state, its process table, and the memory it counts. */
+#include "state.h"
+
+#include "identity.h"
+#include "repair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t gs_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+const char *gs_path(void)
+{
+	const char *path = getenv("GPUSIM_STATE");
+
+	return path && *path ? path : GS_DEFAULT_PATH;
+}
+
+static int map_state(struct gs_handle *handle)
+{
+	struct stat st;
+	void *map;
+
+	if (fstat(handle->fd, &st) != 0)
+		return -errno;
+	if (st.st_size != (off_t)sizeof(struct gs_state))
+		return -EPROTO;
+	map = mmap(NULL, sizeof(struct gs_state), PROT_READ | PROT_WRITE, MAP_SHARED, handle->fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	handle->state = map;
+	if (handle->state->magic != GS_MAGIC || handle->state->version != GS_VERSION ||
+	    handle->state->gpu_count > GS_MAX_GPUS) {
+		munmap(map, sizeof(struct gs_state));
+		handle->state = NULL;
+		return -EPROTO;
+	}
+	return 0;
+}
+
+static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
+{
+	struct stat st;
+
+	proc->self_pid = handle->pid;
+	proc->start_ns = gs_now();
+	proc->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+	(void)prctl(PR_GET_NAME, proc->comm);
+	if (gethostname(proc->hostname, sizeof(proc->hostname) - 1) != 0)
+		proc->hostname[0] = '\0';
+}
+
+/* Makes the slot ours; what its last holder left is buried first. */
+static void enter_process(struct gs_handle *handle)
+{
+	struct gs_proc *proc = &handle->state->procs[handle->id];
+
+	gs_lock(handle);
+	if (proc->in_use)
+		gs_forget(handle->state, handle->id);
+	memset(proc, 0, sizeof(*proc));
+	describe_self(proc, handle);
+	proc->next_seq = 1;
+	proc->timed_head = proc->done_head = proc->free_head = GS_NONE;
+	for (uint32_t g = 0; g < GS_MAX_GPUS; g++)
+		proc->gpu[g].ready_head = proc->gpu[g].ready_tail = GS_NONE;
+	proc->in_use = 1;
+	gs_unlock(handle);
+}
+
+static int take_identity(struct gs_handle *handle, enum gs_role role)
+{
+	uint32_t first = role == GS_PROCESS ? 0 : GS_MAX_PROCS;
+	uint32_t end = role == GS_PROCESS ? GS_MAX_PROCS : GS_MAX_IDS;
+
+	for (uint32_t id = first; id < end; id++) {
+		int err = gs_identity_take(handle, id);
+
+		if (err == -EBUSY || err == -EAGAIN || err == -EACCES)
+			continue;
+		if (err)
+			return err;
+		handle->id = id;
+		gs_lock_inherit(handle);
+		if (role == GS_PROCESS)
+			enter_process(handle);
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+static void set_dir(struct gs_handle *handle, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	int length = slash ? (int)(slash - path) : 1;
+
+	(void)snprintf(handle->dir, sizeof(handle->dir), "%.*s", length, slash ? path : ".");
+}
+
+int gs_open(struct gs_handle *handle, const char *path, enum gs_role role)
+{
+	int err;
+
+	memset(handle, 0, sizeof(*handle));
+	pthread_mutex_init(&handle->mutex, NULL);
+	set_dir(handle, path);
+	handle->pid = getpid();
+	handle->exec_id = gs_exec_id();
+	handle->fd = open(path, O_RDWR | O_CLOEXEC);
+	if (handle->fd < 0)
+		return -errno;
+	err = map_state(handle);
+	if (!err)
+		err = take_identity(handle, role);
+	if (!err)
+		return 0;
+	if (handle->state)
+		munmap(handle->state, sizeof(struct gs_state));
+	close(handle->fd);
+	handle->state = NULL;
+	handle->fd = -1;
+	return err;
+}
+
+void gs_close(struct gs_handle *handle)
+{
+	if (!handle->state)
+		return;
+	if (handle->id < GS_MAX_PROCS) {
+		gs_lock(handle);
+		gs_forget(handle->state, handle->id);
+		gs_unlock(handle);
+	}
+	gs_identity_drop(handle, handle->id);
+	munmap(handle->state, sizeof(struct gs_state));
+	close(handle->fd);
+	handle->state = NULL;
+	handle->fd = -1;
+}
+
+bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu)
+{
+	char path[sizeof(handle->dir) + 16];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/gpu%u", handle->dir, handle->state->gpus[gpu].minor);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid)
+{
+	return gs_identity_alive(handle, slot, pid);
+}
+
+struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor)
+{
+	while (*cursor < GS_MAX_PROCS) {
+		struct gs_proc *proc = &handle->state->procs[(*cursor)++];
+
+		if (proc->in_use)
+			return proc;
+	}
+	return NULL;
+}
+
+uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc)
+{
+	return (uint32_t)(proc - handle->state->procs);
+}
+
+void gs_reap(struct gs_handle *handle)
+{
+	struct gs_proc *proc;
+	uint32_t cursor = 0;
+
+	while ((proc = gs_proc_next(handle, &cursor)))
+		if (!gs_proc_alive(handle, gs_slot(handle, proc), NULL))
+			gs_forget(handle->state, gs_slot(handle, proc));
+	handle->state->last_reap_ns = gs_now();
+}
+
+static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
+{
+	return bytes <= gpu->memory_bytes && gpu->used_bytes <= gpu->memory_bytes - bytes;
+}
+
+bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
+{
+	struct gs_gpu *g = &handle->state->gpus[gpu];
+	struct gs_proc_gpu *mine = &handle->state->procs[handle->id].gpu[gpu];
+
+	if (!fits(g, bytes))
+		gs_reap(handle);
+	if (!fits(g, bytes))
+		return false;
+	mine->bytes += bytes;
+	if (mine->bytes > mine->peak_bytes)
+		mine->peak_bytes = mine->bytes;
+	g->used_bytes += bytes;
+	return true;
+}
+
+void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
+{
+	handle->state->procs[handle->id].gpu[gpu].bytes -= bytes;
+	handle->state->gpus[gpu].used_bytes -= bytes;
+}
+
+void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid)
+{
+	struct gs_state *state = handle->state;
+	uint64_t seq = state->xid_seq + 1;
+
+	state->xids[seq % GS_XID_RING] =
+		(struct gs_xid){.seq = seq, .time_ns = gs_now(), .gpu = gpu, .xid = xid};
+	state->xid_seq = seq;
+}

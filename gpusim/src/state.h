@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The state of the simulated GPUs of one machine: a file that every process
+ * maps. Layout is fixed (little-endian, x86-64 and arm64 alike); every offset
+ * that a reader outside C may use is asserted at the end of this file.
+ *
+ * Who may touch what: everything but the identity records and the lock word
+ * is read and written under gs_lock(). Values that are marked "derived" are
+ * recomputed after the lock's holder died; all others survive it as written.
+ */
+#ifndef GPUSIM_STATE_H
+#define GPUSIM_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define GS_MAGIC UINT64_C(0x314d495355504721) /* "!GPUSIM1" */
+#define GS_VERSION 1u
+#define GS_DEFAULT_PATH "/dev/gpusim/state"
+#define GS_MAX_GPUS 16u
+#define GS_MAX_PROCS 1024u     /* processes that use CUDA */
+#define GS_MAX_OBSERVERS 1024u /* NVML users and tools: they lock, but own nothing */
+#define GS_MAX_IDS (GS_MAX_PROCS + GS_MAX_OBSERVERS)
+#define GS_MAX_ITEMS 1024u /* launch queue depth of a process */
+#define GS_MAX_DEPS 4u
+#define GS_XID_RING 256u
+#define GS_HISTORY_RING 1024u
+#define GS_GPU_SAMPLES 128u
+#define GS_PROC_SAMPLES 16u
+#define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
+#define GS_NONE UINT16_MAX               /* no item */
+#define GS_NO_PROC UINT32_MAX
+#define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
+/* The byte of the state file that identity i locks is GS_LOCK_BASE + i. */
+#define GS_LOCK_BASE INT64_C(0x4000000000)
+
+/* Nanoseconds of GPU time in one window of GS_SAMPLE_NS. */
+struct gs_sample {
+	uint64_t window; /* CLOCK_MONOTONIC / GS_SAMPLE_NS; the slot is window % ring size */
+	uint64_t busy_ns;
+};
+
+enum gs_item_state { GS_ITEM_FREE = 0, GS_ITEM_PENDING = 1, GS_ITEM_DONE = 2 };
+
+enum gs_item_kind {
+	GS_ITEM_MARK = 0,    /* takes no time: event records, joins, waits */
+	GS_ITEM_COMPUTE = 1, /* holds the GPU: kernels, memsets, copies on the device */
+	GS_ITEM_COPY = 2,    /* copy engine: passes in wall time, holds no GPU */
+	GS_ITEM_HOST = 3,    /* done when its process says so (host functions) */
+};
+
+/* A piece of queued work. It waits for its dependencies, then runs. */
+struct gs_item {
+	uint64_t seq; /* unique in the process, never 0 once used */
+	uint32_t state;
+	uint32_t kind;
+	uint32_t gpu;
+	uint32_t demand_ppm;   /* part of the GPU that it fills */
+	uint64_t remaining_ns; /* GPU or copy time still to run */
+	uint64_t ready_ns;     /* when its dependencies were met; 0: not yet */
+	uint64_t start_ns;     /* 0: not started */
+	uint64_t end_ns;
+	uint64_t tag; /* not 0: kept when done, until its owner collects it */
+	uint64_t dep_seq[GS_MAX_DEPS];
+	uint16_t dep_item[GS_MAX_DEPS];
+	/* Derived: an unready item hangs on one unfinished dependency. */
+	uint16_t next; /* in its list: ready, timed, or siblings below a dependency */
+	uint16_t prev;
+	uint16_t first_child;
+	uint16_t ready; /* 1: in a ready or timed list */
+};
+
+/* What a process holds and did on one GPU. */
+struct gs_proc_gpu {
+	uint64_t bytes; /* physical, contexts included */
+	uint64_t peak_bytes;
+	uint64_t gpu_time_ns; /* union of the times in which it held the GPU */
+	uint64_t context_bytes; /* part of bytes */
+	uint32_t contexts;
+	uint16_t ready_head; /* derived: compute items that may run */
+	uint16_t ready_tail;
+	uint64_t launches; /* kernels ever finished */
+	uint64_t reserved[2];
+	struct gs_sample samples[GS_PROC_SAMPLES];
+};
+
+struct gs_proc {
+	uint32_t in_use;
+	int32_t self_pid; /* as the process sees itself */
+	uint64_t pid_namespace; /* inode of its pid namespace, 0 if unknown */
+	uint64_t start_ns; /* CLOCK_MONOTONIC at registration */
+	uint64_t next_seq;
+	int32_t seen_pid; /* pid as an observer outside last saw it, 0: none did */
+	uint16_t timed_head; /* derived: copies under way */
+	uint16_t done_head;  /* derived: tagged items that its owner has yet to collect */
+	char comm[16];
+	char hostname[64]; /* of its UTS namespace: a pod's name */
+	uint32_t pending;    /* derived: items not done */
+	uint16_t free_head;  /* derived: free items below item_count */
+	uint16_t item_count; /* items from here on were never used */
+	uint64_t reserved[16];
+	struct gs_proc_gpu gpu[GS_MAX_GPUS];
+};
+
+/* Injected faults of one GPU, obeyed by NVML and by launches. */
+struct gs_faults {
+	uint32_t lost;            /* the GPU has fallen off the bus */
+	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */
+	uint64_t nvml_hang_until; /* NVML calls block until this CLOCK_MONOTONIC ns */
+	uint64_t reserved[6];
+};
+
+struct gs_gpu {
+	/* Configuration, fixed at creation. */
+	uint8_t uuid[16];
+	char name[96];
+	char pci_bus_id[32]; /* "0000:3b:00.0" */
+	uint64_t memory_bytes;
+	uint32_t minor; /* its device file is gpu<minor> beside the state */
+	uint32_t sm_count;
+	uint32_t cc_major;
+	uint32_t cc_minor;
+	uint64_t context_bytes;
+	uint64_t alloc_granularity; /* linear allocations are rounded up to this */
+	uint64_t slice_ns;
+	uint64_t switch_ns;         /* lost at each change of process */
+	uint64_t default_kernel_ns; /* of kernels that name no time */
+	uint64_t device_bandwidth;  /* bytes/s of memsets and copies on the device */
+	uint64_t host_bandwidth;    /* bytes/s of copies from and to the host */
+	uint64_t config_reserved[16];
+	/* Time. */
+	uint64_t slice_start_ns; /* 0: nobody's slice */
+	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
+	uint64_t busy_ns; /* union of the times in which any process held it */
+	uint32_t current; /* process slot that holds it or did last, GS_NO_PROC */
+	uint32_t runnable_count; /* derived: bits in runnable */
+	uint64_t used_bytes; /* derived: sum over the processes */
+	struct gs_faults faults;
+	uint64_t reserved[16];
+	uint64_t runnable[GS_MAX_PROCS / 64]; /* derived: processes with ready compute work */
+	struct gs_sample samples[GS_GPU_SAMPLES];
+};
+
+/* An XID as the kernel log would have it. */
+struct gs_xid {
+	uint64_t seq; /* 1, 2, …; entry i of the ring holds seq ≡ i mod GS_XID_RING */
+	uint64_t time_ns;
+	uint32_t gpu;
+	uint32_t xid;
+};
+
+struct gs_history_gpu {
+	uint64_t peak_bytes;
+	uint64_t gpu_time_ns;
+};
+
+/* A process that has ended. */
+struct gs_history {
+	uint64_t seq; /* 1, 2, …, as for XIDs */
+	uint64_t start_ns;
+	uint64_t end_ns; /* when its end was noticed */
+	uint64_t pid_namespace;
+	int32_t self_pid;
+	int32_t seen_pid;
+	char comm[16];
+	char hostname[64];
+	uint64_t reserved[17];
+	struct gs_history_gpu gpu[GS_MAX_GPUS];
+};
+
+/* Who holds an identity byte; lets a process know its own (F_GETLK cannot). */
+struct gs_identity {
+	uint64_t exec_id; /* random per execve, from the auxiliary vector */
+	int32_t self_pid;
+	uint32_t in_use;
+};
+
+struct gs_state {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t gpu_count;
+	uint64_t size; /* of the whole file */
+	uint64_t clock_ns; /* the timeline is computed up to this CLOCK_MONOTONIC ns */
+	uint32_t lock; /* 0, or identity + 1 with GS_LOCK_WAITERS */
+	uint32_t recoveries; /* times that a dead holder's lock was taken over */
+	uint64_t last_reap_ns;
+	uint64_t xid_seq; /* last XID, 0: none */
+	uint64_t history_seq;
+	uint64_t driver_version; /* CUDA's, 13000 */
+	char driver_version_text[16]; /* NVML's, "580.159.04" */
+	uint64_t spin_ns; /* a waiter polls for this long before its time, then sleeps */
+	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies under way */
+	uint64_t reserved[484];
+	struct gs_gpu gpus[GS_MAX_GPUS];
+	struct gs_xid xids[GS_XID_RING];
+	struct gs_history history[GS_HISTORY_RING];
+	struct gs_identity identities[GS_MAX_IDS];
+	struct gs_proc procs[GS_MAX_PROCS];
+	struct gs_item items[GS_MAX_PROCS][GS_MAX_ITEMS];
+};
+
+/* ---- an open state ---- */
+
+enum gs_role {
+	GS_PROCESS, /* takes a process slot: libcuda */
+	GS_OBSERVER /* takes an observer's identity: NVML, tools */
+};
+
+struct gs_handle {
+	struct gs_state *state;
+	int fd;
+	uint32_t id;   /* identity; of a GS_PROCESS also its process slot */
+	uint64_t exec_id;
+	pid_t pid;     /* that opened it; a forked child must not use the handle */
+	char dir[256]; /* of the state and device files */
+	pthread_mutex_t mutex; /* this process's threads come one at a time */
+};
+
+/* One GPU's fixed values for gs_create(). */
+struct gs_gpu_config {
+	uint8_t uuid[16];
+	char name[96];
+	char pci_bus_id[32];
+	uint64_t memory_bytes;
+	uint32_t minor, sm_count, cc_major, cc_minor;
+	uint64_t context_bytes, alloc_granularity, slice_ns, switch_ns;
+	uint64_t default_kernel_ns, device_bandwidth, host_bandwidth;
+};
+
+/* Fills in the defaults of the GPU with this index. */
+void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index);
+
+/* Makes dir/state and one device file per GPU. Returns 0 or -errno. */
+int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count);
+
+/* Removes what gs_create() made. Returns 0 or -errno. */
+int gs_destroy(const char *dir);
+
+/* $GPUSIM_STATE, or GS_DEFAULT_PATH. */
+const char *gs_path(void);
+
+/*
+ * Opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such
+ * file, -EPROTO not a state of this version, -ENOSPC no identity left.
+ */
+int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
+
+/*
+ * Gives the identity back and unmaps. A library must not call it before its
+ * process ends: closing the file drops every lock that the process holds on
+ * it, those taken by the other library included.
+ */
+void gs_close(struct gs_handle *handle);
+
+/* Whether this process may use the GPU: its device file can be opened. */
+bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu);
+
+/* CLOCK_MONOTONIC in ns. */
+uint64_t gs_now(void);
+
+/* Takes the machine-wide lock; repairs what a dead holder left behind. */
+void gs_lock(struct gs_handle *handle);
+void gs_unlock(struct gs_handle *handle);
+
+/*
+ * Whether the process in this slot lives. *pid is its pid in the caller's pid
+ * namespace, 0 where it has none there. Needs no lock.
+ */
+bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
+
+/* The next slot in use from *cursor on (start with 0), else NULL. Locked. */
+struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
+
+/* Frees what dead processes held: memory, queued work, slots. Locked. */
+void gs_reap(struct gs_handle *handle);
+
+/* Index of a process in the table. */
+uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
+
+/*
+ * Physical memory of the calling process. gs_charge() reaps and returns false
+ * where the GPU has too little left. Locked.
+ */
+bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
+void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
+
+/* Records an XID. Locked. */
+void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
+
+/*
+ * Computes the timeline of all GPUs up to now (see timeline.h); GPU times, busy
+ * times and samples are true only after it. Locked.
+ */
+void gs_advance(struct gs_handle *handle, uint64_t now);
+
+/* ---- layout, for readers in other languages ---- */
+
+#define GS_ASSERT_AT(type, field, offset) \
+	_Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
+#define GS_ASSERT_SIZE(type, size) _Static_assert(sizeof(struct type) == (size), #type)
+
+#include "state_layout.h"
+
+#endif

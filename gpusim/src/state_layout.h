@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The layout of the state as readers in other languages rely on it. */
+#ifndef GPUSIM_STATE_LAYOUT_H
+#define GPUSIM_STATE_LAYOUT_H
+
+GS_ASSERT_SIZE(gs_sample, 16);
+GS_ASSERT_AT(gs_sample, window, 0);
+GS_ASSERT_AT(gs_sample, busy_ns, 8);
+GS_ASSERT_SIZE(gs_item, 112);
+GS_ASSERT_SIZE(gs_proc_gpu, 320);
+GS_ASSERT_AT(gs_proc_gpu, bytes, 0);
+GS_ASSERT_AT(gs_proc_gpu, peak_bytes, 8);
+GS_ASSERT_AT(gs_proc_gpu, gpu_time_ns, 16);
+GS_ASSERT_AT(gs_proc_gpu, context_bytes, 24);
+GS_ASSERT_AT(gs_proc_gpu, contexts, 32);
+GS_ASSERT_AT(gs_proc_gpu, launches, 40);
+GS_ASSERT_AT(gs_proc_gpu, samples, 64);
+GS_ASSERT_SIZE(gs_proc, 5376);
+GS_ASSERT_AT(gs_proc, in_use, 0);
+GS_ASSERT_AT(gs_proc, self_pid, 4);
+GS_ASSERT_AT(gs_proc, pid_namespace, 8);
+GS_ASSERT_AT(gs_proc, start_ns, 16);
+GS_ASSERT_AT(gs_proc, seen_pid, 32);
+GS_ASSERT_AT(gs_proc, comm, 40);
+GS_ASSERT_AT(gs_proc, hostname, 56);
+GS_ASSERT_AT(gs_proc, gpu, 256);
+GS_ASSERT_SIZE(gs_faults, 64);
+GS_ASSERT_AT(gs_faults, lost, 0);
+GS_ASSERT_AT(gs_faults, nvml_error, 4);
+GS_ASSERT_AT(gs_faults, nvml_hang_until, 8);
+GS_ASSERT_SIZE(gs_gpu, 2760);
+GS_ASSERT_AT(gs_gpu, uuid, 0);
+GS_ASSERT_AT(gs_gpu, name, 16);
+GS_ASSERT_AT(gs_gpu, pci_bus_id, 112);
+GS_ASSERT_AT(gs_gpu, memory_bytes, 144);
+GS_ASSERT_AT(gs_gpu, minor, 152);
+GS_ASSERT_AT(gs_gpu, sm_count, 156);
+GS_ASSERT_AT(gs_gpu, cc_major, 160);
+GS_ASSERT_AT(gs_gpu, cc_minor, 164);
+GS_ASSERT_AT(gs_gpu, context_bytes, 168);
+GS_ASSERT_AT(gs_gpu, busy_ns, 368);
+GS_ASSERT_AT(gs_gpu, used_bytes, 384);
+GS_ASSERT_AT(gs_gpu, faults, 392);
+GS_ASSERT_AT(gs_gpu, samples, 712);
+GS_ASSERT_SIZE(gs_xid, 24);
+GS_ASSERT_AT(gs_xid, seq, 0);
+GS_ASSERT_AT(gs_xid, time_ns, 8);
+GS_ASSERT_AT(gs_xid, gpu, 16);
+GS_ASSERT_AT(gs_xid, xid, 20);
+GS_ASSERT_SIZE(gs_history_gpu, 16);
+GS_ASSERT_AT(gs_history_gpu, peak_bytes, 0);
+GS_ASSERT_AT(gs_history_gpu, gpu_time_ns, 8);
+GS_ASSERT_SIZE(gs_history, 512);
+GS_ASSERT_AT(gs_history, seq, 0);
+GS_ASSERT_AT(gs_history, start_ns, 8);
+GS_ASSERT_AT(gs_history, end_ns, 16);
+GS_ASSERT_AT(gs_history, pid_namespace, 24);
+GS_ASSERT_AT(gs_history, self_pid, 32);
+GS_ASSERT_AT(gs_history, seen_pid, 36);
+GS_ASSERT_AT(gs_history, comm, 40);
+GS_ASSERT_AT(gs_history, hostname, 56);
+GS_ASSERT_AT(gs_history, gpu, 256);
+GS_ASSERT_SIZE(gs_identity, 16);
+GS_ASSERT_AT(gs_identity, exec_id, 0);
+GS_ASSERT_AT(gs_identity, self_pid, 8);
+GS_ASSERT_AT(gs_identity, in_use, 12);
+GS_ASSERT_SIZE(gs_state, 123556992);
+GS_ASSERT_AT(gs_state, magic, 0);
+GS_ASSERT_AT(gs_state, version, 8);
+GS_ASSERT_AT(gs_state, gpu_count, 12);
+GS_ASSERT_AT(gs_state, size, 16);
+GS_ASSERT_AT(gs_state, clock_ns, 24);
+GS_ASSERT_AT(gs_state, lock, 32);
+GS_ASSERT_AT(gs_state, xid_seq, 48);
+GS_ASSERT_AT(gs_state, history_seq, 56);
+GS_ASSERT_AT(gs_state, gpus, 4096);
+GS_ASSERT_AT(gs_state, xids, 48256);
+GS_ASSERT_AT(gs_state, history, 54400);
+GS_ASSERT_AT(gs_state, identities, 578688);
+GS_ASSERT_AT(gs_state, procs, 611456);
+GS_ASSERT_AT(gs_state, items, 6116480);
+
+#endif

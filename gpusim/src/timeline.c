@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "timeline.h"
+
+#include "items.h"
+
+#define REAP_EVERY_NS 1000000 /* how long a dead process may go on holding slices */
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static bool has_bit(const uint64_t *bits, uint32_t bit)
+{
+	return bits[bit / 64] >> (bit % 64) & 1;
+}
+
+/* The first set bit at or after from, around the end; GS_NO_PROC if none. */
+static uint32_t next_bit(const uint64_t *bits, uint32_t from)
+{
+	const uint32_t words = GS_MAX_PROCS / 64;
+	uint32_t word = from / 64 % words;
+	uint64_t value = bits[word] & (~UINT64_C(0) << (from % 64));
+
+	for (uint32_t i = 0; i <= words; i++) {
+		if (value)
+			return word * 64 + (uint32_t)__builtin_ctzll(value);
+		word = (word + 1) % words;
+		value = bits[word];
+	}
+	return GS_NO_PROC;
+}
+
+static bool holds(const struct gs_gpu *gpu)
+{
+	return gpu->current != GS_NO_PROC && has_bit(gpu->runnable, gpu->current);
+}
+
+/* ---- who has the GPU ---- */
+
+static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at)
+{
+	bool change = gpu->current != GS_NO_PROC && gpu->current != slot;
+
+	gpu->current = slot;
+	gpu->hold_from_ns = at + (change ? gpu->switch_ns : 0);
+	gpu->slice_start_ns = gpu->hold_from_ns;
+}
+
+/* Chooses who holds the GPU at this time. */
+static void arbitrate(struct gs_gpu *gpu, uint64_t at)
+{
+	uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
+
+	if (gpu->runnable_count == 0) {
+		gpu->slice_start_ns = 0;
+		return;
+	}
+	if (!holds(gpu) || gpu->slice_start_ns == 0) {
+		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at);
+		return;
+	}
+	if (at < slice_end)
+		return;
+	if (gpu->runnable_count > 1)
+		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at);
+	else /* alone: its slices follow one another */
+		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
+}
+
+/* Starts the holder's ready items in order, as far as they fit the GPU. */
+static void start_items(struct gs_state *state, uint32_t g)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint32_t demand = 0;
+
+	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, gpu->current, i);
+
+		if (item->start_ns)
+			demand += item->demand_ppm;
+		i = item->next;
+	}
+	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, gpu->current, i);
+
+		if (!item->start_ns && demand + item->demand_ppm <= GS_DEMAND_ALL) {
+			item->start_ns = max_u64(state->clock_ns, gpu->hold_from_ns);
+			demand += item->demand_ppm;
+		}
+		if (demand >= GS_DEMAND_ALL)
+			break;
+		i = item->next;
+	}
+}
+
+/* ---- the next thing that happens ---- */
+
+static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint64_t begin;
+
+	if (!holds(gpu))
+		return limit;
+	begin = max_u64(state->clock_ns, gpu->hold_from_ns);
+	if (gpu->runnable_count > 1)
+		limit = min_u64(limit, gpu->slice_start_ns + gpu->slice_ns);
+	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, gpu->current, i);
+
+		if (item->start_ns)
+			limit = min_u64(limit, begin + item->remaining_ns);
+		i = item->next;
+	}
+	return max_u64(limit, state->clock_ns);
+}
+
+static uint64_t next_copy(struct gs_state *state, uint64_t limit)
+{
+	for (uint32_t w = 0; w < GS_MAX_PROCS / 64; w++) {
+		for (uint64_t bits = state->timed[w]; bits; bits &= bits - 1) {
+			uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			for (uint16_t i = state->procs[slot].timed_head; i != GS_NONE;
+			     i = state->items[slot][i].next)
+				limit = min_u64(limit, state->items[slot][i].end_ns);
+		}
+	}
+	return max_u64(limit, state->clock_ns);
+}
+
+/* ---- passing time ---- */
+
+static void add_sample(struct gs_sample *ring, uint32_t size, uint64_t from, uint64_t to)
+{
+	uint64_t span = (uint64_t)size * GS_SAMPLE_NS;
+
+	if (to - from > span)
+		from = to - span;
+	while (from < to) {
+		uint64_t window = from / GS_SAMPLE_NS;
+		uint64_t end = min_u64(to, (window + 1) * GS_SAMPLE_NS);
+		struct gs_sample *sample = &ring[window % size];
+
+		if (sample->window != window)
+			*sample = (struct gs_sample){window, 0};
+		sample->busy_ns += end - from;
+		from = end;
+	}
+}
+
+static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint64_t from = max_u64(state->clock_ns, gpu->hold_from_ns);
+	struct gs_proc_gpu *mine;
+
+	if (!holds(gpu) || to <= from)
+		return;
+	mine = &state->procs[gpu->current].gpu[g];
+	for (uint16_t i = mine->ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, gpu->current, i);
+
+		if (item->start_ns)
+			item->remaining_ns -= to - from;
+		i = item->next;
+	}
+	mine->gpu_time_ns += to - from;
+	gpu->busy_ns += to - from;
+	add_sample(mine->samples, GS_PROC_SAMPLES, from, to);
+	add_sample(gpu->samples, GS_GPU_SAMPLES, from, to);
+}
+
+/* Ends the holder's items that have run to their end. */
+static void finish_gpu(struct gs_state *state, uint32_t g)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint32_t slot = gpu->current;
+
+	if (!holds(gpu) || state->clock_ns < gpu->hold_from_ns)
+		return;
+	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, slot, i);
+		uint16_t next = item->next;
+
+		if (item->start_ns && item->remaining_ns == 0)
+			gs_item_finish(state, slot, i, state->clock_ns);
+		i = next;
+	}
+}
+
+static void finish_copies(struct gs_state *state)
+{
+	for (uint32_t w = 0; w < GS_MAX_PROCS / 64; w++) {
+		for (uint64_t bits = state->timed[w]; bits; bits &= bits - 1) {
+			uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			for (uint16_t i = state->procs[slot].timed_head; i != GS_NONE;) {
+				struct gs_item *item = gs_item_at(state, slot, i);
+				uint16_t next = item->next;
+
+				if (item->end_ns <= state->clock_ns)
+					gs_item_finish(state, slot, i, state->clock_ns);
+				i = next;
+			}
+		}
+	}
+}
+
+/* Computes up to the next thing that happens, or to limit. */
+static void step(struct gs_state *state, uint64_t limit)
+{
+	uint64_t to = next_copy(state, limit);
+
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		arbitrate(&state->gpus[g], state->clock_ns);
+		if (holds(&state->gpus[g]))
+			start_items(state, g);
+		to = min_u64(to, next_on_gpu(state, g, limit));
+	}
+	for (uint32_t g = 0; g < state->gpu_count; g++)
+		run_gpu(state, g, to);
+	state->clock_ns = to;
+	for (uint32_t g = 0; g < state->gpu_count; g++)
+		finish_gpu(state, g);
+	finish_copies(state);
+}
+
+void gs_advance(struct gs_handle *handle, uint64_t now)
+{
+	struct gs_state *state = handle->state;
+
+	if (now > state->last_reap_ns + REAP_EVERY_NS)
+		gs_reap(handle);
+	while (state->clock_ns < now)
+		step(state, now);
+}
+
+/* ---- a process's own queue ---- */
+
+static uint16_t take_item(struct gs_state *state, uint32_t slot)
+{
+	struct gs_proc *proc = &state->procs[slot];
+	uint16_t index = proc->free_head;
+
+	if (index != GS_NONE) {
+		proc->free_head = gs_item_at(state, slot, index)->next;
+		return index;
+	}
+	if (proc->item_count < GS_MAX_ITEMS)
+		return proc->item_count++;
+	return GS_NONE;
+}
+
+struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work)
+{
+	struct gs_state *state = handle->state;
+	struct gs_proc *proc = &state->procs[handle->id];
+	uint16_t index = take_item(state, handle->id);
+	struct gs_item *item;
+
+	if (index == GS_NONE)
+		return (struct gs_ref){0, 0};
+	item = gs_item_at(state, handle->id, index);
+	*item = (struct gs_item){
+		.seq = proc->next_seq++,
+		.kind = work->kind,
+		.gpu = work->gpu,
+		.demand_ppm = work->demand_ppm,
+		.remaining_ns = work->duration_ns,
+		.tag = work->tag,
+		.first_child = GS_NONE,
+	};
+	for (uint32_t d = 0; d < work->dep_count; d++) {
+		item->dep_seq[d] = work->deps[d].seq;
+		item->dep_item[d] = work->deps[d].item;
+	}
+	proc->pending++;
+	__atomic_store_n(&item->state, GS_ITEM_PENDING, __ATOMIC_RELEASE);
+	struct gs_ref ref = {item->seq, index};
+	gs_item_settle(state, handle->id, index);
+	return ref;
+}
+
+bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref)
+{
+	return gs_item_pending(handle->state, handle->id, ref);
+}
+
+bool gs_collect(struct gs_handle *handle, struct gs_item *item)
+{
+	struct gs_proc *proc = &handle->state->procs[handle->id];
+	uint16_t index = proc->done_head;
+	struct gs_item *done;
+
+	if (index == GS_NONE)
+		return false;
+	done = gs_item_at(handle->state, handle->id, index);
+	proc->done_head = done->next;
+	*item = *done;
+	done->state = GS_ITEM_FREE;
+	done->next = proc->free_head;
+	proc->free_head = index;
+	return true;
+}
+
+struct gs_ref gs_host_ready(const struct gs_handle *handle, uint64_t *tag)
+{
+	const struct gs_proc *proc = &handle->state->procs[handle->id];
+	struct gs_ref best = {0, 0};
+
+	for (uint16_t i = 0; i < proc->item_count; i++) {
+		const struct gs_item *item = &handle->state->items[handle->id][i];
+
+		if (item->state != GS_ITEM_PENDING || item->kind != GS_ITEM_HOST || !item->ready_ns)
+			continue;
+		if (best.seq == 0 || item->seq < best.seq) {
+			best = (struct gs_ref){item->seq, i};
+			*tag = item->tag;
+		}
+	}
+	return best;
+}
+
+void gs_host_done(struct gs_handle *handle, struct gs_ref ref)
+{
+	if (gs_is_pending(handle, ref))
+		gs_item_finish(handle->state, handle->id, ref.item, handle->state->clock_ns);
+}
+
+/* Time that one item needs by itself from now on. */
+static uint64_t still_needs(const struct gs_state *state, const struct gs_item *item)
+{
+	if (item->kind == GS_ITEM_COPY && item->start_ns)
+		return item->end_ns - min_u64(item->end_ns, state->clock_ns);
+	return item->remaining_ns;
+}
+
+uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref)
+{
+	const struct gs_state *state = handle->state;
+	uint64_t needs = 0;
+	const struct gs_item *item = NULL;
+
+	while (gs_is_pending(handle, ref)) {
+		item = &state->items[handle->id][ref.item];
+		needs += still_needs(state, item);
+		ref = gs_item_blocker(state, handle->id, item);
+	}
+	if (item && item->kind == GS_ITEM_COMPUTE) {
+		const struct gs_gpu *gpu = &state->gpus[item->gpu];
+
+		/* Another's slice must end first. */
+		if (holds(gpu) && gpu->current != handle->id)
+			needs += gpu->slice_start_ns + gpu->slice_ns -
+				 min_u64(gpu->slice_start_ns + gpu->slice_ns, state->clock_ns);
+	}
+	return state->clock_ns + needs;
+}
