@@ -1,0 +1,252 @@
+// Package image makes OCI image archives out of files, without a container
+// engine and without a registry.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Annotations of an index's image that tell importers how to name it.
+const (
+	containerdName = "io.containerd.image.name"
+	ociRefName     = "org.opencontainers.image.ref.name"
+)
+
+// epoch is the time of everything in an image, so that the same files give the
+// same image.
+var epoch = time.Unix(0, 0).UTC()
+
+// A File is one entry of an image.
+type File struct {
+	// Path is absolute, in the image.
+	Path string
+	// Source is the file on this machine whose content is taken; without it,
+	// the content is Content.
+	Source  string
+	Content []byte
+	// Link makes the entry a symbolic link to this target.
+	Link string
+	// Mode has the permission bits, and fs.ModeDir for a directory; 0 means
+	// the source's own, or 0644.
+	Mode fs.FileMode
+}
+
+// A Spec says what an image is to be.
+type Spec struct {
+	// Name is the full reference, such as localhost/nri-vgpu/workload:test.
+	Name       string
+	Files      []File
+	Env        []string
+	Entrypoint []string
+	Cmd        []string
+	User       string
+	WorkingDir string
+	Labels     map[string]string
+}
+
+// Build writes an OCI archive of one image to the file at archive, which it
+// replaces at once or not at all.
+func Build(archive string, spec Spec) error {
+	img, err := assemble(spec)
+	if err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	scratch, err := os.MkdirTemp(filepath.Dir(archive), ".image-")
+	if err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	defer os.RemoveAll(scratch)
+	if err := writeLayout(filepath.Join(scratch, "layout"), spec.Name, img); err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	packed := filepath.Join(scratch, "archive.tar")
+	if err := pack(packed, filepath.Join(scratch, "layout")); err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	if err := os.Rename(packed, archive); err != nil {
+		return fmt.Errorf("image %s: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// assemble makes an image of one layer in memory.
+func assemble(spec Spec) (v1.Image, error) {
+	content, err := layerTar(spec.Files)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.BestSpeed))
+	if err != nil {
+		return nil, fmt.Errorf("make the layer: %w", err)
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.AppendLayers(base, layer)
+	if err != nil {
+		return nil, fmt.Errorf("append the layer: %w", err)
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: epoch}
+	file.Config = v1.Config{
+		Env:        spec.Env,
+		Entrypoint: spec.Entrypoint,
+		Cmd:        spec.Cmd,
+		User:       spec.User,
+		WorkingDir: spec.WorkingDir,
+		Labels:     spec.Labels,
+	}
+	return mutate.ConfigFile(img, file)
+}
+
+// layerTar packs the files, in order of their paths, with all directories
+// above them.
+func layerTar(files []File) ([]byte, error) {
+	entries, err := withParents(files)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range entries {
+		if err := writeEntry(w, f); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("finish the layer: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// withParents cleans and sorts the files and adds the directories that they
+// imply. The last of several files with the same path wins.
+func withParents(files []File) ([]File, error) {
+	entries := map[string]File{}
+	for _, f := range files {
+		if !path.IsAbs(f.Path) {
+			return nil, fmt.Errorf("path %q in an image is not absolute", f.Path)
+		}
+		f.Path = path.Clean(f.Path)
+		entries[f.Path] = f
+		for dir := path.Dir(f.Path); dir != "/"; dir = path.Dir(dir) {
+			if _, ok := entries[dir]; !ok {
+				entries[dir] = File{Path: dir, Mode: fs.ModeDir | 0o755}
+			}
+		}
+	}
+	sorted := make([]File, 0, len(entries))
+	for _, f := range entries {
+		sorted = append(sorted, f)
+	}
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Path < sorted[j].Path })
+	return sorted, nil
+}
+
+func writeEntry(w *tar.Writer, f File) error {
+	header := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), ModTime: epoch, Format: tar.FormatPAX}
+	content := f.Content
+	switch {
+	case f.Link != "":
+		header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, f.Link, 0o777
+		return w.WriteHeader(header)
+	case f.Mode.IsDir():
+		header.Typeflag, header.Name, header.Mode = tar.TypeDir, header.Name+"/", tarMode(f.Mode)
+		return w.WriteHeader(header)
+	case f.Source != "":
+		info, err := os.Stat(f.Source)
+		if err != nil {
+			return err
+		}
+		if content, err = os.ReadFile(f.Source); err != nil {
+			return err
+		}
+		if f.Mode == 0 {
+			f.Mode = info.Mode()
+		}
+	case f.Mode == 0:
+		f.Mode = 0o644
+	}
+	header.Typeflag, header.Mode, header.Size = tar.TypeReg, tarMode(f.Mode), int64(len(content))
+	if err := w.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := w.Write(content)
+	return err
+}
+
+// tarMode is the mode as tar has it, with the sticky bit that /tmp needs.
+func tarMode(m fs.FileMode) int64 {
+	mode := int64(m.Perm())
+	if m&fs.ModeSticky != 0 {
+		mode |= 0o1000
+	}
+	return mode
+}
+
+func writeLayout(dir, name string, img v1.Image) error {
+	index, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return fmt.Errorf("write the layout: %w", err)
+	}
+	tag := name[strings.LastIndexByte(name, ':')+1:]
+	err = index.AppendImage(img, layout.WithAnnotations(map[string]string{containerdName: name, ociRefName: tag}))
+	if err != nil {
+		return fmt.Errorf("write the layout: %w", err)
+	}
+	return nil
+}
+
+// pack writes all files below dir to a tar file.
+func pack(archive, dir string) error {
+	out, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w := tar.NewWriter(out)
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		return writeEntry(w, File{Path: "/" + relative, Source: name, Mode: 0o644})
+	})
+	if err != nil {
+		return fmt.Errorf("pack the layout: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("finish the archive: %w", err)
+	}
+	return out.Close()
+}
