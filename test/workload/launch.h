@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The patterns in which kernels can be launched.
+
+#ifndef WORKLOAD_LAUNCH_H
+#define WORKLOAD_LAUNCH_H
+
+#include "session.h"
+
+enum { WL_MAX_STREAMS = 64 };
+
+// wl_launcher launches kernels of a given length in one pattern.
+struct wl_launcher {
+	struct wl_session *session;
+	const struct wl_pattern *pattern;
+	uint64_t kernel_ns;
+	size_t graph_nodes;   // kernels in one graph
+	size_t stream_count;  // for the pattern that uses several
+	CUstream streams[WL_MAX_STREAMS]; // the first is everyone's
+	CUevent joins[WL_MAX_STREAMS];
+	CUgraphExec graph;
+	size_t next_stream;
+};
+
+struct wl_pattern {
+	const char *name;
+	const char *help;
+	bool waits;           // after each launch for its end
+	bool per_thread;      // uses the per-thread default stream
+	int (*prepare)(struct wl_launcher *launcher);
+	// launch starts one kernel, or the kernels of one graph.
+	int (*launch)(struct wl_launcher *launcher);
+	// join makes the first stream wait for the others.
+	int (*join)(struct wl_launcher *launcher);
+};
+
+const struct wl_pattern *wl_pattern_find(const char *name);
+void wl_pattern_list(void);
+
+// These return 0, or -1 with the failure in the session.
+int wl_launcher_prepare(struct wl_launcher *launcher);
+int wl_launcher_launch(struct wl_launcher *launcher);
+int wl_launcher_record(struct wl_launcher *launcher, CUevent event);
+int wl_launcher_wait(struct wl_launcher *launcher);
+
+// wl_launcher_kernels is how many kernels one launch is.
+size_t wl_launcher_kernels(const struct wl_launcher *launcher);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command-line options by table: parsing, checking and --help from one list.
+
+#ifndef WORKLOAD_OPTIONS_H
+#define WORKLOAD_OPTIONS_H
+
+enum wl_option_kind {
+	WL_OPTION_TEXT,   // const char *
+	WL_OPTION_BYTES,  // uint64_t; a number with an optional KiB, MiB, GiB, k, M, G
+	WL_OPTION_COUNT,  // uint64_t
+	WL_OPTION_NUMBER, // double, not negative
+	WL_OPTION_FLAG,   // bool
+};
+
+struct wl_option {
+	const char *name; // without the dashes
+	enum wl_option_kind kind;
+	void *target;
+	const char *help;
+};
+
+// The exit status of a program that was called wrongly.
+#define WL_EXIT_USAGE 64
+
+// wl_options_parse reads the arguments into the options' targets. It ends the
+// program: with 0 after --help, with WL_EXIT_USAGE and one line on standard
+// error for an unknown option or a bad value. The list ends with a NULL name.
+void wl_options_parse(int argc, char **argv, const char *about,
+		      const struct wl_option *options);
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What every workload begins with: a driver, a device, its primary context,
+// and the kernel that spins for a given time.
+
+#ifndef WORKLOAD_SESSION_H
+#define WORKLOAD_SESSION_H
+
+#include "driver.h"
+#include "options.h"
+
+struct wl_session {
+	struct wl_driver driver;
+	CUdevice device;
+	CUcontext context;
+	CUfunction spin;       // after wl_session_load_spin
+	char uuid[41];
+	size_t total;          // bytes, as cuDeviceTotalMem says
+	CUresult result;       // of the driver call that failed
+	const char *call;      // its name
+	char message[256];     // set when the failure was not a driver call's
+};
+
+// The options that all workloads share, and their default values.
+struct wl_common {
+	uint64_t device;
+	const char *library;
+	const char *lookup;
+};
+
+#define WL_COMMON_DEFAULTS {0, "libcuda.so.1", "getproc"}
+#define WL_COMMON_OPTIONS(common)                                           \
+	{"device", WL_OPTION_COUNT, &(common).device,                       \
+	 "ordinal of the GPU to use (default 0)"},                          \
+	{"library", WL_OPTION_TEXT, &(common).library,                      \
+	 "the driver library (default libcuda.so.1)"},                      \
+	{"lookup", WL_OPTION_TEXT, &(common).lookup,                        \
+	 "getproc: cuGetProcAddress, as the CUDA runtime does (default); "  \
+	 "dlsym"}
+
+// Each of these returns 0, or -1 with the failure in the session.
+// wl_session_load opens the library; wl_session_device also initialises it and
+// finds the device; wl_session_open also makes its primary context current.
+int wl_session_load(struct wl_session *session, const struct wl_common *common);
+int wl_session_device(struct wl_session *session,
+		      const struct wl_common *common);
+int wl_session_open(struct wl_session *session, const struct wl_common *common);
+int wl_session_load_spin(struct wl_session *session);
+
+// wl_session_check notes a failed driver call; it returns 0 on success.
+int wl_session_check(struct wl_session *session, const char *call,
+		     CUresult result);
+
+// wl_session_report writes the failure, if any, as members of the open JSON
+// object: error, error_code, call, message.
+void wl_session_report(const struct wl_session *session);
+
+// wl_session_fail prints a JSON object with nothing but the failure, and one
+// line on standard error. It returns the exit status 1.
+int wl_session_fail(const struct wl_session *session, const char *program);
+
+double wl_now(void);              // monotonic seconds
+void wl_sleep_until(double when); // on the clock of wl_now
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
+//
+// It adds up the advance of the global timer between two of its own readings,
+// which are some ten nanoseconds apart while it runs. A longer advance is
+// another process's time slice, in which this kernel stood still, and counts as
+// 5 µs at most: so the work is the same alone and beside others, as that of a
+// real kernel is, and the kernel ends however coarse the timer.
+
+#ifndef WORKLOAD_SPIN_PTX_H
+#define WORKLOAD_SPIN_PTX_H
+
+static const char wl_spin_ptx[] =
+	".version 7.0\n"
+	".target sm_50\n"
+	".address_size 64\n"
+	".visible .entry spin(.param .u64 ns)\n"
+	"{\n"
+	"	.reg .pred %again;\n"
+	"	.reg .u64 %want, %last, %now, %step, %spent;\n"
+	"	ld.param.u64 %want, [ns];\n"
+	"	mov.u64 %last, %globaltimer;\n"
+	"	mov.u64 %spent, 0;\n"
+	"spinning:\n"
+	"	mov.u64 %now, %globaltimer;\n"
+	"	sub.u64 %step, %now, %last;\n"
+	"	mov.u64 %last, %now;\n"
+	"	min.u64 %step, %step, 5000;\n"
+	"	add.u64 %spent, %spent, %step;\n"
+	"	setp.lt.u64 %again, %spent, %want;\n"
+	"	@%again bra spinning;\n"
+	"	ret;\n"
+	"}\n";
+
+#endif

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks what the workloads do where there is no driver and on wrong usage.
+# Usage: test.sh DIRECTORY-OF-PROGRAMS
+
+set -u
+programs=${1:?usage: test.sh DIRECTORY-OF-PROGRAMS}
+missing=/nonexistent/libcuda.so.1
+failures=0
+
+# expect STATUS TEXT COMMAND…: the command ends so, and prints the text.
+expect() {
+	status=$1
+	text=$2
+	shift 2
+	output=$("$@" 2>&1)
+	got=$?
+	if [ "$got" -ne "$status" ]; then
+		echo "FAIL: $* ended with $got, not $status: $output"
+		failures=$((failures + 1))
+	fi
+	case $output in
+	*"$text"*) ;;
+	*)
+		echo "FAIL: $* did not print \"$text\": $output"
+		failures=$((failures + 1))
+		;;
+	esac
+}
+
+for program in fill spin latency info; do
+	expect 0 "Usage:" "$programs/$program" --help
+	expect 64 "unknown option" "$programs/$program" --nonsense
+	expect 64 "needs a value" "$programs/$program" --library
+	expect 64 "not an option" "$programs/$program" nonsense
+done
+for program in fill spin latency; do
+	expect 1 '"message":' "$programs/$program" --library "$missing"
+	expect 64 "bad value" "$programs/$program" --device=-1
+	expect 1 "--lookup must be" "$programs/$program" --lookup guess
+done
+expect 0 '"message":' "$programs/info" --library "$missing" --nvml-library "$missing"
+expect 0 'cuMemAllocPitch' "$programs/fill" --list
+expect 0 'cuGraphLaunch' "$programs/spin" --list
+expect 64 'unknown way "no"' "$programs/fill" --way no
+expect 64 'unknown pattern "no"' "$programs/spin" --pattern no
+expect 64 'bad value' "$programs/fill" --chunk 3parsecs
+expect 64 'bad value' "$programs/fill" --chunk 99999999999GiB
+expect 64 '--chunk must be' "$programs/fill" --chunk 0
+expect 64 '--threads must be' "$programs/fill" --threads 0
+expect 64 '--streams must be' "$programs/spin" --streams 65
+expect 64 '--duration must be' "$programs/latency" --period-ms 0
+
+[ "$failures" -eq 0 ] || exit 1
+echo "workload: ok"
