@@ -1,0 +1,34 @@
+package request
+
+import (
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// alnair is Alnair's dialect: GiB and percent of one GPU, both of the same.
+// Memory alone has no limit on time; compute alone has no memory of its own.
+type alnair struct{ config.Alnair }
+
+func (alnair) name() string { return DialectAlnair }
+
+func (d alnair) resources() []string { return []string{d.Memory, d.Compute} }
+
+func (d alnair) shares(a amounts) ([]Share, error) {
+	gib, err := a.between(d.Memory, 0, 1, maxMiB/1024, "GiB of one GPU")
+	if err != nil {
+		return nil, err
+	}
+	compute, err := a.between(d.Compute, 0, 1, 100, "percent of one GPU")
+	if err != nil {
+		return nil, err
+	}
+	memory := Memory{Common: true}
+	if gib > 0 {
+		memory = Memory{GiB: uint32(gib)}
+	}
+	return []Share{{Memory: memory, ComputePPM: uint32(compute) * ppmPerPercent}}, nil
+}
+
+func (d alnair) capacity(_ gpu.GPU, memory uint64) map[string]int64 {
+	return map[string]int64{d.Memory: int64(RoundGiB(memory)), d.Compute: 100}
+}

@@ -1,0 +1,27 @@
+package request
+
+import (
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// aws is the dialect of the AWS virtual GPU device plugin: slots, of which a
+// GPU has a configured number. A slot is that part of the memory and the time.
+type aws struct{ config.AWS }
+
+func (aws) name() string { return DialectAWS }
+
+func (d aws) resources() []string { return []string{d.Slots} }
+
+func (d aws) shares(a amounts) ([]Share, error) {
+	perGPU := int64(d.SlotsPerGPU)
+	slots, err := a.between(d.Slots, 0, 1, MaxGPUs*perGPU, "slots")
+	if err != nil {
+		return nil, err
+	}
+	return parts(slots, perGPU), nil
+}
+
+func (d aws) capacity(gpu.GPU, uint64) map[string]int64 {
+	return map[string]int64{d.Slots: int64(d.SlotsPerGPU)}
+}

@@ -1,0 +1,123 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+func TestCapacity(t *testing.T) {
+	small := gpu.GPU{UUID: "GPU-1", MemoryBytes: 16160 * MiB, Healthy: true} // 15.78 GiB
+	large := gpu.GPU{UUID: "GPU-2", MemoryBytes: 81920 * MiB, Healthy: true}
+	broken := gpu.GPU{UUID: "GPU-3", MemoryBytes: 81920 * MiB}
+
+	reserve := func(c *config.Config) { c.Node.ReservedMemoryMiB = 512 }
+	few := func(c *config.Config) { c.Node.SlotsPerGPU, c.Dialects.Native.Enabled = 4, false }
+	names := func(c *config.Config) {
+		c.Dialects = config.Dialects{MetaGPU: config.MetaGPU{Enabled: true, DeviceSharing: []config.DeviceSharing{
+			{ResourceName: "a/one", SharesPerGPU: 4, UUIDs: []string{"GPU-1"}},
+			{ResourceName: "a/all", SharesPerGPU: 10, UUIDs: []string{"*"}},
+			{ResourceName: "a/none", SharesPerGPU: 10, UUIDs: []string{"GPU-9"}},
+		}}}
+	}
+	tests := []struct {
+		name   string
+		gpus   []gpu.GPU
+		change func(*config.Config)
+		want   map[string]int64
+	}{
+		{"unequal GPUs, one of them broken", []gpu.GPU{small, large, broken}, func(*config.Config) {}, map[string]int64{
+			"nri-vgpu.io/vgpu-number": 20, "nri-vgpu.io/vgpu-memory": 98080, "nri-vgpu.io/vgpu-cores": 200,
+			"alnair/vgpu-memory": 96, "alnair/vgpu-compute": 200,
+			"k8s.amazonaws.com/vgpu": 20,
+			"volcano.sh/vgpu-number": 20, "volcano.sh/vgpu-memory": 98080,
+			"volcano.sh/vgpu-memory-percentage": 200, "volcano.sh/vgpu-cores": 200,
+			"cnvrg.io/metagpu": 200,
+		}},
+		{"reserved memory is off", []gpu.GPU{small}, reserve, map[string]int64{
+			"nri-vgpu.io/vgpu-number": 10, "nri-vgpu.io/vgpu-memory": 15648, "nri-vgpu.io/vgpu-cores": 100,
+			"alnair/vgpu-memory": 15, "alnair/vgpu-compute": 100,
+			"k8s.amazonaws.com/vgpu": 10,
+			"volcano.sh/vgpu-number": 10, "volcano.sh/vgpu-memory": 15648,
+			"volcano.sh/vgpu-memory-percentage": 100, "volcano.sh/vgpu-cores": 100,
+			"cnvrg.io/metagpu": 100,
+		}},
+		{"fewer slots, a dialect off", []gpu.GPU{small}, few, map[string]int64{
+			"alnair/vgpu-memory": 16, "alnair/vgpu-compute": 100,
+			"k8s.amazonaws.com/vgpu": 10,
+			"volcano.sh/vgpu-number": 4, "volcano.sh/vgpu-memory": 16160,
+			"volcano.sh/vgpu-memory-percentage": 100, "volcano.sh/vgpu-cores": 100,
+			"cnvrg.io/metagpu": 100,
+		}},
+		{"names for some GPUs", []gpu.GPU{small, large}, names, map[string]int64{"a/one": 4, "a/all": 20}},
+		{"nothing rather than 0", []gpu.GPU{broken}, func(*config.Config) {}, map[string]int64{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := config.Default()
+			tt.change(&cfg)
+			if diff := cmp.Diff(tt.want, Capacity(tt.gpus, cfg)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestUsable(t *testing.T) {
+	g := gpu.GPU{MemoryBytes: 100 * MiB}
+	if got := Usable(g, config.Node{ReservedMemoryMiB: 101}); got != 0 {
+		t.Errorf("got %d with more reserved than there is, want 0", got)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	const memory = "nri-vgpu.io/vgpu-memory"
+	always := corev1.ContainerRestartPolicyAlways
+	plain := func(n string) corev1.Container { return container("c", asks{memory: n}) }
+	sidecar := func(n string) corev1.Container {
+		c := plain(n)
+		c.RestartPolicy = &always
+		return c
+	}
+	tests := []struct {
+		name string
+		init []corev1.Container
+		apps []corev1.Container
+		want int64
+	}{
+		{"apps add up", nil, []corev1.Container{plain("1"), plain("2")}, 3},
+		{"a larger init container", []corev1.Container{plain("5")}, []corev1.Container{plain("1"), plain("2")}, 5},
+		{"init containers run one by one", []corev1.Container{plain("2"), plain("2")}, []corev1.Container{plain("3")}, 3},
+		{"a sidecar stays", []corev1.Container{sidecar("2")}, []corev1.Container{plain("3")}, 5},
+		{"an init container beside a sidecar", []corev1.Container{sidecar("2"), plain("4")}, []corev1.Container{plain("3")}, 6},
+		{"an init container before a sidecar", []corev1.Container{plain("4"), sidecar("2")}, []corev1.Container{plain("1")}, 4},
+		{"malformed counts for nothing", nil, []corev1.Container{plain("500m"), plain("2")}, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := podOf(tt.apps...)
+			pod.Spec.InitContainers = tt.init
+			got := Units(pod, config.Default().Dialects)
+			if diff := cmp.Diff(map[string]int64{memory: tt.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestUsedCountsPodsThatHaveNotEnded(t *testing.T) {
+	var pods []*corev1.Pod
+	for _, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodUnknown, corev1.PodSucceeded, corev1.PodFailed} {
+		pod := podOf(container("c", asks{"cnvrg.io/metagpu": "10", "nvidia.com/gpu": "1"}))
+		pod.Status.Phase = phase
+		pods = append(pods, pod)
+	}
+	want := map[string]int64{"cnvrg.io/metagpu": 30}
+	if diff := cmp.Diff(want, Used(pods, config.Default().Dialects)); diff != "" {
+		t.Error(diff)
+	}
+}

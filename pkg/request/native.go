@@ -1,0 +1,45 @@
+package request
+
+import (
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// native is our own dialect: a number of GPUs, and MiB and percent of each.
+// No memory asks for all of it, no cores for no limit on time.
+type native struct {
+	config.Native
+	slots int // per GPU
+}
+
+func (native) name() string { return DialectNative }
+
+func (n native) resources() []string { return []string{n.Number, n.Memory, n.Cores} }
+
+func (n native) shares(a amounts) ([]Share, error) {
+	number, err := a.between(n.Number, 1, 1, MaxGPUs, "GPUs")
+	if err != nil {
+		return nil, err
+	}
+	mib, err := a.between(n.Memory, 0, 1, maxMiB, "MiB of each GPU")
+	if err != nil {
+		return nil, err
+	}
+	cores, err := a.between(n.Cores, 0, 1, 100, "percent of each GPU")
+	if err != nil {
+		return nil, err
+	}
+	share := Share{Memory: Memory{PPM: Whole}, ComputePPM: uint32(cores) * ppmPerPercent, Slots: 1}
+	if mib > 0 {
+		share.Memory = Memory{Bytes: uint64(mib) * MiB}
+	}
+	return same(share, number), nil
+}
+
+func (n native) capacity(_ gpu.GPU, memory uint64) map[string]int64 {
+	return map[string]int64{
+		n.Number: int64(n.slots),
+		n.Memory: int64(memory / MiB),
+		n.Cores:  100,
+	}
+}

@@ -1,0 +1,33 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+func TestNative(t *testing.T) {
+	const number, memory, cores = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-cores"
+	whole := Memory{PPM: Whole}
+	run(t, DialectNative, config.Default().Dialects, []test{
+		{"memory alone", asks{memory: "4096"}, []Share{{Memory: Memory{Bytes: 4096 * MiB}, Slots: 1}}, ""},
+		{"memory with a suffix", asks{memory: "4Ki"}, []Share{{Memory: Memory{Bytes: 4096 * MiB}, Slots: 1}}, ""},
+		{"cores alone", asks{cores: "30"}, []Share{{Memory: whole, ComputePPM: 300_000, Slots: 1}}, ""},
+		{"number alone", asks{number: "2"}, []Share{{Memory: whole, Slots: 1}, {Memory: whole, Slots: 1}}, ""},
+		{"all three", asks{number: "1", memory: "1", cores: "100"},
+			[]Share{{Memory: Memory{Bytes: MiB}, ComputePPM: Whole, Slots: 1}}, ""},
+		{"number zero", asks{number: "0", memory: "1"}, nil, number + " is 0; allowed: 1 to 16 (GPUs)"},
+		{"memory zero", asks{number: "1", memory: "0"}, nil, memory + " is 0; allowed: 1 to 16777216 (MiB of each GPU)"},
+		{"cores zero", asks{memory: "1", cores: "0"}, nil, cores + " is 0; allowed: 1 to 100"},
+		{"too many GPUs", asks{number: "17"}, nil, number + " is 17; allowed: 1 to 16"},
+		{"bytes taken for MiB", asks{memory: "4Gi"}, nil, memory + " is 4294967296; allowed"},
+		{"more than all cores", asks{cores: "101"}, nil, cores + " is 101; allowed: 1 to 100"},
+	})
+
+	renamed := config.Default().Dialects
+	renamed.Native.Memory = "example.org/mem"
+	run(t, DialectNative, renamed, []test{
+		{"renamed", asks{"example.org/mem": "1"}, []Share{{Memory: Memory{Bytes: MiB}, Slots: 1}}, ""},
+		{"the old name means nothing", asks{memory: "1"}, nil, ""},
+	})
+}

@@ -1,0 +1,133 @@
+package request
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// FromPod reads what every container of a pod asks for. What it asks in a way
+// that means nothing (two dialects in one container, a fraction of a unit, an
+// amount out of range) is an error that names the container, the resource and
+// what is allowed; such a container must not start. A container whose amounts
+// are all zero asks for nothing.
+func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
+	r := reader{dialects: enabled(cfg, config.Node{})}
+	for _, c := range pod.Spec.InitContainers {
+		kind := Init
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			kind = Sidecar
+		}
+		r.container(c.Name, kind, c.Resources)
+	}
+	for _, c := range pod.Spec.Containers {
+		r.container(c.Name, App, c.Resources)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		// The API server refuses resources on these; they get nothing.
+		r.container(c.Name, Ephemeral, corev1.ResourceRequirements{})
+	}
+	if err := errors.Join(r.errs...); err != nil {
+		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return Pod{
+		UID:        string(pod.UID),
+		Namespace:  pod.Namespace,
+		Name:       pod.Name,
+		Containers: r.containers,
+	}, nil
+}
+
+// reader collects the containers of a pod, and all that is wrong with them.
+type reader struct {
+	dialects   []dialect
+	containers []Container
+	errs       []error
+}
+
+func (r *reader) container(name string, kind Kind, res corev1.ResourceRequirements) {
+	c := Container{Name: name, Kind: kind}
+	spoken, asked, err := r.dialectOf(res.Limits)
+	if err == nil && spoken != nil {
+		c.Dialect = spoken.name()
+		c.Shares, err = spoken.shares(asked)
+	}
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("container %q: %w", name, err))
+	}
+	r.containers = append(r.containers, c)
+}
+
+// dialectOf finds the one dialect that a container's limits speak, and what
+// they say in it; nil when they ask for nothing. For extended resources the
+// API server holds requests and limits equal.
+func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error) {
+	var spoken dialect
+	var asked amounts
+	for _, d := range r.dialects {
+		a, err := amountsIn(limits, d)
+		if err != nil {
+			return nil, nil, err
+		}
+		if a.empty() {
+			continue
+		}
+		if spoken != nil {
+			return nil, nil, fmt.Errorf("asks in two dialects, %s (%s) and %s (%s); allowed: one per container",
+				spoken.name(), asked.words(spoken), d.name(), a.words(d))
+		}
+		spoken, asked = d, a
+	}
+	return spoken, asked, nil
+}
+
+func amountsIn(limits corev1.ResourceList, d dialect) (amounts, error) {
+	a := make(amounts)
+	for _, name := range d.resources() {
+		q, named := limits[corev1.ResourceName(name)]
+		if !named {
+			continue
+		}
+		n, err := units(q)
+		if err != nil {
+			return nil, fmt.Errorf("%s is %s; allowed: %w", name, q.String(), err)
+		}
+		a[name] = n
+	}
+	return a, nil
+}
+
+// units is a quantity as a count. The API server has checked the quantities
+// of pods that it took; this also holds for pods that it did not see.
+func units(q resource.Quantity) (int64, error) {
+	n, exact := q.AsInt64()
+	if !exact || n < 0 {
+		return 0, errors.New("a whole number, 0 or more, of at most 63 bits")
+	}
+	return n, nil
+}
+
+func (a amounts) empty() bool {
+	for _, n := range a {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// words lists the resources that are named, in the dialect's order.
+func (a amounts) words(d dialect) string {
+	var named []string
+	for _, name := range d.resources() {
+		if _, ok := a[name]; ok {
+			named = append(named, name)
+		}
+	}
+	return strings.Join(named, ", ")
+}
