@@ -1,0 +1,247 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const node = "node-1"
+
+func pod(name, uid string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}},
+	}
+}
+
+func mirror(name, uid, hash string) *corev1.Pod {
+	p := pod(name, uid)
+	p.Annotations = map[string]string{MirrorAnnotation: hash}
+	return p
+}
+
+func ref(name, uid string) Ref { return Ref{UID: uid, Namespace: "ns", Name: name} }
+
+// start gives a running cache; the watch it uses is the returned one where
+// lagging, so that it brings nothing but what the test sends.
+func start(t *testing.T, opts Options, lagging bool, objects ...runtime.Object) (*Cache, *fake.Clientset) {
+	t.Helper()
+	client := fake.NewClientset(objects...)
+	if lagging {
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &corev1.PodList{}, nil
+		})
+		client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return true, watch.NewFake(), nil
+		})
+	}
+	opts.Node = node
+	if opts.Wait == 0 {
+		opts.Wait = 5 * time.Second
+	}
+	c, err := New(client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	eventually(t, c.HasSynced)
+	return c, client
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("did not happen within 5 s")
+}
+
+func TestGet(t *testing.T) {
+	elsewhere := pod("elsewhere", "u-elsewhere")
+	elsewhere.Spec.NodeName = "node-2"
+	forged := mirror("forged", "u-forged", "u-plain")
+	objects := []runtime.Object{pod("plain", "u-plain"), mirror("static-node-1", "u-mirror", "hash"), elsewhere, forged}
+	tests := []struct {
+		name string
+		ref  Ref
+		want types.UID
+		err  error
+	}{
+		{"by uid", ref("plain", "u-plain"), "u-plain", nil},
+		{"static pod by its hash", ref("static-node-1", "hash"), "u-mirror", nil},
+		{"static pod by the mirror's uid", ref("static-node-1", "u-mirror"), "", ErrNotFound},
+		{"unknown", ref("none", "u-none"), "", ErrNotFound},
+		{"replaced by another of its name", ref("plain", "u-old"), "", ErrNotFound},
+	}
+	for _, lagging := range []bool{false, true} {
+		c, _ := start(t, Options{}, lagging, objects...)
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				got, err := c.Get(t.Context(), tt.ref)
+				if !errors.Is(err, tt.err) {
+					t.Fatalf("got %v, want %v", err, tt.err)
+				}
+				if err == nil && got.UID != tt.want {
+					t.Errorf("got %s, want %s", got.UID, tt.want)
+				}
+			})
+		}
+	}
+	c, _ := start(t, Options{}, true, objects...)
+	if _, err := c.Get(t.Context(), ref("elsewhere", "u-elsewhere")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a pod of another node: got %v", err)
+	}
+}
+
+func TestGetWithTheWatchUpAsksNobody(t *testing.T) {
+	c, client := start(t, Options{}, false, pod("plain", "u"))
+	client.ClearActions()
+	if _, err := c.Get(t.Context(), ref("plain", "u")); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "get" {
+			t.Errorf("asked the API server: %v", a)
+		}
+	}
+}
+
+func TestAForgedMirrorStandsForNoOtherPod(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	c, client := start(t, Options{}, false, pod("real", uid), mirror("forged", "u-forged", uid))
+	if got, err := c.Get(t.Context(), ref("real", uid)); err != nil || got.Name != "real" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := client.CoreV1().Pods("ns").Delete(t.Context(), "real", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return !c.Alive(uid) })
+}
+
+func TestGetIsBounded(t *testing.T) {
+	release := make(chan struct{})
+	c, client := start(t, Options{Wait: 50 * time.Millisecond}, true)
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-release
+		return true, nil, errors.New("too late")
+	})
+	defer close(release)
+	begin := time.Now()
+	_, err := c.Get(t.Context(), ref("plain", "u"))
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "ns/plain") {
+		t.Errorf("got %v", err)
+	}
+	if waited := time.Since(begin); waited > time.Second {
+		t.Errorf("waited %v", waited)
+	}
+	if len(c.waiters) != 0 {
+		t.Errorf("waiters are left: %v", c.waiters)
+	}
+}
+
+func TestGetTakesWhatComesFirst(t *testing.T) {
+	release := make(chan struct{})
+	c, client := start(t, Options{}, false)
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-release
+		return true, nil, errors.New("too late")
+	})
+	defer close(release)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		// Create on the tracker: the client itself is held up by the reactor.
+		_ = client.Tracker().Add(pod("plain", "u"))
+	}()
+	got, err := c.Get(t.Context(), ref("plain", "u"))
+	if err != nil || got.UID != "u" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestGone(t *testing.T) {
+	gone := make(chan string, 10)
+	c, client := start(t, Options{Gone: func(uid string) { gone <- uid }}, false,
+		pod("deleted", "u-deleted"), pod("ended", "u-ended"), mirror("static-node-1", "u-mirror", "hash"))
+	api := client.CoreV1().Pods("ns")
+	for _, uid := range []string{"u-deleted", "u-ended", "hash"} {
+		if !c.Alive(uid) {
+			t.Errorf("%s is not alive", uid)
+		}
+	}
+
+	ended := pod("ended", "u-ended")
+	ended.Status.Phase = corev1.PodSucceeded
+	steps := []struct {
+		uid string
+		do  func(context.Context) error
+	}{
+		{"u-deleted", func(ctx context.Context) error { return api.Delete(ctx, "deleted", metav1.DeleteOptions{}) }},
+		{"u-ended", func(ctx context.Context) error {
+			_, err := api.UpdateStatus(ctx, ended, metav1.UpdateOptions{})
+			return err
+		}},
+		{"hash", func(ctx context.Context) error { return api.Delete(ctx, "static-node-1", metav1.DeleteOptions{}) }},
+	}
+	for _, step := range steps {
+		if err := step.do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case uid := <-gone:
+			if uid != step.uid {
+				t.Errorf("got %s, want %s", uid, step.uid)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("was not told of %s", step.uid)
+		}
+		if c.Alive(step.uid) {
+			t.Errorf("%s is still alive", step.uid)
+		}
+	}
+}
+
+func TestReduceKeepsWhatIsAsked(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	limits := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("4096")}
+	full := pod("full", "u")
+	full.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "keep": "me"}
+	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	full.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Command: []string{"x"}}}
+	full.Spec.Containers = []corev1.Container{{Name: "main", Image: "i", Resources: corev1.ResourceRequirements{Limits: limits}}}
+	full.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+
+	obj, err := reduce(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := obj.(*corev1.Pod)
+	if got.ManagedFields != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
+		t.Errorf("kept too much: %+v", got)
+	}
+	if len(got.Annotations) != 1 || got.Annotations["keep"] != "me" {
+		t.Errorf("annotations: %v", got.Annotations)
+	}
+	if len(full.Annotations) != 2 {
+		t.Error("the pod itself was changed")
+	}
+	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
+	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" {
+		t.Errorf("lost something: %+v", got.Spec)
+	}
+}

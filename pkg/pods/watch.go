@@ -1,0 +1,169 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+const byRuntimeUID = "runtimeUID"
+
+// uuidLength is that of the UIDs that the API server gives to pods.
+const uuidLength = len("00000000-0000-0000-0000-000000000000")
+
+// RuntimeUID is the UID by which the container runtime knows a pod. Whoever
+// creates a pod may write the mirror annotation; it stands for no other pod of
+// the API server, as kubelet's hashes are shorter than the server's UIDs.
+func RuntimeUID(pod *corev1.Pod) string {
+	hash := pod.Annotations[MirrorAnnotation]
+	if hash == "" || len(hash) == uuidLength {
+		return string(pod.UID)
+	}
+	return hash
+}
+
+func indexRuntimeUID(obj any) ([]string, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("index pods: got a %T", obj)
+	}
+	return []string{RuntimeUID(pod)}, nil
+}
+
+// lookup finds a pod in the cache. Several may claim one runtime UID, as
+// whoever creates a pod may write the mirror annotation: the one that truly
+// has the UID goes before those that name it, and where the caller knows the
+// name it must fit.
+func (c *Cache) lookup(ref Ref) (*corev1.Pod, bool) {
+	// An unknown index is the only error, and the index is ours.
+	items, _ := c.informer.GetIndexer().ByIndex(byRuntimeUID, ref.UID)
+	var found *corev1.Pod
+	for _, item := range items {
+		pod := item.(*corev1.Pod)
+		if ref.Name != "" && (pod.Name != ref.Name || pod.Namespace != ref.Namespace) {
+			continue
+		}
+		if string(pod.UID) == ref.UID || found == nil {
+			found = pod
+		}
+	}
+	return found, found != nil
+}
+
+func (c *Cache) listWatch() cache.ListerWatcher {
+	selector := fields.OneTermEqualSelector("spec.nodeName", c.node).String()
+	api := c.client.CoreV1().Pods(metav1.NamespaceAll)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return api.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return api.Watch(ctx, o)
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, c.client)
+}
+
+func (c *Cache) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.seen(obj) },
+		UpdateFunc: func(_, obj any) { c.seen(obj) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				c.tellGone(pod)
+			}
+		},
+	}
+}
+
+func (c *Cache) seen(obj any) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	c.wake(RuntimeUID(pod))
+	if Ended(pod) {
+		c.tellGone(pod)
+	}
+}
+
+func (c *Cache) tellGone(pod *corev1.Pod) {
+	if c.gone != nil {
+		c.gone(RuntimeUID(pod))
+	}
+}
+
+// reduce drops from a pod what nothing here reads, before it is stored: a
+// node's pods then cost the agent about a kilobyte each.
+func reduce(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         pod.Namespace,
+			Name:              pod.Name,
+			UID:               pod.UID,
+			ResourceVersion:   pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp,
+			Labels:            pod.Labels,
+			Annotations:       withoutLastApplied(pod.Annotations),
+			OwnerReferences:   pod.OwnerReferences,
+		},
+		Spec: corev1.PodSpec{
+			NodeName:            pod.Spec.NodeName,
+			SchedulerName:       pod.Spec.SchedulerName,
+			Resources:           pod.Spec.Resources,
+			InitContainers:      reduceContainers(pod.Spec.InitContainers),
+			Containers:          reduceContainers(pod.Spec.Containers),
+			EphemeralContainers: reduceEphemeral(pod.Spec.EphemeralContainers),
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
+}
+
+func withoutLastApplied(annotations map[string]string) map[string]string {
+	if _, ok := annotations[corev1.LastAppliedConfigAnnotation]; !ok {
+		return annotations
+	}
+	kept := make(map[string]string, len(annotations))
+	for key, value := range annotations {
+		if key != corev1.LastAppliedConfigAnnotation {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+func reduceContainers(containers []corev1.Container) []corev1.Container {
+	reduced := make([]corev1.Container, len(containers))
+	for i := range containers {
+		reduced[i] = corev1.Container{
+			Name:          containers[i].Name,
+			Resources:     containers[i].Resources,
+			RestartPolicy: containers[i].RestartPolicy,
+		}
+	}
+	return reduced
+}
+
+func reduceEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
+	reduced := make([]corev1.EphemeralContainer, len(containers))
+	for i := range containers {
+		reduced[i].Name = containers[i].Name
+	}
+	return reduced
+}
