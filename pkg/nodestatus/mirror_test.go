@@ -1,0 +1,72 @@
+package nodestatus
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func version(rv string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv}}
+}
+
+func TestMirrorKeepsTheNewest(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(m *mirror)
+		want string // resource version held; "" is no Node
+	}{
+		{"nothing yet", func(*mirror) {}, ""},
+		{"listed", func(m *mirror) { m.Replace([]any{version("5")}, "5") }, "5"},
+		{"watch lags behind the answer to a patch", func(m *mirror) {
+			m.observe(version("10"))
+			m.Update(version("9"))
+		}, "10"},
+		{"compared as numbers", func(m *mirror) {
+			m.observe(version("9"))
+			m.Update(version("10"))
+		}, "10"},
+		{"deleted", func(m *mirror) {
+			m.Add(version("5"))
+			m.Delete(version("6"))
+		}, ""},
+		{"successor known before the deletion", func(m *mirror) {
+			m.observe(version("9"))
+			m.Delete(version("6"))
+		}, "9"},
+		{"a list is believed though older", func(m *mirror) {
+			m.observe(version("10"))
+			m.Replace([]any{version("3")}, "3")
+		}, "3"},
+		{"an empty list", func(m *mirror) {
+			m.observe(version("10"))
+			m.Replace(nil, "11")
+		}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMirror()
+			tt.do(m)
+			got := ""
+			if node, _ := m.get(); node != nil {
+				got = node.ResourceVersion
+			}
+			if got != tt.want {
+				t.Errorf("holds %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestMirrorTellsNewsWithoutBlocking(t *testing.T) {
+	m := newMirror()
+	for _, rv := range []string{"1", "2", "3"} {
+		m.observe(version(rv))
+	}
+	select {
+	case <-m.changed:
+	default:
+		t.Error("no news after changes")
+	}
+}

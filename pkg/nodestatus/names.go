@@ -1,0 +1,73 @@
+package nodestatus
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// AdvertisedAnnotation lists, on the Node, the resources that the patcher
+// advertises: sorted, comma-separated. It is written in the same request as
+// the resources, so that a later patcher, with another configuration, knows
+// which keys to remove.
+const AdvertisedAnnotation = "nri-vgpu.io/advertised"
+
+// enabledNames are the resources that the configuration claims. Names of a
+// disabled dialect are not among them: they may belong to that system's own
+// device plugin on the same node.
+func enabledNames(d config.Dialects) sets.Set[string] {
+	names := sets.New[string]()
+	if d.Native.Enabled {
+		names.Insert(d.Native.Number, d.Native.Memory, d.Native.Cores)
+	}
+	if d.Alnair.Enabled {
+		names.Insert(d.Alnair.Memory, d.Alnair.Compute)
+	}
+	if d.AWS.Enabled {
+		names.Insert(d.AWS.Slots)
+	}
+	if d.Volcano.Enabled {
+		names.Insert(d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores)
+	}
+	if d.MetaGPU.Enabled {
+		for _, s := range d.MetaGPU.DeviceSharing {
+			names.Insert(s.ResourceName)
+		}
+	}
+	return names.Delete("")
+}
+
+// parseAdvertised reads the annotation. Whoever may annotate Nodes can write
+// it, so names that cannot be extended resources are dropped: cpu or
+// hugepages must never be taken for ours.
+func parseAdvertised(annotation string) sets.Set[string] {
+	names := sets.New[string]()
+	for name := range strings.SplitSeq(annotation, ",") {
+		if isExtendedResource(name) {
+			names.Insert(name)
+		}
+	}
+	return names
+}
+
+func formatAdvertised(desired Resources) string {
+	names := make([]string, 0, len(desired))
+	for name := range desired {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// isExtendedResource follows Kubernetes' rule: a domain that is not
+// Kubernetes' own.
+func isExtendedResource(name string) bool {
+	domain, rest, ok := strings.Cut(name, "/")
+	if !ok || domain == "" || rest == "" {
+		return false
+	}
+	return domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
+}

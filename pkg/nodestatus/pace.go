@@ -1,0 +1,61 @@
+package nodestatus
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// restoreBurst drifts are repaired at once; from then on one every
+	// restoreInterval. Kubelet and operators stay far below; only a program
+	// that keeps writing our keys gets there, and must not be answered at
+	// full speed.
+	restoreBurst    = 20
+	restoreInterval = 6 * time.Second
+
+	retryFirst = 200 * time.Millisecond
+	retryCap   = 10 * time.Second
+)
+
+// pace decides when the next write may be sent.
+type pace struct {
+	restores  *rate.Limiter
+	failures  int
+	notBefore time.Time
+}
+
+func newPace() *pace {
+	return &pace{restores: rate.NewLimiter(rate.Every(restoreInterval), restoreBurst)}
+}
+
+// wait is how long a write must wait, 0 if not. Only restores are counted:
+// the agent's own changes are never a fight.
+func (p *pace) wait(restore bool, now time.Time) time.Duration {
+	if d := p.notBefore.Sub(now); d > 0 {
+		return d
+	}
+	if !restore {
+		return 0
+	}
+	r := p.restores.ReserveN(now, 1)
+	d := r.DelayFrom(now)
+	if d > 0 {
+		r.CancelAt(now)
+	}
+	return d
+}
+
+// failed doubles the wait before the next attempt, up to retryCap, less up to
+// a quarter, so that the nodes of a cluster do not come back together.
+func (p *pace) failed(now time.Time) {
+	d := min(retryFirst<<min(p.failures, 10), retryCap)
+	p.failures++
+	p.notBefore = now.Add(d - rand.N(d/4))
+}
+
+func (p *pace) succeeded() {
+	p.failures = 0
+	p.notBefore = time.Time{}
+}

@@ -1,0 +1,49 @@
+package nodestatus
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPaceRestores(t *testing.T) {
+	p := newPace()
+	now := time.Now()
+	for i := range restoreBurst {
+		if d := p.wait(true, now); d != 0 {
+			t.Fatalf("restore %d waits %s", i+1, d)
+		}
+	}
+	first := p.wait(true, now)
+	if first <= 0 || first > restoreInterval {
+		t.Fatalf("the fight goes on at full speed: wait is %s", first)
+	}
+	if again := p.wait(true, now); again != first {
+		t.Errorf("asking again changed the wait from %s to %s", first, again)
+	}
+	if d := p.wait(false, now); d != 0 {
+		t.Errorf("a change of the report waits %s for somebody else's fight", d)
+	}
+	if d := p.wait(true, now.Add(restoreInterval)); d != 0 {
+		t.Errorf("after the interval a restore still waits %s", d)
+	}
+}
+
+func TestPaceFailures(t *testing.T) {
+	p := newPace()
+	now := time.Now()
+	var last time.Duration
+	for range 100 {
+		p.failed(now)
+		last = p.wait(false, now)
+		if last <= 0 || last > retryCap {
+			t.Fatalf("wait after a failure is %s", last)
+		}
+	}
+	if last < retryCap*3/4 {
+		t.Errorf("after many failures the wait is %s only", last)
+	}
+	p.succeeded()
+	if d := p.wait(false, now); d != 0 {
+		t.Errorf("after a success the wait is %s", d)
+	}
+}

@@ -1,0 +1,329 @@
+package nodestatus
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const (
+	testNode   = "node-1"
+	testMemory = "nri-vgpu.io/vgpu-memory"
+	// promptly is the promise: a drift is repaired within a second.
+	promptly = time.Second
+	// polled is for what the poll of node.json has to notice.
+	polled = pollInterval + promptly
+)
+
+// rig is a running patcher, its API server and the agent's report.
+type rig struct {
+	t       *testing.T
+	api     *nodeAPI
+	path    string
+	patcher *Patcher
+	log     *logBuffer
+}
+
+func startRig(t *testing.T, cfg config.Config, staleAfter time.Duration) *rig {
+	t.Helper()
+	r := &rig{t: t, api: newNodeAPI(t, testNode), path: filepath.Join(t.TempDir(), nodereport.FileName), log: &logBuffer{}}
+	patcher, err := New(Options{
+		Client: r.api.client(), NodeName: testNode, Config: cfg, ReportPath: r.path, StaleAfter: staleAfter,
+		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.patcher = patcher
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		patcher.Run(ctx)
+	}()
+	return r
+}
+
+func (r *rig) report(change func(*nodereport.Report)) {
+	r.t.Helper()
+	report := nodereport.Report{
+		Heartbeat: time.Now(), PluginRegistered: true, GPUs: []gpu.GPU{testGPU("GPU-a", true)},
+	}
+	if change != nil {
+		change(&report)
+	}
+	if err := nodereport.Write(r.path, report); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// await fails unless the Node has exactly these extended resources in time.
+func (r *rig) await(want Resources, limit time.Duration) {
+	r.t.Helper()
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) {
+		if cmp.Equal(want, r.api.extended()) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Fatalf("after %s (-want +got):\n%s\nlog:\n%s", limit, cmp.Diff(want, r.api.extended()), r.log)
+}
+
+// still fails if any patch is sent within d.
+func (r *rig) still(d time.Duration) {
+	r.t.Helper()
+	before := r.api.patchCount()
+	time.Sleep(d)
+	if after := r.api.patchCount(); after != before {
+		r.t.Errorf("%d patches while nothing was to be done", after-before)
+	}
+}
+
+func worth(cfg config.Config, gpus ...gpu.GPU) Resources {
+	return Resources(request.Capacity(gpus, cfg))
+}
+
+func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	full := worth(cfg, testGPU("GPU-a", true))
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	r.still(200 * time.Millisecond) // no report: nothing is known
+
+	r.report(nil)
+	r.await(full, polled)
+	if n := r.api.patchCount(); n != 1 {
+		t.Errorf("capacity and allocatable took %d patches, want 1", n)
+	}
+	r.report(nil)
+	r.still(2 * pollInterval) // a heartbeat alone writes nothing
+
+	for _, hostile := range []string{
+		`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"0"},"allocatable":{"nri-vgpu.io/vgpu-memory":"0"}}}`,
+		`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"999999"}}}`,
+		`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":null},"allocatable":{"nri-vgpu.io/vgpu-memory":null}}}`,
+		`{"metadata":{"annotations":{"nri-vgpu.io/advertised":null}},"status":{"capacity":null,"allocatable":null}}`,
+	} {
+		r.api.interfere(hostile)
+		r.await(full, promptly)
+	}
+	r.api.delete()
+	r.still(200 * time.Millisecond) // there is nothing to patch
+	r.api.create()
+	r.await(full, promptly)
+	r.still(200 * time.Millisecond)
+}
+
+func TestPatcherWithdrawsByRemoving(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	full := worth(cfg, testGPU("GPU-a", true))
+	for name, change := range map[string]func(*nodereport.Report){
+		"plugin lost":   func(r *nodereport.Report) { r.PluginRegistered = false },
+		"GPU unhealthy": func(r *nodereport.Report) { r.GPUs[0].Healthy = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, cfg, time.Minute)
+			r.api.create()
+			r.report(nil)
+			r.await(full, polled)
+			r.report(change)
+			r.await(Resources{}, polled)
+			r.api.interfere(`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"5"}}}`)
+			r.await(Resources{}, promptly)
+			r.report(nil)
+			r.await(full, polled)
+		})
+	}
+	t.Run("heartbeat stale", func(t *testing.T) {
+		t.Parallel()
+		const staleAfter = 2 * time.Second
+		r := startRig(t, cfg, staleAfter)
+		r.api.create()
+		r.report(nil)
+		r.await(full, polled)
+		r.await(Resources{}, staleAfter+polled)
+		r.report(nil)
+		r.await(full, polled)
+	})
+}
+
+func TestPatcherRemovesWhatAnEarlierConfigurationAdvertised(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	r.api.interfere(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"old.example/gpu"}},
+		"status":{"capacity":{"old.example/gpu":"4","other.example/nic":"2"},
+		          "allocatable":{"old.example/gpu":"4","other.example/nic":"2"}}}`)
+	r.report(nil)
+	want := worth(cfg, testGPU("GPU-a", true))
+	want["other.example/nic"] = 2
+	r.await(want, polled)
+}
+
+func TestPatcherSurvivesAFailingAPIServer(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	r.api.breakWith(http.StatusInternalServerError)
+	r.report(nil)
+	time.Sleep(polled)
+	tries := r.api.patchCount()
+	if tries < 2 || tries > 8 {
+		t.Errorf("%d tries in %s, want a few, ever further apart", tries, polled)
+	}
+	if code, body := get(t, r.patcher, "/readyz"); code == http.StatusOK {
+		t.Errorf("ready while patches fail: %s", body)
+	}
+	if code, body := get(t, r.patcher, "/healthz"); code != http.StatusOK {
+		t.Errorf("not alive while patches fail, so a probe would kill it: %s", body)
+	}
+	r.api.breakWith(0)
+	r.await(worth(cfg, testGPU("GPU-a", true)), retryCap)
+	if n := strings.Count(r.log.String(), "asked to fail"); n != 1 {
+		t.Errorf("the same error is logged %d times", n)
+	}
+}
+
+func TestPatcherSlowsDownInAFight(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	full := worth(cfg, testGPU("GPU-a", true))
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	r.report(nil)
+	r.await(full, polled)
+	const hostile = `{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"7"}}}`
+	for range restoreBurst {
+		r.api.interfere(hostile)
+		r.await(full, promptly)
+	}
+	before := r.api.patchCount()
+	for range 50 {
+		r.api.interfere(hostile)
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n := r.api.patchCount() - before; n > 1 {
+		t.Errorf("%d patches within a second of the fight, want at most 1", n)
+	}
+	r.await(full, restoreInterval+promptly)
+	if n := strings.Count(r.log.String(), "keeps changing"); n != 1 {
+		t.Errorf("the fight is logged %d times, want once:\n%s", n, r.log)
+	}
+}
+
+func TestPatcherTellsItsState(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	r := startRig(t, cfg, time.Minute)
+	time.Sleep(100 * time.Millisecond)
+	if code, body := get(t, r.patcher, "/readyz"); code == http.StatusOK || !strings.Contains(body, testNode) {
+		t.Errorf("without its Node: %d %s", code, body)
+	}
+	r.api.create()
+	r.report(nil)
+	full := worth(cfg, testGPU("GPU-a", true))
+	r.await(full, polled)
+	r.api.interfere(`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"7"}}}`)
+	r.await(full, promptly)
+
+	deadline := time.Now().Add(promptly)
+	for code := 0; code != http.StatusOK; code, _ = get(t, r.patcher, "/readyz") {
+		if time.Now().After(deadline) {
+			t.Fatal("not ready though the Node is as it should be")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, metrics := get(t, r.patcher, "/metrics")
+	for _, want := range []string{
+		`nri_vgpu_patcher_patches_total{reason="advertise"} 1`,
+		`nri_vgpu_patcher_patches_total{reason="restore"} 1`,
+		`nri_vgpu_patcher_patches_total{reason="withdraw"} 0`,
+		`nri_vgpu_patcher_drift_restored_total 1`,
+		`nri_vgpu_patcher_desired{resource="` + testMemory + `"} 16384`,
+		`nri_vgpu_patcher_advertised{resource="` + testMemory + `"} 16384`,
+		`nri_vgpu_patcher_report_age_seconds `,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Options{Client: newNodeAPI(t, testNode).client(), NodeName: testNode, ReportPath: "x", StaleAfter: time.Second}
+	tests := []struct {
+		name   string
+		change func(*Options)
+	}{
+		{"no client", func(o *Options) { o.Client = nil }},
+		{"no node", func(o *Options) { o.NodeName = "" }},
+		{"no report", func(o *Options) { o.ReportPath = "" }},
+		{"no age", func(o *Options) { o.StaleAfter = 0 }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			opts := good
+			tt.change(&opts)
+			if _, err := New(opts); err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}
+
+func get(t *testing.T, p *Patcher, path string) (int, string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	p.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	body, err := io.ReadAll(recorder.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recorder.Code, string(body)
+}
+
+// logBuffer collects the log of a running patcher.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
