@@ -9,19 +9,26 @@ import "github.com/nri-vgpu/nri-vgpu/pkg/request"
 type Device struct {
 	UUID        string `json:"uuid"`
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// MemoryInCommon tells that MemoryBytes, the GPU's whole, is not the
+	// container's own but shared with every other that holds it so.
+	MemoryInCommon bool `json:"memoryInCommon,omitempty"`
 	// ComputePPM is the limit on GPU time in parts per million; 0 is none.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
 }
 
-// Allocation is what one container holds, for as long as its pod lives.
+// Allocation is what one container holds, for as long as its pod lives. No
+// devices: it asked for none.
 type Allocation struct {
 	PodUID    string       `json:"podUID"`
 	Namespace string       `json:"namespace"`
 	Pod       string       `json:"pod"`
 	Container string       `json:"container"`
 	Kind      request.Kind `json:"kind"`
-	Dialect   string       `json:"dialect"`
-	Devices   []Device     `json:"devices"`
+	// Position is the container's place in the pod's spec, counted from 0,
+	// init containers first: it tells which containers run at one time.
+	Position int      `json:"position"`
+	Dialect  string   `json:"dialect"`
+	Devices  []Device `json:"devices"`
 }

@@ -1,0 +1,199 @@
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Ledger keeps what every container holds of the node's GPUs. It is safe for
+// concurrent use; no method does I/O or waits for anything but the others.
+type Ledger struct {
+	node   config.Node
+	spread bool
+
+	mu    sync.Mutex
+	cards []card // by index
+	// pods holds the allocations of each pod, by UID, in the spec's order.
+	pods map[string][]Allocation
+}
+
+// card is a GPU and the memory of it, in bytes, that may be given away.
+type card struct {
+	gpu.GPU
+	usable uint64
+}
+
+// New is an empty ledger of the given GPUs.
+func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
+	l := &Ledger{
+		node:   cfg.Node,
+		spread: cfg.Placement.Policy == config.PlaceSpread,
+		pods:   make(map[string][]Allocation),
+	}
+	l.SetGPUs(gpus)
+	return l
+}
+
+// SetGPUs replaces what is known of the node's GPUs. What containers hold
+// stays theirs, also on a GPU that is unhealthy now or gone; such a GPU takes
+// no new container.
+func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
+	cards := make([]card, len(gpus))
+	for i, g := range gpus {
+		cards[i] = card{GPU: g, usable: request.Usable(g, l.node)}
+	}
+	slices.SortFunc(cards, func(a, b card) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cards = cards
+}
+
+// Place gives a container of a pod its GPUs. At a pod's first container all
+// its others are given theirs, too, so that a pod never holds a part of what
+// it needs and waits for the rest. It is idempotent: a container that was
+// placed or restored keeps what it has, whatever the pod says now. A container
+// that asks for nothing, or is ephemeral, gets an allocation without devices.
+//
+// When there is no room the error is a *NoRoomError and nothing is taken.
+func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
+	position := slices.IndexFunc(pod.Containers, func(c request.Container) bool { return c.Name == container })
+	if position < 0 {
+		return Allocation{}, fmt.Errorf("pod %s/%s has no container %q", pod.Namespace, pod.Name, container)
+	}
+	if !asks(pod.Containers[position]) {
+		return blank(pod, position), nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, ok := find(l.pods[pod.UID], container); ok {
+		return clone(a), nil
+	}
+	placed, err := l.plan(pod)
+	if err != nil {
+		return Allocation{}, err
+	}
+	l.pods[pod.UID] = placed
+	a, _ := find(placed, container)
+	return clone(a), nil
+}
+
+// asks tells whether a container is to get anything.
+func asks(c request.Container) bool {
+	return c.Kind != request.Ephemeral && len(c.Shares) > 0
+}
+
+// blank is the allocation of a pod's container, without devices yet.
+func blank(pod request.Pod, position int) Allocation {
+	c := pod.Containers[position]
+	return Allocation{
+		PodUID:    pod.UID,
+		Namespace: pod.Namespace,
+		Pod:       pod.Name,
+		Container: c.Name,
+		Kind:      c.Kind,
+		Position:  position,
+		Dialect:   c.Dialect,
+	}
+}
+
+// maxRestored bounds the memory of a restored device, far beyond any GPU, so
+// that sums cannot overflow.
+const maxRestored = 1 << 50 // bytes
+
+// Restore enters what a container was given before, as found after a restart.
+// It is a fact, and entered even when it is more than the GPUs have now. The
+// order of calls does not matter. An allocation that is malformed, or that
+// contradicts what the container holds already, is an error.
+func (l *Ledger) Restore(a Allocation) error {
+	if err := validate(a); err != nil {
+		return fmt.Errorf("restore container %q of pod %s: %w", a.Container, a.PodUID, err)
+	}
+	if len(a.Devices) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old, ok := find(l.pods[a.PodUID], a.Container); ok {
+		if !slices.Equal(old.Devices, a.Devices) {
+			return fmt.Errorf("restore container %q of pod %s: it holds other devices already", a.Container, a.PodUID)
+		}
+		return nil
+	}
+	l.pods[a.PodUID] = inOrder(append(l.pods[a.PodUID], clone(a)))
+	return nil
+}
+
+func validate(a Allocation) error {
+	if a.PodUID == "" || a.Container == "" {
+		return errors.New("pod UID or container name is missing")
+	}
+	if a.Kind == "" {
+		return errors.New("kind of container is missing")
+	}
+	for _, d := range a.Devices {
+		if d.UUID == "" || d.MemoryBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole {
+			return fmt.Errorf("device %+v is out of range", d)
+		}
+	}
+	return nil
+}
+
+// Release frees all that a pod holds. A pod that holds nothing is no error.
+func (l *Ledger) Release(podUID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pods, podUID)
+}
+
+// Get is what a container holds, if anything.
+func (l *Ledger) Get(podUID, container string) (Allocation, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := find(l.pods[podUID], container)
+	return clone(a), ok
+}
+
+// Allocations lists what every container holds, those of a pod together in
+// the spec's order. It includes containers that are yet to start.
+func (l *Ledger) Allocations() []Allocation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []Allocation
+	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
+		for _, a := range l.pods[uid] {
+			all = append(all, clone(a))
+		}
+	}
+	return all
+}
+
+func find(containers []Allocation, name string) (Allocation, bool) {
+	i := slices.IndexFunc(containers, func(a Allocation) bool { return a.Container == name })
+	if i < 0 {
+		return Allocation{}, false
+	}
+	return containers[i], true
+}
+
+func clone(a Allocation) Allocation {
+	a.Devices = slices.Clone(a.Devices)
+	return a
+}
+
+// inOrder sorts a pod's containers as its spec has them.
+func inOrder(containers []Allocation) []Allocation {
+	slices.SortFunc(containers, func(a, b Allocation) int {
+		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Container, b.Container))
+	})
+	return containers
+}

@@ -1,0 +1,299 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// maxTries bounds how many times a plan tries a share on a GPU. What is found
+// at once takes a try per share and GPU; the bound keeps a request that cannot
+// be met from holding up the runtime.
+const maxTries = 4096
+
+// plan finds GPUs for all containers of a pod that have none, and returns the
+// pod's allocations with them. The ledger is not changed.
+func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
+	p := planner{
+		cards:  l.cards,
+		others: l.loads(pod.UID),
+		slots:  l.node.SlotsPerGPU,
+		spread: l.spread,
+	}
+	for _, a := range l.pods[pod.UID] {
+		p.containers = append(p.containers, clone(a))
+	}
+	for i, c := range pod.Containers {
+		if _, placed := find(p.containers, c.Name); asks(c) && !placed {
+			p.containers = append(p.containers, blank(pod, i))
+		}
+	}
+	p.containers = inOrder(p.containers)
+	for i, c := range p.containers {
+		if len(c.Devices) == 0 {
+			p.todo = append(p.todo, task{container: i, shares: pod.Containers[c.Position].Shares})
+		}
+	}
+	if p.solve() {
+		return p.containers, nil
+	}
+	failed := p.todo[p.deepest.task]
+	return nil, &NoRoomError{
+		Namespace: pod.Namespace,
+		Pod:       pod.Name,
+		Container: p.containers[failed.container].Container,
+		Share:     failed.shares[p.deepest.share],
+		Free:      l.free(),
+	}
+}
+
+// planner searches GPUs for the containers of one pod.
+type planner struct {
+	cards  []card
+	others []load // what the other pods take of each card
+	slots  int
+	spread bool
+
+	containers []Allocation // of the pod, in the spec's order
+	todo       []task
+	// within, when not nil, are the only cards that may be used.
+	within []int
+	// split allows shares to be divided that say so.
+	split   bool
+	tries   int
+	deepest step // the furthest that the search came, for the error
+}
+
+// task is a container that has no GPUs yet.
+type task struct {
+	container int // in planner.containers
+	shares    []request.Share
+}
+
+// step is a share of a task.
+type step struct{ task, share int }
+
+// solve tries one GPU for all containers first, where each asks for one or
+// less; then any GPUs; then to divide shares.
+func (p *planner) solve() bool {
+	if p.eachAsksForOne() {
+		for _, g := range p.preferred() {
+			p.within = []int{g}
+			if p.attempt() {
+				return true
+			}
+		}
+		p.within = nil
+	}
+	if p.attempt() {
+		return true
+	}
+	p.split = p.mayDivide()
+	return p.split && p.attempt()
+}
+
+func (p *planner) attempt() bool {
+	p.tries = maxTries
+	return p.place(0)
+}
+
+func (p *planner) eachAsksForOne() bool {
+	return !slices.ContainsFunc(p.todo, func(t task) bool { return len(t.shares) > 1 })
+}
+
+func (p *planner) mayDivide() bool {
+	return slices.ContainsFunc(p.todo, func(t task) bool {
+		return slices.ContainsFunc(t.shares, func(s request.Share) bool { return s.SplitPPM != 0 })
+	})
+}
+
+// place finds GPUs for the tasks from the n-th on.
+func (p *planner) place(n int) bool {
+	if n == len(p.todo) {
+		return true
+	}
+	return p.placeShare(step{task: n}, p.preferred(), 0)
+}
+
+// placeShare finds a GPU for one share and all that come after it. Of equal
+// shares, one takes a GPU later in order than the one before it, which begins
+// at from: their permutations would be tried in vain.
+func (p *planner) placeShare(s step, order []int, from int) bool {
+	t := p.todo[s.task]
+	if s.share == len(t.shares) {
+		return p.place(s.task + 1)
+	}
+	p.reached(s)
+	share := t.shares[s.share]
+	if s.share == 0 || !equal(share, t.shares[s.share-1]) {
+		from = 0
+	}
+	next := step{s.task, s.share + 1}
+	for i := from; i < len(order); i++ {
+		if !p.take(t.container, order[i], share) {
+			continue
+		}
+		if p.placeShare(next, order, i+1) {
+			return true
+		}
+		p.giveBack(t.container, 1)
+	}
+	return p.split && share.SplitPPM != 0 && p.divide(s, order)
+}
+
+// divide spreads a share over several GPUs, as much on each as fits, in order.
+func (p *planner) divide(s step, order []int) bool {
+	t := p.todo[s.task]
+	share := t.shares[s.share]
+	rest, pieces := share.Memory.PPM, 0
+	for _, g := range order {
+		piece := p.largest(t.container, g, share, rest)
+		if piece > 0 && p.take(t.container, g, pieceOf(share, piece)) {
+			rest -= piece
+			pieces++
+		}
+	}
+	if rest == 0 && p.placeShare(step{s.task, s.share + 1}, order, 0) {
+		return true
+	}
+	p.giveBack(t.container, pieces)
+	return false
+}
+
+// largest is the largest part of a share, at most rest, that fits on a card:
+// all of rest, or a multiple of the unit in which it may be divided.
+func (p *planner) largest(container, g int, share request.Share, rest uint32) uint32 {
+	fits := func(ppm uint32) bool {
+		ok := p.take(container, g, pieceOf(share, ppm))
+		if ok {
+			p.giveBack(container, 1)
+		}
+		return ok
+	}
+	if rest == 0 || fits(rest) {
+		return rest
+	}
+	unit := share.SplitPPM
+	units := sort.Search(int((rest-1)/unit), func(n int) bool { return !fits(uint32(n+1) * unit) })
+	return uint32(units) * unit
+}
+
+func pieceOf(share request.Share, ppm uint32) request.Share {
+	share.Memory.PPM, share.ComputePPM = ppm, ppm
+	return share
+}
+
+// take gives a share on a card to a container, if it fits there.
+func (p *planner) take(container, g int, share request.Share) bool {
+	p.tries--
+	card, held := p.cards[g], &p.containers[container].Devices
+	if p.tries < 0 || !p.eligible(g, share, *held) {
+		return false
+	}
+	before := podLoad(p.containers, card.UUID)
+	*held = append(*held, Device{
+		UUID:           card.UUID,
+		MemoryBytes:    share.Memory.On(card.usable),
+		MemoryInCommon: share.Memory.Common,
+		ComputePPM:     share.ComputePPM,
+		Slots:          share.Slots,
+		Exclusive:      share.Exclusive,
+	})
+	if p.fits(g, before, podLoad(p.containers, card.UUID)) {
+		return true
+	}
+	p.giveBack(container, 1)
+	return false
+}
+
+func (p *planner) giveBack(container, devices int) {
+	held := &p.containers[container].Devices
+	*held = (*held)[:len(*held)-devices]
+}
+
+// eligible tells whether a share may be on a card at all, room or not.
+func (p *planner) eligible(g int, share request.Share, held []Device) bool {
+	id := p.cards[g].UUID
+	return p.cards[g].Healthy &&
+		(p.within == nil || slices.Contains(p.within, g)) &&
+		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
+		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id })
+}
+
+// fits tells whether the pod may take now of a card where it took before.
+func (p *planner) fits(g int, before, now load) bool {
+	others, usable := p.others[g], p.cards[g].usable
+	all := others.beside(now)
+	switch {
+	case now.clash:
+		return false
+	case now == before:
+		// Used again after an init container: held already, come what may.
+		return true
+	case others.exclusive, now.exclusive && others.holders > 0:
+		return false
+	}
+	return all.memoryOf(usable) <= usable &&
+		all.compute <= request.Whole &&
+		(now.slots == before.slots || all.slots <= p.slots)
+}
+
+// preferred lists the cards as they should be tried: first those that the pod
+// is on, then by the policy, then by index. Packing fills a GPU that is in use
+// before an empty one, and of those the one with the least memory left.
+func (p *planner) preferred() []int {
+	type rank struct {
+		own, used     bool
+		free, compute uint64
+	}
+	ranks := make([]rank, len(p.cards))
+	order := make([]int, len(p.cards))
+	for g, c := range p.cards {
+		own := podLoad(p.containers, c.UUID)
+		all := p.others[g].beside(own)
+		ranks[g] = rank{
+			own:     own.holders > 0,
+			used:    all.holders > 0,
+			free:    c.usable - min(all.memoryOf(c.usable), c.usable),
+			compute: request.Whole - min(all.compute, request.Whole),
+		}
+		order[g] = g
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		a, b := ranks[x], ranks[y]
+		if c := first(a.own, b.own); c != 0 {
+			return c
+		}
+		if p.spread {
+			return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(b.compute, a.compute), first(b.used, a.used))
+		}
+		return cmp.Or(first(a.used, b.used), cmp.Compare(a.free, b.free), cmp.Compare(a.compute, b.compute))
+	})
+	return order
+}
+
+// first orders what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// reached remembers how far the search came.
+func (p *planner) reached(s step) {
+	if s.task > p.deepest.task || s.task == p.deepest.task && s.share > p.deepest.share {
+		p.deepest = s
+	}
+}
+
+func equal(a, b request.Share) bool {
+	return a.Memory == b.Memory && a.ComputePPM == b.ComputePPM && a.Slots == b.Slots &&
+		a.Exclusive == b.Exclusive && a.SplitPPM == b.SplitPPM && slices.Equal(a.GPUs, b.GPUs)
+}

@@ -1,0 +1,310 @@
+package placement
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const runs = 300 // random histories per property
+
+// world draws random nodes and pods; equal seeds draw equal ones.
+type world struct{ *rand.Rand }
+
+func newWorld(seed int) world { return world{rand.New(rand.NewPCG(uint64(seed), 1))} }
+
+func (w world) gpus() []gpu.GPU {
+	all := gpus(make([]uint64, 1+w.IntN(4))...)
+	for i := range all {
+		all[i].MemoryBytes = (8 + w.Uint64N(25)) * gib
+		all[i].Healthy = w.IntN(8) > 0
+	}
+	return all
+}
+
+func (w world) share() request.Share {
+	s := request.Share{ComputePPM: w.Uint32N(11) * 100_000, Slots: w.IntN(2), Exclusive: w.IntN(10) == 0}
+	switch w.IntN(6) {
+	case 0:
+		s.Memory.PPM = (1 + w.Uint32N(10)) * 100_000
+		s.ComputePPM = s.Memory.PPM
+		if !s.Exclusive && w.IntN(2) == 0 {
+			s.SplitPPM = 100_000
+		}
+	case 1:
+		s.Memory.GiB = 1 + w.Uint32N(16)
+	case 2:
+		s.Memory.Common = true
+	default:
+		s.Memory.Bytes = (1 + w.Uint64N(12)) * gib
+	}
+	if w.IntN(8) == 0 {
+		s.GPUs = []string{"GPU-0", "GPU-2"}
+	}
+	return s
+}
+
+func (w world) pod(uid string) request.Pod {
+	p := pod(uid)
+	for i := range 1 + w.IntN(4) {
+		c := request.Container{Name: fmt.Sprint("c", i), Kind: request.App}
+		if len(p.Containers) == i && i < 2 && w.IntN(3) == 0 {
+			c.Kind = []request.Kind{request.Init, request.Sidecar}[w.IntN(2)]
+		}
+		for range w.IntN(3) {
+			c.Shares = append(c.Shares, w.share())
+		}
+		p.Containers = append(p.Containers, c)
+	}
+	// Init containers stand before app containers.
+	for i := 1; i < len(p.Containers); i++ {
+		if p.Containers[i-1].Kind == request.App {
+			p.Containers[i].Kind = request.App
+		}
+	}
+	return p
+}
+
+func (w world) config() config.Config {
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU = 1 + w.IntN(8)
+	cfg.Node.ReservedMemoryMiB = w.Uint64N(2) * 700
+	if w.IntN(2) == 0 {
+		cfg.Placement.Policy = config.PlaceSpread
+	}
+	return cfg
+}
+
+// checkBooks recomputes, by other means than the ledger's, what runs at one
+// time on each GPU, and reports what is more than there is.
+func checkBooks(t *testing.T, l *Ledger) {
+	t.Helper()
+	for _, c := range l.cards {
+		var memory, compute uint64
+		var slots, pods int
+		var common, exclusive bool
+		for uid, containers := range l.pods {
+			var m, s, k uint64 // peaks of the pod
+			for phase := range containers {
+				var pm, ps, pk, n uint64
+				var alone bool
+				for i, a := range containers {
+					if !runsIn(containers, phase, i) {
+						continue
+					}
+					for _, d := range a.Devices {
+						if d.UUID != c.UUID {
+							continue
+						}
+						n++
+						alone = alone || d.Exclusive
+						common = common || d.MemoryInCommon
+						if !d.MemoryInCommon {
+							pm += d.MemoryBytes
+						}
+						ps += uint64(d.Slots)
+						pk += uint64(d.ComputePPM)
+					}
+				}
+				if alone && n > 1 {
+					t.Errorf("pod %s: an exclusive container shares %s with one of its own pod", uid, c.UUID)
+				}
+				exclusive = exclusive || alone
+				m, s, k = max(m, pm), max(s, ps), max(k, pk)
+			}
+			if onCard(containers, c.UUID) {
+				pods++
+			}
+			memory, compute, slots = memory+m, compute+k, slots+int(s)
+		}
+		if common {
+			memory += c.usable
+		}
+		if memory > c.usable || compute > request.Whole || slots > l.node.SlotsPerGPU || exclusive && pods > 1 {
+			t.Errorf("%s of %d bytes has %d bytes, %d ppm, %d of %d slots taken by %d pods, exclusive %v",
+				c.UUID, c.usable, memory, compute, slots, l.node.SlotsPerGPU, pods, exclusive)
+		}
+	}
+}
+
+// runsIn tells whether the i-th container runs while the phase-th starts, or
+// beside it later.
+func runsIn(containers []Allocation, phase, i int) bool {
+	switch {
+	case i == phase:
+		return true
+	case containers[i].Kind == request.Init:
+		return false
+	case containers[phase].Kind == request.Init:
+		return i < phase
+	default:
+		return true
+	}
+}
+
+func onCard(containers []Allocation, uuid string) bool {
+	for _, a := range containers {
+		for _, d := range a.Devices {
+			if d.UUID == uuid {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkAnswer holds what a container got against what it asked for.
+func checkAnswer(t *testing.T, l *Ledger, c request.Container, a Allocation) {
+	t.Helper()
+	var asked, got uint64
+	seen := make(map[string]bool)
+	for _, d := range a.Devices {
+		if seen[d.UUID] {
+			t.Errorf("container %s has %s twice", c.Name, d.UUID)
+		}
+		seen[d.UUID] = true
+		got += uint64(d.ComputePPM)
+	}
+	for _, s := range c.Shares {
+		asked += uint64(s.ComputePPM)
+	}
+	if got != asked || len(a.Devices) < len(c.Shares) {
+		t.Errorf("container %s asked for %d shares and %d ppm and got %d and %d",
+			c.Name, len(c.Shares), asked, len(a.Devices), got)
+	}
+}
+
+// TestNeverOvercommits plays random histories of pods that come and go and of
+// GPUs that fall ill, and keeps the books beside the ledger. When all pods are
+// gone all GPUs are free.
+func TestNeverOvercommits(t *testing.T) {
+	placed := 0
+	for seed := range runs {
+		w := newWorld(seed)
+		all := w.gpus()
+		l := New(all, w.config())
+		empty := l.Free()
+		for i := range 30 {
+			p := w.pod(fmt.Sprint("pod", i))
+			for _, c := range p.Containers {
+				a, err := l.Place(p, c.Name)
+				if err == nil {
+					placed += len(a.Devices)
+					checkAnswer(t, l, c, a)
+				}
+			}
+			checkBooks(t, l)
+			if w.IntN(3) == 0 {
+				l.Release(fmt.Sprint("pod", w.IntN(i+1)))
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		for i := range 30 {
+			l.Release(fmt.Sprint("pod", i))
+		}
+		if diff := cmp.Diff(empty, l.Free()); diff != "" || len(l.Allocations()) != 0 {
+			t.Fatalf("seed %d: not empty again: %s", seed, diff)
+		}
+	}
+	if placed < runs {
+		t.Errorf("only %d devices placed in %d histories: the test tests nothing", placed, runs)
+	}
+}
+
+// TestRestoreInAnyOrder: a ledger restored from another's allocations, in any
+// order, is its equal, and goes on as it would have.
+func TestRestoreInAnyOrder(t *testing.T) {
+	for seed := range runs {
+		w := newWorld(seed)
+		all, cfg := w.gpus(), w.config()
+		before := New(all, cfg)
+		for i := range 10 {
+			placeAll(before, w.pod(fmt.Sprint("pod", i)))
+		}
+		after := New(all, cfg)
+		allocations := before.Allocations()
+		w.Shuffle(len(allocations), func(i, j int) {
+			allocations[i], allocations[j] = allocations[j], allocations[i]
+		})
+		for _, a := range allocations {
+			if err := after.Restore(a); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		if diff := cmp.Diff(before.Allocations(), after.Allocations()); diff != "" {
+			t.Fatalf("seed %d: %s", seed, diff)
+		}
+		if diff := cmp.Diff(before.Free(), after.Free()); diff != "" {
+			t.Fatalf("seed %d: %s", seed, diff)
+		}
+		next := w.pod("next")
+		if a, b := placeAll(before, next), placeAll(after, next); a != b {
+			t.Fatalf("seed %d: the next pod goes to %q, after the restart to %q", seed, a, b)
+		}
+	}
+}
+
+// TestConcurrentUse lets pods come and go at once; the race detector and the
+// books tell.
+func TestConcurrentUse(t *testing.T) {
+	l := New(gpus(64, 64), config.Default())
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			w := newWorld(i)
+			for n := range 50 {
+				p := w.pod(fmt.Sprintf("pod-%d-%d", i, n))
+				placeAll(l, p)
+				l.Free()
+				l.Allocations()
+				l.Release(p.UID)
+			}
+		})
+	}
+	wg.Wait()
+	if left := l.Allocations(); len(left) != 0 {
+		t.Errorf("%d allocations are left", len(left))
+	}
+}
+
+// BenchmarkPlace is the decision for one container on a node of 8 GPUs with
+// 500 pods, which the NRI handler waits for; and the worst case, a pod that
+// cannot be placed.
+func BenchmarkPlace(b *testing.B) {
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU = 100
+	l := New(gpus(80, 80, 80, 80, 80, 80, 80, 80), cfg)
+	for i := range 500 {
+		placeAll(l, pod(fmt.Sprint("pod", i), app("a", mem(1))))
+	}
+	b.Run("fits", func(b *testing.B) {
+		p := pod("new", app("a", mem(1)))
+		for b.Loop() {
+			if _, err := l.Place(p, "a"); err != nil {
+				b.Fatal(err)
+			}
+			l.Release(p.UID)
+		}
+	})
+	b.Run("fits nowhere", func(b *testing.B) {
+		var shares []request.Share
+		for n := range 6 {
+			shares = append(shares, mem(uint64(10+n)))
+		}
+		p := pod("new", app("a", shares...), app("b", mem(80)))
+		for b.Loop() {
+			if _, err := l.Place(p, "a"); err == nil {
+				b.Fatal("placed")
+			}
+		}
+	})
+}

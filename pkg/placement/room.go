@@ -1,0 +1,131 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Room is what is left of one GPU.
+type Room struct {
+	UUID    string
+	Index   int
+	Healthy bool
+	// MemoryBytes is what may be given away in all, FreeMemoryBytes what of
+	// it is left.
+	MemoryBytes, FreeMemoryBytes uint64
+	// FreeComputePPM is the part of the GPU's time, in parts per million,
+	// that nobody was promised.
+	FreeComputePPM uint32
+	FreeSlots      int
+	// Holders is how many containers may run on the GPU at one time.
+	Holders int
+	// Exclusive: a container has the GPU for itself.
+	Exclusive bool
+}
+
+// Free tells what is left of every GPU, by index.
+func (l *Ledger) Free() []Room {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.free()
+}
+
+func (l *Ledger) free() []Room {
+	taken := l.loads("")
+	rooms := make([]Room, len(l.cards))
+	for i, c := range l.cards {
+		rooms[i] = Room{
+			UUID:            c.UUID,
+			Index:           c.Index,
+			Healthy:         c.Healthy,
+			MemoryBytes:     c.usable,
+			FreeMemoryBytes: c.usable - min(taken[i].memoryOf(c.usable), c.usable),
+			FreeComputePPM:  uint32(request.Whole - min(taken[i].compute, request.Whole)),
+			FreeSlots:       max(l.node.SlotsPerGPU-taken[i].slots, 0),
+			Holders:         taken[i].holders,
+			Exclusive:       taken[i].exclusive,
+		}
+	}
+	return rooms
+}
+
+// loads is what the pods other than one take of each card.
+func (l *Ledger) loads(except string) []load {
+	taken := make([]load, len(l.cards))
+	for uid, containers := range l.pods {
+		if uid == except {
+			continue
+		}
+		for i := range l.cards {
+			taken[i] = taken[i].beside(podLoad(containers, l.cards[i].UUID))
+		}
+	}
+	return taken
+}
+
+// NoRoomError says that a container's GPUs could not be found, and what there
+// is.
+type NoRoomError struct {
+	Namespace, Pod, Container string
+	// Share is the first of the container's shares that found no GPU.
+	Share request.Share
+	Free  []Room
+}
+
+// Error names the request and what is free on every GPU.
+func (e *NoRoomError) Error() string {
+	rooms := make([]string, len(e.Free))
+	for i, r := range e.Free {
+		rooms[i] = r.String()
+	}
+	if len(rooms) == 0 {
+		rooms = []string{"the node has no GPU"}
+	}
+	return fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which asks for %s; free: %s",
+		e.Container, e.Namespace, e.Pod, describe(e.Share), strings.Join(rooms, "; "))
+}
+
+// String is "GPU 0 (GPU-1): 1024 MiB, 70 % of the time, 9 slots".
+func (r Room) String() string {
+	name := fmt.Sprintf("GPU %d (%s): ", r.Index, r.UUID)
+	switch {
+	case !r.Healthy:
+		return name + "unhealthy"
+	case r.Exclusive:
+		return name + "taken as a whole"
+	}
+	return name + fmt.Sprintf("%d MiB, %s %% of the time, %d slots",
+		r.FreeMemoryBytes/request.MiB, percent(r.FreeComputePPM), r.FreeSlots)
+}
+
+func describe(s request.Share) string {
+	var b strings.Builder
+	switch m := s.Memory; {
+	case m.Common:
+		b.WriteString("memory in common")
+	case m.GiB != 0:
+		fmt.Fprintf(&b, "%d GiB", m.GiB)
+	case m.Bytes != 0:
+		fmt.Fprintf(&b, "%d MiB", m.Bytes/request.MiB)
+	default:
+		fmt.Fprintf(&b, "%s %% of the memory", percent(m.PPM))
+	}
+	if s.ComputePPM != 0 {
+		fmt.Fprintf(&b, " and %s %% of the time", percent(s.ComputePPM))
+	}
+	b.WriteString(" of one GPU")
+	if s.Exclusive {
+		b.WriteString(" that nobody else is on")
+	}
+	if len(s.GPUs) > 0 {
+		fmt.Fprintf(&b, " out of %s", strings.Join(s.GPUs, ", "))
+	}
+	return b.String()
+}
+
+// percent writes parts per million with no more digits than needed.
+func percent(ppm uint32) string {
+	return fmt.Sprintf("%g", float64(ppm)*100/request.Whole)
+}
