@@ -107,7 +107,7 @@ func (c *Cache) List() []*corev1.Pod {
 // Alive tells whether the pod is there and has not ended. It is meaningful
 // once HasSynced.
 func (c *Cache) Alive(uid string) bool {
-	pod, ok := c.lookup(Ref{UID: uid})
+	pod, ok := c.Cached(Ref{UID: uid})
 	return ok && !Ended(pod)
 }
 
@@ -120,7 +120,7 @@ func Ended(pod *corev1.Pod) bool {
 // watch has brought it, else by asking the API server, within the wait that
 // Options set. The pod is shared: read only.
 func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
-	if pod, ok := c.lookup(ref); ok {
+	if pod, ok := c.Cached(ref); ok {
 		return pod, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.wait)
@@ -128,7 +128,7 @@ func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
 	arrived := c.await(ref.UID)
 	defer c.forget(ref.UID, arrived)
 	// It may have come between the first look and the registration.
-	if pod, ok := c.lookup(ref); ok {
+	if pod, ok := c.Cached(ref); ok {
 		return pod, nil
 	}
 	answer := make(chan reply, 1)
@@ -138,7 +138,7 @@ func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
 	}()
 	select {
 	case <-arrived:
-		if pod, ok := c.lookup(ref); ok {
+		if pod, ok := c.Cached(ref); ok {
 			return pod, nil
 		}
 		return nil, fmt.Errorf("pod %s: %w with uid %s", ref, ErrNotFound, ref.UID)

@@ -36,11 +36,11 @@ func indexRuntimeUID(obj any) ([]string, error) {
 	return []string{RuntimeUID(pod)}, nil
 }
 
-// lookup finds a pod in the cache. Several may claim one runtime UID, as
+// Cached gives a pod that the watch has brought. Several may claim one runtime UID, as
 // whoever creates a pod may write the mirror annotation: the one that truly
 // has the UID goes before those that name it, and where the caller knows the
 // name it must fit.
-func (c *Cache) lookup(ref Ref) (*corev1.Pod, bool) {
+func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
 	// An unknown index is the only error, and the index is ours.
 	items, _ := c.informer.GetIndexer().ByIndex(byRuntimeUID, ref.UID)
 	var found *corev1.Pod

@@ -1,0 +1,162 @@
+package hook
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// Rules are what decides, beside the container itself, how it is adjusted.
+type Rules struct {
+	Injection config.Injection
+	// LibraryDir is the host's directory with this version's libraries.
+	LibraryDir string
+	// HasCDIDevice tells whether a CDI spec on the node defines a device.
+	HasCDIDevice func(name string) bool
+}
+
+// Withhold decides on a container that asks for no GPU: it gets none, whatever
+// its image and environment say.
+func (r Rules) Withhold(c Container, rt Runtime) (Adjustment, error) {
+	var a Adjustment
+	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
+		return a, err
+	}
+	return a, a.setVisible(c, rt, noDevices)
+}
+
+// Grant decides on a container that has been assigned a part of a GPU.
+func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, error) {
+	var a Adjustment
+	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
+		return a, err
+	}
+	if err := checkMounts(c); err != nil {
+		return a, err
+	}
+	if err := r.inject(&a, c, rt, given.GPUs); err != nil {
+		return a, err
+	}
+	a.setPreload(c, rt)
+	a.mountOurs(r.LibraryDir, given.Dir)
+	return a, a.annotate(c, given)
+}
+
+// inject gives the container its GPUs, and hides all others from the NVIDIA
+// runtime.
+func (r Rules) inject(a *Adjustment, c Container, rt Runtime, gpus []gpu.GPU) error {
+	method, err := r.method(c, rt, gpus)
+	if err != nil {
+		return err
+	}
+	switch method {
+	case config.InjectCDI:
+		for _, g := range gpus {
+			a.CDIDevices = append(a.CDIDevices, r.cdiName(g))
+		}
+		// The GPU's own spec may set the variable, too: ours has to come
+		// after it.
+		a.CDIDevices = append(a.CDIDevices, envDevice(noDevices))
+		return nil
+	case config.InjectDirect:
+		r.injectDirect(a, gpus)
+		return a.setVisible(c, rt, noDevices)
+	default:
+		return a.setVisible(c, rt, visibleUUIDs(gpus))
+	}
+}
+
+// method settles what "auto" means for these GPUs.
+func (r Rules) method(c Container, rt Runtime, gpus []gpu.GPU) (string, error) {
+	method := r.Injection.Method
+	if method != config.InjectAuto && method != config.InjectCDI {
+		return method, nil
+	}
+	missing := slices.IndexFunc(gpus, func(g gpu.GPU) bool { return !r.HasCDIDevice(r.cdiName(g)) })
+	switch {
+	case rt.CDI && missing < 0:
+		return config.InjectCDI, nil
+	case method == config.InjectAuto:
+		return config.InjectEnv, nil
+	case !rt.CDI:
+		return "", c.refuse(ReasonInjection, "injection.method is cdi, but %s %s takes no CDI devices from plugins: set it to auto or env, or update to containerd 2.1 or CRI-O 1.34", rt.Name, rt.Version)
+	default:
+		return "", c.refuse(ReasonInjection, "no CDI spec in %s names %s: make one with nvidia-ctk cdi generate --device-name-strategy=uuid", strings.Join(r.Injection.CDISpecDirs, ", "), r.cdiName(gpus[missing]))
+	}
+}
+
+func (r Rules) cdiName(g gpu.GPU) string { return r.Injection.CDIKind + "=" + g.UUID }
+
+func visibleUUIDs(gpus []gpu.GPU) string {
+	uuids := make([]string, len(gpus))
+	for i, g := range gpus {
+		uuids[i] = g.UUID
+	}
+	return strings.Join(uuids, ",")
+}
+
+// injectDirect adds the configured device nodes and mounts, those that do not
+// depend on the GPU once.
+func (r Rules) injectDirect(a *Adjustment, gpus []gpu.GPU) {
+	for _, g := range gpus {
+		expand := strings.NewReplacer(
+			"{minor}", strconv.Itoa(g.Minor), "{index}", strconv.Itoa(g.Index), "{uuid}", g.UUID).Replace
+		for _, node := range r.Injection.Direct.Devices {
+			if path := expand(node); !slices.Contains(a.DeviceNodes, path) {
+				a.DeviceNodes = append(a.DeviceNodes, path)
+			}
+		}
+		for _, m := range r.Injection.Direct.Mounts {
+			a.mountOnce(Mount{Source: expand(m.Source), Destination: expand(m.Destination), Options: bindOptions(m.ReadOnly)})
+		}
+	}
+}
+
+func (a *Adjustment) mountOnce(m Mount) {
+	if !slices.ContainsFunc(a.Mounts, func(o Mount) bool { return o.Destination == m.Destination }) {
+		a.Mounts = append(a.Mounts, m)
+	}
+}
+
+func bindOptions(readOnly bool) []string {
+	access := "rw"
+	if readOnly {
+		access = "ro"
+	}
+	return []string{"rbind", access, "rprivate", "nosuid"}
+}
+
+// mountOurs adds the interposer and the container's files.
+func (a *Adjustment) mountOurs(libraryDir, dir string) {
+	ro, rw := bindOptions(true), bindOptions(false)
+	preload := filepath.Join(libraryDir, preloadName)
+	if len(a.Preload) > 0 {
+		preload = filepath.Join(dir, preloadName)
+	}
+	for _, m := range []Mount{
+		{filepath.Join(dir, limits.LimitsFile), limitsPath, append(ro, "nodev", "noexec")},
+		{filepath.Join(dir, limits.UsageFile), usagePath, append(rw, "nodev", "noexec")},
+		{filepath.Join(libraryDir, cudaLibrary), cudaPath, ro},
+		{filepath.Join(libraryDir, nvmlLibrary), nvmlPath, ro},
+		{filepath.Join(libraryDir, vgpuctlName), vgpuctlPath, ro},
+		{preload, preloadFile, append(ro, "nodev", "noexec")},
+	} {
+		m.Options = slices.Clone(m.Options)
+		a.Mounts = append(a.Mounts, m)
+	}
+}
+
+func (a *Adjustment) annotate(c Container, given Assignment) error {
+	data, err := json.Marshal(given.Allocation)
+	if err != nil {
+		return c.refuse(ReasonState, "its assignment cannot be written down: %w", err)
+	}
+	a.Annotations = map[string]string{AssignmentAnnotation: string(data)}
+	return nil
+}

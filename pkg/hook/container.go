@@ -1,0 +1,102 @@
+// Package hook stands between the container runtime and the containers it
+// creates: those that ask for a part of a GPU get it, with its limits, and
+// all others get none. What a container gets is decided by pure functions
+// (Withhold, Grant); a thin edge speaks NRI.
+package hook
+
+import (
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// Container is what the runtime tells of a container that it creates.
+type Container struct {
+	// PodUID is the runtime's: a static pod's is not the API server's.
+	PodUID, Namespace, Pod, Name string
+	// Env is "NAME=value" in the order of the OCI spec. A name may stand more
+	// than once: the last one is what the container sees.
+	Env []string
+	// Mounts are those of image, pod and runtime.
+	Mounts []Mount
+	// Annotations are the pod's and the container's together.
+	Annotations map[string]string
+	// CDIDevices were asked for by others, such as a DRA driver.
+	CDIDevices []string
+}
+
+// variable gives the value of a variable that the container will see, and how
+// often the variable stands in the spec.
+func (c Container) variable(name string) (value string, count int) {
+	for _, entry := range c.Env {
+		key, v, _ := strings.Cut(entry, "=")
+		if key == name {
+			value = v
+			count++
+		}
+	}
+	return value, count
+}
+
+// Mount is a bind mount; paths are the host's and the container's.
+type Mount struct {
+	Source, Destination string
+	Options             []string
+}
+
+// Variable is an environment variable.
+type Variable struct{ Name, Value string }
+
+// Adjustment is what the runtime is to change in a container.
+type Adjustment struct {
+	// Env is set where the variable stands once or not at all.
+	Env []Variable
+	// CDIDevices are fully qualified, in the order of injection.
+	CDIDevices []string
+	Mounts     []Mount
+	// DeviceNodes are paths of character devices.
+	DeviceNodes []string
+	Annotations map[string]string
+	// Preload, where not empty, are the user's libraries that the container's
+	// own /etc/ld.so.preload must name behind ours.
+	Preload []string
+}
+
+// Runtime is what the container runtime can do.
+type Runtime struct {
+	Name, Version string
+	// CDI tells whether it injects CDI devices that a plugin asks for.
+	CDI bool
+}
+
+// Assignment is what a container is given.
+type Assignment struct {
+	placement.Allocation
+	// GPUs are the inventory's entries of the allocation's devices, in the
+	// same order.
+	GPUs []gpu.GPU
+	// Dir is the host's directory of the container's files.
+	Dir string
+}
+
+// Paths in every container that has a part of a GPU.
+const (
+	containerRunDir  = "/run/nri-vgpu"
+	containerHomeDir = "/usr/local/nri-vgpu"
+	preloadFile      = "/etc/ld.so.preload"
+
+	limitsPath   = containerRunDir + "/limits"
+	usagePath    = containerRunDir + "/usage"
+	cudaLibrary  = "libcuda.so.1"
+	nvmlLibrary  = "libnvidia-ml.so.1"
+	cudaPath     = containerHomeDir + "/lib/" + cudaLibrary
+	nvmlPath     = containerHomeDir + "/lib/" + nvmlLibrary
+	vgpuctlPath  = containerHomeDir + "/bin/vgpuctl"
+	preloadValue = cudaPath + ":" + nvmlPath
+)
+
+// AssignmentAnnotation holds, in the OCI spec that the runtime keeps, what was
+// injected. It is never read for what a container may have, only to recover
+// the state of running containers whose files are lost.
+const AssignmentAnnotation = "nri-vgpu.io/assignment"

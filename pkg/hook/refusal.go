@@ -1,0 +1,44 @@
+package hook
+
+import "fmt"
+
+// Reason is why a container was refused, as a metric's label.
+type Reason string
+
+// The reasons.
+const (
+	// ReasonPodUnknown: what the container asks for could not be found out.
+	ReasonPodUnknown Reason = "pod-unknown"
+	// ReasonRequest: what it asks for means nothing.
+	ReasonRequest Reason = "request"
+	// ReasonPlacement: it fits no GPU.
+	ReasonPlacement Reason = "placement"
+	// ReasonMount: its own mounts would hide ours.
+	ReasonMount Reason = "mount"
+	// ReasonBypass: it asks for GPUs around us.
+	ReasonBypass Reason = "bypass"
+	// ReasonInjection: the GPU cannot be injected as configured.
+	ReasonInjection Reason = "injection"
+	// ReasonState: its files cannot be written.
+	ReasonState Reason = "state"
+	// ReasonUnadjusted: it was created without our adjustment.
+	ReasonUnadjusted Reason = "unadjusted"
+)
+
+// Refusal is the error that keeps a container from being created or started.
+// kubelet shows it in the pod's events: one line, with what to do.
+type Refusal struct {
+	Reason    Reason
+	Container string
+	Err       error
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("nri-vgpu refuses container %q: %v", r.Container, r.Err)
+}
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+func (c Container) refuse(reason Reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, Container: c.Name, Err: fmt.Errorf(format, args...)}
+}

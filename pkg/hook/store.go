@@ -1,0 +1,232 @@
+package hook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const (
+	assignmentFile    = "assignment.json"
+	assignmentVersion = 1
+	maxAssignmentSize = 1 << 20
+)
+
+// What can be wrong with an assignment file.
+var (
+	errAssignmentCorrupt = errors.New("assignment is corrupt")
+	errAssignmentVersion = errors.New("assignment has another format version")
+	errAssignmentForeign = errors.New("assignment is of another container")
+)
+
+// pathElement is what a pod UID or a container name may be as the name of a
+// directory.
+var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
+
+// Store is the directory of the containers' files:
+// <pod UID>/<container>/{assignment.json,limits,usage}.
+type Store struct{ dir string }
+
+// NewStore makes the directory where it is missing.
+func NewStore(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
+	}
+	return &Store{dir}, nil
+}
+
+// Dir is where the files of a container are, or an error if a name is no
+// name of a directory.
+func (s *Store) Dir(podUID, container string) (string, error) {
+	for _, element := range []string{podUID, container} {
+		if len(element) > 255 || !pathElement.MatchString(element) {
+			return "", fmt.Errorf("%q cannot be the name of a directory", element)
+		}
+	}
+	return filepath.Join(s.dir, podUID, container), nil
+}
+
+// Save writes what a container is given, and fresh pages with its limits. It
+// is used for each new instance of a container: the pages of the one before
+// stay with the processes that still have them.
+func (s *Store) Save(a placement.Allocation, preload []string) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	if err := limits.Create(dir, pageDevices(a.Devices)); err != nil {
+		return err
+	}
+	if len(preload) > 0 {
+		if err := writePreload(dir, preload); err != nil {
+			return err
+		}
+	}
+	return writeAssignment(dir, a)
+}
+
+func pageDevices(devices []placement.Device) []limits.Device {
+	page := make([]limits.Device, len(devices))
+	for i, d := range devices {
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM}
+		if d.ComputePPM == 0 {
+			page[i].ComputePPM = limits.NoComputeLimit
+		}
+	}
+	return page
+}
+
+func writePreload(dir string, libraries []string) error {
+	lines := append([]string{cudaPath, nvmlPath}, libraries...)
+	content := []byte(strings.Join(lines, "\n") + "\n")
+	err := renameio.WriteFile(filepath.Join(dir, preloadName), content, 0o644, renameio.IgnoreUmask())
+	if err != nil {
+		return fmt.Errorf("write the container's ld.so.preload: %w", err)
+	}
+	return nil
+}
+
+// envelope is the content of assignment.json.
+type envelope struct {
+	Version int `json:"version"`
+	// SHA256 is of the bytes of Allocation.
+	SHA256     string          `json:"sha256"`
+	Allocation json.RawMessage `json:"allocation"`
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func writeAssignment(dir string, a placement.Allocation) error {
+	allocation, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode assignment: %w", err)
+	}
+	data, err := json.Marshal(envelope{assignmentVersion, checksum(allocation), allocation})
+	if err != nil {
+		return fmt.Errorf("encode assignment: %w", err)
+	}
+	err = renameio.WriteFile(filepath.Join(dir, assignmentFile), data, 0o600, renameio.IgnoreUmask())
+	if err != nil {
+		return fmt.Errorf("write assignment: %w", err)
+	}
+	return nil
+}
+
+func readAssignment(path string) (placement.Allocation, error) {
+	var a placement.Allocation
+	info, err := os.Stat(path)
+	if err != nil {
+		return a, fmt.Errorf("read assignment: %w", err)
+	}
+	if info.Size() > maxAssignmentSize {
+		return a, fmt.Errorf("%w: %d bytes long", errAssignmentCorrupt, info.Size())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return a, fmt.Errorf("read assignment: %w", err)
+	}
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return a, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	}
+	if e.Version != assignmentVersion {
+		return a, fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+	}
+	if checksum(e.Allocation) != e.SHA256 {
+		return a, fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
+	}
+	if err := json.Unmarshal(e.Allocation, &a); err != nil {
+		return a, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	}
+	return a, nil
+}
+
+// Load gives every assignment that can be trusted. The others are put aside
+// under another name, and each is an error that names it.
+func (s *Store) Load() ([]placement.Allocation, []error) {
+	// The pattern is ours, and a bad pattern is the only error.
+	paths, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
+	var allocations []placement.Allocation
+	var errs []error
+	for _, path := range paths {
+		a, err := readAssignment(path)
+		if err == nil {
+			err = s.checkPlace(path, a)
+		}
+		if err != nil {
+			errs = append(errs, s.putAside(path, err))
+			continue
+		}
+		allocations = append(allocations, a)
+	}
+	slices.SortFunc(allocations, func(a, b placement.Allocation) int {
+		return strings.Compare(a.PodUID+"/"+a.Container, b.PodUID+"/"+b.Container)
+	})
+	return allocations, errs
+}
+
+func (s *Store) checkPlace(path string, a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	}
+	if dir != filepath.Dir(path) {
+		return fmt.Errorf("%w: it belongs to %s", errAssignmentForeign, dir)
+	}
+	return nil
+}
+
+func (s *Store) putAside(path string, why error) error {
+	aside := path + ".bad-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	if err := os.Rename(path, aside); err != nil {
+		return fmt.Errorf("%s is not trusted, and cannot be put aside: %w", path, errors.Join(why, err))
+	}
+	return fmt.Errorf("%s is not trusted, and was put aside as %s: %w", path, filepath.Base(aside), why)
+}
+
+// Pods lists the pods that have files.
+func (s *Store) Pods() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the containers' files: %w", err)
+	}
+	var uids []string
+	for _, entry := range entries {
+		if entry.IsDir() && pathElement.MatchString(entry.Name()) {
+			uids = append(uids, entry.Name())
+		}
+	}
+	return uids, nil
+}
+
+// Remove removes the files of a pod's containers.
+func (s *Store) Remove(podUID string) error {
+	if !pathElement.MatchString(podUID) {
+		return fmt.Errorf("%q cannot be the name of a directory", podUID)
+	}
+	err := os.RemoveAll(filepath.Join(s.dir, podUID))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pod's files: %w", err)
+	}
+	return nil
+}
