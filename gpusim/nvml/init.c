@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start and end of use, device handles, and the gate that every call passes. */
+#include "nvml.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+	pthread_mutex_t mutex; /* over all below */
+	unsigned users;
+	struct gs_handle handle;
+	bool open;
+	uint32_t count;
+	struct nv_device devices[GS_MAX_GPUS];
+} nv = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static nvmlReturn_t open_error(int err)
+{
+	switch (err) {
+	case -EACCES:
+	case -EPERM:
+		return NVML_ERROR_NO_PERMISSION;
+	case -EPROTO:
+		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+	case -ENOSPC:
+		return NVML_ERROR_INSUFFICIENT_RESOURCES;
+	default:
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	}
+}
+
+/*
+ * Opens the state once per process and keeps it: closing would drop the locks
+ * that the CUDA library holds on the same file. A forked child owns none of its
+ * parent's locks, so it opens the state anew.
+ */
+static nvmlReturn_t open_state(void)
+{
+	int err;
+
+	if (nv.open && nv.handle.pid == getpid())
+		return NVML_SUCCESS;
+	err = gs_open(&nv.handle, gs_path(), GS_OBSERVER);
+	nv.open = err == 0;
+	return err ? open_error(err) : NVML_SUCCESS;
+}
+
+static void find_devices(void)
+{
+	nv.count = 0;
+	for (uint32_t gpu = 0; gpu < nv.handle.state->gpu_count; gpu++) {
+		if (!gs_gpu_visible(&nv.handle, gpu))
+			continue;
+		nv.devices[nv.count] = (struct nv_device){.gpu = gpu, .index = nv.count};
+		nv.count++;
+	}
+}
+
+NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
+{
+	nvmlReturn_t result;
+
+	(void)flags;
+	pthread_mutex_lock(&nv.mutex);
+	result = open_state();
+	if (result == NVML_SUCCESS) {
+		if (nv.users == 0)
+			find_devices();
+		nv.users++;
+	}
+	pthread_mutex_unlock(&nv.mutex);
+	return result;
+}
+
+NVML_FUNCTION(nvmlInit_v2, void)
+{
+	return nvmlInitWithFlags(0);
+}
+
+NVML_FUNCTION(nvmlInit, void)
+{
+	return nvmlInitWithFlags(0);
+}
+
+NVML_FUNCTION(nvmlShutdown, void)
+{
+	nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
+
+	pthread_mutex_lock(&nv.mutex);
+	if (nv.users > 0) {
+		nv.users--;
+		result = NVML_SUCCESS;
+	}
+	pthread_mutex_unlock(&nv.mutex);
+	return result;
+}
+
+nvmlReturn_t nv_enter(void)
+{
+	nvmlReturn_t result;
+
+	pthread_mutex_lock(&nv.mutex);
+	result = nv.users > 0 ? open_state() : NVML_ERROR_UNINITIALIZED;
+	pthread_mutex_unlock(&nv.mutex);
+	return result;
+}
+
+struct gs_handle *nv_state(void)
+{
+	return &nv.handle;
+}
+
+struct gs_gpu *nv_gpu(nvmlDevice_t device)
+{
+	return &nv.handle.state->gpus[device->gpu];
+}
+
+uint32_t nv_device_count(void)
+{
+	return nv.count;
+}
+
+nvmlDevice_t nv_device_at(uint32_t index)
+{
+	return &nv.devices[index];
+}
+
+static bool is_device(nvmlDevice_t device)
+{
+	for (uint32_t i = 0; i < nv.count; i++)
+		if (device == &nv.devices[i])
+			return true;
+	return false;
+}
+
+/* Waits in short sleeps, so that an injected hang can be lifted at any time. */
+static void wait_out_hang(const struct gs_faults *faults)
+{
+	const struct timespec pause = {0, 10000000};
+
+	while (gs_now() < __atomic_load_n(&faults->nvml_hang_until, __ATOMIC_RELAXED))
+		(void)nanosleep(&pause, NULL);
+}
+
+nvmlReturn_t nv_enter_device(nvmlDevice_t device)
+{
+	nvmlReturn_t result = nv_enter();
+	const struct gs_faults *faults;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (!is_device(device))
+		return NVML_ERROR_INVALID_ARGUMENT;
+	faults = &nv_gpu(device)->faults;
+	wait_out_hang(faults);
+	if (__atomic_load_n(&faults->lost, __ATOMIC_RELAXED))
+		return NVML_ERROR_GPU_IS_LOST;
+	return (nvmlReturn_t)__atomic_load_n(&faults->nvml_error, __ATOMIC_RELAXED);
+}
+
+void nv_lock(void)
+{
+	gs_lock(&nv.handle);
+	gs_reap(&nv.handle);
+	gs_advance(&nv.handle, gs_now());
+}
+
+void nv_unlock(void)
+{
+	gs_unlock(&nv.handle);
+}
+
+nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text)
+{
+	size_t size = strlen(text) + 1;
+
+	if (!to)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (length < size)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	memcpy(to, text, size);
+	return NVML_SUCCESS;
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which processes use a device, and how much of its memory they hold. */
+#include "nvml.h"
+
+#include <sys/stat.h>
+
+static uint64_t own_pid_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+pid_t nv_visible_pid(struct gs_proc *proc)
+{
+	pid_t pid = 0;
+
+	if (!gs_proc_alive(nv_state(), gs_slot(nv_state(), proc), &pid))
+		return 0;
+	if (pid > 0 && proc->pid_namespace != own_pid_namespace())
+		proc->seen_pid = pid;
+	return pid;
+}
+
+/* What one call lists; the three versions of the structure differ in size. */
+struct listing {
+	void *entries;
+	unsigned room;
+	unsigned found;
+	bool with_instance; /* versions 2 and 3 */
+};
+
+static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
+{
+	unsigned at = listing->found++;
+
+	if (at >= listing->room)
+		return;
+	if (listing->with_instance)
+		((struct nvml_process_v2 *)listing->entries)[at] = (struct nvml_process_v2){
+			.pid = (unsigned)pid,
+			.used_bytes = bytes,
+			.gpu_instance = NVML_NO_INSTANCE,
+			.compute_instance = NVML_NO_INSTANCE,
+		};
+	else
+		((struct nvml_process_v1 *)listing->entries)[at] = (struct nvml_process_v1){
+			.pid = (unsigned)pid,
+			.used_bytes = bytes,
+		};
+}
+
+static void list_all(struct listing *listing, uint32_t gpu)
+{
+	struct gs_proc *proc;
+	uint32_t cursor = 0;
+
+	while ((proc = gs_proc_next(nv_state(), &cursor))) {
+		pid_t pid;
+
+		if (proc->gpu[gpu].contexts == 0 && proc->gpu[gpu].bytes == 0)
+			continue;
+		pid = nv_visible_pid(proc);
+		if (pid > 0)
+			list_process(listing, pid, proc->gpu[gpu].bytes);
+	}
+}
+
+static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
+			    bool with_instance)
+{
+	nvmlReturn_t result = nv_enter_device(device);
+	struct listing listing = {.entries = entries, .with_instance = with_instance};
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	listing.room = entries ? *count : 0;
+	nv_lock();
+	list_all(&listing, device->gpu);
+	nv_unlock();
+	*count = listing.found;
+	return listing.found > listing.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v1 *entries)
+{
+	return running(device, count, entries, false);
+}
+
+NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true);
+}
+
+NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true);
+}
+
+/* There is no graphics and no MPS: these lists are always empty. */
+static nvmlReturn_t nobody(nvmlDevice_t device, unsigned *count)
+{
+	nvmlReturn_t result = nv_enter_device(device);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*count = 0;
+	return NVML_SUCCESS;
+}
+
+#define EMPTY_LIST(name)                                                             \
+	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *count, const void *entries) \
+	{                                                                            \
+		(void)entries;                                                       \
+		return nobody(device, count);                                        \
+	}
+
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3)
