@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
+)
+
+// Places in the image. The agent's install command copies lib and vgpuctl
+// from root to the host.
+const (
+	root = "/usr/local/nri-vgpu"
+	docs = "/usr/share/doc/nri-vgpu"
+)
+
+var (
+	binaries    = []string{"nri-vgpu", "extended-resource-patcher", "vgpuctl"}
+	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
+
+	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is
+	// loaded from the host, asks for; since glibc 2.34 most are empty, and
+	// still have to be there.
+	nvmlNeeds = []string{"libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
+)
+
+const passwd = `root:x:0:0:root:/root:/sbin/nologin
+nobody:x:65534:65534:nobody:/:/sbin/nologin
+nonroot:x:65532:65532:nonroot:/:/sbin/nologin
+`
+
+const group = `root:x:0:
+nogroup:x:65534:
+nonroot:x:65532:
+`
+
+// options of one image.
+type options struct {
+	build, source, version string
+}
+
+// makeImage writes the archive, which containerd, CRI-O's tools and Docker
+// can all load.
+func makeImage(o options, archive string) error {
+	files, err := content(o)
+	if err != nil {
+		return err
+	}
+	name := version.Image(o.version)
+	err = image.Build(archive, image.Spec{
+		Name:       name,
+		Files:      files,
+		Env:        []string{"PATH=" + root + "/bin"},
+		Entrypoint: []string{root + "/bin/nri-vgpu"},
+		User:       "0:0",
+		WorkingDir: "/",
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       "nri-vgpu",
+			"org.opencontainers.image.description": "Share NVIDIA GPUs among pods, by extended resources and NRI",
+			"org.opencontainers.image.version":     o.version,
+			"org.opencontainers.image.source":      "https://github.com/nri-vgpu/nri-vgpu",
+			"org.opencontainers.image.licenses":    "Apache-2.0",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return addDockerManifest(archive, name)
+}
+
+// content lists the image's files.
+func content(o options) ([]image.File, error) {
+	programs := map[string]string{}
+	for _, name := range binaries {
+		programs[root+"/bin/"+name] = filepath.Join(o.build, "bin", name)
+	}
+	resolved, err := image.Programs(programs)
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := withNVMLNeeds(resolved)
+	if err != nil {
+		return nil, err
+	}
+	notices, err := thirdParty(programs, runtime)
+	if err != nil {
+		return nil, err
+	}
+	files := append(image.BaseLayout(), runtime...)
+	for _, name := range interposers {
+		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
+	}
+	return append(files,
+		image.File{Path: "/etc/passwd", Content: []byte(passwd)},
+		image.File{Path: "/etc/group", Content: []byte(group)},
+		image.File{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},
+		image.File{Path: "/etc/nri-vgpu/config.toml", Source: filepath.Join(o.source, "config.toml"), Mode: 0o644},
+		image.File{Path: docs + "/LICENSE", Source: filepath.Join(o.source, "LICENSE"), Mode: 0o644},
+		image.File{Path: docs + "/THIRD-PARTY-NOTICES", Content: notices},
+		// The host's root is mounted here.
+		image.File{Path: "/host", Mode: fs.ModeDir | 0o755},
+	), nil
+}
+
+// withNVMLNeeds adds nvmlNeeds from beside the C library that the agent uses:
+// parts of glibc work only with those of the same build.
+func withNVMLNeeds(files []image.File) ([]image.File, error) {
+	for _, f := range files {
+		if path.Base(f.Path) != "libc.so.6" {
+			continue
+		}
+		for _, name := range nvmlNeeds {
+			source := filepath.Join(filepath.Dir(f.Source), name)
+			if _, err := os.Stat(source); err != nil {
+				return nil, fmt.Errorf("a library that NVML needs is not beside the C library: %w", err)
+			}
+			files = append(files, image.File{Path: path.Join(path.Dir(f.Path), name), Source: source, Mode: 0o755})
+		}
+		return files, nil
+	}
+	return nil, fmt.Errorf("nri-vgpu is not linked with glibc, so it cannot load NVML: build it with CGO_ENABLED=1")
+}
