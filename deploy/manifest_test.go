@@ -1,0 +1,181 @@
+// Package deploy holds what installs nri-vgpu on a cluster; these tests keep
+// it in step with the rest of the repository.
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+// manifest decodes deploy/nri-vgpu.yaml. Unknown and repeated fields fail.
+func manifest(t *testing.T) []runtime.Object {
+	t.Helper()
+	content, err := os.ReadFile("nri-vgpu.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{Yaml: true, Strict: true})
+	var objects []runtime.Object
+	for r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+		document, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := decoder.Decode(document, nil, nil)
+		if err != nil {
+			t.Fatalf("%v in:\n%.200s", err, document)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// find returns the objects of one type, by name.
+func find[T any, P interface {
+	*T
+	runtime.Object
+	GetName() string
+}](t *testing.T) map[string]P {
+	t.Helper()
+	found := map[string]P{}
+	for _, object := range manifest(t) {
+		if match, ok := object.(P); ok {
+			found[match.GetName()] = match
+		}
+	}
+	return found
+}
+
+func TestEveryObjectIsOfAKnownKind(t *testing.T) {
+	for _, object := range manifest(t) {
+		switch object.(type) {
+		case *corev1.Namespace, *corev1.ServiceAccount, *corev1.ConfigMap, *appsv1.DaemonSet,
+			*rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding,
+			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+		default:
+			t.Errorf("%T is not expected in the manifest", object)
+		}
+	}
+}
+
+func TestConfigurationIsTheRepositorys(t *testing.T) {
+	want, err := os.ReadFile("../config.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := find[corev1.ConfigMap](t)["nri-vgpu"].Data["config.toml"]
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("the ConfigMap differs from config.toml (-want +got):\n%s", diff)
+	}
+}
+
+func TestImageIsThisRelease(t *testing.T) {
+	for name, set := range find[appsv1.DaemonSet](t) {
+		for _, c := range append(set.Spec.Template.Spec.InitContainers, set.Spec.Template.Spec.Containers...) {
+			if want := version.Image(version.Base); c.Image != want {
+				t.Errorf("%s/%s has image %s, want %s", name, c.Name, c.Image, want)
+			}
+		}
+	}
+}
+
+func TestRightsAreAsSmallAsDocumented(t *testing.T) {
+	want := map[string][]rbacv1.PolicyRule{
+		"nri-vgpu": {
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		},
+		"extended-resource-patcher": {
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+		},
+	}
+	got := map[string][]rbacv1.PolicyRule{}
+	for name, role := range find[rbacv1.ClusterRole](t) {
+		got[name] = role.Rules
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+}
+
+func TestPatcherHasNoPrivileges(t *testing.T) {
+	spec := find[appsv1.DaemonSet](t)["extended-resource-patcher"].Spec.Template.Spec
+	if spec.HostNetwork || spec.HostPID || spec.HostIPC {
+		t.Error("the patcher shares a namespace with the host")
+	}
+	if spec.SecurityContext.RunAsNonRoot == nil || !*spec.SecurityContext.RunAsNonRoot {
+		t.Error("the patcher may run as root")
+	}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil && v.HostPath.Path != config.Default().Paths.RunDir {
+			t.Errorf("the patcher mounts %s of the host", v.HostPath.Path)
+		}
+	}
+	for _, m := range spec.Containers[0].VolumeMounts {
+		if !m.ReadOnly {
+			t.Errorf("the patcher may write to %s", m.MountPath)
+		}
+	}
+}
+
+// The agent hands paths to the runtime, which mounts them from the host: so
+// each must be the same inside.
+func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
+	cfg := config.Default()
+	paths := []string{cfg.Paths.InstallDir, cfg.Paths.RunDir, cfg.Injection.CDIOutputDir,
+		cfg.NRI.SocketPath[:strings.LastIndexByte(cfg.NRI.SocketPath, '/')]}
+	paths = append(paths, cfg.Injection.CDISpecDirs...)
+
+	spec := find[appsv1.DaemonSet](t)["nri-vgpu"].Spec.Template.Spec
+	sources := map[string]string{}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil {
+			sources[v.Name] = v.HostPath.Path
+		}
+	}
+	seen := map[string]string{}
+	for _, m := range spec.Containers[0].VolumeMounts {
+		seen[m.MountPath] = sources[m.Name]
+	}
+	for _, p := range paths {
+		if seen[p] != p {
+			t.Errorf("%s of the host is not at %s in the agent, but %q is", p, p, seen[p])
+		}
+	}
+	if !spec.HostPID {
+		t.Error("without the host's pid namespace NVML cannot name processes")
+	}
+	if spec.Containers[0].TerminationMessagePath == "" {
+		t.Error("the default termination message path would be a file in the node's /dev")
+	}
+}
+
+func TestAgentsNamespaceIsExempt(t *testing.T) {
+	for name, set := range find[appsv1.DaemonSet](t) {
+		if got := config.Default().Node.ExemptNamespaces; len(got) != 1 || set.Namespace != got[0] {
+			t.Errorf("%s runs in %s, exempt are %v", name, set.Namespace, got)
+		}
+	}
+}
