@@ -1,0 +1,181 @@
+// Package cluster brings up real single-node Kubernetes clusters on one
+// machine, without a container engine: etcd, the control plane, kubelet,
+// containerd with NRI and NVIDIA's runtime. Each cluster lives in namespaces of
+// its own below one supervisor, so that several stand side by side and nothing
+// of them stays when they are taken down.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
+)
+
+// Files in the state directory.
+const (
+	recordFile     = "cluster.json"
+	kubeconfigFile = "kubeconfig"
+)
+
+// Supervise must be the first call in main, or in TestMain, of a program that
+// brings up clusters: a cluster's supervisor is the same program, started
+// again, and does not return from it.
+func Supervise() { node.Supervise() }
+
+// A record is what is kept of a cluster for those who come later.
+type record struct {
+	Name   string `json:"name"`
+	Device string `json:"device"`
+	// Pid and StartTime together name the supervisor, as pids come again.
+	Pid       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"`
+	Address   string `json:"address"`
+	Kubectl   string `json:"kubectl"`
+}
+
+// A Cluster is one that runs.
+type Cluster struct {
+	// NodeName is the name of its only node, and its own.
+	NodeName string
+	// Address is the node's, reached from the machine.
+	Address string
+	// StateDir holds its state and logs.
+	StateDir string
+
+	record   record
+	out      io.Writer
+	keepLogs bool
+	control  *node.Client
+	config   *rest.Config
+	client   *kubernetes.Clientset
+}
+
+// ErrNotRunning says that there is no running cluster of a name.
+var ErrNotRunning = errors.New("no such cluster runs")
+
+// Find returns a running cluster; of the options, only the name, the state
+// directory and how it is to be taken down matter.
+func Find(o Options) (*Cluster, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRecord(o.StateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s (%s): %w", o.Name, o.StateDir, ErrNotRunning)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !alive(r.Pid, r.StartTime) {
+		return nil, fmt.Errorf("%s (%s): its supervisor has ended: %w", o.Name, o.StateDir, ErrNotRunning)
+	}
+	return newCluster(o, r)
+}
+
+func newCluster(o Options, r record) (*Cluster, error) {
+	c := &Cluster{
+		NodeName: r.Name,
+		Address:  r.Address,
+		StateDir: o.StateDir,
+		record:   r,
+		out:      o.Out,
+		keepLogs: o.KeepLogs,
+		control:  node.NewClient(o.StateDir),
+	}
+	var err error
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
+		return nil, fmt.Errorf("kubeconfig of cluster %s: %w", r.Name, err)
+	}
+	// The machine's proxy, if it has one, knows nothing of the cluster; and a
+	// test may ask as often as it likes.
+	c.config.Proxy = directly
+	c.config.QPS, c.config.Burst = 200, 400
+	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
+		return nil, fmt.Errorf("client of cluster %s: %w", r.Name, err)
+	}
+	return c, nil
+}
+
+// Kubeconfig is the file by which the machine's root reaches the cluster as its
+// administrator.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.StateDir, kubeconfigFile) }
+
+// Kubectl is the program of the cluster's own version.
+func (c *Cluster) Kubectl() string { return c.record.Kubectl }
+
+// RestConfig returns a copy of the administrator's configuration.
+func (c *Cluster) RestConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Client returns the administrator's client.
+func (c *Cluster) Client() *kubernetes.Clientset { return c.client }
+
+// Root is the node's root directory as the machine can reach it, as long as
+// the cluster runs.
+func (c *Cluster) Root() string { return fmt.Sprintf("/proc/%d/root", c.record.Pid) }
+
+// Down takes the cluster down and removes every trace of it.
+func (c *Cluster) Down() error {
+	return Down(Options{Name: c.NodeName, StateDir: c.StateDir, KeepLogs: c.keepLogs, Out: c.out})
+}
+
+func (r record) write(stateDir string) error {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record of cluster %s: %w", r.Name, err)
+	}
+	if err := os.WriteFile(filepath.Join(stateDir, recordFile), content, 0o600); err != nil {
+		return fmt.Errorf("record of cluster %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+func readRecord(stateDir string) (record, error) {
+	var r record
+	content, err := os.ReadFile(filepath.Join(stateDir, recordFile))
+	if err != nil {
+		return r, fmt.Errorf("record of the cluster: %w", err)
+	}
+	if err := json.Unmarshal(content, &r); err != nil {
+		return r, fmt.Errorf("record of the cluster in %s: %w", stateDir, err)
+	}
+	return r, nil
+}
+
+// lockClusters keeps other processes from bringing up or taking down clusters
+// while addresses are chosen. The lock is on the directory itself, so that no
+// lock file is left.
+func lockClusters(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+		}
+		if err := pause(ctx, lockInterval); err != nil {
+			return nil, errors.Join(fmt.Errorf("wait for the lock of %s: %w", dir, err), f.Close())
+		}
+	}
+}

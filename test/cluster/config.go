@@ -1,0 +1,113 @@
+package cluster
+
+import "fmt"
+
+// capSysResource lets a process lower its oom_score_adj; the number is the
+// kernel's.
+const capSysResource = 24
+
+// SandboxImage holds the namespaces of every pod.
+const SandboxImage = "localhost/nri-vgpu/pause:test"
+
+// containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an
+// image that asks for all GPUs by its environment gets them.
+func containerdConfig(mayLowerOOMScore bool) string {
+	return fmt.Sprintf(`version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '%s'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = %t
+  cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+  default_runtime_name = 'nvidia'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+  runtime_type = 'io.containerd.runc.v2'
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
+    BinaryName = '/usr/local/bin/nvidia-container-runtime'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+    BinaryName = '/usr/local/sbin/runc'
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['/opt/cni/bin']
+  conf_dir = '/etc/cni/net.d'
+
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+`, SandboxImage, !mayLowerOOMScore)
+}
+
+// nvidiaRuntimeConfig makes NVIDIA's runtime give devices by CDI, which needs
+// no driver tools.
+const nvidiaRuntimeConfig = `accept-nvidia-visible-devices-envvar-when-unprivileged = true
+
+[nvidia-container-runtime]
+log-level = "info"
+mode = "cdi"
+runtimes = ["/usr/local/sbin/runc"]
+
+[nvidia-container-runtime.modes.cdi]
+default-kind = "nvidia.com/gpu"
+spec-dirs = ["/etc/cdi", "/var/run/cdi"]
+`
+
+// cniConfig connects pods by a bridge. They reach the node and the API server;
+// nothing is translated, so that neither iptables nor nftables is needed.
+const cniConfig = `{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": "cni0",
+      "isGateway": true,
+      "hairpinMode": true,
+      "ipam": {
+        "type": "host-local",
+        "ranges": [[{"subnet": "` + podRange + `"}]],
+        "routes": [{"dst": "0.0.0.0/0"}]
+      }
+    }
+  ]
+}
+`
+
+// kubeletConfiguration keeps the kubelet's defaults but where a machine that
+// was not made to be a node needs otherwise: its disk may be nearly full, it
+// may swap, and its cgroups may be of the first version.
+func kubeletConfiguration() string {
+	return `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: ` + pkiDir + `/ca.crt}
+authorization: {mode: Webhook}
+tlsCertFile: ` + pkiDir + `/kubelet.crt
+tlsPrivateKeyFile: ` + pkiDir + `/kubelet.key
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: ` + manifestDir + `
+clusterDomain: cluster.local
+clusterDNS: [` + dnsAddress + `]
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: []
+localStorageCapacityIsolation: false
+evictionHard:
+  memory.available: 50Mi
+  nodefs.available: "1%"
+  imagefs.available: "1%"
+  nodefs.inodesFree: "1%"
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+`
+}

@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// GPU says how a node gets its GPUs.
+type GPU struct {
+	// Files are installed on the node: path there → file on this machine.
+	Files map[string]string
+	// Setup are commands that run on the node before its components.
+	Setup [][]string
+}
+
+// Where the node has the driver's libraries and the simulated devices.
+const (
+	driverDir = "/usr/lib/x86_64-linux-gnu"
+	deviceDir = "/dev/gpusim"
+	cdiSpec   = "/etc/cdi/nvidia.yaml"
+)
+
+// SimulatedGPU equips a node with simulated GPUs: the driver's libraries and
+// tool that were built into buildDir, the machine-wide state, and the CDI
+// specification by which containers get them. createArgs go to "gpusim create",
+// such as --gpus 2 --memory 16GiB.
+func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
+	files := map[string]string{}
+	for target, name := range map[string]string{
+		driverDir + "/libcuda.so.1":      "libcuda.so.1",
+		driverDir + "/libnvidia-ml.so.1": "libnvidia-ml.so.1",
+		"/usr/local/bin/gpusim":          "gpusim",
+	} {
+		source := filepath.Join(buildDir, "gpusim", name)
+		if _, err := os.Stat(source); err != nil {
+			return nil, fmt.Errorf("the simulated GPU is not built (run make build): %w", err)
+		}
+		files[target] = source
+	}
+	create := append([]string{"gpusim", "create"}, createArgs...)
+	writeCDI := fmt.Sprintf("gpusim cdi --driver-dir %s --device-dir %s > %s", driverDir, deviceDir, cdiSpec)
+	return &GPU{
+		Files: files,
+		Setup: [][]string{
+			append(create, deviceDir),
+			{"sh", "-c", writeCDI},
+		},
+	}, nil
+}
+
+// MachineGPU gives a node the machine's own NVIDIA GPUs: it sees their device
+// nodes and the driver's libraries anyway, and needs the CDI specification.
+func MachineGPU() (*GPU, error) {
+	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+		return nil, fmt.Errorf("this machine has no NVIDIA driver: %w", err)
+	}
+	return &GPU{Setup: [][]string{{"nvidia-ctk", "cdi", "generate", "--output", cdiSpec}}}, nil
+}

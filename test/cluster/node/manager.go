@@ -1,0 +1,264 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopPatience is how long a component may take to end before it is killed.
+const stopPatience = 10 * time.Second
+
+// probeInterval is how often a starting component is asked whether it serves.
+const probeInterval = 100 * time.Millisecond
+
+// A manager starts and stops the components and takes away the dead. It is the
+// only one in its process that waits for children, as the containers' shims
+// are its children too, when they have lost their parents.
+type manager struct {
+	stateDir string
+	order    []string
+
+	mu         sync.Mutex
+	changed    *sync.Cond
+	components map[string]*component
+}
+
+// A component is one that the manager knows; the manager's lock guards it.
+type component struct {
+	spec     Component
+	status   Status
+	stopping bool
+}
+
+func newManager(s Spec) *manager {
+	m := &manager{stateDir: s.StateDir, components: map[string]*component{}}
+	m.changed = sync.NewCond(&m.mu)
+	for _, c := range s.Components {
+		m.order = append(m.order, c.Name)
+		m.components[c.Name] = &component{spec: c, status: Status{Name: c.Name, State: Waiting, Since: time.Now()}}
+	}
+	return m
+}
+
+// startAll starts every component as soon as those before it are ready.
+func (m *manager) startAll() {
+	for _, name := range m.order {
+		go func() {
+			if !m.await(name) {
+				return
+			}
+			if err := m.start(name); err != nil {
+				log.Printf("error: %v", err)
+			}
+		}()
+	}
+}
+
+// await blocks until all that a component comes after is ready; it is false
+// when somebody else started or stopped it meanwhile.
+func (m *manager) await(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.components[name]
+	for {
+		if c.status.State != Waiting {
+			return false
+		}
+		if m.allReady(c.spec.After) {
+			return true
+		}
+		m.changed.Wait()
+	}
+}
+
+func (m *manager) allReady(names []string) bool {
+	for _, n := range names {
+		if c := m.components[n]; c == nil || c.status.State != Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// start starts a component that does not run.
+func (m *manager) start(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := m.find(name)
+	if err != nil {
+		return err
+	}
+	if c.status.Pid != 0 {
+		return fmt.Errorf("%s runs already, as process %d", name, c.status.Pid)
+	}
+	program, err := exec.LookPath(c.spec.Args[0])
+	if err != nil {
+		m.set(c, Exited, 0, err.Error())
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	out, err := openLog(m.stateDir, name)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	// The lock is held until the pid is noted, so that the reaper finds it.
+	process, err := os.StartProcess(program, c.spec.Args, &os.ProcAttr{
+		Dir:   "/",
+		Env:   nodeEnvironment(),
+		Files: []*os.File{nil, out, out},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		m.set(c, Exited, 0, err.Error())
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	pid := process.Pid
+	_ = process.Release()
+	c.stopping = false
+	m.set(c, Starting, pid, "")
+	go m.watchStart(c, pid)
+	return nil
+}
+
+// watchStart notes when a started component serves.
+func (m *manager) watchStart(c *component, pid int) {
+	for {
+		err := c.spec.Ready.check()
+		m.mu.Lock()
+		if c.status.Pid != pid {
+			m.mu.Unlock()
+			return
+		}
+		if err == nil {
+			m.set(c, Ready, pid, "")
+			m.mu.Unlock()
+			return
+		}
+		c.status.Detail = err.Error()
+		m.mu.Unlock()
+		time.Sleep(probeInterval)
+	}
+}
+
+// stop asks a component to end and kills it when it does not.
+func (m *manager) stop(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := m.find(name)
+	if err != nil {
+		return err
+	}
+	if c.status.Pid == 0 {
+		m.set(c, Stopped, 0, "")
+		return nil
+	}
+	c.stopping = true
+	pid := c.status.Pid
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	kill := time.AfterFunc(stopPatience, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if c.status.Pid == pid {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	defer kill.Stop()
+	for c.status.Pid == pid {
+		m.changed.Wait()
+	}
+	return nil
+}
+
+// signal sends a signal to a component; how it ends is seen in its status.
+func (m *manager) signal(name string, sig syscall.Signal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := m.find(name)
+	if err != nil {
+		return err
+	}
+	if c.status.Pid == 0 {
+		return fmt.Errorf("%s does not run", name)
+	}
+	if err := unix.Kill(c.status.Pid, sig); err != nil {
+		return fmt.Errorf("signal %s: %w", name, err)
+	}
+	return nil
+}
+
+// statuses lists all components in their order.
+func (m *manager) statuses() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]Status, 0, len(m.order))
+	for _, name := range m.order {
+		all = append(all, m.components[name].status)
+	}
+	return all
+}
+
+// reap waits for dead children for ever.
+func (m *manager) reap() {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	for ; ; <-children {
+		for m.reapOne() {
+		}
+	}
+}
+
+func (m *manager) reapOne() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ws unix.WaitStatus
+	pid, err := unix.Wait4(-1, &ws, unix.WNOHANG, nil)
+	if errors.Is(err, unix.EINTR) {
+		return true
+	}
+	if err != nil || pid <= 0 {
+		return false
+	}
+	for _, c := range m.components {
+		if c.status.Pid == pid {
+			m.ended(c, ws)
+		}
+	}
+	return true
+}
+
+func (m *manager) ended(c *component, ws unix.WaitStatus) {
+	detail := fmt.Sprintf("exit status %d", ws.ExitStatus())
+	if ws.Signaled() {
+		detail = "signal: " + unix.SignalName(ws.Signal())
+	}
+	state := Exited
+	if c.stopping {
+		state = Stopped
+	}
+	log.Printf("%s (process %d) ended: %s", c.spec.Name, c.status.Pid, detail)
+	m.set(c, state, 0, detail)
+}
+
+func (m *manager) find(name string) (*component, error) {
+	c := m.components[name]
+	if c == nil {
+		return nil, fmt.Errorf("no component is called %q; there are %v", name, m.order)
+	}
+	return c, nil
+}
+
+func (m *manager) set(c *component, state State, pid int, detail string) {
+	c.status.State, c.status.Pid, c.status.Detail, c.status.Since = state, pid, detail, time.Now()
+	m.changed.Broadcast()
+}

@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+)
+
+// DefaultName is the cluster that is meant when none is named.
+const DefaultName = "nri-vgpu"
+
+// stateRoot holds the state of all clusters.
+const stateRoot = "/var/lib/nri-vgpu-clusters"
+
+// maxStateDir keeps the paths of sockets below the state directory shorter
+// than the kernel allows.
+const maxStateDir = 80
+
+// Options say what cluster is wanted. The zero value is a cluster called
+// nri-vgpu without GPUs, built from the checkout in which the program runs.
+type Options struct {
+	// Name of the cluster and of its node: lower-case letters, digits and "-".
+	Name string
+	// StateDir holds all that the cluster writes; it must not exist or be empty
+	// or a cluster's. Default: DefaultStateDir(Name).
+	StateDir string
+	// Root is the checkout that pins the components. Default: the one that the
+	// working directory lies in.
+	Root string
+	// Binaries are the node's programs. Default: those that Root pins, built
+	// when the cache does not have them.
+	Binaries components.Binaries
+	// GPU equips the node. Default: no GPU.
+	GPU *GPU
+	// Reuse takes a cluster of this name that runs already as it is, instead
+	// of replacing it.
+	Reuse bool
+	// KeepLogs keeps the logs in the state directory when the cluster is taken
+	// down.
+	KeepLogs bool
+	// Out gets the progress. Default: nobody.
+	Out io.Writer
+}
+
+// DefaultStateDir is where a cluster of this name keeps its state.
+func DefaultStateDir(name string) string { return filepath.Join(stateRoot, name) }
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// complete fills in defaults and refuses what cannot work.
+func (o Options) complete() (Options, error) {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if !validName.MatchString(o.Name) {
+		return o, fmt.Errorf("cluster name %q: want at most 40 lower-case letters, digits and inner \"-\"", o.Name)
+	}
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	if o.StateDir == "" {
+		o.StateDir = DefaultStateDir(o.Name)
+	}
+	var err error
+	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
+		return o, fmt.Errorf("state directory: %w", err)
+	}
+	if len(o.StateDir) > maxStateDir || strings.ContainsAny(o.StateDir, ",:\\ ") {
+		return o, fmt.Errorf("state directory %q: want at most %d characters, none of them a comma, colon, backslash or blank",
+			o.StateDir, maxStateDir)
+	}
+	return o, nil
+}
+
+// withRoot finds the checkout, which only bringing up a cluster needs.
+func (o Options) withRoot() (Options, error) {
+	if o.Root != "" {
+		return o, nil
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return o, fmt.Errorf("find the checkout: %w", err)
+	}
+	o.Root, err = components.FindRoot(wd)
+	return o, err
+}

@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
+)
+
+// The components of a cluster, as commands and methods name them.
+const (
+	Etcd              = "etcd"
+	Containerd        = "containerd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kubelet           = "kubelet"
+)
+
+const etcdURL = "http://127.0.0.1:2379"
+
+// cgroupRoot holds the cgroups of all clusters.
+const cgroupRoot = "nri-vgpu-clusters"
+
+// A plan is everything that is decided before a node starts.
+type plan struct {
+	Options
+	link link
+}
+
+func (p plan) server() string { return "https://" + p.link.node.Addr().String() }
+
+func cgroupOf(name string) string { return cgroupRoot + "/" + name }
+
+// clearedPaths are the node's own: what the machine has there is not seen.
+var clearedPaths = []string{
+	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
+	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
+	"/opt/cni", "/opt/containerd", "/opt/nri", "/opt/nri-vgpu",
+	"/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet",
+	"/var/log/containers", "/var/log/pods",
+}
+
+// ownDirs are on the machine's disk, in the state directory: the snapshots of
+// containers cannot be an overlay upon an overlay.
+var ownDirs = map[string]string{
+	"containerd":      "/var/lib/containerd",
+	"etcd":            "/var/lib/etcd",
+	"kubelet":         "/var/lib/kubelet",
+	"logs/containers": "/var/log/containers",
+	"logs/pods":       "/var/log/pods",
+}
+
+// programDirs are where programs lie on the node, if not in /usr/local/bin.
+var programDirs = map[string]string{
+	"bridge":     "/opt/cni/bin",
+	"host-local": "/opt/cni/bin",
+	"loopback":   "/opt/cni/bin",
+	"runc":       "/usr/local/sbin",
+}
+
+func (p plan) spec() node.Spec {
+	s := node.Spec{
+		Name:       p.Name,
+		StateDir:   p.StateDir,
+		Address:    p.link.node.String(),
+		Services:   serviceAddress,
+		Clear:      clearedPaths,
+		Tree:       filepath.Join(p.StateDir, "tree"),
+		Cgroup:     cgroupOf(p.Name),
+		Components: p.components(),
+	}
+	for dir, target := range ownDirs {
+		s.Binds = append(s.Binds, node.Bind{Source: filepath.Join(p.StateDir, dir), Target: target})
+	}
+	for name, source := range p.Binaries {
+		dir := programDirs[name]
+		if dir == "" {
+			dir = "/usr/local/bin"
+		}
+		s.Binds = append(s.Binds, node.Bind{Source: source, Target: filepath.Join(dir, name), ReadOnly: true})
+	}
+	if p.GPU != nil {
+		s.Setup = p.GPU.Setup
+	}
+	return s
+}
+
+// makeDirs makes the directories that the node writes to.
+func (p plan) makeDirs() error {
+	for dir := range ownDirs {
+		if err := os.MkdirAll(filepath.Join(p.StateDir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(filepath.Join(p.StateDir, "etcd"), 0o700)
+}
+
+func (p plan) components() []node.Component {
+	address := p.link.node.Addr().String()
+	return []node.Component{
+		{
+			Name: Etcd,
+			Args: []string{"etcd", "--data-dir=/var/lib/etcd", "--listen-client-urls=" + etcdURL,
+				"--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380",
+				// The data is worth nothing once the machine has crashed.
+				"--unsafe-no-fsync", "--log-level=warn"},
+			Ready: node.Probe{URL: etcdURL + "/readyz"},
+		},
+		{
+			Name:  Containerd,
+			Args:  []string{"containerd", "--config=/etc/containerd/config.toml"},
+			Ready: node.Probe{Socket: "/run/containerd/containerd.sock"},
+		},
+		{
+			Name:  APIServer,
+			Args:  append([]string{"kube-apiserver"}, apiServerFlags(address)...),
+			After: []string{Etcd},
+			Ready: node.Probe{
+				URL: "https://127.0.0.1/readyz", CA: pkiDir + "/ca.crt",
+				Cert: pkiDir + "/admin.crt", Key: pkiDir + "/admin.key",
+			},
+		},
+		{
+			Name: ControllerManager,
+			Args: append([]string{"kube-controller-manager"},
+				append(controllerFlags("controller-manager.conf"),
+					"--use-service-account-credentials=true",
+					"--service-account-private-key-file="+pkiDir+"/sa.key",
+					"--root-ca-file="+pkiDir+"/ca.crt",
+					"--cluster-signing-cert-file="+pkiDir+"/ca.crt",
+					"--cluster-signing-key-file="+pkiDir+"/ca.key")...),
+			After: []string{APIServer},
+			Ready: node.Probe{URL: "https://127.0.0.1:10257/healthz"},
+		},
+		{
+			Name:  Scheduler,
+			Args:  append([]string{"kube-scheduler"}, controllerFlags("scheduler.conf")...),
+			After: []string{APIServer},
+			Ready: node.Probe{URL: "https://127.0.0.1:10259/healthz"},
+		},
+		{
+			Name: Kubelet,
+			Args: []string{"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeDir + "/kubelet.conf",
+				"--hostname-override=" + p.Name, "--node-ip=" + address},
+			After: []string{APIServer, Containerd},
+			Ready: node.Probe{URL: "http://127.0.0.1:10248/healthz"},
+		},
+	}
+}
+
+func apiServerFlags(address string) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address=" + address,
+		"--service-cluster-ip-range=" + serviceRange,
+		"--allow-privileged=true",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--client-ca-file=" + pkiDir + "/ca.crt",
+		"--tls-cert-file=" + pkiDir + "/apiserver.crt",
+		"--tls-private-key-file=" + pkiDir + "/apiserver.key",
+		"--kubelet-certificate-authority=" + pkiDir + "/ca.crt",
+		"--kubelet-client-certificate=" + pkiDir + "/apiserver-kubelet-client.crt",
+		"--kubelet-client-key=" + pkiDir + "/apiserver-kubelet-client.key",
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + pkiDir + "/sa.key",
+		"--service-account-signing-key-file=" + pkiDir + "/sa.key",
+	}
+}
+
+// controllerFlags are common to those that work on the API alone. There is one
+// of each, so that they need not elect a leader.
+func controllerFlags(config string) []string {
+	path := kubeDir + "/" + config
+	return []string{
+		"--kubeconfig=" + path, "--authentication-kubeconfig=" + path, "--authorization-kubeconfig=" + path,
+		"--leader-elect=false", "--bind-address=127.0.0.1",
+	}
+}

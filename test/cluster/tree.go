@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/pki"
+)
+
+// Places on the node.
+const (
+	pkiDir        = "/etc/kubernetes/pki"
+	kubeDir       = "/etc/kubernetes"
+	manifestDir   = "/etc/kubernetes/manifests"
+	kubeletConfig = "/var/lib/kubelet-config.yaml"
+)
+
+// A tree is a directory of files that are laid over the node's root.
+type tree struct{ dir string }
+
+func (t tree) write(path string, content []byte, mode os.FileMode) error {
+	target := filepath.Join(t.dir, path)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return fmt.Errorf("file %s of the node: %w", path, err)
+	}
+	if err := os.WriteFile(target, content, mode); err != nil {
+		return fmt.Errorf("file %s of the node: %w", path, err)
+	}
+	return nil
+}
+
+func (t tree) copy(path, source string) error {
+	content, err := os.ReadFile(source)
+	if err != nil {
+		return fmt.Errorf("file %s of the node: %w", path, err)
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("file %s of the node: %w", path, err)
+	}
+	return t.write(path, content, info.Mode().Perm())
+}
+
+// writeConfig lays out everything that the components read.
+func (t tree) writeConfig(p plan) error {
+	files := []struct{ path, content string }{
+		{"/etc/containerd/config.toml", containerdConfig(hasCapability(capSysResource))},
+		{"/etc/nvidia-container-runtime/config.toml", nvidiaRuntimeConfig},
+		{"/etc/cni/net.d/10-bridge.conflist", cniConfig},
+		{kubeletConfig, kubeletConfiguration()},
+		{"/etc/hostname", p.Name + "\n"},
+		{"/etc/hosts", "127.0.0.1 localhost\n" + p.link.node.Addr().String() + " " + p.Name + "\n"},
+		{"/etc/resolv.conf", "# Pods resolve no names: the cluster has no DNS server.\n"},
+	}
+	for _, f := range files {
+		if err := t.write(f.path, []byte(f.content), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{manifestDir, "/etc/cdi", "/etc/nri/conf.d", "/opt/nri/plugins", "/var/run/cdi"} {
+		if err := os.MkdirAll(filepath.Join(t.dir, dir), 0o755); err != nil {
+			return fmt.Errorf("directory %s of the node: %w", dir, err)
+		}
+	}
+	if p.GPU == nil {
+		return nil
+	}
+	for path, source := range p.GPU.Files {
+		if err := t.copy(path, source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A client of the API server: its certificate's file name, user and groups,
+// and the kubeconfig that it is given, if any.
+type apiClient struct {
+	file, user, group, kubeconfig string
+}
+
+func apiClients(nodeName string) []apiClient {
+	return []apiClient{
+		{"admin", "kubernetes-admin", "system:masters", "admin.conf"},
+		{"controller-manager", "system:kube-controller-manager", "", "controller-manager.conf"},
+		{"scheduler", "system:kube-scheduler", "", "scheduler.conf"},
+		{"kubelet-client", "system:node:" + nodeName, "system:nodes", "kubelet.conf"},
+		{"apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters", ""},
+	}
+}
+
+// writePKI makes all keys and certificates, and the kubeconfigs that hold them.
+// It returns the kubeconfig with which the machine reaches the cluster.
+func (t tree) writePKI(p plan) ([]byte, error) {
+	ca, err := pki.NewAuthority(p.Name + "-ca")
+	if err != nil {
+		return nil, err
+	}
+	caKey, err := ca.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	serviceAccounts, err := pki.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.write(pkiDir+"/ca.crt", ca.PEM, 0o644); err != nil {
+		return nil, err
+	}
+	for name, key := range map[string][]byte{"ca.key": caKey, "sa.key": serviceAccounts} {
+		if err := t.write(pkiDir+"/"+name, key, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.writeServers(p, ca); err != nil {
+		return nil, err
+	}
+	return t.writeClients(p, ca)
+}
+
+func (t tree) writeServers(p plan, ca *pki.Authority) error {
+	nodeAddress := p.link.node.Addr().String()
+	servers := map[string][]string{
+		"apiserver": {"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local", "localhost", p.Name, "127.0.0.1", serviceAddress, nodeAddress},
+		"kubelet": {p.Name, "localhost", "127.0.0.1", nodeAddress},
+	}
+	for name, hosts := range servers {
+		pair, err := ca.Server(name, hosts...)
+		if err != nil {
+			return err
+		}
+		if err := pair.Write(filepath.Join(t.dir, pkiDir), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t tree) writeClients(p plan, ca *pki.Authority) ([]byte, error) {
+	var admin []byte
+	for _, c := range apiClients(p.Name) {
+		var groups []string
+		if c.group != "" {
+			groups = []string{c.group}
+		}
+		pair, err := ca.Client(c.user, groups...)
+		if err != nil {
+			return nil, err
+		}
+		if err := pair.Write(filepath.Join(t.dir, pkiDir), c.file); err != nil {
+			return nil, err
+		}
+		if c.kubeconfig == "" {
+			continue
+		}
+		config, err := kubeconfig(p, ca.PEM, c.user, pair)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.write(kubeDir+"/"+c.kubeconfig, config, 0o600); err != nil {
+			return nil, err
+		}
+		if c.file == "admin" {
+			admin = config
+		}
+	}
+	return admin, nil
+}
+
+// kubeconfig names the node's own address, which is reached from the node and
+// from the machine alike.
+func kubeconfig(p plan, ca []byte, user string, pair pki.Pair) ([]byte, error) {
+	config := api.NewConfig()
+	config.Clusters[p.Name] = &api.Cluster{Server: p.server(), CertificateAuthorityData: ca}
+	config.AuthInfos[user] = &api.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
+	config.Contexts[p.Name] = &api.Context{Cluster: p.Name, AuthInfo: user}
+	config.CurrentContext = p.Name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
+	}
+	return content, nil
+}
