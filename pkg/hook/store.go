@@ -82,6 +82,22 @@ func (s *Store) Save(a placement.Allocation, preload []string) error {
 	return writeAssignment(dir, a)
 }
 
+// Reserve writes down what a container will be given that is yet to be
+// created, unless that stands there already.
+func (s *Store) Reserve(a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, assignmentFile)); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	return writeAssignment(dir, a)
+}
+
 func pageDevices(devices []placement.Device) []limits.Device {
 	page := make([]limits.Device, len(devices))
 	for i, d := range devices {
@@ -217,6 +233,15 @@ func (s *Store) Pods() ([]string, error) {
 		}
 	}
 	return uids, nil
+}
+
+// HasFiles tells whether there are files of a pod.
+func (s *Store) HasFiles(podUID string) bool {
+	if !pathElement.MatchString(podUID) {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(s.dir, podUID))
+	return err == nil
 }
 
 // Remove removes the files of a pod's containers.

@@ -1,0 +1,258 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Pods are the node's pods as the API server has them.
+type Pods interface {
+	// Cached gives a pod without waiting for anything.
+	Cached(pods.Ref) (*corev1.Pod, bool)
+	// Get may ask the API server, for a bounded time.
+	Get(context.Context, pods.Ref) (*corev1.Pod, error)
+	Alive(uid string) bool
+	HasSynced() bool
+}
+
+// Options of a Hook.
+type Options struct {
+	Config config.Config
+	Rules  Rules
+	Pods   Pods
+	Ledger *placement.Ledger
+	// GPUs gives the inventory as last seen, without asking the driver.
+	GPUs    func() []gpu.GPU
+	Store   *Store
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Hook answers the container runtime. Its state lives in the ledger and in
+// the store; in memory alone is which containers the runtime has now.
+type Hook struct {
+	Options
+
+	runtime    atomic.Pointer[Runtime]
+	registered atomic.Bool
+	handlers   inFlight
+
+	// mu makes one step of what belongs together: a place in the ledger, its
+	// files, and that its container lives.
+	mu   sync.Mutex
+	live map[string]liveContainer // by the runtime's id
+	// synchronized: the runtime has told which containers it has.
+	synchronized bool
+	// unaudited are running containers that carry no injection, to be looked
+	// at once the pods are known.
+	unaudited []Container
+}
+
+// liveContainer is a container with a part of a GPU that may have processes.
+type liveContainer struct{ podUID, name, sandbox string }
+
+// New gives a hook with the state that the last agent left: what its files
+// say is taken. Files that cannot be trusted are put aside, and named in the
+// log. Call it before the runtime is asked to register.
+func New(opts Options) *Hook {
+	h := &Hook{Options: opts, live: map[string]liveContainer{}}
+	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
+	allocations, errs := opts.Store.Load()
+	for _, err := range errs {
+		h.Log.Error("the files of a container cannot be trusted", "error", err)
+	}
+	for _, a := range allocations {
+		if err := h.Ledger.Restore(a); err != nil {
+			h.Log.Error("an assignment was not restored", "error", err)
+		}
+	}
+	return h
+}
+
+// Registered tells whether the runtime has the plugin and has told it all
+// containers.
+func (h *Hook) Registered() bool { return h.registered.Load() }
+
+// Stuck gives how long the longest running handler has been running.
+func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }
+
+func (h *Hook) exempt(c Container) bool {
+	return slices.Contains(h.Config.Node.ExemptNamespaces, c.Namespace)
+}
+
+// create decides on a container that is being created, and takes what it
+// needs. The outcome is a label for metrics.
+func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adjustment, outcome, error) {
+	if h.exempt(c) {
+		return Adjustment{}, outcomeExempt, nil
+	}
+	rt := *h.runtime.Load()
+	pod, wants, err := h.request(ctx, c)
+	if err != nil {
+		return Adjustment{}, outcomeRefused, err
+	}
+	if !wants {
+		a, err := h.Rules.Withhold(c, rt)
+		return a, outcomeWithheld.or(err), err
+	}
+	a, err := h.grant(c, rt, pod, liveContainer{c.PodUID, c.Name, sandbox}, id)
+	return a, outcomeGranted.or(err), err
+}
+
+// asks tells whether a container gets GPUs. One that the spec did not have
+// when it was read, an ephemeral one say, gets none.
+func asks(pod request.Pod, container string) bool {
+	return slices.ContainsFunc(pod.Containers, func(c request.Container) bool {
+		return c.Name == container && c.Kind != request.Ephemeral && len(c.Shares) > 0
+	})
+}
+
+// request finds out what a pod asks for, and whether the container is to get
+// a part of it. Where the spec cannot be had, a container that was given
+// something before gets that again; the pod is empty then.
+func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, error) {
+	ref := pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+	pod, ok := h.Pods.Cached(ref)
+	if !ok {
+		if _, held := h.Ledger.Get(c.PodUID, c.Name); held {
+			return request.Pod{}, true, nil
+		}
+		var err error
+		if pod, err = h.Pods.Get(ctx, ref); err != nil {
+			return request.Pod{}, false, h.unknown(c, err)
+		}
+	}
+	asked, err := request.FromPod(pod, h.Config.Dialects)
+	if err != nil {
+		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
+	}
+	asked.UID = c.PodUID
+	return asked, asks(asked, c.Name), nil
+}
+
+// unknown is what happens to a container of whose pod nothing is known. One
+// of a static pod starts without GPUs, as the API server itself may be such a
+// pod; all others are refused until the API server answers.
+func (h *Hook) unknown(c Container, err error) error {
+	if source := c.Annotations[pods.SourceAnnotation]; source == "file" || source == "http" {
+		h.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
+			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
+		return nil
+	}
+	if errors.Is(err, pods.ErrNotFound) {
+		return c.refuse(ReasonPodUnknown, "%w: it was deleted, or replaced by another of its name", err)
+	}
+	return c.refuse(ReasonPodUnknown, "what it asks for is not known (%w): kubelet will try again; if it goes on, see whether the node reaches the API server", err)
+}
+
+// grant gives a container its part of a GPU, and writes it down before the
+// container can exist.
+func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer, id string) (Adjustment, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	allocation, err := h.place(c, pod)
+	if err != nil {
+		return Adjustment{}, c.refuse(ReasonPlacement, "%w", err)
+	}
+	given, err := h.assignment(c, allocation)
+	if err != nil {
+		return Adjustment{}, err
+	}
+	a, err := h.Rules.Grant(c, rt, given)
+	if err != nil {
+		return Adjustment{}, err
+	}
+	if err := h.save(allocation, a.Preload); err != nil {
+		return Adjustment{}, c.refuse(ReasonState, "its limits cannot be written: %w", err)
+	}
+	h.live[id] = me
+	return a, nil
+}
+
+func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error) {
+	if given, ok := h.Ledger.Get(c.PodUID, c.Name); ok {
+		return given, nil
+	}
+	return h.Ledger.Place(pod, c.Name)
+}
+
+// assignment looks up the GPUs of an allocation.
+func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignment, error) {
+	dir, err := h.Store.Dir(allocation.PodUID, allocation.Container)
+	if err != nil {
+		return Assignment{}, c.refuse(ReasonState, "its files have no place: %w", err)
+	}
+	given := Assignment{Allocation: allocation, Dir: dir}
+	known := h.GPUs()
+	for _, d := range allocation.Devices {
+		k := slices.IndexFunc(known, func(g gpu.GPU) bool { return g.UUID == d.UUID })
+		if k < 0 {
+			return Assignment{}, c.refuse(ReasonInjection, "its GPU %s is no longer in the node: delete the pod to have it placed anew", d.UUID)
+		}
+		given.GPUs = append(given.GPUs, known[k])
+	}
+	return given, nil
+}
+
+// save writes the container's files, and what its pod's other containers were
+// given with it: should the agent die now, nobody else gets their room.
+func (h *Hook) save(allocation placement.Allocation, preload []string) error {
+	for _, a := range h.Ledger.Allocations() {
+		if a.PodUID == allocation.PodUID && a.Container != allocation.Container {
+			if err := h.Store.Reserve(a); err != nil {
+				return err
+			}
+		}
+	}
+	return h.Store.Save(allocation, preload)
+}
+
+// checkStart refuses to start a container that was created without us, while
+// the plugin was away or too slow.
+func (h *Hook) checkStart(c Container) error {
+	if h.exempt(c) {
+		return nil
+	}
+	dir, injected := injectedDir(c)
+	given, holds := h.Ledger.Get(c.PodUID, c.Name)
+	if holds {
+		want, err := h.Store.Dir(given.PodUID, given.Container)
+		if err != nil || dir != want {
+			return c.refuse(ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
+		}
+		return nil
+	}
+	if injected {
+		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
+	}
+	return h.checkUnadjusted(c)
+}
+
+// checkUnadjusted looks at a container that holds nothing and carries nothing.
+func (h *Hook) checkUnadjusted(c Container) error {
+	pod, ok := h.Pods.Cached(pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod})
+	if ok {
+		asked, err := request.FromPod(pod, h.Config.Dialects)
+		if err != nil || asks(asked, c.Name) {
+			return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
+		}
+	}
+	value, _ := c.variable(visibleDevices)
+	if value != "" && value != noDevices && value != "none" {
+		return c.refuse(ReasonUnadjusted, "it asks for no GPU and was created with %s=%s: kubelet will create it anew", visibleDevices, value)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package hook
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// Lifecycle of what a container holds:
+//
+//	CreateContainer  places the pod, writes its files, and notes that the
+//	                 container lives.
+//	StopContainer,   end that; the runtime sends one of them also for a
+//	RemoveContainer  container that exits by itself or was never started.
+//	Stop/RemovePodSandbox  end it for all containers of the sandbox.
+//	Synchronize      tells, after every reconnect, which containers live.
+//
+// A pod's share is freed when the API server no longer has the pod, or has it
+// as ended, and none of its containers lives: a restarting container keeps
+// its GPU, and a pod that was deleted by force holds its own until it is gone.
+// That is looked at with each event and, as events get lost, every sweep.
+
+// SweepInterval is how often Sweep runs.
+const SweepInterval = 2 * time.Second
+
+// stopped notes that a container no longer lives.
+func (h *Hook) stopped(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ok := h.live[id]
+	if !ok {
+		return
+	}
+	delete(h.live, id)
+	h.releaseIfGone(c.podUID)
+}
+
+// sandboxStopped notes that a sandbox and all that ran in it are gone.
+func (h *Hook) sandboxStopped(sandbox, podUID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, c := range h.live {
+		if c.sandbox == sandbox {
+			delete(h.live, id)
+		}
+	}
+	h.releaseIfGone(podUID)
+}
+
+// PodGone looks at a pod that the API server no longer has, or has as ended.
+func (h *Hook) PodGone(podUID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releaseIfGone(podUID)
+}
+
+// Sweep frees what pods hold whose end was missed, and audits containers that
+// could not be looked at before.
+func (h *Hook) Sweep() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.Pods.HasSynced() {
+		return
+	}
+	h.audit()
+	holders := map[string]bool{}
+	for _, a := range h.Ledger.Allocations() {
+		holders[a.PodUID] = true
+	}
+	// Files may be left of a pod that was freed when they could not be
+	// removed, or whose assignment was put aside.
+	left, err := h.Store.Pods()
+	if err != nil {
+		h.Log.Error("the containers' files cannot be listed", "error", err)
+	}
+	for _, uid := range left {
+		holders[uid] = true
+	}
+	for uid := range holders {
+		h.releaseIfGone(uid)
+	}
+}
+
+// Run sweeps until ctx ends.
+func (h *Hook) Run(ctx context.Context) {
+	ticker := time.NewTicker(SweepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			h.Sweep()
+		}
+	}
+}
+
+// releaseIfGone frees what a pod holds if it has gone. Without the pods known
+// nothing is freed, nor before the runtime has told its containers: that
+// they are not seen means nothing then. h.mu is held.
+func (h *Hook) releaseIfGone(podUID string) {
+	if !h.synchronized || !h.Pods.HasSynced() || h.Pods.Alive(podUID) || h.lives(podUID) {
+		return
+	}
+	if !h.holds(podUID) && !h.Store.HasFiles(podUID) {
+		return
+	}
+	if err := h.Store.Remove(podUID); err != nil {
+		// The ledger frees nothing that a restarted agent would take again.
+		h.Log.Error("a pod's GPUs are not freed yet", "pod_uid", podUID, "error", err)
+		return
+	}
+	h.Ledger.Release(podUID)
+	h.Log.Info("freed the GPUs of a pod that is gone", "pod_uid", podUID)
+}
+
+func (h *Hook) holds(podUID string) bool {
+	for _, a := range h.Ledger.Allocations() {
+		if a.PodUID == podUID {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *Hook) lives(podUID string) bool {
+	for _, c := range h.live {
+		if c.podUID == podUID {
+			return true
+		}
+	}
+	return false
+}
+
+// runningContainer is a container that the runtime has when we register.
+type runningContainer struct {
+	Container
+	id, sandbox string
+}
+
+// synchronize takes over the containers that the runtime has: the state of
+// the last agent, or of this one before the connection was lost.
+func (h *Hook) synchronize(containers []runningContainer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.live)
+	h.unaudited = nil
+	h.synchronized = true
+	for _, c := range containers {
+		if h.exempt(c.Container) {
+			continue
+		}
+		if _, injected := injectedDir(c.Container); !injected {
+			h.unaudited = append(h.unaudited, c.Container)
+			continue
+		}
+		h.live[c.id] = liveContainer{c.PodUID, c.Name, c.sandbox}
+		h.adopt(c.Container)
+	}
+	if h.Pods.HasSynced() {
+		h.audit()
+	}
+}
+
+// adopt sees to it that the ledger has what a running container was given.
+// The container's files say it; where they are lost the annotation does that
+// we left with the runtime, which no tenant can write.
+func (h *Hook) adopt(c Container) {
+	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	var injected placement.Allocation
+	err := json.Unmarshal([]byte(c.Annotations[AssignmentAnnotation]), &injected)
+	if err != nil || injected.PodUID != c.PodUID || injected.Container != c.Name {
+		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
+		return
+	}
+	if err := h.Ledger.Restore(injected); err != nil {
+		log.Error("a running container was given something else than the ledger says", "error", err)
+		return
+	}
+	dir, err := h.Store.Dir(c.PodUID, c.Name)
+	if err != nil {
+		log.Error("a running container's files have no place", "error", err)
+		return
+	}
+	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil {
+		return
+	}
+	if err := h.Store.Reserve(injected); err != nil {
+		log.Error("a running container's assignment cannot be written", "error", err)
+		return
+	}
+	h.Metrics.recovered.Inc()
+	log.Warn("recovered the assignment of a running container whose files were lost")
+}
+
+// audit counts running containers that ask for a GPU and carry no limits.
+// h.mu is held.
+func (h *Hook) audit() {
+	if h.unaudited == nil {
+		return
+	}
+	bad := 0
+	for _, c := range h.unaudited {
+		if err := h.checkUnadjusted(c); err != nil {
+			bad++
+			h.Log.Error("a container runs without adjustment: delete its pod",
+				"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
+		}
+	}
+	h.unaudited = nil
+	h.Metrics.unadjusted.Set(float64(bad))
+}
+
+// injectedDir is the host's directory of the files that a container carries.
+func injectedDir(c Container) (dir string, injected bool) {
+	for _, m := range c.Mounts {
+		if m.Destination == limitsPath && filepath.Base(m.Source) == limits.LimitsFile {
+			return filepath.Dir(m.Source), true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,109 @@
+package hook
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// outcome is what came of a request to create a container.
+type outcome string
+
+const (
+	outcomeGranted  outcome = "granted"
+	outcomeWithheld outcome = "withheld"
+	outcomeExempt   outcome = "exempt"
+	outcomeRefused  outcome = "refused"
+	outcomeDone     outcome = "done"
+)
+
+func (o outcome) or(err error) outcome {
+	if err != nil {
+		return outcomeRefused
+	}
+	return o
+}
+
+// Metrics are the hook's own.
+type Metrics struct {
+	latency    *prometheus.HistogramVec
+	refusals   *prometheus.CounterVec
+	unadjusted prometheus.Gauge
+	recovered  prometheus.Counter
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "nri_vgpu_handler_duration_seconds",
+			Help:    "Time that the container runtime waited for the plugin, by handler and outcome.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+		}, []string{"handler", "outcome"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nri_vgpu_refusals_total",
+			Help: "Containers that were refused, by reason.",
+		}, []string{"reason"}),
+		unadjusted: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nri_vgpu_unadjusted_containers",
+			Help: "Running containers that were created without the plugin and ask for or may see GPUs, as found when it last registered.",
+		}),
+		recovered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nri_vgpu_recovered_assignments_total",
+			Help: "Assignments whose files were lost and that were recovered from a running container.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.latency, m.refusals, m.unadjusted, m.recovered} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) observe(handler string, o outcome, begin time.Time) {
+	m.latency.WithLabelValues(handler, string(o)).Observe(time.Since(begin).Seconds())
+}
+
+func (m *Metrics) refused(err error) {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		m.refusals.WithLabelValues(string(refusal.Reason)).Inc()
+	}
+}
+
+// inFlight knows since when handlers run, for the liveness probe.
+type inFlight struct {
+	mu    sync.Mutex
+	next  int
+	since map[int]time.Time
+}
+
+// enter notes that a handler runs; the returned function that it has ended.
+func (f *inFlight) enter(now time.Time) (leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.since == nil {
+		f.since = map[int]time.Time{}
+	}
+	f.next++
+	id := f.next
+	f.since[id] = now
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.since, id)
+	}
+}
+
+func (f *inFlight) longest(now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var longest time.Duration
+	for _, since := range f.since {
+		longest = max(longest, now.Sub(since))
+	}
+	return longest
+}

@@ -1,0 +1,232 @@
+package hook
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
+)
+
+// answerMargin is how long before the runtime's patience ends a handler gives
+// up waiting, so that its refusal arrives: a late answer would be no answer,
+// and older runtimes then create the container as if we had none.
+const answerMargin = 300 * time.Millisecond
+
+// events are what the plugin subscribes to. All of them are known since NRI
+// 0.2: a runtime rejects a plugin that asks for one that it does not know.
+// That is why the mask is spelled out: the stub would ask for every event for
+// which its plugin has a method.
+var events = mask(
+	api.Event_CREATE_CONTAINER,
+	api.Event_START_CONTAINER,
+	api.Event_STOP_CONTAINER,
+	api.Event_REMOVE_CONTAINER,
+	api.Event_STOP_POD_SANDBOX,
+	api.Event_REMOVE_POD_SANDBOX,
+)
+
+func mask(events ...api.Event) api.EventMask {
+	var m api.EventMask
+	return *m.Set(events...)
+}
+
+// edge speaks NRI for a Hook, during one connection.
+type edge struct {
+	*Hook
+	// nriVersion gives the runtime's NRI version, once it is known.
+	nriVersion func() string
+	// synced is closed when the runtime has told its containers.
+	synced chan struct{}
+}
+
+// Configure learns which runtime this is.
+func (e *edge) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
+	rt := DetectRuntime(name, version, e.nriVersion())
+	e.runtime.Store(&rt)
+	e.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI)
+	return events, nil
+}
+
+// Synchronize takes the runtime's containers over.
+func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	defer e.Metrics.observe("Synchronize", outcomeDone, begin)
+	sandboxes := make(map[string]*api.PodSandbox, len(pods))
+	for _, pod := range pods {
+		sandboxes[pod.GetId()] = pod
+	}
+	var running []runningContainer
+	for _, c := range containers {
+		if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
+			continue
+		}
+		running = append(running, runningContainer{
+			Container: describe(sandboxes[c.GetPodSandboxId()], c), id: c.GetId(), sandbox: c.GetPodSandboxId(),
+		})
+	}
+	e.synchronize(running)
+	e.registered.Store(true)
+	close(e.synced)
+	return nil, nil
+}
+
+// CreateContainer adjusts a container, or refuses it.
+func (e *edge) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	ctx, cancel := withMargin(ctx)
+	defer cancel()
+	c := describe(pod, container)
+	a, result, err := e.create(ctx, c, container.GetId(), pod.GetId())
+	var adjust *api.ContainerAdjustment
+	if err == nil {
+		adjust, err = c.convert(a)
+		result = result.or(err)
+	}
+	e.Metrics.observe("CreateContainer", result, begin)
+	return adjust, nil, e.report(c, result, err)
+}
+
+// StartContainer refuses a container that was created without us.
+func (e *edge) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	c := describe(pod, container)
+	err := e.checkStart(c)
+	result := outcomeDone.or(err)
+	e.Metrics.observe("StartContainer", result, begin)
+	return e.report(c, result, err)
+}
+
+func (e *edge) report(c Container, result outcome, err error) error {
+	log := e.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	switch {
+	case err != nil:
+		e.Metrics.refused(err)
+		log.Warn("refused a container", "error", err)
+	case result == outcomeGranted:
+		log.Info("gave a container its part of a GPU")
+	default:
+		log.Debug("looked at a container", "outcome", result)
+	}
+	return err
+}
+
+// StopContainer notes that a container has ended. Its pod may be empty.
+func (e *edge) StopContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
+	e.ended("StopContainer", container)
+	return nil, nil
+}
+
+// RemoveContainer notes that a container has ended.
+func (e *edge) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	e.ended("RemoveContainer", container)
+	return nil
+}
+
+func (e *edge) ended(handler string, container *api.Container) {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	e.stopped(container.GetId())
+	e.Metrics.observe(handler, outcomeDone, begin)
+}
+
+// StopPodSandbox notes that all of a pod's containers have ended.
+func (e *edge) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	e.sandboxEnded("StopPodSandbox", pod)
+	return nil
+}
+
+// RemovePodSandbox notes that all of a pod's containers have ended.
+func (e *edge) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	e.sandboxEnded("RemovePodSandbox", pod)
+	return nil
+}
+
+func (e *edge) sandboxEnded(handler string, pod *api.PodSandbox) {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	e.sandboxStopped(pod.GetId(), pod.GetUid())
+	e.Metrics.observe(handler, outcomeDone, begin)
+}
+
+// withMargin ends a context some time before the runtime's deadline.
+func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-answerMargin))
+}
+
+// describe takes from NRI's messages what decides.
+func describe(pod *api.PodSandbox, container *api.Container) Container {
+	annotations := maps.Clone(pod.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	maps.Copy(annotations, container.GetAnnotations())
+	c := Container{
+		PodUID:      pod.GetUid(),
+		Namespace:   pod.GetNamespace(),
+		Pod:         pod.GetName(),
+		Name:        container.GetName(),
+		Env:         container.GetEnv(),
+		Annotations: annotations,
+	}
+	for _, m := range container.GetMounts() {
+		c.Mounts = append(c.Mounts, Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
+	}
+	for _, d := range container.GetCDIDevices() {
+		c.CDIDevices = append(c.CDIDevices, d.GetName())
+	}
+	return c
+}
+
+// convert says an adjustment in NRI's words.
+func (c Container) convert(a Adjustment) (*api.ContainerAdjustment, error) {
+	adjust := &api.ContainerAdjustment{}
+	for _, v := range a.Env {
+		adjust.AddEnv(v.Name, v.Value)
+	}
+	for _, name := range a.CDIDevices {
+		adjust.AddCDIDevice(&api.CDIDevice{Name: name})
+	}
+	for _, m := range a.Mounts {
+		adjust.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options})
+	}
+	for _, path := range a.DeviceNodes {
+		device, err := deviceNode(path)
+		if err != nil {
+			return nil, c.refuse(ReasonInjection, "%w: see injection.direct.devices in config.toml", err)
+		}
+		adjust.AddDevice(device)
+	}
+	for key, value := range a.Annotations {
+		adjust.AddAnnotation(key, value)
+	}
+	return adjust, nil
+}
+
+// deviceNode describes a character device of the host.
+func deviceNode(path string) (*api.LinuxDevice, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return nil, fmt.Errorf("device node %s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return nil, fmt.Errorf("%s is not a character device", path)
+	}
+	return &api.LinuxDevice{
+		Path:     path,
+		Type:     "c",
+		Major:    int64(unix.Major(stat.Rdev)),
+		Minor:    int64(unix.Minor(stat.Rdev)),
+		FileMode: api.FileMode(os.FileMode(0o666)),
+	}, nil
+}
