@@ -13,6 +13,12 @@ static const struct {
 	{"create", tool_create,
 	 "create [--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR   make DIR/state and DIR/gpu*"},
 	{"destroy", tool_destroy, "destroy DIR   remove them"},
+	{"oracle", tool_oracle,
+	 "oracle [--json] [--watch] [--interval SECONDS] DIR   what each process truly holds and used"},
+	{"inject", tool_inject,
+	 "inject [--gpu INDEX|UUID] FAULT [VALUE] DIR   make a GPU fail (no FAULT: list them)"},
+	{"cdi", tool_cdi,
+	 "cdi --driver-dir DIR --device-dir DIR [--library-dir DIR]   print a CDI spec of the GPUs"},
 };
 
 static int usage(FILE *out)

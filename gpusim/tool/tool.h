@@ -2,10 +2,29 @@
 #ifndef GPUSIM_TOOL_H
 #define GPUSIM_TOOL_H
 
+#include "state.h"
+
 /* A subcommand: its arguments without the program's name, its exit status. */
 typedef int (*tool_command)(int argc, char **argv);
 
 int tool_create(int argc, char **argv);
 int tool_destroy(int argc, char **argv);
+int tool_oracle(int argc, char **argv);
+int tool_inject(int argc, char **argv);
+int tool_cdi(int argc, char **argv);
+
+#define TOOL_UUID_SIZE 41
+
+/* Opens dir/state to look into it. Returns 0, or -1 after saying what failed. */
+int tool_open(struct gs_handle *handle, const char *dir);
+
+/* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
+void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE]);
+
+/* The GPU with this index or UUID, or -1. */
+int tool_find_gpu(const struct gs_state *state, const char *name);
+
+/* Prints a text as a JSON string. */
+void tool_json_string(const char *text);
 
 #endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gpusim cdi: the Container Device Interface specification by which a container
+ * runtime gives simulated GPUs to containers, as `nvidia-ctk cdi generate`
+ * prints it for real ones.
+ */
+#include "tool.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cdi_options {
+	const char *driver_dir;  /* of the two libraries, on the host */
+	const char *device_dir;  /* of the state and device files, on the host */
+	const char *library_dir; /* of the libraries, in the container */
+};
+
+/* JSON strings are YAML strings, too. */
+static void print_path(const char *dir, const char *file)
+{
+	char path[1024];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, file);
+	tool_json_string(path);
+}
+
+static void print_mount(const char *indent, const char *from_dir, const char *to_dir,
+			const char *file, const char *mode)
+{
+	printf("%s- hostPath: ", indent);
+	print_path(from_dir, file);
+	printf("\n%s  containerPath: ", indent);
+	print_path(to_dir, file);
+	printf("\n%s  options: [%s, nosuid, nodev, bind]\n", indent, mode);
+}
+
+/* The directory of the device files in a container is that of GS_DEFAULT_PATH. */
+#define CONTAINER_DEVICE_DIR "/dev/gpusim"
+
+static void print_device_mount(const struct cdi_options *options, const struct gs_gpu *gpu)
+{
+	char file[16];
+
+	(void)snprintf(file, sizeof(file), "gpu%u", gpu->minor);
+	print_mount("        ", options->device_dir, CONTAINER_DEVICE_DIR, file, "rw");
+}
+
+static void print_device(const struct cdi_options *options, const struct gs_gpu *gpu,
+			 const char *name)
+{
+	printf("  - name: \"%s\"\n    containerEdits:\n      mounts:\n", name);
+	print_device_mount(options, gpu);
+}
+
+static void print_devices(const struct cdi_options *options, const struct gs_state *state)
+{
+	printf("devices:\n");
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		char name[TOOL_UUID_SIZE];
+
+		(void)snprintf(name, sizeof(name), "%u", g);
+		print_device(options, &state->gpus[g], name);
+		tool_uuid(state->gpus[g].uuid, name);
+		print_device(options, &state->gpus[g], name);
+	}
+	printf("  - name: \"all\"\n    containerEdits:\n      mounts:\n");
+	for (uint32_t g = 0; g < state->gpu_count; g++)
+		print_device_mount(options, &state->gpus[g]);
+}
+
+static void print_spec(const struct cdi_options *options, const struct gs_state *state)
+{
+	printf("cdiVersion: \"0.5.0\"\nkind: \"nvidia.com/gpu\"\n");
+	print_devices(options, state);
+	printf("containerEdits:\n"
+	       "  env:\n"
+	       "    - \"NVIDIA_VISIBLE_DEVICES=void\"\n" /* a runtime hook must not add more */
+	       "  mounts:\n");
+	print_mount("    ", options->driver_dir, options->library_dir, "libcuda.so.1", "ro");
+	print_mount("    ", options->driver_dir, options->library_dir, "libnvidia-ml.so.1", "ro");
+	print_mount("    ", options->device_dir, CONTAINER_DEVICE_DIR, "state", "rw");
+}
+
+static bool parse_options(struct cdi_options *options, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{"driver-dir", required_argument, NULL, 'd'},
+		{"device-dir", required_argument, NULL, 'v'},
+		{"library-dir", required_argument, NULL, 'l'},
+		{NULL, 0, NULL, 0},
+	};
+	int option;
+
+	options->library_dir = "/usr/lib/x86_64-linux-gnu";
+	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		if (option == 'd')
+			options->driver_dir = optarg;
+		else if (option == 'v')
+			options->device_dir = optarg;
+		else if (option == 'l')
+			options->library_dir = optarg;
+		else
+			return false;
+	}
+	return optind == argc && options->driver_dir && options->device_dir;
+}
+
+static bool is_absolute(const char *dir)
+{
+	if (dir[0] == '/')
+		return true;
+	fprintf(stderr, "gpusim: %s is not an absolute path, as runtimes need it\n", dir);
+	return false;
+}
+
+int tool_cdi(int argc, char **argv)
+{
+	struct cdi_options options = {0};
+	struct gs_handle handle;
+
+	if (!parse_options(&options, argc, argv)) {
+		fprintf(stderr,
+			"usage: gpusim cdi --driver-dir DIR --device-dir DIR [--library-dir DIR]\n"
+			"  --driver-dir   holds libcuda.so.1 and libnvidia-ml.so.1 on the host\n"
+			"  --device-dir   holds state and gpu* on the host\n"
+			"  --library-dir  of the libraries in containers, default "
+			"/usr/lib/x86_64-linux-gnu\n");
+		return 2;
+	}
+	if (!is_absolute(options.driver_dir) || !is_absolute(options.device_dir) ||
+	    !is_absolute(options.library_dir))
+		return 2;
+	if (tool_open(&handle, options.device_dir))
+		return 1;
+	print_spec(&options, handle.state);
+	gs_close(&handle);
+	return 0;
+}

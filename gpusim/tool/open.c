@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the commands that look into a state have in common. */
+#include "tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int tool_open(struct gs_handle *handle, const char *dir)
+{
+	char path[512];
+	int err;
+
+	if (snprintf(path, sizeof(path), "%s/state", dir) >= (int)sizeof(path)) {
+		fprintf(stderr, "gpusim: %s: path too long\n", dir);
+		return -1;
+	}
+	err = gs_open(handle, path, GS_OBSERVER);
+	if (!err)
+		return 0;
+	fprintf(stderr, "gpusim: cannot open %s: %s\n", path,
+		err == -EPROTO ? "not a state of this version" : strerror(-err));
+	return -1;
+}
+
+void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE])
+{
+	int at = snprintf(text, TOOL_UUID_SIZE, "GPU");
+
+	for (int i = 0; i < 16; i++)
+		at += snprintf(text + at, (size_t)(TOOL_UUID_SIZE - at),
+			       i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+			       uuid[i]);
+}
+
+int tool_find_gpu(const struct gs_state *state, const char *name)
+{
+	char *end;
+	unsigned long index = strtoul(name, &end, 10);
+
+	if (*name && !*end)
+		return index < state->gpu_count ? (int)index : -1;
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		char uuid[TOOL_UUID_SIZE];
+
+		tool_uuid(state->gpus[g].uuid, uuid);
+		if (strcmp(uuid, name) == 0)
+			return (int)g;
+	}
+	return -1;
+}
+
+void tool_json_string(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			printf("\\%c", c);
+		else if (c < 0x20)
+			printf("\\u%04x", c);
+		else
+			putchar(c);
+	}
+	putchar('"');
+}

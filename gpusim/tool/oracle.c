@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gpusim oracle: the truth about memory and GPU time, from outside. */
+#include "tool.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct oracle_options {
+	int json, watch;
+	double interval; /* seconds between two looks */
+	const char *dir;
+};
+
+/* A copy of all that is printed, taken in one go under the lock. */
+struct process {
+	pid_t pid; /* as seen from here, 0: not visible from here */
+	struct gs_proc data;
+};
+
+struct snapshot {
+	uint64_t time_ns;
+	uint32_t gpu_count;
+	struct gs_gpu gpus[GS_MAX_GPUS];
+	uint32_t process_count;
+	struct process processes[GS_MAX_PROCS];
+	uint32_t finished_count;
+	struct gs_history finished[GS_HISTORY_RING]; /* oldest first */
+};
+
+static uint64_t own_pid_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+static void copy_processes(struct gs_handle *handle, struct snapshot *snapshot)
+{
+	uint64_t namespace = own_pid_namespace();
+	struct gs_proc *proc;
+	uint32_t cursor = 0;
+
+	while ((proc = gs_proc_next(handle, &cursor))) {
+		struct process *copy = &snapshot->processes[snapshot->process_count];
+
+		if (!gs_proc_alive(handle, gs_slot(handle, proc), &copy->pid))
+			continue;
+		if (copy->pid > 0 && proc->pid_namespace != namespace)
+			proc->seen_pid = copy->pid; /* for the history */
+		copy->data = *proc;
+		snapshot->process_count++;
+	}
+}
+
+static void copy_finished(const struct gs_state *state, struct snapshot *snapshot)
+{
+	uint64_t last = state->history_seq;
+	uint64_t first = last > GS_HISTORY_RING ? last - GS_HISTORY_RING + 1 : 1;
+
+	for (uint64_t seq = first; seq <= last; seq++)
+		snapshot->finished[snapshot->finished_count++] =
+			state->history[seq % GS_HISTORY_RING];
+}
+
+static void take_snapshot(struct gs_handle *handle, struct snapshot *snapshot)
+{
+	struct gs_state *state = handle->state;
+
+	memset(snapshot, 0, sizeof(*snapshot));
+	gs_lock(handle);
+	gs_reap(handle);
+	gs_advance(handle, gs_now());
+	snapshot->time_ns = state->clock_ns;
+	snapshot->gpu_count = state->gpu_count;
+	memcpy(snapshot->gpus, state->gpus, sizeof(snapshot->gpus));
+	copy_processes(handle, snapshot);
+	copy_finished(state, snapshot);
+	gs_unlock(handle);
+}
+
+/* ---- JSON ---- */
+
+static void json_gpu(const struct gs_gpu *gpu, uint32_t index)
+{
+	char uuid[TOOL_UUID_SIZE];
+
+	tool_uuid(gpu->uuid, uuid);
+	printf("{\"index\":%u,\"uuid\":\"%s\",\"minor\":%u,\"name\":", index, uuid, gpu->minor);
+	tool_json_string(gpu->name);
+	printf(",\"memory_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRIu64
+	       ",\"lost\":%s}",
+	       gpu->memory_bytes, gpu->used_bytes, gpu->busy_ns,
+	       gpu->faults.lost ? "true" : "false");
+}
+
+static void json_who(pid_t pid, int self_pid, const char *comm, const char *hostname)
+{
+	printf("{\"pid\":%d,\"self_pid\":%d,\"comm\":", (int)pid, self_pid);
+	tool_json_string(comm);
+	printf(",\"hostname\":");
+	tool_json_string(hostname);
+}
+
+static bool is_used(const struct gs_proc_gpu *use)
+{
+	return use->peak_bytes > 0 || use->contexts > 0 || use->gpu_time_ns > 0;
+}
+
+static void json_process(const struct snapshot *snapshot, const struct process *process)
+{
+	const char *comma = "";
+
+	json_who(process->pid, process->data.self_pid, process->data.comm,
+		 process->data.hostname);
+	printf(",\"gpus\":[");
+	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
+		const struct gs_proc_gpu *use = &process->data.gpu[g];
+		char uuid[TOOL_UUID_SIZE];
+
+		if (!is_used(use))
+			continue;
+		tool_uuid(snapshot->gpus[g].uuid, uuid);
+		printf("%s{\"index\":%u,\"uuid\":\"%s\",\"bytes\":%" PRIu64
+		       ",\"peak_bytes\":%" PRIu64 ",\"context_bytes\":%" PRIu64
+		       ",\"contexts\":%u,\"gpu_time_ns\":%" PRIu64 ",\"launches\":%" PRIu64 "}",
+		       comma, g, uuid, use->bytes, use->peak_bytes, use->context_bytes,
+		       use->contexts, use->gpu_time_ns, use->launches);
+		comma = ",";
+	}
+	printf("]}");
+}
+
+static void json_finished(const struct snapshot *snapshot, const struct gs_history *past)
+{
+	const char *comma = "";
+
+	json_who(past->seen_pid ? past->seen_pid : past->self_pid, past->self_pid, past->comm,
+		 past->hostname);
+	printf(",\"start_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64 ",\"gpus\":[", past->start_ns,
+	       past->end_ns);
+	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
+		char uuid[TOOL_UUID_SIZE];
+
+		if (past->gpu[g].peak_bytes == 0 && past->gpu[g].gpu_time_ns == 0)
+			continue;
+		tool_uuid(snapshot->gpus[g].uuid, uuid);
+		printf("%s{\"index\":%u,\"uuid\":\"%s\",\"peak_bytes\":%" PRIu64
+		       ",\"gpu_time_ns\":%" PRIu64 "}",
+		       comma, g, uuid, past->gpu[g].peak_bytes, past->gpu[g].gpu_time_ns);
+		comma = ",";
+	}
+	printf("]}");
+}
+
+static void print_json(const struct snapshot *snapshot)
+{
+	printf("{\"time_ns\":%" PRIu64 ",\"gpus\":[", snapshot->time_ns);
+	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
+		printf("%s", g ? "," : "");
+		json_gpu(&snapshot->gpus[g], g);
+	}
+	printf("],\"processes\":[");
+	for (uint32_t i = 0; i < snapshot->process_count; i++) {
+		printf("%s", i ? "," : "");
+		json_process(snapshot, &snapshot->processes[i]);
+	}
+	printf("],\"finished\":[");
+	for (uint32_t i = 0; i < snapshot->finished_count; i++) {
+		printf("%s", i ? "," : "");
+		json_finished(snapshot, &snapshot->finished[i]);
+	}
+	printf("]}\n");
+}
+
+/* ---- table ---- */
+
+#define MIB (1024.0 * 1024.0)
+
+static void print_row(const struct process *process, uint32_t gpu)
+{
+	const struct gs_proc_gpu *use = &process->data.gpu[gpu];
+
+	printf("%8d %-16s %-24.24s %3u %12.1f %12.1f %12.3f\n", (int)process->pid,
+	       process->data.comm, process->data.hostname, gpu, (double)use->bytes / MIB,
+	       (double)use->peak_bytes / MIB, (double)use->gpu_time_ns / 1e9);
+}
+
+static void print_table(const struct snapshot *snapshot)
+{
+	printf("%3s %-40s %-24s %12s %12s %12s\n", "GPU", "UUID", "NAME", "TOTAL MiB", "USED MiB",
+	       "BUSY s");
+	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
+		const struct gs_gpu *gpu = &snapshot->gpus[g];
+		char uuid[TOOL_UUID_SIZE];
+
+		tool_uuid(gpu->uuid, uuid);
+		printf("%3u %-40s %-24.24s %12.1f %12.1f %12.3f%s\n", g, uuid, gpu->name,
+		       (double)gpu->memory_bytes / MIB, (double)gpu->used_bytes / MIB,
+		       (double)gpu->busy_ns / 1e9, gpu->faults.lost ? "  LOST" : "");
+	}
+	printf("\n%8s %-16s %-24s %3s %12s %12s %12s\n", "PID", "COMMAND", "HOST", "GPU",
+	       "HOLDS MiB", "PEAK MiB", "GPU TIME s");
+	for (uint32_t i = 0; i < snapshot->process_count; i++)
+		for (uint32_t g = 0; g < snapshot->gpu_count; g++)
+			if (is_used(&snapshot->processes[i].data.gpu[g]))
+				print_row(&snapshot->processes[i], g);
+}
+
+/* ---- command ---- */
+
+static bool parse_options(struct oracle_options *options, int argc, char **argv)
+{
+	const struct option known[] = {
+		{"json", no_argument, &options->json, 1},
+		{"watch", no_argument, &options->watch, 1},
+		{"interval", required_argument, NULL, 'i'},
+		{NULL, 0, NULL, 0},
+	};
+	int option;
+
+	options->interval = 1;
+	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		char *end;
+
+		if (option == 0)
+			continue;
+		if (option != 'i')
+			return false;
+		options->interval = strtod(optarg, &end);
+		if (*end || !(options->interval >= 0.01 && options->interval <= 86400))
+			return false;
+	}
+	if (optind + 1 != argc)
+		return false;
+	options->dir = argv[optind];
+	return true;
+}
+
+static void show(const struct oracle_options *options, const struct snapshot *snapshot)
+{
+	if (options->json) {
+		print_json(snapshot);
+	} else {
+		if (options->watch && isatty(STDOUT_FILENO))
+			printf("\033[H\033[2J");
+		print_table(snapshot);
+	}
+	(void)fflush(stdout);
+}
+
+int tool_oracle(int argc, char **argv)
+{
+	struct oracle_options options = {0};
+	struct gs_handle handle;
+	struct snapshot *snapshot;
+	struct timespec pause;
+
+	if (!parse_options(&options, argc, argv)) {
+		fprintf(stderr, "usage: gpusim oracle [--json] [--watch] [--interval SECONDS] DIR\n"
+				"  --interval is 0.01 to 86400, with --watch\n");
+		return 2;
+	}
+	snapshot = malloc(sizeof(*snapshot));
+	if (!snapshot || tool_open(&handle, options.dir)) {
+		free(snapshot);
+		return 1;
+	}
+	pause.tv_sec = (time_t)options.interval;
+	pause.tv_nsec = (long)((options.interval - (double)pause.tv_sec) * 1e9);
+	do {
+		take_snapshot(&handle, snapshot);
+		show(&options, snapshot);
+	} while (options.watch && !ferror(stdout) && nanosleep(&pause, NULL) == 0);
+	gs_close(&handle);
+	free(snapshot);
+	return 0;
+}
