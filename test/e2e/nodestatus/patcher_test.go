@@ -1,0 +1,292 @@
+// Package nodestatus_test runs the patcher against a real API server, with
+// the rights that the released manifest gives it and no others.
+package nodestatus_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
+)
+
+const (
+	memory = "nri-vgpu.io/vgpu-memory"
+	full   = 16384 // MiB that one simulated card is worth
+	// promptly is the promise for a drift.
+	promptly = time.Second
+)
+
+var plane *controlPlane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nri-vgpu-nodestatus-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	plane, err = startControlPlane(context.Background(), dir)
+	if err == nil {
+		err = install(context.Background(), plane.admin, "../../../deploy/nri-vgpu.yaml")
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	if plane != nil {
+		if stopErr := plane.stop(); err == nil {
+			err = stopErr
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "control plane:", err)
+		return 1
+	}
+	return code
+}
+
+// world is one Node and its patcher.
+type world struct {
+	t       *testing.T
+	node    string
+	admin   kubernetes.Interface
+	report  string
+	patches atomic.Int64
+}
+
+func newWorld(t *testing.T, node string) *world {
+	t.Helper()
+	w := &world{t: t, node: node, report: filepath.Join(t.TempDir(), nodereport.FileName), admin: clientOf(t, plane.admin)}
+	w.register()
+	t.Cleanup(func() { w.remove() })
+	cfg := patcherConfig(t, node)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, &w.patches} })
+	patcher, err := nodestatus.New(nodestatus.Options{
+		Client: clientOf(t, cfg), NodeName: node, Config: config.Default(),
+		ReportPath: w.report, StaleAfter: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		patcher.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return w
+}
+
+func patcherConfig(t *testing.T, node string) *rest.Config {
+	t.Helper()
+	cfg, err := credentials(t.Context(), plane.admin, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func clientOf(t *testing.T, cfg *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// counter counts the writes that leave the patcher.
+type counter struct {
+	next    http.RoundTripper
+	patches *atomic.Int64
+}
+
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		c.patches.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+// register creates the Node as kubelet does.
+func (w *world) register() {
+	w.t.Helper()
+	cpu := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	_, err := w.admin.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: w.node},
+		Status:     corev1.NodeStatus{Capacity: cpu, Allocatable: cpu},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove() {
+	w.t.Helper()
+	err := w.admin.CoreV1().Nodes().Delete(context.Background(), w.node, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) agentReports(registered bool) {
+	w.t.Helper()
+	err := nodereport.Write(w.report, nodereport.Report{
+		Heartbeat: time.Now(), PluginRegistered: registered,
+		GPUs: []gpu.GPU{{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: true}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// patch is another program's write to the Node's status.
+func (w *world) patch(body string) {
+	w.t.Helper()
+	_, err := w.admin.CoreV1().Nodes().Patch(w.t.Context(), w.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// await waits until capacity and allocatable are full (or, for 0, absent).
+func (w *world) await(want int64, limit time.Duration) {
+	w.t.Helper()
+	var node *corev1.Node
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var err error
+		node, err = w.admin.CoreV1().Nodes().Get(w.t.Context(), w.node, metav1.GetOptions{})
+		if err == nil && units(node.Status.Capacity) == want && units(node.Status.Allocatable) == want {
+			return
+		}
+	}
+	w.t.Fatalf("after %s %s is not %d: capacity %v, allocatable %v", limit, memory, want, node.Status.Capacity, node.Status.Allocatable)
+}
+
+// units are those of the memory resource: 0 if absent, -1 if it is there as 0.
+func units(list corev1.ResourceList) int64 {
+	quantity, ok := list[memory]
+	if ok && quantity.IsZero() {
+		return -1
+	}
+	return quantity.Value()
+}
+
+func hostile(value any) string {
+	list := map[string]any{memory: value}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": list, "allocatable": list}})
+	if err != nil {
+		panic(err) // a string or nil can be encoded
+	}
+	return string(body)
+}
+
+func TestPatcherKeepsItsNode(t *testing.T) {
+	w := newWorld(t, "keeps")
+	w.agentReports(true)
+	w.await(full, 3*time.Second)
+	if n := w.patches.Load(); n != 1 {
+		t.Errorf("advertising took %d writes, want 1", n)
+	}
+	for name, value := range map[string]any{"zeroed": "0", "too little": "1", "too much": "999999", "removed": nil} {
+		t.Run(name, func(t *testing.T) {
+			w.patch(hostile(value))
+			w.await(full, promptly)
+		})
+	}
+	t.Run("node deleted and registered again", func(t *testing.T) {
+		w.remove()
+		w.register()
+		w.await(full, promptly)
+	})
+	t.Run("idle, while kubelet reports", func(t *testing.T) {
+		before := w.patches.Load()
+		for i := range 4 {
+			w.agentReports(true)
+			w.patch(fmt.Sprintf(`{"metadata":{"annotations":{"kubelet":"%d"}},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":%d}}}}`, i, 10250+i))
+			time.Sleep(time.Second)
+		}
+		if n := w.patches.Load() - before; n != 0 {
+			t.Errorf("%d writes though nothing was to be done", n)
+		}
+	})
+	t.Run("withdrawn by removal, and back", func(t *testing.T) {
+		w.agentReports(false)
+		w.await(0, 3*time.Second)
+		w.agentReports(true)
+		w.await(full, 3*time.Second)
+	})
+}
+
+func TestPatcherOutlivesTheAPIServer(t *testing.T) {
+	w := newWorld(t, "outlives")
+	w.agentReports(true)
+	w.await(full, 3*time.Second)
+	if err := plane.restartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.patch(hostile("1"))
+	w.await(full, 10*time.Second) // the watch comes back with a capped back-off
+	w.patch(hostile("0"))
+	w.await(full, promptly)
+}
+
+func TestPatcherMayNotDoMore(t *testing.T) {
+	mine, other := newWorld(t, "mine"), newWorld(t, "other")
+	mine.agentReports(true)
+	mine.await(full, 3*time.Second)
+	// The credentials of a patcher, in hostile hands.
+	stolen := clientOf(t, patcherConfig(t, mine.node))
+	nodes := stolen.CoreV1().Nodes()
+	tests := []struct {
+		name, node, body string
+		subresource      []string
+		allowed          bool
+	}{
+		{name: "own resources", node: mine.node, body: hostile("5"), subresource: []string{"status"}, allowed: true},
+		{name: "another node", node: other.node, body: hostile("5"), subresource: []string{"status"}},
+		{name: "native resources", node: mine.node, body: `{"status":{"capacity":{"cpu":"64"}}}`, subresource: []string{"status"}},
+		{name: "a native resource removed", node: mine.node, body: `{"status":{"allocatable":{"cpu":null}}}`, subresource: []string{"status"}},
+		{name: "conditions", node: mine.node, body: `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, subresource: []string{"status"}},
+		{name: "labels and taints", node: mine.node, body: `{"spec":{"unschedulable":true}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := nodes.Patch(t.Context(), tt.node, types.MergePatchType, []byte(tt.body), metav1.PatchOptions{}, tt.subresource...)
+			if tt.allowed && err != nil {
+				t.Error(err)
+			}
+			if !tt.allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+				t.Errorf("not refused: %v", err)
+			}
+		})
+	}
+	if _, err := stolen.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("pods can be listed: %v", err)
+	}
+	mine.await(full, promptly)
+}
