@@ -1,0 +1,51 @@
+// Command demo shows the main job on this machine: a real Kubernetes node with
+// nri-vgpu on it, and three pods that share its GPUs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+func main() {
+	cluster.Supervise()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	root := &cobra.Command{
+		Use:           "demo",
+		Short:         "Share this machine's GPUs, or simulated ones, between pods of a local Kubernetes node",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		&cobra.Command{
+			Use:   "up",
+			Short: "Bring up the node, install nri-vgpu, run three pods and say what they got",
+			Args:  cobra.NoArgs,
+			RunE:  func(cmd *cobra.Command, _ []string) error { return up(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use:   "down",
+			Short: "Remove the node and every trace of it",
+			Args:  cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				options, err := demoOptions()
+				if err != nil {
+					return err
+				}
+				return testbed.Remove(options)
+			},
+		},
+	)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}

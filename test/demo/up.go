@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus      = 2
+	gpuMemory = 16 << 30
+	patience  = time.Minute
+)
+
+//go:embed pods/*.yaml
+var manifests embed.FS
+
+// shown are the pods in the order of the table, with the dialect each speaks.
+var shown = []struct{ dialect, file string }{
+	{"nri-vgpu", "pods/own.yaml"},
+	{"Alnair", "pods/alnair.yaml"},
+	{"MetaGPU", "pods/metagpu.yaml"},
+}
+
+func demoOptions() (testbed.Options, error) {
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		return testbed.Options{}, err
+	}
+	start := time.Now()
+	return testbed.Options{
+		Name:      "demo",
+		Source:    source,
+		GPUs:      gpus,
+		GPUMemory: gpuMemory,
+		Log: func(format string, args ...any) {
+			fmt.Printf("[%4.0fs] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		},
+	}, nil
+}
+
+func up(ctx context.Context) error {
+	options, err := demoOptions()
+	if err != nil {
+		return err
+	}
+	bed, err := testbed.Up(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := show(ctx, bed, options); err != nil {
+		return fmt.Errorf("%w\nthe cluster is left up to be looked at; 'make demo-down' removes it", err)
+	}
+	return nil
+}
+
+// A row is what became of one pod.
+type row struct {
+	dialect, asked string
+	pod            *corev1.Pod
+	fill           testbed.Fill
+	held           map[string]uint64
+}
+
+func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error {
+	rows := make([]row, 0, len(shown))
+	for _, entry := range shown {
+		pod, err := start(ctx, bed, entry.file)
+		if err != nil {
+			return err
+		}
+		options.Log("created %s/%s", pod.Namespace, pod.Name)
+		rows = append(rows, row{dialect: entry.dialect, asked: asked(pod), pod: pod})
+	}
+	for i := range rows {
+		if err := rows[i].finish(ctx, bed); err != nil {
+			return err
+		}
+	}
+	node, err := bed.Node(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	printCapacity(os.Stdout, node)
+	fmt.Println()
+	printRows(os.Stdout, bed, rows)
+	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  %s get pods -A\n\nTo remove every trace of it: make demo-down\n",
+		bed.Cluster.Kubeconfig(), bed.Kubectl())
+	return nil
+}
+
+// start creates the pod of a manifest, and its namespace where there is none.
+func start(ctx context.Context, bed *testbed.Bed, file string) (*corev1.Pod, error) {
+	raw, err := manifests.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(raw, &pod); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	if err := bed.EnsureNamespace(ctx, pod.Namespace); err != nil {
+		return nil, err
+	}
+	return bed.In(pod.Namespace).Create(ctx, &pod)
+}
+
+// finish waits until the pod has filled its share, and asks the oracle.
+func (r *row) finish(ctx context.Context, bed *testbed.Bed) error {
+	bed = bed.In(r.pod.Namespace)
+	pod, err := bed.WaitRunning(ctx, r.pod.Name, patience)
+	if err != nil {
+		return err
+	}
+	r.pod = pod
+	if err := bed.WaitResult(ctx, pod.Name, pod.Spec.Containers[0].Name, patience, &r.fill); err != nil {
+		return err
+	}
+	r.held, err = bed.Held(pod)
+	return err
+}
+
+// asked is what the pod's first container asks for, in its own words.
+func asked(pod *corev1.Pod) string {
+	limits := pod.Spec.Containers[0].Resources.Limits
+	words := make([]string, 0, len(limits))
+	for name, quantity := range limits {
+		words = append(words, fmt.Sprintf("%s: %s", name, quantity.String()))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+func printCapacity(out io.Writer, node *corev1.Node) {
+	fmt.Fprintf(out, "Capacity of node %s, as the API server has it:\n\n", node.Name)
+	names := make([]string, 0, len(node.Status.Capacity))
+	for name := range node.Status.Capacity {
+		if strings.Contains(string(name), "/") {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, name := range names {
+		quantity := node.Status.Capacity[corev1.ResourceName(name)]
+		fmt.Fprintf(table, "  %s\t%s\n", name, quantity.String())
+	}
+	_ = table.Flush()
+}
+
+func printRows(out io.Writer, bed *testbed.Bed, rows []row) {
+	fmt.Fprintf(out, "Pods that share its %d GPUs of %s; each allocates until it is refused:\n\n", len(bed.UUIDs), mib(gpuMemory))
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  POD\tDIALECT\tASKED FOR\tGPU\tPROGRAM SAW\tREFUSED AT\tPHYSICALLY HELD")
+	for _, r := range rows {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.pod.Name, r.dialect, r.asked,
+			gpuOf(bed, r.fill.UUID), mib(r.fill.TotalBytes), mib(r.fill.RefusedAtBytes), mib(sum(r.held)))
+	}
+	_ = table.Flush()
+	fmt.Fprintln(out, "\n  REFUSED AT is the sum of the program's own allocations that would have been too much;")
+	fmt.Fprintln(out, "  its CUDA context counts too. PHYSICALLY HELD is the word of the simulated GPU itself.")
+}
+
+// gpuOf is the GPU's index and UUID.
+func gpuOf(bed *testbed.Bed, uuid string) string {
+	return fmt.Sprintf("%d (%s)", slices.Index(bed.UUIDs, uuid), uuid)
+}
+
+func sum(held map[string]uint64) uint64 {
+	var total uint64
+	for _, bytes := range held {
+		total += bytes
+	}
+	return total
+}
+
+// mib writes bytes in MiB, exactly.
+func mib(bytes uint64) string {
+	if rest := bytes % (1 << 20); rest != 0 {
+		return fmt.Sprintf("%d MiB + %d B", bytes>>20, rest)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
+}

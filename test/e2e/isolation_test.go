@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
+
+// seen runs a pod to its end in the default namespace and returns what its
+// program sees of the GPUs.
+func seen(t *testing.T, pod *corev1.Pod) testbed.Info {
+	t.Helper()
+	return seenIn(t, bed, pod)
+}
+
+func seenIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
+	t.Helper()
+	createIn(t, bed, pod)
+	if _, err := bed.WaitSucceeded(t.Context(), pod.Name, patience); err != nil {
+		t.Fatal(err)
+	}
+	var info testbed.Info
+	if err := bed.WaitResult(t.Context(), pod.Name, pod.Spec.Containers[0].Name, patience, &info); err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// cudaContainer is a container of an image that asks for all GPUs, as CUDA
+// base images do.
+func cudaContainer(limits testbed.Limits) corev1.Container {
+	container := testbed.Container("main", limits, "info")
+	container.Image = testbed.CUDAImage
+	return container
+}
+
+// Without nri-vgpu the image's wish is granted, by NVIDIA's own runtime: the
+// tests below would pass on a node that has no GPUs, and this shows that ours
+// has.
+func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
+	info := seenIn(t, bed.In(testbed.Namespace), testbed.Pod("exempt", cudaContainer(nil)))
+	if len(info.CUDA.Devices) != gpus {
+		t.Errorf("a pod in an exempt namespace whose image wants all GPUs sees %d, want %d", len(info.CUDA.Devices), gpus)
+	}
+}
+
+func TestNothingAskedNothingSeen(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		env  []corev1.EnvVar
+	}{
+		{"image", nil},
+		{"image-and-pod", []corev1.EnvVar{{Name: visibleDevices, Value: "all"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			container := cudaContainer(nil)
+			container.Env = test.env
+			if info := seen(t, testbed.Pod("nothing-"+test.name, container)); len(info.CUDA.Devices) != 0 {
+				t.Errorf("a pod that asks for no GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
+			}
+		})
+	}
+}
+
+func TestImageAndPodWantAllGPUs(t *testing.T) {
+	container := cudaContainer(testbed.Limits{testbed.Memory: 1024})
+	container.Env = []corev1.EnvVar{{Name: visibleDevices, Value: "all"}}
+	info := seen(t, testbed.Pod("wants-all", container))
+	if len(info.CUDA.Devices) != 1 {
+		t.Fatalf("a pod that asks for a part of one GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
+	}
+	if info.CUDA.Devices[0].TotalBytes != gib {
+		t.Errorf("its GPU has %d bytes, want %d", info.CUDA.Devices[0].TotalBytes, gib)
+	}
+}
+
+func TestEmptyEnvironmentStaysLimited(t *testing.T) {
+	create(t, testbed.Pod("env-i", testbed.Container("main", testbed.Limits{testbed.Memory: 2048},
+		"env", "-i", "/usr/bin/fill", "--hold", "3600")))
+	checkFilled(t, "env-i", 2*gib)
+}
+
+func TestExecStaysLimited(t *testing.T) {
+	create(t, testbed.Pod("exec", testbed.Container("main", testbed.Limits{testbed.Memory: 2048}, "sleep", "3600")))
+	running(t, "exec")
+	var fill testbed.Fill
+	if err := bed.Exec(t.Context(), "exec", &fill, "env", "-i", "/usr/bin/fill"); err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(2*gib - contextBytes); fill.TotalBytes != 2*gib || fill.GrantedBytes != want {
+		t.Errorf("a program in kubectl exec saw %d bytes and got %d, want %d and %d", fill.TotalBytes, fill.GrantedBytes, 2*gib, want)
+	}
+}
+
+func TestMountsOverOursAreRefused(t *testing.T) {
+	for name, destination := range map[string]string{
+		"preload":          "/etc/ld.so.preload",
+		"trailing-slash":   "/etc/ld.so.preload/",
+		"dots":             "/etc/x/../ld.so.preload",
+		"limits":           "/run/nri-vgpu/limits",
+		"limits-directory": "/run/nri-vgpu",
+		"library":          "/usr/local/nri-vgpu/lib",
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := testbed.Pod("mount-"+name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill"))
+			pod.Spec.Volumes = []corev1.Volume{{
+				Name:         "own",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+			}}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: destination}}
+			create(t, pod)
+			refused, err := bed.WaitPod(t.Context(), pod.Name, "refused", patience, func(pod *corev1.Pod) bool {
+				status := pod.Status.ContainerStatuses
+				return len(status) == 1 && status[0].State.Waiting != nil &&
+					status[0].State.Waiting.Reason == "CreateContainerError"
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			message := refused.Status.ContainerStatuses[0].State.Waiting.Message
+			if !strings.Contains(message, "nri-vgpu") || !strings.Contains(message, "mount") {
+				t.Errorf("the refusal does not say that nri-vgpu refuses a mount: %q", message)
+			}
+			if bytes := held(t, refused); len(bytes) != 0 {
+				t.Errorf("the refused pod holds GPU memory: %v", bytes)
+			}
+		})
+	}
+}

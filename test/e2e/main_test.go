@@ -1,0 +1,125 @@
+// Package e2e holds the end-to-end tests: real pods on a real local node with
+// nri-vgpu installed from its released manifest. Only the GPU is simulated;
+// what a pod physically held is asked of the simulator, never of our code.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus      = 2
+	gpuMemory = 16 << 30
+	mib       = 1 << 20
+	gib       = 1 << 30
+	// context is what a CUDA context takes on the simulated GPU, bytes.
+	contextBytes = 512 * mib
+
+	patience = 60 * time.Second
+)
+
+// bed is the cluster that all tests of the package share, one after another.
+var bed *testbed.Bed
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctx := context.Background()
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	bed, err = testbed.Up(ctx, testbed.Options{
+		Name:      "e2e",
+		Source:    source,
+		GPUs:      gpus,
+		GPUMemory: gpuMemory,
+		Log:       func(format string, args ...any) { fmt.Printf("e2e: "+format+"\n", args...) },
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	if err := bed.Down(code != 0); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: the cluster left something behind:", err)
+		return 1
+	}
+	return code
+}
+
+// create makes the pod in the default namespace and removes it when the test
+// ends; when the test fails it says first what became of the pod.
+func create(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	createIn(t, bed, pod)
+}
+
+func createIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) {
+	t.Helper()
+	if _, err := bed.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if t.Failed() {
+			explain(ctx, t, bed, pod.Name)
+		}
+		if err := bed.Delete(ctx, pod.Name); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+}
+
+func explain(ctx context.Context, t *testing.T, bed *testbed.Bed, name string) {
+	t.Helper()
+	messages, err := bed.Messages(ctx, name)
+	t.Logf("events of %s (%v):", name, err)
+	for _, message := range messages {
+		t.Logf("  %s", message)
+	}
+}
+
+func running(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := bed.WaitRunning(t.Context(), name, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// held are the bytes of the pod on each GPU by the oracle.
+func held(t *testing.T, pod *corev1.Pod) map[string]uint64 {
+	t.Helper()
+	bytes, err := bed.Held(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// onlyGPU is the one GPU in the map, which must have no other.
+func onlyGPU(t *testing.T, held map[string]uint64) (uuid string, bytes uint64) {
+	t.Helper()
+	if len(held) != 1 {
+		t.Fatalf("by the oracle the pod holds memory on %d GPUs, want 1: %v", len(held), held)
+	}
+	for uuid, bytes = range held {
+		return uuid, bytes
+	}
+	return "", 0
+}

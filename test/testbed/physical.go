@@ -1,0 +1,119 @@
+package testbed
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+)
+
+// A holding is what one process physically has on one GPU.
+type holding struct {
+	pid   int // as this machine knows it
+	uuid  string
+	bytes uint64
+}
+
+// physical tells, from outside, what processes really hold: the simulator
+// where the GPUs are simulated, NVML where they are real.
+type physical interface {
+	UUIDs() ([]string, error)
+	Holdings() ([]holding, error)
+	Close()
+}
+
+func (b *Bed) openPhysical() (physical, error) {
+	if !b.options.Simulated() {
+		return openNVML()
+	}
+	simulated, err := oracle.Open(filepath.Join(b.Cluster.Root(), "dev", "gpusim"))
+	if err != nil {
+		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+	}
+	return simulator{simulated}, nil
+}
+
+type simulator struct{ *oracle.Oracle }
+
+func (s simulator) Close() { _ = s.Oracle.Close() }
+
+func (s simulator) UUIDs() ([]string, error) {
+	gpus, err := s.GPUs()
+	if err != nil {
+		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+	}
+	uuids := make([]string, len(gpus))
+	for i := range gpus {
+		uuids[i] = gpus[i].UUID
+	}
+	return uuids, nil
+}
+
+func (s simulator) Holdings() ([]holding, error) {
+	processes, err := s.Processes()
+	if err != nil {
+		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+	}
+	var all []holding
+	for _, process := range processes {
+		for _, use := range process.GPUs {
+			all = append(all, holding{pid: process.Pid, uuid: use.UUID, bytes: use.Bytes})
+		}
+	}
+	return all, nil
+}
+
+type realGPUs struct{ devices []nvml.Device }
+
+func openNVML() (physical, error) {
+	if code := nvml.Init(); code != nvml.SUCCESS {
+		return nil, fmt.Errorf("start NVML: %s", nvml.ErrorString(code))
+	}
+	count, code := nvml.DeviceGetCount()
+	if code != nvml.SUCCESS {
+		return nil, fmt.Errorf("count GPUs: %s", nvml.ErrorString(code))
+	}
+	gpus := realGPUs{}
+	for i := range count {
+		device, code := nvml.DeviceGetHandleByIndex(i)
+		if code != nvml.SUCCESS {
+			return nil, fmt.Errorf("open GPU %d: %s", i, nvml.ErrorString(code))
+		}
+		gpus.devices = append(gpus.devices, device)
+	}
+	return gpus, nil
+}
+
+func (realGPUs) Close() { _ = nvml.Shutdown() }
+
+func (r realGPUs) UUIDs() ([]string, error) {
+	uuids := make([]string, len(r.devices))
+	for i, device := range r.devices {
+		uuid, code := device.GetUUID()
+		if code != nvml.SUCCESS {
+			return nil, fmt.Errorf("UUID of GPU %d: %s", i, nvml.ErrorString(code))
+		}
+		uuids[i] = uuid
+	}
+	return uuids, nil
+}
+
+func (r realGPUs) Holdings() ([]holding, error) {
+	uuids, err := r.UUIDs()
+	if err != nil {
+		return nil, err
+	}
+	var all []holding
+	for i, device := range r.devices {
+		processes, code := device.GetComputeRunningProcesses()
+		if code != nvml.SUCCESS {
+			return nil, fmt.Errorf("processes on GPU %d: %s", i, nvml.ErrorString(code))
+		}
+		for _, process := range processes {
+			all = append(all, holding{pid: int(process.Pid), uuid: uuids[i], bytes: process.UsedGpuMemory})
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,50 @@
+package testbed
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Images of the workloads: they hold the same programs, but the second sets
+// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do.
+const (
+	Image     = "localhost/nri-vgpu/workload:test"
+	CUDAImage = "localhost/nri-vgpu/workload:cuda"
+)
+
+// Limits is a list of resources by name, in whole units.
+type Limits map[string]int64
+
+func (l Limits) list() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, units := range l {
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(units, resource.DecimalSI)
+	}
+	return list
+}
+
+// Container is a container of Image that runs a command under limits.
+func Container(name string, limits Limits, command ...string) corev1.Container {
+	return corev1.Container{
+		Name:            name,
+		Image:           Image,
+		ImagePullPolicy: corev1.PullNever,
+		Command:         command,
+		Resources:       corev1.ResourceRequirements{Limits: limits.list()},
+	}
+}
+
+// Pod is a pod of these containers that is not restarted and ends at once
+// when told to.
+func Pod(name string, containers ...corev1.Container) *corev1.Pod {
+	now := int64(0)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: &now,
+			Containers:                    containers,
+		},
+	}
+}

@@ -1,0 +1,88 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// WaitResult waits for the JSON line that a workload prints, and reads it into
+// result. Other lines of the log are passed over.
+func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout time.Duration, result any) error {
+	var last string
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		log, err := b.Log(ctx, pod, container)
+		if err != nil {
+			last = err.Error()
+			return false, nil
+		}
+		last = log
+		for line := range strings.Lines(log) {
+			if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), result) == nil {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("no result from %s/%s after %v; its log so far: %q", pod, container, timeout, last)
+	}
+	return nil
+}
+
+// Held are the bytes that a pod's processes physically hold by the oracle, by
+// GPU UUID; GPUs of which they hold nothing are left out.
+func (b *Bed) Held(pod *corev1.Pod) (map[string]uint64, error) {
+	holdings, err := b.holdings(pod)
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]uint64{}
+	for _, h := range holdings {
+		if h.bytes > 0 {
+			held[h.uuid] += h.bytes
+		}
+	}
+	return held, nil
+}
+
+// holdings are what the pod's processes have on any GPU.
+func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
+	all, err := b.physical.Holdings()
+	if err != nil {
+		return nil, err
+	}
+	var ours []holding
+	for _, h := range all {
+		inPod, err := runsIn(h.pid, pod)
+		if err != nil {
+			return nil, err
+		}
+		if inPod {
+			ours = append(ours, h)
+		}
+	}
+	return ours, nil
+}
+
+// runsIn tells from its cgroup whether the process belongs to the pod, whose
+// UID kubelet puts into the path, with dashes or underscores.
+func runsIn(pid int, pod *corev1.Pod) (bool, error) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if os.IsNotExist(err) {
+		return false, nil // it has ended since the oracle looked
+	}
+	if err != nil {
+		return false, fmt.Errorf("find the pod of process %d: %w", pid, err)
+	}
+	paths := bytes.ReplaceAll(raw, []byte("_"), []byte("-"))
+	return bytes.Contains(paths, []byte("pod"+string(pod.UID))), nil
+}

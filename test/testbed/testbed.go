@@ -1,0 +1,222 @@
+// Package testbed is a local cluster with nri-vgpu installed on it from the
+// released manifest, as the demo and the end-to-end tests use it, and what
+// they ask of it: pods, their results, and the oracle's word on each.
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+)
+
+// Namespace is where nri-vgpu's manifest puts it.
+const Namespace = "nri-vgpu-system"
+
+// Resource names of our own dialect.
+const (
+	Number = "nri-vgpu.io/vgpu-number"
+	Memory = "nri-vgpu.io/vgpu-memory"
+	Cores  = "nri-vgpu.io/vgpu-cores"
+)
+
+// Options say which bed to make.
+type Options struct {
+	// Name of the cluster; several may run side by side.
+	Name string
+	// Source is the repository's root.
+	Source string
+	// GPUs and GPUMemory (bytes) describe the simulated cards.
+	GPUs      int
+	GPUMemory uint64
+	// Log receives a line per step.
+	Log func(format string, args ...any)
+}
+
+// Bed is a running cluster with nri-vgpu on it.
+type Bed struct {
+	Cluster *cluster.Cluster
+	Client  kubernetes.Interface
+	// UUIDs of the GPUs, by index.
+	UUIDs []string
+
+	namespace string
+	options   Options
+	physical  physical
+}
+
+// In is the same bed, whose pods are looked for in another namespace than
+// default.
+func (b *Bed) In(namespace string) *Bed {
+	other := *b
+	other.namespace = namespace
+	return &other
+}
+
+func (o Options) build(elem ...string) string {
+	return filepath.Join(append([]string{o.Source, "build"}, elem...)...)
+}
+
+// WaitCapacity waits until the Node has want of a resource to allocate.
+func (b *Bed) WaitCapacity(ctx context.Context, resource string, want int64, timeout time.Duration) error {
+	var have string
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		node, err := b.Node(ctx)
+		if err != nil {
+			have = err.Error()
+			return false, nil
+		}
+		capacity, inCapacity := node.Status.Capacity[corev1.ResourceName(resource)]
+		allocatable, inAllocatable := node.Status.Allocatable[corev1.ResourceName(resource)]
+		have = fmt.Sprintf("capacity %s, allocatable %s", capacity.String(), allocatable.String())
+		return inCapacity && inAllocatable && capacity.Value() == want && allocatable.Value() == want, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s is not %d on node %s after %v: %s", resource, want, b.Cluster.NodeName, timeout, have)
+	}
+	return nil
+}
+
+// Node is the cluster's Node as the API server has it.
+func (b *Bed) Node(ctx context.Context) (*corev1.Node, error) {
+	return b.Client.CoreV1().Nodes().Get(ctx, b.Cluster.NodeName, metav1.GetOptions{})
+}
+
+// Create makes a pod.
+func (b *Bed) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	created, err := b.Client.CoreV1().Pods(b.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	return created, nil
+}
+
+// WaitPod waits until the condition holds of the pod. The error tells the
+// pod's state at the time-out, for want tells what was waited for.
+func (b *Bed) WaitPod(ctx context.Context, name, want string, timeout time.Duration, condition func(*corev1.Pod) bool) (*corev1.Pod, error) {
+	var pod *corev1.Pod
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		var err error
+		pod, err = b.Client.CoreV1().Pods(b.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, nil // the API server may be away for a moment, by the test's own doing
+		}
+		return condition(pod), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pod %s is not %s after %v: %s", name, want, timeout, Describe(pod))
+	}
+	return pod, nil
+}
+
+// WaitRunning waits until all containers of the pod run.
+func (b *Bed) WaitRunning(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
+	return b.WaitPod(ctx, name, "running", timeout, func(pod *corev1.Pod) bool {
+		if pod.Status.Phase != corev1.PodRunning {
+			return false
+		}
+		for i := range pod.Status.ContainerStatuses {
+			if pod.Status.ContainerStatuses[i].State.Running == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// WaitSucceeded waits until the pod has ended well.
+func (b *Bed) WaitSucceeded(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
+	return b.WaitPod(ctx, name, "succeeded", timeout, func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodSucceeded
+	})
+}
+
+// Delete removes a pod at once and waits until it is gone.
+func (b *Bed) Delete(ctx context.Context, name string) error {
+	now := int64(0)
+	pods := b.Client.CoreV1().Pods(b.namespace)
+	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete pod %s: %w", name, err)
+	}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+}
+
+// Log is what a container has printed so far.
+func (b *Bed) Log(ctx context.Context, pod, container string) (string, error) {
+	raw, err := b.Client.CoreV1().Pods(b.namespace).
+		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("log of %s/%s: %w", pod, container, err)
+	}
+	return string(raw), nil
+}
+
+// Messages are the messages of a pod's Events, oldest first.
+func (b *Bed) Messages(ctx context.Context, pod string) ([]string, error) {
+	events, err := b.Client.CoreV1().Events(b.namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("events of %s: %w", pod, err)
+	}
+	messages := make([]string, 0, len(events.Items))
+	for i := range events.Items {
+		messages = append(messages, events.Items[i].Message)
+	}
+	return messages, nil
+}
+
+// Describe tells a pod's state in a line.
+func Describe(pod *corev1.Pod) string {
+	if pod == nil {
+		return "it was never seen"
+	}
+	line := string(pod.Status.Phase)
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status == corev1.ConditionFalse && condition.Message != "" {
+			line += "; " + condition.Message
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		state := pod.Status.ContainerStatuses[i].State
+		switch {
+		case state.Waiting != nil:
+			line += fmt.Sprintf("; %s waits: %s %s", pod.Status.ContainerStatuses[i].Name, state.Waiting.Reason, state.Waiting.Message)
+		case state.Terminated != nil:
+			line += fmt.Sprintf("; %s ended with %d: %s", pod.Status.ContainerStatuses[i].Name, state.Terminated.ExitCode, state.Terminated.Message)
+		}
+	}
+	return line
+}
+
+// SourceRoot is the repository's root, found from the working directory.
+func SourceRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "deploy", "nri-vgpu.yaml")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("run this inside the nri-vgpu repository: deploy/nri-vgpu.yaml is in no parent directory")
+		}
+	}
+}

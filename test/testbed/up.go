@@ -1,0 +1,269 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
+)
+
+// installPatience bounds the time from applying the manifest to the node's
+// capacity being there, on a busy machine of two cores.
+const installPatience = 2 * time.Minute
+
+// workloadPrograms are this machine's programs that the workload images have
+// besides the workloads.
+var workloadPrograms = []string{"sh", "cat", "env", "ls", "sleep", "grep"}
+
+// Up makes a cluster, replacing one of the same name, and installs nri-vgpu
+// on it as a user would: the image, then the manifest. The programs of the
+// repository must have been built, and the image made.
+func Up(ctx context.Context, options Options) (*Bed, error) {
+	gpu, err := options.gpu()
+	if err != nil {
+		return nil, err
+	}
+	o := options.cluster()
+	o.GPU = gpu
+	running, err := cluster.Up(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, options: options}
+	if err := bed.install(ctx); err != nil {
+		return bed, fmt.Errorf("%w\n%s", err, bed.explain(context.WithoutCancel(ctx)))
+	}
+	return bed, nil
+}
+
+// Remove takes down the cluster of these options, if there is one, and removes
+// every trace of it.
+func Remove(options Options) error {
+	return cluster.Down(options.cluster())
+}
+
+// Down takes the cluster down; with keepLogs its logs stay in its state
+// directory.
+func (b *Bed) Down(keepLogs bool) error {
+	if b.physical != nil {
+		b.physical.Close()
+	}
+	options := b.options.cluster()
+	options.KeepLogs = keepLogs
+	return cluster.Down(options)
+}
+
+func (o Options) cluster() cluster.Options {
+	return cluster.Options{Name: o.Name, Root: o.Source, Out: logWriter{o.Log}}
+}
+
+// Simulated tells whether simulated GPUs stand in, as this machine has none.
+func (o Options) Simulated() bool {
+	_, err := os.Stat("/dev/nvidiactl")
+	return err != nil
+}
+
+func (o Options) gpu() (*cluster.GPU, error) {
+	if o.Simulated() {
+		return cluster.SimulatedGPU(o.build(),
+			"--gpus", strconv.Itoa(o.GPUs), "--memory", strconv.FormatUint(o.GPUMemory, 10))
+	}
+	return cluster.MachineGPU()
+}
+
+func (b *Bed) install(ctx context.Context) error {
+	log := b.options.Log
+	var err error
+	if b.physical, err = b.openPhysical(); err != nil {
+		return err
+	}
+	if b.UUIDs, err = b.physical.UUIDs(); err != nil {
+		return err
+	}
+	log("loading the images")
+	if err := b.loadImages(ctx); err != nil {
+		return err
+	}
+	log("installing nri-vgpu from deploy/nri-vgpu.yaml")
+	if err := b.kubectl(ctx, "apply", "-f", filepath.Join(b.options.Source, "deploy", "nri-vgpu.yaml")); err != nil {
+		return err
+	}
+	if err := b.WaitNode(ctx, installPatience, func(node *corev1.Node) bool {
+		quantity := node.Status.Allocatable[Memory]
+		return quantity.Value() > 0
+	}); err != nil {
+		return fmt.Errorf("the node's GPUs were not advertised: %w", err)
+	}
+	log("the node's GPUs are advertised")
+	return nil
+}
+
+func (b *Bed) loadImages(ctx context.Context) error {
+	programs, err := b.workloads()
+	if err != nil {
+		return err
+	}
+	files, err := image.Programs(programs)
+	if err != nil {
+		return err
+	}
+	host, err := image.HostPrograms(workloadPrograms...)
+	if err != nil {
+		return err
+	}
+	files = slices.Concat(image.BaseLayout(), files, host)
+	for _, spec := range []image.Spec{
+		{Name: Image, Files: files},
+		{Name: CUDAImage, Files: files, Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}},
+	} {
+		archive := filepath.Join(b.Cluster.StateDir, "workload.tar")
+		if err := image.Build(archive, spec); err != nil {
+			return err
+		}
+		if err := b.Cluster.LoadImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return b.Cluster.LoadImage(ctx, b.options.build("image", "nri-vgpu.tar"))
+}
+
+// workloads are the programs of test/workload as they were built, by their
+// path in the image.
+func (b *Bed) workloads() (map[string]string, error) {
+	dir := b.options.build("workload")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the workloads are not built (run make build): %w", err)
+	}
+	programs := map[string]string{}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			programs["/usr/bin/"+entry.Name()] = filepath.Join(dir, entry.Name())
+		}
+	}
+	return programs, nil
+}
+
+// Kubectl is the path of the cluster's kubectl.
+func (b *Bed) Kubectl() string { return b.Cluster.Kubectl() }
+
+func (b *Bed) kubectl(ctx context.Context, args ...string) error {
+	_, err := b.kubectlOutput(ctx, args...)
+	return err
+}
+
+func (b *Bed) kubectlOutput(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, b.Kubectl(), append([]string{"--kubeconfig", b.Cluster.Kubeconfig()}, args...)...)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(output))
+	}
+	return string(output), nil
+}
+
+// explain is what an engineer would look at first when nri-vgpu does not come
+// up.
+func (b *Bed) explain(ctx context.Context) string {
+	var all strings.Builder
+	for _, args := range [][]string{
+		{"-n", Namespace, "get", "pods", "-o", "wide"},
+		{"-n", Namespace, "get", "events"},
+		{"-n", Namespace, "logs", "daemonset/nri-vgpu", "--all-containers", "--tail=20"},
+		{"-n", Namespace, "logs", "daemonset/extended-resource-patcher", "--all-containers", "--tail=20"},
+	} {
+		output, err := b.kubectlOutput(ctx, args...)
+		if err != nil {
+			output = err.Error()
+		}
+		fmt.Fprintf(&all, "--- kubectl %s\n%s\n", strings.Join(args, " "), output)
+	}
+	return all.String()
+}
+
+// WaitNode waits until the condition holds of the Node.
+func (b *Bed) WaitNode(ctx context.Context, timeout time.Duration, condition func(*corev1.Node) bool) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		node, err := b.Node(ctx)
+		if last = err; err != nil {
+			return false, nil // it may be gone, or the API server away, for a moment
+		}
+		return condition(node), nil
+	})
+	if err != nil {
+		return fmt.Errorf("node %s is not as awaited after %v: %w", b.Cluster.NodeName, timeout, errorOr(last, err))
+	}
+	return nil
+}
+
+func errorOr(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// WaitNodeReady waits until the Node is Ready.
+func (b *Bed) WaitNodeReady(ctx context.Context, timeout time.Duration) error {
+	return b.WaitNode(ctx, timeout, func(node *corev1.Node) bool {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				return condition.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	})
+}
+
+// EnsureNamespace makes a namespace where there is none of the name.
+func (b *Bed) EnsureNamespace(ctx context.Context, name string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// RestartAgent replaces the agent's pod, and waits until the new one is ready.
+func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
+	if err := b.kubectl(ctx, "-n", Namespace, "rollout", "restart", "daemonset/nri-vgpu"); err != nil {
+		return err
+	}
+	return b.kubectl(ctx, "-n", Namespace, "rollout", "status", "daemonset/nri-vgpu", "--timeout", timeout.String())
+}
+
+// logWriter hands each line to a log function.
+type logWriter struct {
+	log func(format string, args ...any)
+}
+
+var _ io.Writer = logWriter{}
+
+func (w logWriter) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			w.log("%s", line)
+		}
+	}
+	return len(p), nil
+}
