@@ -1,0 +1,117 @@
+// Package simtest gives tests a machine with simulated GPUs: it builds the
+// simulated driver, makes a state for the test, and removes it afterwards.
+package simtest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is a machine with simulated GPUs.
+type Machine struct {
+	// Dir holds the state and the device files, as /dev/gpusim does.
+	Dir string
+	// LibraryDir holds libcuda.so.1 and libnvidia-ml.so.1.
+	LibraryDir string
+	tool       string
+}
+
+// New makes a machine with this many GPUs of this many bytes each.
+func New(t testing.TB, gpus int, memoryBytes uint64) *Machine {
+	t.Helper()
+	out := Build(t)
+	machine := &Machine{
+		Dir:        filepath.Join(t.TempDir(), "gpusim"),
+		LibraryDir: out,
+		tool:       filepath.Join(out, "gpusim"),
+	}
+	machine.Tool(t, "create", "--gpus", strconv.Itoa(gpus), "--memory", strconv.FormatUint(memoryBytes, 10), machine.Dir)
+	return machine
+}
+
+// Env returns the variables with which a program sees this machine.
+func (m *Machine) Env() []string {
+	return []string{"GPUSIM_STATE=" + filepath.Join(m.Dir, "state"), "LD_LIBRARY_PATH=" + m.LibraryDir}
+}
+
+// Tool runs the gpusim tool and returns what it prints.
+func (m *Machine) Tool(t testing.TB, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	command := exec.Command(m.tool, args...)
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("gpusim %q: %v: %s", args, err, &stderr)
+	}
+	return string(output)
+}
+
+// Command prepares a program to run on this machine, killed when the test ends.
+func (m *Machine) Command(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), name, args...)
+	command.Env = append(os.Environ(), m.Env()...)
+	return command
+}
+
+// Build builds the simulated driver and returns the directory with its
+// libraries and the tool.
+func Build(t testing.TB) string {
+	t.Helper()
+	if err := buildOnce(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root(), "build", "gpusim")
+}
+
+// Workload builds the workloads and returns the path of the one with this name.
+func Workload(t testing.TB, name string) string {
+	t.Helper()
+	if err := makeWorkloadsOnce(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root(), "build", "workload", name)
+}
+
+var (
+	buildOnce         = sync.OnceValue(func() error { return runMake("gpusim") })
+	makeWorkloadsOnce = sync.OnceValue(func() error { return runMake(filepath.Join("test", "workload")) })
+)
+
+// runMake builds one directory. Tests of several packages run at the same time,
+// so it takes turns with them.
+func runMake(dir string) error {
+	build := filepath.Join(root(), "build")
+	if err := os.MkdirAll(build, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	lock, err := os.Create(filepath.Join(build, ".lock"))
+	if err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("make %s: wait for other builds: %w", dir, err)
+	}
+	output, err := exec.Command("make", "-s", "-C", filepath.Join(root(), dir), "BUILD="+build).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make %s: %w:\n%s", dir, err, output)
+	}
+	return nil
+}
+
+// root is the root of the source tree.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
