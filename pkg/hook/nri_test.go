@@ -1,0 +1,382 @@
+package hook
+
+import (
+	"context"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+)
+
+func collect(c prometheus.Collector) iter.Seq[*dto.Metric] {
+	return func(yield func(*dto.Metric) bool) {
+		ch := make(chan prometheus.Metric, 100)
+		c.Collect(ch)
+		close(ch)
+		for m := range ch {
+			var out dto.Metric
+			if m.Write(&out) == nil && !yield(&out) {
+				return
+			}
+		}
+	}
+}
+
+func wantEnv(t *testing.T, spec *rspec.Spec, name, want string) {
+	t.Helper()
+	if got, _ := env(spec, name); got != want {
+		t.Errorf("%s is %q, want %q, in %v", name, got, want, spec.Process.Env)
+	}
+}
+
+func mustCreate(t *testing.T, n *node, uid, name string, change ...func(*rspec.Spec)) *rspec.Spec {
+	t.Helper()
+	spec, err := n.create(uid, name, change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+func TestContainerThatAsksForNothingSeesNothing(t *testing.T) {
+	for _, version := range []string{"v2.4.2", "v2.0.4"} {
+		n := newNode(t, withVersion(version))
+		n.pod("u", "main")
+		spec := mustCreate(t, n, "u", "main")
+		wantEnv(t, spec, visibleDevices, "void")
+		spec = mustCreate(t, n, "u", "main", addEnv(visibleDevices+"=all"))
+		wantEnv(t, spec, visibleDevices, "void")
+		if _, ok := mountAt(spec, limitsPath); ok {
+			t.Error("it was given limits")
+		}
+	}
+}
+
+func TestImageAndPodBothSetVisibleDevices(t *testing.T) {
+	twice := addEnv(visibleDevices+"=all", visibleDevices+"=all")
+	n := newNode(t)
+	n.pod("none", "main")
+	n.pod("some", "main=4096")
+	wantEnv(t, mustCreate(t, n, "none", "main", twice), visibleDevices, "void")
+	wantEnv(t, mustCreate(t, n, "some", "main", twice), visibleDevices, gpuA)
+
+	old := newNode(t, withVersion("v2.0.4"))
+	old.pod("none", "main")
+	_, err := old.create("none", "main", twice)
+	if err == nil || !strings.Contains(err.Error(), "remove it from the pod's env") {
+		t.Errorf("a runtime without CDI: got %v", err)
+	}
+	wantEnv(t, mustCreate(t, old, "none", "main", addEnv(visibleDevices+"=all", visibleDevices+"=void")), visibleDevices, "void")
+}
+
+func TestContainerThatAsksGetsItsPart(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	spec := mustCreate(t, n, "u", "main")
+	dir := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main")
+	lib := filepath.Join(n.cfg.Paths.InstallDir, "1")
+	wantEnv(t, spec, visibleDevices, gpuA)
+	wantEnv(t, spec, ldPreload, preloadValue)
+	for destination, want := range map[string]struct{ source, access string }{
+		limitsPath:  {dir + "/limits", "ro"},
+		usagePath:   {dir + "/usage", "rw"},
+		cudaPath:    {lib + "/libcuda.so.1", "ro"},
+		nvmlPath:    {lib + "/libnvidia-ml.so.1", "ro"},
+		vgpuctlPath: {lib + "/vgpuctl", "ro"},
+		preloadFile: {lib + "/ld.so.preload", "ro"},
+	} {
+		m, ok := mountAt(spec, destination)
+		if !ok || m.Source != want.source || !slices.Contains(m.Options, want.access) || m.Type != "bind" {
+			t.Errorf("%s: got %+v", destination, m)
+		}
+	}
+	devices, err := limits.Read(dir + "/limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 1 || devices[0].UUID != gpuA || devices[0].MemoryBytes != 4096*mib || devices[0].ComputePPM != limits.NoComputeLimit {
+		t.Errorf("limits page says %+v", devices)
+	}
+	if _, err := readAssignment(dir + "/assignment.json"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUsersPreloadIsKept(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	spec := mustCreate(t, n, "u", "main", addEnv("LD_PRELOAD=/lib/jemalloc.so"))
+	wantEnv(t, spec, ldPreload, preloadValue+":/lib/jemalloc.so")
+
+	spec = mustCreate(t, n, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so:/b.so /c.so"))
+	wantEnv(t, spec, ldPreload, preloadValue)
+	m, _ := mountAt(spec, preloadFile)
+	content, err := os.ReadFile(m.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := cudaPath + "\n" + nvmlPath + "\n/a.so\n/b.so\n/c.so\n"; string(content) != want {
+		t.Errorf("ld.so.preload has %q, want %q", content, want)
+	}
+
+	old := newNode(t, withVersion("v2.0.4"))
+	old.pod("u", "main=1024")
+	spec = mustCreate(t, old, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
+	wantEnv(t, spec, ldPreload, "/a.so")
+	if m, _ := mountAt(spec, preloadFile); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
+		t.Errorf("ld.so.preload is from %q", m.Source)
+	}
+}
+
+func TestInjectionByCDI(t *testing.T) {
+	n := newNode(t, withMethod(config.InjectAuto))
+	n.pod("u", "main=4096")
+	// As long as no spec names the GPU, auto means env.
+	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuA)
+
+	spec := `{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=everything"]},
+	 "devices":[{"name":"` + gpuA + `","containerEdits":{"env":["GOT=` + gpuA + `"]}},
+	            {"name":"` + gpuB + `","containerEdits":{"env":["GOT=` + gpuB + `"]}}]}`
+	if err := os.WriteFile(filepath.Join(n.cfg.Injection.CDIOutputDir, "nvidia.json"), []byte(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return n.hook.Rules.HasCDIDevice("nvidia.com/gpu=" + gpuA) })
+	for _, change := range []func(*rspec.Spec){addEnv(), addEnv(visibleDevices + "=all"), addEnv(visibleDevices+"=all", visibleDevices+"=all")} {
+		got := mustCreate(t, n, "u", "main", change)
+		wantEnv(t, got, "GOT", gpuA)
+		wantEnv(t, got, visibleDevices, "void")
+	}
+}
+
+func TestInjectionDirect(t *testing.T) {
+	n := newNode(t, withMethod(config.InjectDirect), func(n *node) {
+		n.cfg.Injection.Direct = config.Direct{
+			Devices: []string{"/dev/null"},
+			Mounts: []config.DirectMount{
+				{Source: "/dev/gpusim/gpu{minor}", Destination: "/dev/gpusim/gpu{minor}"},
+				{Source: "/dev/gpusim/state", Destination: "/dev/gpusim/state"},
+				{Source: "/lib/{uuid}/{index}", Destination: "/lib/x", ReadOnly: true},
+			},
+		}
+	})
+	n.pod("u", "main=4096")
+	spec := mustCreate(t, n, "u", "main", addEnv(visibleDevices+"=all"))
+	wantEnv(t, spec, visibleDevices, "void")
+	if m, _ := mountAt(spec, "/dev/gpusim/gpu3"); m.Source != "/dev/gpusim/gpu3" || !slices.Contains(m.Options, "rw") {
+		t.Errorf("got %+v", spec.Mounts)
+	}
+	if m, _ := mountAt(spec, "/lib/x"); m.Source != "/lib/"+gpuA+"/0" || !slices.Contains(m.Options, "ro") {
+		t.Errorf("got %+v", spec.Mounts)
+	}
+	if d := spec.Linux.Devices; len(d) != 1 || d[0].Path != "/dev/null" || d[0].Major != 1 || d[0].Minor != 3 || d[0].Type != "c" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestMountsThatHideOursAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	for _, destination := range []string{
+		"/etc/ld.so.preload", "/etc/ld.so.preload/", "/etc/x/../ld.so.preload", "//etc//ld.so.preload",
+		"/run/nri-vgpu", "/run/nri-vgpu/", "/run/nri-vgpu/limits", "/var/run/nri-vgpu/limits",
+		"/usr/local/nri-vgpu/lib", "/usr/local/nri-vgpu/lib/libcuda.so.1", "etc/ld.so.preload",
+	} {
+		_, err := n.create("u", "main", addMount(destination))
+		if err == nil || !strings.Contains(err.Error(), "remove that volumeMount") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", destination, err)
+		}
+	}
+	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/", "/run/nri-vgpu-other", "/etc/ld.so.preload.d"} {
+		spec, err := n.create("u", "main", addMount(destination))
+		if err != nil {
+			t.Errorf("%s: %v", destination, err)
+			continue
+		}
+		theirs := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == destination })
+		ours := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == preloadFile })
+		if within(preloadFile, filepath.Clean(destination)) && theirs > ours {
+			t.Errorf("%s is mounted over %s: %+v", destination, preloadFile, spec.Mounts)
+		}
+	}
+}
+
+func TestWaysAroundAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("none", "main")
+	n.pod("some", "main=1024")
+	for _, uid := range []string{"none", "some"} {
+		for name, change := range map[string]func(*rspec.Spec){
+			"volume":              addMount("/var/run/nvidia-container-devices/all"),
+			"volume, without var": addMount("/run/nvidia-container-devices/0"),
+			"annotation":          func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": "a.b/c=d,nvidia.com/gpu=all"} },
+			"operator's annotation": func(s *rspec.Spec) {
+				s.Annotations = map[string]string{"nvidia.cdi.k8s.io/x": "runtime.nvidia.com/gpu=0"}
+			},
+		} {
+			if _, err := n.create(uid, "main", change); err == nil {
+				t.Errorf("%s of %s was not refused", name, uid)
+			}
+		}
+	}
+	harmless := func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/net": "example.com/nic=1"} }
+	mustCreate(t, n, "none", "main", harmless)
+}
+
+func TestWhatCannotBeKnownIsRefused(t *testing.T) {
+	n := newNode(t)
+	if _, err := n.create("nobody", "main"); err == nil || !strings.Contains(err.Error(), "no such pod") {
+		t.Errorf("got %v", err)
+	}
+	n.pod("slow", "main=1024")
+	n.api.change(func() { n.api.lagging["slow"] = true })
+	wantEnv(t, mustCreate(t, n, "slow", "main"), visibleDevices, gpuA)
+
+	n.api.change(func() { n.api.away = true })
+	begin := time.Now()
+	if _, err := n.create("nobody", "main"); err == nil || !strings.Contains(err.Error(), "kubelet will try again") {
+		t.Errorf("got %v", err)
+	}
+	if waited := time.Since(begin); waited > 2*time.Second {
+		t.Errorf("the runtime's patience ended before ours: %v", waited)
+	}
+	// What has its part keeps it.
+	wantEnv(t, mustCreate(t, n, "slow", "main"), visibleDevices, gpuA)
+	// The API server may itself be a static pod.
+	static := sandbox("hash")
+	static.Annotations = map[string]string{pods.SourceAnnotation: "file"}
+	spec, err := n.createIn(static, "kube-apiserver", addEnv(visibleDevices+"=all"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv(t, spec, visibleDevices, "void")
+}
+
+func TestBadRequestsAndFullGPUsAreRefused(t *testing.T) {
+	n := newNode(t)
+	pod := n.pod("two-dialects", "main=1024")
+	limits := pod.Spec.Containers[0].Resources.Limits
+	limits["alnair/vgpu-memory"] = limits["nri-vgpu.io/vgpu-memory"]
+	n.pod("huge", "main=16385")
+	for uid, want := range map[string]string{"two-dialects": "two dialects", "huge": "no GPU has room"} {
+		_, err := n.create(uid, "main")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", uid, err)
+		}
+	}
+}
+
+func TestExemptNamespacesAreLeftAlone(t *testing.T) {
+	n := newNode(t)
+	pod := sandbox("x")
+	pod.Namespace = "nri-vgpu-system"
+	spec, err := n.createIn(pod, "agent", addEnv(visibleDevices+"=all"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv(t, spec, visibleDevices, "all")
+}
+
+func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
+	n := newNode(t)
+	n.pod("other", "main=16384")
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "other", "main")
+	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuB)
+	usage := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/usage")
+	before, err := os.Stat(usage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.exit("u", "main")
+	n.exit("other", "main")
+	n.deletePod("other")
+	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuB)
+	after, err := os.Stat(usage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.SameFile(before, after) {
+		t.Error("the new instance counts on the old one's page")
+	}
+}
+
+func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u", "main")
+	// Deleted by force: what runs still holds.
+	n.deletePod("u")
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Fatal("freed under a running container")
+	}
+	n.exit("u", "main")
+	if _, ok := n.ledger.Get("u", "main"); ok {
+		t.Error("not freed")
+	}
+	if n.hook.Store.HasFiles("u") {
+		t.Error("files are left")
+	}
+
+	n.pod("sandboxed", "main=1024")
+	mustCreate(t, n, "sandboxed", "main")
+	n.deletePod("sandboxed")
+	if err := n.runtime.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{Pod: sandbox("sandboxed")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := n.ledger.Get("sandboxed", "main"); ok {
+		t.Error("not freed with its sandbox")
+	}
+
+	n.pod("missed", "main=1024")
+	mustCreate(t, n, "missed", "main")
+	n.exit("missed", "main")
+	n.api.change(func() { delete(n.api.pods, "missed") })
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("missed", "main"); ok {
+		t.Error("not freed by the sweep")
+	}
+}
+
+func start(n *node, uid, name string, spec *rspec.Spec) error {
+	pod := sandbox(uid)
+	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, name, spec)})
+}
+
+func TestStartOfAContainerCreatedWithoutUsIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("some", "main=1024")
+	n.pod("none", "main")
+	bare := &rspec.Spec{Process: &rspec.Process{}}
+	if err := start(n, "some", "main", bare); err == nil {
+		t.Error("started without limits")
+	}
+	good := mustCreate(t, n, "some", "main")
+	if err := start(n, "some", "main", good); err != nil {
+		t.Error(err)
+	}
+	if err := start(n, "some", "main", bare); err == nil {
+		t.Error("started without the limits that it was given")
+	}
+	if err := start(n, "none", "main", good); err == nil {
+		t.Error("started with another's limits")
+	}
+	if err := start(n, "none", "main", bare); err != nil {
+		t.Error(err)
+	}
+	if err := start(n, "none", "main", &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+		t.Error("started with all GPUs")
+	}
+}

@@ -1,0 +1,377 @@
+package hook
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+	nrigen "github.com/containerd/nri/pkg/runtime-tools/generate"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+)
+
+func TestMain(m *testing.M) {
+	nrilog.Set(stubLog{slog.New(slog.DiscardHandler)})
+	os.Exit(m.Run())
+}
+
+const (
+	gpuA = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+	gpuB = "GPU-bbbbbbbb-0000-0000-0000-000000000000"
+	mib  = 1 << 20
+)
+
+func testGPUs() []gpu.GPU {
+	return []gpu.GPU{
+		{UUID: gpuA, Index: 0, Minor: 3, Name: "Test GPU", MemoryBytes: 16384 * mib, Healthy: true},
+		{UUID: gpuB, Index: 1, Minor: 5, Name: "Test GPU", MemoryBytes: 16384 * mib, Healthy: true},
+	}
+}
+
+// apiServer is what the hook knows of the API server's pods.
+type apiServer struct {
+	mu      sync.Mutex
+	pods    map[string]*corev1.Pod
+	away    bool
+	lagging map[string]bool // known to Get, not to the watch
+}
+
+func (s *apiServer) Cached(ref pods.Ref) (*corev1.Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod, ok := s.pods[ref.UID]
+	return pod, ok && !s.lagging[ref.UID]
+}
+
+func (s *apiServer) Get(ctx context.Context, ref pods.Ref) (*corev1.Pod, error) {
+	s.mu.Lock()
+	pod, ok := s.pods[ref.UID]
+	away := s.away
+	s.mu.Unlock()
+	if away {
+		<-ctx.Done()
+		return nil, pods.ErrUnavailable
+	}
+	if !ok {
+		return nil, pods.ErrNotFound
+	}
+	return pod, nil
+}
+
+func (s *apiServer) Alive(uid string) bool {
+	pod, ok := s.Cached(pods.Ref{UID: uid})
+	return ok && !pods.Ended(pod)
+}
+
+func (s *apiServer) HasSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.away
+}
+
+func (s *apiServer) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// node is a runtime, an API server and a hook between them.
+type node struct {
+	t       *testing.T
+	cfg     config.Config
+	api     *apiServer
+	ledger  *placement.Ledger
+	hook    *Hook
+	runtime *adaptation.Adaptation
+	// version is what the runtime says of itself.
+	version string
+	dir     string
+
+	mu         sync.Mutex
+	containers []*api.Container
+	sandboxes  []*api.PodSandbox
+	stopHook   func()
+}
+
+type nodeOption func(*node)
+
+func withVersion(v string) nodeOption { return func(n *node) { n.version = v } }
+
+func withMethod(m string) nodeOption { return func(n *node) { n.cfg.Injection.Method = m } }
+
+// newNode starts a node whose hook is registered.
+func newNode(t *testing.T, opts ...nodeOption) *node {
+	t.Helper()
+	// The path of a socket is short.
+	dir, err := os.MkdirTemp("", "hook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := &node{t: t, cfg: config.Default(), dir: dir, version: "v2.4.2",
+		api: &apiServer{pods: map[string]*corev1.Pod{}, lagging: map[string]bool{}}}
+	n.cfg.Paths = config.Paths{InstallDir: filepath.Join(dir, "opt"), RunDir: filepath.Join(dir, "run")}
+	n.cfg.NRI.SocketPath = filepath.Join(dir, "nri.sock")
+	n.cfg.Injection.CDISpecDirs = []string{filepath.Join(dir, "cdi")}
+	n.cfg.Injection.CDIOutputDir = filepath.Join(dir, "cdi")
+	n.cfg.Injection.Method = config.InjectEnv
+	for _, o := range opts {
+		o(n)
+	}
+	if err := WriteEnvSpec(n.cfg.Injection.CDIOutputDir, testGPUs()); err != nil {
+		t.Fatal(err)
+	}
+	n.startRuntime()
+	t.Cleanup(func() { n.runtime.Stop() })
+	n.startHook()
+	t.Cleanup(func() { n.stopHook() })
+	return n
+}
+
+func (n *node) startRuntime() {
+	n.t.Helper()
+	sync := func(ctx context.Context, cb adaptation.SyncCB) error {
+		n.mu.Lock()
+		sandboxes, containers := n.sandboxes, n.containers
+		n.mu.Unlock()
+		_, err := cb(ctx, sandboxes, containers)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
+	runtime, err := adaptation.New("containerd", n.version, sync, update,
+		adaptation.WithSocketPath(n.cfg.NRI.SocketPath),
+		adaptation.WithPluginPath(filepath.Join(n.dir, "plugins")),
+		adaptation.WithPluginConfigPath(filepath.Join(n.dir, "conf.d")))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := runtime.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.runtime = runtime
+}
+
+// startHook starts an agent anew, over the files of the one before.
+func (n *node) startHook() {
+	n.t.Helper()
+	store, err := NewStore(filepath.Join(n.cfg.Paths.RunDir, "containers"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	devices, err := NewCDIDevices(n.cfg.Injection.CDISpecDirs)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.ledger = placement.New(testGPUs(), n.cfg)
+	n.hook = New(Options{
+		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics,
+		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), HasCDIDevice: devices.Has},
+		Log:   slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		n.hook.Serve(ctx)
+		close(done)
+	}()
+	n.stopHook = func() { cancel(); <-done }
+	n.waitRegistered()
+}
+
+func (n *node) waitRegistered() {
+	n.t.Helper()
+	// The runtime takes up the plugin only after Synchronize has returned:
+	// when it answers a request with the plugin, it has.
+	eventually(n.t, func() bool { return n.hook.Registered() })
+	probe := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "nri-vgpu-system"}
+	eventually(n.t, func() bool {
+		before := n.handled()
+		_, err := n.runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: probe, Container: &api.Container{Id: "probe", Name: "probe"}})
+		return err == nil && n.handled() > before
+	})
+}
+
+func (n *node) handled() uint64 {
+	var total uint64
+	for metric := range collect(n.hook.Metrics.latency) {
+		total += metric.GetHistogram().GetSampleCount()
+	}
+	return total
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("did not happen within 10 s")
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	// A goroutine of the stub may end after the test.
+	defer func() { _ = recover() }()
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+var _ io.Writer = testWriter{}
+
+// pod adds a pod to the API server. Its containers are "name" or
+// "name=<MiB of vgpu-memory>".
+func (n *node) pod(uid string, containers ...string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid)},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, c := range containers {
+		name, memory, asks := strings.Cut(c, "=")
+		container := corev1.Container{Name: name}
+		if asks {
+			container.Resources.Limits = corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse(memory)}
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
+	}
+	n.api.change(func() { n.api.pods[uid] = pod })
+	return pod
+}
+
+func (n *node) deletePod(uid string) {
+	n.api.change(func() { delete(n.api.pods, uid) })
+	n.hook.PodGone(uid)
+}
+
+func sandbox(uid string) *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox-" + uid, Uid: uid, Name: "pod-" + uid, Namespace: "ns"}
+}
+
+// create does what the runtime does to create a container: it asks its
+// plugins, and puts what they say into the OCI spec.
+func (n *node) create(uid, name string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
+	n.t.Helper()
+	return n.createIn(sandbox(uid), name, change...)
+}
+
+func (n *node) createIn(pod *api.PodSandbox, name string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
+	n.t.Helper()
+	spec := &rspec.Spec{
+		Process: &rspec.Process{Env: []string{"PATH=/bin"}},
+		Linux:   &rspec.Linux{Resources: &rspec.LinuxResources{}},
+		Mounts:  []rspec.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}, {Destination: "/etc/hosts", Type: "bind", Source: "/x"}},
+	}
+	for _, f := range change {
+		f(spec)
+	}
+	container := fromSpec(pod, name, spec)
+	resp, err := n.runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: pod, Container: container})
+	if err != nil {
+		return nil, err
+	}
+	inject := func(s *rspec.Spec, devices []string) error {
+		cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cfg.Injection.CDISpecDirs...), cdi.WithAutoRefresh(false))
+		if err != nil {
+			return err
+		}
+		_, err = cache.InjectDevices(s, devices...)
+		return err
+	}
+	adjusted := nrigen.SpecGenerator(&specEditor{spec: spec}, nrigen.WithCDIDeviceInjector(inject))
+	if err := adjusted.Adjust(resp.GetAdjust()); err != nil {
+		n.t.Fatal(err)
+	}
+	n.keep(pod, fromSpec(pod, name, spec))
+	return spec, nil
+}
+
+// keep makes the runtime know a running container.
+func (n *node) keep(pod *api.PodSandbox, c *api.Container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.State = api.ContainerState_CONTAINER_RUNNING
+	n.sandboxes = append(n.sandboxes, pod)
+	n.containers = append(n.containers, c)
+}
+
+func fromSpec(pod *api.PodSandbox, name string, spec *rspec.Spec) *api.Container {
+	return &api.Container{
+		Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name,
+		Env: append([]string{}, spec.Process.Env...), Mounts: api.FromOCIMounts(spec.Mounts), Annotations: spec.Annotations,
+	}
+}
+
+// exit ends a container as the runtime tells it.
+func (n *node) exit(uid, name string) {
+	n.t.Helper()
+	pod := sandbox(uid)
+	id := pod.GetId() + "-" + name
+	n.mu.Lock()
+	var rest []*api.Container
+	for _, c := range n.containers {
+		if c.GetId() != id {
+			rest = append(rest, c)
+		}
+	}
+	n.containers = rest
+	n.mu.Unlock()
+	_, err := n.runtime.StopContainer(context.Background(), &api.StopContainerRequest{Pod: pod, Container: &api.Container{Id: id, Name: name}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// env is what the container sees: the last of several.
+func env(spec *rspec.Spec, name string) (string, bool) {
+	value, found := "", false
+	for _, entry := range spec.Process.Env {
+		if key, v, _ := strings.Cut(entry, "="); key == name {
+			value, found = v, true
+		}
+	}
+	return value, found
+}
+
+func addEnv(entries ...string) func(*rspec.Spec) {
+	return func(s *rspec.Spec) { s.Process.Env = append(s.Process.Env, entries...) }
+}
+
+func addMount(destination string) func(*rspec.Spec) {
+	return func(s *rspec.Spec) {
+		s.Mounts = append(s.Mounts, rspec.Mount{Destination: destination, Type: "bind", Source: "/user", Options: []string{"rbind"}})
+	}
+}
+
+func mountAt(spec *rspec.Spec, destination string) (rspec.Mount, bool) {
+	for _, m := range spec.Mounts {
+		if m.Destination == destination {
+			return m, true
+		}
+	}
+	return rspec.Mount{}, false
+}

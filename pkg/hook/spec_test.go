@@ -1,0 +1,61 @@
+package hook
+
+import (
+	"slices"
+	"strings"
+
+	nrigen "github.com/containerd/nri/pkg/runtime-tools/generate"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// specEditor is what the runtimes put under NRI's generator: it carries out
+// single changes of an OCI spec as containerd's does. Changes that the hook
+// never asks for panic, as the embedded interface is nil.
+type specEditor struct {
+	nrigen.UnderlyingGenerator
+	spec *rspec.Spec
+}
+
+func (e *specEditor) Spec() *rspec.Spec { return e.spec }
+
+func (e *specEditor) AddAnnotation(key, value string) {
+	if e.spec.Annotations == nil {
+		e.spec.Annotations = map[string]string{}
+	}
+	e.spec.Annotations[key] = value
+}
+
+func (e *specEditor) ClearProcessEnv() { e.spec.Process.Env = nil }
+
+// AddProcessEnv replaces the first entry of the name, which is what loses an
+// adjusted variable that stands twice.
+func (e *specEditor) AddProcessEnv(name, value string) {
+	entry := name + "=" + value
+	for i, old := range e.spec.Process.Env {
+		if strings.HasPrefix(old, name+"=") {
+			e.spec.Process.Env[i] = entry
+			return
+		}
+	}
+	e.spec.Process.Env = append(e.spec.Process.Env, entry)
+}
+
+func (e *specEditor) Mounts() []rspec.Mount  { return e.spec.Mounts }
+func (e *specEditor) ClearMounts()           { e.spec.Mounts = nil }
+func (e *specEditor) AddMount(m rspec.Mount) { e.spec.Mounts = append(e.spec.Mounts, m) }
+func (e *specEditor) RemoveMount(dest string) {
+	e.spec.Mounts = slices.DeleteFunc(e.spec.Mounts, func(m rspec.Mount) bool { return m.Destination == dest })
+}
+
+func (e *specEditor) AddDevice(d rspec.LinuxDevice) {
+	e.spec.Linux.Devices = append(e.spec.Linux.Devices, d)
+}
+
+func (e *specEditor) RemoveDevice(path string) {
+	e.spec.Linux.Devices = slices.DeleteFunc(e.spec.Linux.Devices, func(d rspec.LinuxDevice) bool { return d.Path == path })
+}
+
+func (e *specEditor) AddLinuxResourcesDevice(allow bool, kind string, major, minor *int64, access string) {
+	r := e.spec.Linux.Resources
+	r.Devices = append(r.Devices, rspec.LinuxDeviceCgroup{Allow: allow, Type: kind, Major: major, Minor: minor, Access: access})
+}
