@@ -1,0 +1,120 @@
+// Command vgpuctl runs programs under GPU limits without Kubernetes, and shows
+// limits and use.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:           "vgpuctl",
+		Short:         "Run programs under GPU limits, and see limits and use",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(runCommand(), statusCommand(), versionCommand(), watchCommand())
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "vgpuctl:", err)
+		os.Exit(1)
+	}
+}
+
+func runCommand() *cobra.Command {
+	var memory, group string
+	var cores int
+	var gpus []string
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
+		Short: "Run a program under limits, without Kubernetes",
+		Long: `Run a program, with all that it starts, under limits on one GPU or several.
+The program takes vgpuctl's place: process id, terminal, signals, exit status.
+
+Runs with the same --group share one limit; the first gives it, the others
+leave it out. This keeps programs to what was agreed; it is no fence against
+one that wants out, for which there are containers.`,
+		Example: `  vgpuctl run --memory 2Gi -- python train.py
+  vgpuctl run --memory 2Gi --cores 30 --gpu 1 --group lab -- ./a
+  vgpuctl run --group lab -- ./b`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := ctl.ParseRequest(memory, cores, gpus)
+			if err != nil {
+				return err
+			}
+			if request.Empty() && group == "" {
+				return errors.New("nothing to hold the program to; give --memory, --cores or both, or a --group that has them")
+			}
+			return ctl.Run(cmd.Context(), request, group, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; all of it if left out")
+	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; no limit if left out")
+	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; the first if left out")
+	flags.StringVar(&group, "group", "", "name of the runs that share the limit")
+	return cmd
+}
+
+// formats are the ways in which status writes.
+var formats = map[string]func(io.Writer, []ctl.Holder) error{
+	"table": ctl.WriteTable,
+	"json":  ctl.WriteJSON,
+}
+
+func statusCommand() *cobra.Command {
+	var output, runDir string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show each GPU's limit and use, of this container or of all on the node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, ok := formats[output]
+			if !ok {
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			holders, err := ctl.Status(ctl.Places{
+				RunDir:   runDir,
+				RunPages: os.Getenv("NRI_VGPU_DIR"),
+				Groups:   ctl.GroupsDir(os.Getenv, os.Getuid()),
+			})
+			return errors.Join(write(cmd.OutOrStdout(), holders), err)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&runDir, "run-dir", "/run/nri-vgpu", "the agent's paths.run_dir")
+	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), version.Version) },
+	}
+}
+
+// watchCommand is for ctl.Run alone.
+func watchCommand() *cobra.Command {
+	var detached bool
+	cmd := &cobra.Command{
+		Use:    ctl.WatchCommand,
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return ctl.Watch(args[0], args[1], detached)
+		},
+	}
+	cmd.Flags().BoolVar(&detached, "detached", false, "stay and wait")
+	return cmd
+}

@@ -1,0 +1,237 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// Groups is a directory of groups of one user. A group is a directory with the
+// two pages that its runs share, and with a file "members", on which each run
+// and what it starts hold a shared lock. The kernel drops it when they end,
+// however they end. Groups are made, joined and removed only under an
+// exclusive lock on the file "mutex", which is never held for long.
+type Groups struct{ dir string }
+
+const (
+	mutexFile   = "mutex"
+	membersFile = "members"
+)
+
+var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+// GroupsDir is where a user's groups are: in $XDG_RUNTIME_DIR where that is a
+// directory, else in /tmp.
+func GroupsDir(getenv func(string) string, uid int) string {
+	dir := getenv("XDG_RUNTIME_DIR")
+	if info, err := os.Stat(dir); err == nil && info.IsDir() && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "nri-vgpu")
+	}
+	return fmt.Sprintf("/tmp/nri-vgpu-%d", uid)
+}
+
+// OpenGroups opens a directory of groups, which it makes where it is missing.
+// A directory that others can write is refused: they could lift the limits.
+func OpenGroups(dir string) (Groups, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Groups{}, fmt.Errorf("make the directory of runs: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return Groups{}, fmt.Errorf("look at the directory of runs: %w", err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || owner.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
+		return Groups{}, fmt.Errorf("%s must be a directory of your own that nobody else can write", dir)
+	}
+	return Groups{dir}, nil
+}
+
+// Dir is the directory of a group's pages.
+func (g Groups) Dir(name string) string { return filepath.Join(g.dir, name) }
+
+// Member is the part in a group of one run. While the file is open, by
+// whomever it was inherited, the group stays.
+type Member struct {
+	*os.File
+	Devices []limits.Device
+	// Founder: the run made the group, and owes it a watcher.
+	Founder bool
+}
+
+// Join makes a group or joins one that is there. devices is asked only for
+// the limits of a new group or, where it is not nil, to compare with those of
+// an old one, which must be equal.
+func (g Groups) Join(name string, devices func() ([]limits.Device, error)) (*Member, error) {
+	if !groupName.MatchString(name) {
+		return nil, fmt.Errorf("--group is %q; allowed: up to 64 letters, digits, '-', '_' and '.'", name)
+	}
+	unlock, err := g.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	g.sweep(name)
+	held, founder, err := g.devicesOf(name, devices)
+	if err != nil {
+		return nil, err
+	}
+	members, err := g.members(name, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return &Member{members, held, founder}, nil
+}
+
+// devicesOf is the limits of a group, which is made where it is missing.
+func (g Groups) devicesOf(name string, want func() ([]limits.Device, error)) (_ []limits.Device, founder bool, err error) {
+	held, err := limits.Read(filepath.Join(g.Dir(name), limits.LimitsFile))
+	founder = errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !founder:
+		return nil, false, fmt.Errorf("group %q: %w", name, err)
+	case want == nil && founder:
+		return nil, false, fmt.Errorf("group %q does not exist; give its limits: --memory, --cores or both", name)
+	case want == nil:
+		return held, false, nil
+	}
+	devices, err := want()
+	if err != nil {
+		return nil, false, err
+	}
+	if founder {
+		return devices, true, g.found(name, devices)
+	}
+	if !slices.Equal(held, devices) {
+		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores and --gpu out to share them",
+			name, describe(held))
+	}
+	return held, false, nil
+}
+
+func (g Groups) found(name string, devices []limits.Device) error {
+	if err := os.Mkdir(g.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make group: %w", err)
+	}
+	return limits.Create(g.Dir(name), devices)
+}
+
+// retry is the pause between looks at processes that gave up their lock but
+// still use a GPU.
+const retry = time.Second
+
+// RemoveWhenEmpty waits until the last member of a group has ended and
+// removes it.
+func (g Groups) RemoveWhenEmpty(name string) error {
+	for {
+		members, err := g.members(name, unix.LOCK_EX)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		members.Close() // to take the mutex first, as everybody does
+		unlock, err := g.lock()
+		if err != nil {
+			return err
+		}
+		removed, err := g.remove(name)
+		unlock()
+		if removed || err != nil {
+			return err
+		}
+		time.Sleep(retry)
+	}
+}
+
+// sweep removes the groups that nobody uses, of which the watcher was killed.
+// A group that cannot be removed is left for the next sweep.
+func (g Groups) sweep(except string) {
+	entries, _ := os.ReadDir(g.dir)
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != except {
+			_, _ = g.remove(e.Name())
+		}
+	}
+}
+
+// remove removes a group without members, and tells whether it is gone. The
+// mutex must be held.
+func (g Groups) remove(name string) (bool, error) {
+	members, err := g.members(name, unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	defer members.Close()
+	// A process may have closed the file that holds the lock, as daemons and
+	// Python's subprocess do; while it uses a GPU it has a slot of the page.
+	usage, err := limits.ReadUsage(filepath.Join(g.Dir(name), limits.UsageFile))
+	if err == nil && len(usage.Processes) > 0 {
+		return false, nil
+	}
+	if err := os.RemoveAll(g.Dir(name)); err != nil {
+		return false, fmt.Errorf("remove group: %w", err)
+	}
+	return true, nil
+}
+
+// members opens and locks the members file of a group that exists.
+func (g Groups) members(name string, how int) (*os.File, error) {
+	return lockFile(filepath.Join(g.Dir(name), membersFile), how)
+}
+
+func (g Groups) lock() (unlock func(), err error) {
+	f, err := lockFile(filepath.Join(g.dir, mutexFile), unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+func lockFile(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func describe(devices []limits.Device) string {
+	text := ""
+	for i, d := range devices {
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s: %s", d.UUID, mebibytes(d.MemoryBytes))
+		if d.ComputePPM < limits.NoComputeLimit {
+			text += ", " + percent(d.ComputePPM)
+		}
+	}
+	return text
+}

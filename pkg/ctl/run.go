@@ -1,0 +1,203 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const (
+	// pagesVariable tells the interposer where its pages are, outside
+	// containers of Kubernetes.
+	pagesVariable = "NRI_VGPU_DIR"
+	// containerDir is where a container of Kubernetes has its pages.
+	containerDir = "/run/nri-vgpu"
+	// devicesProgram lists GPUs; it lies beside the interposer.
+	devicesProgram = "vgpu-devices"
+	// devicesTimeout bounds the driver's start, which takes seconds on a
+	// machine without persistence mode.
+	devicesTimeout = time.Minute
+	// WatchCommand is vgpuctl's hidden command that removes a group when its
+	// last member has ended: its arguments are the directory of groups and
+	// the group's name.
+	WatchCommand = "watch-group"
+)
+
+// Run replaces this process with a program under limits: the program has its
+// process id, terminal, signals and exit status. It returns only on error.
+//
+// The pages are removed by a watcher, a process of its own that waits for the
+// program and all that it started; if that is killed, by the next Run.
+func Run(ctx context.Context, r Request, group string, command []string) error {
+	program, err := exec.LookPath(command[0])
+	if err != nil {
+		return fmt.Errorf("find the program: %w", err)
+	}
+	if err := notYetLimited(containerDir, os.Getenv); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find vgpuctl: %w", err)
+	}
+	lib, err := FindLibraries(LibraryDirs(self, os.Getenv))
+	if err != nil {
+		return err
+	}
+	groups, err := OpenGroups(GroupsDir(os.Getenv, os.Getuid()))
+	if err != nil {
+		return err
+	}
+	if group == "" {
+		group = fmt.Sprintf("run-%d-%s", os.Getpid(), rand.Text()[:6])
+	}
+	member, err := groups.Join(group, wanted(ctx, r, group, lib))
+	if err != nil {
+		return err
+	}
+	if member.Founder {
+		if err := startWatcher(self, groups, group); err != nil {
+			return errors.Join(err, member.Close())
+		}
+	}
+	if err := bequeath(member.File); err != nil {
+		return err
+	}
+	env := Environment(os.Environ(), lib, groups.Dir(group), member.Devices)
+	return fmt.Errorf("start %s: %w", program, unix.Exec(program, command, env))
+}
+
+// notYetLimited refuses to run where limits hold already: those of a container
+// would go before ours, and those of a run would be left.
+func notYetLimited(container string, getenv func(string) string) error {
+	if _, err := os.Lstat(filepath.Join(container, limits.LimitsFile)); err == nil {
+		return errors.New("this container has its limits from Kubernetes already; `vgpuctl status` shows them")
+	}
+	if dir := getenv(pagesVariable); dir != "" {
+		return fmt.Errorf("this runs under the limits in %s already; `vgpuctl status` shows them", dir)
+	}
+	return nil
+}
+
+// wanted is the limits of a run, nil where it takes its group's.
+func wanted(ctx context.Context, r Request, group, lib string) func() ([]limits.Device, error) {
+	if r.Empty() {
+		return nil
+	}
+	return func() ([]limits.Device, error) {
+		gpus, err := listGPUs(ctx, filepath.Join(lib, devicesProgram))
+		if err != nil {
+			return nil, fmt.Errorf("list the GPUs for group %q: %w", group, err)
+		}
+		return r.Devices(gpus)
+	}
+}
+
+// listGPUs asks CUDA, with the indices that nvidia-smi has too.
+func listGPUs(ctx context.Context, program string) ([]GPU, error) {
+	ctx, cancel := context.WithTimeout(ctx, devicesTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(cmd.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("the driver did not answer within %s", devicesTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
+	}
+	var gpus []GPU
+	if err := json.Unmarshal(out, &gpus); err != nil {
+		return nil, fmt.Errorf("%s: %w", program, err)
+	}
+	return gpus, nil
+}
+
+// startWatcher starts the process that cleans up after the group. It is not a
+// child of the program, which might wait for it in vain. Where we are the
+// first process of a container, the container's end cleans up.
+func startWatcher(self string, groups Groups, group string) error {
+	if os.Getpid() == 1 {
+		return nil
+	}
+	watcher := exec.Command(self, WatchCommand, groups.dir, group)
+	if err := watcher.Run(); err != nil {
+		return fmt.Errorf("start the watcher of group %q: %w", group, err)
+	}
+	return nil
+}
+
+// Watch removes a group when its last member has ended. Called first by
+// vgpuctl run, it starts itself again as an orphan and returns; detached, it
+// stays and waits.
+func Watch(dir, group string, detached bool) error {
+	if detached {
+		return Groups{dir}.RemoveWhenEmpty(group)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find vgpuctl: %w", err)
+	}
+	orphan := exec.Command(self, WatchCommand, "--detached", dir, group)
+	orphan.Dir, orphan.Env = "/", []string{}
+	orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return orphan.Start()
+}
+
+// lowestFD keeps the lock's descriptor away from those that shells and
+// programs use by number.
+const lowestFD = 200
+
+// bequeath lets the program inherit the lock of a member.
+func bequeath(members *os.File) error {
+	// Without close-on-exec. It is the same lock: it belongs to the open file.
+	if _, err := unix.FcntlInt(members.Fd(), unix.F_DUPFD, lowestFD); err != nil {
+		return fmt.Errorf("pass the group's lock on: %w", err)
+	}
+	return nil
+}
+
+// Environment is a program's environment under limits: the interposer before
+// whatever else is preloaded, where its pages are, and CUDA's choice of the
+// GPUs that have limits. Others would be refused.
+func Environment(env []string, lib, pages string, devices []limits.Device) []string {
+	var preload, uuids []string
+	for _, name := range libraryNames {
+		preload = append(preload, filepath.Join(lib, name))
+	}
+	for _, d := range devices {
+		uuids = append(uuids, d.UUID)
+	}
+	var own []string
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "LD_PRELOAD":
+			if value != "" {
+				preload = append(preload, value)
+			}
+		case pagesVariable, "CUDA_VISIBLE_DEVICES":
+		default:
+			own = append(own, entry)
+		}
+	}
+	return append(own,
+		"LD_PRELOAD="+strings.Join(preload, ":"),
+		pagesVariable+"="+pages,
+		"CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ","))
+}
