@@ -12,7 +12,7 @@ const SandboxImage = "localhost/nri-vgpu/pause:test"
 // containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an
 // image that asks for all GPUs by its environment gets them.
 func containerdConfig(mayLowerOOMScore bool) string {
-	return fmt.Sprintf(`version = 3
+	return fmt.Sprintf(`version = 4
 root = '/var/lib/containerd'
 state = '/run/containerd'
 
@@ -100,8 +100,6 @@ clusterDNS: [` + dnsAddress + `]
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
-enforceNodeAllocatable: []
-localStorageCapacityIsolation: false
 evictionHard:
   memory.available: 50Mi
   nodefs.available: "1%"

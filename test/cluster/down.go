@@ -57,7 +57,6 @@ func Down(o Options) error {
 var ownNames = map[string]bool{
 	"cluster.json": true, "containerd": true, "control.sock": true, "etcd": true, "kubeconfig": true,
 	"kubelet": true, "logs": true, "pause.tar": true, "rootfs": true, "spec.json": true, "tree": true,
-	"tunables": true,
 }
 
 // refuseForeign keeps a mistyped state directory from being emptied.

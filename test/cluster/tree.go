@@ -19,6 +19,8 @@ const (
 	kubeletConfig = "/var/lib/kubelet-config.yaml"
 )
 
+const frontProxy = "front-proxy-client"
+
 // A tree is a directory of files that are laid over the node's root.
 type tree struct{ dir string }
 
@@ -119,6 +121,9 @@ func (t tree) writePKI(p plan) ([]byte, error) {
 	if err := t.writeServers(p, ca); err != nil {
 		return nil, err
 	}
+	if err := t.writeFrontProxy(p); err != nil {
+		return nil, err
+	}
 	return t.writeClients(p, ca)
 }
 
@@ -139,6 +144,24 @@ func (t tree) writeServers(p plan, ca *pki.Authority) error {
 		}
 	}
 	return nil
+}
+
+// writeFrontProxy makes the identity by which the API server forwards requests
+// to API servers that extend it, signed by an authority that is good for
+// nothing else.
+func (t tree) writeFrontProxy(p plan) error {
+	ca, err := pki.NewAuthority(p.Name + "-front-proxy-ca")
+	if err != nil {
+		return err
+	}
+	if err := t.write(pkiDir+"/front-proxy-ca.crt", ca.PEM, 0o644); err != nil {
+		return err
+	}
+	pair, err := ca.Client(frontProxy)
+	if err != nil {
+		return err
+	}
+	return pair.Write(filepath.Join(t.dir, pkiDir), frontProxy)
 }
 
 func (t tree) writeClients(p plan, ca *pki.Authority) ([]byte, error) {

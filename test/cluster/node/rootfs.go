@@ -41,7 +41,7 @@ func buildRoot(s Spec, mounts []mount) error {
 			log.Printf("mount of the machine left out: %v", err)
 		}
 	}
-	if err := freshMounts(s, mounts); err != nil {
+	if err := freshMounts(mounts); err != nil {
 		return err
 	}
 	if err := copyTree(filepath.Join(machineRoot, s.Tree), "/"); err != nil {
@@ -88,19 +88,19 @@ func tryOverlay(dir string) (string, error) {
 }
 
 // freshMounts mounts what a node does not share with its machine.
-func freshMounts(s Spec, mounts []mount) error {
+func freshMounts(mounts []mount) error {
 	tmpfs := func(dir, options string) error {
 		return mountAt(dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
 	}
 	steps := []func() error{
 		func() error { return mountAt("/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") },
-		func() error { return coverKernelTunables(s.StateDir) },
 		func() error { return mountAt("/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") },
 		func() error { return mountCgroups(hierarchies(mounts)) },
-		func() error { return mountDevices() },
+		mountDevices,
 		func() error { return tmpfs("/run", "mode=0755") },
+		coverKernelTunables,
 		func() error { return tmpfs("/tmp", "mode=1777") },
-		func() error { return linkVarRun() },
+		linkVarRun,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -179,23 +179,22 @@ var kernelTunables = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-func coverKernelTunables(stateDir string) error {
-	dir := filepath.Join(stateDir, "tunables")
+// coverKernelTunables mounts those files.
+func coverKernelTunables() error {
+	const dir = "/run/kernel-tunables"
 	for name, value := range kernelTunables {
-		target := filepath.Join("/proc/sys", name)
+		target, source := filepath.Join("/proc/sys", name), filepath.Join(dir, name)
 		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		source := filepath.Join(dir, name)
-		file := filepath.Join(machineRoot, source)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
 			return fmt.Errorf("kernel tunables: %w", err)
 		}
-		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(source, []byte(value+"\n"), 0o644); err != nil {
 			return fmt.Errorf("kernel tunables: %w", err)
 		}
-		if err := bind(Bind{Source: source, Target: target}); err != nil {
-			return err
+		if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("kernel tunables: mount on %s: %w", target, err)
 		}
 	}
 	return nil
