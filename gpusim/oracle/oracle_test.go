@@ -1,14 +1,11 @@
 package oracle
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -18,63 +15,8 @@ import (
 
 const gib = 1 << 30
 
-// holder is a running testdata/holder.c.
-type holder struct {
-	command *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
-}
-
-func startHolder(t *testing.T, machine *simtest.Machine, program string) *holder {
-	t.Helper()
-	h := &holder{command: machine.Command(t, program)}
-	var err error
-	if h.in, err = h.command.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.out = bufio.NewReader(out)
-	if err := h.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// hold changes what the process holds of a GPU and returns its answer.
-func (h *holder) hold(t *testing.T, gpu int, bytes int64) string {
-	t.Helper()
-	if _, err := fmt.Fprintln(h.in, gpu, bytes); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := h.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer[:len(answer)-1]
-}
-
-func (h *holder) kill(t *testing.T) {
-	t.Helper()
-	if err := h.command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	var exit *exec.ExitError
-	if err := h.command.Wait(); !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-}
-
-func buildHolder(t *testing.T) string {
-	t.Helper()
-	core, err := filepath.Glob("../src/*.c")
-	if err != nil || len(core) == 0 {
-		t.Fatalf("no C sources in ../src: %v", err)
-	}
-	return compile(t, filepath.Join(t.TempDir(), "holder"), append(core, "testdata/holder.c")...)
-}
+// comm is a holder's command name, as the kernel cuts it.
+const comm = "gpusim-holder"
 
 func open(t *testing.T, machine *simtest.Machine) *Oracle {
 	t.Helper()
@@ -112,34 +54,32 @@ func TestGPUs(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)
-	program := buildHolder(t)
-	one, two := startHolder(t, machine, program), startHolder(t, machine, program)
+	one, two := simtest.StartHolder(t, machine), simtest.StartHolder(t, machine)
 	for _, step := range []struct {
-		by     *holder
-		gpu    int
-		bytes  int64
-		answer string
+		by      *simtest.Holder
+		gpu     int
+		bytes   int64
+		granted bool
 	}{
-		{one, 0, 3 * gib, "ok"},
-		{one, 0, -gib, "ok"},
-		{two, 0, 3 * gib, "refused"},
-		{two, 0, 2*gib + 1, "refused"},
-		{two, 0, 2 * gib, "ok"},
-		{two, 1, 7, "ok"},
+		{one, 0, 3 * gib, true},
+		{one, 0, -gib, true},
+		{two, 0, 3 * gib, false},
+		{two, 0, 2*gib + 1, false},
+		{two, 0, 2 * gib, true},
+		{two, 1, 7, true},
 	} {
-		if got := step.by.hold(t, step.gpu, step.bytes); got != step.answer {
-			t.Fatalf("%d bytes of GPU %d: %s, want %s", step.bytes, step.gpu, got, step.answer)
+		if got := step.by.Hold(t, step.gpu, step.bytes); got != step.granted {
+			t.Fatalf("%d bytes of GPU %d: granted %v, want %v", step.bytes, step.gpu, got, step.granted)
 		}
 	}
 	got, err := oracle.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pids := []int{one.command.Process.Pid, two.command.Process.Pid}
 	want := []Process{
-		{Pid: pids[0], SelfPid: pids[0], Comm: "holder", GPUs: []Use{
+		{Pid: one.Pid, SelfPid: one.Pid, Comm: comm, GPUs: []Use{
 			{Index: 0, Bytes: 2 * gib, PeakBytes: 3 * gib}}},
-		{Pid: pids[1], SelfPid: pids[1], Comm: "holder", GPUs: []Use{
+		{Pid: two.Pid, SelfPid: two.Pid, Comm: comm, GPUs: []Use{
 			{Index: 0, Bytes: 2 * gib, PeakBytes: 2 * gib}, {Index: 1, Bytes: 7, PeakBytes: 7}}},
 	}
 	if want[0].Pid != got[0].Pid {
@@ -159,12 +99,11 @@ func TestProcesses(t *testing.T) {
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)
-	program := buildHolder(t)
-	one := startHolder(t, machine, program)
-	one.hold(t, 1, 3*gib)
-	one.hold(t, 1, -gib)
-	one.kill(t)
-	want := []Finished{{Pid: one.command.Process.Pid, SelfPid: one.command.Process.Pid, Comm: "holder",
+	one := simtest.StartHolder(t, machine)
+	one.Hold(t, 1, 3*gib)
+	one.Hold(t, 1, -gib)
+	one.Kill(t)
+	want := []Finished{{Pid: one.Pid, SelfPid: one.Pid, Comm: comm,
 		GPUs: []PastUse{{Index: 1, PeakBytes: 3 * gib}}}}
 	check := func(when string) {
 		t.Helper()
@@ -184,9 +123,8 @@ func TestFinished(t *testing.T) {
 	check("unnoticed")
 	machine.Tool(t, "oracle", machine.Dir)
 	check("noticed")
-	two := startHolder(t, machine, program)
-	if got := two.hold(t, 1, 4*gib); got != "ok" {
-		t.Errorf("what a killed process held is %s", got)
+	if !simtest.StartHolder(t, machine).Hold(t, 1, 4*gib) {
+		t.Error("what a killed process held cannot be had")
 	}
 }
 
@@ -207,4 +145,47 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 			t.Errorf("with %d zero bytes: %v", size, err)
 		}
 	}
+}
+
+// TestGPUTime lets two processes share a GPU: each gets half of its time.
+func TestGPUTime(t *testing.T) {
+	machine := simtest.New(t, 1, gib)
+	oracle := open(t, machine)
+	for range 2 {
+		simtest.StartHolder(t, machine).Run(t, 0, time.Minute)
+	}
+	before := gpuTimes(t, machine, oracle)
+	began := oracle.Clock()
+	time.Sleep(100 * time.Millisecond)
+	after := gpuTimes(t, machine, oracle)
+	passed := oracle.Clock() - began
+	if passed < uint64(100*time.Millisecond) {
+		t.Fatalf("%d ns passed on the timeline", passed)
+	}
+	for pid := range after {
+		got, want := after[pid]-before[pid], passed/2
+		if slice := uint64(time.Millisecond); got+slice < want || got > want+slice {
+			t.Errorf("process %d got %d ns of %d", pid, got, passed)
+		}
+	}
+}
+
+// gpuTimes brings the timeline up to now and returns GPU times by pid.
+func gpuTimes(t *testing.T, machine *simtest.Machine, oracle *Oracle) map[int]uint64 {
+	t.Helper()
+	machine.Tool(t, "oracle", machine.Dir)
+	processes, err := oracle.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[int]uint64{}
+	for _, process := range processes {
+		for _, use := range process.GPUs {
+			times[process.Pid] = use.GPUTimeNs
+		}
+	}
+	if len(times) != 2 {
+		t.Fatalf("processes %v", processes)
+	}
+	return times
 }

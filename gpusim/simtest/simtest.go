@@ -28,9 +28,15 @@ type Machine struct {
 // New makes a machine with this many GPUs of this many bytes each.
 func New(t testing.TB, gpus int, memoryBytes uint64) *Machine {
 	t.Helper()
+	return NewAt(t, filepath.Join(t.TempDir(), "gpusim"), gpus, memoryBytes)
+}
+
+// NewAt makes the machine in a directory of the caller's, who removes it.
+func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
+	t.Helper()
 	out := Build(t)
 	machine := &Machine{
-		Dir:        filepath.Join(t.TempDir(), "gpusim"),
+		Dir:        dir,
 		LibraryDir: out,
 		tool:       filepath.Join(out, "gpusim"),
 	}
@@ -88,26 +94,33 @@ var (
 	makeWorkloadsOnce = sync.OnceValue(func() error { return runMake(filepath.Join("test", "workload")) })
 )
 
-// runMake builds one directory. Tests of several packages run at the same time,
-// so it takes turns with them.
+// runMake builds one directory.
 func runMake(dir string) error {
-	build := filepath.Join(root(), "build")
-	if err := os.MkdirAll(build, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+	return underLock(func() error {
+		command := exec.Command("make", "-s", "-C", filepath.Join(root(), dir), "BUILD="+filepath.Join(root(), "build"))
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("make %s: %w:\n%s", dir, err, output)
+		}
+		return nil
+	})
+}
+
+// underLock lets the tests of several packages, which run at the same time,
+// build one at a time.
+func underLock(build func() error) error {
+	dir := filepath.Join(root(), "build")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	lock, err := os.Create(filepath.Join(build, ".lock"))
+	lock, err := os.Create(filepath.Join(dir, ".lock"))
 	if err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+		return err
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("make %s: wait for other builds: %w", dir, err)
+		return fmt.Errorf("wait for other builds: %w", err)
 	}
-	output, err := exec.Command("make", "-s", "-C", filepath.Join(root(), dir), "BUILD="+build).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("make %s: %w:\n%s", dir, err, output)
-	}
-	return nil
+	return build()
 }
 
 // root is the root of the source tree.

@@ -1,0 +1,107 @@
+package simtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Holder is a process that uses GPUs as told, below the driver's API: for tests
+// of what is seen from outside.
+type Holder struct {
+	// Pid is its process id.
+	Pid     int
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+}
+
+// StartHolder starts such a process on the machine; it ends with the test.
+func StartHolder(t testing.TB, m *Machine) *Holder {
+	t.Helper()
+	program, err := buildHolderOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Holder{command: m.Command(t, program)}
+	if h.in, err = h.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.out = bufio.NewReader(out)
+	if err := h.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.Pid = h.command.Process.Pid
+	return h
+}
+
+// Hold takes memory of a GPU, or gives it back where bytes is negative. It
+// tells whether the GPU had that much.
+func (h *Holder) Hold(t testing.TB, gpu int, bytes int64) bool {
+	t.Helper()
+	return h.order(t, "hold", gpu, bytes)
+}
+
+// Run keeps a GPU busy for this long, beginning now.
+func (h *Holder) Run(t testing.TB, gpu int, duration time.Duration) {
+	t.Helper()
+	if !h.order(t, "run", gpu, duration.Nanoseconds()) {
+		t.Fatal("the launch queue is full")
+	}
+}
+
+// Kill ends the process as hard as can be.
+func (h *Holder) Kill(t testing.TB) {
+	t.Helper()
+	if err := h.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := h.command.Wait(); !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+}
+
+func (h *Holder) order(t testing.TB, order string, gpu int, amount int64) bool {
+	t.Helper()
+	if _, err := fmt.Fprintln(h.in, order, gpu, amount); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := h.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(answer) == "ok"
+}
+
+// buildHolderOnce compiles testdata/holder.c and returns the program's path. The
+// program stays where it is while another package's tests may be running it, so
+// a new one takes its place by renaming.
+var buildHolderOnce = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(root(), "gpusim")
+	program := filepath.Join(root(), "build", "gpusim-holder")
+	core, err := filepath.Glob(filepath.Join(dir, "src", "*.c"))
+	if err != nil {
+		return "", err
+	}
+	args := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-pthread", "-I" + filepath.Join(dir, "src"),
+		"-o", program + ".new", filepath.Join(dir, "simtest", "testdata", "holder.c")}, core...)
+	return program, underLock(func() error {
+		if output, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("build holder: %w:\n%s", err, output)
+		}
+		return os.Rename(program+".new", program)
+	})
+})
