@@ -34,14 +34,16 @@ func New(t testing.TB, gpus int, memoryBytes uint64) *Machine {
 // NewAt makes the machine in a directory of the caller's, who removes it.
 func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
 	t.Helper()
-	out := Build(t)
-	machine := &Machine{
-		Dir:        dir,
-		LibraryDir: out,
-		tool:       filepath.Join(out, "gpusim"),
-	}
-	machine.Tool(t, "create", "--gpus", strconv.Itoa(gpus), "--memory", strconv.FormatUint(memoryBytes, 10), machine.Dir)
+	machine := At(t, dir)
+	machine.Tool(t, "create", "--gpus", strconv.Itoa(gpus), "--memory", strconv.FormatUint(memoryBytes, 10), dir)
 	return machine
+}
+
+// At returns the machine that was made in this directory.
+func At(t testing.TB, dir string) *Machine {
+	t.Helper()
+	out := Build(t)
+	return &Machine{Dir: dir, LibraryDir: out, tool: filepath.Join(out, "gpusim")}
 }
 
 // Env returns the variables with which a program sees this machine.

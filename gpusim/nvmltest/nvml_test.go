@@ -1,0 +1,430 @@
+// Package nvmltest tests the simulated NVML through go-nvml, as its users call
+// it.
+package nvmltest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+)
+
+const (
+	gib         = 1 << 30
+	memoryBytes = 16 * gib
+	gpuCount    = 2
+)
+
+// The library opens the state once per process: all tests share a machine.
+var (
+	machineDir  string
+	makeMachine sync.Once
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nvmltest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	machineDir = filepath.Join(dir, "gpusim")
+	os.Setenv("GPUSIM_STATE", filepath.Join(machineDir, "state"))
+	return m.Run()
+}
+
+// start initialises NVML on the tests' machine, with no fault injected.
+func start(t *testing.T) (nvml.Interface, *simtest.Machine) {
+	t.Helper()
+	makeMachine.Do(func() { simtest.NewAt(t, machineDir, gpuCount, memoryBytes) })
+	machine := simtest.At(t, machineDir)
+	library := nvml.New(nvml.WithLibraryPath(filepath.Join(machine.LibraryDir, "libnvidia-ml.so.1")))
+	succeed(t, library.Init())
+	t.Cleanup(func() {
+		machine.Tool(t, "inject", "clear", machineDir)
+		succeed(t, library.Shutdown())
+	})
+	return library, machine
+}
+
+func succeed(t *testing.T, result nvml.Return) {
+	t.Helper()
+	expect(t, result, nvml.SUCCESS)
+}
+
+func expect(t *testing.T, got, want nvml.Return) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("NVML returned %v, want %v", got, want)
+	}
+}
+
+func deviceAt(t *testing.T, library nvml.Interface, index int) nvml.Device {
+	t.Helper()
+	device, result := library.DeviceGetHandleByIndex(index)
+	succeed(t, result)
+	return device
+}
+
+func TestInventory(t *testing.T) {
+	library, machine := start(t)
+	truth, err := oracle.Open(machine.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Never closed: see oracle.Open about processes that use NVML, too.
+	gpus, err := truth.GPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, result := library.DeviceGetCount()
+	succeed(t, result)
+	if count != len(gpus) {
+		t.Fatalf("%d devices, want %d", count, len(gpus))
+	}
+	for _, gpu := range gpus {
+		device := deviceAt(t, library, gpu.Index)
+		uuid, result := device.GetUUID()
+		succeed(t, result)
+		name, result := device.GetName()
+		succeed(t, result)
+		memory, result := device.GetMemoryInfo()
+		succeed(t, result)
+		minor, result := device.GetMinorNumber()
+		succeed(t, result)
+		index, result := device.GetIndex()
+		succeed(t, result)
+		got := oracle.GPU{Index: index, UUID: uuid, Name: name, PCIBusID: gpu.PCIBusID,
+			Minor: uint32(minor), MemoryBytes: memory.Total, UsedBytes: memory.Used}
+		if diff := cmp.Diff(gpu, got); diff != "" {
+			t.Error(diff)
+		}
+		checkHandles(t, library, gpu)
+		checkProperties(t, device)
+	}
+}
+
+// checkHandles finds a device in every other way.
+func checkHandles(t *testing.T, library nvml.Interface, gpu oracle.GPU) {
+	t.Helper()
+	byUUID, result := library.DeviceGetHandleByUUID(gpu.UUID)
+	succeed(t, result)
+	byPCI, result := library.DeviceGetHandleByPciBusId(gpu.PCIBusID)
+	succeed(t, result)
+	pci, result := byUUID.GetPciInfo()
+	succeed(t, result)
+	text := make([]byte, 0, len(pci.BusId))
+	for _, c := range pci.BusId {
+		if c == 0 {
+			break
+		}
+		text = append(text, byte(c))
+	}
+	byLongPCI, result := library.DeviceGetHandleByPciBusId(string(text))
+	succeed(t, result)
+	for _, device := range []nvml.Device{byUUID, byPCI, byLongPCI} {
+		index, result := device.GetIndex()
+		succeed(t, result)
+		if index != gpu.Index {
+			t.Errorf("index %d, want %d", index, gpu.Index)
+		}
+	}
+}
+
+func checkProperties(t *testing.T, device nvml.Device) {
+	t.Helper()
+	architecture, result := device.GetArchitecture()
+	succeed(t, result)
+	major, minor, result := device.GetCudaComputeCapability()
+	succeed(t, result)
+	attributes, result := device.GetAttributes()
+	succeed(t, result)
+	cores, result := device.GetNumGpuCores()
+	succeed(t, result)
+	if architecture != nvml.DEVICE_ARCH_HOPPER || major != 9 || minor != 0 {
+		t.Errorf("architecture %d, compute capability %d.%d", architecture, major, minor)
+	}
+	if attributes.MultiprocessorCount != 132 || cores != 132*128 || attributes.MemorySizeMB != memoryBytes>>20 {
+		t.Errorf("attributes %+v, %d cores", attributes, cores)
+	}
+	current, pending, result := device.GetMigMode()
+	succeed(t, result)
+	isMig, result := device.IsMigDeviceHandle()
+	succeed(t, result)
+	if current != nvml.DEVICE_MIG_DISABLE || pending != nvml.DEVICE_MIG_DISABLE || isMig {
+		t.Errorf("MIG: current %d, pending %d, handle %v", current, pending, isMig)
+	}
+	memory, result := device.GetMemoryInfo_v2()
+	succeed(t, result)
+	if memory.Total != memoryBytes || memory.Free != memoryBytes {
+		t.Errorf("memory v2 %+v", memory)
+	}
+	temperature, result := device.GetTemperature(nvml.TEMPERATURE_GPU)
+	succeed(t, result)
+	power, result := device.GetPowerUsage()
+	succeed(t, result)
+	limit, result := device.GetEnforcedPowerLimit()
+	succeed(t, result)
+	clock, result := device.GetClockInfo(nvml.CLOCK_SM)
+	succeed(t, result)
+	if temperature == 0 || power == 0 || power > limit || clock == 0 {
+		t.Errorf("temperature %d, power %d of %d, clock %d", temperature, power, limit, clock)
+	}
+}
+
+func TestSystem(t *testing.T) {
+	library, _ := start(t)
+	driver, result := library.SystemGetDriverVersion()
+	succeed(t, result)
+	cuda, result := library.SystemGetCudaDriverVersion()
+	succeed(t, result)
+	own, result := library.SystemGetNVMLVersion()
+	succeed(t, result)
+	if driver != "580.159.04" || cuda != 13000 || own != "13.580.159.04" {
+		t.Errorf("driver %q, CUDA %d, NVML %q", driver, cuda, own)
+	}
+	if got := library.ErrorString(nvml.ERROR_GPU_IS_LOST); got == "" {
+		t.Error("no text for an error")
+	}
+}
+
+func TestUnknownDevices(t *testing.T) {
+	library, _ := start(t)
+	_, result := library.DeviceGetHandleByIndex(gpuCount)
+	expect(t, result, nvml.ERROR_INVALID_ARGUMENT)
+	_, result = library.DeviceGetHandleByUUID("GPU-none")
+	expect(t, result, nvml.ERROR_NOT_FOUND)
+	_, result = library.DeviceGetHandleByPciBusId("0000:ff:00.0")
+	expect(t, result, nvml.ERROR_NOT_FOUND)
+}
+
+func TestInitIsCounted(t *testing.T) {
+	library, _ := start(t)
+	succeed(t, library.Init())
+	succeed(t, library.Shutdown())
+	_, result := library.DeviceGetCount()
+	succeed(t, result)
+}
+
+func TestModes(t *testing.T) {
+	library, _ := start(t)
+	device := deviceAt(t, library, 0)
+	mode, result := device.GetComputeMode()
+	succeed(t, result)
+	if mode != nvml.COMPUTEMODE_DEFAULT {
+		t.Errorf("compute mode %d", mode)
+	}
+	succeed(t, device.SetComputeMode(nvml.COMPUTEMODE_DEFAULT))
+	expect(t, device.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED), nvml.ERROR_NOT_SUPPORTED)
+	persistence, result := device.GetPersistenceMode()
+	succeed(t, result)
+	if persistence != nvml.FEATURE_ENABLED {
+		t.Errorf("persistence mode %d", persistence)
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	library, machine := start(t)
+	device := deviceAt(t, library, 1)
+	one, two := simtest.StartHolder(t, machine), simtest.StartHolder(t, machine)
+	one.Hold(t, 1, 3*gib)
+	two.Hold(t, 1, 5)
+	two.Hold(t, 0, gib)
+	if diff := cmp.Diff(map[int]uint64{one.Pid: 3 * gib, two.Pid: 5}, processes(t, device)); diff != "" {
+		t.Error(diff)
+	}
+	memory, result := device.GetMemoryInfo()
+	succeed(t, result)
+	if want := uint64(3*gib + 5); memory.Used != want || memory.Free != memoryBytes-want {
+		t.Errorf("memory %+v", memory)
+	}
+	one.Kill(t)
+	if diff := cmp.Diff(map[int]uint64{two.Pid: 5}, processes(t, device)); diff != "" {
+		t.Errorf("after a kill: %s", diff)
+	}
+	memory, result = device.GetMemoryInfo()
+	succeed(t, result)
+	if memory.Used != 5 {
+		t.Errorf("after a kill: memory %+v", memory)
+	}
+	two.Kill(t)
+	graphics, result := device.GetGraphicsRunningProcesses()
+	succeed(t, result)
+	if len(graphics) != 0 {
+		t.Errorf("graphics processes %v", graphics)
+	}
+}
+
+// processes returns what NVML lists: bytes by pid.
+func processes(t *testing.T, device nvml.Device) map[int]uint64 {
+	t.Helper()
+	list, result := device.GetComputeRunningProcesses()
+	succeed(t, result)
+	bytes := map[int]uint64{}
+	for _, process := range list {
+		bytes[int(process.Pid)] = process.UsedGpuMemory
+	}
+	return bytes
+}
+
+func TestUtilization(t *testing.T) {
+	library, machine := start(t)
+	device := deviceAt(t, library, 0)
+	holders := []*simtest.Holder{simtest.StartHolder(t, machine), simtest.StartHolder(t, machine)}
+	for _, holder := range holders {
+		holder.Run(t, 0, time.Minute)
+	}
+	time.Sleep(800 * time.Millisecond)
+	rates, result := device.GetUtilizationRates()
+	succeed(t, result)
+	if rates.Gpu != 100 {
+		t.Errorf("two saturating processes: utilisation %d %%", rates.Gpu)
+	}
+	idle, result := deviceAt(t, library, 1).GetUtilizationRates()
+	succeed(t, result)
+	if idle.Gpu != 0 {
+		t.Errorf("the other GPU: utilisation %d %%", idle.Gpu)
+	}
+	samples, result := device.GetProcessUtilization(0)
+	succeed(t, result)
+	var newest uint64
+	count := map[int]int{}
+	for _, sample := range samples {
+		count[int(sample.Pid)]++
+		newest = max(newest, sample.TimeStamp)
+		// The first window began before the work did.
+		if count[int(sample.Pid)] > 1 && (sample.SmUtil < 48 || sample.SmUtil > 52) {
+			t.Errorf("a sample of %d: %d %%", sample.Pid, sample.SmUtil)
+		}
+	}
+	for _, holder := range holders {
+		if count[holder.Pid] < 5 {
+			t.Errorf("%d samples of process %d", count[holder.Pid], holder.Pid)
+		}
+	}
+	if age := time.Since(time.UnixMicro(int64(newest))); age < 0 || age > time.Second {
+		t.Errorf("the newest sample is %v old", age)
+	}
+	for _, holder := range holders {
+		holder.Kill(t)
+	}
+	time.Sleep(200 * time.Millisecond)
+	_, result = device.GetProcessUtilization(uint64(time.Now().UnixMicro()))
+	expect(t, result, nvml.ERROR_NOT_FOUND)
+	values, data, result := device.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0)
+	succeed(t, result)
+	if values != nvml.VALUE_TYPE_UNSIGNED_INT || len(data) < 8 {
+		t.Errorf("%d samples of type %v", len(data), values)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	library, machine := start(t)
+	set, result := library.EventSetCreate()
+	succeed(t, result)
+	defer set.Free()
+	supported, result := deviceAt(t, library, 0).GetSupportedEventTypes()
+	succeed(t, result)
+	if supported != nvml.EventTypeXidCriticalError {
+		t.Fatalf("supported events %#x", supported)
+	}
+	device := deviceAt(t, library, 1)
+	succeed(t, device.RegisterEvents(nvml.EventTypeXidCriticalError, set))
+	expect(t, device.RegisterEvents(nvml.EventTypeClock, set), nvml.ERROR_NOT_SUPPORTED)
+
+	_, result = set.Wait(20)
+	expect(t, result, nvml.ERROR_TIMEOUT)
+	machine.Tool(t, "inject", "--gpu", "0", "xid", "48", machineDir) // not registered
+	machine.Tool(t, "inject", "--gpu", "1", "xid", "31", machineDir)
+	machine.Tool(t, "inject", "--gpu", "1", "xid", "63", machineDir)
+	for _, want := range []uint64{31, 63} {
+		event, result := set.Wait(1000)
+		succeed(t, result)
+		index, result := event.Device.GetIndex()
+		succeed(t, result)
+		if event.EventData != want || event.EventType != nvml.EventTypeXidCriticalError || index != 1 {
+			t.Errorf("event %+v on device %d, want XID %d", event, index, want)
+		}
+	}
+	_, result = set.Wait(20)
+	expect(t, result, nvml.ERROR_TIMEOUT)
+}
+
+// TestEventArrivesWhileWaiting injects while a caller is already waiting.
+func TestEventArrivesWhileWaiting(t *testing.T) {
+	library, machine := start(t)
+	set, result := library.EventSetCreate()
+	succeed(t, result)
+	defer set.Free()
+	succeed(t, deviceAt(t, library, 0).RegisterEvents(nvml.EventTypeXidCriticalError, set))
+	got := make(chan nvml.Return, 1)
+	go func() {
+		_, result := set.Wait(10000)
+		got <- result
+	}()
+	machine.Tool(t, "inject", "--gpu", "0", "xid", "94", machineDir)
+	succeed(t, <-got)
+}
+
+func TestFaults(t *testing.T) {
+	library, machine := start(t)
+	broken, sound := deviceAt(t, library, 0), deviceAt(t, library, 1)
+	set, result := library.EventSetCreate()
+	succeed(t, result)
+	defer set.Free()
+	succeed(t, broken.RegisterEvents(nvml.EventTypeXidCriticalError, set))
+	check := func(want nvml.Return) {
+		t.Helper()
+		_, result := broken.GetMemoryInfo()
+		expect(t, result, want)
+		_, result = library.DeviceGetHandleByIndex(0)
+		expect(t, result, want)
+		_, result = sound.GetMemoryInfo()
+		succeed(t, result)
+	}
+	machine.Tool(t, "inject", "--gpu", "0", "nvml-error", "17", machineDir)
+	check(nvml.ERROR_OPERATING_SYSTEM)
+	machine.Tool(t, "inject", "clear", machineDir)
+	check(nvml.SUCCESS)
+	machine.Tool(t, "inject", "--gpu", "0", "lost", machineDir)
+	check(nvml.ERROR_GPU_IS_LOST)
+	event, result := set.Wait(1000)
+	succeed(t, result)
+	if event.EventData != 79 {
+		t.Errorf("a lost GPU reports XID %d", event.EventData)
+	}
+	_, result = set.Wait(1000)
+	expect(t, result, nvml.ERROR_GPU_IS_LOST)
+}
+
+func TestHang(t *testing.T) {
+	library, machine := start(t)
+	hung, sound := deviceAt(t, library, 0), deviceAt(t, library, 1)
+	machine.Tool(t, "inject", "--gpu", "0", "nvml-hang", "3600", machineDir)
+	done := make(chan nvml.Return, 1)
+	go func() {
+		_, result := hung.GetName()
+		done <- result
+	}()
+	_, result := sound.GetName()
+	succeed(t, result)
+	select {
+	case result := <-done:
+		t.Fatalf("a hung GPU answered %v", result)
+	case <-time.After(100 * time.Millisecond):
+	}
+	machine.Tool(t, "inject", "clear", machineDir)
+	succeed(t, <-done)
+}
