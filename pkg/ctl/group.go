@@ -69,10 +69,9 @@ type Member struct {
 	Founder bool
 }
 
-// Join makes a group or joins one that is there. devices is asked only for
-// the limits of a new group or, where it is not nil, to compare with those of
-// an old one, which must be equal.
-func (g Groups) Join(name string, devices func() ([]limits.Device, error)) (*Member, error) {
+// Join makes a group with the limits of devices, or joins one that is there
+// and has the same. Without devices it joins one whatever its limits are.
+func (g Groups) Join(name string, devices []limits.Device) (*Member, error) {
 	if !groupName.MatchString(name) {
 		return nil, fmt.Errorf("--group is %q; allowed: up to 64 letters, digits, '-', '_' and '.'", name)
 	}
@@ -94,25 +93,17 @@ func (g Groups) Join(name string, devices func() ([]limits.Device, error)) (*Mem
 }
 
 // devicesOf is the limits of a group, which is made where it is missing.
-func (g Groups) devicesOf(name string, want func() ([]limits.Device, error)) (_ []limits.Device, founder bool, err error) {
-	held, err := limits.Read(filepath.Join(g.Dir(name), limits.LimitsFile))
-	founder = errors.Is(err, fs.ErrNotExist)
+func (g Groups) devicesOf(name string, want []limits.Device) (held []limits.Device, founder bool, err error) {
+	held, err = limits.Read(filepath.Join(g.Dir(name), limits.LimitsFile))
+	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case err != nil && !founder:
+	case err != nil && !missing:
 		return nil, false, fmt.Errorf("group %q: %w", name, err)
-	case want == nil && founder:
+	case missing && want == nil:
 		return nil, false, fmt.Errorf("group %q does not exist; give its limits: --memory, --cores or both", name)
-	case want == nil:
-		return held, false, nil
-	}
-	devices, err := want()
-	if err != nil {
-		return nil, false, err
-	}
-	if founder {
-		return devices, true, g.found(name, devices)
-	}
-	if !slices.Equal(held, devices) {
+	case missing:
+		return want, true, g.found(name, want)
+	case want != nil && !slices.Equal(held, want):
 		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores and --gpu out to share them",
 			name, describe(held))
 	}

@@ -57,6 +57,10 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if err != nil {
 		return err
 	}
+	devices, err := wanted(ctx, r, lib)
+	if err != nil {
+		return err
+	}
 	groups, err := OpenGroups(GroupsDir(os.Getenv, os.Getuid()))
 	if err != nil {
 		return err
@@ -64,7 +68,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if group == "" {
 		group = fmt.Sprintf("run-%d-%s", os.Getpid(), rand.Text()[:6])
 	}
-	member, err := groups.Join(group, wanted(ctx, r, group, lib))
+	member, err := groups.Join(group, devices)
 	if err != nil {
 		return err
 	}
@@ -93,17 +97,15 @@ func notYetLimited(container string, getenv func(string) string) error {
 }
 
 // wanted is the limits of a run, nil where it takes its group's.
-func wanted(ctx context.Context, r Request, group, lib string) func() ([]limits.Device, error) {
+func wanted(ctx context.Context, r Request, lib string) ([]limits.Device, error) {
 	if r.Empty() {
-		return nil
+		return nil, nil
 	}
-	return func() ([]limits.Device, error) {
-		gpus, err := listGPUs(ctx, filepath.Join(lib, devicesProgram))
-		if err != nil {
-			return nil, fmt.Errorf("list the GPUs for group %q: %w", group, err)
-		}
-		return r.Devices(gpus)
+	gpus, err := listGPUs(ctx, filepath.Join(lib, devicesProgram))
+	if err != nil {
+		return nil, fmt.Errorf("list the GPUs: %w", err)
 	}
+	return r.Devices(gpus)
 }
 
 // listGPUs asks CUDA, with the indices that nvidia-smi has too.
