@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
@@ -135,17 +136,17 @@ func bindOptions(readOnly bool) []string {
 // mountOurs adds the interposer and the container's files.
 func (a *Adjustment) mountOurs(libraryDir, dir string) {
 	ro, rw := bindOptions(true), bindOptions(false)
-	preload := filepath.Join(libraryDir, preloadName)
+	preload := filepath.Join(libraryDir, layout.Preload)
 	if len(a.Preload) > 0 {
-		preload = filepath.Join(dir, preloadName)
+		preload = filepath.Join(dir, layout.Preload)
 	}
 	for _, m := range []Mount{
-		{filepath.Join(dir, limits.LimitsFile), limitsPath, append(ro, "nodev", "noexec")},
-		{filepath.Join(dir, limits.UsageFile), usagePath, append(rw, "nodev", "noexec")},
-		{filepath.Join(libraryDir, cudaLibrary), cudaPath, ro},
-		{filepath.Join(libraryDir, nvmlLibrary), nvmlPath, ro},
-		{filepath.Join(libraryDir, vgpuctlName), vgpuctlPath, ro},
-		{preload, preloadFile, append(ro, "nodev", "noexec")},
+		{filepath.Join(dir, limits.LimitsFile), layout.ContainerLimits, append(ro, "nodev", "noexec")},
+		{filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")},
+		{filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro},
+		{filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro},
+		{filepath.Join(libraryDir, layout.Vgpuctl), layout.ContainerVgpuctl, ro},
+		{preload, layout.ContainerPreload, append(ro, "nodev", "noexec")},
 	} {
 		m.Options = slices.Clone(m.Options)
 		a.Mounts = append(a.Mounts, m)

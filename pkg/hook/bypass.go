@@ -4,6 +4,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
@@ -11,10 +12,10 @@ import (
 // user's may be mounted at or below them. Mounts above them are harmless, as
 // runtimes mount what lies deeper later. /var/run is /run in most images.
 var protectedPaths = []string{
-	preloadFile,
-	containerRunDir,
-	"/var" + containerRunDir,
-	containerHomeDir,
+	layout.ContainerPreload,
+	layout.ContainerRunDir,
+	"/var" + layout.ContainerRunDir,
+	layout.ContainerHomeDir,
 }
 
 // volumeDevicesDir is where the NVIDIA container runtime, if configured so,

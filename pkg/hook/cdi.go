@@ -25,12 +25,6 @@ const (
 
 func envDevice(name string) string { return envKind + "=" + name }
 
-// Names of our files in the library directory.
-const (
-	preloadName = "ld.so.preload"
-	vgpuctlName = "vgpuctl"
-)
-
 // deviceName is what CDI allows for one.
 var deviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]*$`)
 

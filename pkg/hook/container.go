@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
@@ -80,21 +81,8 @@ type Assignment struct {
 	Dir string
 }
 
-// Paths in every container that has a part of a GPU.
-const (
-	containerRunDir  = "/run/nri-vgpu"
-	containerHomeDir = "/usr/local/nri-vgpu"
-	preloadFile      = "/etc/ld.so.preload"
-
-	limitsPath   = containerRunDir + "/limits"
-	usagePath    = containerRunDir + "/usage"
-	cudaLibrary  = "libcuda.so.1"
-	nvmlLibrary  = "libnvidia-ml.so.1"
-	cudaPath     = containerHomeDir + "/lib/" + cudaLibrary
-	nvmlPath     = containerHomeDir + "/lib/" + nvmlLibrary
-	vgpuctlPath  = containerHomeDir + "/bin/vgpuctl"
-	preloadValue = cudaPath + ":" + nvmlPath
-)
+// preloadValue names our libraries as LD_PRELOAD does.
+const preloadValue = layout.ContainerCUDA + ":" + layout.ContainerNVML
 
 // AssignmentAnnotation holds, in the OCI spec that the runtime keeps, what was
 // injected. It is never read for what a container may have, only to recover

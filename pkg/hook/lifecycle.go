@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -218,7 +219,7 @@ func (h *Hook) audit() {
 // injectedDir is the host's directory of the files that a container carries.
 func injectedDir(c Container) (dir string, injected bool) {
 	for _, m := range c.Mounts {
-		if m.Destination == limitsPath && filepath.Base(m.Source) == limits.LimitsFile {
+		if m.Destination == layout.ContainerLimits && filepath.Base(m.Source) == limits.LimitsFile {
 			return filepath.Dir(m.Source), true
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
@@ -58,7 +59,7 @@ func TestContainerThatAsksForNothingSeesNothing(t *testing.T) {
 		wantEnv(t, spec, visibleDevices, "void")
 		spec = mustCreate(t, n, "u", "main", addEnv(visibleDevices+"=all"))
 		wantEnv(t, spec, visibleDevices, "void")
-		if _, ok := mountAt(spec, limitsPath); ok {
+		if _, ok := mountAt(spec, layout.ContainerLimits); ok {
 			t.Error("it was given limits")
 		}
 	}
@@ -90,12 +91,12 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 	wantEnv(t, spec, visibleDevices, gpuA)
 	wantEnv(t, spec, ldPreload, preloadValue)
 	for destination, want := range map[string]struct{ source, access string }{
-		limitsPath:  {dir + "/limits", "ro"},
-		usagePath:   {dir + "/usage", "rw"},
-		cudaPath:    {lib + "/libcuda.so.1", "ro"},
-		nvmlPath:    {lib + "/libnvidia-ml.so.1", "ro"},
-		vgpuctlPath: {lib + "/vgpuctl", "ro"},
-		preloadFile: {lib + "/ld.so.preload", "ro"},
+		layout.ContainerLimits:  {dir + "/limits", "ro"},
+		layout.ContainerUsage:   {dir + "/usage", "rw"},
+		layout.ContainerCUDA:    {lib + "/libcuda.so.1", "ro"},
+		layout.ContainerNVML:    {lib + "/libnvidia-ml.so.1", "ro"},
+		layout.ContainerVgpuctl: {lib + "/vgpuctl", "ro"},
+		layout.ContainerPreload: {lib + "/ld.so.preload", "ro"},
 	} {
 		m, ok := mountAt(spec, destination)
 		if !ok || m.Source != want.source || !slices.Contains(m.Options, want.access) || m.Type != "bind" {
@@ -122,12 +123,12 @@ func TestUsersPreloadIsKept(t *testing.T) {
 
 	spec = mustCreate(t, n, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so:/b.so /c.so"))
 	wantEnv(t, spec, ldPreload, preloadValue)
-	m, _ := mountAt(spec, preloadFile)
+	m, _ := mountAt(spec, layout.ContainerPreload)
 	content, err := os.ReadFile(m.Source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := cudaPath + "\n" + nvmlPath + "\n/a.so\n/b.so\n/c.so\n"; string(content) != want {
+	if want := layout.ContainerCUDA + "\n" + layout.ContainerNVML + "\n/a.so\n/b.so\n/c.so\n"; string(content) != want {
 		t.Errorf("ld.so.preload has %q, want %q", content, want)
 	}
 
@@ -135,7 +136,7 @@ func TestUsersPreloadIsKept(t *testing.T) {
 	old.pod("u", "main=1024")
 	spec = mustCreate(t, old, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
 	wantEnv(t, spec, ldPreload, "/a.so")
-	if m, _ := mountAt(spec, preloadFile); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
+	if m, _ := mountAt(spec, layout.ContainerPreload); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
 		t.Errorf("ld.so.preload is from %q", m.Source)
 	}
 }
@@ -205,9 +206,9 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 			continue
 		}
 		theirs := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == destination })
-		ours := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == preloadFile })
-		if within(preloadFile, filepath.Clean(destination)) && theirs > ours {
-			t.Errorf("%s is mounted over %s: %+v", destination, preloadFile, spec.Mounts)
+		ours := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == layout.ContainerPreload })
+		if within(layout.ContainerPreload, filepath.Clean(destination)) && theirs > ours {
+			t.Errorf("%s is mounted over %s: %+v", destination, layout.ContainerPreload, spec.Mounts)
 		}
 	}
 }

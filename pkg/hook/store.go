@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -110,9 +111,8 @@ func pageDevices(devices []placement.Device) []limits.Device {
 }
 
 func writePreload(dir string, libraries []string) error {
-	lines := append([]string{cudaPath, nvmlPath}, libraries...)
-	content := []byte(strings.Join(lines, "\n") + "\n")
-	err := renameio.WriteFile(filepath.Join(dir, preloadName), content, 0o644, renameio.IgnoreUmask())
+	path := filepath.Join(dir, layout.Preload)
+	err := renameio.WriteFile(path, layout.PreloadContent(libraries...), 0o644, renameio.IgnoreUmask())
 	if err != nil {
 		return fmt.Errorf("write the container's ld.so.preload: %w", err)
 	}

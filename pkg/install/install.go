@@ -1,0 +1,159 @@
+// Package install puts the libraries and vgpuctl on the host, in a directory
+// per version that is never changed: running containers have its files
+// mounted.
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+)
+
+// ErrDiffers says that a version is installed with other files than ours.
+var ErrDiffers = errors.New("this version is installed with other content")
+
+// versionName is what can be the name of a directory, and hidden from none.
+var versionName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+
+// file is one to install: from a source, or with fixed content.
+type file struct {
+	name, source string
+	content      []byte
+	mode         os.FileMode
+}
+
+func files(source string) []file {
+	return []file{
+		{name: layout.CUDALibrary, source: filepath.Join(source, "lib", layout.CUDALibrary), mode: 0o755},
+		{name: layout.NVMLLibrary, source: filepath.Join(source, "lib", layout.NVMLLibrary), mode: 0o755},
+		{name: layout.Vgpuctl, source: filepath.Join(source, "bin", layout.Vgpuctl), mode: 0o755},
+		{name: layout.Preload, content: layout.PreloadContent(), mode: 0o644},
+	}
+}
+
+// Install copies the files from source, which has them in lib and bin, to the
+// version's directory in dir, and gives that directory. It appears whole or
+// not at all. Where it is there already it is compared: the same files are
+// left as they are, others are ErrDiffers.
+func Install(source, dir, version string) (string, error) {
+	if !versionName.MatchString(version) {
+		return "", fmt.Errorf("version %q cannot be the name of a directory", version)
+	}
+	target := layout.Versioned(dir, version)
+	if _, err := os.Stat(target); err == nil {
+		return target, verify(source, target)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
+	}
+	staging, err := os.MkdirTemp(dir, ".installing-")
+	if err != nil {
+		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
+	}
+	defer os.RemoveAll(staging)
+	if err := fill(staging, source); err != nil {
+		return "", err
+	}
+	if err := os.Rename(staging, target); err != nil {
+		// Somebody else was faster.
+		if errors.Is(err, fs.ErrExist) {
+			return target, verify(source, target)
+		}
+		return "", fmt.Errorf("put %s in place: %w", target, err)
+	}
+	return target, sync(dir)
+}
+
+func fill(staging, source string) error {
+	for _, f := range files(source) {
+		if err := f.copyTo(filepath.Join(staging, f.name)); err != nil {
+			return fmt.Errorf("install %s: %w", f.name, err)
+		}
+	}
+	// MkdirTemp's directory is for its owner alone; containers are anybody.
+	if err := os.Chmod(staging, 0o755); err != nil {
+		return fmt.Errorf("open the directory to all: %w", err)
+	}
+	return sync(staging)
+}
+
+func (f file) open() (io.ReadCloser, error) {
+	if f.source == "" {
+		return io.NopCloser(bytes.NewReader(f.content)), nil
+	}
+	return os.Open(f.source)
+}
+
+func (f file) copyTo(path string) (err error) {
+	from, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if _, err := io.Copy(to, from); err != nil {
+		return err
+	}
+	// The mode at creation was reduced by the umask.
+	if err := to.Chmod(f.mode); err != nil {
+		return err
+	}
+	return to.Sync()
+}
+
+func sync(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("write %s to disk: %w", dir, err)
+	}
+	return nil
+}
+
+// verify compares what is installed with what would be.
+func verify(source, target string) error {
+	for _, f := range files(source) {
+		path := filepath.Join(target, f.name)
+		want, err := f.checksum()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", f.name, err)
+		}
+		have, err := file{source: path}.checksum()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read what is installed: %w", err)
+		}
+		if err != nil || have != want {
+			return fmt.Errorf("%s: %w, and containers may use it: give this build another version, or remove %s once no container uses it", path, ErrDiffers, target)
+		}
+	}
+	return nil
+}
+
+func (f file) checksum() ([sha256.Size]byte, error) {
+	var sum [sha256.Size]byte
+	r, err := f.open()
+	if err != nil {
+		return sum, err
+	}
+	defer r.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, r); err != nil {
+		return sum, err
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}

@@ -1,0 +1,44 @@
+// Package layout names the files of nri-vgpu on the host and in containers.
+package layout
+
+import "path/filepath"
+
+// Names of the files that are installed on the host, in a directory per
+// version.
+const (
+	CUDALibrary = "libcuda.so.1"
+	NVMLLibrary = "libnvidia-ml.so.1"
+	Vgpuctl     = "vgpuctl"
+	// Preload lists the libraries for ld.so: it becomes a container's
+	// /etc/ld.so.preload.
+	Preload = "ld.so.preload"
+)
+
+// Paths in every container that has a part of a GPU.
+const (
+	ContainerRunDir  = "/run/nri-vgpu"
+	ContainerHomeDir = "/usr/local/nri-vgpu"
+
+	ContainerLimits  = ContainerRunDir + "/limits"
+	ContainerUsage   = ContainerRunDir + "/usage"
+	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
+	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
+	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
+	ContainerPreload = "/etc/ld.so.preload"
+)
+
+// PreloadContent is the content of a ld.so.preload that loads our libraries,
+// and after them others.
+func PreloadContent(others ...string) []byte {
+	content := ContainerCUDA + "\n" + ContainerNVML + "\n"
+	for _, library := range others {
+		content += library + "\n"
+	}
+	return []byte(content)
+}
+
+// Versioned is the host's directory with a version's libraries.
+func Versioned(installDir, version string) string { return filepath.Join(installDir, version) }
+
+// Containers is the host's directory of the containers' files.
+func Containers(runDir string) string { return filepath.Join(runDir, "containers") }
