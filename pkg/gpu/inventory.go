@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -79,7 +78,7 @@ func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 func (i *Inventory) explain(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the NVIDIA driver did not answer within %v: look for Xid errors in dmesg; the node may need a reboot", i.timeout)
+		return errors.New("the NVIDIA driver did not answer in time: look for Xid errors in dmesg; the node may need a reboot")
 	case errors.Is(err, errBusy):
 		return errors.New("the NVIDIA driver still does not answer: look for Xid errors in dmesg; the node may need a reboot")
 	default:

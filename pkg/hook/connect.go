@@ -34,7 +34,7 @@ func (h *Hook) Serve(ctx context.Context) {
 	for {
 		begin := time.Now()
 		err := h.session(ctx)
-		h.registered.Store(false)
+		h.setRegistered(false)
 		if ctx.Err() != nil {
 			return
 		}

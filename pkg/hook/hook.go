@@ -38,6 +38,9 @@ type Options struct {
 	GPUs    func() []gpu.GPU
 	Store   *Store
 	Metrics *Metrics
+	// Changed, where set, is called when Registered changes; it must not
+	// block.
+	Changed func()
 	Log     *slog.Logger
 }
 
@@ -85,6 +88,12 @@ func New(opts Options) *Hook {
 // Registered tells whether the runtime has the plugin and has told it all
 // containers.
 func (h *Hook) Registered() bool { return h.registered.Load() }
+
+func (h *Hook) setRegistered(registered bool) {
+	if h.registered.Swap(registered) != registered && h.Changed != nil {
+		h.Changed()
+	}
+}
 
 // Stuck gives how long the longest running handler has been running.
 func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }

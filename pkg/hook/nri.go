@@ -70,7 +70,7 @@ func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers
 		})
 	}
 	e.synchronize(running)
-	e.registered.Store(true)
+	e.setRegistered(true)
 	close(e.synced)
 	return nil, nil
 }

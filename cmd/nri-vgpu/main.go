@@ -1,0 +1,88 @@
+// Command nri-vgpu is the agent of a node: it gives containers their parts of
+// the node's GPUs, over NRI.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/install"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "nri-vgpu:", err)
+		os.Exit(1)
+	}
+}
+
+// flags of the command line.
+type flags struct {
+	config     string
+	kubeconfig string
+	nodeName   string
+	driverRoot string
+}
+
+func command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:           "nri-vgpu",
+		Short:         "Give the node's containers their parts of its GPUs",
+		Version:       version.Version,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
+	}
+	cmd.PersistentFlags().StringVar(&f.config, "config", "", "config.toml; without it the defaults hold")
+	set := cmd.Flags()
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
+	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the own Node; $NODE_NAME by default")
+	set.StringVar(&f.driverRoot, "driver-root", "", "the driver's root file system, instead of driver.root in config.toml")
+	cmd.AddCommand(installCommand(&f))
+	return cmd
+}
+
+func installCommand(f *flags) *cobra.Command {
+	var source, dir string
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install the libraries and vgpuctl on the host, in a directory of this version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(f.config)
+			if err != nil {
+				return err
+			}
+			if dir == "" {
+				dir = cfg.Paths.InstallDir
+			}
+			target, err := install.Install(source, dir, version.Version)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), target)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "where the files are, in lib and bin")
+	cmd.Flags().StringVar(&dir, "dir", "", "where to install; paths.install_dir by default")
+	return cmd
+}
+
+func loadConfig(path string) (config.Config, error) {
+	if path == "" {
+		return config.Default(), nil
+	}
+	return config.Load(path)
+}

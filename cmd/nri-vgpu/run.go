@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+// firstLook bounds the wait for the driver before the plugin registers: until
+// then the runtime creates containers without it.
+const firstLook = 3 * time.Second
+
+func run(ctx context.Context, f flags) error {
+	cfg, err := loadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	if f.driverRoot != "" {
+		cfg.Driver.Root = f.driverRoot
+	}
+	log, err := logger(cfg.Log)
+	if err != nil {
+		return err
+	}
+	if f.nodeName == "" {
+		return errors.New("no node name: set --node-name or NODE_NAME")
+	}
+	client, err := connect(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	log.Info("starting", "version", version.Version, "node", f.nodeName)
+	parts, err := assemble(ctx, cfg, f.nodeName, client, log)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context){parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve} {
+		group.Go(func() error {
+			part(ctx)
+			return nil
+		})
+	}
+	group.Go(func() error { return serve(ctx, cfg.HTTP.Address, parts.handler) })
+	err = group.Wait()
+	log.Info("stopped; running containers keep their limits")
+	return err
+}
+
+// parts of the agent, wired together.
+type parts struct {
+	pods    *pods.Cache
+	hook    *hook.Hook
+	agent   *agent.Agent
+	handler http.Handler
+}
+
+func assemble(ctx context.Context, cfg config.Config, node string, client kubernetes.Interface, log *slog.Logger) (*parts, error) {
+	var p parts
+	registry := prometheus.NewRegistry()
+	inventory := gpu.New(gpu.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary})
+	gpus := look(ctx, inventory, log)
+	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus); err != nil {
+		return nil, err
+	}
+	var err error
+	p.pods, err = pods.New(client, pods.Options{
+		Node: node, Wait: cfg.NRI.PodWait.Duration, Gone: func(uid string) { p.hook.PodGone(uid) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	ledger := placement.New(gpus, cfg)
+	p.hook, err = newHook(cfg, p.pods, ledger, inventory, registry, func() { p.agent.Poke() }, log)
+	if err != nil {
+		return nil, err
+	}
+	p.agent = agent.New(agent.Options{
+		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Log: log,
+		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
+	})
+	p.handler, err = handler(p.agent, registry)
+	return &p, err
+}
+
+// look asks the driver for the first time, and not for long: the plugin should
+// be there for containers that ask for nothing, too.
+func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu.GPU {
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
+	gpus, err := inventory.Refresh(ctx)
+	if err != nil {
+		log.Warn("there are no GPUs yet", "error", err)
+	}
+	return gpus
+}
+
+func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
+	store, err := hook.NewStore(layout.Containers(cfg.Paths.RunDir))
+	if err != nil {
+		return nil, err
+	}
+	devices, err := hook.NewCDIDevices(cfg.Injection.CDISpecDirs)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := hook.NewMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
+	return hook.New(hook.Options{
+		Config: cfg,
+		Rules: hook.Rules{
+			Injection:    cfg.Injection,
+			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
+			HasCDIDevice: devices.Has,
+		},
+		Pods: cache, Ledger: ledger, GPUs: inventory.GPUs, Store: store, Metrics: metrics, Changed: changed, Log: log,
+	}), nil
+}
+
+func handler(a *agent.Agent, registry *prometheus.Registry) (http.Handler, error) {
+	for _, c := range []prometheus.Collector{
+		a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("set up metrics: %w", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", a.Healthz)
+	mux.HandleFunc("GET /readyz", a.Readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux, nil
+}
+
+func logger(cfg config.Log) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
+		return nil, fmt.Errorf("log.level: %w", err)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+}
+
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server (--kubeconfig): %w", err)
+	}
+	cfg.UserAgent = "nri-vgpu/" + version.Version
+	// Protobuf costs a fraction of JSON's time and memory.
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
+	}
+	return client, nil
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, address string, handler http.Handler) error {
+	if address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve health and metrics (http.address): %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health and metrics: %w", err)
+	}
+	return nil
+}

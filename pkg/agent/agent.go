@@ -1,0 +1,131 @@
+// Package agent keeps what the node's other parts know of its GPUs up to date:
+// the ledger, the CDI spec, node.json; and tells of the agent's health.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+// Interval is how often GPUs are looked at and the heartbeat is written. The
+// patcher withdraws the node's capacity when some of them are missing.
+const Interval = 5 * time.Second
+
+// Inventory are the node's GPUs.
+type Inventory interface {
+	Refresh(context.Context) ([]gpu.GPU, error)
+	GPUs() []gpu.GPU
+}
+
+// Pods are the node's pods.
+type Pods interface {
+	List() []*corev1.Pod
+	HasSynced() bool
+}
+
+// Plugin is the connection to the container runtime.
+type Plugin interface {
+	Registered() bool
+	Stuck() time.Duration
+}
+
+// Options of an Agent.
+type Options struct {
+	Config    config.Config
+	Inventory Inventory
+	Ledger    *placement.Ledger
+	Pods      Pods
+	Plugin    Plugin
+	// Changed is told the GPUs whenever they may be others than before.
+	Changed func([]gpu.GPU) error
+	Log     *slog.Logger
+}
+
+// Agent keeps the node's picture up to date.
+type Agent struct {
+	Options
+	poke chan struct{}
+	// beat is when the last round ended, in Unix nanoseconds.
+	beat atomic.Int64
+	// failed is the last error of the driver, to say each only once.
+	failed string
+}
+
+// New gives an agent that does nothing until Run.
+func New(opts Options) *Agent {
+	return &Agent{Options: opts, poke: make(chan struct{}, 1)}
+}
+
+// Poke asks for a round now. It never blocks.
+func (a *Agent) Poke() {
+	select {
+	case a.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at the GPUs and writes the report, at once and then at every
+// Interval and Poke, until ctx ends.
+func (a *Agent) Run(ctx context.Context) {
+	ticker := time.NewTicker(Interval)
+	defer ticker.Stop()
+	for {
+		a.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.poke:
+		}
+	}
+}
+
+func (a *Agent) round(ctx context.Context) {
+	gpus, err := a.Inventory.Refresh(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	a.tell(err)
+	a.Ledger.SetGPUs(gpus)
+	if err := a.Changed(gpus); err != nil {
+		a.Log.Error("the node's GPUs could not be made known to the runtime", "error", err)
+	}
+	if err := a.report(gpus); err != nil {
+		a.Log.Error("the node's report could not be written: the patcher will withdraw the node's capacity", "error", err)
+	}
+	a.beat.Store(time.Now().UnixNano())
+}
+
+// tell logs what the driver says when that changes.
+func (a *Agent) tell(err error) {
+	switch {
+	case err == nil && a.failed != "":
+		a.Log.Info("the NVIDIA driver answers again")
+		a.failed = ""
+	case err != nil && err.Error() != a.failed:
+		a.Log.Error("the node's GPUs cannot be used", "error", err)
+		a.failed = err.Error()
+	}
+}
+
+func (a *Agent) report(gpus []gpu.GPU) error {
+	return nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
+		Heartbeat:        time.Now().UTC(),
+		PluginRegistered: a.Plugin.Registered(),
+		AgentVersion:     version.Version,
+		GPUs:             gpus,
+		Used:             request.Used(a.Pods.List(), a.Config.Dialects),
+	})
+}

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"runtime"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+var (
+	gpuLabels       = []string{"uuid", "index", "name"}
+	containerLabels = []string{"namespace", "pod", "container", "uuid"}
+
+	descBuild = prometheus.NewDesc("nri_vgpu_build_info",
+		"Always 1; the agent's version.", []string{"version", "go_version"}, nil)
+	descRegistered = prometheus.NewDesc("nri_vgpu_registered",
+		"1 when the container runtime has the plugin.", nil, nil)
+	descPodsSynced = prometheus.NewDesc("nri_vgpu_pods_synced",
+		"1 when the node's pods are known.", nil, nil)
+
+	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
+		"1 when the GPU may be given to new containers.", gpuLabels, nil)
+	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
+		"Memory of the GPU that may be given to containers.", gpuLabels, nil)
+	descFreeMemory = prometheus.NewDesc("nri_vgpu_gpu_free_memory_bytes",
+		"Memory of the GPU that is given to nobody.", gpuLabels, nil)
+	descFreeCompute = prometheus.NewDesc("nri_vgpu_gpu_free_compute_ratio",
+		"Part of the GPU's time that is given to nobody, 0 to 1.", gpuLabels, nil)
+	descContainers = prometheus.NewDesc("nri_vgpu_gpu_containers",
+		"Containers that hold a part of the GPU.", gpuLabels, nil)
+
+	descLimitMemory = prometheus.NewDesc("nri_vgpu_container_memory_limit_bytes",
+		"Memory of the GPU that the container may use.", containerLabels, nil)
+	descLimitCompute = prometheus.NewDesc("nri_vgpu_container_compute_limit_ratio",
+		"Part of the GPU's time that the container may use, 0 to 1; left out without a limit.", containerLabels, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descBuild, descRegistered, descPodsSynced,
+		descHealthy, descMemory, descFreeMemory, descFreeCompute, descContainers,
+		descLimitMemory, descLimitCompute,
+	} {
+		ch <- d
+	}
+}
+
+// Collect is for prometheus.Collector. It asks neither driver nor API server.
+func (a *Agent) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(descBuild, 1, version.Version, runtime.Version())
+	gauge(descRegistered, truth(a.Plugin.Registered()))
+	gauge(descPodsSynced, truth(a.Pods.HasSynced()))
+	names := map[string]string{}
+	for _, g := range a.Inventory.GPUs() {
+		names[g.UUID] = g.Name
+	}
+	for _, room := range a.Ledger.Free() {
+		labels := []string{room.UUID, strconv.Itoa(room.Index), names[room.UUID]}
+		gauge(descHealthy, truth(room.Healthy), labels...)
+		gauge(descMemory, float64(room.MemoryBytes), labels...)
+		gauge(descFreeMemory, float64(room.FreeMemoryBytes), labels...)
+		gauge(descFreeCompute, ratio(room.FreeComputePPM), labels...)
+		gauge(descContainers, float64(room.Holders), labels...)
+	}
+	for _, c := range a.Ledger.Allocations() {
+		for _, d := range c.Devices {
+			labels := []string{c.Namespace, c.Pod, c.Container, d.UUID}
+			gauge(descLimitMemory, float64(d.MemoryBytes), labels...)
+			if d.ComputePPM != 0 {
+				gauge(descLimitCompute, ratio(d.ComputePPM), labels...)
+			}
+		}
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func ratio(ppm uint32) float64 { return float64(ppm) / request.Whole }
