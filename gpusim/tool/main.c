@@ -8,24 +8,28 @@
 static const struct {
 	const char *name;
 	tool_command run;
-	const char *usage;
+	const char *arguments;
+	const char *help;
 } commands[] = {
-	{"create", tool_create,
-	 "create [--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR   make DIR/state and DIR/gpu*"},
-	{"destroy", tool_destroy, "destroy DIR   remove them"},
-	{"oracle", tool_oracle,
-	 "oracle [--json] [--watch] [--interval SECONDS] DIR   what each process truly holds and used"},
-	{"inject", tool_inject,
-	 "inject [--gpu INDEX|UUID] FAULT [VALUE] DIR   make a GPU fail (no FAULT: list them)"},
-	{"cdi", tool_cdi,
-	 "cdi --driver-dir DIR --device-dir DIR [--library-dir DIR]   print a CDI spec of the GPUs"},
+	{"create", tool_create, "[--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR",
+	 "make simulated GPUs: DIR/state, and a device file DIR/gpu<minor> for each"},
+	{"destroy", tool_destroy, "DIR", "remove them"},
+	{"oracle", tool_oracle, "[--json] [--watch] [--interval SECONDS] DIR",
+	 "print what each process truly holds and has used, and what ended ones did"},
+	{"inject", tool_inject, "[--gpu INDEX|UUID] FAULT [VALUE] DIR",
+	 "make a GPU fail: xid, lost, nvml-error, nvml-hang; clear lifts it"},
+	{"cdi", tool_cdi, "--driver-dir DIR --device-dir DIR [--library-dir DIR]",
+	 "print the CDI specification that gives the GPUs to containers"},
 };
 
 static int usage(FILE *out)
 {
-	fprintf(out, "usage: gpusim COMMAND …\n");
+	fprintf(out, "usage: gpusim COMMAND …\n\nSimulated GPUs of one machine.\n\nCommands:\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		fprintf(out, "  gpusim %s\n", commands[i].usage);
+		fprintf(out, "  %s %s\n      %s\n", commands[i].name, commands[i].arguments,
+			commands[i].help);
+	fprintf(out, "\nSIZE is bytes, or has a unit: 16GiB. A program sees the GPUs where the\n"
+		     "variable GPUSIM_STATE names the state file, or it is " GS_DEFAULT_PATH ".\n");
 	return out == stdout ? 0 : 2;
 }
 
