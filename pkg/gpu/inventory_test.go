@@ -156,6 +156,37 @@ func TestFindLibrary(t *testing.T) {
 	}
 }
 
+func TestFindLibraryFollowsLinksInsideTheRoot(t *testing.T) {
+	root := t.TempDir()
+	lib, alternatives, nvidia := "usr/lib/x86_64-linux-gnu", "etc/alternatives", "usr/lib/x86_64-linux-gnu/nvidia/current"
+	for _, dir := range []string{alternatives, nvidia} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := filepath.Join(root, nvidia, "libnvidia-ml.so.580.1")
+	if err := os.WriteFile(want, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{
+		lib + "/" + libraryName:     "/etc/alternatives/nvml",
+		alternatives + "/nvml":      "/" + nvidia + "/" + libraryName,
+		nvidia + "/" + libraryName:  "libnvidia-ml.so.580.1",
+		"usr/lib64":                 "../../../../../../usr/lib64", // a loop
+		"usr/lib/aarch64-linux-gnu": "/nowhere",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := FindLibrary(root, ""); err != nil || got != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := resolve(root, "/usr/lib64/x"); err == nil {
+		t.Error("a loop of links was followed")
+	}
+}
+
 func TestCoresPerMultiprocessor(t *testing.T) {
 	tests := []struct{ major, minor, want int }{
 		{3, 5, 192}, {5, 2, 128}, {6, 0, 64}, {6, 1, 128}, {7, 0, 64}, {7, 5, 64}, {8, 0, 64}, {8, 6, 128}, {9, 0, 128}, {10, 0, 128},

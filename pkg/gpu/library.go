@@ -51,13 +51,48 @@ func FindLibrary(root, explicit string) (string, error) {
 	}
 	tried := make([]string, 0, len(libraryDirs))
 	for _, dir := range libraryDirs {
-		path := filepath.Join("/", root, dir, libraryName)
-		if isFile(path) {
-			return path, nil
+		path := filepath.Join(dir, libraryName)
+		if found, err := resolve(filepath.Join("/", root), path); err == nil && isFile(found) {
+			return found, nil
 		}
-		tried = append(tried, path)
+		tried = append(tried, filepath.Join("/", root, path))
 	}
 	return "", &LibraryError{Tried: tried}
+}
+
+// maxLinks bounds the symbolic links of one path, as the kernel does.
+const maxLinks = 40
+
+// resolve follows the links of path as if root were the root directory: a
+// link to /etc/alternatives, as Debian's driver has, means the driver's /etc.
+func resolve(root, path string) (string, error) {
+	rest := strings.Split(path, "/")
+	at := "/"
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(filepath.Join(root, next))
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: too many symbolic links", path)
+		}
+		target, err := os.Readlink(filepath.Join(root, next))
+		if err != nil {
+			return "", err
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return filepath.Join(root, at), nil
 }
 
 func isFile(path string) bool {

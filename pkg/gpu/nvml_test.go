@@ -1,0 +1,101 @@
+package gpu
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// These tests go through the real dlopen of a simulated driver, which
+// "make build" makes.
+const simulator = "../../build/gpusim"
+
+func gpusim(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(simulator, "gpusim"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("gpusim %v: %v: %s (run make build)", args, err, out)
+	}
+}
+
+// TestDriver is one life of a driver, as a process opens it only once: it is
+// loaded under a running agent, loses a GPU, hangs, and recovers.
+func TestDriver(t *testing.T) {
+	library, err := filepath.Abs(filepath.Join(simulator, libraryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	t.Setenv("GPUSIM_STATE", filepath.Join(dir, "state"))
+	inv := newInventory(&nvmlDriver{library: library}, 200*time.Millisecond)
+
+	if _, err := inv.Refresh(t.Context()); !errors.Is(err, ErrDriverNotLoaded) || !strings.Contains(err.Error(), "modprobe nvidia") {
+		t.Errorf("without a driver: got %v", err)
+	}
+
+	gpusim(t, "create", "--gpus", "2", "--memory", "16GiB", dir)
+	before, err := inv.Refresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkInventory(t, before)
+
+	gpusim(t, "inject", "--gpu", "1", "lost", dir)
+	gpus, err := inv.Refresh(t.Context())
+	if err != nil || len(gpus) != 2 || !gpus[0].Healthy {
+		t.Fatalf("with a GPU lost: got %+v, %v", gpus, err)
+	}
+	if g := gpus[1]; g.Healthy || !strings.Contains(g.Reason, "lost") || g.UUID != before[1].UUID || g.MemoryBytes != before[1].MemoryBytes {
+		t.Errorf("the lost GPU is %+v", g)
+	}
+	gpusim(t, "inject", "clear", dir)
+	mustRecover(t, inv, before)
+
+	gpusim(t, "inject", "nvml-hang", "1", dir)
+	begin := time.Now()
+	gpus, err = inv.Refresh(t.Context())
+	if waited := time.Since(begin); err == nil || waited > 900*time.Millisecond {
+		t.Errorf("with a hanging driver: got %v after %v", err, waited)
+	}
+	if len(gpus) != 2 || gpus[0].Healthy || gpus[1].Healthy {
+		t.Errorf("with a hanging driver: got %+v", gpus)
+	}
+	gpusim(t, "inject", "clear", dir)
+	mustRecover(t, inv, before)
+}
+
+func checkInventory(t *testing.T, gpus []GPU) {
+	t.Helper()
+	if len(gpus) != 2 {
+		t.Fatalf("got %+v", gpus)
+	}
+	for i, g := range gpus {
+		if !g.Healthy || g.Index != i || g.MemoryBytes != 16<<30 || g.Name == "" || g.Multiprocessors == 0 ||
+			!strings.HasPrefix(g.UUID, "GPU-") || strings.Count(g.PCIBusID, ":") != 2 {
+			t.Errorf("got %+v", g)
+		}
+	}
+	if gpus[0].UUID == gpus[1].UUID || gpus[0].Minor == gpus[1].Minor {
+		t.Errorf("two GPUs are one: %+v", gpus)
+	}
+}
+
+// mustRecover waits until the inventory is as it was.
+func mustRecover(t *testing.T, inv *Inventory, want []GPU) {
+	t.Helper()
+	var gpus []GPU
+	for range 500 {
+		var err error
+		gpus, err = inv.Refresh(t.Context())
+		if err == nil && cmp.Equal(gpus, want) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("did not recover: %s", cmp.Diff(want, gpus))
+}
