@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -123,9 +124,9 @@ func logger(cfg config.Log) (*slog.Logger, error) {
 }
 
 func connect(kubeconfig string) (kubernetes.Interface, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := apiServer(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return nil, fmt.Errorf("find the API server (--kubeconfig): %w", err)
 	}
 	cfg.UserAgent = nodestatus.FieldManager + "/" + version.Version
 	client, err := kubernetes.NewForConfig(cfg)
@@ -133,6 +134,14 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
 	}
 	return client, nil
+}
+
+// apiServer is the pod's own cluster unless a kubeconfig is named.
+func apiServer(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
 // serve serves until ctx ends.
