@@ -17,7 +17,7 @@ struct wl_fill_options {
 	struct wl_common common;
 	const char *way;
 	uint64_t chunk, granularity, max, threads, rounds, pieces;
-	double hold;
+	double delay, hold;
 	bool list;
 };
 
@@ -333,6 +333,8 @@ static int wl_fill_main(struct wl_fill *fill, const char *program)
 	if (fill->way->elastic && fill->max > workers[0].session.total)
 		fill->max = workers[0].session.total;
 	WL_CALL(&workers[0].session.driver, mem_info, &free_before, &total);
+	if (options->delay > 0)
+		wl_sleep_until(wl_now() + options->delay);
 	began = wl_now();
 	failed = wl_fill_rounds(workers, count, rounds);
 	wl_report(workers, count, free_before, rounds, wl_now() - began);
@@ -390,6 +392,9 @@ int main(int argc, char **argv)
 		 "threads that fill at the same time (default 1)"},
 		{"rounds", WL_OPTION_COUNT, &options.rounds,
 		 "fill, give all back, fill again … (default 1)"},
+		{"delay", WL_OPTION_NUMBER, &options.delay,
+		 "seconds to wait between making the context and filling "
+		 "(default 0)"},
 		{"hold", WL_OPTION_NUMBER, &options.hold,
 		 "seconds to keep the memory after printing (default 0)"},
 		WL_COMMON_OPTIONS(options.common),

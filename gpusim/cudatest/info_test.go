@@ -1,0 +1,84 @@
+package cudatest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+)
+
+// info is what the workload of that name prints, as far as it is checked.
+type info struct {
+	CUDA struct {
+		InitError string `json:"init_error"`
+		Count     int    `json:"device_count"`
+		Devices   []struct {
+			UUID    string `json:"uuid"`
+			Total   uint64 `json:"total_mem"`
+			MemInfo struct {
+				Free  uint64 `json:"free"`
+				Total uint64 `json:"total"`
+			} `json:"mem_info"`
+		} `json:"devices"`
+	} `json:"cuda"`
+	NVML struct {
+		InitError int `json:"init_error_code"`
+		Count     int `json:"device_count"`
+		Devices   []struct {
+			UUID   string `json:"uuid"`
+			Memory struct {
+				Total uint64 `json:"total"`
+				Used  uint64 `json:"used"`
+			} `json:"memory"`
+			Processes []struct {
+				Used uint64 `json:"used"`
+			} `json:"processes"`
+		} `json:"devices"`
+	} `json:"nvml"`
+}
+
+// TestInfo compares what CUDA and NVML show of the same machine.
+func TestInfo(t *testing.T) {
+	machine := simtest.New(t, 2, memoryBytes)
+	var got info
+	runWorkload(t, machine, &got, "info", "--context")
+	if got.CUDA.Count != 2 || got.NVML.Count != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for i, device := range got.CUDA.Devices {
+		if device.UUID != got.NVML.Devices[i].UUID {
+			t.Errorf("device %d is %s for CUDA, %s for NVML", i, device.UUID, got.NVML.Devices[i].UUID)
+		}
+		if device.Total != memoryBytes || device.MemInfo.Total != memoryBytes || got.NVML.Devices[i].Memory.Total != memoryBytes {
+			t.Errorf("%+v and %+v", device, got.NVML.Devices[i])
+		}
+		if device.MemInfo.Free != memoryBytes-contextBytes {
+			t.Errorf("%+v", device)
+		}
+	}
+}
+
+func TestInfoSeesOnlyItsDevices(t *testing.T) {
+	machine := simtest.New(t, 2, memoryBytes)
+	if err := os.Remove(filepath.Join(machine.Dir, "gpu0")); err != nil {
+		t.Fatal(err)
+	}
+	var got info
+	runWorkload(t, machine, &got, "info")
+	if got.CUDA.Count != 1 || got.NVML.Count != 1 || got.CUDA.Devices[0].UUID != got.NVML.Devices[0].UUID {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestInfoWithoutDriver(t *testing.T) {
+	machine := simtest.New(t, 1, memoryBytes)
+	if err := os.Remove(filepath.Join(machine.Dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	var got info
+	runWorkload(t, machine, &got, "info")
+	if got.CUDA.InitError != "CUDA_ERROR_NO_DEVICE" || got.NVML.InitError != 9 {
+		t.Errorf("%+v", got)
+	}
+}
