@@ -1,0 +1,376 @@
+// Package vgpuctl tests the built vgpuctl with the built interposer on
+// simulated GPUs, as a user without Kubernetes runs it: `make build` comes
+// first.
+package vgpuctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+)
+
+const (
+	limit    = 2 << 30 // bytes, of --memory 2Gi
+	patience = 20 * time.Second
+)
+
+// machine is a simulated machine with two GPUs of 16 GiB.
+type machine struct {
+	*testing.T
+	build string // where programs were built
+	state string // of the simulator
+	runs  string // where groups are
+	env   []string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	build, err := filepath.Abs("../../build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{T: t, build: build, state: filepath.Join(t.TempDir(), "gpusim"), runs: t.TempDir()}
+	m.env = []string{
+		"PATH=" + os.Getenv("PATH"),
+		"GPUSIM_STATE=" + filepath.Join(m.state, "state"),
+		"LD_LIBRARY_PATH=" + filepath.Join(build, "gpusim"),
+		"XDG_RUNTIME_DIR=" + m.runs,
+	}
+	m.run(0, filepath.Join(build, "gpusim/gpusim"), "create", "--gpus", "2", "--memory", "16GiB", m.state)
+	return m
+}
+
+func (m *machine) workload(name string) string { return filepath.Join(m.build, "workload", name) }
+
+// command is `vgpuctl args…`.
+func (m *machine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(m.build, "bin/vgpuctl"), args...)
+	cmd.Env = slices.Clone(m.env)
+	return cmd
+}
+
+// run runs a program to its end, which must have the given exit status.
+func (m *machine) run(status int, program string, args ...string) string {
+	m.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = slices.Clone(m.env)
+	return m.finish(status, cmd)
+}
+
+func (m *machine) finish(status int, cmd *exec.Cmd) string {
+	m.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if got := cmd.ProcessState.ExitCode(); got != status {
+		m.Fatalf("%v: %v, exit status %d, want %d\n%s%s", cmd.Args, err, got, status, &stdout, &stderr)
+	}
+	if status != 0 {
+		return stderr.String()
+	}
+	return stdout.String()
+}
+
+// start starts a command that is killed when the test ends.
+func (m *machine) start(cmd *exec.Cmd) *exec.Cmd {
+	m.Helper()
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func (m *machine) oracle() *oracle.Oracle {
+	m.Helper()
+	o, err := oracle.Open(m.state)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { o.Close() })
+	return o
+}
+
+// peak is the largest sum that any finished process physically held, over all
+// GPUs.
+func (m *machine) peak(o *oracle.Oracle) uint64 {
+	m.Helper()
+	finished, err := o.Finished()
+	if err != nil {
+		m.Fatal(err)
+	}
+	var most uint64
+	for _, p := range finished {
+		var sum uint64
+		for _, g := range p.GPUs {
+			sum += g.PeakBytes
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// held is what live processes physically hold.
+func (m *machine) held(o *oracle.Oracle) (sum uint64, processes int) {
+	m.Helper()
+	live, err := o.Processes()
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, p := range live {
+		for _, g := range p.GPUs {
+			sum += g.Bytes
+		}
+	}
+	return sum, len(live)
+}
+
+// eventually waits for a condition.
+func (m *machine) eventually(what string, condition func() bool) {
+	m.Helper()
+	for end := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// names lists the first words of a program's --list.
+func (m *machine) names(program string) []string {
+	m.Helper()
+	var names []string
+	for line := range strings.Lines(m.run(0, m.workload(program), "--list")) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			names = append(names, fields[0])
+		}
+	}
+	return names
+}
+
+// TestEveryWorkloadStaysWithinItsMemory runs every program of test/workload,
+// in each of its ways, under a limit, and asks the oracle what it really held.
+func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
+	plain := newMachine(t)
+	programs := [][]string{
+		{"info", "--context"},
+		{"latency", "--duration", "0.2"},
+		{"fill", "--way", "alloc", "--threads", "4"},
+		{"fill", "--way", "alloc", "--lookup", "dlsym"},
+		{"fill", "--way", "alloc", "--rounds", "3"},
+	}
+	for _, way := range plain.names("fill") {
+		programs = append(programs, []string{"fill", "--way", way})
+	}
+	for _, pattern := range plain.names("spin") {
+		programs = append(programs, []string{"spin", "--pattern", pattern, "--duration", "0.05"})
+	}
+	if entries, err := os.ReadDir(filepath.Join(plain.build, "workload")); err != nil {
+		t.Fatal(err)
+	} else {
+		for _, e := range entries {
+			if !e.IsDir() && !slices.ContainsFunc(programs, func(p []string) bool { return p[0] == e.Name() }) {
+				t.Errorf("workload %s is not tried", e.Name())
+			}
+		}
+	}
+	for _, p := range programs {
+		t.Run(strings.Join(p, " "), func(t *testing.T) {
+			m := newMachine(t)
+			args := append([]string{"run", "--memory", "2Gi", "--", m.workload(p[0])}, p[1:]...)
+			cmd := m.command(args...)
+			// What a way is refused with is the interposer's to test.
+			if out, err := cmd.CombinedOutput(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if peak := m.peak(m.oracle()); peak > limit || peak == 0 {
+				t.Errorf("it held %d bytes at its peak, want more than 0 and at most %d", peak, limit)
+			}
+		})
+	}
+}
+
+// TestMemoryIsThere: what was asked for can be had, to the last per cent.
+func TestMemoryIsThere(t *testing.T) {
+	m := newMachine(t)
+	m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "1", "--", m.workload("fill")))
+	o := m.oracle()
+	if peak := m.peak(o); peak > limit || peak < limit/100*99 {
+		t.Errorf("it held %d bytes at its peak, want %d", peak, limit)
+	}
+	finished, err := o.Finished()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range finished {
+		for _, g := range p.GPUs {
+			if g.PeakBytes > 0 && g.Index != 1 {
+				t.Errorf("%s held %d bytes of GPU %d", p.Comm, g.PeakBytes, g.Index)
+			}
+		}
+	}
+}
+
+// TestGroupSharesItsMemory: four programs of a group at once have one limit,
+// which status shows, and of which nothing stays when they are killed.
+func TestGroupSharesItsMemory(t *testing.T) {
+	m := newMachine(t)
+	o := m.oracle()
+	fill := []string{m.workload("fill"), "--chunk", "4MiB", "--hold", "600"}
+	first := m.start(m.command(append([]string{"run", "--memory", "2Gi", "--group", "lab", "--"}, fill...)...))
+	group := filepath.Join(m.runs, "nri-vgpu/lab")
+	m.eventually("the group is there", func() bool { _, err := os.Stat(group); return err == nil })
+	all := []*exec.Cmd{first}
+	m.eventually("the first holds memory", func() bool { held, _ := m.held(o); return held > 0 })
+	for range 3 {
+		all = append(all, m.start(m.command(append([]string{"run", "--group", "lab", "--"}, fill...)...)))
+	}
+	m.eventually("they hold 99 % of their limit", func() bool {
+		held, _ := m.held(o)
+		if held > limit {
+			t.Fatalf("they hold %d bytes, want at most %d", held, limit)
+		}
+		return held >= limit/100*99
+	})
+
+	var holders []ctl.Holder
+	if err := json.Unmarshal([]byte(m.finish(0, m.command("status", "-o", "json"))), &holders); err != nil {
+		t.Fatal(err)
+	}
+	held, _ := m.held(o)
+	if len(holders) != 1 || holders[0].Group != "lab" || holders[0].GPUs[0].MemoryLimitBytes != limit ||
+		holders[0].GPUs[0].MemoryUsedBytes < held || holders[0].GPUs[0].MemoryUsedBytes > limit {
+		t.Errorf("status says %+v; held are %d bytes", holders, held)
+	}
+
+	for _, cmd := range all {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.eventually("the group is gone", func() bool { _, err := os.Stat(group); return errors.Is(err, os.ErrNotExist) })
+	if held, n := m.held(o); held != 0 || n != 0 {
+		t.Errorf("%d processes still hold %d bytes", n, held)
+	}
+}
+
+// TestProgramTakesOurPlace: exit status, process id, signals and environment
+// are the program's.
+func TestProgramTakesOurPlace(t *testing.T) {
+	m := newMachine(t)
+	run := func(args ...string) *exec.Cmd {
+		return m.command(append([]string{"run", "--memory", "2Gi", "--"}, args...)...)
+	}
+	m.finish(7, run("sh", "-c", "exit 7"))
+
+	if got := m.finish(0, run("sh", "-c", "echo $# $1 --memory", "sh", "a b")); got != "1 a b --memory\n" {
+		t.Errorf("arguments became %q", got)
+	}
+
+	preloaded := run("sh", "-c", "echo $LD_PRELOAD")
+	preloaded.Env = append(preloaded.Env, "LD_PRELOAD=libm.so.6")
+	lib := filepath.Join(m.build, "lib")
+	if got, want := m.finish(0, preloaded), lib+"/libcuda.so.1:"+lib+"/libnvidia-ml.so.1:libm.so.6\n"; got != want {
+		t.Errorf("LD_PRELOAD is %q, want %q", got, want)
+	}
+
+	pid := run("sh", "-c", "echo $$; exec sleep 600")
+	out, err := pid.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.start(pid)
+	var said [16]byte
+	n, err := out.Read(said[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.TrimSpace(string(said[:n])), pid.Process.Pid; got != strconv.Itoa(want) {
+		t.Errorf("the program has pid %s, vgpuctl had %d", got, want)
+	}
+	if err := pid.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = pid.Wait()
+	if status := pid.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
+		t.Errorf("the program ended with %v, want SIGTERM", pid.ProcessState)
+	}
+
+	m.eventually("no run is left", func() bool {
+		left, err := filepath.Glob(filepath.Join(m.runs, "nri-vgpu/*/limits"))
+		return err == nil && len(left) == 0
+	})
+}
+
+// TestProgramHasNoChildren: the watcher is no child of the program, which may
+// wait for all that it has.
+func TestProgramHasNoChildren(t *testing.T) {
+	m := newMachine(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.command("run", "--memory", "2Gi", "--", self)
+	cmd.Env = append(cmd.Env, waits+"=1")
+	m.finish(0, cmd)
+}
+
+// waits makes this program wait for a child and succeed if it has none.
+const waits = "VGPUCTL_TEST_WAITS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(waits) == "" {
+		os.Exit(m.Run())
+	}
+	if _, err := syscall.Wait4(-1, nil, 0, nil); err != syscall.ECHILD {
+		os.Exit(1)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	m := newMachine(t)
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no limit", []string{"run", "--", "true"}, "vgpuctl: nothing to hold the program to; give --memory, --cores or both"},
+		{"no program", []string{"run", "--memory", "2Gi"}, "requires at least 1 arg"},
+		{"unknown program", []string{"run", "--memory", "2Gi", "--", "no-such-program"}, "find the program"},
+		{"bad memory", []string{"run", "--memory", "2GB", "--", "true"}, `--memory is "2GB"`},
+		{"bad cores", []string{"run", "--cores", "101", "--", "true"}, "--cores is 101"},
+		{"more than the GPU has", []string{"run", "--memory", "17Gi", "--", "true"}, "allowed: at most the 16384 MiB of GPU 0"},
+		{"no such GPU", []string{"run", "--memory", "1Gi", "--gpu", "2", "--", "true"}, `--gpu is "2"; allowed: 0 or GPU-`},
+		{"no such group", []string{"run", "--group", "lab", "--", "true"}, `group "lab" does not exist`},
+		{"in a run", []string{"run", "--memory", "1Gi", "--", filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "8Gi", "--", "true"},
+			"already; `vgpuctl status` shows them"},
+		{"bad output", []string{"status", "-o", "yaml"}, `--output is "yaml"; allowed: table, json`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := m.finish(1, m.command(tt.args...))
+			if !strings.Contains(got, tt.want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("got %q, want one line with %q", got, tt.want)
+			}
+		})
+	}
+	blind := m.command("run", "--memory", "1Gi", "--", "true")
+	blind.Env = append(blind.Env, "LD_LIBRARY_PATH=/nonexistent")
+	if got := m.finish(1, blind); !strings.Contains(got, "cannot open the CUDA driver: libcuda.so.1") {
+		t.Errorf("without a driver it says %q", got)
+	}
+}
