@@ -96,12 +96,13 @@ func (s *apiServer) change(f func()) {
 
 // node is a runtime, an API server and a hook between them.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	cfg     config.Config
 	api     *apiServer
 	ledger  *placement.Ledger
 	hook    *Hook
 	runtime *adaptation.Adaptation
+	relay   *relay
 	// version is what the runtime says of itself.
 	version string
 	dir     string
@@ -119,7 +120,7 @@ func withVersion(v string) nodeOption { return func(n *node) { n.version = v } }
 func withMethod(m string) nodeOption { return func(n *node) { n.cfg.Injection.Method = m } }
 
 // newNode starts a node whose hook is registered.
-func newNode(t *testing.T, opts ...nodeOption) *node {
+func newNode(t testing.TB, opts ...nodeOption) *node {
 	t.Helper()
 	// The path of a socket is short.
 	dir, err := os.MkdirTemp("", "hook")
@@ -140,11 +141,22 @@ func newNode(t *testing.T, opts ...nodeOption) *node {
 	if err := WriteEnvSpec(n.cfg.Injection.CDIOutputDir, testGPUs()); err != nil {
 		t.Fatal(err)
 	}
+	n.relay = newRelay(t, n.cfg.NRI.SocketPath, n.runtimeSocket())
 	n.startRuntime()
 	t.Cleanup(func() { n.runtime.Stop() })
 	n.startHook()
 	t.Cleanup(func() { n.stopHook() })
 	return n
+}
+
+func (n *node) runtimeSocket() string { return filepath.Join(n.dir, "runtime.sock") }
+
+// stopRuntime ends the runtime as its death does.
+func (n *node) stopRuntime() {
+	n.t.Helper()
+	n.runtime.Stop()
+	n.relay.cut()
+	eventually(n.t, func() bool { return !n.hook.Registered() })
 }
 
 func (n *node) startRuntime() {
@@ -158,7 +170,7 @@ func (n *node) startRuntime() {
 	}
 	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
 	runtime, err := adaptation.New("containerd", n.version, sync, update,
-		adaptation.WithSocketPath(n.cfg.NRI.SocketPath),
+		adaptation.WithSocketPath(n.runtimeSocket()),
 		adaptation.WithPluginPath(filepath.Join(n.dir, "plugins")),
 		adaptation.WithPluginConfigPath(filepath.Join(n.dir, "conf.d")))
 	if err != nil {
@@ -222,7 +234,7 @@ func (n *node) handled() uint64 {
 	return total
 }
 
-func eventually(t *testing.T, ok func() bool) {
+func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
 	for range 1000 {
 		if ok() {
@@ -233,7 +245,7 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Fatal("did not happen within 10 s")
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
 	// A goroutine of the stub may end after the test.

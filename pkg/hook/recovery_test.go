@@ -1,0 +1,215 @@
+package hook
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestReconnectsForEver(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u", "main")
+	for range 3 {
+		n.stopRuntime()
+		n.startRuntime()
+		n.waitRegistered()
+	}
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Error("lost what runs")
+	}
+	n.pod("v", "main=4096")
+	wantEnv(t, mustCreate(t, n, "v", "main"), visibleDevices, gpuA)
+	// What ended while nobody listened is found by Synchronize.
+	n.stopRuntime()
+	n.mu.Lock()
+	n.containers = n.containers[:1]
+	n.mu.Unlock()
+	n.api.change(func() { delete(n.api.pods, "v") })
+	n.startRuntime()
+	n.waitRegistered()
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("v", "main"); ok {
+		t.Error("what is gone still holds its GPU")
+	}
+}
+
+func TestAgentMayDie(t *testing.T) {
+	n := newNode(t)
+	n.pod("a", "main=10000")
+	n.pod("b", "main=10000", "second=1000")
+	mustCreate(t, n, "a", "main")
+	wantEnv(t, mustCreate(t, n, "b", "main"), visibleDevices, gpuB)
+	n.stopHook()
+	n.startHook()
+	for _, c := range []struct{ uid, name, gpu string }{{"a", "main", gpuA}, {"b", "main", gpuB}, {"b", "second", gpuB}} {
+		given, ok := n.ledger.Get(c.uid, c.name)
+		if !ok || given.Devices[0].UUID != c.gpu {
+			t.Errorf("%s of %s: got %+v, %v", c.name, c.uid, given, ok)
+		}
+	}
+	n.pod("c", "main=10000")
+	if _, err := n.create("c", "main"); err == nil {
+		t.Error("what runs was given away twice")
+	}
+}
+
+func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=10000")
+	mustCreate(t, n, "u", "main")
+	n.stopHook()
+	if err := os.RemoveAll(n.cfg.Paths.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	n.startHook()
+	given, ok := n.ledger.Get("u", "main")
+	if !ok || given.Devices[0].UUID != gpuA || given.Devices[0].MemoryBytes != 10000*mib {
+		t.Errorf("got %+v, %v", given, ok)
+	}
+	if got := testutil.ToFloat64(n.hook.Metrics.recovered); got != 1 {
+		t.Errorf("recovered %v", got)
+	}
+}
+
+func TestBadFilesArePutAside(t *testing.T) {
+	good := `{"version":1,"sha256":"`
+	for name, content := range map[string]string{
+		"empty":     "",
+		"truncated": good,
+		"future":    `{"version":2,"sha256":"","allocation":{}}`,
+		"forged":    `{"version":1,"sha256":"00","allocation":{"podUID":"u","container":"main","kind":"app","devices":[]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "containers")
+			store, err := NewStore(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "u", "main", assignmentFile)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			allocations, errs := store.Load()
+			if len(allocations) != 0 || len(errs) != 1 || !strings.Contains(errs[0].Error(), path) {
+				t.Errorf("got %v, %v", allocations, errs)
+			}
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Error("it is still in its place")
+			}
+			if _, errs := store.Load(); len(errs) != 0 {
+				t.Errorf("the second time: %v", errs)
+			}
+		})
+	}
+}
+
+func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+	store, err := NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/", ".hidden", "a\x00b", strings.Repeat("x", 300)} {
+		if _, err := store.Dir(name, "main"); err == nil {
+			t.Errorf("pod %q was taken", name)
+		}
+		if _, err := store.Dir("u", name); err == nil {
+			t.Errorf("container %q was taken", name)
+		}
+		if store.Remove(name) == nil && len(name) < 300 {
+			t.Errorf("pod %q was removed", name)
+		}
+	}
+}
+
+func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
+	n := newNode(t)
+	n.pod("some", "main=1024")
+	n.pod("none", "main")
+	n.stopHook()
+	for _, uid := range []string{"some", "none"} {
+		n.keep(sandbox(uid), fromSpec(sandbox(uid), "main", &rspec.Spec{Process: &rspec.Process{}}))
+	}
+	n.startHook()
+	if got := testutil.ToFloat64(n.hook.Metrics.unadjusted); got != 1 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// A runtime with NRI 0.12.4 or newer refuses what we do not answer in time.
+func TestNoAnswerIsARefusal(t *testing.T) {
+	n := newNode(t)
+	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)
+	defer adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
+	n.pod("u", "main=1024")
+	n.hook.mu.Lock()
+	_, err := n.create("u", "main")
+	n.hook.mu.Unlock()
+	if err == nil {
+		t.Error("a container was created without an answer")
+	}
+	eventually(t, func() bool {
+		_, err := n.create("u", "main")
+		return err == nil
+	})
+}
+
+func TestMultiGPU(t *testing.T) {
+	n := newNode(t)
+	pod := n.pod("u", "main=1024")
+	limits := pod.Spec.Containers[0].Resources.Limits
+	two := limits["nri-vgpu.io/vgpu-memory"]
+	two.Set(2)
+	limits["nri-vgpu.io/vgpu-number"] = two
+	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuA+","+gpuB)
+	_, err := n.create("u", "main", addEnv(visibleDevices+"=all", visibleDevices+"=all"))
+	if err == nil || !strings.Contains(err.Error(), "several GPUs") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// BenchmarkCreateContainer is what the runtime waits for, over its socket, with
+// 500 pods on the node of which 50 share its GPUs.
+func BenchmarkCreateContainer(b *testing.B) {
+	n := newNode(b, func(n *node) { n.cfg.Node.SlotsPerGPU = 100 })
+	for i := range 450 {
+		n.pod(fmt.Sprintf("none-%d", i), "main")
+	}
+	for i := range 50 {
+		uid := fmt.Sprintf("some-%d", i)
+		n.pod(uid, "main=128")
+		if _, err := n.create(uid, "main"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, kind := range []string{"some", "none"} {
+		b.Run(kind, func(b *testing.B) {
+			pod := sandbox(kind + "-7")
+			var took []time.Duration
+			for b.Loop() {
+				// The runtime applies what plugins say to the request.
+				req := &api.CreateContainerRequest{Pod: pod, Container: fromSpec(pod, "main", &rspec.Spec{Process: &rspec.Process{}})}
+				begin := time.Now()
+				if _, err := n.runtime.CreateContainer(context.Background(), req); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(begin))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
