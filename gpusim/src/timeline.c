@@ -310,22 +310,9 @@ bool gs_collect(struct gs_handle *handle, struct gs_item *item)
 	return true;
 }
 
-struct gs_ref gs_host_ready(const struct gs_handle *handle, uint64_t *tag)
+bool gs_host_is_ready(const struct gs_handle *handle, struct gs_ref ref)
 {
-	const struct gs_proc *proc = &handle->state->procs[handle->id];
-	struct gs_ref best = {0, 0};
-
-	for (uint16_t i = 0; i < proc->item_count; i++) {
-		const struct gs_item *item = &handle->state->items[handle->id][i];
-
-		if (item->state != GS_ITEM_PENDING || item->kind != GS_ITEM_HOST || !item->ready_ns)
-			continue;
-		if (best.seq == 0 || item->seq < best.seq) {
-			best = (struct gs_ref){item->seq, i};
-			*tag = item->tag;
-		}
-	}
-	return best;
+	return gs_is_pending(handle, ref) && handle->state->items[handle->id][ref.item].ready_ns != 0;
 }
 
 void gs_host_done(struct gs_handle *handle, struct gs_ref ref)

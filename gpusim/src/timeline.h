@@ -41,8 +41,8 @@ bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref);
 /* The next finished tagged item, taken off the table; false if there is none. */
 bool gs_collect(struct gs_handle *handle, struct gs_item *item);
 
-/* The oldest host item whose turn has come; its seq is 0 if there is none. */
-struct gs_ref gs_host_ready(const struct gs_handle *handle, uint64_t *tag);
+/* Whether a host item's turn has come. */
+bool gs_host_is_ready(const struct gs_handle *handle, struct gs_ref ref);
 
 /* Ends a host item now. */
 void gs_host_done(struct gs_handle *handle, struct gs_ref ref);

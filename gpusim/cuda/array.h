@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSIM_ARRAY_H
+#define GPUSIM_ARRAY_H
+
+#include "sim.h"
+
+/* An array, a level of a mipmapped one, or a mipmapped one itself. */
+struct sim_array {
+	uint32_t magic;
+	bool mipmapped;
+	bool level; /* belongs to a mipmapped array */
+	struct sim_context *context;
+	CUDA_ARRAY3D_DESCRIPTOR shape;
+	size_t element; /* bytes */
+	CUdeviceptr address; /* of the first byte; content lies row by row */
+	unsigned level_count;
+	struct sim_array *levels;
+};
+
+CUresult sim_array_of(CUarray handle, struct sim_array **array);
+
+#endif

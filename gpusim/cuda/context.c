@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Contexts, and each thread's stack of them. */
+#include "sim.h"
+
+#include <stdlib.h>
+
+#define STACK_DEPTH 64
+#define CTX_FLAGS_MASK 0x1ffu
+
+static __thread struct {
+	struct sim_context *entries[STACK_DEPTH];
+	int depth;
+} stack;
+
+static struct sim_context *top(void)
+{
+	return stack.depth ? stack.entries[stack.depth - 1] : NULL;
+}
+
+void sim_push(struct sim_context *context)
+{
+	if (stack.depth < STACK_DEPTH)
+		stack.entries[stack.depth++] = context;
+}
+
+static bool is_alive(const struct sim_context *context)
+{
+	return __atomic_load_n(&context->alive, __ATOMIC_ACQUIRE);
+}
+
+CUresult sim_current(struct sim_context **context)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	*context = top();
+	if (!*context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!is_alive(*context))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return __atomic_load_n(&sim_gpu((*context)->device)->faults.lost, __ATOMIC_RELAXED) ?
+		       CUDA_ERROR_UNKNOWN :
+		       CUDA_SUCCESS;
+}
+
+/* Contexts are never freed, so a handle can be checked against them all. */
+static bool is_known(const struct sim_context *context)
+{
+	struct sim_context *c;
+
+	sim_lock();
+	for (c = sim.contexts; c && c != context; c = c->next)
+		;
+	sim_unlock();
+	return c != NULL;
+}
+
+CUresult sim_context_of(CUcontext handle, struct sim_context **context)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!handle)
+		return sim_current(context);
+	if (!is_known(handle))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*context = handle;
+	return is_alive(handle) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* ---- making and ending ---- */
+
+static void count_context(struct sim_context *context, bool made)
+{
+	struct gs_proc_gpu *mine;
+
+	gs_lock(&sim.handle);
+	mine = &sim.handle.state->procs[sim.handle.id].gpu[context->device->gpu];
+	if (made) {
+		mine->contexts++;
+		mine->context_bytes += context->bytes;
+	} else {
+		mine->contexts--;
+		mine->context_bytes -= context->bytes;
+	}
+	gs_unlock(&sim.handle);
+}
+
+static void set_default_limits(struct sim_context *context)
+{
+	context->limits[0] = 1024;      /* stack */
+	context->limits[1] = 1 << 20;   /* printf FIFO */
+	context->limits[2] = 8 << 20;   /* device heap */
+	context->limits[3] = 2;         /* device runtime sync depth */
+	context->limits[4] = 2048;      /* pending launches */
+	context->limits[5] = 128;       /* L2 fetch granularity */
+}
+
+/* Brings a context up: memory, default stream. */
+static CUresult start(struct sim_context *context)
+{
+	CUresult err;
+
+	context->bytes = sim_gpu(context->device)->context_bytes;
+	err = sim_charge(context->device, context->bytes);
+	if (err)
+		return err;
+	err = sim_stream_new(context, 0, 0, &context->legacy);
+	if (err) {
+		sim_uncharge(context->device, context->bytes);
+		return err;
+	}
+	set_default_limits(context);
+	count_context(context, true);
+	__atomic_store_n(&context->alive, true, __ATOMIC_RELEASE);
+	return CUDA_SUCCESS;
+}
+
+static struct sim_context *allocate(struct sim_device *device, unsigned flags)
+{
+	struct sim_context *context = calloc(1, sizeof(*context));
+
+	if (!context)
+		return NULL;
+	context->device = device;
+	context->flags = flags;
+	context->version = 3020;
+	sim_lock();
+	context->id = sim.next_id++;
+	context->next = sim.contexts;
+	sim.contexts = context;
+	sim_unlock();
+	return context;
+}
+
+CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_context **out)
+{
+	struct sim_context *context = allocate(device, flags);
+	CUresult err;
+
+	if (!context)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	err = start(context);
+	if (!err)
+		*out = context;
+	return err;
+}
+
+void sim_context_end(struct sim_context *context)
+{
+	sim_wait_context(context);
+	__atomic_store_n(&context->alive, false, __ATOMIC_RELEASE);
+	while (context->modules)
+		sim_module_free(context->modules);
+	while (context->events)
+		sim_event_free(context->events);
+	while (context->streams)
+		sim_stream_free(context->streams);
+	context->legacy = NULL;
+	sim_alloc_drop_context(context);
+	count_context(context, false);
+	sim_uncharge(context->device, context->bytes);
+}
+
+static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	if (!out || flags & ~CTX_FLAGS_MASK)
+		return CUDA_ERROR_INVALID_VALUE;
+	err = sim_context_new(device, flags, out);
+	if (!err)
+		sim_push(*out);
+	return err;
+}
+
+CU_API CUresult cuCtxCreate(CUcontext *out, unsigned flags, CUdevice device)
+{
+	return create(out, flags, device);
+}
+
+CU_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
+	return create(out, flags, device);
+}
+
+/* Affinity and creation parameters ask for MPS's or CIG's features, not here. */
+CU_API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
+			       CUdevice device)
+{
+	if (count < 0 || (count && !affinity))
+		return CUDA_ERROR_INVALID_VALUE;
+	return count ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device);
+}
+
+CU_API CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned flags, CUdevice device)
+{
+	(void)params;
+	return create(out, flags, device);
+}
+
+static CUresult destroy(CUcontext handle)
+{
+	struct sim_context *context;
+	CUresult err = handle ? sim_context_of(handle, &context) : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	if (context->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	sim_context_end(context);
+	if (top() == context)
+		stack.depth--;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuCtxDestroy(CUcontext handle)
+{
+	return destroy(handle);
+}
+
+CU_API CUresult cuCtxDestroy_v2(CUcontext handle)
+{
+	return destroy(handle);
+}
+
+CU_API CUresult cuCtxAttach(CUcontext *out, unsigned flags)
+{
+	struct sim_context *context;
+	CUresult err = sim_current(&context);
+
+	if (err)
+		return err;
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = context;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuCtxDetach(CUcontext handle)
+{
+	struct sim_context *context;
+
+	return sim_context_of(handle, &context);
+}
+
+/* ---- primary contexts ---- */
+
+CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
+{
+	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&one_at_a_time);
+	if (!device->primary) {
+		device->primary = allocate(device, 0);
+		if (device->primary)
+			device->primary->primary = true;
+		else
+			err = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!err && !is_alive(device->primary))
+		err = start(device->primary);
+	if (!err) {
+		device->primary->references++;
+		*out = device->primary;
+	}
+	pthread_mutex_unlock(&one_at_a_time);
+	return err;
+}
+
+static CUresult release(CUdevice ordinal, bool all)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	if (!device->primary || !is_alive(device->primary))
+		return all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	if (all)
+		device->primary->references = 0;
+	else if (device->primary->references == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	else
+		device->primary->references--;
+	if (device->primary->references == 0)
+		sim_context_end(device->primary);
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	return release(device, false);
+}
+
+CU_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	return release(device, false);
+}
+
+CU_API CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+	return release(device, true);
+}
+
+CU_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	return release(device, true);
+}
+
+CU_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *active)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = device->primary ? device->primary->flags : 0;
+	*active = device->primary && is_alive(device->primary);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_primary_flags(CUdevice ordinal, unsigned flags)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	if (flags & ~CTX_FLAGS_MASK)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!device->primary) {
+		device->primary = allocate(device, flags);
+		if (!device->primary)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		device->primary->primary = true;
+	}
+	device->primary->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
+{
+	return set_primary_flags(device, flags);
+}
+
+CU_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
+{
+	return set_primary_flags(device, flags);
+}
+
+/* ---- the thread's stack ---- */
+
+static CUresult push(CUcontext handle)
+{
+	struct sim_context *context;
+	CUresult err = handle ? sim_context_of(handle, &context) : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err)
+		sim_push(context);
+	return err;
+}
+
+CU_API CUresult cuCtxPushCurrent(CUcontext context)
+{
+	return push(context);
+}
+
+CU_API CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+	return push(context);
+}
+
+static CUresult pop(CUcontext *out)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!top())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (out)
+		*out = top();
+	stack.depth--;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuCtxPopCurrent(CUcontext *out)
+{
+	return pop(out);
+}
+
+CU_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
+	return pop(out);
+}
+
+CU_API CUresult cuCtxGetCurrent(CUcontext *out)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = top();
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuCtxSetCurrent(CUcontext handle)
+{
+	struct sim_context *context;
+	CUresult err = handle ? sim_context_of(handle, &context) : sim_ready();
+
+	if (err)
+		return err;
+	if (stack.depth)
+		stack.depth--;
+	if (handle)
+		sim_push(context);
+	return CUDA_SUCCESS;
+}

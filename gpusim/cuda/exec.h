@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSIM_EXEC_H
+#define GPUSIM_EXEC_H
+
+#include "graph.h"
+
+/* One step of an executable graph, child graphs laid out flat. */
+struct step {
+	struct sim_node *source; /* handle by which a program names the step */
+	struct sim_node *node;   /* our own copy's node */
+	size_t *deps;            /* indices of earlier steps */
+	size_t dep_count;
+	bool leaf; /* nothing depends on it */
+};
+
+struct sim_exec {
+	uint32_t magic;
+	struct sim_device *device;
+	struct sim_graph *graph; /* own copy */
+	struct step *steps;
+	size_t count, room;
+	struct gs_ref last; /* end of its last launch: launches follow one another */
+	uint64_t peak_bytes; /* of its memory nodes at one time */
+	uint64_t flags;
+};
+
+#define EXEC_AUTO_FREE 1u
+#define EXEC_UPLOAD 2u
+
+CUresult sim_exec_of(CUgraphExec handle, struct sim_exec **exec);
+struct step *sim_exec_step(struct sim_exec *exec, CUgraphNode node);
+
+/* Graph memory (graphmem.c). With the process lock. */
+uint64_t sim_exec_peak(const struct sim_exec *exec);
+CUresult sim_graph_memory_reserve(struct sim_device *device, uint64_t peak);
+/* Marks what the graph leaves allocated; error if it is still so from before. */
+CUresult sim_exec_take_memory(struct sim_exec *exec);
+void sim_exec_free_memory(struct sim_exec *exec);
+
+#endif

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# Reads the simulator's sources, the versions, and the list of exported names;
+# writes the table of all names and a stub for each that no source defines.
+
+FILENAME ~ /\.c$/ {
+	if (/^CU_API [A-Za-z0-9_ *]*[ *]cu[A-Za-z0-9_]+\(/) {
+		name = $0
+		sub(/\(.*/, "", name)
+		sub(/.*[ *]/, "", name)
+		defined[name] = 1
+	} else if (/^CU_(PTSZ|PTDS)\(/) {
+		suffix = $0 ~ /^CU_PTSZ/ ? "_ptsz" : "_ptds"
+		name = $0
+		sub(/^[^(]*\(/, "", name)
+		sub(/,.*/, "", name)
+		defined[name] = 1
+		defined[name suffix] = 1
+	}
+	next
+}
+
+FILENAME ~ /versions/ {
+	if (!/^#/)
+		version[$1] = $2
+	next
+}
+
+{
+	print "NAME(" $1 ", " ($1 in version ? version[$1] : 2000) ")" >names
+	listed[$1] = 1
+	if (!($1 in defined))
+		print "STUB(" $1 ")" >stubs
+}
+
+END {
+	for (name in defined)
+		if (!(name in listed)) {
+			print "not a driver name: " name >"/dev/stderr"
+			failed = 1
+		}
+	exit failed
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Host functions in streams. One thread of the process runs them, each when
+ * the timeline comes to it; the stream goes on when the function returns.
+ */
+#include "queue.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define POLL_NS UINT64_C(100000)
+
+struct host_call {
+	struct host_call *next;
+	struct gs_ref ref;
+	CUhostFn fn;
+	void *data;
+};
+
+/* Under the process lock. */
+static struct {
+	bool started;
+	struct host_call *calls;
+	pthread_cond_t changed;
+} host;
+
+static struct host_call *take_ready(uint64_t *wake)
+{
+	struct host_call **link, *call = NULL;
+	uint64_t now;
+
+	gs_lock(&sim.handle);
+	gs_advance(&sim.handle, gs_now());
+	sim_collect();
+	now = sim.handle.state->clock_ns;
+	*wake = UINT64_MAX;
+	for (link = &host.calls; *link; link = &(*link)->next) {
+		uint64_t estimate = gs_estimate(&sim.handle, (*link)->ref);
+
+		if (gs_host_is_ready(&sim.handle, (*link)->ref)) {
+			call = *link;
+			*link = call->next;
+			break;
+		}
+		/* What is due and not ready waits for another host function. */
+		if (estimate <= now)
+			estimate = now + POLL_NS;
+		if (estimate < *wake)
+			*wake = estimate;
+	}
+	gs_unlock(&sim.handle);
+	return call;
+}
+
+static void wait_for_change(uint64_t until)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(until / UINT64_C(1000000000)),
+		.tv_nsec = (long)(until % UINT64_C(1000000000)),
+	};
+
+	if (until == UINT64_MAX)
+		pthread_cond_wait(&host.changed, &sim.mutex);
+	else
+		(void)pthread_cond_timedwait(&host.changed, &sim.mutex, &ts);
+}
+
+static void run(struct host_call *call)
+{
+	sim_unlock();
+	call->fn(call->data);
+	sim_lock();
+	gs_lock(&sim.handle);
+	gs_advance(&sim.handle, gs_now());
+	gs_host_done(&sim.handle, call->ref);
+	gs_unlock(&sim.handle);
+	free(call);
+}
+
+static void *host_thread(void *unused)
+{
+	(void)unused;
+	sim_lock();
+	for (;;) {
+		uint64_t wake;
+		struct host_call *call = take_ready(&wake);
+
+		if (call)
+			run(call);
+		else
+			wait_for_change(wake);
+	}
+	return NULL;
+}
+
+/* The application's signals are none of this thread's business. */
+static CUresult start_thread(void)
+{
+	pthread_condattr_t attributes;
+	pthread_t thread;
+	sigset_t all, before;
+	int err;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&host.changed, &attributes);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&thread, NULL, host_thread, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	pthread_detach(thread);
+	host.started = true;
+	return CUDA_SUCCESS;
+}
+
+static CUresult new_call(CUhostFn fn, void *data, struct host_call **out)
+{
+	struct host_call *call = calloc(1, sizeof(*call));
+	CUresult err = CUDA_SUCCESS;
+
+	if (!call)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	call->fn = fn;
+	call->data = data;
+	sim_lock();
+	if (!host.started)
+		err = start_thread();
+	sim_unlock();
+	if (err)
+		free(call);
+	else
+		*out = call;
+	return err;
+}
+
+static void add_call(struct host_call *call)
+{
+	struct host_call **link;
+
+	sim_lock();
+	for (link = &host.calls; *link; link = &(*link)->next)
+		;
+	*link = call;
+	pthread_cond_signal(&host.changed);
+	sim_unlock();
+}
+
+CUresult sim_host_call(struct sim_stream *stream, CUhostFn fn, void *data)
+{
+	struct gs_work work = {.kind = GS_ITEM_HOST};
+	struct host_call *call;
+	CUresult err = new_call(fn, data, &call);
+
+	if (err)
+		return err;
+	err = sim_submit(stream, &work, &call->ref);
+	if (err)
+		free(call);
+	else
+		add_call(call);
+	return err;
+}
+
+CUresult sim_host_call_after(struct sim_device *device, CUhostFn fn, void *data,
+			     const struct gs_ref *deps, size_t count, struct gs_ref *ref)
+{
+	struct gs_work work = {.kind = GS_ITEM_HOST};
+	struct host_call *call;
+	CUresult err = new_call(fn, data, &call);
+
+	if (err)
+		return err;
+	err = sim_submit_after(device, &work, deps, count, &call->ref);
+	if (err) {
+		free(call);
+		return err;
+	}
+	*ref = call->ref;
+	add_call(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch_host(CUstream handle, bool ptds, CUhostFn fn, void *data)
+{
+	struct sim_stream *stream;
+	CUresult err = sim_stream_of(handle, ptds, &stream);
+
+	if (err)
+		return err;
+	if (!fn)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_capturing(stream))
+		return sim_capture_host(stream, fn, data);
+	return sim_host_call(stream, fn, data);
+}
+
+CU_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *data),
+	launch_host(stream, ptds, fn, data))
+
+/* The older callback knows its stream. */
+struct callback {
+	CUstreamCallback fn;
+	CUstream stream;
+	void *data;
+};
+
+static void run_callback(void *argument)
+{
+	struct callback *callback = argument;
+
+	callback->fn(callback->stream, CUDA_SUCCESS, callback->data);
+	free(callback);
+}
+
+static CUresult add_callback(CUstream handle, bool ptds, CUstreamCallback fn, void *data,
+			     unsigned flags)
+{
+	struct sim_stream *stream;
+	struct callback *callback;
+	CUresult err = sim_stream_of(handle, ptds, &stream);
+
+	if (err)
+		return err;
+	if (!fn || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_capturing(stream))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	callback = malloc(sizeof(*callback));
+	if (!callback)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*callback = (struct callback){fn, handle, data};
+	err = sim_host_call(stream, run_callback, callback);
+	if (err)
+		free(callback);
+	return err;
+}
+
+CU_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback fn, void *data, unsigned flags),
+	add_callback(stream, ptds, fn, data, flags))

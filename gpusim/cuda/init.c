@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The process's side of the driver: cuInit, and which GPUs it sees. */
+#include "sim.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+struct sim sim = {
+	.queue = PTHREAD_MUTEX_INITIALIZER,
+	.mutex = PTHREAD_MUTEX_INITIALIZER,
+	.next_id = 1,
+};
+static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void sim_lock(void)
+{
+	pthread_mutex_lock(&sim.mutex);
+}
+
+void sim_unlock(void)
+{
+	pthread_mutex_unlock(&sim.mutex);
+}
+
+CUresult sim_ready(void)
+{
+	pid_t pid = __atomic_load_n(&sim.pid, __ATOMIC_ACQUIRE);
+
+	/* A forked child has neither the parent's slot nor its threads. */
+	return pid != 0 && pid == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult sim_device(CUdevice ordinal, struct sim_device **device)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (ordinal < 0 || ordinal >= sim.device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = &sim.devices[ordinal];
+	return CUDA_SUCCESS;
+}
+
+/* ---- CUDA_VISIBLE_DEVICES ---- */
+
+static void format_uuid(const uint8_t uuid[16], char text[41])
+{
+	char *out = text + sprintf(text, "GPU-");
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*out++ = '-';
+		out += sprintf(out, "%02x", uuid[i]);
+	}
+}
+
+/* The only GPU of the list whose UUID begins so, -1: none or several. */
+static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, int count)
+{
+	int found = -1;
+
+	for (int i = 0; i < count; i++) {
+		char text[41];
+
+		format_uuid(sim.handle.state->gpus[gpus[i]].uuid, text);
+		if (strncasecmp(text, prefix, length) != 0)
+			continue;
+		if (found >= 0)
+			return -1;
+		found = i;
+	}
+	return found;
+}
+
+/* One entry of CUDA_VISIBLE_DEVICES as an index into the list, -1: none. */
+static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, int count)
+{
+	char text[64], *end;
+	long index;
+
+	while (length && isspace((unsigned char)*entry))
+		entry++, length--;
+	while (length && isspace((unsigned char)entry[length - 1]))
+		length--;
+	if (length == 0 || length >= sizeof(text))
+		return -1;
+	memcpy(text, entry, length);
+	text[length] = '\0';
+	if (strncasecmp(text, "GPU-", 4) == 0)
+		return gpu_by_uuid(text, length, gpus, count);
+	index = strtol(text, &end, 10);
+	return *end || index < 0 || index >= count ? -1 : (int)index;
+}
+
+/* Whether the device is in the list already; naming one twice hides them all. */
+static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
+{
+	for (int i = 0; i < count; i++)
+		if (chosen[i] == gpu)
+			return true;
+	return false;
+}
+
+/* Reduces the list as the variable says: up to its first bad entry. */
+static int choose(const char *list, uint32_t *gpus, int count)
+{
+	uint32_t chosen[GS_MAX_GPUS];
+	int n = 0;
+
+	while (n < (int)GS_MAX_GPUS) {
+		size_t length = strcspn(list, ",");
+		int index = parse_entry(list, length, gpus, count);
+
+		if (index < 0)
+			break;
+		if (taken(chosen, n, gpus[index]))
+			return 0;
+		chosen[n++] = gpus[index];
+		if (!list[length])
+			break;
+		list += length + 1;
+	}
+	memcpy(gpus, chosen, (size_t)n * sizeof(*gpus));
+	return n;
+}
+
+static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	int count = 0;
+
+	for (uint32_t g = 0; g < sim.handle.state->gpu_count; g++)
+		if (gs_gpu_visible(&sim.handle, g))
+			gpus[count++] = g;
+	return list ? choose(list, gpus, count) : count;
+}
+
+/* ---- cuInit ---- */
+
+static CUresult initialise(void)
+{
+	uint32_t gpus[GS_MAX_GPUS] = {0};
+	int err;
+
+	if (!sim.handle.state) {
+		err = gs_open(&sim.handle, gs_path(), GS_PROCESS);
+		if (err == -ENOENT || err == -EACCES)
+			return CUDA_ERROR_NO_DEVICE;
+		if (err)
+			return CUDA_ERROR_UNKNOWN;
+	}
+	sim.device_count = visible_gpus(gpus);
+	for (int i = 0; i < sim.device_count; i++)
+		sim.devices[i].gpu = gpus[i];
+	return sim.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CU_API CUresult cuInit(unsigned flags)
+{
+	CUresult err = CUDA_SUCCESS;
+	pid_t pid;
+
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pid = __atomic_load_n(&sim.pid, __ATOMIC_ACQUIRE);
+	if (pid)
+		return pid == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	pthread_mutex_lock(&init_mutex);
+	if (!sim.pid) {
+		err = initialise();
+		if (!err)
+			__atomic_store_n(&sim.pid, getpid(), __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&init_mutex);
+	return err;
+}
+
+CU_API CUresult cuDriverGetVersion(int *version)
+{
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = 13000;
+	return CUDA_SUCCESS;
+}
+
+/* ---- physical memory ---- */
+
+CUresult sim_charge(struct sim_device *device, uint64_t bytes)
+{
+	bool granted, lost;
+
+	gs_lock(&sim.handle);
+	lost = sim_gpu(device)->faults.lost != 0;
+	granted = !lost && gs_charge(&sim.handle, device->gpu, bytes);
+	gs_unlock(&sim.handle);
+	if (lost)
+		return CUDA_ERROR_UNKNOWN;
+	return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void sim_uncharge(struct sim_device *device, uint64_t bytes)
+{
+	gs_lock(&sim.handle);
+	gs_uncharge(&sim.handle, device->gpu, bytes);
+	gs_unlock(&sim.handle);
+}

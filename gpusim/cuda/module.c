@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Modules and libraries loaded from PTX text. */
+#include "module.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODULE_MAGIC 0x4d4f4455U
+#define FUNCTION_MAGIC 0x46554e43U
+#define FATBIN_WRAPPER_MAGIC 0x466243b1U
+#define FATBIN_MAGIC 0xba55ed50U
+
+CUresult sim_module_of(CUmodule handle, struct sim_module **module)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!handle || handle->magic != MODULE_MAGIC)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*module = handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_function_of(CUfunction handle, struct sim_function **function)
+{
+	if (!handle || handle->magic != FUNCTION_MAGIC)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*function = handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_module_function(struct sim_module *module, const char *name,
+			     struct sim_function **function)
+{
+	for (size_t i = 0; i < module->ptx.entry_count; i++) {
+		if (strcmp(module->ptx.entries[i].name, name) != 0)
+			continue;
+		*function = &module->functions[i];
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- images ---- */
+
+struct fatbin_wrapper {
+	uint32_t magic, version;
+	const void *data;
+	const void *unused;
+};
+
+struct fatbin_header {
+	uint32_t magic;
+	uint16_t version, header_size;
+	uint64_t size;
+};
+
+struct fatbin_entry {
+	uint16_t kind, unknown; /* kind 1: PTX */
+	uint32_t header_size;
+	uint64_t size;
+	uint32_t compressed_size, options_offset;
+	uint16_t minor, major;
+	uint32_t arch, object_name_offset, object_name_size;
+	uint64_t flags, zero, uncompressed_size;
+};
+
+#define FATBIN_COMPRESSED UINT64_C(0x2000)
+
+/* A copy of the first uncompressed PTX of a fat binary. */
+static CUresult from_fatbin(const struct fatbin_header *header, char **text)
+{
+	const char *at = (const char *)header + header->header_size;
+	const char *end = at + header->size;
+
+	while (at + sizeof(struct fatbin_entry) <= end) {
+		struct fatbin_entry entry;
+
+		memcpy(&entry, at, sizeof(entry));
+		at += entry.header_size;
+		if (entry.kind == 1 && !(entry.flags & FATBIN_COMPRESSED)) {
+			*text = strndup(at, entry.size);
+			return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		if (entry.header_size == 0 || (uint64_t)(end - at) < entry.size)
+			break;
+		at += entry.size;
+	}
+	return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+/* The image's PTX text, a copy. */
+static CUresult image_text(const void *image, char **text)
+{
+	uint32_t magic;
+
+	if (memcmp(image, "\177ELF", 4) == 0)
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	memcpy(&magic, image, sizeof(magic));
+	if (magic == FATBIN_WRAPPER_MAGIC)
+		return from_fatbin(((const struct fatbin_wrapper *)image)->data, text);
+	if (magic == FATBIN_MAGIC)
+		return from_fatbin(image, text);
+	*text = strdup(image);
+	return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- loading ---- */
+
+static uint64_t module_bytes(const struct sim_module *module, uint64_t granularity)
+{
+	uint64_t bytes = round_up(module->ptx.length, granularity);
+
+	for (size_t i = 0; i < module->ptx.global_count; i++)
+		bytes += round_up(module->ptx.globals[i].size, granularity);
+	return bytes;
+}
+
+static CUresult place_globals(struct sim_module *module)
+{
+	module->globals = calloc(module->ptx.global_count + 1, sizeof(*module->globals));
+	if (!module->globals)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < module->ptx.global_count; i++) {
+		struct sim_alloc *alloc;
+
+		sim_lock();
+		/* Charged with the module, so not to the address. */
+		alloc = sim_alloc_new(ALLOC_IMPORT, module->ptx.globals[i].size, 0);
+		if (alloc) {
+			alloc->device = module->device;
+			module->globals[i] = alloc->address;
+		}
+		sim_unlock();
+		if (!alloc)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult charge_module(struct sim_module *module, struct sim_device *device)
+{
+	uint64_t bytes = module_bytes(module, sim_gpu(device)->alloc_granularity);
+	CUresult err = sim_charge(device, bytes);
+
+	if (err)
+		return err;
+	module->device = device;
+	module->charged = bytes;
+	return place_globals(module);
+}
+
+static CUresult make_functions(struct sim_module *module)
+{
+	module->functions = calloc(module->ptx.entry_count + 1, sizeof(*module->functions));
+	if (!module->functions)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < module->ptx.entry_count; i++) {
+		module->functions[i].magic = FUNCTION_MAGIC;
+		module->functions[i].module = module;
+		module->functions[i].entry = &module->ptx.entries[i];
+		module->functions[i].block[0] = module->functions[i].block[1] =
+			module->functions[i].block[2] = 1;
+	}
+	return CUDA_SUCCESS;
+}
+
+void sim_module_free(struct sim_module *module)
+{
+	struct sim_module **link;
+
+	sim_lock();
+	if (module->context) {
+		for (link = &module->context->modules; *link && *link != module; link = &(*link)->next)
+			;
+		if (*link)
+			*link = module->next;
+	}
+	for (size_t i = 0; module->globals && i < module->ptx.global_count; i++) {
+		struct sim_alloc *alloc = sim_alloc_exact(module->globals[i]);
+
+		if (module->globals[i] && alloc)
+			sim_alloc_drop(alloc);
+	}
+	sim_unlock();
+	if (module->charged)
+		sim_uncharge(module->device, module->charged);
+	ptx_free(&module->ptx);
+	free(module->globals);
+	free(module->functions);
+	module->magic = 0;
+	free(module);
+}
+
+static CUresult load(struct sim_context *context, const void *image, struct sim_module **out)
+{
+	struct sim_module *module;
+	char *text = NULL;
+	CUresult err = image_text(image, &text);
+
+	if (err)
+		return err;
+	module = calloc(1, sizeof(*module));
+	if (!module) {
+		free(text);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	module->magic = MODULE_MAGIC;
+	err = ptx_parse(text, &module->ptx);
+	free(text);
+	if (!err)
+		err = make_functions(module);
+	if (!err && context)
+		err = charge_module(module, context->device);
+	if (err) {
+		sim_module_free(module);
+		return err;
+	}
+	if (context) {
+		sim_lock();
+		module->context = context;
+		module->next = context->modules;
+		context->modules = module;
+		sim_unlock();
+	}
+	*out = module;
+	return CUDA_SUCCESS;
+}
+
+static CUresult load_module(CUmodule *out, const void *image)
+{
+	struct sim_context *context;
+	CUresult err = sim_current(&context);
+
+	if (!err)
+		err = sim_capture_guard();
+	if (err)
+		return err;
+	if (!out || !image)
+		return CUDA_ERROR_INVALID_VALUE;
+	return load(context, image, out);
+}
+
+CU_API CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+	return load_module(out, image);
+}
+
+CU_API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, int *options,
+				   void **values)
+{
+	(void)count;
+	(void)options;
+	(void)values;
+	return load_module(out, image);
+}
+
+CU_API CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
+{
+	return load_module(out, image);
+}
+
+/* The file's content with a zero byte behind it. */
+static CUresult read_file(const char *path, char **content)
+{
+	FILE *file = fopen(path, "rbe");
+	long size;
+
+	if (!file)
+		return errno == ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OPERATING_SYSTEM;
+	*content = NULL;
+	if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
+		*content = calloc(1, (size_t)size + 1);
+		if (*content && fread(*content, 1, (size_t)size, file) != (size_t)size) {
+			free(*content);
+			*content = NULL;
+		}
+	}
+	fclose(file);
+	return *content ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CU_API CUresult cuModuleLoad(CUmodule *out, const char *path)
+{
+	char *image;
+	CUresult err = path ? read_file(path, &image) : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	err = load_module(out, image);
+	free(image);
+	return err;
+}
+
+CU_API CUresult cuModuleUnload(CUmodule handle)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (!err && !module->context)
+		err = CUDA_ERROR_INVALID_HANDLE;
+	if (err)
+		return err;
+	sim_wait_context(module->context);
+	sim_module_free(module);
+	return CUDA_SUCCESS;
+}
+
+/* ---- libraries ---- */
+
+CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_options,
+				  void **jit_values, unsigned jit_count, int *options, void **values,
+				  unsigned count)
+{
+	CUresult err = sim_ready();
+
+	(void)jit_options, (void)jit_values, (void)jit_count;
+	(void)options, (void)values, (void)count;
+	if (err)
+		return err;
+	if (!out || !code)
+		return CUDA_ERROR_INVALID_VALUE;
+	return load(NULL, code, out);
+}
+
+CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit_options,
+				      void **jit_values, unsigned jit_count, int *options,
+				      void **values, unsigned count)
+{
+	char *image;
+	CUresult err = path ? read_file(path, &image) : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	err = cuLibraryLoadData(out, image, jit_options, jit_values, jit_count, options, values, count);
+	free(image);
+	return err;
+}
+
+CU_API CUresult cuLibraryUnload(CUlibrary handle)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (err)
+		return err;
+	sim_module_free(module);
+	return CUDA_SUCCESS;
+}
+
+/* A library reaches a device when something of it is used there. */
+static CUresult use_library(struct sim_module *library)
+{
+	struct sim_context *context;
+	CUresult err = sim_current(&context);
+
+	if (err || library->device)
+		return err;
+	return charge_module(library, context->device);
+}
+
+CU_API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (!err && !out)
+		err = CUDA_ERROR_INVALID_VALUE;
+	if (!err)
+		err = use_library(module);
+	if (!err)
+		*out = module;
+	return err;
+}
+
+CU_API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary handle, const char *name)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (err)
+		return err;
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_module_function(module, name, out);
+}
+
+CU_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (err)
+		return err;
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_module_function(module, name, out);
+}
+
+/* ---- global variables ---- */
+
+static CUresult get_global(CUmodule handle, const char *name, CUdeviceptr *address, size_t *size)
+{
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
+
+	if (!err && !module->device)
+		err = use_library(module);
+	if (err)
+		return err;
+	if (!name)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < module->ptx.global_count; i++) {
+		if (strcmp(module->ptx.globals[i].name, name) != 0)
+			continue;
+		if (address)
+			*address = module->globals[i];
+		if (size)
+			*size = module->ptx.globals[i].size;
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+CU_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module,
+				     const char *name)
+{
+	return get_global(module, name, address, size);
+}
+
+CU_API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library,
+				   const char *name)
+{
+	return get_global(library, name, address, size);
+}

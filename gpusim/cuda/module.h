@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSIM_MODULE_H
+#define GPUSIM_MODULE_H
+
+#include "sim.h"
+
+/* A module or, with no context of its own, a library. */
+struct sim_module {
+	struct sim_module *next;
+	uint32_t magic;
+	struct sim_context *context; /* NULL: a library, which costs at first use */
+	struct sim_device *device;
+	struct ptx ptx;
+	struct sim_function *functions; /* one per entry */
+	CUdeviceptr *globals;           /* one per global variable */
+	uint64_t charged;
+};
+
+CUresult sim_module_of(CUmodule handle, struct sim_module **module);
+CUresult sim_module_function(struct sim_module *module, const char *name,
+			     struct sim_function **function);
+
+#endif

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The table of all entry points. Their types do not matter here. */
+#include "names.h"
+
+#define NAME(name, version) void name(void);
+#include "cuda_names.h"
+#undef NAME
+
+const struct driver_name driver_names[] = {
+#define NAME(name, version) {#name, name, version},
+#include "cuda_names.h"
+#undef NAME
+};
+
+const size_t driver_name_count = sizeof(driver_names) / sizeof(driver_names[0]);

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSIM_NAMES_H
+#define GPUSIM_NAMES_H
+
+#include <stddef.h>
+
+/* An exported entry point and the CUDA version that brought it. */
+struct driver_name {
+	const char *name;
+	void (*function)(void);
+	int version;
+};
+
+extern const struct driver_name driver_names[]; /* sorted by name, as strcmp */
+extern const size_t driver_name_count;
+
+#endif

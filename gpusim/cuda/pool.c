@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory pools. A pool reserves physical memory in steps, hands parts of it
+ * out, and keeps what is freed until a synchronisation finds more than its
+ * release threshold. Freed memory can be used again at once: order in streams
+ * gives the program the same guarantee.
+ */
+#include "queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_MAGIC 0x504f4f4cU
+#define STEP (UINT64_C(2) << 20)
+#define PART UINT64_C(512)
+
+struct sim_pool {
+	struct sim_pool *next;
+	uint32_t magic;
+	bool is_default;
+	bool destroyed;
+	struct sim_device *device;
+	uint64_t reserved, used, reserved_high, used_high;
+	uint64_t threshold, max_size;
+	int reuse[3];
+	CUmemAccessDesc access;
+};
+
+static struct sim_pool *pools; /* under the process lock */
+
+/* ---- amounts; with the process lock ---- */
+
+/* Gives back what is reserved above both the threshold and what is used. */
+static void trim_to(struct sim_pool *pool, uint64_t keep)
+{
+	uint64_t least = round_up(pool->used, STEP);
+
+	if (keep < least)
+		keep = least;
+	keep = round_up(keep, STEP);
+	if (pool->reserved <= keep)
+		return;
+	sim_uncharge(pool->device, pool->reserved - keep);
+	pool->reserved = keep;
+}
+
+void sim_pools_trim(struct sim_device *device, bool all)
+{
+	for (struct sim_pool *pool = pools; pool; pool = pool->next)
+		if (pool->device == device && pool->reserved)
+			trim_to(pool, all ? 0 : pool->threshold);
+}
+
+void sim_pools_synced(void)
+{
+	sim_lock();
+	for (struct sim_pool *pool = pools; pool; pool = pool->next)
+		if (pool->reserved > pool->threshold)
+			trim_to(pool, pool->threshold);
+	sim_unlock();
+}
+
+static CUresult reserve(struct sim_pool *pool, uint64_t needed)
+{
+	uint64_t target = round_up(needed, STEP);
+	CUresult err;
+
+	if (target <= pool->reserved)
+		return CUDA_SUCCESS;
+	if (pool->max_size && needed > pool->max_size)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	err = sim_charge(pool->device, target - pool->reserved);
+	if (err == CUDA_ERROR_OUT_OF_MEMORY) {
+		/* What pools hold unused must not stand in the way. */
+		sim_pools_trim(pool->device, true);
+		if (target <= pool->reserved)
+			return CUDA_SUCCESS;
+		err = sim_charge(pool->device, target - pool->reserved);
+	}
+	if (err)
+		return err;
+	pool->reserved = target;
+	if (pool->reserved > pool->reserved_high)
+		pool->reserved_high = pool->reserved;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address)
+{
+	uint64_t charged = round_up(size, PART);
+	struct sim_alloc *alloc;
+	CUresult err;
+
+	if (size > sim_gpu(pool->device)->memory_bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	err = reserve(pool, pool->used + charged);
+	if (err)
+		return err;
+	alloc = sim_alloc_new(ALLOC_POOL, size, 0);
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc->pool = pool;
+	alloc->device = pool->device;
+	alloc->charged = charged;
+	pool->used += charged;
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
+	*address = alloc->address;
+	return CUDA_SUCCESS;
+}
+
+static void free_pool(struct sim_pool *pool)
+{
+	struct sim_pool **link;
+
+	for (link = &pools; *link && *link != pool; link = &(*link)->next)
+		;
+	if (*link)
+		*link = pool->next;
+	if (pool->reserved)
+		sim_uncharge(pool->device, pool->reserved);
+	pool->magic = 0;
+	free(pool);
+}
+
+/* A destroyed pool goes with its last allocation. */
+void sim_pool_give_back(struct sim_pool *pool, uint64_t size)
+{
+	pool->used -= size;
+	if (pool->destroyed && pool->used == 0)
+		free_pool(pool);
+}
+
+/* ---- pools ---- */
+
+static struct sim_pool *new_pool(struct sim_device *device)
+{
+	struct sim_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pool->magic = POOL_MAGIC;
+	pool->device = device;
+	pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+	pool->access.location.type = CU_MEM_LOCATION_DEVICE;
+	pool->access.location.id = (int)(device - sim.devices);
+	pool->access.flags = 3;
+	pool->next = pools;
+	pools = pool;
+	return pool;
+}
+
+static CUresult default_pool(struct sim_device *device, struct sim_pool **out)
+{
+	sim_lock();
+	if (!device->default_pool) {
+		device->default_pool = new_pool(device);
+		if (device->default_pool)
+			device->default_pool->is_default = true;
+	}
+	*out = device->default_pool;
+	sim_unlock();
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult pool_of(CUmemoryPool handle, struct sim_pool **pool)
+{
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!handle || handle->magic != POOL_MAGIC || handle->destroyed)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pool = handle;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	struct sim_device *device;
+	CUresult err = out && props ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err && props->allocType != 1)
+		err = CUDA_ERROR_INVALID_VALUE;
+	if (!err && props->location.type != CU_MEM_LOCATION_DEVICE)
+		err = CUDA_ERROR_NOT_SUPPORTED;
+	if (!err)
+		err = sim_device(props->location.id, &device);
+	if (err)
+		return err;
+	sim_lock();
+	*out = new_pool(device);
+	if (*out)
+		(*out)->max_size = props->maxSize;
+	sim_unlock();
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CU_API CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+	struct sim_pool *pool;
+	CUresult err = pool_of(handle, &pool);
+
+	if (!err && pool->is_default)
+		err = CUDA_ERROR_INVALID_VALUE;
+	if (err)
+		return err;
+	sim_lock();
+	if (pool->device->current_pool == pool)
+		pool->device->current_pool = NULL;
+	trim_to(pool, 0);
+	pool->destroyed = true;
+	if (pool->used == 0)
+		free_pool(pool);
+	sim_unlock();
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice ordinal)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	return out ? default_pool(device, out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult current_pool(struct sim_device *device, struct sim_pool **out)
+{
+	if (!device->current_pool)
+		return default_pool(device, out);
+	*out = device->current_pool;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice ordinal)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	return out ? current_pool(device, out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CU_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
+{
+	struct sim_device *device;
+	struct sim_pool *pool;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (!err)
+		err = pool_of(handle, &pool);
+	if (!err && pool->device != device)
+		err = CUDA_ERROR_INVALID_DEVICE;
+	if (!err)
+		device->current_pool = pool;
+	return err;
+}
+
+/* The same by location, of pinned device memory. */
+static CUresult by_location(const CUmemLocation *location, int type, CUdevice *ordinal)
+{
+	if (!location)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (location->type != CU_MEM_LOCATION_DEVICE || type != 1)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*ordinal = location->id;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
+{
+	CUdevice ordinal;
+	CUresult err = by_location(location, type, &ordinal);
+
+	return err ? err : cuDeviceGetDefaultMemPool(out, ordinal);
+}
+
+CU_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
+{
+	CUdevice ordinal;
+	CUresult err = by_location(location, type, &ordinal);
+
+	return err ? err : cuDeviceGetMemPool(out, ordinal);
+}
+
+CU_API CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool)
+{
+	CUdevice ordinal;
+	CUresult err = by_location(location, type, &ordinal);
+
+	return err ? err : cuDeviceSetMemPool(ordinal, pool);
+}
+
+CU_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
+{
+	struct sim_pool *pool;
+	CUresult err = pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	sim_lock();
+	trim_to(pool, keep);
+	sim_unlock();
+	return CUDA_SUCCESS;
+}
+
+/* ---- attributes ---- */
+
+static uint64_t *wide_attribute(struct sim_pool *pool, int attribute)
+{
+	switch (attribute) {
+	case CU_POOL_RELEASE_THRESHOLD:
+		return &pool->threshold;
+	case CU_POOL_RESERVED_CURRENT:
+		return &pool->reserved;
+	case CU_POOL_RESERVED_HIGH:
+		return &pool->reserved_high;
+	case CU_POOL_USED_CURRENT:
+		return &pool->used;
+	case CU_POOL_USED_HIGH:
+		return &pool->used_high;
+	default:
+		return NULL;
+	}
+}
+
+CU_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *value)
+{
+	struct sim_pool *pool;
+	const uint64_t *wide;
+	CUresult err = pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	wide = wide_attribute(pool, attribute);
+	if (!value || (!wide && (attribute < CU_POOL_REUSE_FOLLOW_EVENT || attribute > CU_POOL_REUSE_INTERNAL)))
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_lock();
+	if (wide)
+		memcpy(value, wide, sizeof(*wide));
+	else
+		memcpy(value, &pool->reuse[attribute - 1], sizeof(int));
+	sim_unlock();
+	return CUDA_SUCCESS;
+}
+
+/* High-water marks can only be set back to what is in use now. */
+static CUresult set_wide(struct sim_pool *pool, int attribute, uint64_t value)
+{
+	if (attribute == CU_POOL_RELEASE_THRESHOLD)
+		pool->threshold = value;
+	else if (attribute == CU_POOL_RESERVED_HIGH && value == 0)
+		pool->reserved_high = pool->reserved;
+	else if (attribute == CU_POOL_USED_HIGH && value == 0)
+		pool->used_high = pool->used;
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value)
+{
+	struct sim_pool *pool;
+	uint64_t wide;
+	CUresult err = pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute >= CU_POOL_REUSE_FOLLOW_EVENT && attribute <= CU_POOL_REUSE_INTERNAL) {
+		memcpy(&pool->reuse[attribute - 1], value, sizeof(int));
+		return CUDA_SUCCESS;
+	}
+	memcpy(&wide, value, sizeof(wide));
+	sim_lock();
+	err = set_wide(pool, attribute, wide);
+	sim_unlock();
+	return err;
+}
+
+CU_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *list, size_t count)
+{
+	struct sim_pool *pool;
+	CUresult err = pool_of(handle, &pool);
+
+	return err ? err : count && !list ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool handle, CUmemLocation *location)
+{
+	struct sim_pool *pool;
+	CUresult err = pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	if (!flags || !location)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = 3;
+	return CUDA_SUCCESS;
+}
+
+/* ---- allocations in stream order ---- */
+
+static CUresult alloc_from(struct sim_pool *pool, size_t size, CUstream handle, bool ptds,
+			   CUdeviceptr *address)
+{
+	struct sim_stream *stream;
+	CUresult err = sim_stream_of(handle, ptds, &stream);
+
+	if (err)
+		return err;
+	if (!address || size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_capturing(stream))
+		return sim_capture_alloc(stream, size, address);
+	if (!pool) {
+		err = current_pool(stream->context->device, &pool);
+		if (err)
+			return err;
+	}
+	sim_lock();
+	err = sim_pool_alloc(pool, size, address);
+	sim_unlock();
+	return err;
+}
+
+CU_PTSZ(cuMemAllocAsync, (CUdeviceptr *address, size_t size, CUstream stream),
+	alloc_from(NULL, size, stream, ptds, address))
+
+static CUresult alloc_from_pool(CUmemoryPool handle, size_t size, CUstream stream, bool ptds,
+				CUdeviceptr *address)
+{
+	struct sim_pool *pool;
+	CUresult err = pool_of(handle, &pool);
+
+	return err ? err : alloc_from(pool, size, stream, ptds, address);
+}
+
+CU_PTSZ(cuMemAllocFromPoolAsync,
+	(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream),
+	alloc_from_pool(pool, size, stream, ptds, address))
+
+static CUresult free_async(CUdeviceptr address, CUstream handle, bool ptds)
+{
+	struct sim_stream *stream;
+	struct sim_alloc *alloc;
+	CUresult err = sim_stream_of(handle, ptds, &stream);
+
+	if (err)
+		return err;
+	if (sim_capturing(stream))
+		return sim_capture_free(stream, address);
+	sim_lock();
+	alloc = sim_alloc_exact(address);
+	if (!alloc || (alloc->kind != ALLOC_POOL && alloc->kind != ALLOC_LINEAR && alloc->kind != ALLOC_GRAPH))
+		err = CUDA_ERROR_INVALID_VALUE;
+	else
+		sim_alloc_free(alloc);
+	sim_unlock();
+	return err;
+}
+
+CU_PTSZ(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), free_async(address, stream, ptds))

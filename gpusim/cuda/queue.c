@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Putting work on the timeline, and waiting for it. */
+#include "queue.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+/* Items that one call may need beside its own: joins of its dependencies. */
+#define HEADROOM 64u
+#define SHORTEST_SLEEP_NS 20000u
+#define FULL_QUEUE_SLEEP_NS 200000u
+#define HOST_POLL_NS 100000u
+
+void sim_queue_lock(void)
+{
+	pthread_mutex_lock(&sim.queue);
+}
+
+void sim_queue_unlock(void)
+{
+	pthread_mutex_unlock(&sim.queue);
+}
+
+static void sleep_until(uint64_t when)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(when / UINT64_C(1000000000)),
+		.tv_nsec = (long)(when % UINT64_C(1000000000)),
+	};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+/*
+ * Waits for a time to pass. Timers are late by some tens of microseconds, so
+ * the last stretch is polled, as the driver's own waiting does.
+ */
+static void wait_until(uint64_t when)
+{
+	uint64_t spin = sim.handle.state->spin_ns;
+	uint64_t now = gs_now();
+
+	if (when > now + spin + SHORTEST_SLEEP_NS)
+		sleep_until(when - spin);
+	while (gs_now() < when)
+		(void)sched_yield();
+}
+
+void sim_collect(void)
+{
+	struct gs_item item;
+
+	while (gs_collect(&sim.handle, &item)) {
+		struct sim_event *event = (struct sim_event *)(uintptr_t)item.tag;
+
+		event->in_flight--;
+		if (event->last.seq == item.seq)
+			event->end_ns = item.end_ns;
+		if (event->destroyed && event->in_flight == 0)
+			sim_event_release(event);
+	}
+}
+
+/* Both locks, with the timeline computed up to now. */
+static void enter(void)
+{
+	sim_lock();
+	gs_lock(&sim.handle);
+	gs_advance(&sim.handle, gs_now());
+	sim_collect();
+}
+
+static void leave(void)
+{
+	gs_unlock(&sim.handle);
+	sim_unlock();
+}
+
+/* As enter(), once the queue has room. */
+static void enter_with_room(void)
+{
+	const struct gs_proc *proc = &sim.handle.state->procs[sim.handle.id];
+
+	for (;;) {
+		enter();
+		if (proc->pending + HEADROOM < GS_MAX_ITEMS)
+			return;
+		leave();
+		sleep_until(gs_now() + FULL_QUEUE_SLEEP_NS);
+	}
+}
+
+/* One reference that ends when all of these have. Needs both locks. */
+static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t count)
+{
+	while (count > GS_MAX_DEPS) {
+		struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = device->gpu, .dep_count = GS_MAX_DEPS};
+
+		for (size_t i = 0; i < GS_MAX_DEPS; i++)
+			work.deps[i] = refs[--count];
+		refs[count++] = gs_enqueue(&sim.handle, &work);
+	}
+	if (count == 0)
+		return (struct gs_ref){0, 0};
+	if (count == 1)
+		return refs[0];
+	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = device->gpu, .dep_count = (uint32_t)count};
+
+	for (size_t i = 0; i < count; i++)
+		work.deps[i] = refs[i];
+	return gs_enqueue(&sim.handle, &work);
+}
+
+/* Collects references, joined whenever there are too many. Needs both locks. */
+struct gather {
+	struct sim_device *device;
+	struct gs_ref refs[32];
+	size_t count;
+};
+
+static void gather_ref(struct gather *gather, struct gs_ref ref)
+{
+	if (!gs_is_pending(&sim.handle, ref))
+		return;
+	if (gather->count == 32) {
+		gather->refs[0] = join(gather->device, gather->refs, gather->count);
+		gather->count = 1;
+	}
+	gather->refs[gather->count++] = ref;
+}
+
+/* What new work of this stream must wait for. */
+static void gather_stream(struct gather *gather, struct sim_stream *stream)
+{
+	struct sim_context *context = stream->context;
+
+	gather_ref(gather, stream->last);
+	if (stream->flags & CU_STREAM_NON_BLOCKING)
+		return;
+	if (stream != context->legacy) {
+		if (context->legacy)
+			gather_ref(gather, context->legacy->last);
+		return;
+	}
+	for (struct sim_stream *s = context->streams; s; s = s->next)
+		if (s != stream && !(s->flags & CU_STREAM_NON_BLOCKING))
+			gather_ref(gather, s->last);
+}
+
+static struct gs_ref put(struct gather *gather, struct gs_work *work)
+{
+	if (gather->count > GS_MAX_DEPS) {
+		work->deps[0] = join(gather->device, gather->refs, gather->count);
+		work->dep_count = 1;
+	} else {
+		work->dep_count = (uint32_t)gather->count;
+		for (size_t i = 0; i < gather->count; i++)
+			work->deps[i] = gather->refs[i];
+	}
+	return gs_enqueue(&sim.handle, work);
+}
+
+static CUresult submit(struct sim_stream *stream, struct sim_device *device, struct gs_work *work,
+		       const struct gs_ref *deps, size_t count, struct gs_ref *ref)
+{
+	struct gather gather = {.device = device};
+	struct gs_ref put_ref;
+
+	if (sim_gpu(device)->faults.lost)
+		return CUDA_ERROR_UNKNOWN;
+	work->gpu = device->gpu;
+	enter_with_room();
+	if (stream)
+		gather_stream(&gather, stream);
+	for (size_t i = 0; i < count; i++)
+		gather_ref(&gather, deps[i]);
+	put_ref = put(&gather, work);
+	if (stream)
+		stream->last = put_ref;
+	if (ref)
+		*ref = put_ref;
+	leave();
+	return put_ref.seq ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_ref *ref)
+{
+	CUresult err;
+
+	sim_queue_lock();
+	err = submit(stream, stream->context->device, work, NULL, 0, ref);
+	sim_queue_unlock();
+	return err;
+}
+
+/* Queues an event's mark behind what was gathered, and enters it as its last. */
+static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
+{
+	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = gather->device->gpu};
+
+	if (!(event->flags & CU_EVENT_DISABLE_TIMING))
+		work.tag = (uint64_t)(uintptr_t)event;
+	event->last = put(gather, &work);
+	event->recorded = true;
+	event->in_flight += work.tag != 0;
+	return event->last;
+}
+
+CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event)
+{
+	struct gather gather = {.device = stream->context->device};
+
+	if (sim_gpu(gather.device)->faults.lost)
+		return CUDA_ERROR_UNKNOWN;
+	sim_queue_lock();
+	enter_with_room();
+	gather_stream(&gather, stream);
+	stream->last = put_event(&gather, event);
+	sim_collect();
+	leave();
+	sim_queue_unlock();
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event)
+{
+	struct gs_work work = {.kind = GS_ITEM_MARK};
+	struct gather gather = {.device = stream->context->device};
+
+	work.gpu = gather.device->gpu;
+	sim_queue_lock();
+	enter_with_room();
+	if (gs_is_pending(&sim.handle, event->last)) {
+		gather_stream(&gather, stream);
+		gather_ref(&gather, event->last);
+		stream->last = put(&gather, &work);
+	}
+	leave();
+	sim_queue_unlock();
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_submit_event_after(struct sim_device *device, struct sim_event *event,
+				const struct gs_ref *deps, size_t count, struct gs_ref *ref)
+{
+	struct gather gather = {.device = device};
+
+	enter_with_room();
+	for (size_t i = 0; i < count; i++)
+		gather_ref(&gather, deps[i]);
+	*ref = put_event(&gather, event);
+	leave();
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_submit_wait_after(struct sim_device *device, struct sim_event *event,
+			       const struct gs_ref *deps, size_t count, struct gs_ref *ref)
+{
+	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = device->gpu};
+	struct gather gather = {.device = device};
+
+	enter_with_room();
+	for (size_t i = 0; i < count; i++)
+		gather_ref(&gather, deps[i]);
+	gather_ref(&gather, event->last);
+	*ref = put(&gather, &work);
+	leave();
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_submit_after(struct sim_device *device, struct gs_work *work, const struct gs_ref *deps,
+			  size_t count, struct gs_ref *ref)
+{
+	return submit(NULL, device, work, deps, count, ref);
+}
+
+struct gs_ref sim_stream_end(struct sim_stream *stream)
+{
+	struct gather gather = {.device = stream->context->device};
+	struct gs_ref ref;
+
+	enter_with_room();
+	gather_stream(&gather, stream);
+	ref = join(gather.device, gather.refs, gather.count);
+	leave();
+	return ref;
+}
+
+CUresult sim_submit_join(struct sim_stream *stream, const struct gs_ref *deps, size_t count,
+			 struct gs_ref *ref)
+{
+	struct gs_work work = {.kind = GS_ITEM_MARK};
+
+	return submit(stream, stream->context->device, &work, deps, count, ref);
+}
+
+/* ---- waiting ---- */
+
+bool sim_ref_pending(struct gs_ref ref)
+{
+	bool pending;
+
+	enter();
+	pending = gs_is_pending(&sim.handle, ref);
+	leave();
+	return pending;
+}
+
+void sim_wait(struct gs_ref ref)
+{
+	for (;;) {
+		uint64_t estimate;
+		bool pending;
+
+		enter();
+		pending = gs_is_pending(&sim.handle, ref);
+		estimate = gs_estimate(&sim.handle, ref);
+		/* Due now and still pending: it waits for a host function. */
+		if (estimate <= sim.handle.state->clock_ns)
+			estimate = sim.handle.state->clock_ns + HOST_POLL_NS;
+		leave();
+		if (!pending)
+			return;
+		wait_until(estimate);
+	}
+}
+
+/* What the stream's next work would wait for. Needs both locks. */
+static bool stream_pending(struct sim_stream *stream, struct gs_ref *ref)
+{
+	struct gather gather = {.device = stream->context->device};
+
+	gather_stream(&gather, stream);
+	if (gather.count)
+		*ref = gather.refs[0];
+	return gather.count != 0;
+}
+
+void sim_wait_stream(struct sim_stream *stream)
+{
+	for (;;) {
+		struct gs_ref ref = {0, 0};
+		bool pending;
+
+		enter();
+		pending = stream_pending(stream, &ref);
+		leave();
+		if (!pending)
+			break;
+		sim_wait(ref);
+	}
+	sim_pools_synced();
+}
+
+bool sim_stream_busy(struct sim_stream *stream)
+{
+	struct gs_ref ref;
+	bool pending;
+
+	enter();
+	pending = stream_pending(stream, &ref);
+	leave();
+	return pending;
+}
+
+void sim_wait_context(struct sim_context *context)
+{
+	for (;;) {
+		struct gs_ref ref = {0, 0};
+
+		enter();
+		for (struct sim_stream *s = context->streams; s && !ref.seq; s = s->next)
+			if (gs_is_pending(&sim.handle, s->last))
+				ref = s->last;
+		leave();
+		if (!ref.seq)
+			break;
+		sim_wait(ref);
+	}
+	sim_pools_synced();
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the parts of the simulated driver share. */
+#ifndef GPUSIM_SIM_H
+#define GPUSIM_SIM_H
+
+#include "cuda_abi.h"
+#include "timeline.h"
+
+#define CU_API __attribute__((visibility("default")))
+
+/*
+ * Defines the pair of functions of a call with a stream: the plain name, where
+ * stream 0 is the legacy default stream, and the _ptsz or _ptds name, where it
+ * is the calling thread's. In the expression, `ptds` says which one it is.
+ */
+#define CU_PAIR(name, suffix, params, expression) \
+	CU_API CUresult name params; \
+	CU_API CUresult name##suffix params; \
+	CU_API CUresult name params \
+	{ \
+		const bool ptds = false; \
+		(void)ptds; \
+		return expression; \
+	} \
+	CU_API CUresult name##suffix params \
+	{ \
+		const bool ptds = true; \
+		(void)ptds; \
+		return expression; \
+	}
+#define CU_PTSZ(name, params, expression) CU_PAIR(name, _ptsz, params, expression)
+#define CU_PTDS(name, params, expression) CU_PAIR(name, _ptds, params, expression)
+
+/* ---- the process (init.c) ---- */
+
+struct sim_device {
+	uint32_t gpu; /* index in the state */
+	struct sim_context *primary;
+	struct sim_pool *default_pool;
+	struct sim_pool *current_pool;
+	uint64_t graph_reserved, graph_reserved_high, graph_used, graph_used_high;
+};
+
+struct sim {
+	struct gs_handle handle;
+	pid_t pid; /* that called cuInit, 0: none did */
+	int device_count;
+	struct sim_device devices[GS_MAX_GPUS];
+	struct sim_context *contexts; /* all ever made: threads may hold dead ones */
+	/* Lock order: queue, then mutex, then the machine's. */
+	pthread_mutex_t queue; /* held while a call puts work into streams */
+	pthread_mutex_t mutex; /* guards everything else of the process */
+	uint64_t next_id;
+};
+
+extern struct sim sim;
+
+void sim_lock(void);
+void sim_unlock(void);
+
+/* 0, or why no call can be served: not initialised, or in a forked child. */
+CUresult sim_ready(void);
+
+/* The device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */
+CUresult sim_device(CUdevice ordinal, struct sim_device **device);
+
+static inline struct gs_gpu *sim_gpu(const struct sim_device *device)
+{
+	return &sim.handle.state->gpus[device->gpu];
+}
+
+static inline uint64_t round_up(uint64_t value, uint64_t multiple)
+{
+	return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Charges physical memory of a device; CUDA_ERROR_OUT_OF_MEMORY if refused. */
+CUresult sim_charge(struct sim_device *device, uint64_t bytes);
+void sim_uncharge(struct sim_device *device, uint64_t bytes);
+
+/* ---- contexts (context.c) ---- */
+
+struct sim_context {
+	struct sim_context *next;
+	struct sim_device *device;
+	bool alive;
+	bool primary;
+	unsigned references; /* of a primary context */
+	unsigned flags;
+	unsigned version;
+	uint64_t id;
+	uint64_t bytes;
+	uint64_t limits[16];
+	uint16_t peers; /* devices whose memory may be reached, a bit each */
+	struct sim_stream *legacy;
+	struct sim_stream *streams;
+	struct sim_event *events;
+	struct sim_module *modules;
+	struct sim_green *green;
+};
+
+/* The calling thread's context, alive, or an error. */
+CUresult sim_current(struct sim_context **context);
+
+/* A context by handle; NULL means the current one. */
+CUresult sim_context_of(CUcontext handle, struct sim_context **context);
+
+CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_context **out);
+/* Destroys all that lives in it. */
+void sim_context_end(struct sim_context *context);
+void sim_push(struct sim_context *context);
+
+/* ---- device addresses and allocations (table.c) ---- */
+
+enum alloc_kind {
+	ALLOC_LINEAR,
+	ALLOC_MANAGED,
+	ALLOC_ARRAY,
+	ALLOC_POOL,
+	ALLOC_GRAPH,
+	ALLOC_IMPORT, /* another's memory: costs nothing here */
+	ALLOC_RESERVED, /* address range of the virtual memory calls */
+	ALLOC_HOST, /* page-locked host memory */
+};
+
+struct sim_alloc {
+	CUdeviceptr address;
+	uint64_t size;
+	uint64_t charged;
+	enum alloc_kind kind;
+	bool backed; /* host memory lies behind the address */
+	uint64_t id;
+	struct sim_device *device;
+	struct sim_context *context;
+	struct sim_pool *pool;
+	uint64_t content; /* bytes from the start that may hold content */
+	unsigned flags;
+};
+
+/*
+ * Takes an address range and files it; NULL if none is left. The pointer holds
+ * only until the next call of this kind.
+ */
+struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment);
+/* As above, below 4 GiB, without memory behind it: for the first API. */
+struct sim_alloc *sim_alloc_new_low(uint64_t size);
+/* Files a range that the caller found. */
+struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size);
+/* The allocation that begins here, or that this address lies in. */
+struct sim_alloc *sim_alloc_exact(CUdeviceptr address);
+struct sim_alloc *sim_alloc_find(CUdeviceptr address);
+void sim_alloc_drop(struct sim_alloc *alloc);
+/* Frees whatever a context owns. */
+void sim_alloc_drop_context(struct sim_context *context);
+/* Frees one allocation of any kind: charge and address. */
+void sim_alloc_free(struct sim_alloc *alloc);
+/* Graph memory goes back to its device's reserve; false if it was free. */
+bool sim_graph_memory_free(struct sim_alloc *alloc);
+/* Host memory of a device address, if content is kept there; NULL if not. */
+void *sim_content(CUdeviceptr address, uint64_t size);
+
+/* ---- streams (stream.c) and the queue (queue.c) ---- */
+
+struct sim_stream {
+	struct sim_stream *next;
+	struct sim_context *context;
+	uint32_t magic;
+	unsigned flags;
+	int priority;
+	uint64_t id;
+	uint64_t thread; /* of a per-thread default stream */
+	struct gs_ref last;
+	struct sim_capture *capture;
+	struct sim_node **tips; /* capture: nodes that the next one depends on */
+	size_t tip_count;
+};
+
+struct sim_event {
+	struct sim_event *next;
+	struct sim_context *context;
+	uint32_t magic;
+	unsigned flags;
+	bool recorded;
+	bool destroyed;
+	unsigned in_flight; /* records whose items are not collected yet */
+	struct gs_ref last;
+	uint64_t end_ns;
+	struct sim_capture *capture; /* last record was a captured one */
+	uint64_t capture_id;
+	struct sim_node **tips;
+	size_t tip_count;
+};
+
+/* The stream that a handle names in the current context. */
+CUresult sim_stream_of(CUstream handle, bool ptds, struct sim_stream **stream);
+CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priority,
+			struct sim_stream **out);
+void sim_stream_free(struct sim_stream *stream);
+void sim_event_free(struct sim_event *event);
+
+/*
+ * Queues work in a stream, after what precedes it there; blocks while the
+ * process's queue is full. The caller holds neither lock.
+ */
+CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_ref *ref);
+
+/* The same for a part of a graph: after these items only, stream untouched. */
+CUresult sim_submit_after(struct sim_device *device, struct gs_work *work,
+			  const struct gs_ref *deps, size_t count, struct gs_ref *ref);
+/* Lets one caller queue a row of things undivided. */
+void sim_queue_lock(void);
+void sim_queue_unlock(void);
+bool sim_ref_pending(struct gs_ref ref);
+void sim_wait(struct gs_ref ref);
+void sim_wait_stream(struct sim_stream *stream);
+void sim_wait_context(struct sim_context *context);
+bool sim_stream_busy(struct sim_stream *stream);
+/* Takes the ends of finished events off the timeline. Needs both locks. */
+void sim_collect(void);
+/* Queues a call of the function in the stream. */
+CUresult sim_host_call(struct sim_stream *stream, CUhostFn fn, void *data);
+CUresult sim_host_call_after(struct sim_device *device, CUhostFn fn, void *data,
+			     const struct gs_ref *deps, size_t count, struct gs_ref *ref);
+
+/* ---- modules and kernels (ptx.c, module.c, launch.c) ---- */
+
+struct ptx_param {
+	uint32_t offset, size;
+};
+
+struct ptx_entry {
+	char *name;
+	struct ptx_param *params;
+	uint32_t param_count;
+	uint32_t param_bytes;
+	bool spins; /* runs for as many ns as its first parameter says */
+};
+
+struct ptx_global {
+	char *name;
+	uint64_t size;
+};
+
+struct ptx {
+	struct ptx_entry *entries;
+	size_t entry_count;
+	struct ptx_global *globals;
+	size_t global_count;
+	uint64_t length; /* of the text */
+};
+
+CUresult ptx_parse(const char *text, struct ptx *ptx);
+void ptx_free(struct ptx *ptx);
+
+struct sim_function {
+	uint32_t magic;
+	struct sim_module *module;
+	const struct ptx_entry *entry;
+	unsigned block[3];          /* of the first API's launches */
+	unsigned shared;
+	unsigned char params[4096];
+	unsigned max_dynamic_shared;
+};
+
+/* A launch, reduced to what the timeline needs. */
+struct sim_launch {
+	uint64_t duration_ns;
+	uint32_t demand_ppm;
+};
+
+CUresult sim_function_of(CUfunction handle, struct sim_function **function);
+CUresult sim_measure(const struct sim_device *device, const struct sim_function *function,
+		     const unsigned grid[3], const unsigned block[3], void **params, void **extra,
+		     struct sim_launch *launch);
+void sim_module_free(struct sim_module *module);
+
+/* ---- pools (pool.c) ---- */
+
+CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address);
+void sim_pool_give_back(struct sim_pool *pool, uint64_t size);
+/* Returns what pools hold beyond their thresholds: at synchronisation. */
+void sim_pools_trim(struct sim_device *device, bool all);
+void sim_pools_synced(void);
+
+/* ---- capture (capture.c) and graphs ---- */
+
+/* Whether the stream is being captured; error if its capture is broken. */
+bool sim_capturing(const struct sim_stream *stream);
+/* Calls that a capture elsewhere forbids: 0, or the error, breaking it. */
+CUresult sim_capture_guard(void);
+CUresult sim_capture_sync_guard(struct sim_stream *stream);
+CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params);
+CUresult sim_capture_copy(struct sim_stream *stream, const CUDA_MEMCPY3D *params);
+CUresult sim_capture_host(struct sim_stream *stream, CUhostFn fn, void *data);
+CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t size, CUdeviceptr *address);
+CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address);
+CUresult sim_capture_event(struct sim_stream *stream, struct sim_event *event);
+CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event);
+CUresult sim_capture_child(struct sim_stream *stream, struct sim_graph *graph);
+void sim_capture_abandon(struct sim_stream *stream);
+
+#endif

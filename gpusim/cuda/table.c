@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Device addresses. One large range of the process's own address space is set
+ * aside without memory behind it, so a device address never collides with a
+ * host address, and content can be kept simply by touching it.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define ARENA_BYTES (UINT64_C(1) << 40)
+#define ARENA_MIN_BYTES (UINT64_C(1) << 36)
+#define PAGE UINT64_C(4096)
+#define LARGE (UINT64_C(2) << 20)
+/* Device memory is counted, not backed: content is kept only up to this. */
+#define CONTENT_BYTES_MAX (UINT64_C(256) << 20)
+#define LOW_BEGIN UINT64_C(0x10000000)
+#define LOW_END UINT64_C(0xf0000000)
+
+struct arena {
+	uint64_t begin, end, cursor;
+};
+
+static struct arena arena;
+static struct arena low = {LOW_BEGIN, LOW_END, LOW_BEGIN};
+static struct {
+	struct sim_alloc *entries; /* by address */
+	size_t count, room;
+} table;
+static uint64_t content_bytes;
+
+static bool arena_open(void)
+{
+	if (arena.begin)
+		return true;
+	for (uint64_t size = ARENA_BYTES; size >= ARENA_MIN_BYTES; size /= 2) {
+		void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (map == MAP_FAILED)
+			continue;
+		(void)madvise(map, size, MADV_DONTDUMP);
+		arena.begin = round_up((uint64_t)(uintptr_t)map, LARGE);
+		arena.end = (uint64_t)(uintptr_t)map + size;
+		arena.cursor = arena.begin;
+		return true;
+	}
+	return false;
+}
+
+/* Index of the first entry that ends above the address. */
+static size_t position(CUdeviceptr address)
+{
+	size_t from = 0, to = table.count;
+
+	while (from < to) {
+		size_t middle = (from + to) / 2;
+
+		if (table.entries[middle].address + table.entries[middle].size <= address)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from;
+}
+
+/* A free range from the arena's cursor on; 0 if there is none up to its end. */
+static uint64_t search(const struct arena *a, uint64_t from, uint64_t size, uint64_t alignment)
+{
+	uint64_t address = round_up(from, alignment);
+
+	for (size_t i = position(address); i < table.count; i++) {
+		if (table.entries[i].address >= a->end || address + size <= table.entries[i].address)
+			break;
+		address = round_up(table.entries[i].address + table.entries[i].size, alignment);
+	}
+	return address + size <= a->end ? address : 0;
+}
+
+static struct sim_alloc *insert(CUdeviceptr address, uint64_t size)
+{
+	size_t at = position(address);
+
+	if (table.count == table.room) {
+		size_t room = table.room ? table.room * 2 : 256;
+		struct sim_alloc *grown = realloc(table.entries, room * sizeof(*grown));
+
+		if (!grown)
+			return NULL;
+		table.entries = grown;
+		table.room = room;
+	}
+	memmove(&table.entries[at + 1], &table.entries[at], (table.count - at) * sizeof(*table.entries));
+	table.count++;
+	table.entries[at] = (struct sim_alloc){
+		.address = address,
+		.size = size,
+		.id = sim.next_id++,
+	};
+	return &table.entries[at];
+}
+
+static struct sim_alloc *take(struct arena *a, uint64_t size, uint64_t alignment)
+{
+	uint64_t span = round_up(size ? size : 1, 512);
+	uint64_t address;
+	struct sim_alloc *alloc;
+
+	if (span > a->end - a->begin)
+		return NULL;
+	address = search(a, a->cursor, span, alignment);
+	if (!address)
+		address = search(a, a->begin, span, alignment);
+	if (!address)
+		return NULL;
+	alloc = insert(address, size);
+	if (alloc)
+		a->cursor = address + span;
+	return alloc;
+}
+
+struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment)
+{
+	struct sim_alloc *alloc;
+
+	if (!arena_open())
+		return NULL;
+	if (!alignment)
+		alignment = size >= LARGE ? LARGE : 512;
+	alloc = take(&arena, size, alignment);
+	if (!alloc)
+		return NULL;
+	alloc->kind = kind;
+	alloc->backed = true;
+	return alloc;
+}
+
+struct sim_alloc *sim_alloc_new_low(uint64_t size)
+{
+	return take(&low, size, 512);
+}
+
+struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size)
+{
+	struct sim_alloc *alloc = insert(address, size);
+
+	if (alloc)
+		alloc->kind = kind;
+	return alloc;
+}
+
+struct sim_alloc *sim_alloc_find(CUdeviceptr address)
+{
+	size_t at = position(address);
+
+	if (at < table.count && table.entries[at].address <= address)
+		return &table.entries[at];
+	return NULL;
+}
+
+struct sim_alloc *sim_alloc_exact(CUdeviceptr address)
+{
+	struct sim_alloc *alloc = sim_alloc_find(address);
+
+	return alloc && alloc->address == address ? alloc : NULL;
+}
+
+/* Returns the pages that content took. */
+static void forget_content(const struct sim_alloc *alloc)
+{
+	uint64_t from = round_up(alloc->address, PAGE);
+	uint64_t to = (alloc->address + alloc->size) / PAGE * PAGE;
+
+	if (alloc->backed && from < to)
+		(void)madvise((void *)(uintptr_t)from, to - from, MADV_DONTNEED);
+}
+
+void sim_alloc_drop(struct sim_alloc *alloc)
+{
+	size_t at = (size_t)(alloc - table.entries);
+
+	forget_content(alloc);
+	content_bytes -= alloc->content;
+	table.count--;
+	memmove(alloc, alloc + 1, (table.count - at) * sizeof(*alloc));
+}
+
+void sim_alloc_free(struct sim_alloc *alloc)
+{
+	if (alloc->kind == ALLOC_GRAPH) { /* its address stays the graph's */
+		(void)sim_graph_memory_free(alloc);
+		return;
+	}
+	if (alloc->pool)
+		sim_pool_give_back(alloc->pool, alloc->charged);
+	else if (alloc->charged)
+		sim_uncharge(alloc->device, alloc->charged);
+	sim_alloc_drop(alloc);
+}
+
+void sim_alloc_drop_context(struct sim_context *context)
+{
+	sim_lock();
+	for (size_t i = table.count; i-- > 0;)
+		if (table.entries[i].context == context)
+			sim_alloc_free(&table.entries[i]);
+	sim_unlock();
+}
+
+void *sim_content(CUdeviceptr address, uint64_t size)
+{
+	struct sim_alloc *alloc = sim_alloc_find(address);
+	uint64_t end;
+
+	if (!alloc)
+		return NULL;
+	if (alloc->kind == ALLOC_HOST)
+		return (void *)(uintptr_t)address;
+	end = address - alloc->address + size;
+	if (!alloc->backed || end > alloc->size)
+		return NULL;
+	/* What lies below the highest byte in use is taken as in use too. */
+	if (end > alloc->content) {
+		if (content_bytes + end - alloc->content > CONTENT_BYTES_MAX)
+			return NULL;
+		content_bytes += end - alloc->content;
+		alloc->content = end;
+	}
+	return (void *)(uintptr_t)address;
+}

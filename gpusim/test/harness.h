@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the tests share: the driver by dlopen, checks, helper processes. */
+#ifndef GPUSIM_HARNESS_H
+#define GPUSIM_HARNESS_H
+
+#include "../cuda/cuda_abi.h"
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define MS UINT64_C(1000000)
+
+/* A kernel that spins for its first parameter, and one that does nothing. */
+extern const char test_ptx[];
+
+/* An entry point of the simulated libcuda.so.1; the test ends without it. */
+void *driver(const char *name);
+
+/* Declares a pointer to a driver function of the same name in this scope. */
+#define DRIVER(name, ...) CUresult (*name)(__VA_ARGS__) = (CUresult (*)(__VA_ARGS__))driver(#name)
+
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			exit(1); \
+		} \
+	} while (0)
+
+#define OK(call) \
+	do { \
+		CUresult result_ = (call); \
+		if (result_ != CUDA_SUCCESS) { \
+			fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, result_); \
+			exit(1); \
+		} \
+	} while (0)
+
+/* A value within bounds, told when it is not. */
+#define BETWEEN(value, low, high) \
+	do { \
+		double value_ = (double)(value); \
+		if (value_ < (double)(low) || value_ > (double)(high)) { \
+			fprintf(stderr, "%s:%d: %s is %g, not within %g … %g\n", __FILE__, __LINE__, \
+				#value, value_, (double)(low), (double)(high)); \
+			exit(1); \
+		} \
+	} while (0)
+
+/* Initialises the driver with a context on GPU 0. */
+void begin(void);
+
+/* The kernel of this name from test_ptx, in the current context. */
+CUfunction kernel(const char *name);
+
+/* Launches a spin of this length over some blocks, in a stream. */
+void spin(CUstream stream, uint64_t ns, unsigned blocks);
+
+/* Runs a function in a child process that has not touched the driver. */
+pid_t start(void (*run)(void *), void *argument);
+/* Waits for it; it must have ended well. */
+void finish(pid_t pid);
+void kill_hard(pid_t pid);
+
+/* The state as an outsider sees it. */
+struct gs_handle *observer(void);
+/* Physical bytes of a process, 0 if it has no slot. */
+uint64_t physical(pid_t pid, uint32_t gpu);
+uint64_t gpu_time(pid_t pid, uint32_t gpu);
+uint64_t used(uint32_t gpu);
+
+void sleep_ns(uint64_t ns);
+
+#endif

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Time: exact durations, order, concurrency, slices between processes. */
+#include "harness.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Time between two events around work in the default stream, in ms. */
+static float timed(void (*work)(void))
+{
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventSynchronize, CUevent);
+	DRIVER(cuEventElapsedTime, float *, CUevent, CUevent);
+	DRIVER(cuEventDestroy_v2, CUevent);
+	CUevent from, to;
+	float ms;
+
+	OK(cuEventCreate(&from, 0));
+	OK(cuEventCreate(&to, 0));
+	spin(NULL, 10 * MS, 1); /* the host is to be ahead, so that the GPU does not idle */
+	OK(cuEventRecord(from, NULL));
+	work();
+	OK(cuEventRecord(to, NULL));
+	OK(cuEventSynchronize(to));
+	OK(cuEventElapsedTime(&ms, from, to));
+	OK(cuEventDestroy_v2(from));
+	OK(cuEventDestroy_v2(to));
+	return ms;
+}
+
+static void thousand_short(void)
+{
+	for (int i = 0; i < 1000; i++)
+		spin(NULL, 20000, 1);
+}
+
+static void busy_loop(void *unused)
+{
+	(void)unused;
+	for (volatile unsigned i = 0;; i++)
+		;
+}
+
+static void short_kernels_are_exact_under_load(void *unused)
+{
+	pid_t load[3];
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	BETWEEN(timed(thousand_short), 20.0 * 0.99, 20.0 * 1.01);
+	for (int i = 0; i < 3; i++)
+		load[i] = start(busy_loop, NULL);
+	BETWEEN(timed(thousand_short), 20.0 * 0.99, 20.0 * 1.01);
+	for (int i = 0; i < 3; i++)
+		kill_hard(load[i]);
+	/* GPU time is the work itself, however long the host took to queue it. */
+	BETWEEN(gpu_time(getpid(), 0), 59.9 * MS, 60.1 * MS);
+}
+
+static CUstream stream_a, stream_b;
+
+static void side_by_side(void)
+{
+	spin(stream_a, 10 * MS, 1);
+	spin(stream_b, 10 * MS, 1);
+}
+
+static void too_big_for_both(void)
+{
+	spin(stream_a, 10 * MS, 1 << 20);
+	spin(stream_b, 10 * MS, 1 << 20);
+}
+
+static void one_after_the_other(void)
+{
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuStreamWaitEvent, CUstream, CUevent, unsigned);
+	DRIVER(cuEventDestroy_v2, CUevent);
+	CUevent event;
+
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	spin(stream_a, 10 * MS, 1);
+	OK(cuEventRecord(event, stream_a));
+	OK(cuStreamWaitEvent(stream_b, event, 0));
+	spin(stream_b, 10 * MS, 1);
+	OK(cuEventDestroy_v2(event));
+}
+
+static void streams_are_concurrent(void *unused)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuStreamQuery, CUstream);
+	DRIVER(cuStreamSynchronize, CUstream);
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	OK(cuStreamCreate(&stream_a, 0));
+	OK(cuStreamCreate(&stream_b, 0));
+	BETWEEN(timed(side_by_side), 9.9, 11.5);
+	BETWEEN(timed(too_big_for_both), 19.9, 21.5);
+	BETWEEN(timed(one_after_the_other), 19.9, 21.5);
+	/* A non-blocking stream does not wait for the default one. */
+	OK(cuStreamCreate(&stream_a, CU_STREAM_NON_BLOCKING));
+	spin(NULL, 50 * MS, 1);
+	spin(stream_a, MS, 1);
+	OK(cuStreamSynchronize(stream_a));
+	CHECK(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
+	CHECK(cuStreamQuery(stream_a) == CUDA_SUCCESS);
+}
+
+struct saturation {
+	uint64_t kernel_ns, until;
+};
+
+static void saturate(void *argument)
+{
+	const struct saturation *s = argument;
+
+	begin();
+	kernel("spin");
+	for (int i = 0; gs_now() < s->until; i++) {
+		DRIVER(cuCtxSynchronize, void);
+
+		spin(NULL, s->kernel_ns, 1 << 20);
+		if (i % 8 == 7 && s->kernel_ns > MS)
+			OK(cuCtxSynchronize());
+	}
+	sleep_ns(400 * MS);
+}
+
+static void two_processes_get_halves(void *unused)
+{
+	uint64_t begin_ns = gs_now() + 100 * MS;
+	struct saturation a = {200000, begin_ns + 1200 * MS};
+	struct saturation b = {20 * MS, begin_ns + 1200 * MS};
+	pid_t first, second;
+	uint64_t before[2], after[2];
+	double total;
+
+	(void)unused;
+	first = start(saturate, &a);
+	second = start(saturate, &b);
+	sleep_ns(300 * MS);
+	before[0] = gpu_time(first, 0);
+	before[1] = gpu_time(second, 0);
+	sleep_ns(700 * MS);
+	after[0] = gpu_time(first, 0);
+	after[1] = gpu_time(second, 0);
+	total = (double)(after[0] - before[0] + after[1] - before[1]);
+	BETWEEN((double)(after[0] - before[0]) / total, 0.48, 0.52);
+	BETWEEN(total, 680 * MS, 760 * MS);
+	kill_hard(first);
+	kill_hard(second);
+}
+
+static void latency_beside_a_saturating_neighbour(void *unused)
+{
+	DRIVER(cuCtxSynchronize, void);
+	struct saturation s = {20 * MS, gs_now() + 3000 * MS};
+	pid_t neighbour = start(saturate, &s);
+	double sum = 0;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	sleep_ns(200 * MS);
+	for (int i = 0; i < 30; i++) {
+		uint64_t from = gs_now();
+
+		spin(NULL, 1050000, 1);
+		OK(cuCtxSynchronize());
+		sum += (double)(gs_now() - from);
+		sleep_ns(7300000);
+	}
+	/* A kernel a little longer than a slice: the rest of the other's, ours, its, ours. */
+	BETWEEN(sum / 30, 1.8 * MS, 3.4 * MS);
+	kill_hard(neighbour);
+}
+
+static void a_dead_neighbour_stops_at_once(void *unused)
+{
+	DRIVER(cuCtxSynchronize, void);
+	struct saturation s = {20 * MS, gs_now() + 3000 * MS};
+	pid_t neighbour = start(saturate, &s);
+	uint64_t from;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	sleep_ns(200 * MS);
+	kill_hard(neighbour);
+	from = gs_now();
+	spin(NULL, 20 * MS, 1);
+	OK(cuCtxSynchronize());
+	BETWEEN(gs_now() - from, 20 * MS, 24 * MS);
+}
+
+static void launches_block_when_the_queue_is_full(void *unused)
+{
+	DRIVER(cuCtxSynchronize, void);
+	uint64_t from;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	from = gs_now();
+	for (int i = 0; i < 3000; i++)
+		spin(NULL, 100000, 1);
+	BETWEEN(gs_now() - from, 190 * MS, 260 * MS);
+	OK(cuCtxSynchronize());
+	BETWEEN(gs_now() - from, 299 * MS, 320 * MS);
+}
+
+static void mark_time(void *argument)
+{
+	*(uint64_t *)argument = gs_now();
+}
+
+static void host_functions_run_in_their_turn(void *unused)
+{
+	DRIVER(cuLaunchHostFunc, CUstream, CUhostFn, void *);
+	DRIVER(cuStreamSynchronize, CUstream);
+	uint64_t from, at = 0;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	from = gs_now();
+	spin(NULL, 20 * MS, 1);
+	OK(cuLaunchHostFunc(NULL, mark_time, &at));
+	spin(NULL, 5 * MS, 1);
+	OK(cuStreamSynchronize(NULL));
+	BETWEEN(at - from, 20 * MS, 23 * MS);
+	BETWEEN(gs_now() - from, 25 * MS, 29 * MS);
+}
+
+int main(void)
+{
+	static void (*const tests[])(void *) = {
+		short_kernels_are_exact_under_load,
+		streams_are_concurrent,
+		two_processes_get_halves,
+		latency_beside_a_saturating_neighbour,
+		a_dead_neighbour_stops_at_once,
+		launches_block_when_the_queue_is_full,
+		host_functions_run_in_their_turn,
+	};
+
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+		finish(start(tests[i], NULL));
+	return 0;
+}
