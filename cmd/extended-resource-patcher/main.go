@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
@@ -76,6 +77,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
+	klog.SetSlogLogger(log) // what client-go has to say
 	client, err := connect(f.kubeconfig)
 	if err != nil {
 		return err
