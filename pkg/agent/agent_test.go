@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// node is all that an agent looks at, as the test wants it.
+type node struct {
+	gpus       []gpu.GPU
+	err        error
+	pods       []*corev1.Pod
+	synced     bool
+	registered bool
+	stuck      time.Duration
+}
+
+func (n *node) Refresh(context.Context) ([]gpu.GPU, error) { return n.gpus, n.err }
+func (n *node) GPUs() []gpu.GPU                            { return n.gpus }
+func (n *node) List() []*corev1.Pod                        { return n.pods }
+func (n *node) HasSynced() bool                            { return n.synced }
+func (n *node) Registered() bool                           { return n.registered }
+func (n *node) Stuck() time.Duration                       { return n.stuck }
+
+func newAgent(t *testing.T, n *node) *Agent {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Paths.RunDir = t.TempDir()
+	return New(Options{
+		Config: cfg, Inventory: n, Ledger: placement.New(n.gpus, cfg), Pods: n, Plugin: n,
+		Changed: func([]gpu.GPU) error { return nil }, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func oneGPU() *node {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("512")}},
+	}}}}
+	return &node{
+		gpus:   []gpu.GPU{{UUID: "GPU-1", Name: "Test GPU", MemoryBytes: 1 << 30, Healthy: true}},
+		pods:   []*corev1.Pod{pod},
+		synced: true, registered: true,
+	}
+}
+
+func TestReport(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.round(t.Context())
+	path := filepath.Join(a.Config.Paths.RunDir, nodereport.FileName)
+	report, err := nodereport.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.PluginRegistered || len(report.GPUs) != 1 || !report.GPUs[0].Healthy || report.Used["nri-vgpu.io/vgpu-memory"] != 512 {
+		t.Errorf("got %+v", report)
+	}
+
+	n.gpus[0].Healthy, n.err, n.registered = false, errors.New("driver trouble"), false
+	a.round(t.Context())
+	report, err = nodereport.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.PluginRegistered || report.GPUs[0].Healthy {
+		t.Errorf("got %+v", report)
+	}
+	if free := a.Ledger.Free(); len(free) != 1 || free[0].Healthy {
+		t.Errorf("the ledger was not told: %+v", free)
+	}
+}
+
+func TestRunBeatsAndCanBePoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := oneGPU()
+		a := newAgent(t, n)
+		rounds := 0
+		a.Changed = func([]gpu.GPU) error { rounds++; return nil }
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { a.Run(ctx); close(done) }()
+		synctest.Wait()
+		if rounds != 1 {
+			t.Errorf("%d rounds at the start", rounds)
+		}
+		a.Poke()
+		a.Poke()
+		synctest.Wait()
+		if rounds < 2 || rounds > 3 {
+			t.Errorf("%d rounds after a poke", rounds)
+		}
+		before := rounds
+		time.Sleep(3*Interval + time.Second)
+		synctest.Wait()
+		if rounds != before+3 {
+			t.Errorf("%d rounds in three intervals", rounds-before)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestProbes(t *testing.T) {
+	tests := []struct {
+		name     string
+		change   func(*node, *Agent)
+		healthy  bool
+		ready    bool
+		says     string
+		readyTxt string
+	}{
+		{"well", func(*node, *Agent) {}, true, true, "ok", "ok"},
+		{"not registered", func(n *node, _ *Agent) { n.registered = false }, true, false, "ok", "not registered"},
+		{"pods unknown", func(n *node, _ *Agent) { n.synced = false }, true, false, "ok", "pods are not known"},
+		{"a handler hangs", func(n *node, _ *Agent) { n.stuck = time.Minute }, false, true, "handler", "ok"},
+		{"no heartbeat", func(_ *node, a *Agent) { a.beat.Store(time.Now().Add(-time.Hour).UnixNano()) }, false, true, "looked at", "ok"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := oneGPU()
+			a := newAgent(t, n)
+			a.round(t.Context())
+			tt.change(n, a)
+			probe(t, a.Healthz, tt.healthy, tt.says)
+			probe(t, a.Readyz, tt.ready, tt.readyTxt)
+		})
+	}
+}
+
+func probe(t *testing.T, handler http.HandlerFunc, ok bool, says string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	handler(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if (w.Code == http.StatusOK) != ok || !strings.Contains(w.Body.String(), says) {
+		t.Errorf("got %d, %q", w.Code, w.Body)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	err := a.Ledger.Restore(placement.Allocation{
+		PodUID: "u", Namespace: "ns", Pod: "p", Container: "c", Kind: "app",
+		Devices: []placement.Device{{UUID: "GPU-1", MemoryBytes: 1 << 29, ComputePPM: 250_000, Slots: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(a); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP nri_vgpu_container_compute_limit_ratio Part of the GPU's time that the container may use, 0 to 1; left out without a limit.
+# TYPE nri_vgpu_container_compute_limit_ratio gauge
+nri_vgpu_container_compute_limit_ratio{container="c",namespace="ns",pod="p",uuid="GPU-1"} 0.25
+# HELP nri_vgpu_container_memory_limit_bytes Memory of the GPU that the container may use.
+# TYPE nri_vgpu_container_memory_limit_bytes gauge
+nri_vgpu_container_memory_limit_bytes{container="c",namespace="ns",pod="p",uuid="GPU-1"} 5.36870912e+08
+# HELP nri_vgpu_gpu_free_memory_bytes Memory of the GPU that is given to nobody.
+# TYPE nri_vgpu_gpu_free_memory_bytes gauge
+nri_vgpu_gpu_free_memory_bytes{index="0",name="Test GPU",uuid="GPU-1"} 5.36870912e+08
+# HELP nri_vgpu_registered 1 when the container runtime has the plugin.
+# TYPE nri_vgpu_registered gauge
+nri_vgpu_registered 1
+`
+	names := []string{"nri_vgpu_container_compute_limit_ratio", "nri_vgpu_container_memory_limit_bytes", "nri_vgpu_gpu_free_memory_bytes", "nri_vgpu_registered"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) != 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}

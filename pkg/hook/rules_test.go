@@ -1,0 +1,164 @@
+package hook
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+var (
+	withCDI    = Runtime{Name: "containerd", Version: "2.4.2", CDI: true}
+	withoutCDI = Runtime{Name: "containerd", Version: "1.7.35"}
+)
+
+func TestDetectRuntime(t *testing.T) {
+	tests := []struct {
+		name, version, nri string
+		cdi                bool
+	}{
+		{"containerd", "v2.4.2", "v0.12.3", true},
+		{"containerd", "2.4.2+unknown", "v0.12.3", true},
+		{"containerd", "v2.1.0-rc.1", "v0.8.0", true},
+		{"containerd", "v2.0.14", "v0.8.0", false},
+		{"containerd", "v1.7.35", "v0.8.0", false},
+		{"cri-o", "1.34.0", "v0.10.0", true},
+		{"cri-o", "v1.33.8", "v0.9.0", false},
+		{"CRI-O", "1.36.1", "v0.11.0", true},
+		{"other", "0.1", "v0.10.0", true},
+		{"other", "9.9", "v0.9.0", false},
+		{"other", "9.9", "unknown", false},
+		{"containerd", "devel", "v0.12.3", true},
+		{"", "", "", false},
+	}
+	for _, tt := range tests {
+		if got := DetectRuntime(tt.name, tt.version, tt.nri); got.CDI != tt.cdi {
+			t.Errorf("%s %s with NRI %s: CDI is %v", tt.name, tt.version, tt.nri, got.CDI)
+		}
+	}
+}
+
+func TestWithhold(t *testing.T) {
+	set := Adjustment{Env: []Variable{{visibleDevices, "void"}}}
+	byCDI := Adjustment{CDIDevices: []string{"nri-vgpu.io/env=void"}}
+	tests := []struct {
+		name string
+		env  []string
+		rt   Runtime
+		want Adjustment
+		err  Reason
+	}{
+		{"no variable", nil, withCDI, set, ""},
+		{"once", []string{"NVIDIA_VISIBLE_DEVICES=all"}, withCDI, set, ""},
+		{"once, without CDI", []string{"NVIDIA_VISIBLE_DEVICES=all"}, withoutCDI, set, ""},
+		{"without a value", []string{"NVIDIA_VISIBLE_DEVICES"}, withCDI, set, ""},
+		{"twice", []string{"NVIDIA_VISIBLE_DEVICES=all", "A=b", "NVIDIA_VISIBLE_DEVICES=0"}, withCDI, byCDI, ""},
+		{"twice, void at last", []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"}, withoutCDI, Adjustment{}, ""},
+		{"twice, void at first", []string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"}, withoutCDI, Adjustment{}, ReasonInjection},
+		{"of like name", []string{"XNVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES_=all"}, withoutCDI, set, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Rules{}.Withhold(Container{Name: "c", Env: tt.env}, tt.rt)
+			checkRefusal(t, err, tt.err)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func checkRefusal(t *testing.T, err error, want Reason) {
+	t.Helper()
+	var refusal *Refusal
+	errors.As(err, &refusal)
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && (refusal == nil || refusal.Reason != want):
+		t.Errorf("got %v, want a refusal for %s", err, want)
+	case err != nil && strings.Contains(err.Error(), "\n"):
+		t.Errorf("%q is more than a line", err)
+	}
+}
+
+func TestInjectionMethod(t *testing.T) {
+	const kind = "nvidia.com/gpu"
+	a, b := gpu.GPU{UUID: "GPU-a", Minor: 4}, gpu.GPU{UUID: "GPU-b", Minor: 7}
+	all := []string{kind + "=GPU-a", kind + "=GPU-b"}
+	tests := []struct {
+		name    string
+		method  string
+		rt      Runtime
+		spec    []string
+		devices []string
+		visible string
+		nodes   []string
+		err     Reason
+	}{
+		{"auto, all named", config.InjectAuto, withCDI, all, append(slices.Clone(all), "nri-vgpu.io/env=void"), "", nil, ""},
+		{"auto, one not named", config.InjectAuto, withCDI, all[:1], nil, "GPU-a,GPU-b", nil, ""},
+		{"auto, without CDI", config.InjectAuto, withoutCDI, all, nil, "GPU-a,GPU-b", nil, ""},
+		{"cdi", config.InjectCDI, withCDI, all, append(slices.Clone(all), "nri-vgpu.io/env=void"), "", nil, ""},
+		{"cdi, one not named", config.InjectCDI, withCDI, all[:1], nil, "", nil, ReasonInjection},
+		{"cdi, without CDI", config.InjectCDI, withoutCDI, all, nil, "", nil, ReasonInjection},
+		{"env", config.InjectEnv, withCDI, all, nil, "GPU-a,GPU-b", nil, ""},
+		{"direct", config.InjectDirect, withCDI, all, nil, "void", []string{"/dev/nvidia4", "/dev/nvidiactl", "/dev/nvidia7"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := Rules{
+				Injection: config.Injection{Method: tt.method, CDIKind: kind, Direct: config.Direct{
+					Devices: []string{"/dev/nvidia{minor}", "/dev/nvidiactl"},
+				}},
+				HasCDIDevice: func(name string) bool { return slices.Contains(tt.spec, name) },
+			}
+			got, err := r.Grant(Container{Name: "c"}, tt.rt, Assignment{
+				GPUs: []gpu.GPU{a, b}, Dir: "/run/x", Allocation: placement.Allocation{Container: "c"},
+			})
+			checkRefusal(t, err, tt.err)
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff(tt.devices, got.CDIDevices); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tt.nodes, got.DeviceNodes); diff != "" {
+				t.Error(diff)
+			}
+			visible := ""
+			for _, v := range got.Env {
+				if v.Name == visibleDevices {
+					visible = v.Value
+				}
+			}
+			if visible != tt.visible {
+				t.Errorf("visible are %q, want %q", visible, tt.visible)
+			}
+		})
+	}
+}
+
+func TestIsGPUDevice(t *testing.T) {
+	for device, want := range map[string]bool{
+		"nvidia.com/gpu=0":            true,
+		"nvidia.com/mig=1":            true,
+		"runtime.nvidia.com/gpu=all":  true,
+		"k8s.device.nvidia.com/gpu=x": true,
+		"acme.org/gpu=1":              true,
+		"acme.org/nic=1":              false,
+		"notnvidia.com/gpu=0":         false,
+		"nonsense":                    false,
+		"":                            false,
+	} {
+		if got := isGPUDevice(device, "acme.org/gpu"); got != want {
+			t.Errorf("%q: got %v", device, got)
+		}
+	}
+}
