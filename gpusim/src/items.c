@@ -12,6 +12,11 @@ static void clear_bit(uint64_t *bits, uint32_t bit)
 	bits[bit / 64] &= ~(UINT64_C(1) << (bit % 64));
 }
 
+static bool has_bit(const uint64_t *bits, uint32_t bit)
+{
+	return bits[bit / 64] >> (bit % 64) & 1;
+}
+
 bool gs_item_pending(const struct gs_state *state, uint32_t slot, struct gs_ref ref)
 {
 	const struct gs_item *item;
@@ -33,6 +38,19 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 	return (struct gs_ref){0, 0};
 }
 
+/*
+ * A process that has had the GPU alone has had one slice after the other: who
+ * joins it waits for the end of the one that is running, not of the first.
+ */
+static void renew_slice(struct gs_gpu *gpu, uint32_t joining, uint64_t at)
+{
+	bool alone = gpu->runnable_count == 1 && gpu->current != joining &&
+		     gpu->current != GS_NO_PROC && has_bit(gpu->runnable, gpu->current);
+
+	if (alone && gpu->slice_start_ns && at > gpu->slice_start_ns)
+		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
+}
+
 static void append_ready(struct gs_state *state, uint32_t slot, uint16_t index)
 {
 	struct gs_item *item = gs_item_at(state, slot, index);
@@ -43,6 +61,7 @@ static void append_ready(struct gs_state *state, uint32_t slot, uint16_t index)
 	item->prev = mine->ready_tail;
 	if (mine->ready_tail == GS_NONE) {
 		mine->ready_head = index;
+		renew_slice(gpu, slot, state->clock_ns);
 		set_bit(gpu->runnable, slot);
 		gpu->runnable_count++;
 	} else {
