@@ -1,10 +1,12 @@
 package cudatest
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
@@ -32,6 +34,7 @@ type info struct {
 				Used  uint64 `json:"used"`
 			} `json:"memory"`
 			Processes []struct {
+				Pid  int    `json:"pid"`
 				Used uint64 `json:"used"`
 			} `json:"processes"`
 		} `json:"devices"`
@@ -56,6 +59,48 @@ func TestInfo(t *testing.T) {
 		if device.MemInfo.Free != memoryBytes-contextBytes {
 			t.Errorf("%+v", device)
 		}
+	}
+}
+
+// TestInfoSeesOthers looks at a GPU while another process holds a part of it:
+// CUDA, NVML and the oracle agree about how much.
+func TestInfoSeesOthers(t *testing.T) {
+	machine := simtest.New(t, 1, memoryBytes)
+	filler := machine.Command(t, simtest.Workload(t, "fill"), "--max", "100MiB", "--hold", "60")
+	output, err := filler.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := filler.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var filled fill
+	if err := json.NewDecoder(output).Decode(&filled); err != nil {
+		t.Fatal(err)
+	}
+	const held = contextBytes + 100*mib
+	var got info
+	runWorkload(t, machine, &got, "info", "--context")
+	if free := got.CUDA.Devices[0].MemInfo.Free; free != memoryBytes-held-contextBytes {
+		t.Errorf("CUDA shows %d bytes free", free)
+	}
+	device := got.NVML.Devices[0]
+	if device.Memory.Used != held || len(device.Processes) != 1 ||
+		device.Processes[0].Pid != filler.Process.Pid || device.Processes[0].Used != held {
+		t.Errorf("NVML shows %+v", device)
+	}
+	truth, err := oracle.Open(machine.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer truth.Close()
+	processes, err := truth.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(processes) != 1 || processes[0].Pid != filled.Pid || processes[0].GPUs[0].Bytes != held ||
+		processes[0].GPUs[0].ContextBytes != contextBytes {
+		t.Errorf("the oracle says %+v", processes)
 	}
 }
 
