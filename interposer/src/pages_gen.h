@@ -36,7 +36,7 @@
 #define VG_WAY_VMM 9u
 #define VG_WAY_GRAPH 10u
 #define VG_WAY_IMPORT 11u
-#define VG_WAY_UNSUPPORTED 12u
+#define VG_WAY_MODULE 12u
 
 // LimitsDevice is the limit on one GPU.
 struct vg_limits_device {

@@ -138,7 +138,7 @@ func TestReadUsageBoundsClaims(t *testing.T) {
 }
 
 func TestWayNames(t *testing.T) {
-	for way := limits.WayNone; way <= limits.WayUnsupported; way++ {
+	for way := limits.WayNone; way <= limits.WayModule; way++ {
 		if name := way.String(); name == "" || name == "unknown" {
 			t.Errorf("way %d has no name", way)
 		}

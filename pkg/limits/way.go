@@ -7,25 +7,25 @@ type Way uint8
 
 // The ways. The interposer writes these numbers.
 const (
-	WayNone        Way = layout.WayNone
-	WayContext     Way = layout.WayContext
-	WayAlloc       Way = layout.WayAlloc
-	WayPitch       Way = layout.WayPitch
-	WayManaged     Way = layout.WayManaged
-	WayArray       Way = layout.WayArray
-	WayMipmap      Way = layout.WayMipmap
-	WayAsync       Way = layout.WayAsync
-	WayPool        Way = layout.WayPool
-	WayVMM         Way = layout.WayVMM
-	WayGraph       Way = layout.WayGraph
-	WayImport      Way = layout.WayImport
-	WayUnsupported Way = layout.WayUnsupported
+	WayNone    Way = layout.WayNone
+	WayContext Way = layout.WayContext
+	WayAlloc   Way = layout.WayAlloc
+	WayPitch   Way = layout.WayPitch
+	WayManaged Way = layout.WayManaged
+	WayArray   Way = layout.WayArray
+	WayMipmap  Way = layout.WayMipmap
+	WayAsync   Way = layout.WayAsync
+	WayPool    Way = layout.WayPool
+	WayVMM     Way = layout.WayVMM
+	WayGraph   Way = layout.WayGraph
+	WayImport  Way = layout.WayImport
+	WayModule  Way = layout.WayModule
 )
 
 var wayNames = [...]string{
 	WayNone: "none", WayContext: "context", WayAlloc: "alloc", WayPitch: "pitch", WayManaged: "managed",
 	WayArray: "array", WayMipmap: "mipmap", WayAsync: "async", WayPool: "pool", WayVMM: "vmm",
-	WayGraph: "graph", WayImport: "import", WayUnsupported: "unsupported",
+	WayGraph: "graph", WayImport: "import", WayModule: "module",
 }
 
 // String is the way's name; that of an unknown one is "unknown".

@@ -32,19 +32,19 @@ const (
 
 // The ways of acquiring device memory, as a refusal names them.
 const (
-	WayNone        = 0
-	WayContext     = 1
-	WayAlloc       = 2
-	WayPitch       = 3
-	WayManaged     = 4
-	WayArray       = 5
-	WayMipmap      = 6
-	WayAsync       = 7
-	WayPool        = 8
-	WayVMM         = 9
-	WayGraph       = 10
-	WayImport      = 11
-	WayUnsupported = 12
+	WayNone    = 0
+	WayContext = 1
+	WayAlloc   = 2
+	WayPitch   = 3
+	WayManaged = 4
+	WayArray   = 5
+	WayMipmap  = 6
+	WayAsync   = 7
+	WayPool    = 8
+	WayVMM     = 9
+	WayGraph   = 10
+	WayImport  = 11
+	WayModule  = 12
 )
 
 // LimitsDevice is the limit on one GPU.

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# Turns a table of symbols/ into what the build needs of it:
+#   -v want=stubs   one macro call per name, for src/stubs.S
+#   -v want=header  indexes, names and own functions, for C
+#   -v want=map     the linker's version script
+#   -v want=names   the exported names, for the tests
+# -v extra="a b" adds names to the export list that the table does not have.
+
+function fail(why) {
+	printf "%s:%d: %s\n", FILENAME, FNR, why > "/dev/stderr"
+	failed = 1
+	exit 1
+}
+
+BEGIN { count = 0 }
+
+/^#/ || NF == 0 { next }
+
+$1 <= last { fail("not sorted: " $1 " after " last) }
+$2 !~ /^(forward|own|data)$/ { fail("unknown treatment " $2) }
+$2 == "data" && $3 !~ /^[0-9]+$/ { fail("data needs a size") }
+
+{
+	last = $1
+	name[count] = $1
+	kind[count] = $2
+	size[count] = $3
+	count++
+}
+
+function stubs(i) {
+	for (i = 0; i < count; i++) {
+		if (kind[i] == "forward")
+			printf "VG_FORWARD %s, %d\n", name[i], i
+		else if (kind[i] == "own")
+			printf "VG_OWN %s\n", name[i]
+		else
+			printf "VG_DATA %s, %d\n", name[i], size[i]
+	}
+}
+
+# The names are one string and a table of offsets: an array of pointers would
+# cost every process of the container as many relocations at start.
+function header(i, offset) {
+	printf "enum vg_symbol {\n"
+	for (i = 0; i < count; i++)
+		printf "\tVG_SYM_%s = %d,\n", name[i], i
+	printf "\tVG_SYMBOL_COUNT = %d\n};\n\n", count
+	printf "#define VG_SYMBOL_TEXT \\\n"
+	for (i = 0; i < count; i++)
+		printf "\t\"%s\\0\"%s\n", name[i], i < count - 1 ? " \\" : ""
+	printf "\n#define VG_SYMBOL_OFFSETS \\\n"
+	for (i = 0; i < count; i++) {
+		printf "\t%d,%s\n", offset, i < count - 1 ? " \\" : ""
+		offset += length(name[i]) + 1
+	}
+	printf "\n// VG_OWN_SYMBOLS(X) calls X(name) for each function of our own.\n"
+	printf "#define VG_OWN_SYMBOLS(X)"
+	for (i = 0; i < count; i++)
+		if (kind[i] == "own")
+			printf " \\\n\tX(%s)", name[i]
+	printf "\n"
+}
+
+function map(i, n, extras) {
+	printf "{\nglobal:\n"
+	for (i = 0; i < count; i++)
+		printf "\t%s;\n", name[i]
+	n = split(extra, extras, " ")
+	for (i = 1; i <= n; i++)
+		printf "\t%s;\n", extras[i]
+	printf "local:\n\t*;\n};\n"
+}
+
+function names(i, n, extras) {
+	for (i = 0; i < count; i++)
+		print name[i]
+	n = split(extra, extras, " ")
+	for (i = 1; i <= n; i++)
+		print extras[i]
+}
+
+END {
+	if (failed)
+		exit 1
+	if (want == "stubs")
+		stubs()
+	else if (want == "header")
+		header()
+	else if (want == "map")
+		map()
+	else
+		names()
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+#include "base.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { vg_free, vg_held, vg_waited_for };
+
+static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL);
+	errno = saved;
+}
+
+void vg_lock(struct vg_mutex *mutex)
+{
+	uint32_t seen = vg_free;
+
+	if (atomic_compare_exchange_strong(&mutex->word, &seen, vg_held))
+		return;
+	while (atomic_exchange(&mutex->word, vg_waited_for) != vg_free)
+		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for);
+}
+
+void vg_unlock(struct vg_mutex *mutex)
+{
+	if (atomic_exchange(&mutex->word, vg_free) == vg_waited_for)
+		vg_futex(&mutex->word, FUTEX_WAKE, 1);
+}
+
+void vg_say(enum vg_topic topic, const char *format, ...)
+{
+	static _Atomic uint32_t said;
+	uint32_t bit = UINT32_C(1) << topic;
+	char line[512] = "nri-vgpu: ";
+	size_t length = strlen(line);
+	va_list arguments;
+	int saved = errno;
+
+	if (atomic_fetch_or(&said, bit) & bit)
+		return;
+	va_start(arguments, format);
+	vsnprintf(line + length, sizeof line - length - 1, format, arguments);
+	va_end(arguments);
+	length = strlen(line);
+	line[length++] = '\n';
+	// One write, so that lines of several processes don't mix; where it
+	// fails, there is nobody left to tell.
+	if (write(STDERR_FILENO, line, length) < 0)
+		errno = saved;
+	errno = saved;
+}
+
+uint64_t vg_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}

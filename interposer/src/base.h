@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What every file needs: a mutex that survives fork and killed owners, and one
+// way to speak.
+
+#ifndef VG_BASE_H
+#define VG_BASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VG_MIB (UINT64_C(1) << 20)
+
+// vg_mutex is unlocked when zero, so that zeroed memory holds good mutexes: a
+// fork's child finds them so (see state.h). It is private to the process. It is
+// not libpthread's, which glibc before 2.34 keeps in a library of its own.
+struct vg_mutex {
+	_Atomic uint32_t word; // 0 free, 1 held, 2 held and waited for
+};
+
+void vg_lock(struct vg_mutex *mutex);
+void vg_unlock(struct vg_mutex *mutex);
+
+// vg_say writes one line to standard error: "nri-vgpu: …". A topic speaks once
+// per process, however often it has cause to.
+enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_SAY_DOOR };
+
+void vg_say(enum vg_topic topic, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+// vg_now is CLOCK_MONOTONIC in nanoseconds.
+uint64_t vg_now(void);
+
+static inline uint64_t vg_add_saturating(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
+static inline uint64_t vg_round_up(uint64_t value, uint64_t unit)
+{
+	return vg_add_saturating(value, unit - 1) / unit * unit;
+}
+
+static inline uint64_t vg_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+#endif

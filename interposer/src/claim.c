@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "claim.h"
+
+#include <stdlib.h>
+
+#include "linear.h"
+#include "pool.h"
+#include "reserve.h"
+
+static const char *const vg_way_names[] = {
+	[VG_WAY_CONTEXT] = "a context", [VG_WAY_ALLOC] = "cuMemAlloc",
+	[VG_WAY_PITCH] = "cuMemAllocPitch", [VG_WAY_MANAGED] = "cuMemAllocManaged",
+	[VG_WAY_ARRAY] = "an array", [VG_WAY_MIPMAP] = "a mipmapped array",
+	[VG_WAY_ASYNC] = "cuMemAllocAsync", [VG_WAY_POOL] = "cuMemAllocFromPoolAsync",
+	[VG_WAY_VMM] = "cuMemCreate", [VG_WAY_GRAPH] = "a graph", [VG_WAY_IMPORT] = "an import",
+	[VG_WAY_MODULE] = "a module",
+};
+
+static CUresult vg_refuse(struct vg_state *state, uint32_t device, uint32_t way, uint64_t bytes)
+{
+	uint64_t limit = vg_memory_limit(&state->pages, device);
+	uint64_t used = vg_memory_used(&state->pages, device);
+
+	vg_refused(&state->pages, device, way, bytes);
+	vg_say(way == VG_WAY_CONTEXT ? VG_SAY_CONTEXT : VG_SAY_MEMORY,
+	       "refused %llu MiB for %s: the container's limit on GPU %u is %llu MiB, of which %llu "
+	       "MiB are used (further refusals are silent)",
+	       (unsigned long long)(bytes / VG_MIB), vg_way_names[way], device,
+	       (unsigned long long)(limit / VG_MIB), (unsigned long long)(used / VG_MIB));
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// vg_find_room reserves, and where that fails, gets back what pools of this
+// process hold for later and tries once more.
+static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	if (vg_reserve(&state->pages, device, bytes))
+		return true;
+	return bytes <= vg_memory_limit(&state->pages, device) && vg_pools_trim(state, device) &&
+	       vg_reserve(&state->pages, device, bytes);
+}
+
+static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
+{
+	struct vg_state *state = vg_ready_state();
+	int index = state ? vg_device_index(state, device) : -1;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (index < 0) {
+		vg_say(VG_SAY_MEMORY, "refused memory on device %d, which was not given to this container",
+		       device);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*claim = (struct vg_claim){
+		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes,
+		.entry = calloc(1, sizeof *claim->entry),
+	};
+	if (!claim->entry)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	atomic_fetch_add(&state->changes, 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
+{
+	CUresult result = vg_claim_start(claim, device, way, bytes);
+
+	if (result || bytes == 0 || vg_find_room(claim->state, claim->device, bytes))
+		return result;
+	free(claim->entry);
+	return vg_refuse(claim->state, claim->device, way, bytes);
+}
+
+int vg_claim_quietly(struct vg_claim *claim, uint64_t bytes)
+{
+	CUdevice device;
+
+	if (!vg_ready_state() || VG_CALL(cuCtxGetDevice, &device) ||
+	    vg_claim_start(claim, device, VG_WAY_NONE, bytes))
+		return -1;
+	if (vg_reserve(&claim->state->pages, claim->device, bytes))
+		return 0;
+	free(claim->entry);
+	return -1;
+}
+
+CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes)
+{
+	CUdevice device;
+	CUresult result;
+
+	if (!vg_ready_state())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = VG_CALL(cuCtxGetDevice, &device);
+	return result ? result : vg_claim_on(claim, device, way, bytes);
+}
+
+void vg_claim_void(struct vg_claim *claim)
+{
+	vg_release(&claim->state->pages, claim->device, claim->bytes);
+	free(claim->entry);
+	claim->entry = NULL;
+	claim->bytes = 0;
+}
+
+CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes)
+{
+	vg_claim_void(claim);
+	return vg_refuse(claim->state, claim->device, claim->way, bytes);
+}
+
+bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes)
+{
+	if (bytes > claim->bytes) {
+		if (!vg_find_room(claim->state, claim->device, bytes - claim->bytes))
+			return false;
+	} else {
+		vg_release(&claim->state->pages, claim->device, claim->bytes - bytes);
+	}
+	claim->bytes = bytes;
+	return true;
+}
+
+void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context)
+{
+	struct vg_entry *entry = claim->entry;
+
+	entry->kind = kind;
+	entry->key = key;
+	entry->device = claim->device;
+	entry->bytes = claim->bytes;
+	entry->context = context;
+	claim->entry = NULL;
+	vg_table_put(&claim->state->table, entry);
+	atomic_fetch_add(&claim->state->changes, 1);
+}
+
+uint64_t vg_current_context(void)
+{
+	CUcontext context = NULL;
+
+	return VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS ? vg_key(context) : 0;
+}
+
+void vg_drop(struct vg_state *state, struct vg_entry *entry)
+{
+	if (entry->kind == VG_LINEAR)
+		vg_linear_forget(state, entry);
+	vg_release(&state->pages, entry->device, entry->bytes);
+	if (entry->kind == VG_CONTEXT || entry->kind == VG_PRIMARY)
+		vg_sub(&vg_slot_device(&state->pages, (uint32_t)state->pages.slot, entry->device)
+				->context_bytes,
+		       entry->bytes);
+	atomic_fetch_add(&state->changes, 1);
+	free(entry);
+}
+
+void vg_free_finish(struct vg_state *state, struct vg_entry *entry, CUresult result)
+{
+	if (!entry) {
+		if (state)
+			atomic_store(&state->stale_pools, 1);
+		return;
+	}
+	if (result == CUDA_SUCCESS)
+		vg_drop(state, entry);
+	else
+		vg_table_put(&state->table, entry);
+}
+
+static bool vg_belongs(const struct vg_entry *entry, const void *context)
+{
+	uint64_t key = vg_key(context);
+
+	return entry->context == key || (entry->kind == VG_CONTEXT && entry->key == key);
+}
+
+void vg_drop_context(struct vg_state *state, CUcontext context)
+{
+	struct vg_entry *entry = vg_table_sweep(&state->table, vg_belongs, context);
+
+	while (entry) {
+		struct vg_entry *next = entry->next;
+
+		vg_drop(state, entry);
+		entry = next;
+	}
+	vg_pools_refresh(state);
+}

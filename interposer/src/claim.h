@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A claim is memory reserved for one call of the driver. Every way of acquiring
+// memory goes: claim the most that the call can take; call the driver; settle
+// the claim at what was taken, or cancel it.
+
+#ifndef VG_CLAIM_H
+#define VG_CLAIM_H
+
+#include "state.h"
+
+struct vg_claim {
+	struct vg_state *state;
+	struct vg_entry *entry; // to be filled and put into the table
+	uint32_t device;
+	uint32_t way;
+	uint64_t bytes;
+	uint64_t borrowed; // of what a pool holds anyway: see pool.c
+	uint64_t grown;    // what the pool held more after the call
+};
+
+// vg_claim_on reserves memory on a device by its number. It returns 0, or the
+// error that the caller of the driver is to get: the claim is void then.
+CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
+
+// vg_claim_current does so on the current context's device.
+CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes);
+
+// vg_claim_quietly reserves on the current context's device for a purpose of
+// our own. It returns 0, or -1 without any report.
+int vg_claim_quietly(struct vg_claim *claim, uint64_t bytes);
+
+// vg_claim_void gives the whole claim back.
+void vg_claim_void(struct vg_claim *claim);
+
+// vg_claim_refuse gives the claim back, and notes and returns a refusal.
+CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
+
+// vg_claim_resize makes the claim as large as what was really taken. It returns
+// false where there is no room for a larger one: then what was taken must be
+// freed and the claim refused.
+bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
+
+// vg_claim_settle files the claim's entry. `context` is what frees it.
+void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context);
+
+// vg_drop releases what an entry was charged with, and frees the entry.
+void vg_drop(struct vg_state *state, struct vg_entry *entry);
+
+// vg_drop_context does so for all that ended with a context, itself included.
+void vg_drop_context(struct vg_state *state, CUcontext context);
+
+// vg_current_context is the calling thread's, as a key of the table; 0: none.
+uint64_t vg_current_context(void);
+
+static inline uint64_t vg_key(const void *handle)
+{
+	return (uint64_t)(uintptr_t)handle;
+}
+
+// VG_FREE is the body of a function that frees what is filed under a key: the
+// entry is taken out first, as the driver may hand the handle out again at
+// once, and put back where the driver refuses.
+#define VG_FREE(kind, key, call)                                                            \
+	do {                                                                                \
+		struct vg_state *state_ = vg_ready_state();                                 \
+		struct vg_entry *entry_ = state_ ? vg_table_take(&state_->table, kind, key) \
+						 : NULL;                                    \
+		CUresult result_ = call;                                                    \
+                                                                                            \
+		vg_free_finish(state_, entry_, result_);                                    \
+		return result_;                                                             \
+	} while (0)
+
+void vg_free_finish(struct vg_state *state, struct vg_entry *entry, CUresult result);
+
+#endif

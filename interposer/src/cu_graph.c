@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Memory nodes of graphs, however they were added (by a call of their own, by
+// cuGraphAddNode, or captured): they are counted when the graph becomes
+// executable, and their memory is acquired at a launch or upload. It is the
+// device's memory of graphs, which the driver keeps until it is trimmed, and so
+// a pool (pool.h).
+
+#include "pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { vg_graph_depth = 16 };
+
+// vg_graph_needs is what a graph's memory nodes ask for together, by device.
+struct vg_graph_needs {
+	uint64_t bytes[VG_MAX_DEVICES];
+	bool foreign; // some of it on a GPU that is not the container's
+};
+
+static void vg_node_add(const struct vg_state *state, CUgraphNode node, struct vg_graph_needs *needs)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS parameters = {0};
+	int index;
+
+	if (VG_CALL(cuGraphMemAllocNodeGetParams, node, &parameters) ||
+	    parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	index = vg_device_index(state, parameters.poolProps.location.id);
+	if (index < 0)
+		needs->foreign = true;
+	else
+		needs->bytes[index] = vg_add_saturating(needs->bytes[index],
+							vg_round_up(parameters.bytesize, 2 * VG_MIB));
+}
+
+static void vg_graph_add(const struct vg_state *state, CUgraph graph, struct vg_graph_needs *needs,
+			 int depth);
+
+static void vg_nodes_add(const struct vg_state *state, CUgraphNode const *nodes, size_t count,
+			 struct vg_graph_needs *needs, int depth)
+{
+	for (size_t i = 0; i < count; i++) {
+		CUgraph child;
+		int type = -1;
+
+		if (VG_CALL(cuGraphNodeGetType, nodes[i], &type))
+			continue;
+		if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+			vg_node_add(state, nodes[i], needs);
+		else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+			 VG_CALL(cuGraphChildGraphNodeGetGraph, nodes[i], &child) == CUDA_SUCCESS)
+			vg_graph_add(state, child, needs, depth + 1);
+	}
+}
+
+static void vg_graph_add(const struct vg_state *state, CUgraph graph, struct vg_graph_needs *needs,
+			 int depth)
+{
+	CUgraphNode *nodes;
+	size_t count = 0;
+
+	if (depth > vg_graph_depth || VG_CALL(cuGraphGetNodes, graph, NULL, &count) || count == 0)
+		return;
+	nodes = calloc(count, sizeof *nodes);
+	if (nodes && VG_CALL(cuGraphGetNodes, graph, nodes, &count) == CUDA_SUCCESS)
+		vg_nodes_add(state, nodes, count, needs, depth);
+	free(nodes);
+}
+
+// An executable graph has one entry per GPU that its nodes use: its key is the
+// handle with the GPU's index in the bits that are no address. `bytes` is what
+// it needs.
+//
+// A graph that is launched again needs nothing more, as long as what it took
+// still is its own. It is so if the device's memory of graphs grew by as much
+// at its launch, and nothing was taken from that memory since: by a trim, or by
+// a graph that was served from what it held. Each of these begins a new epoch,
+// and `extra` is one more than the epoch in which the graph took its memory.
+static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
+{
+	return vg_key(graph) | (uint64_t)device << 48;
+}
+
+static bool vg_graph_file(struct vg_state *state, CUgraphExec graph,
+			  const struct vg_graph_needs *needs)
+{
+	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_entry *entry;
+
+		if (!needs->bytes[i])
+			continue;
+		entry = calloc(1, sizeof *entry);
+		if (!entry)
+			return false;
+		*entry = (struct vg_entry){.kind = VG_GRAPH, .device = i, .key = vg_graph_key(graph, i),
+					   .bytes = needs->bytes[i]};
+		vg_table_put(&state->table, entry);
+		atomic_fetch_add(&state->graphs, 1);
+	}
+	return true;
+}
+
+static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
+{
+	for (uint32_t i = 0; i < VG_MAX_DEVICES && atomic_load(&state->graphs); i++) {
+		struct vg_entry *entry = vg_table_take(&state->table, VG_GRAPH, vg_graph_key(graph, i));
+
+		if (entry)
+			atomic_fetch_sub(&state->graphs, 1);
+		free(entry);
+	}
+}
+
+// vg_graph_made files a new executable graph, or undoes it.
+static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, CUgraph graph)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_graph_needs needs = {{0}, false};
+
+	if (result || !state)
+		return result;
+	vg_graph_add(state, graph, &needs, 0);
+	if (!needs.foreign && vg_graph_file(state, *exec, &needs))
+		return result;
+	vg_graph_forget(state, *exec);
+	VG_CALL(cuGraphExecDestroy, *exec);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+VG_API(cuGraphInstantiate, CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size)
+{
+	return vg_graph_made(VG_CALL(cuGraphInstantiate, exec, graph, node, log, size), exec, graph);
+}
+
+VG_API(cuGraphInstantiate_v2, CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log,
+       size_t size)
+{
+	return vg_graph_made(VG_CALL(cuGraphInstantiate_v2, exec, graph, node, log, size), exec, graph);
+}
+
+VG_API(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+	return vg_graph_made(VG_CALL(cuGraphInstantiateWithFlags, exec, graph, flags), exec, graph);
+}
+
+// vg_instantiate_params is the part of CUDA_GRAPH_INSTANTIATE_PARAMS that
+// matters: a graph may be uploaded as it is made.
+struct vg_instantiate_params {
+	uint64_t flags;
+	CUstream upload_stream;
+};
+
+enum { vg_instantiate_upload = 2 };
+
+static CUresult vg_graph_start(CUgraphExec exec, CUstream stream,
+			       CUresult (*call)(CUgraphExec exec, CUstream stream));
+static CUresult vg_call_upload(CUgraphExec exec, CUstream stream);
+
+// vg_instantiate_split makes the graph without the upload, and uploads it as a
+// second step, when its needs are known.
+static CUresult vg_instantiate_split(CUgraphExec *exec, CUgraph graph, void *params,
+				     CUresult (*call)(CUgraphExec *exec, CUgraph graph, void *params))
+{
+	struct vg_instantiate_params *asked = params;
+	bool upload = params && asked->flags & vg_instantiate_upload;
+	CUresult result;
+
+	if (upload)
+		asked->flags &= ~(uint64_t)vg_instantiate_upload;
+	result = vg_graph_made(call(exec, graph, params), exec, graph);
+	if (!upload)
+		return result;
+	asked->flags |= vg_instantiate_upload;
+	if (result)
+		return result;
+	return vg_graph_start(*exec, asked->upload_stream, vg_call_upload);
+}
+
+static CUresult vg_call_with_params(CUgraphExec *exec, CUgraph graph, void *params)
+{
+	return VG_CALL(cuGraphInstantiateWithParams, exec, graph, params);
+}
+
+static CUresult vg_call_with_params_ptsz(CUgraphExec *exec, CUgraph graph, void *params)
+{
+	return VG_CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, params);
+}
+
+VG_API(cuGraphInstantiateWithParams, CUgraphExec *exec, CUgraph graph, void *params)
+{
+	return vg_instantiate_split(exec, graph, params, vg_call_with_params);
+}
+
+VG_API(cuGraphInstantiateWithParams_ptsz, CUgraphExec *exec, CUgraph graph, void *params)
+{
+	return vg_instantiate_split(exec, graph, params, vg_call_with_params_ptsz);
+}
+
+// vg_ordinal_of is the driver's number of a GPU of the pages.
+static CUdevice vg_ordinal_of(const struct vg_state *state, uint32_t device)
+{
+	for (CUdevice i = 0; i < vg_max_ordinals; i++)
+		if (vg_device_index(state, i) == (int)device)
+			return i;
+	return -1;
+}
+
+static struct vg_entry *vg_graph_owns(struct vg_entry *entry, void *context)
+{
+	const uint64_t *epoch = context;
+
+	if (entry)
+		entry->extra = *epoch + 1;
+	return entry;
+}
+
+// vg_graph_claims holds the claims of one launch, one per GPU.
+struct vg_graph_claims {
+	struct vg_claim claims[VG_MAX_DEVICES];
+	uint64_t needs[VG_MAX_DEVICES]; // 0: no claim was made
+	uint64_t epoch;                 // before the first claim
+};
+
+static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_graph_claims *claims)
+{
+	bool alone = atomic_load(&state->graph_calls) == 1;
+
+	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
+		if (!claims->needs[i])
+			continue;
+		// A launch cannot be undone: what it took beyond its claim counts.
+		vg_pool_settle(&claims->claims[i], vg_ordinal_of(state, i), NULL);
+		if (alone && claims->claims[i].grown >= claims->needs[i])
+			vg_table_with(&state->table, VG_GRAPH, vg_graph_key(exec, i), vg_graph_owns,
+				      &claims->epoch);
+		else
+			atomic_fetch_add(&state->graph_epoch, 1);
+	}
+}
+
+static CUresult vg_graph_claim(struct vg_state *state, CUgraphExec exec,
+			       struct vg_graph_claims *claims)
+{
+	claims->epoch = atomic_load(&state->graph_epoch);
+	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_entry entry;
+		CUresult result;
+
+		if (!vg_table_get(&state->table, VG_GRAPH, vg_graph_key(exec, i), &entry) ||
+		    entry.extra == claims->epoch + 1)
+			continue;
+		result = vg_pool_claim(&claims->claims[i], vg_ordinal_of(state, i), NULL, VG_WAY_GRAPH,
+				       entry.bytes);
+		if (result) {
+			vg_graph_settle(state, exec, claims);
+			return result;
+		}
+		claims->needs[i] = entry.bytes;
+	}
+	return CUDA_SUCCESS;
+}
+
+// vg_graph_start launches or uploads a graph.
+static CUresult vg_graph_start(CUgraphExec exec, CUstream stream,
+			       CUresult (*call)(CUgraphExec exec, CUstream stream))
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_graph_claims claims;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!atomic_load(&state->graphs))
+		return call(exec, stream);
+	atomic_fetch_add(&state->graph_calls, 1);
+	memset(claims.needs, 0, sizeof claims.needs);
+	result = vg_graph_claim(state, exec, &claims);
+	if (!result) {
+		result = call(exec, stream);
+		vg_graph_settle(state, exec, &claims);
+	}
+	atomic_fetch_sub(&state->graph_calls, 1);
+	return result;
+}
+
+static CUresult vg_call_launch(CUgraphExec exec, CUstream stream)
+{
+	return VG_CALL(cuGraphLaunch, exec, stream);
+}
+
+static CUresult vg_call_launch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return VG_CALL(cuGraphLaunch_ptsz, exec, stream);
+}
+
+static CUresult vg_call_upload(CUgraphExec exec, CUstream stream)
+{
+	return VG_CALL(cuGraphUpload, exec, stream);
+}
+
+static CUresult vg_call_upload_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return VG_CALL(cuGraphUpload_ptsz, exec, stream);
+}
+
+VG_API(cuGraphLaunch, CUgraphExec exec, CUstream stream)
+{
+	return vg_graph_start(exec, stream, vg_call_launch);
+}
+
+VG_API(cuGraphLaunch_ptsz, CUgraphExec exec, CUstream stream)
+{
+	return vg_graph_start(exec, stream, vg_call_launch_ptsz);
+}
+
+VG_API(cuGraphUpload, CUgraphExec exec, CUstream stream)
+{
+	return vg_graph_start(exec, stream, vg_call_upload);
+}
+
+VG_API(cuGraphUpload_ptsz, CUgraphExec exec, CUstream stream)
+{
+	return vg_graph_start(exec, stream, vg_call_upload_ptsz);
+}
+
+VG_API(cuGraphExecDestroy, CUgraphExec exec)
+{
+	struct vg_state *state = vg_ready_state();
+
+	// Forgotten first: the handle may be given out again at once. Where the
+	// driver refuses, it is because there is no such graph.
+	if (state)
+		vg_graph_forget(state, exec);
+	return VG_CALL(cuGraphExecDestroy, exec);
+}
+
+VG_API(cuDeviceGraphMemTrim, CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result;
+
+	if (state)
+		atomic_fetch_add(&state->graph_epoch, 1);
+	result = VG_CALL(cuDeviceGraphMemTrim, device);
+	if (state)
+		vg_pools_refresh(state);
+	return result;
+}

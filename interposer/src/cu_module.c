@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Modules and libraries: their code and variables lie in device memory.
+
+#include "image.h"
+#include "measured.h"
+
+// A module is loaded into the current context, a library into every context
+// that uses it, of which the current one is charged; without one, the first
+// GPU.
+static CUresult vg_code_device(CUdevice *device)
+{
+	CUresult result = VG_CALL(cuCtxGetDevice, device);
+
+	if (result != CUDA_ERROR_INVALID_CONTEXT)
+		return result;
+	return VG_CALL(cuDeviceGet, device, 0);
+}
+
+static CUresult vg_code_begin(struct vg_measured *call, uint64_t estimate)
+{
+	CUdevice device;
+	CUresult result;
+
+	if (!vg_ready_state())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = vg_code_device(&device);
+	if (result)
+		return result;
+	return vg_measured_begin(call, device, VG_WAY_MODULE, vg_round_up(estimate, 512));
+}
+
+// vg_code_finish files what was loaded, or unloads it where it took more than
+// there is room for.
+static CUresult vg_code_finish(struct vg_measured *call, CUresult result, enum vg_kind kind,
+			       const void *handle)
+{
+	struct vg_claim *claim = &call->claim;
+	uint64_t context = kind == VG_MODULE ? vg_current_context() : 0;
+
+	if (result) {
+		vg_claim_void(claim);
+	} else if (vg_claim_resize(claim, vg_measured_grown(call))) {
+		vg_claim_settle(claim, kind, vg_key(handle), context);
+	} else {
+		if (kind == VG_MODULE)
+			VG_CALL(cuModuleUnload, (CUmodule)(uintptr_t)handle);
+		else
+			VG_CALL(cuLibraryUnload, (CUlibrary)(uintptr_t)handle);
+		result = vg_claim_refuse(claim, claim->bytes);
+	}
+	vg_measured_end(call);
+	return result;
+}
+
+// VG_LOAD is the body of a function that loads code.
+#define VG_LOAD(kind, handle, estimate, call)                                           \
+	do {                                                                            \
+		struct vg_measured loading_;                                            \
+		CUresult result_ = vg_code_begin(&loading_, estimate);                  \
+                                                                                        \
+		if (result_)                                                            \
+			return result_;                                                 \
+		result_ = call;                                                         \
+		return vg_code_finish(&loading_, result_, kind, result_ ? NULL : *(handle)); \
+	} while (0)
+
+VG_API(cuModuleLoad, CUmodule *module, const char *path)
+{
+	VG_LOAD(VG_MODULE, module, path ? vg_image_file_bytes(path) : 0,
+		VG_CALL(cuModuleLoad, module, path));
+}
+
+VG_API(cuModuleLoadData, CUmodule *module, const void *image)
+{
+	VG_LOAD(VG_MODULE, module, vg_image_bytes(image, vg_image_unknown_size),
+		VG_CALL(cuModuleLoadData, module, image));
+}
+
+VG_API(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned count, int *options,
+       void **values)
+{
+	VG_LOAD(VG_MODULE, module, vg_image_bytes(image, vg_image_unknown_size),
+		VG_CALL(cuModuleLoadDataEx, module, image, count, options, values));
+}
+
+VG_API(cuModuleLoadFatBinary, CUmodule *module, const void *image)
+{
+	VG_LOAD(VG_MODULE, module, vg_image_bytes(image, vg_image_unknown_size),
+		VG_CALL(cuModuleLoadFatBinary, module, image));
+}
+
+VG_API(cuLibraryLoadData, CUlibrary *library, const void *image, int *jit, void **jit_values,
+       unsigned jit_count, int *options, void **values, unsigned count)
+{
+	VG_LOAD(VG_CODE, library, vg_image_bytes(image, vg_image_unknown_size),
+		VG_CALL(cuLibraryLoadData, library, image, jit, jit_values, jit_count, options, values,
+			count));
+}
+
+VG_API(cuLibraryLoadFromFile, CUlibrary *library, const char *path, int *jit, void **jit_values,
+       unsigned jit_count, int *options, void **values, unsigned count)
+{
+	VG_LOAD(VG_CODE, library, path ? vg_image_file_bytes(path) : 0,
+		VG_CALL(cuLibraryLoadFromFile, library, path, jit, jit_values, jit_count, options,
+			values, count));
+}
+
+VG_API(cuModuleUnload, CUmodule module)
+{
+	VG_FREE(VG_MODULE, vg_key(module), VG_CALL(cuModuleUnload, module));
+}
+
+VG_API(cuLibraryUnload, CUlibrary library)
+{
+	VG_FREE(VG_CODE, vg_key(library), VG_CALL(cuLibraryUnload, library));
+}

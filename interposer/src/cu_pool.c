@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Stream-ordered allocation, from a device's pool and from pools of one's own.
+// In a stream that is being captured nothing is acquired: the allocation
+// becomes a node of a graph, which cu_graph.c accounts for.
+
+#include "pool.h"
+
+static CUstream const vg_legacy_stream = (CUstream)1;
+static CUstream const vg_per_thread_stream = (CUstream)2;
+
+// vg_stream_device is the device that a stream belongs to.
+static CUresult vg_stream_device(CUstream stream, CUdevice *device)
+{
+	CUcontext context = NULL;
+	CUresult result;
+
+	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+		return VG_CALL(cuCtxGetDevice, device);
+	result = VG_CALL(cuStreamGetCtx, stream, &context);
+	if (result)
+		return result;
+	if (vg_key(context) == vg_current_context())
+		return VG_CALL(cuCtxGetDevice, device);
+	result = VG_CALL(cuCtxPushCurrent_v2, context);
+	if (result)
+		return result;
+	result = VG_CALL(cuCtxGetDevice, device);
+	VG_CALL(cuCtxPopCurrent_v2, &context);
+	return result;
+}
+
+static bool vg_capturing(CUstream stream, bool per_thread)
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (per_thread)
+		VG_CALL(cuStreamIsCapturing_ptsz, stream, &status);
+	else
+		VG_CALL(cuStreamIsCapturing, stream, &status);
+	return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// vg_ordered is one stream-ordered allocation on its way to the driver.
+struct vg_ordered {
+	CUdeviceptr *address;
+	size_t bytes;
+	CUmemoryPool pool; // NULL: the device's current one
+	CUstream stream;
+	bool per_thread;
+	uint32_t way;
+};
+
+static CUresult vg_ordered_call(const struct vg_ordered *call)
+{
+	if (call->pool)
+		return call->per_thread ?
+			       VG_CALL(cuMemAllocFromPoolAsync_ptsz, call->address, call->bytes,
+				       call->pool, call->stream) :
+			       VG_CALL(cuMemAllocFromPoolAsync, call->address, call->bytes, call->pool,
+				       call->stream);
+	return call->per_thread ? VG_CALL(cuMemAllocAsync_ptsz, call->address, call->bytes, call->stream) :
+				  VG_CALL(cuMemAllocAsync, call->address, call->bytes, call->stream);
+}
+
+static CUresult vg_ordered_free(const struct vg_ordered *call)
+{
+	return call->per_thread ? VG_CALL(cuMemFreeAsync_ptsz, *call->address, call->stream) :
+				  VG_CALL(cuMemFreeAsync, *call->address, call->stream);
+}
+
+static CUresult vg_ordered_undo(struct vg_claim *claim, const struct vg_ordered *call)
+{
+	vg_ordered_free(call);
+	if (call->per_thread)
+		VG_CALL(cuStreamSynchronize_ptsz, call->stream);
+	else
+		VG_CALL(cuStreamSynchronize, call->stream);
+	vg_pools_trim(claim->state, claim->device);
+	return vg_claim_refuse(claim, call->bytes);
+}
+
+static CUresult vg_ordered_alloc(const struct vg_ordered *call)
+{
+	struct vg_state *state = vg_ready_state();
+	CUmemoryPool pool = call->pool;
+	struct vg_claim claim;
+	CUdevice device;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (vg_capturing(call->stream, call->per_thread))
+		return vg_ordered_call(call);
+	result = vg_stream_device(call->stream, &device);
+	if (!result && !pool)
+		result = VG_CALL(cuDeviceGetMemPool, &pool, device);
+	if (result)
+		return result;
+	if (vg_pool_place(state, pool, &device))
+		return vg_ordered_call(call);
+	result = vg_pool_claim(&claim, device, pool, call->way, call->bytes);
+	if (result)
+		return result;
+	result = vg_ordered_call(call);
+	if (!vg_pool_settle(&claim, device, pool) && !result)
+		return vg_ordered_undo(&claim, call);
+	return result;
+}
+
+VG_API(cuMemAllocAsync, CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+	return vg_ordered_alloc(&(struct vg_ordered){.address = address, .bytes = bytes,
+						     .stream = stream, .way = VG_WAY_ASYNC});
+}
+
+VG_API(cuMemAllocAsync_ptsz, CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+	return vg_ordered_alloc(&(struct vg_ordered){.address = address, .bytes = bytes,
+						     .stream = stream, .per_thread = true,
+						     .way = VG_WAY_ASYNC});
+}
+
+VG_API(cuMemAllocFromPoolAsync, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+       CUstream stream)
+{
+	if (!pool)
+		return VG_CALL(cuMemAllocFromPoolAsync, address, bytes, pool, stream);
+	return vg_ordered_alloc(&(struct vg_ordered){.address = address, .bytes = bytes, .pool = pool,
+						     .stream = stream, .way = VG_WAY_POOL});
+}
+
+VG_API(cuMemAllocFromPoolAsync_ptsz, CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+       CUstream stream)
+{
+	if (!pool)
+		return VG_CALL(cuMemAllocFromPoolAsync_ptsz, address, bytes, pool, stream);
+	return vg_ordered_alloc(&(struct vg_ordered){.address = address, .bytes = bytes, .pool = pool,
+						     .stream = stream, .per_thread = true,
+						     .way = VG_WAY_POOL});
+}
+
+VG_API(cuMemFreeAsync, CUdeviceptr address, CUstream stream)
+{
+	VG_FREE(VG_LINEAR, address, VG_CALL(cuMemFreeAsync, address, stream));
+}
+
+VG_API(cuMemFreeAsync_ptsz, CUdeviceptr address, CUstream stream)
+{
+	VG_FREE(VG_LINEAR, address, VG_CALL(cuMemFreeAsync_ptsz, address, stream));
+}
+
+VG_API(cuMemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = VG_CALL(cuMemPoolCreate, pool, properties);
+	if (!result)
+		vg_pool_made(state, *pool, &properties->location);
+	return result;
+}
+
+VG_API(cuMemPoolDestroy, CUmemoryPool pool)
+{
+	struct vg_state *state = vg_ready_state();
+	bool empty = state && vg_pool_ending(state, pool);
+	CUresult result = VG_CALL(cuMemPoolDestroy, pool);
+
+	if (state && !result)
+		vg_pool_ended(state, pool, empty);
+	return result;
+}
+
+VG_API(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result = VG_CALL(cuMemPoolTrimTo, pool, keep);
+
+	if (state)
+		vg_pools_refresh(state);
+	return result;
+}
+
+// At a synchronisation the driver returns what pools hold above their release
+// threshold: other processes of the container wait for it.
+static CUresult vg_synced(CUresult result)
+{
+	struct vg_state *state = vg_ready_state();
+
+	if (state)
+		vg_pools_refresh_stale(state);
+	return result;
+}
+
+VG_API(cuStreamSynchronize, CUstream stream)
+{
+	return vg_synced(VG_CALL(cuStreamSynchronize, stream));
+}
+
+VG_API(cuStreamSynchronize_ptsz, CUstream stream)
+{
+	return vg_synced(VG_CALL(cuStreamSynchronize_ptsz, stream));
+}
+
+VG_API(cuCtxSynchronize, void)
+{
+	return vg_synced(VG_CALL(cuCtxSynchronize));
+}
+
+VG_API(cuCtxSynchronize_v2, CUcontext context)
+{
+	return vg_synced(VG_CALL(cuCtxSynchronize_v2, context));
+}
+
+VG_API(cuEventSynchronize, void *event)
+{
+	return vg_synced(VG_CALL(cuEventSynchronize, event));
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Virtual memory management. Physical memory of a GPU is charged to that GPU,
+// whatever context is current, when it is created; it is released when its
+// handle has been released as often as it was obtained, and every mapping of it
+// has been undone, in whatever order. Memory of the host is not charged, and
+// imported memory is its exporter's.
+
+#include "claim.h"
+
+#include <stdlib.h>
+
+// vg_physical is one piece of physical memory. The table has entries of its
+// handle and of its mappings, all pointing here.
+struct vg_physical {
+	_Atomic uint32_t references; // of the handle, and mappings
+	uint32_t device;
+	uint64_t bytes;
+};
+
+static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
+{
+	struct vg_entry *charge;
+
+	if (atomic_fetch_sub(&physical->references, 1) > 1)
+		return;
+	charge = calloc(1, sizeof *charge);
+	if (charge) {
+		charge->device = physical->device;
+		charge->bytes = physical->bytes;
+		vg_drop(state, charge);
+	}
+	free(physical);
+}
+
+VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
+       const CUmemAllocationProp *properties, unsigned long long flags)
+{
+	struct vg_physical *physical;
+	struct vg_claim claim;
+	CUresult result;
+
+	if (!vg_ready_state())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return VG_CALL(cuMemCreate, handle, bytes, properties, flags);
+	result = vg_claim_on(&claim, properties->location.id, VG_WAY_VMM,
+			     vg_round_up(bytes, 2 * VG_MIB));
+	if (result)
+		return result;
+	physical = calloc(1, sizeof *physical);
+	result = physical ? VG_CALL(cuMemCreate, handle, bytes, properties, flags) :
+			    CUDA_ERROR_OUT_OF_MEMORY;
+	if (result) {
+		free(physical);
+		vg_claim_void(&claim);
+		return result;
+	}
+	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
+	claim.entry->object = physical;
+	claim.entry->extra = 1; // times that the handle must be released
+	vg_claim_settle(&claim, VG_PHYSICAL, *handle, 0);
+	return CUDA_SUCCESS;
+}
+
+// vg_handle_use takes a reference to the memory behind an entry.
+struct vg_handle_use {
+	struct vg_physical *physical;
+};
+
+static struct vg_entry *vg_handle_use(struct vg_entry *entry, void *context)
+{
+	struct vg_handle_use *use = context;
+
+	if (entry) {
+		use->physical = entry->object;
+		atomic_fetch_add(&use->physical->references, 1);
+	}
+	return entry;
+}
+
+static struct vg_entry *vg_handle_retain(struct vg_entry *entry, void *context)
+{
+	bool *known = context;
+
+	*known = entry != NULL;
+	if (entry)
+		entry->extra++;
+	return entry;
+}
+
+// The driver gives the handle of a mapping out again, to be released once more.
+VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result = VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	struct vg_handle_use use = {NULL};
+	struct vg_entry *entry;
+	bool known = false;
+
+	if (!state || result)
+		return result;
+	vg_table_with(&state->table, VG_PHYSICAL, *handle, vg_handle_retain, &known);
+	if (known)
+		return result;
+	// Its handle had been released and only mappings held the memory.
+	vg_table_with(&state->table, VG_MAPPING, vg_key(address), vg_handle_use, &use);
+	entry = use.physical ? calloc(1, sizeof *entry) : NULL;
+	if (!entry)
+		return result;
+	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = *handle, .extra = 1,
+				   .object = use.physical};
+	vg_table_put(&state->table, entry);
+	return result;
+}
+
+struct vg_handle_release {
+	struct vg_entry *removed;
+};
+
+static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
+{
+	struct vg_handle_release *release = context;
+
+	if (!entry || --entry->extra > 0)
+		return entry;
+	release->removed = entry;
+	return NULL;
+}
+
+// The entry goes before the driver is asked, which may give the same handle to
+// another thread as soon as it is free.
+VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_handle_release release = {NULL};
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemRelease, handle);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_release, &release);
+	result = VG_CALL(cuMemRelease, handle);
+	if (!release.removed)
+		return result;
+	if (result) {
+		release.removed->extra = 1;
+		vg_table_put(&state->table, release.removed);
+		return result;
+	}
+	vg_physical_put(state, release.removed->object);
+	free(release.removed);
+	return result;
+}
+
+VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
+       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_handle_use use = {NULL};
+	struct vg_entry *entry = state ? calloc(1, sizeof *entry) : NULL;
+	CUresult result;
+
+	if (!entry)
+		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
+	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
+	if (result || !use.physical) {
+		if (use.physical)
+			vg_physical_put(state, use.physical);
+		free(entry);
+		return result;
+	}
+	*entry = (struct vg_entry){.kind = VG_MAPPING, .key = address, .bytes = bytes,
+				   .object = use.physical};
+	vg_table_put(&state->table, entry);
+	return result;
+}
+
+struct vg_range {
+	uint64_t from;
+	uint64_t to;
+};
+
+static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_range *range = context;
+
+	return entry->kind == VG_MAPPING && entry->key >= range->from && entry->key < range->to;
+}
+
+// vg_mappings_take removes the mappings of a range. One that begins it and is
+// as long, which is how programs unmap, is found without a search.
+static struct vg_entry *vg_mappings_take(struct vg_state *state, CUdeviceptr address, size_t bytes)
+{
+	struct vg_range range = {address, vg_add_saturating(address, bytes)};
+	struct vg_entry *first = vg_table_take(&state->table, VG_MAPPING, address);
+
+	if (first && first->bytes == bytes) {
+		first->next = NULL;
+		return first;
+	}
+	if (first)
+		vg_table_put(&state->table, first);
+	return vg_table_sweep(&state->table, vg_mapped_in, &range);
+}
+
+VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_entry *entry;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemUnmap, address, bytes);
+	entry = vg_mappings_take(state, address, bytes);
+	result = VG_CALL(cuMemUnmap, address, bytes);
+	while (entry) {
+		struct vg_entry *next = entry->next;
+
+		if (result) {
+			vg_table_put(&state->table, entry);
+		} else {
+			vg_physical_put(state, entry->object);
+			free(entry);
+		}
+		entry = next;
+	}
+	return result;
+}

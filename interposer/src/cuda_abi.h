@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The part of the CUDA driver's ABI that is touched here, declared by hand;
+// test/abi_test.c compares it with the sizes and offsets of a real cuda.h.
+
+#ifndef VG_CUDA_ABI_H
+#define VG_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef uint32_t CUdeviceptr_v1;
+typedef struct vg_cu_context *CUcontext;
+typedef struct vg_cu_stream *CUstream;
+typedef struct vg_cu_array *CUarray;
+typedef struct vg_cu_mipmapped_array *CUmipmappedArray;
+typedef struct vg_cu_module *CUmodule;
+typedef struct vg_cu_library *CUlibrary;
+typedef struct vg_cu_graph *CUgraph;
+typedef struct vg_cu_graph_node *CUgraphNode;
+typedef struct vg_cu_graph_exec *CUgraphExec;
+typedef struct vg_cu_pool *CUmemoryPool;
+typedef struct vg_cu_green_context *CUgreenCtx;
+typedef struct vg_cu_resource_desc *CUdevResourceDesc;
+typedef uint64_t CUmemGenericAllocationHandle;
+
+typedef struct {
+	unsigned char bytes[16];
+} CUuuid;
+
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_PERMITTED = 800,
+	CUDA_ERROR_NOT_SUPPORTED = 801,
+};
+
+// The result of cuGetProcAddress_v2's last argument.
+enum {
+	CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+};
+
+enum {
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+};
+
+typedef struct {
+	int type;
+	int id;
+} CUmemLocation;
+
+typedef struct {
+	int type;
+	int requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	unsigned char allocFlags[8];
+} CUmemAllocationProp;
+
+typedef struct {
+	int allocType;
+	int handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+} CUmemPoolProps;
+
+enum {
+	CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+	CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+	CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
+	CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+	CU_GRAPH_NODE_TYPE_GRAPH = 4,
+	CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+	CU_STREAM_CAPTURE_STATUS_NONE = 0,
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+};
+
+typedef struct {
+	CUmemPoolProps poolProps;
+	const void *accessDescs;
+	size_t accessDescCount;
+	size_t bytesize;
+	CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+	size_t Width;
+	size_t Height;
+	int Format;
+	unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+	size_t Width;
+	size_t Height;
+	size_t Depth;
+	int Format;
+	unsigned NumChannels;
+	unsigned Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+// The 32-bit descriptors of CUDA 2, whose functions are still exported.
+typedef struct {
+	unsigned Width;
+	unsigned Height;
+	int Format;
+	unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR_v1;
+
+typedef struct {
+	unsigned Width;
+	unsigned Height;
+	unsigned Depth;
+	int Format;
+	unsigned NumChannels;
+	unsigned Flags;
+} CUDA_ARRAY3D_DESCRIPTOR_v1;
+
+enum {
+	CUDA_ARRAY3D_LAYERED = 0x01,
+	CUDA_ARRAY3D_CUBEMAP = 0x04,
+	CUDA_ARRAY3D_SPARSE = 0x40,
+	CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
+};
+
+typedef struct {
+	size_t size;
+	size_t alignment;
+	unsigned reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+#endif

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls of the real driver, with types.
+
+#ifndef VG_DRIVER_H
+#define VG_DRIVER_H
+
+#include "cuda_abi.h"
+#include "real.h"
+
+// X(name, arguments): every function of the driver that is called from here.
+#define VG_DRIVER_FUNCTIONS(X)                                                                     \
+	X(cuInit, unsigned)                                                                        \
+	X(cuGetProcAddress, const char *, void **, int, uint64_t)                                  \
+	X(cuGetProcAddress_v2, const char *, void **, int, uint64_t, int *)                        \
+	X(cuDeviceGetCount, int *)                                                                 \
+	X(cuDeviceGet, CUdevice *, int)                                                            \
+	X(cuDeviceGetUuid, CUuuid *, CUdevice)                                                     \
+	X(cuDeviceGetUuid_v2, CUuuid *, CUdevice)                                                  \
+	X(cuDeviceTotalMem, unsigned *, CUdevice)                                                  \
+	X(cuDeviceTotalMem_v2, size_t *, CUdevice)                                                 \
+	X(cuMemGetInfo, unsigned *, unsigned *)                                                    \
+	X(cuMemGetInfo_v2, size_t *, size_t *)                                                     \
+	X(cuCtxGetCurrent, CUcontext *)                                                            \
+	X(cuCtxGetDevice, CUdevice *)                                                              \
+	X(cuCtxPushCurrent_v2, CUcontext)                                                          \
+	X(cuCtxPopCurrent_v2, CUcontext *)                                                         \
+	X(cuCtxCreate, CUcontext *, unsigned, CUdevice)                                            \
+	X(cuCtxCreate_v2, CUcontext *, unsigned, CUdevice)                                         \
+	X(cuCtxCreate_v3, CUcontext *, void *, int, unsigned, CUdevice)                            \
+	X(cuCtxCreate_v4, CUcontext *, void *, unsigned, CUdevice)                                 \
+	X(cuCtxDestroy, CUcontext)                                                                 \
+	X(cuCtxDestroy_v2, CUcontext)                                                              \
+	X(cuCtxDetach, CUcontext)                                                                  \
+	X(cuCtxGetApiVersion, CUcontext, unsigned *)                                               \
+	X(cuCtxGetLimit, size_t *, int)                                                            \
+	X(cuCtxSetLimit, int, size_t)                                                              \
+	X(cuCtxSynchronize, void)                                                                  \
+	X(cuCtxSynchronize_v2, CUcontext)                                                          \
+	X(cuDevicePrimaryCtxGetState, CUdevice, unsigned *, int *)                                 \
+	X(cuDevicePrimaryCtxRetain, CUcontext *, CUdevice)                                         \
+	X(cuDevicePrimaryCtxRelease, CUdevice)                                                     \
+	X(cuDevicePrimaryCtxRelease_v2, CUdevice)                                                  \
+	X(cuDevicePrimaryCtxReset, CUdevice)                                                       \
+	X(cuDevicePrimaryCtxReset_v2, CUdevice)                                                    \
+	X(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned)                   \
+	X(cuGreenCtxDestroy, CUgreenCtx)                                                           \
+	X(cuGLCtxCreate, CUcontext *, unsigned, CUdevice)                                          \
+	X(cuGLCtxCreate_v2, CUcontext *, unsigned, CUdevice)                                       \
+	X(cuVDPAUCtxCreate, CUcontext *, unsigned, CUdevice, uint32_t, void *)                     \
+	X(cuVDPAUCtxCreate_v2, CUcontext *, unsigned, CUdevice, uint32_t, void *)                  \
+	X(cuMemAlloc, CUdeviceptr_v1 *, unsigned)                                                  \
+	X(cuMemAlloc_v2, CUdeviceptr *, size_t)                                                    \
+	X(cuMemAllocPitch, CUdeviceptr_v1 *, unsigned *, unsigned, unsigned, unsigned)             \
+	X(cuMemAllocPitch_v2, CUdeviceptr *, size_t *, size_t, size_t, unsigned)                   \
+	X(cuMemAllocManaged, CUdeviceptr *, size_t, unsigned)                                      \
+	X(cuMemFree, CUdeviceptr_v1)                                                               \
+	X(cuMemFree_v2, CUdeviceptr)                                                               \
+	X(cuArrayCreate, CUarray *, const CUDA_ARRAY_DESCRIPTOR_v1 *)                              \
+	X(cuArrayCreate_v2, CUarray *, const CUDA_ARRAY_DESCRIPTOR *)                              \
+	X(cuArray3DCreate, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR_v1 *)                          \
+	X(cuArray3DCreate_v2, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *)                          \
+	X(cuArrayDestroy, CUarray)                                                                 \
+	X(cuArrayGetMemoryRequirements, CUDA_ARRAY_MEMORY_REQUIREMENTS *, CUarray, CUdevice)       \
+	X(cuMipmappedArrayCreate, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned)   \
+	X(cuMipmappedArrayDestroy, CUmipmappedArray)                                               \
+	X(cuMipmappedArrayGetMemoryRequirements, CUDA_ARRAY_MEMORY_REQUIREMENTS *,                 \
+	  CUmipmappedArray, CUdevice)                                                              \
+	X(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream)                                        \
+	X(cuMemAllocAsync_ptsz, CUdeviceptr *, size_t, CUstream)                                   \
+	X(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream)                  \
+	X(cuMemAllocFromPoolAsync_ptsz, CUdeviceptr *, size_t, CUmemoryPool, CUstream)             \
+	X(cuMemFreeAsync, CUdeviceptr, CUstream)                                                   \
+	X(cuMemFreeAsync_ptsz, CUdeviceptr, CUstream)                                              \
+	X(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *)                                 \
+	X(cuMemPoolDestroy, CUmemoryPool)                                                          \
+	X(cuMemPoolTrimTo, CUmemoryPool, size_t)                                                   \
+	X(cuMemPoolGetAttribute, CUmemoryPool, int, void *)                                        \
+	X(cuDeviceGetMemPool, CUmemoryPool *, CUdevice)                                            \
+	X(cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice)                                     \
+	X(cuDeviceGetGraphMemAttribute, CUdevice, int, void *)                                     \
+	X(cuDeviceGraphMemTrim, CUdevice)                                                          \
+	X(cuMemCreate, CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,        \
+	  unsigned long long)                                                                      \
+	X(cuMemRelease, CUmemGenericAllocationHandle)                                              \
+	X(cuMemMap, CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) \
+	X(cuMemUnmap, CUdeviceptr, size_t)                                                         \
+	X(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void *)                     \
+	X(cuGraphInstantiate, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t)               \
+	X(cuGraphInstantiate_v2, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t)            \
+	X(cuGraphInstantiateWithFlags, CUgraphExec *, CUgraph, unsigned long long)                 \
+	X(cuGraphInstantiateWithParams, CUgraphExec *, CUgraph, void *)                            \
+	X(cuGraphInstantiateWithParams_ptsz, CUgraphExec *, CUgraph, void *)                       \
+	X(cuGraphLaunch, CUgraphExec, CUstream)                                                    \
+	X(cuGraphLaunch_ptsz, CUgraphExec, CUstream)                                               \
+	X(cuGraphUpload, CUgraphExec, CUstream)                                                    \
+	X(cuGraphUpload_ptsz, CUgraphExec, CUstream)                                               \
+	X(cuGraphExecDestroy, CUgraphExec)                                                         \
+	X(cuGraphGetNodes, CUgraph, CUgraphNode *, size_t *)                                       \
+	X(cuGraphNodeGetType, CUgraphNode, int *)                                                  \
+	X(cuGraphChildGraphNodeGetGraph, CUgraphNode, CUgraph *)                                   \
+	X(cuGraphMemAllocNodeGetParams, CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *)                 \
+	X(cuModuleLoad, CUmodule *, const char *)                                                  \
+	X(cuModuleLoadData, CUmodule *, const void *)                                              \
+	X(cuModuleLoadDataEx, CUmodule *, const void *, unsigned, int *, void **)                  \
+	X(cuModuleLoadFatBinary, CUmodule *, const void *)                                         \
+	X(cuModuleUnload, CUmodule)                                                                \
+	X(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *, void **,  \
+	  unsigned)                                                                                \
+	X(cuLibraryLoadFromFile, CUlibrary *, const char *, int *, void **, unsigned, int *,       \
+	  void **, unsigned)                                                                       \
+	X(cuLibraryUnload, CUlibrary)                                                              \
+	X(cuStreamIsCapturing, CUstream, int *)                                                    \
+	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
+	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
+	X(cuStreamSynchronize, CUstream)                                                           \
+	X(cuStreamSynchronize_ptsz, CUstream)                                                      \
+	X(cuEventSynchronize, void *)                                                              \
+	X(cuThreadExchangeStreamCaptureMode, int *)
+
+#define VG_DRIVER_TYPE(name, ...) typedef CUresult (*vg_##name##_fn)(__VA_ARGS__);
+VG_DRIVER_FUNCTIONS(VG_DRIVER_TYPE)
+#undef VG_DRIVER_TYPE
+
+// VG_CALL calls the real driver.
+#define VG_CALL(name, ...) (((vg_##name##_fn)(void (*)(void))vg_real(VG_SYM_##name))(__VA_ARGS__))
+
+// VG_API begins the definition of a function of our own that a name of the
+// driver leads to.
+#define VG_API(name, ...)                 \
+	CUresult vg_##name(__VA_ARGS__);  \
+	CUresult vg_##name(__VA_ARGS__)
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+#include "loader.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+// The symbol table of one loaded object.
+struct vg_object {
+	uintptr_t base;
+	const char *strings;
+	const ElfW(Sym) *symbols;
+	const uint32_t *gnu_hash;
+	const char *soname;
+};
+
+// glibc relocates the addresses of a dynamic section in place, musl and the
+// kernel's own object leave them relative.
+static uintptr_t vg_absolute(uintptr_t base, uintptr_t address)
+{
+	return address < base ? address + base : address;
+}
+
+static const ElfW(Dyn) *vg_dynamic(const struct dl_phdr_info *info)
+{
+	for (size_t i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	return NULL;
+}
+
+static int vg_object_read(struct vg_object *object, const struct dl_phdr_info *info)
+{
+	const ElfW(Dyn) *entry = vg_dynamic(info);
+	uintptr_t soname = 0;
+	uintptr_t base = info->dlpi_addr;
+
+	memset(object, 0, sizeof *object);
+	object->base = base;
+	if (!entry)
+		return -1;
+	for (; entry->d_tag != DT_NULL; entry++) {
+		uintptr_t at = vg_absolute(base, entry->d_un.d_ptr);
+
+		switch (entry->d_tag) {
+		case DT_STRTAB: object->strings = (const char *)at; break;
+		case DT_SYMTAB: object->symbols = (const ElfW(Sym) *)at; break;
+		case DT_GNU_HASH: object->gnu_hash = (const uint32_t *)at; break;
+		case DT_SONAME: soname = entry->d_un.d_val; break;
+		default: break;
+		}
+	}
+	if (!object->strings || !object->symbols || !object->gnu_hash || !soname)
+		return -1;
+	object->soname = object->strings + soname;
+	return 0;
+}
+
+static uint32_t vg_gnu_hash(const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (; *name; name++)
+		hash = hash * 33 + (unsigned char)*name;
+	return hash;
+}
+
+static void *vg_object_symbol(const struct vg_object *object, const char *name)
+{
+	const uint32_t *table = object->gnu_hash;
+	uint32_t buckets = table[0];
+	uint32_t first = table[1];
+	uint32_t words = table[2];
+	const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4);
+	const uint32_t *chain = bucket + buckets;
+	uint32_t hash = vg_gnu_hash(name);
+
+	if (buckets == 0 || bucket[hash % buckets] < first)
+		return NULL;
+	for (uint32_t i = bucket[hash % buckets];; i++) {
+		const ElfW(Sym) *symbol = &object->symbols[i];
+
+		if ((chain[i - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+		    strcmp(object->strings + symbol->st_name, name) == 0)
+			return (void *)(object->base + symbol->st_value);
+		if (chain[i - first] & 1)
+			return NULL;
+	}
+}
+
+// What is looked for, in order of preference: the public functions in either
+// library, and what glibc before 2.34 uses itself where libdl.so.2 is not
+// loaded.
+static const char *const vg_open_names[] = {"dlopen", "__libc_dlopen_mode"};
+static const char *const vg_symbol_names[] = {"dlsym", "__libc_dlsym"};
+
+struct vg_loader_search {
+	void *open[2];
+	void *symbol[2];
+};
+
+static int vg_search_object(struct dl_phdr_info *info, size_t size, void *context)
+{
+	struct vg_loader_search *search = context;
+	struct vg_object object;
+
+	(void)size;
+	if (vg_object_read(&object, info) ||
+	    (strcmp(object.soname, "libc.so.6") != 0 && strcmp(object.soname, "libdl.so.2") != 0))
+		return 0;
+	for (size_t i = 0; i < 2; i++) {
+		if (!search->open[i])
+			search->open[i] = vg_object_symbol(&object, vg_open_names[i]);
+		if (!search->symbol[i])
+			search->symbol[i] = vg_object_symbol(&object, vg_symbol_names[i]);
+	}
+	return 0;
+}
+
+int vg_loader_get(struct vg_loader *loader)
+{
+	struct vg_loader_search search = {{NULL, NULL}, {NULL, NULL}};
+	void *open;
+	void *symbol;
+
+	dl_iterate_phdr(vg_search_object, &search);
+	open = search.open[0] ? search.open[0] : search.open[1];
+	symbol = search.symbol[0] ? search.symbol[0] : search.symbol[1];
+	if (!open || !symbol)
+		return -1;
+	memcpy(&loader->open, &open, sizeof open);
+	memcpy(&loader->symbol, &symbol, sizeof symbol);
+	return 0;
+}
+
+struct vg_self_search {
+	uintptr_t address;
+	char *path;
+	size_t size;
+};
+
+static int vg_search_self(struct dl_phdr_info *info, size_t size, void *context)
+{
+	struct vg_self_search *search = context;
+
+	(void)size;
+	for (size_t i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD || search->address < start ||
+		    search->address - start >= segment->p_memsz)
+			continue;
+		snprintf(search->path, search->size, "%s", info->dlpi_name);
+		return 1;
+	}
+	return 0;
+}
+
+void vg_loader_self_path(char *path, unsigned long size)
+{
+	struct vg_self_search search = {(uintptr_t)vg_search_self, path, size};
+
+	path[0] = '\0';
+	dl_iterate_phdr(vg_search_self, &search);
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "measured.h"
+
+// No context is smaller: less growth is that of another process which happens
+// to have this one's pid in its own namespace.
+static const uint64_t vg_least_context = 16 * VG_MIB;
+
+CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t way, uint64_t estimate)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	vg_lock(&state->contexts);
+	result = vg_claim_on(&call->claim, device, way, estimate);
+	if (result)
+		vg_unlock(&state->contexts);
+	else
+		vg_snapshot_take(state, call->claim.device, &call->before);
+	return result;
+}
+
+uint64_t vg_measured_grown(struct vg_measured *call)
+{
+	struct vg_state *state = call->claim.state;
+	bool context = call->claim.way == VG_WAY_CONTEXT;
+	struct vg_snapshot after;
+	uint64_t bytes = 0;
+
+	if (!context && !state->pid_known)
+		return call->claim.bytes;
+	vg_snapshot_take(state, call->claim.device, &after);
+	if (vg_grown(&call->before, &after, &bytes) || (context && bytes < vg_least_context))
+		return call->claim.bytes;
+	if (context)
+		state->pid_known = true;
+	return bytes;
+}
+
+void vg_measured_end(const struct vg_measured *call)
+{
+	vg_unlock(&call->claim.state->contexts);
+}

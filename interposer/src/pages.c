@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+#include "pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file.h"
+
+#define VG_FIXED_DIR "/run/nri-vgpu"
+
+void vg_error_set(struct vg_error *error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error->text, sizeof error->text, format, arguments);
+	va_end(arguments);
+}
+
+const char *vg_pages_dir(void)
+{
+	if (access(VG_FIXED_DIR "/limits", F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+		return VG_FIXED_DIR;
+	return getauxval(AT_SECURE) ? NULL : getenv("NRI_VGPU_DIR");
+}
+
+// vg_map maps a file that must be a page of the given magic and size. Both
+// pages start with their magic and layout version.
+static void *vg_map(const char *path, int writable, uint64_t magic, size_t size, struct stat *info,
+		    struct vg_error *error)
+{
+	int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+	struct {
+		uint64_t magic;
+		uint32_t version;
+	} head;
+	void *mapped = MAP_FAILED;
+	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0) {
+		vg_error_set(error, "cannot open %s: %s; is it mounted into the container?", path,
+			     strerror(errno));
+		return NULL;
+	}
+	if (vg_fstat(fd, info) || pread(fd, &head, sizeof head, 0) < 12 || head.magic != magic)
+		vg_error_set(error, "%s is not a page of nri-vgpu; re-create the container", path);
+	else if (head.version != VG_VERSION)
+		vg_error_set(error, "%s has layout version %u, this library reads %u; re-create the container",
+			     path, head.version, VG_VERSION);
+	else if (info->st_size != (off_t)size)
+		vg_error_set(error, "%s has %lld bytes instead of %zu; re-create the container", path,
+			     (long long)info->st_size, size);
+	else if ((mapped = mmap(NULL, size, protection, MAP_SHARED, fd, 0)) == MAP_FAILED)
+		vg_error_set(error, "cannot map %s: %s", path, strerror(errno));
+	close(fd);
+	return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static uint64_t vg_checksum(const struct vg_limits_copy *copy)
+{
+	const unsigned char *byte = (const unsigned char *)copy;
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < offsetof(struct vg_limits_copy, checksum); i++)
+		hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+enum { vg_read_attempts = 1000 };
+
+// vg_limits_read copies the active limits out. A copy that changes under the
+// reader's hands belongs to a generation that is no longer active: then it
+// tries again.
+static int vg_limits_read(const struct vg_limits_page *page, struct vg_limits_copy *copy)
+{
+	for (int i = 0; i < vg_read_attempts; i++) {
+		uint64_t generation = vg_load(&page->generation);
+
+		memcpy(copy, &page->copies[generation & 1], sizeof *copy);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (copy->generation == generation && copy->device_count <= VG_MAX_DEVICES &&
+		    copy->checksum == vg_checksum(copy))
+			return 0;
+		sched_yield();
+	}
+	return -1;
+}
+
+static void vg_limits_take(struct vg_pages *pages, const struct vg_limits_copy *copy)
+{
+	for (uint32_t i = 0; i < copy->device_count; i++) {
+		atomic_store(&pages->memory[i], copy->devices[i].memory_bytes);
+		atomic_store(&pages->context[i], copy->devices[i].context_bytes);
+	}
+	atomic_store(&pages->verified, copy->generation + 1);
+}
+
+static bool vg_same_devices(const struct vg_pages *pages, const struct vg_limits_copy *copy)
+{
+	if (copy->device_count != pages->device_count)
+		return false;
+	for (uint32_t i = 0; i < copy->device_count; i++)
+		if (memcmp(copy->devices[i].uuid, pages->uuids[i], sizeof pages->uuids[i]) != 0)
+			return false;
+	return true;
+}
+
+// vg_limits_follow brings the verified limits up to date after a change.
+static void vg_limits_follow(struct vg_pages *pages)
+{
+	struct vg_limits_copy copy;
+
+	vg_lock(&pages->verify);
+	if (vg_load(&pages->limits->generation) + 1 != atomic_load(&pages->verified)) {
+		if (vg_limits_read(pages->limits, &copy) == 0 && vg_same_devices(pages, &copy)) {
+			vg_limits_take(pages, &copy);
+		} else {
+			for (uint32_t i = 0; i < pages->device_count; i++)
+				atomic_store(&pages->memory[i], 0);
+			vg_say(VG_SAY_PAGES, "the limits page has become corrupt; no more memory is "
+					     "granted until it is re-created");
+		}
+	}
+	vg_unlock(&pages->verify);
+}
+
+static bool vg_limits_changed(struct vg_pages *pages)
+{
+	return vg_load(&pages->limits->generation) + 1 != atomic_load(&pages->verified);
+}
+
+uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device)
+{
+	if (vg_limits_changed(pages))
+		vg_limits_follow(pages);
+	return atomic_load(&pages->memory[device]);
+}
+
+uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device)
+{
+	if (vg_limits_changed(pages))
+		vg_limits_follow(pages);
+	return atomic_load(&pages->context[device]);
+}
+
+static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
+{
+	struct vg_limits_copy copy;
+	struct stat info;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/limits", dir);
+	pages->limits = vg_map(path, 0, VG_LIMITS_MAGIC, sizeof *pages->limits, &info, error);
+	if (!pages->limits)
+		return -1;
+	if (vg_limits_read(pages->limits, &copy)) {
+		vg_error_set(error, "%s is corrupt; re-create the container", path);
+		return -1;
+	}
+	pages->device_count = copy.device_count;
+	for (uint32_t i = 0; i < copy.device_count; i++)
+		memcpy(pages->uuids[i], copy.devices[i].uuid, sizeof pages->uuids[i]);
+	vg_limits_take(pages, &copy);
+	return 0;
+}
+
+static int vg_usage_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
+{
+	const struct vg_usage_header *header;
+	struct stat info;
+
+	snprintf(pages->usage_path, sizeof pages->usage_path, "%s/usage", dir);
+	pages->usage = vg_map(pages->usage_path, 1, VG_USAGE_MAGIC, sizeof *pages->usage, &info, error);
+	if (!pages->usage)
+		return -1;
+	pages->usage_inode = info.st_ino;
+	pages->usage_device = info.st_dev;
+	header = &pages->usage->header;
+	if (header->slot_count != VG_MAX_SLOTS || header->size != sizeof *pages->usage) {
+		vg_error_set(error, "%s is corrupt; re-create the container", pages->usage_path);
+		return -1;
+	}
+	return 0;
+}
+
+int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
+{
+	pages->slot = vg_no_slot;
+	if (vg_limits_open(pages, dir, error) || vg_usage_open(pages, dir, error)) {
+		vg_pages_close(pages);
+		return -1;
+	}
+	return 0;
+}
+
+static void vg_unmap(const void *mapped, size_t size)
+{
+	if (mapped)
+		munmap((void *)(uintptr_t)mapped, size);
+}
+
+void vg_pages_close(struct vg_pages *pages)
+{
+	vg_unmap(pages->limits, sizeof *pages->limits);
+	vg_unmap(pages->usage, sizeof *pages->usage);
+	pages->limits = NULL;
+	pages->usage = NULL;
+}
+
+int vg_pages_find(const struct vg_pages *pages, const uint8_t uuid[16])
+{
+	for (uint32_t i = 0; i < pages->device_count; i++)
+		if (memcmp(pages->uuids[i], uuid, sizeof pages->uuids[i]) == 0)
+			return (int)i;
+	return -1;
+}
+
+uint64_t vg_memory_used(const struct vg_pages *pages, uint32_t device)
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < slots; i++)
+		sum = vg_add_saturating(sum, vg_load(&vg_slot_device(pages, i, device)->used));
+	return sum;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The container's two pages: the limits, which are only read, and the usage,
+// which all processes of the container share and may be written by anybody in
+// it. Their layout is declared in pkg/limits/internal/layout.
+
+#ifndef VG_PAGES_H
+#define VG_PAGES_H
+
+#include <limits.h>
+
+#include "base.h"
+#include "pages_gen.h"
+
+// vg_error says in one line, without its end, what failed and what to do.
+struct vg_error {
+	char text[PATH_MAX + 256];
+};
+
+void vg_error_set(struct vg_error *error, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+enum { vg_no_slot = -1 };
+
+struct vg_pages {
+	const struct vg_limits_page *limits;
+	struct vg_usage_page *usage;
+	char usage_path[PATH_MAX];
+	uint64_t usage_inode;
+	uint64_t usage_device;
+	uint32_t device_count;
+	uint8_t uuids[VG_MAX_DEVICES][16];
+	int slot; // this process's, or vg_no_slot
+	// What the active copy of the limits says, as far as it was verified.
+	struct vg_mutex verify;
+	_Atomic uint64_t verified; // its generation, plus one
+	_Atomic uint64_t memory[VG_MAX_DEVICES];
+	_Atomic uint64_t context[VG_MAX_DEVICES];
+	// Threads of this process that must wait, wait here one behind another.
+	struct vg_mutex slow;
+};
+
+// vg_pages_dir is the directory that holds the container's pages: the fixed
+// one, where there is a limits page, whatever its content; else the one that
+// the environment names, which is for processes outside of containers. It
+// returns NULL where there is neither.
+const char *vg_pages_dir(void);
+
+// vg_pages_open maps and checks the pages of a directory. It takes no slot. It
+// returns 0, or -1 with `error` set.
+int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error);
+
+void vg_pages_close(struct vg_pages *pages);
+
+// vg_pages_find is the index of the GPU with this UUID, or -1.
+int vg_pages_find(const struct vg_pages *pages, const uint8_t uuid[16]);
+
+// vg_memory_limit is the memory limit now in force, in bytes. A page that has
+// become unreadable allows nothing.
+uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device);
+
+// vg_context_hint is the size expected of a context, 0 if unknown.
+uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
+
+// vg_memory_used is what all processes of the container use now, in bytes;
+// those that died and were not yet reclaimed count.
+uint64_t vg_memory_used(const struct vg_pages *pages, uint32_t device);
+
+// vg_slot_device is the record of a slot for a GPU.
+static inline struct vg_slot_device *vg_slot_device(const struct vg_pages *pages, uint32_t slot,
+						    uint32_t device)
+{
+	return &pages->usage->slots[slot].devices[device];
+}
+
+// All fields of the pages are accessed by these.
+static inline uint64_t vg_load(const uint64_t *field)
+{
+	return __atomic_load_n(field, __ATOMIC_SEQ_CST);
+}
+
+static inline void vg_store(uint64_t *field, uint64_t value)
+{
+	__atomic_store_n(field, value, __ATOMIC_SEQ_CST);
+}
+
+static inline void vg_add(uint64_t *field, uint64_t value)
+{
+	__atomic_fetch_add(field, value, __ATOMIC_SEQ_CST);
+}
+
+// vg_sub subtracts, stopping at 0 where a tenant has written a smaller value.
+static inline void vg_sub(uint64_t *field, uint64_t value)
+{
+	uint64_t old = vg_load(field);
+
+	while (!__atomic_compare_exchange_n(field, &old, old > value ? old - value : 0, true,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		continue;
+}
+
+// vg_slots_in_use bounds a scan of the slots.
+static inline uint32_t vg_slots_in_use(const struct vg_pages *pages)
+{
+	uint32_t bound = __atomic_load_n(&pages->usage->header.high_water, __ATOMIC_SEQ_CST);
+
+	if (pages->slot != vg_no_slot && bound <= (uint32_t)pages->slot)
+		bound = (uint32_t)pages->slot + 1;
+	return bound < VG_MAX_SLOTS ? bound : VG_MAX_SLOTS;
+}
+
+#endif

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Answers about a pool may arrive out of order: a thread asks, another makes
+// the pool grow, asks and applies its answer, and then the first applies an old
+// one. So each question has a ticket, taken before it is asked, and an answer
+// is dropped where one with a later ticket was applied: that one was given
+// later than any growth before the earlier ticket. Growth after it is covered
+// by the claims of the calls that cause it, until they settle.
+//
+// A request that fits into what a pool holds and does not use claims nothing:
+// it borrows. What is borrowed stays charged until the call settles, even if
+// the pool returns it to the device in the meantime, as the call may make the
+// pool take it again.
+
+#include "pool.h"
+
+#include "reserve.h"
+
+// A pool grows by whole granules of the driver's virtual memory.
+static const uint64_t vg_pool_granule = 2 * VG_MIB;
+
+// Its pieces are multiples of this.
+static const uint64_t vg_pool_part = 512;
+
+static struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
+{
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->destroyed && pool->handle == handle &&
+		    (handle || pool->ordinal == ordinal))
+			return pool;
+	}
+	return NULL;
+}
+
+// vg_pool_follow_locked finds the pool's record or makes one. It returns NULL
+// where there are more pools than can be followed.
+static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice ordinal,
+					     CUmemoryPool handle)
+{
+	struct vg_pool *pool = vg_pool_find(state, ordinal, handle);
+
+	for (size_t i = 0; !pool && i < vg_max_pools; i++) {
+		if (state->pools[i].in_use)
+			continue;
+		pool = &state->pools[i];
+		*pool = (struct vg_pool){
+			.handle = handle, .ordinal = ordinal, .in_use = true,
+			.device = (uint32_t)vg_device_index(state, ordinal),
+			.asked = pool->asked, .applied = pool->asked,
+		};
+	}
+	return pool;
+}
+
+static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
+{
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_follow_locked(state, ordinal, handle);
+	vg_unlock(&state->pool_mutex);
+	return pool;
+}
+
+void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location)
+{
+	bool on_host = location->type != CU_MEM_LOCATION_TYPE_DEVICE;
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_follow_locked(state, on_host ? 0 : location->id, handle);
+	if (pool)
+		pool->on_host = on_host;
+	vg_unlock(&state->pool_mutex);
+}
+
+// vg_pool_of_device finds the device whose default pool this is.
+static void vg_pool_of_device(CUmemoryPool handle, CUdevice *device)
+{
+	int count = 0;
+
+	VG_CALL(cuDeviceGetCount, &count);
+	for (CUdevice i = 0; i < count; i++) {
+		CUmemoryPool pool = NULL;
+
+		if (VG_CALL(cuDeviceGetDefaultMemPool, &pool, i) == CUDA_SUCCESS && pool == handle)
+			*device = i;
+	}
+}
+
+bool vg_pool_place(struct vg_state *state, CUmemoryPool handle, CUdevice *device)
+{
+	const struct vg_pool *pool;
+	bool on_host = false;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_find(state, 0, handle);
+	if (pool) {
+		on_host = pool->on_host;
+		*device = pool->ordinal;
+	}
+	vg_unlock(&state->pool_mutex);
+	if (!pool)
+		vg_pool_of_device(handle, device);
+	return on_host;
+}
+
+struct vg_pool_answer {
+	uint64_t ticket;
+	uint64_t held;
+	uint64_t used;
+	bool valid;
+};
+
+static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool *pool)
+{
+	struct vg_pool_answer answer = {0, 0, 0, false};
+	CUmemoryPool handle;
+	CUdevice ordinal;
+
+	vg_lock(&state->pool_mutex);
+	handle = pool->handle;
+	ordinal = pool->ordinal;
+	answer.ticket = ++pool->asked;
+	answer.valid = pool->in_use && !pool->destroyed && !pool->on_host;
+	vg_unlock(&state->pool_mutex);
+	if (!answer.valid)
+		return answer;
+	if (handle)
+		answer.valid = !VG_CALL(cuMemPoolGetAttribute, handle,
+					CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &answer.used) &&
+			       !VG_CALL(cuMemPoolGetAttribute, handle,
+					CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &answer.held);
+	else
+		answer.valid = !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
+					CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &answer.used) &&
+			       !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
+					CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &answer.held);
+	return answer;
+}
+
+// vg_pool_apply charges the pool with what it holds, in place of what the claim
+// (NULL if there is none) has reserved, by one change of the page, so that
+// nobody sees the bytes twice. It returns what the pool took beyond its claim.
+static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
+			      const struct vg_pool_answer *answer, struct vg_claim *claim)
+{
+	uint64_t before;
+	uint64_t after;
+
+	vg_lock(&state->pool_mutex);
+	before = pool->charged + (claim ? claim->bytes : 0);
+	if (claim) {
+		pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
+		claim->borrowed = 0;
+		claim->bytes = 0;
+	}
+	if (answer->valid && pool->in_use && answer->ticket > pool->applied) {
+		uint64_t promised = pool->borrowed ? answer->used + pool->borrowed : 0;
+
+		pool->applied = answer->ticket;
+		if (claim && answer->held > pool->charged)
+			claim->grown = answer->held - pool->charged;
+		pool->charged = answer->held > promised ? answer->held : vg_min(promised, before);
+	}
+	after = pool->charged;
+	if (after > before)
+		vg_force(&state->pages, pool->device, after - before);
+	else
+		vg_release(&state->pages, pool->device, before - after);
+	vg_unlock(&state->pool_mutex);
+	atomic_fetch_add(&state->changes, 1);
+	return after > before ? after - before : 0;
+}
+
+// vg_pool_refresh returns whether the pool holds more than it uses, so that it
+// may return some of it at a later synchronisation.
+static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
+{
+	struct vg_pool_answer answer = vg_pool_ask(state, pool);
+
+	vg_pool_apply(state, pool, &answer, NULL);
+	return answer.valid && answer.held > vg_round_up(answer.used, vg_pool_granule);
+}
+
+void vg_pools_refresh(struct vg_state *state)
+{
+	bool stale = false;
+
+	for (size_t i = 0; i < vg_max_pools; i++)
+		if (state->pools[i].in_use)
+			stale |= vg_pool_refresh(state, &state->pools[i]);
+	if (stale)
+		atomic_store(&state->stale_pools, 1);
+}
+
+void vg_pools_refresh_stale(struct vg_state *state)
+{
+	if (atomic_load(&state->stale_pools) && atomic_exchange(&state->stale_pools, 0))
+		vg_pools_refresh(state);
+}
+
+// Trimming is not a call of the program's: it must not break the capture of a
+// stream, neither this thread's nor another's.
+static void vg_pool_trim(const struct vg_pool *pool)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode))
+		return;
+	if (pool->handle)
+		VG_CALL(cuMemPoolTrimTo, pool->handle, 0);
+	else
+		VG_CALL(cuDeviceGraphMemTrim, pool->ordinal);
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+}
+
+bool vg_pools_trim(struct vg_state *state, uint32_t device)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (!pool->in_use || pool->destroyed || pool->on_host || pool->device != device)
+			continue;
+		vg_pool_trim(pool);
+		if (!pool->handle)
+			atomic_fetch_add(&state->graph_epoch, 1);
+		vg_pool_refresh(state, pool);
+		found = true;
+	}
+	return found;
+}
+
+// vg_pool_borrow promises the bytes out of what the pool holds, if it holds so
+// much more than it uses.
+static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
+{
+	struct vg_pool_answer answer = vg_pool_ask(state, pool);
+	uint64_t needed = vg_round_up(bytes, vg_pool_part);
+	bool enough;
+
+	if (!answer.valid)
+		return false;
+	vg_lock(&state->pool_mutex);
+	needed = vg_add_saturating(vg_add_saturating(answer.used, pool->borrowed), needed);
+	enough = needed <= vg_min(answer.held, pool->charged);
+	if (enough)
+		pool->borrowed += vg_round_up(bytes, vg_pool_part);
+	vg_unlock(&state->pool_mutex);
+	return enough;
+}
+
+CUresult vg_pool_claim(struct vg_claim *claim, CUdevice device, CUmemoryPool handle, uint32_t way,
+		       uint64_t bytes)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_pool *pool;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (vg_device_index(state, device) < 0)
+		return vg_claim_on(claim, device, way, bytes);
+	pool = vg_pool_follow(state, device, handle);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!vg_pool_borrow(state, pool, bytes))
+		return vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
+	result = vg_claim_on(claim, device, way, 0);
+	claim->borrowed = vg_round_up(bytes, vg_pool_part);
+	return result;
+}
+
+bool vg_pool_settle(struct vg_claim *claim, CUdevice device, CUmemoryPool handle)
+{
+	struct vg_pool *pool = vg_pool_follow(claim->state, device, handle);
+	struct vg_pool_answer answer;
+	uint64_t beyond;
+
+	if (!pool) {
+		vg_claim_void(claim);
+		return true;
+	}
+	answer = vg_pool_ask(claim->state, pool);
+	beyond = vg_pool_apply(claim->state, pool, &answer, claim);
+	vg_claim_void(claim);
+	return !beyond || vg_memory_used(&claim->state->pages, claim->device) <=
+				  vg_memory_limit(&claim->state->pages, claim->device);
+}
+
+bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle)
+{
+	struct vg_pool_answer answer;
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_find(state, 0, handle);
+	vg_unlock(&state->pool_mutex);
+	if (!pool)
+		return true;
+	answer = vg_pool_ask(state, pool);
+	return answer.valid && answer.used == 0;
+}
+
+void vg_pool_ended(struct vg_state *state, CUmemoryPool handle, bool empty)
+{
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_find(state, 0, handle);
+	if (pool && (empty || pool->on_host)) {
+		if (!pool->on_host)
+			vg_release(&state->pages, pool->device, pool->charged);
+		pool->in_use = false;
+	} else if (pool) {
+		pool->destroyed = true;
+	}
+	vg_unlock(&state->pool_mutex);
+}

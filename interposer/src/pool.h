@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Stream-ordered memory. What counts is not what a program asked of a pool but
+// what the pool holds of the device, which outlives a free; the driver tells it
+// (RESERVED_MEM_CURRENT). The memory of graphs is such a pool of each device.
+
+#ifndef VG_POOL_H
+#define VG_POOL_H
+
+#include "claim.h"
+
+// vg_pool_made notes a new pool and where its memory lies.
+void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location);
+
+// vg_pool_place finds out where a pool's memory lies: it sets the device if the
+// pool is known, and returns whether it is a pool of host memory.
+bool vg_pool_place(struct vg_state *state, CUmemoryPool handle, CUdevice *device);
+
+// vg_pool_claim claims what the pool may grow by when `bytes` are asked of it.
+// `handle` is NULL for the graphs' memory of the device. It returns 0, or the
+// error for the caller.
+CUresult vg_pool_claim(struct vg_claim *claim, CUdevice device, CUmemoryPool handle, uint32_t way,
+		       uint64_t bytes);
+
+// vg_pool_settle charges what the pool now holds in place of the claim. It
+// returns false where that is more than the limit allows: the pool grew by more
+// than could be foreseen.
+bool vg_pool_settle(struct vg_claim *claim, CUdevice device, CUmemoryPool handle);
+
+// vg_pools_refresh asks all pools of the process what they hold.
+void vg_pools_refresh(struct vg_state *state);
+
+// vg_pools_refresh_stale does so only if something was freed since.
+void vg_pools_refresh_stale(struct vg_state *state);
+
+// vg_pools_trim makes the pools of a device return what they hold unused, and
+// returns whether there were any.
+bool vg_pools_trim(struct vg_state *state, uint32_t device);
+
+// vg_pool_ending asks a pool that is about to be destroyed whether it is empty,
+// and vg_pool_ended releases it if it was. One that is not holds its memory
+// until the last piece is freed, which nobody can ask about any more: it stays
+// charged for as long as the process lives.
+bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle);
+void vg_pool_ended(struct vg_state *state, CUmemoryPool handle, bool empty);
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "real.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base.h"
+#include "finder.h"
+#include "loader.h"
+
+// Nothing here takes a lock: opening and looking up give the same answer when
+// two threads do it at once, and a fork at any moment leaves nothing behind.
+
+_Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT];
+
+static const char vg_names[] = VG_SYMBOL_TEXT;
+static const uint32_t vg_name_offsets[] = {VG_SYMBOL_OFFSETS};
+
+const char *vg_symbol_name(uint32_t index)
+{
+	return vg_names + vg_name_offsets[index];
+}
+
+static void *vg_open_library(void)
+{
+	struct vg_loader loader;
+	char path[PATH_MAX];
+	void *library;
+
+	if (vg_loader_get(&loader)) {
+		vg_say(VG_SAY_DRIVER, "this process cannot load libraries, so it cannot use " VG_LIBRARY);
+		return NULL;
+	}
+	if (vg_find_library(VG_LIBRARY, path)) {
+		vg_say(VG_SAY_DRIVER, "the driver's " VG_LIBRARY " is not in the container; does it "
+				      "get a GPU, and is the driver mounted into it?");
+		return NULL;
+	}
+	library = loader.open(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		vg_say(VG_SAY_DRIVER, "the driver's %s cannot be loaded; do the libraries that it "
+				      "needs exist in the container?", path);
+	return library;
+}
+
+void *vg_real_library(void)
+{
+	static _Atomic(void *) opened;
+	void *library = atomic_load(&opened);
+
+	if (!library) {
+		library = vg_open_library();
+		if (library)
+			atomic_store(&opened, library);
+	}
+	return library;
+}
+
+vg_function vg_real_lookup(uint32_t index)
+{
+	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
+	struct vg_loader loader;
+	void *library;
+	void *symbol;
+
+	if (function)
+		return function;
+	library = vg_real_library();
+	if (!library || vg_loader_get(&loader))
+		return NULL;
+	symbol = loader.symbol(library, vg_symbol_name(index));
+	if (!symbol)
+		return NULL;
+	memcpy(&function, &symbol, sizeof function);
+	atomic_store_explicit(&vg_real_functions[index], function, memory_order_release);
+	return function;
+}
+
+static int vg_no_library(void)
+{
+	return VG_NO_LIBRARY;
+}
+
+static int vg_no_function(void)
+{
+	return VG_NO_FUNCTION;
+}
+
+vg_function vg_real(uint32_t index)
+{
+	vg_function function = vg_real_lookup(index);
+
+	if (function)
+		return function;
+	return vg_real_library() ? vg_no_function : vg_no_library;
+}
+
+vg_function vg_stub_resolve(uint32_t index)
+{
+	return vg_real(index);
+}

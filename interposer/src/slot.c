@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A slot is held by an open-file-description lock on its bytes of the file
+// "usage". What keeps the description open is not a file descriptor but the
+// mapping of the page, made from it and marked MADV_DONTFORK:
+//
+//   - A program that closes all descriptors does not lose its slot, and we keep
+//     no descriptor that a program could close and re-use.
+//   - fork() copies neither the descriptor (closed) nor the mapping, however
+//     the child is made: only this process's address space holds the lock, so
+//     that it goes when the process dies, by whatever means, or calls execve().
+//     A child that uses CUDA takes a slot of its own (state.h says how it
+//     notices).
+//   - POSIX record locks would be dropped as soon as anything in the process
+//     closed any descriptor of the file.
+//   - The kernel closes a dying process's descriptors before it carries out the
+//     deferred release of its mappings' files, so that the driver's own files
+//     have gone, and with them the memory, before the slot becomes free.
+//
+// See docs/decisions/0002-process-slots.md.
+
+#define _GNU_SOURCE
+#include "slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "file.h"
+
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#endif
+
+// vg_usage_fd opens the usage file again, if it still is the one mapped.
+static int vg_usage_fd(const struct vg_pages *pages)
+{
+	struct stat info;
+	int fd = open(pages->usage_path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return -1;
+	if (vg_fstat(fd, &info) || info.st_ino != pages->usage_inode ||
+	    info.st_dev != pages->usage_device || info.st_size != (off_t)sizeof *pages->usage) {
+		close(fd);
+		errno = ESTALE;
+		return -1;
+	}
+	return fd;
+}
+
+// vg_slot_lock sets or drops this description's lock of a slot; it fails at
+// once where another description holds it.
+static int vg_slot_lock(int fd, uint32_t slot, short type)
+{
+	struct flock lock = {
+		.l_type = type,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)(offsetof(struct vg_usage_page, slots) + slot * sizeof(struct vg_slot)),
+		.l_len = sizeof(struct vg_slot),
+	};
+
+	return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
+{
+	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_container_device *sum = &pages->usage->header.devices[i];
+		struct vg_slot_device *device = vg_slot_device(pages, slot, i);
+
+		vg_add(&sum->retired_gpu_time_ns, vg_load(&device->gpu_time_ns));
+		vg_add(&sum->retired_wait_ns, vg_load(&device->wait_ns));
+		vg_add(&sum->retired_launches, vg_load(&device->launches));
+	}
+}
+
+// vg_slot_clear empties a slot, word by word as others may be reading it. The
+// caller holds its lock.
+static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
+{
+	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
+
+	vg_slot_retire(pages, slot);
+	for (size_t i = 0; i < sizeof(struct vg_slot) / sizeof *words; i++)
+		vg_store(&words[i], 0);
+}
+
+static void vg_slot_sign(struct vg_pages *pages, uint32_t index)
+{
+	struct vg_slot *slot = &pages->usage->slots[index];
+	uint32_t *high_water = &pages->usage->header.high_water;
+	uint32_t seen = __atomic_load_n(high_water, __ATOMIC_SEQ_CST);
+	struct timespec now;
+
+	while (seen <= index && !__atomic_compare_exchange_n(high_water, &seen, index + 1, true,
+							     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		continue;
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	vg_store(&slot->attached_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+	prctl(PR_GET_NAME, slot->name);
+	__atomic_store_n(&slot->pid, (uint32_t)getpid(), __ATOMIC_SEQ_CST);
+}
+
+// vg_usage_own replaces the mapping by one of the description `fd`, whose locks
+// are then held for as long as this address space lives.
+static int vg_usage_own(struct vg_pages *pages, int fd)
+{
+	void *mapped = mmap(NULL, sizeof *pages->usage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (mapped == MAP_FAILED)
+		return -1;
+	if (madvise(mapped, sizeof *pages->usage, MADV_DONTFORK)) {
+		munmap(mapped, sizeof *pages->usage);
+		return -1;
+	}
+	munmap(pages->usage, sizeof *pages->usage);
+	pages->usage = mapped;
+	return 0;
+}
+
+static int vg_slot_find(int fd)
+{
+	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++)
+		if (vg_slot_lock(fd, i, F_WRLCK) == 0)
+			return (int)i;
+	return vg_no_slot;
+}
+
+int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
+{
+	int fd = vg_usage_fd(pages);
+	int slot;
+
+	if (fd < 0 || vg_usage_own(pages, fd)) {
+		vg_error_set(error, "cannot use %s: %s", pages->usage_path, strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	slot = vg_slot_find(fd);
+	close(fd);
+	if (slot == vg_no_slot) {
+		vg_error_set(error, "%u processes of this container use the GPU already, or %s cannot be locked",
+			     VG_MAX_SLOTS, pages->usage_path);
+		return -1;
+	}
+	vg_slot_clear(pages, (uint32_t)slot);
+	vg_slot_sign(pages, (uint32_t)slot);
+	pages->slot = slot;
+	return 0;
+}
+
+static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t device)
+{
+	const struct vg_slot_device *held = vg_slot_device(pages, slot, device);
+
+	return vg_load(&held->used) != 0 || vg_load(&held->pending) != 0;
+}
+
+void vg_slots_reap(struct vg_pages *pages, uint32_t device)
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	int fd = vg_usage_fd(pages);
+
+	if (fd < 0)
+		return; // then the dead count on, which refuses and never over-grants
+	for (uint32_t i = 0; i < slots; i++) {
+		if ((int)i == pages->slot || !vg_slot_holds(pages, i, device) ||
+		    vg_slot_lock(fd, i, F_WRLCK))
+			continue;
+		vg_slot_clear(pages, i);
+		vg_slot_lock(fd, i, F_UNLCK);
+	}
+	close(fd);
+}

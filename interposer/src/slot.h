@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Slots of the usage page: one for each process that uses CUDA.
+
+#ifndef VG_SLOT_H
+#define VG_SLOT_H
+
+#include "pages.h"
+
+// vg_slot_take maps the usage page anew, owned by this process alone, and takes
+// a free slot on it. It returns 0, or -1 with `error` set.
+int vg_slot_take(struct vg_pages *pages, struct vg_error *error);
+
+// vg_slots_reap empties the slots of dead processes that have memory on this GPU.
+void vg_slots_reap(struct vg_pages *pages, uint32_t device);
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// All that changes while a process runs lies in one mapping that the kernel
+// empties in the child of a fork (MADV_WIPEONFORK): the child finds an untouched
+// state, with no mutex held, no slot and no memory, however and whenever it was
+// made, and sets up its own when it calls cuInit.
+
+#ifndef VG_STATE_H
+#define VG_STATE_H
+
+#include "driver.h"
+#include "pages.h"
+#include "table.h"
+
+enum {
+	vg_max_ordinals = 64, // devices that the driver may show
+	vg_max_pools = 256,   // memory pools that are followed in one process
+};
+
+// vg_pool is a source of stream-ordered memory: a pool, or a device's memory of
+// graphs. What it holds of the device is for the driver to say.
+struct vg_pool {
+	CUmemoryPool handle; // NULL: the graphs' memory of `ordinal`
+	CUdevice ordinal;
+	uint32_t device;
+	bool in_use;
+	bool on_host;      // it holds no device memory at all
+	bool destroyed;    // the program cannot name it any more, but it holds memory
+	uint64_t charged;  // bytes accounted
+	uint64_t borrowed; // promised to calls under way, out of what is charged
+	uint64_t asked;   // ticket of the last question to the driver
+	uint64_t applied; // ticket of the last answer that was applied
+};
+
+struct vg_state {
+	_Atomic uint32_t ready;
+	struct vg_mutex init;     // held over the driver's cuInit
+	struct vg_mutex primary;  // held over retaining and releasing primary contexts
+	struct vg_mutex contexts; // held over the making and ending of any context
+	struct vg_pages pages;
+	// By CUdevice: index on the pages plus one, or 0 for a GPU that the pages
+	// do not have.
+	uint32_t devices[vg_max_ordinals];
+	// By index: what the driver rounds linear memory to, 0 if not yet known.
+	_Atomic uint64_t granule[VG_MAX_DEVICES];
+	_Atomic uint64_t graph_epoch; // see cu_graph.c
+	_Atomic uint32_t graph_calls; // launches under way that may take memory
+	_Atomic uint32_t graphs;      // executable graphs that have memory nodes
+	_Atomic uint32_t stale_pools; // something was freed since pools were asked
+	_Atomic uint64_t changes;     // accounted changes, to know quiet from busy times
+	struct vg_mutex pool_mutex;
+	struct vg_pool pools[vg_max_pools];
+	void *nvml;     // see physical.c; guarded by `contexts`
+	bool pid_known; // the management library lists this process by its pid
+	// By index: what a context was measured to take; 0 if none was.
+	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
+	struct vg_table table;
+};
+
+// vg_state_new is this process's state, made if need be; NULL on failure.
+struct vg_state *vg_state_new(void);
+
+// vg_ready_state is the state after a successful cuInit, else NULL.
+struct vg_state *vg_ready_state(void);
+
+// vg_device_index is the index of a device on the pages, or -1 for one that
+// they do not have: such a GPU gives this container nothing.
+int vg_device_index(const struct vg_state *state, CUdevice device);
+
+#endif
