@@ -15,7 +15,9 @@ import (
 
 const (
 	firstBackoff = 100 * time.Millisecond
-	maxBackoff   = 10 * time.Second
+	// maxBackoff is short: until we are back, a runtime that has restarted
+	// creates containers without us, and to try costs nothing.
+	maxBackoff = time.Second
 	// registrationPatience bounds the time from connecting to knowing the
 	// runtime's containers. The runtime itself gives up after 5 s.
 	registrationPatience = 15 * time.Second
@@ -31,6 +33,7 @@ var errNotRegistered = errors.New("the runtime did not register the plugin in ti
 // itself, so there is no last attempt. Containers are not touched when it ends.
 func (h *Hook) Serve(ctx context.Context) {
 	backoff := firstBackoff
+	said := ""
 	for {
 		begin := time.Now()
 		err := h.session(ctx)
@@ -39,9 +42,13 @@ func (h *Hook) Serve(ctx context.Context) {
 			return
 		}
 		if time.Since(begin) > steadyAfter {
-			backoff = firstBackoff
+			backoff, said = firstBackoff, ""
 		}
-		h.Log.Warn("not connected to the container runtime", "error", err, "retry_in", backoff)
+		// The same trouble is worth one line, not one a second.
+		if err.Error() != said {
+			said = err.Error()
+			h.Log.Warn("not connected to the container runtime; trying on", "error", err)
+		}
 		if !sleep(ctx, jitter(backoff)) {
 			return
 		}
