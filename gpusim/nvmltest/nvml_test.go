@@ -267,6 +267,19 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// TestContainedProcess lists a process of another pid namespace by the pid that
+// it has here.
+func TestContainedProcess(t *testing.T) {
+	library, machine := start(t)
+	holder := simtest.StartContainedHolder(t, machine)
+	holder.Hold(t, 0, gib)
+	want := map[int]uint64{holder.Pid: gib}
+	if diff := cmp.Diff(want, processes(t, deviceAt(t, library, 0))); diff != "" {
+		t.Error(diff)
+	}
+	holder.Kill(t)
+}
+
 // processes returns what NVML lists: bytes by pid.
 func processes(t *testing.T, device nvml.Device) map[int]uint64 {
 	t.Helper()

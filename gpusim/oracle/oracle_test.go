@@ -128,6 +128,53 @@ func TestFinished(t *testing.T) {
 	}
 }
 
+// TestContained looks into a pid namespace from outside, during and after the
+// life of a process there.
+func TestContained(t *testing.T) {
+	machine := simtest.New(t, 1, gib)
+	oracle := open(t, machine)
+	holders := []*simtest.Holder{simtest.StartContainedHolder(t, machine), simtest.StartContainedHolder(t, machine)}
+	want := map[int]uint64{}
+	for i, holder := range holders {
+		bytes := int64(i+1) * 1000
+		holder.Hold(t, 0, bytes)
+		want[holder.Pid] = uint64(bytes)
+	}
+	live, err := oracle.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[int]uint64{}
+	for _, process := range live {
+		if process.SelfPid != 1 {
+			t.Errorf("pid %d in its own namespace", process.SelfPid)
+		}
+		got[process.Pid] = process.GPUs[0].Bytes
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("live: %s", diff)
+	}
+	for _, holder := range holders {
+		holder.Kill(t)
+	}
+	for _, noticed := range []bool{false, true} {
+		if noticed {
+			machine.Tool(t, "oracle", machine.Dir)
+		}
+		finished, err := oracle.Finished()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[int]uint64{}
+		for _, process := range finished {
+			got[process.Pid] = process.GPUs[0].PeakBytes
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("finished, noticed %v: %s", noticed, diff)
+		}
+	}
+}
+
 func TestOpenRefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir); !errors.Is(err, os.ErrNotExist) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,11 +28,27 @@ type Holder struct {
 // StartHolder starts such a process on the machine; it ends with the test.
 func StartHolder(t testing.TB, m *Machine) *Holder {
 	t.Helper()
+	return start(t, m, nil)
+}
+
+// StartContainedHolder starts such a process in a pid namespace of its own, as
+// in a container: it is process 1 there, and its Pid is that seen from here.
+func StartContainedHolder(t testing.TB, m *Machine) *Holder {
+	t.Helper()
+	return start(t, m, &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+	})
+}
+
+func start(t testing.TB, m *Machine, attributes *syscall.SysProcAttr) *Holder {
+	t.Helper()
 	program, err := buildHolderOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &Holder{command: m.Command(t, program)}
+	h.command.SysProcAttr = attributes
 	if h.in, err = h.command.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
