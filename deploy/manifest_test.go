@@ -8,7 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,9 +144,9 @@ func TestPatcherHasNoPrivileges(t *testing.T) {
 // each must be the same inside.
 func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	cfg := config.Default()
-	paths := []string{cfg.Paths.InstallDir, cfg.Paths.RunDir, cfg.Injection.CDIOutputDir,
-		cfg.NRI.SocketPath[:strings.LastIndexByte(cfg.NRI.SocketPath, '/')]}
-	paths = append(paths, cfg.Injection.CDISpecDirs...)
+	paths := append([]string{
+		cfg.Paths.InstallDir, cfg.Paths.RunDir, filepath.Dir(cfg.NRI.SocketPath), cfg.Injection.CDIOutputDir,
+	}, cfg.Injection.CDISpecDirs...)
 
 	spec := find[appsv1.DaemonSet](t)["nri-vgpu"].Spec.Template.Spec
 	sources := map[string]string{}

@@ -14,40 +14,42 @@ func version(rv string) *corev1.Node {
 func TestMirrorKeepsTheNewest(t *testing.T) {
 	tests := []struct {
 		name string
-		do   func(m *mirror)
+		do   func(m *mirror) error
 		want string // resource version held; "" is no Node
 	}{
-		{"nothing yet", func(*mirror) {}, ""},
-		{"listed", func(m *mirror) { m.Replace([]any{version("5")}, "5") }, "5"},
-		{"watch lags behind the answer to a patch", func(m *mirror) {
+		{"nothing yet", func(*mirror) error { return nil }, ""},
+		{"listed", func(m *mirror) error { return m.Replace([]any{version("5")}, "5") }, "5"},
+		{"watch lags behind the answer to a patch", func(m *mirror) error {
 			m.observe(version("10"))
-			m.Update(version("9"))
+			return m.Update(version("9"))
 		}, "10"},
-		{"compared as numbers", func(m *mirror) {
+		{"compared as numbers", func(m *mirror) error {
 			m.observe(version("9"))
-			m.Update(version("10"))
+			return m.Update(version("10"))
 		}, "10"},
-		{"deleted", func(m *mirror) {
-			m.Add(version("5"))
-			m.Delete(version("6"))
+		{"deleted", func(m *mirror) error {
+			m.observe(version("5"))
+			return m.Delete(version("6"))
 		}, ""},
-		{"successor known before the deletion", func(m *mirror) {
+		{"successor known before the deletion", func(m *mirror) error {
 			m.observe(version("9"))
-			m.Delete(version("6"))
+			return m.Delete(version("6"))
 		}, "9"},
-		{"a list is believed though older", func(m *mirror) {
+		{"a list is believed though older", func(m *mirror) error {
 			m.observe(version("10"))
-			m.Replace([]any{version("3")}, "3")
+			return m.Replace([]any{version("3")}, "3")
 		}, "3"},
-		{"an empty list", func(m *mirror) {
+		{"an empty list", func(m *mirror) error {
 			m.observe(version("10"))
-			m.Replace(nil, "11")
+			return m.Replace(nil, "11")
 		}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMirror()
-			tt.do(m)
+			if err := tt.do(m); err != nil {
+				t.Fatal(err)
+			}
 			got := ""
 			if node, _ := m.get(); node != nil {
 				got = node.ResourceVersion

@@ -245,5 +245,5 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 func answerJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(body)
+	_ = json.NewEncoder(w).Encode(body) // the client may have gone
 }

@@ -187,7 +187,7 @@ func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
-	cmd.Wait() // it was killed, which Wait reports as an error
+	_ = cmd.Wait() // it was killed, which is an error to Wait
 	return nil
 }
 

@@ -196,6 +196,16 @@ func units(list corev1.ResourceList) int64 {
 	return quantity.Value()
 }
 
+// run runs a subtest, whose failures are its own.
+func (w *world) run(name string, test func()) {
+	w.t.Run(name, func(t *testing.T) {
+		outer := w.t
+		defer func() { w.t = outer }()
+		w.t = t
+		test()
+	})
+}
+
 func hostile(value any) string {
 	list := map[string]any{memory: value}
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": list, "allocatable": list}})
@@ -213,17 +223,17 @@ func TestPatcherKeepsItsNode(t *testing.T) {
 		t.Errorf("advertising took %d writes, want 1", n)
 	}
 	for name, value := range map[string]any{"zeroed": "0", "too little": "1", "too much": "999999", "removed": nil} {
-		t.Run(name, func(t *testing.T) {
+		w.run(name, func() {
 			w.patch(hostile(value))
 			w.await(full, promptly)
 		})
 	}
-	t.Run("node deleted and registered again", func(t *testing.T) {
+	w.run("node deleted and registered again", func() {
 		w.remove()
 		w.register()
 		w.await(full, promptly)
 	})
-	t.Run("idle, while kubelet reports", func(t *testing.T) {
+	w.run("idle, while kubelet reports", func() {
 		before := w.patches.Load()
 		for i := range 4 {
 			w.agentReports(true)
@@ -231,10 +241,10 @@ func TestPatcherKeepsItsNode(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := w.patches.Load() - before; n != 0 {
-			t.Errorf("%d writes though nothing was to be done", n)
+			w.t.Errorf("%d writes though nothing was to be done", n)
 		}
 	})
-	t.Run("withdrawn by removal, and back", func(t *testing.T) {
+	w.run("withdrawn by removal, and back", func() {
 		w.agentReports(false)
 		w.await(0, 3*time.Second)
 		w.agentReports(true)
