@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
@@ -101,6 +102,29 @@ func TestInfoSeesOthers(t *testing.T) {
 	if len(processes) != 1 || processes[0].Pid != filled.Pid || processes[0].GPUs[0].Bytes != held ||
 		processes[0].GPUs[0].ContextBytes != contextBytes {
 		t.Errorf("the oracle says %+v", processes)
+	}
+}
+
+// TestInfoInContainer looks from a pid namespace that does not hold the process
+// that uses the GPU: its memory is seen, the process is not.
+func TestInfoInContainer(t *testing.T) {
+	machine := simtest.New(t, 1, memoryBytes)
+	simtest.StartHolder(t, machine).Hold(t, 0, 100*mib)
+	command := machine.Command(t, simtest.Workload(t, "info"))
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+	}
+	output, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got info
+	if err := json.Unmarshal(output, &got); err != nil {
+		t.Fatal(err)
+	}
+	if device := got.NVML.Devices[0]; device.Memory.Used != 100*mib || len(device.Processes) != 0 {
+		t.Errorf("NVML shows %+v", device)
 	}
 }
 
