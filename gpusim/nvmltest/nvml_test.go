@@ -343,11 +343,18 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	library, machine := start(t)
+// newEventSet makes an event set that goes with the test.
+func newEventSet(t *testing.T, library nvml.Interface) nvml.EventSet {
+	t.Helper()
 	set, result := library.EventSetCreate()
 	succeed(t, result)
-	defer set.Free()
+	t.Cleanup(func() { succeed(t, set.Free()) })
+	return set
+}
+
+func TestEvents(t *testing.T) {
+	library, machine := start(t)
+	set := newEventSet(t, library)
 	supported, result := deviceAt(t, library, 0).GetSupportedEventTypes()
 	succeed(t, result)
 	if supported != nvml.EventTypeXidCriticalError {
@@ -378,9 +385,7 @@ func TestEvents(t *testing.T) {
 // TestEventArrivesWhileWaiting injects while a caller is already waiting.
 func TestEventArrivesWhileWaiting(t *testing.T) {
 	library, machine := start(t)
-	set, result := library.EventSetCreate()
-	succeed(t, result)
-	defer set.Free()
+	set := newEventSet(t, library)
 	succeed(t, deviceAt(t, library, 0).RegisterEvents(nvml.EventTypeXidCriticalError, set))
 	got := make(chan nvml.Return, 1)
 	go func() {
@@ -394,9 +399,7 @@ func TestEventArrivesWhileWaiting(t *testing.T) {
 func TestFaults(t *testing.T) {
 	library, machine := start(t)
 	broken, sound := deviceAt(t, library, 0), deviceAt(t, library, 1)
-	set, result := library.EventSetCreate()
-	succeed(t, result)
-	defer set.Free()
+	set := newEventSet(t, library)
 	succeed(t, broken.RegisterEvents(nvml.EventTypeXidCriticalError, set))
 	check := func(want nvml.Return) {
 		t.Helper()

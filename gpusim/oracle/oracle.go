@@ -164,7 +164,7 @@ func (o *Oracle) gpu(index int) GPU {
 		PCIBusID:    o.text(at+gpuPCIAt, gpuPCISize),
 		Minor:       o.u32(at + gpuMinorAt),
 		MemoryBytes: o.u64(at + gpuMemoryAt),
-		Busy:        time.Duration(o.u64(at + gpuBusyAt)), //nolint:gosec // ns since start
+		Busy:        time.Duration(o.u64(at + gpuBusyAt)),
 		Lost:        o.u32(at+gpuLostAt) != 0,
 	}
 }
@@ -243,7 +243,7 @@ func (o *Oracle) history(last uint64) []Finished {
 	}
 	var finished []Finished
 	for seq := first; seq <= last; seq++ {
-		at := stateHistoriesAt + int(seq%historyRing)*historySize //nolint:gosec // < historyRing
+		at := stateHistoriesAt + int(seq%historyRing)*historySize
 		if o.u64(at+historySeqAt) == seq {
 			finished = append(finished, o.finished(at))
 		}
@@ -325,7 +325,7 @@ func (o *Oracle) holder(slot int) (pid int, alive bool, err error) {
 func (o *Oracle) notePid(slot, pid int) {
 	at := procAt(slot)
 	if pid > 0 && o.u64(at+procPidNSAt) != o.namespace {
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(&o.data[at+procSeenPidAt])), uint32(pid)) //nolint:gosec // a pid
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&o.data[at+procSeenPidAt])), uint32(pid))
 	}
 }
 
@@ -339,7 +339,7 @@ func (o *Oracle) u32(at int) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&o.data[at])))
 }
 
-func (o *Oracle) i32(at int) int { return int(int32(o.u32(at))) } //nolint:gosec // a pid
+func (o *Oracle) i32(at int) int { return int(int32(o.u32(at))) }
 
 // text returns the text in a field of this size, up to its end mark.
 func (o *Oracle) text(at, size int) string {

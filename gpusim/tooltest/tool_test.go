@@ -3,6 +3,7 @@ package tooltest
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func TestCDI(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	var common []string
+	common := make([]string, 0, len(raw.ContainerEdits.Mounts))
 	for _, mount := range raw.ContainerEdits.Mounts {
 		common = append(common, mount.HostPath+" "+mount.ContainerPath+" "+mount.Options[0])
 	}
@@ -168,8 +169,8 @@ func TestMisuse(t *testing.T) {
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			output, err := exec.Command(filepath.Join(machine.LibraryDir, "gpusim"), test.args...).CombinedOutput()
-			exit, ok := err.(*exec.ExitError)
-			if !ok || exit.ExitCode() != test.status || !strings.Contains(string(output), test.says) {
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != test.status || !strings.Contains(string(output), test.says) {
 				t.Errorf("%v: %s; want status %d and %q", err, output, test.status, test.says)
 			}
 		})
