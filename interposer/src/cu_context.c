@@ -9,9 +9,6 @@
 // What a context takes where neither the page nor a measurement says.
 static const uint64_t vg_default_context = 512 * VG_MIB;
 
-// What a green context takes beside the primary one, where it cannot be seen.
-static const uint64_t vg_green_estimate = 64 * VG_MIB;
-
 static uint64_t vg_context_estimate(CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
@@ -28,6 +25,17 @@ static uint64_t vg_context_estimate(CUdevice device)
 	return hint ? hint : vg_default_context;
 }
 
+// vg_green_estimate takes the first green context to be as large as any other:
+// how large it is beside the primary one is seen when it has been made.
+static uint64_t vg_green_estimate(CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+	int index = state ? vg_device_index(state, device) : -1;
+	uint64_t measured = index < 0 ? 0 : atomic_load(&state->green_bytes[index]);
+
+	return measured ? measured : vg_context_estimate(device);
+}
+
 // vg_context_made charges a new context with what it took. It returns false
 // where that is more than the limit allows.
 static bool vg_context_made(struct vg_measured *call, enum vg_kind kind, uint64_t key, uint64_t extra)
@@ -37,7 +45,9 @@ static bool vg_context_made(struct vg_measured *call, enum vg_kind kind, uint64_
 
 	if (!vg_claim_resize(claim, bytes))
 		return false;
-	if (kind != VG_GREEN) {
+	if (kind == VG_GREEN) {
+		atomic_store(&claim->state->green_bytes[claim->device], bytes);
+	} else {
 		atomic_store(&claim->state->context_bytes[claim->device], bytes);
 		vg_add(&vg_slot_device(&claim->state->pages, (uint32_t)claim->state->pages.slot,
 				       claim->device)->context_bytes, bytes);
@@ -328,7 +338,7 @@ VG_API(cuGreenCtxCreate, CUgreenCtx *green, CUdevResourceDesc resources, CUdevic
 
 	if (result)
 		return result;
-	result = vg_measured_begin(&call, device, VG_WAY_CONTEXT, vg_green_estimate);
+	result = vg_measured_begin(&call, device, VG_WAY_CONTEXT, vg_green_estimate(device));
 	if (result)
 		goto release;
 	result = VG_CALL(cuGreenCtxCreate, green, resources, device, flags);

@@ -43,12 +43,14 @@ static void vg_find_reals(void)
 	atomic_store(&found, 1);
 }
 
-// vg_swap is our function for a real one, or NULL if there is none.
+// vg_swap is our function for a real one, or NULL if there is none. A driver
+// that looks its own names up through the loader may answer with ours.
 static vg_function vg_swap(vg_function real)
 {
 	vg_find_reals();
 	for (size_t i = 0; i < vg_own_count; i++)
-		if (atomic_load_explicit(&vg_reals[i], memory_order_relaxed) == real)
+		if (atomic_load_explicit(&vg_reals[i], memory_order_relaxed) == real ||
+		    vg_owns[i].function == real)
 			return vg_owns[i].function;
 	return NULL;
 }

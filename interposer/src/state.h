@@ -52,8 +52,9 @@ struct vg_state {
 	struct vg_pool pools[vg_max_pools];
 	void *nvml;     // see physical.c; guarded by `contexts`
 	bool pid_known; // the management library lists this process by its pid
-	// By index: what a context was measured to take; 0 if none was.
+	// By index: what a context, and a green one, was found to take; 0: none was made.
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
+	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
 	struct vg_table table;
 };
 

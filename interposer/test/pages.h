@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Making pages for tests, as pkg/limits makes them for containers.
+
+#ifndef VG_TEST_PAGES_H
+#define VG_TEST_PAGES_H
+
+#include <stdint.h>
+
+#include "pages_gen.h"
+
+// test_pages_make writes both pages into a directory. It returns 0 or -1.
+int test_pages_make(const char *dir, const struct vg_limits_device *devices, uint32_t count);
+
+// test_pages_update changes the limits in place, as an agent does.
+int test_pages_update(const char *dir, const struct vg_limits_device *devices, uint32_t count);
+
+// test_device is a GPU whose UUID is 16 times the byte.
+struct vg_limits_device test_device(uint8_t byte, uint64_t memory);
+
+// test_dir makes a directory for a test's files and returns its path, which
+// holds until the next call.
+const char *test_dir(void);
+
+#endif
