@@ -20,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -79,7 +80,7 @@ type parts struct {
 func assemble(ctx context.Context, cfg config.Config, node string, client kubernetes.Interface, log *slog.Logger) (*parts, error) {
 	var p parts
 	registry := prometheus.NewRegistry()
-	inventory := gpu.New(gpu.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary})
+	inventory := gpu.NewInventory(nvml.New(nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}), gpu.DefaultTimeout)
 	gpus := look(ctx, inventory, log)
 	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus); err != nil {
 		return nil, err

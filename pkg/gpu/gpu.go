@@ -1,4 +1,5 @@
-// Package gpu is the inventory and health of the node's GPUs.
+// Package gpu is the inventory and health of the node's GPUs. How the driver
+// is asked is package nvml's affair: this one needs no cgo.
 package gpu
 
 // GPU is one physical GPU, or one MIG device, as the driver describes it.

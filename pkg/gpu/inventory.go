@@ -12,27 +12,18 @@ import (
 // which takes seconds on a machine without persistence mode.
 const DefaultTimeout = 10 * time.Second
 
-// Options say where the driver is and how long it may take.
-type Options struct {
-	// Root is the driver's root file system, "" or "/" for the own.
-	Root string
-	// Library is NVML's path; "" looks for it under Root.
-	Library string
-	// Timeout bounds each refresh; 0 is DefaultTimeout.
-	Timeout time.Duration
-}
-
-// driver is what an inventory asks: NVML, or a stand-in for it.
-type driver interface {
-	// list gives the GPUs that the driver knows now. An entry of which only
+// Driver is what an inventory asks. Its calls may fail and may never return;
+// they are made by one goroutine at a time.
+type Driver interface {
+	// List gives the GPUs that the driver knows now. An entry of which only
 	// the index could be read has no UUID, and a reason.
-	list() ([]GPU, error)
+	List() ([]GPU, error)
 }
 
 // Inventory is the node's GPUs as last seen. A GPU that was seen once stays
 // in it, unhealthy when the driver no longer shows it: containers may hold it.
 type Inventory struct {
-	driver  driver
+	driver  Driver
 	timeout time.Duration
 	calls   worker
 
@@ -40,13 +31,10 @@ type Inventory struct {
 	gpus []GPU
 }
 
-// New gives an inventory that is empty until its first Refresh. The driver
-// may come later than the agent.
-func New(opts Options) *Inventory {
-	return newInventory(&nvmlDriver{root: opts.Root, library: opts.Library}, opts.Timeout)
-}
-
-func newInventory(d driver, timeout time.Duration) *Inventory {
+// NewInventory gives an inventory that is empty until its first Refresh, as
+// the driver may come later than the agent. Each Refresh takes no longer than
+// timeout; 0 is DefaultTimeout.
+func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
@@ -67,7 +55,7 @@ func (i *Inventory) GPUs() []GPU {
 func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
-	seen, err := i.calls.do(ctx, i.driver.list)
+	seen, err := i.calls.do(ctx, i.driver.List)
 	if err != nil {
 		err = i.explain(err)
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err

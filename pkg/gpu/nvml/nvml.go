@@ -1,53 +1,68 @@
-package gpu
+// Package nvml asks NVIDIA's management library for the node's GPUs. It is the
+// only package of the project's Go that needs cgo.
+package nvml
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// nvmlDriver lists GPUs over NVML. It is used by one goroutine at a time.
-type nvmlDriver struct {
-	root, library string
-	lib           nvml.Interface // nil until initialised
+// Options say where the driver is.
+type Options struct {
+	// Root is the driver's root file system, "" or "/" for the own.
+	Root string
+	// Library is NVML's path; "" looks for it under Root.
+	Library string
 }
 
-func (d *nvmlDriver) list() ([]GPU, error) {
+// Driver lists GPUs over NVML. It is used by one goroutine at a time.
+type Driver struct {
+	Options
+	lib gonvml.Interface // nil until initialised
+}
+
+// New gives a driver that is opened when it is first asked.
+func New(opts Options) *Driver { return &Driver{Options: opts} }
+
+// List describes the GPUs as the driver shows them now.
+func (d *Driver) List() ([]gpu.GPU, error) {
 	if err := d.open(); err != nil {
 		return nil, err
 	}
 	count, ret := d.lib.DeviceGetCount()
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		// Begin anew next time: a driver that was reloaded needs it.
 		d.close()
 		return nil, nvmlError("count the GPUs", ret)
 	}
-	gpus := make([]GPU, count)
+	gpus := make([]gpu.GPU, count)
 	for index := range gpus {
 		gpus[index] = d.describe(index)
 	}
 	return gpus, nil
 }
 
-func (d *nvmlDriver) open() error {
+func (d *Driver) open() error {
 	if d.lib != nil {
 		return nil
 	}
-	path, err := FindLibrary(d.root, d.library)
+	path, err := FindLibrary(d.Root, d.Library)
 	if err != nil {
 		return err
 	}
-	lib := nvml.New(nvml.WithLibraryPath(path))
-	if ret := lib.Init(); ret != nvml.SUCCESS {
+	lib := gonvml.New(gonvml.WithLibraryPath(path))
+	if ret := lib.Init(); ret != gonvml.SUCCESS {
 		return fmt.Errorf("%s: %w", path, nvmlError("start NVML", ret))
 	}
 	d.lib = lib
 	return nil
 }
 
-func (d *nvmlDriver) close() {
+func (d *Driver) close() {
 	// What a driver in trouble says to this changes nothing.
 	_ = d.lib.Shutdown()
 	d.lib = nil
@@ -55,10 +70,10 @@ func (d *nvmlDriver) close() {
 
 // describe gives the GPU of an index. One that cannot be described in full
 // is unhealthy; its UUID is empty if not even that is known.
-func (d *nvmlDriver) describe(index int) GPU {
-	g := GPU{Index: index}
+func (d *Driver) describe(index int) gpu.GPU {
+	g := gpu.GPU{Index: index}
 	device, ret := d.lib.DeviceGetHandleByIndex(index)
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		g.Reason = nvmlError("open the GPU", ret).Error()
 		return g
 	}
@@ -66,7 +81,7 @@ func (d *nvmlDriver) describe(index int) GPU {
 		g.Reason = err.Error()
 		return g
 	}
-	if mode, _, ret := device.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
+	if mode, _, ret := device.GetMigMode(); ret == gonvml.SUCCESS && mode == gonvml.DEVICE_MIG_ENABLE {
 		g.Reason = "MIG mode is on, and MIG devices are not shared: turn it off with nvidia-smi -mig 0"
 		return g
 	}
@@ -75,25 +90,25 @@ func (d *nvmlDriver) describe(index int) GPU {
 }
 
 // identify reads what is fixed for a GPU, and by that proves that it answers.
-func identify(device nvml.Device, g *GPU) error {
-	var ret nvml.Return
-	if g.UUID, ret = device.GetUUID(); ret != nvml.SUCCESS {
+func identify(device gonvml.Device, g *gpu.GPU) error {
+	var ret gonvml.Return
+	if g.UUID, ret = device.GetUUID(); ret != gonvml.SUCCESS {
 		g.UUID = ""
 		return nvmlError("read the GPU's UUID", ret)
 	}
-	if g.Name, ret = device.GetName(); ret != nvml.SUCCESS {
+	if g.Name, ret = device.GetName(); ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's name", ret)
 	}
-	if g.Minor, ret = device.GetMinorNumber(); ret != nvml.SUCCESS {
+	if g.Minor, ret = device.GetMinorNumber(); ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's minor number", ret)
 	}
 	memory, ret := device.GetMemoryInfo()
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's memory", ret)
 	}
 	g.MemoryBytes = memory.Total
 	pci, ret := device.GetPciInfo()
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's PCI address", ret)
 	}
 	g.PCIBusID = busID(pci.BusId)
@@ -114,13 +129,13 @@ func busID[C ~int8 | ~uint8](chars [32]C) string {
 
 // multiprocessors counts the SMs, which NVML tells only as cores; 0 where it
 // does not tell. Nothing is decided by it.
-func multiprocessors(device nvml.Device) int {
+func multiprocessors(device gonvml.Device) int {
 	cores, ret := device.GetNumGpuCores()
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		return 0
 	}
 	major, minor, ret := device.GetCudaComputeCapability()
-	if ret != nvml.SUCCESS {
+	if ret != gonvml.SUCCESS {
 		return 0
 	}
 	return cores / coresPerMultiprocessor(major, minor)
@@ -148,17 +163,17 @@ var (
 	ErrDriverChanged = errors.New("the NVIDIA driver was changed under the agent")
 )
 
-func nvmlError(doing string, ret nvml.Return) error {
+func nvmlError(doing string, ret gonvml.Return) error {
 	switch ret {
-	case nvml.ERROR_DRIVER_NOT_LOADED:
+	case gonvml.ERROR_DRIVER_NOT_LOADED:
 		return fmt.Errorf("%s: %w: load it with modprobe nvidia", doing, ErrDriverNotLoaded)
-	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+	case gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return fmt.Errorf("%s: %w: restart the agent, and reboot the node if that does not help", doing, ErrDriverChanged)
-	case nvml.ERROR_NO_PERMISSION:
+	case gonvml.ERROR_NO_PERMISSION:
 		return fmt.Errorf("%s: no permission: the agent needs /dev/nvidiactl and the GPUs' device nodes", doing)
-	case nvml.ERROR_GPU_IS_LOST:
+	case gonvml.ERROR_GPU_IS_LOST:
 		return fmt.Errorf("%s: the GPU has fallen off the bus or is otherwise lost: reboot the node", doing)
-	case nvml.ERROR_LIBRARY_NOT_FOUND:
+	case gonvml.ERROR_LIBRARY_NOT_FOUND:
 		return fmt.Errorf("%s: the library cannot be loaded: it must be for this machine, with the libraries that it needs", doing)
 	default:
 		return fmt.Errorf("%s: %s (NVML error %d)", doing, ret.Error(), int(ret))

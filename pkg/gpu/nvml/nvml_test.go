@@ -1,4 +1,4 @@
-package gpu
+package nvml
 
 import (
 	"errors"
@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
 // These tests go through the real dlopen of a simulated driver, which
 // "make build" makes.
-const simulator = "../../build/gpusim"
+const simulator = "../../../build/gpusim"
 
 func gpusim(t *testing.T, args ...string) {
 	t.Helper()
@@ -32,7 +33,7 @@ func TestDriver(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("GPUSIM_STATE", filepath.Join(dir, "state"))
-	inv := newInventory(&nvmlDriver{library: library}, 200*time.Millisecond)
+	inv := gpu.NewInventory(New(Options{Library: library}), 200*time.Millisecond)
 
 	if _, err := inv.Refresh(t.Context()); !errors.Is(err, ErrDriverNotLoaded) || !strings.Contains(err.Error(), "modprobe nvidia") {
 		t.Errorf("without a driver: got %v", err)
@@ -69,7 +70,7 @@ func TestDriver(t *testing.T) {
 	mustRecover(t, inv, before)
 }
 
-func checkInventory(t *testing.T, gpus []GPU) {
+func checkInventory(t *testing.T, gpus []gpu.GPU) {
 	t.Helper()
 	if len(gpus) != 2 {
 		t.Fatalf("got %+v", gpus)
@@ -86,9 +87,9 @@ func checkInventory(t *testing.T, gpus []GPU) {
 }
 
 // mustRecover waits until the inventory is as it was.
-func mustRecover(t *testing.T, inv *Inventory, want []GPU) {
+func mustRecover(t *testing.T, inv *gpu.Inventory, want []gpu.GPU) {
 	t.Helper()
-	var gpus []GPU
+	var gpus []gpu.GPU
 	for range 500 {
 		var err error
 		gpus, err = inv.Refresh(t.Context())
@@ -98,4 +99,25 @@ func mustRecover(t *testing.T, inv *Inventory, want []GPU) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("did not recover: %s", cmp.Diff(want, gpus))
+}
+
+func TestCoresPerMultiprocessor(t *testing.T) {
+	tests := []struct{ major, minor, want int }{
+		{3, 5, 192}, {5, 2, 128}, {6, 0, 64}, {6, 1, 128}, {7, 0, 64}, {7, 5, 64}, {8, 0, 64}, {8, 6, 128}, {9, 0, 128}, {10, 0, 128},
+	}
+	for _, tt := range tests {
+		if got := coresPerMultiprocessor(tt.major, tt.minor); got != tt.want {
+			t.Errorf("%d.%d: got %d, want %d", tt.major, tt.minor, got, tt.want)
+		}
+	}
+}
+
+func TestBusID(t *testing.T) {
+	var chars [32]int8
+	for i, c := range "00000000:3B:00.0" {
+		chars[i] = int8(c)
+	}
+	if got := busID(chars); got != "00000000:3B:00.0" {
+		t.Errorf("got %q", got)
+	}
 }
