@@ -225,6 +225,15 @@ func TestMemoryIsThere(t *testing.T) {
 	}
 }
 
+// TestWithoutLimitThereIsMore: the other tests would notice if nothing held.
+func TestWithoutLimitThereIsMore(t *testing.T) {
+	m := newMachine(t)
+	m.run(0, m.workload("fill"))
+	if peak := m.peak(m.oracle()); peak <= limit {
+		t.Errorf("without vgpuctl it held %d bytes at its peak, want more than %d", peak, limit)
+	}
+}
+
 // TestGroupSharesItsMemory: four programs of a group at once have one limit,
 // which status shows, and of which nothing stays when they are killed.
 func TestGroupSharesItsMemory(t *testing.T) {
@@ -338,6 +347,15 @@ func TestMain(m *testing.M) {
 	}
 	if _, err := syscall.Wait4(-1, nil, 0, nil); err != syscall.ECHILD {
 		os.Exit(1)
+	}
+}
+
+func TestStatusInARun(t *testing.T) {
+	m := newMachine(t)
+	vgpuctl := filepath.Join(m.build, "bin/vgpuctl")
+	got := m.finish(0, m.command("run", "--memory", "2Gi", "--cores", "30", "--group", "lab", "--", vgpuctl, "status"))
+	if !strings.Contains(got, "run lab  GPU-") || !strings.Contains(got, "2048 MiB  30 %") {
+		t.Errorf("status says\n%s", got)
 	}
 }
 
