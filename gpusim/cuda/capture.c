@@ -352,10 +352,14 @@ static bool all_joined(const struct sim_capture *capture)
 
 static void leave_streams(const struct sim_capture *capture)
 {
-	for (struct sim_context *context = sim.contexts; context; context = context->next)
-		for (struct sim_stream *s = context->streams; s; s = s->next)
-			if (s->capture == capture)
-				__atomic_store_n(&s->capture, NULL, __ATOMIC_RELEASE);
+	for (struct sim_context *context = sim.contexts; context; context = context->next) {
+		for (struct sim_stream *s = context->streams; s; s = s->next) {
+			if (s->capture != capture)
+				continue;
+			s->tip_count = 0;
+			__atomic_store_n(&s->capture, NULL, __ATOMIC_RELEASE);
+		}
+	}
 }
 
 static void close_capture(struct sim_capture *capture)

@@ -137,7 +137,7 @@ static CUresult free_address(CUdeviceptr address)
 	sim_lock();
 	alloc = sim_alloc_exact(address);
 	if (!alloc || alloc->kind == ALLOC_HOST || alloc->kind == ALLOC_RESERVED ||
-	    alloc->kind == ALLOC_IMPORT || alloc->kind == ALLOC_ARRAY)
+	    alloc->kind == ALLOC_ARRAY || (alloc->kind == ALLOC_IMPORT && !alloc->context))
 		err = CUDA_ERROR_INVALID_VALUE;
 	sim_unlock();
 	if (err)

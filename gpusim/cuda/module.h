@@ -16,6 +16,8 @@ struct sim_module {
 	uint64_t charged;
 };
 
+CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
+
 CUresult sim_module_of(CUmodule handle, struct sim_module **module);
 CUresult sim_module_function(struct sim_module *module, const char *name,
 			     struct sim_function **function);

@@ -129,6 +129,7 @@ struct sim_alloc {
 	uint64_t charged;
 	enum alloc_kind kind;
 	bool backed; /* host memory lies behind the address */
+	bool registered; /* ALLOC_HOST: the program's own memory */
 	uint64_t id;
 	struct sim_device *device;
 	struct sim_context *context;

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The virtual memory calls. Physical memory is held by a handle's references:
+ * the program's own and one for each mapping. It goes with the last of them.
+ */
+#include "share.h"
+
+#include <stdlib.h>
+
+#define GRANULARITY (UINT64_C(2) << 20)
+#define MEMORY_MAGIC 0x564d4d48U
+
+struct memory {
+	struct memory *next;
+	uint32_t magic;
+	unsigned handles, mappings;
+	uint64_t size;
+	uint64_t charged; /* 0: on the host, or imported */
+	struct sim_device *device;
+	CUmemAllocationProp prop;
+	struct sim_share share;
+};
+
+struct mapping {
+	struct mapping *next;
+	CUdeviceptr address;
+	uint64_t size;
+	struct memory *memory;
+};
+
+/* Under the process lock. */
+static struct memory *memories;
+static struct mapping *mappings;
+
+static struct memory *find_memory(CUmemGenericAllocationHandle handle)
+{
+	struct memory *memory;
+
+	for (memory = memories; memory; memory = memory->next)
+		if ((CUmemGenericAllocationHandle)(uintptr_t)memory == handle && memory->handles)
+			return memory;
+	return NULL;
+}
+
+static void drop_if_unused(struct memory *memory)
+{
+	struct memory **link;
+
+	if (memory->handles || memory->mappings)
+		return;
+	for (link = &memories; *link != memory; link = &(*link)->next)
+		;
+	*link = memory->next;
+	if (memory->charged)
+		sim_uncharge(memory->device, memory->charged);
+	free(memory);
+}
+
+static struct memory *add_memory(uint64_t size, const CUmemAllocationProp *prop,
+				 struct sim_device *device)
+{
+	struct memory *memory = calloc(1, sizeof(*memory));
+
+	if (!memory)
+		return NULL;
+	memory->magic = MEMORY_MAGIC;
+	memory->handles = 1;
+	memory->size = size;
+	memory->prop = *prop;
+	memory->device = device;
+	sim_lock();
+	memory->next = memories;
+	memories = memory;
+	sim_unlock();
+	return memory;
+}
+
+/* ---- physical memory; needs no context ---- */
+
+static CUresult check_prop(const CUmemAllocationProp *prop, struct sim_device **device)
+{
+	CUresult err = prop ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	if (prop->type != 1 || prop->location.type < CU_MEM_LOCATION_DEVICE ||
+	    prop->location.type > CU_MEM_LOCATION_HOST_NUMA_CURRENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = NULL;
+	if (prop->location.type == CU_MEM_LOCATION_DEVICE)
+		return sim_device(prop->location.id, device);
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop, int option)
+{
+	struct sim_device *device;
+	CUresult err = check_prop(prop, &device);
+
+	if (err)
+		return err;
+	if (!out || option < 0 || option > 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+			    const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct sim_device *device;
+	struct memory *memory;
+	CUresult err = check_prop(prop, &device);
+
+	if (err)
+		return err;
+	if (!out || size == 0 || size % GRANULARITY || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (device)
+		err = size > sim_gpu(device)->memory_bytes ? CUDA_ERROR_OUT_OF_MEMORY :
+							     sim_charge(device, size);
+	if (err)
+		return err;
+	memory = add_memory(size, prop, device);
+	if (!memory) {
+		if (device)
+			sim_uncharge(device, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	memory->charged = device ? size : 0;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)memory;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct memory *memory;
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	sim_lock();
+	memory = find_memory(handle);
+	if (memory) {
+		memory->handles--;
+		drop_if_unused(memory);
+	}
+	sim_unlock();
+	return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CU_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+						       CUmemGenericAllocationHandle handle)
+{
+	struct memory *memory;
+	CUresult err = prop ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	sim_lock();
+	memory = find_memory(handle);
+	if (memory)
+		*prop = memory->prop;
+	sim_unlock();
+	return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- addresses ---- */
+
+CU_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr fixed,
+				    unsigned long long flags)
+{
+	struct sim_alloc *alloc;
+	CUresult err = sim_ready();
+
+	(void)fixed; /* a wish only */
+	if (err)
+		return err;
+	if (!out || size == 0 || size % GRANULARITY || flags || (alignment & (alignment - 1)))
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_lock();
+	alloc = sim_alloc_new(ALLOC_RESERVED, size, alignment < GRANULARITY ? GRANULARITY : alignment);
+	if (alloc) {
+		alloc->device = &sim.devices[0];
+		*out = alloc->address;
+	}
+	sim_unlock();
+	return alloc ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool overlaps(CUdeviceptr address, uint64_t size)
+{
+	for (const struct mapping *m = mappings; m; m = m->next)
+		if (address < m->address + m->size && m->address < address + size)
+			return true;
+	return false;
+}
+
+CU_API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	struct sim_alloc *alloc;
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	sim_lock();
+	alloc = sim_alloc_exact(address);
+	if (!alloc || alloc->kind != ALLOC_RESERVED || alloc->size != size || overlaps(address, size))
+		err = CUDA_ERROR_INVALID_VALUE;
+	else
+		sim_alloc_drop(alloc);
+	sim_unlock();
+	return err;
+}
+
+/* ---- mappings ---- */
+
+static CUresult map(CUdeviceptr address, uint64_t size, struct memory *memory)
+{
+	const struct sim_alloc *range = sim_alloc_find(address);
+	struct mapping *mapping;
+
+	if (!range || range->kind != ALLOC_RESERVED || size != memory->size ||
+	    address + size > range->address + range->size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (overlaps(address, size))
+		return CUDA_ERROR_ALREADY_MAPPED;
+	mapping = calloc(1, sizeof(*mapping));
+	if (!mapping)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*mapping = (struct mapping){mappings, address, size, memory};
+	mappings = mapping;
+	memory->mappings++;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+			 CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct memory *memory;
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (offset || flags || size == 0 || address % GRANULARITY)
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_lock();
+	memory = find_memory(handle);
+	err = memory ? map(address, size, memory) : CUDA_ERROR_INVALID_VALUE;
+	sim_unlock();
+	return err;
+}
+
+static void unmap(struct mapping **link)
+{
+	struct mapping *mapping = *link;
+
+	*link = mapping->next;
+	mapping->memory->mappings--;
+	drop_if_unused(mapping->memory);
+	free(mapping);
+}
+
+/* Whole mappings only, as many as the range holds. */
+CU_API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
+{
+	uint64_t done = 0;
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	sim_lock();
+	for (struct mapping **link = &mappings; *link;) {
+		struct mapping *m = *link;
+
+		if (m->address < address || m->address + m->size > address + size) {
+			link = &m->next;
+			continue;
+		}
+		done += m->size;
+		unmap(link);
+	}
+	sim_unlock();
+	return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CU_API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list,
+			       size_t count)
+{
+	bool mapped;
+	CUresult err = sim_ready();
+
+	if (err)
+		return err;
+	if (!list || count == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_lock();
+	mapped = overlaps(address, size);
+	sim_unlock();
+	return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CU_API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+			       CUdeviceptr address)
+{
+	bool mapped;
+	CUresult err = flags && location ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	sim_lock();
+	mapped = overlaps(address, 1);
+	sim_unlock();
+	if (mapped)
+		*flags = 3;
+	return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CU_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+	CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+	CUresult err = out ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+	const struct mapping *m;
+
+	if (err)
+		return err;
+	sim_lock();
+	for (m = mappings; m && (at < m->address || at >= m->address + m->size); m = m->next)
+		;
+	if (m) {
+		m->memory->handles++;
+		*out = (CUmemGenericAllocationHandle)(uintptr_t)m->memory;
+	}
+	sim_unlock();
+	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- between processes ---- */
+
+CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
+					     unsigned long long flags)
+{
+	struct sim_share share = {0};
+	struct memory *memory;
+	CUresult err = out && !flags ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+		err = CUDA_ERROR_NOT_SUPPORTED;
+	if (err)
+		return err;
+	sim_lock();
+	memory = find_memory(handle);
+	if (!memory || !memory->device || !(memory->prop.requestedHandleTypes & CU_MEM_HANDLE_POSIX_FD))
+		err = CUDA_ERROR_INVALID_VALUE;
+	else if (memory->share.magic) /* imported: it stays the exporter's */
+		share = memory->share;
+	else
+		share = sim_share_make(memory->device, handle, memory->size);
+	sim_unlock();
+	return err ? err : sim_share_to_fd(&share, out);
+}
+
+CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+					       int type)
+{
+	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = CU_MEM_HANDLE_POSIX_FD};
+	struct sim_device *device;
+	struct sim_share share;
+	struct memory *memory;
+	CUresult err = out ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+		err = CUDA_ERROR_NOT_SUPPORTED;
+	if (!err)
+		err = sim_share_from_fd((int)(intptr_t)os_handle, &share);
+	if (!err)
+		err = sim_share_open(&share, &device);
+	if (err)
+		return err;
+	prop.location.type = CU_MEM_LOCATION_DEVICE;
+	prop.location.id = (int)(device - sim.devices);
+	memory = add_memory(share.size, &prop, device);
+	if (!memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memory->share = share;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)memory;
+	return CUDA_SUCCESS;
+}
