@@ -54,7 +54,11 @@ func OpenGroups(dir string) (Groups, error) {
 	if !info.IsDir() || !ok || owner.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
 		return Groups{}, fmt.Errorf("%s must be a directory of your own that nobody else can write", dir)
 	}
-	return Groups{dir}, nil
+	mutex, err := os.OpenFile(filepath.Join(dir, mutexFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return Groups{}, fmt.Errorf("make the lock of runs: %w", err)
+	}
+	return Groups{dir}, mutex.Close()
 }
 
 // Dir is the directory of a group's pages.
@@ -85,7 +89,7 @@ func (g Groups) Join(name string, devices []limits.Device) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := g.members(name, unix.LOCK_SH)
+	members, err := lockFile(g.members(name), os.O_CREATE, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
@@ -117,15 +121,18 @@ func (g Groups) found(name string, devices []limits.Device) error {
 	return limits.Create(g.Dir(name), devices)
 }
 
-// retry is the pause between looks at processes that gave up their lock but
-// still use a GPU.
-const retry = time.Second
+// Pauses between looks at processes that gave up their lock but still use a
+// GPU: a process that ends does so in an instant, a daemon may stay for days.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+)
 
 // RemoveWhenEmpty waits until the last member of a group has ended and
 // removes it.
 func (g Groups) RemoveWhenEmpty(name string) error {
-	for {
-		members, err := g.members(name, unix.LOCK_EX)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		members, err := lockFile(g.members(name), 0, unix.LOCK_EX)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -142,7 +149,7 @@ func (g Groups) RemoveWhenEmpty(name string) error {
 		if removed || err != nil {
 			return err
 		}
-		time.Sleep(retry)
+		time.Sleep(pause)
 	}
 }
 
@@ -160,16 +167,15 @@ func (g Groups) sweep(except string) {
 // remove removes a group without members, and tells whether it is gone. The
 // mutex must be held.
 func (g Groups) remove(name string) (bool, error) {
-	members, err := g.members(name, unix.LOCK_EX|unix.LOCK_NB)
+	members, err := lockFile(g.members(name), 0, unix.LOCK_EX|unix.LOCK_NB)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return true, nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return false, nil
-	case err != nil:
+	case err == nil:
+		defer members.Close()
+	case !errors.Is(err, fs.ErrNotExist): // else whoever made it died before joining
 		return false, err
 	}
-	defer members.Close()
 	// A process may have closed the file that holds the lock, as daemons and
 	// Python's subprocess do; while it uses a GPU it has a slot of the page.
 	usage, err := limits.ReadUsage(filepath.Join(g.Dir(name), limits.UsageFile))
@@ -182,21 +188,19 @@ func (g Groups) remove(name string) (bool, error) {
 	return true, nil
 }
 
-// members opens and locks the members file of a group that exists.
-func (g Groups) members(name string, how int) (*os.File, error) {
-	return lockFile(filepath.Join(g.Dir(name), membersFile), how)
-}
+// members is the path of a group's members file.
+func (g Groups) members(name string) string { return filepath.Join(g.Dir(name), membersFile) }
 
 func (g Groups) lock() (unlock func(), err error) {
-	f, err := lockFile(filepath.Join(g.dir, mutexFile), unix.LOCK_EX)
+	f, err := lockFile(filepath.Join(g.dir, mutexFile), 0, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
 
-func lockFile(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+func lockFile(path string, flags, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
