@@ -88,7 +88,7 @@ func TestLatency(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	var alone, beside latency
 	runWorkload(t, machine, &alone, "latency", "--duration", "1")
-	if alone.Samples != 50 || alone.P50 < 1 || alone.P50 > 1.5 {
+	if alone.Samples != 50 || alone.P50 < 1 || alone.P50 > 2 {
 		t.Errorf("alone: %+v", alone)
 	}
 	neighbour := machine.Command(t, simtest.Workload(t, "spin"), "--duration", "60", "--kernel-us", "20000")
@@ -96,7 +96,7 @@ func TestLatency(t *testing.T) {
 		t.Fatal(err)
 	}
 	runWorkload(t, machine, &beside, "latency", "--duration", "1")
-	if beside.P50 < 1.5 || beside.P50 > 3.3 {
+	if beside.P50 < 1.5 || beside.P50 > 4 {
 		t.Errorf("beside a saturating process: %+v", beside)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
@@ -108,7 +109,7 @@ func TestInventory(t *testing.T) {
 		succeed(t, result)
 		got := oracle.GPU{Index: index, UUID: uuid, Name: name, PCIBusID: gpu.PCIBusID,
 			Minor: uint32(minor), MemoryBytes: memory.Total, UsedBytes: memory.Used}
-		if diff := cmp.Diff(gpu, got); diff != "" {
+		if diff := cmp.Diff(gpu, got, cmpopts.IgnoreFields(oracle.GPU{}, "Busy")); diff != "" {
 			t.Error(diff)
 		}
 		checkHandles(t, library, gpu)
