@@ -14,7 +14,7 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 CLUSTER_PKGS := ./test/cluster/... ./test/e2e/...
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e /test/cluster -e /test/e2e)
 
-C_ROOMS := interposer gpusim test/workload
+C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices
 
 .DEFAULT_GOAL := help
 
@@ -51,7 +51,7 @@ unit: build ## run the tests that need neither root nor a cluster
 
 .PHONY: sanitize
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
-	@for room in interposer gpusim; do for s in asan ubsan tsan; do \
+	@for room in interposer gpusim cmd/vgpuctl/devices; do for s in asan ubsan tsan; do \
 	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
 
 .PHONY: e2e
