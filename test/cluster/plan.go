@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
@@ -51,12 +52,34 @@ var ownDirs = map[string]string{
 	"logs/pods":       "/var/log/pods",
 }
 
-// programDirs are where programs lie on the node, if not in /usr/local/bin.
-var programDirs = map[string]string{
-	"bridge":     "/opt/cni/bin",
-	"host-local": "/opt/cni/bin",
-	"loopback":   "/opt/cni/bin",
-	"runc":       "/usr/local/sbin",
+// runcPath is where containerd finds runc, and runcBehind where runc lies when
+// another program stands before it.
+const (
+	runcPath   = "/usr/local/sbin/runc"
+	runcBehind = "/usr/local/libexec/runc"
+)
+
+// copies are programs that become the node's own files, path there → file
+// here, instead of being mounted: runc runs itself from an overlay of the
+// directory in which it lies, where a file that is mounted there is not seen.
+func (p plan) copies() map[string]string {
+	shim := p.Binaries[components.WithoutSeccomp]
+	if shim == "" {
+		return map[string]string{runcPath: p.Binaries["runc"]}
+	}
+	return map[string]string{runcPath: shim, runcBehind: p.Binaries["runc"]}
+}
+
+// mountedAt is where a program is mounted on the node, "" when it is copied.
+func mountedAt(name string) string {
+	switch name {
+	case "runc", components.WithoutSeccomp:
+		return ""
+	case "bridge", "host-local", "loopback":
+		return filepath.Join("/opt/cni/bin", name)
+	default:
+		return filepath.Join("/usr/local/bin", name)
+	}
 }
 
 func (p plan) spec() node.Spec {
@@ -74,11 +97,9 @@ func (p plan) spec() node.Spec {
 		s.Binds = append(s.Binds, node.Bind{Source: filepath.Join(p.StateDir, dir), Target: target})
 	}
 	for name, source := range p.Binaries {
-		dir := programDirs[name]
-		if dir == "" {
-			dir = "/usr/local/bin"
+		if target := mountedAt(name); target != "" {
+			s.Binds = append(s.Binds, node.Bind{Source: source, Target: target, ReadOnly: true})
 		}
-		s.Binds = append(s.Binds, node.Bind{Source: source, Target: filepath.Join(dir, name), ReadOnly: true})
 	}
 	if p.GPU != nil {
 		s.Setup = p.GPU.Setup

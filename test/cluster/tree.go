@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -68,10 +69,11 @@ func (t tree) writeConfig(p plan) error {
 			return fmt.Errorf("directory %s of the node: %w", dir, err)
 		}
 	}
-	if p.GPU == nil {
-		return nil
+	copies := p.copies()
+	if p.GPU != nil {
+		maps.Copy(copies, p.GPU.Files)
 	}
-	for path, source := range p.GPU.Files {
+	for path, source := range copies {
 		if err := t.copy(path, source); err != nil {
 			return err
 		}

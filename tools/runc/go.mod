@@ -32,4 +32,7 @@ require (
 	golang.org/x/sys v0.46.0 // indirect
 )
 
-tool github.com/opencontainers/runc
+tool (
+	github.com/nri-vgpu/nri-vgpu/tools/runc/without-seccomp
+	github.com/opencontainers/runc
+)

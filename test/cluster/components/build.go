@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,7 +174,7 @@ func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) 
 }
 
 func buildFlags(m Module) []string {
-	return []string{"-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
+	return []string{"-trimpath", "-buildvcs=false", "-tags", m.Tags, "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
 }
 
 // buildError keeps all output in a file and shows its end.
@@ -189,16 +190,24 @@ func buildError(log string, m Module, output []byte, cause error) error {
 	return fmt.Errorf("build %s: %w%s:\n%s", m.Name, cause, where, strings.Join(lines, "\n"))
 }
 
-// cacheKey changes with everything that decides what the build yields.
+// cacheKey changes with everything that decides what the build yields: the
+// files of the tools module, among them go.sum, the compiler and its flags.
 func cacheKey(source, goVersion string, m Module) (string, error) {
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(source, name))
-		if err != nil {
-			return "", fmt.Errorf("tools module %s: %w", m.Name, err)
+	err := filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
 		}
-		fmt.Fprintf(h, "%s %d\n", name, len(content))
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%s %d\n", strings.TrimPrefix(path, source), len(content))
 		h.Write(content)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("tools module %s: %w", m.Name, err)
 	}
 	fmt.Fprintf(h, "%s %v %q %v\n", goVersion, m.CGO, buildFlags(m), m.Programs)
 	return hex.EncodeToString(h.Sum(nil))[:16], nil

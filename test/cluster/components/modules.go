@@ -1,6 +1,9 @@
 package components
 
-import "time"
+import (
+	"os/exec"
+	"time"
+)
 
 // A Module is one tools module of the repository, tools/<Name>: its go.mod
 // pins the version of a component, whose programs are built from it.
@@ -8,6 +11,7 @@ type Module struct {
 	Name     string
 	Programs []Program
 	CGO      bool
+	Tags     string
 	LDFlags  string
 	// FirstBuild is what two cores need with an empty build cache; it is shown
 	// to whoever waits.
@@ -52,13 +56,7 @@ func Modules() []Module {
 			},
 			FirstBuild: time.Minute,
 		},
-		{
-			// runc enters namespaces in C before the Go runtime starts.
-			Name:       "runc",
-			Programs:   []Program{{"runc", "github.com/opencontainers/runc"}},
-			CGO:        true,
-			FirstBuild: 20 * time.Second,
-		},
+		runcModule(hasLibseccomp()),
 		{
 			Name:       "etcd",
 			Programs:   []Program{{"etcd", "go.etcd.io/etcd/server/v3"}},
@@ -84,4 +82,32 @@ func Modules() []Module {
 			FirstBuild: 30 * time.Second,
 		},
 	}
+}
+
+// WithoutSeccomp is the program that lets a runc without system call filters
+// run Kubernetes' pods; see tools/runc.
+const WithoutSeccomp = "without-seccomp"
+
+// runcModule is runc with system call filters, as on any node, where libseccomp
+// can be linked, and else without them.
+func runcModule(seccomp bool) Module {
+	m := Module{
+		Name:     "runc",
+		Programs: []Program{{"runc", "github.com/opencontainers/runc"}},
+		// runc enters namespaces in C before the Go runtime starts.
+		CGO:        true,
+		FirstBuild: 20 * time.Second,
+	}
+	if seccomp {
+		m.Tags = "seccomp"
+	} else {
+		m.Programs = append(m.Programs,
+			Program{WithoutSeccomp, "github.com/nri-vgpu/nri-vgpu/tools/runc/without-seccomp"})
+	}
+	return m
+}
+
+// hasLibseccomp tells whether a program can be linked with libseccomp here.
+func hasLibseccomp() bool {
+	return exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
 }
