@@ -35,15 +35,16 @@ func Container(name string, limits Limits, command ...string) corev1.Container {
 	}
 }
 
-// Pod is a pod of these containers that is not restarted and ends at once
-// when told to.
+// Pod is a pod of these containers that is not restarted and ends a second
+// after it is told to. Without that second the API server would forget it
+// while it still runs.
 func Pod(name string, containers ...corev1.Container) *corev1.Pod {
-	now := int64(0)
+	second := int64(1)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: &now,
+			TerminationGracePeriodSeconds: &second,
 			Containers:                    containers,
 		},
 	}

@@ -140,11 +140,10 @@ func (b *Bed) WaitSucceeded(ctx context.Context, name string, timeout time.Durat
 	})
 }
 
-// Delete removes a pod at once and waits until it is gone.
+// Delete removes a pod and waits until kubelet has ended it.
 func (b *Bed) Delete(ctx context.Context, name string) error {
-	now := int64(0)
 	pods := b.Client.CoreV1().Pods(b.namespace)
-	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	err := pods.Delete(ctx, name, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
