@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+CUresult cuDeviceGraphMemTrim(CUdevice device);
+
 #define STACK_DEPTH 64
 #define CTX_FLAGS_MASK 0x1ffu
 
@@ -160,6 +162,10 @@ void sim_context_end(struct sim_context *context)
 		sim_stream_free(context->streams);
 	context->legacy = NULL;
 	sim_alloc_drop_context(context);
+	if (context->primary) {
+		sim_pools_reset(context->device);
+		(void)cuDeviceGraphMemTrim((CUdevice)(context->device - sim.devices));
+	}
 	count_context(context, false);
 	sim_uncharge(context->device, context->bytes);
 }

@@ -131,6 +131,14 @@ void sim_pool_give_back(struct sim_pool *pool, uint64_t size)
 		free_pool(pool);
 }
 
+void sim_pools_reset(struct sim_device *device)
+{
+	sim_lock();
+	sim_alloc_drop_pools(device);
+	sim_pools_trim(device, true);
+	sim_unlock();
+}
+
 /* ---- pools ---- */
 
 static struct sim_pool *new_pool(struct sim_device *device)

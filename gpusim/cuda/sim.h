@@ -153,6 +153,8 @@ struct sim_alloc *sim_alloc_find(CUdeviceptr address);
 void sim_alloc_drop(struct sim_alloc *alloc);
 /* Frees whatever a context owns. */
 void sim_alloc_drop_context(struct sim_context *context);
+/* Frees the allocations from a device's pools and graphs. With the lock. */
+void sim_alloc_drop_pools(const struct sim_device *device);
 /* Frees one allocation of any kind: charge and address. */
 void sim_alloc_free(struct sim_alloc *alloc);
 /* Graph memory goes back to its device's reserve; false if it was free. */
@@ -282,6 +284,8 @@ void sim_pool_give_back(struct sim_pool *pool, uint64_t size);
 /* Returns what pools hold beyond their thresholds: at synchronisation. */
 void sim_pools_trim(struct sim_device *device, bool all);
 void sim_pools_synced(void);
+/* Frees all that a device's pools and graphs hold: its primary context ends. */
+void sim_pools_reset(struct sim_device *device);
 
 /* ---- capture (capture.c) and graphs ---- */
 

@@ -209,6 +209,14 @@ void sim_alloc_drop_context(struct sim_context *context)
 	sim_unlock();
 }
 
+void sim_alloc_drop_pools(const struct sim_device *device)
+{
+	for (size_t i = table.count; i-- > 0;)
+		if (table.entries[i].device == device &&
+		    (table.entries[i].kind == ALLOC_POOL || table.entries[i].kind == ALLOC_GRAPH))
+			sim_alloc_free(&table.entries[i]);
+}
+
 void *sim_content(CUdeviceptr address, uint64_t size)
 {
 	struct sim_alloc *alloc = sim_alloc_find(address);

@@ -94,6 +94,8 @@ static void graph_memory(void)
 	DRIVER(cuMemFreeAsync, CUdeviceptr, CUstream);
 	DRIVER(cuDeviceGetGraphMemAttribute, CUdevice, int, void *);
 	DRIVER(cuDeviceGraphMemTrim, CUdevice);
+	DRIVER(cuGraphExecDestroy, CUgraphExec);
+	DRIVER(cuGraphDestroy, CUgraph);
 	CUDA_MEM_ALLOC_NODE_PARAMS params = {
 		.poolProps = {.allocType = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}},
 		.bytesize = 10 * MIB,
@@ -126,12 +128,17 @@ static void graph_memory(void)
 	OK(cuMemFreeAsync(params.dptr, NULL));
 	OK(cuDeviceGraphMemTrim(0));
 	CHECK(mine() == base);
+	OK(cuGraphExecDestroy(keeps));
+	OK(cuGraphExecDestroy(frees));
+	OK(cuGraphDestroy(graph));
 	params.bytesize = 5000 * MIB;
 	OK(cuGraphCreate(&graph, 0));
 	OK(cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &params));
 	OK(cuGraphInstantiateWithFlags(&huge, graph, 0));
 	CHECK(cuGraphLaunch(huge, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(mine() == base);
+	OK(cuGraphExecDestroy(huge));
+	OK(cuGraphDestroy(graph));
 }
 
 static void *query_event(void *event)
@@ -167,6 +174,8 @@ static void capture(void)
 	DRIVER(cuMemFreeAsync, CUdeviceptr, CUstream);
 	DRIVER(cuGraphGetNodes, CUgraph, CUgraphNode *, size_t *);
 	DRIVER(cuGraphInstantiateWithFlags, CUgraphExec *, CUgraph, unsigned long long);
+	DRIVER(cuGraphExecDestroy, CUgraphExec);
+	DRIVER(cuGraphDestroy, CUgraph);
 	CUstream a, b;
 	CUevent fork_event, join_event, plain;
 	CUdeviceptr address;
@@ -202,6 +211,8 @@ static void capture(void)
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	BETWEEN(run_ms(exec), 5.999, 6.001);
 	CHECK(mine() == base + 8 * MIB);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
 
 	/* Another thread's event query breaks a global capture … */
 	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
@@ -211,6 +222,7 @@ static void capture(void)
 	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_THREAD_LOCAL));
 	CHECK(query_in_another_thread(plain) == CUDA_SUCCESS);
 	OK(cuStreamEndCapture(a, &graph));
+	OK(cuGraphDestroy(graph));
 	/* Unjoined work is an error. */
 	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
 	OK(cuEventRecord(fork_event, a));

@@ -259,6 +259,22 @@ static void each_way(void *unused)
 	CHECK(mine() == CONTEXT);
 }
 
+static void a_primary_context_takes_all_with_it(void *unused)
+{
+	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
+	DRIVER(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream);
+	DRIVER(cuDevicePrimaryCtxReset_v2, CUdevice);
+	CUdeviceptr a, b;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	OK(cuMemAlloc_v2(&a, 5 * MIB));
+	OK(cuMemAllocAsync(&b, 5 * MIB, NULL));
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	CHECK(mine() == 0);
+}
+
 /* ---- sharing ---- */
 
 static void send_fd(int socket, const void *data, size_t size, int fd)
@@ -324,7 +340,7 @@ static void imports_cost_nothing(void *unused)
 	DRIVER(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int);
 	DRIVER(cuMemRelease, CUmemGenericAllocationHandle);
 	CUmemGenericAllocationHandle memory;
-	CUipcMemHandle handle;
+	CUipcMemHandle handle = {""};
 	CUdeviceptr address;
 	pid_t exporter;
 	int fd;
@@ -347,6 +363,7 @@ static void imports_cost_nothing(void *unused)
 int main(void)
 {
 	finish(start(each_way, NULL));
+	finish(start(a_primary_context_takes_all_with_it, NULL));
 	finish(start(imports_cost_nothing, NULL));
 	CHECK(used(0) == 0);
 	return 0;

@@ -2,6 +2,7 @@
 /* Several processes: one total, death at any moment, fork, visibility. */
 #include "harness.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,6 +96,62 @@ static void a_storm_of_kills_leaves_nothing(void)
 	CHECK(handle->state->gpus[0].runnable_count == 0);
 	fprintf(stderr, "locks taken over: %u\n", handle->state->recoveries);
 	gs_unlock(handle);
+}
+
+/* Dies with the lock held and sums and lists half changed. */
+static void die_inside(void *role)
+{
+	struct gs_handle handle;
+	struct gs_gpu *gpu;
+
+	CHECK(gs_open(&handle, gs_path(), *(enum gs_role *)role) == 0);
+	gs_lock(&handle);
+	gpu = &handle.state->gpus[0];
+	if (*(enum gs_role *)role == GS_PROCESS)
+		CHECK(gs_charge(&handle, 0, 100 * MIB));
+	gpu->used_bytes += 12345;
+	memset(gpu->runnable, 0xff, sizeof(gpu->runnable));
+	gpu->runnable_count = 77;
+	raise(SIGKILL);
+}
+
+static void a_dead_holder_is_replaced(enum gs_role role)
+{
+	struct gs_handle *handle = observer();
+	uint32_t before = handle->state->recoveries;
+	struct gs_handle other;
+	uint64_t from;
+	int status;
+	pid_t child = start(die_inside, &role);
+
+	CHECK(waitpid(child, &status, 0) == child);
+	from = gs_now();
+	CHECK(used(0) == 0);
+	BETWEEN(gs_now() - from, 0, 200 * MS);
+	CHECK(handle->state->recoveries == before + 1);
+	CHECK(handle->state->gpus[0].runnable_count == 0);
+	/* A newcomer that gets the dead one's identity frees the lock, too. */
+	child = start(die_inside, &role);
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(gs_open(&other, gs_path(), role) == 0);
+	gs_lock(&other);
+	CHECK(other.state->gpus[0].used_bytes <= 100 * MIB);
+	gs_reap(&other);
+	CHECK(other.state->gpus[0].used_bytes == 0);
+	gs_unlock(&other);
+	CHECK(handle->state->recoveries == before + 2);
+}
+
+static void dead_process(void *unused)
+{
+	(void)unused;
+	a_dead_holder_is_replaced(GS_PROCESS);
+}
+
+static void dead_observer(void *unused)
+{
+	(void)unused;
+	a_dead_holder_is_replaced(GS_OBSERVER);
 }
 
 static void spin_on(void *unused)
@@ -215,6 +272,8 @@ int main(void)
 {
 	finish(start(run_total, NULL));
 	a_storm_of_kills_leaves_nothing();
+	finish(start(dead_process, NULL));
+	finish(start(dead_observer, NULL));
 	after_the_storm_all_is_well();
 	finish(start(a_forked_child_is_refused, NULL));
 	finish(start(without_a_state_there_is_no_gpu, NULL));

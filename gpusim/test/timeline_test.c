@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Time in which a host, slowed down by instrumentation even, fills the queue. */
+#define LEAD_NS (100 * MS)
+
 /* Time between two events around work in the default stream, in ms. */
 static float timed(void (*work)(void))
 {
@@ -20,7 +23,7 @@ static float timed(void (*work)(void))
 
 	OK(cuEventCreate(&from, 0));
 	OK(cuEventCreate(&to, 0));
-	spin(NULL, 10 * MS, 1); /* the host is to be ahead, so that the GPU does not idle */
+	spin(NULL, LEAD_NS, 1); /* the host is to be ahead, so that the GPU does not idle */
 	OK(cuEventRecord(from, NULL));
 	work();
 	OK(cuEventRecord(to, NULL));
@@ -58,7 +61,7 @@ static void short_kernels_are_exact_under_load(void *unused)
 	for (int i = 0; i < 3; i++)
 		kill_hard(load[i]);
 	/* GPU time is the work itself, however long the host took to queue it. */
-	BETWEEN(gpu_time(getpid(), 0), 59.9 * MS, 60.1 * MS);
+	BETWEEN(gpu_time(getpid(), 0), 2 * LEAD_NS + 39.9 * MS, 2 * LEAD_NS + 40.1 * MS);
 }
 
 static CUstream stream_a, stream_b;
@@ -124,13 +127,8 @@ static void saturate(void *argument)
 
 	begin();
 	kernel("spin");
-	for (int i = 0; gs_now() < s->until; i++) {
-		DRIVER(cuCtxSynchronize, void);
-
+	while (gs_now() < s->until)
 		spin(NULL, s->kernel_ns, 1 << 20);
-		if (i % 8 == 7 && s->kernel_ns > MS)
-			OK(cuCtxSynchronize());
-	}
 	sleep_ns(400 * MS);
 }
 
@@ -161,25 +159,34 @@ static void two_processes_get_halves(void *unused)
 
 static void latency_beside_a_saturating_neighbour(void *unused)
 {
-	DRIVER(cuCtxSynchronize, void);
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventSynchronize, CUevent);
+	DRIVER(cuEventElapsedTime, float *, CUevent, CUevent);
 	struct saturation s = {20 * MS, gs_now() + 3000 * MS};
 	pid_t neighbour = start(saturate, &s);
 	double sum = 0;
+	CUevent from, to;
 
 	(void)unused;
 	begin();
 	kernel("spin");
+	OK(cuEventCreate(&from, 0));
+	OK(cuEventCreate(&to, 0));
 	sleep_ns(200 * MS);
-	for (int i = 0; i < 30; i++) {
-		uint64_t from = gs_now();
+	for (int i = 0; i < 40; i++) {
+		float ms;
 
+		OK(cuEventRecord(from, NULL));
 		spin(NULL, 1050000, 1);
-		OK(cuCtxSynchronize());
-		sum += (double)(gs_now() - from);
+		OK(cuEventRecord(to, NULL));
+		OK(cuEventSynchronize(to));
+		OK(cuEventElapsedTime(&ms, from, to));
+		sum += (double)ms;
 		sleep_ns(7300000);
 	}
-	/* A kernel a little longer than a slice: the rest of the other's, ours, its, ours. */
-	BETWEEN(sum / 30, 1.8 * MS, 3.4 * MS);
+	/* A little longer than a slice: the rest of the other's, ours, its next, ours. */
+	BETWEEN(sum / 40, 2.05, 3.1);
 	kill_hard(neighbour);
 }
 
