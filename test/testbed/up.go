@@ -131,7 +131,7 @@ func (b *Bed) loadImages(ctx context.Context) error {
 		{Name: Image, Files: files},
 		{Name: CUDAImage, Files: files, Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}},
 	} {
-		archive := filepath.Join(b.Cluster.StateDir, "workload.tar")
+		archive := b.options.build("image", b.options.Name+"-workload.tar")
 		if err := image.Build(archive, spec); err != nil {
 			return err
 		}
