@@ -15,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -47,6 +49,7 @@ func run(ctx context.Context, f flags) error {
 	if f.nodeName == "" {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
+	klog.SetSlogLogger(log)
 	client, err := connect(f.kubeconfig)
 	if err != nil {
 		return err
@@ -169,7 +172,7 @@ func logger(cfg config.Log) (*slog.Logger, error) {
 }
 
 func connect(kubeconfig string) (kubernetes.Interface, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := apiServer(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server (--kubeconfig): %w", err)
 	}
@@ -182,6 +185,13 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
 	}
 	return client, nil
+}
+
+func apiServer(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
 // serve serves until ctx ends.

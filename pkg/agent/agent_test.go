@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,25 +93,25 @@ func TestRunBeatsAndCanBePoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := oneGPU()
 		a := newAgent(t, n)
-		rounds := 0
-		a.Changed = func([]gpu.GPU) error { rounds++; return nil }
+		var rounds atomic.Int32
+		a.Changed = func([]gpu.GPU) error { rounds.Add(1); return nil }
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { a.Run(ctx); close(done) }()
 		synctest.Wait()
-		if rounds != 1 {
+		if rounds := rounds.Load(); rounds != 1 {
 			t.Errorf("%d rounds at the start", rounds)
 		}
 		a.Poke()
 		a.Poke()
 		synctest.Wait()
-		if rounds < 2 || rounds > 3 {
+		if rounds := rounds.Load(); rounds < 2 || rounds > 3 {
 			t.Errorf("%d rounds after a poke", rounds)
 		}
-		before := rounds
+		before := rounds.Load()
 		time.Sleep(3*Interval + time.Second)
 		synctest.Wait()
-		if rounds != before+3 {
+		if rounds := rounds.Load(); rounds != before+3 {
 			t.Errorf("%d rounds in three intervals", rounds-before)
 		}
 		cancel()

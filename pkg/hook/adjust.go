@@ -32,13 +32,19 @@ func (r Rules) Withhold(c Container, rt Runtime) (Adjustment, error) {
 	return a, a.setVisible(c, rt, noDevices)
 }
 
+// Check refuses a container that could not be held to any limits. It is asked
+// before a GPU is chosen, so that such a container takes nobody's room.
+func (r Rules) Check(c Container) error {
+	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
+		return err
+	}
+	return checkMounts(c)
+}
+
 // Grant decides on a container that has been assigned a part of a GPU.
 func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, error) {
 	var a Adjustment
-	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
-		return a, err
-	}
-	if err := checkMounts(c); err != nil {
+	if err := r.Check(c); err != nil {
 		return a, err
 	}
 	if err := r.inject(&a, c, rt, given.GPUs); err != nil {

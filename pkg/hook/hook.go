@@ -170,6 +170,9 @@ func (h *Hook) unknown(c Container, err error) error {
 // grant gives a container its part of a GPU, and writes it down before the
 // container can exist.
 func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer, id string) (Adjustment, error) {
+	if err := h.Rules.Check(c); err != nil {
+		return Adjustment{}, err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	allocation, err := h.place(c, pod)

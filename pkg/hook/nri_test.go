@@ -199,6 +199,9 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v", destination, err)
 		}
 	}
+	if _, ok := n.ledger.Get("u", "main"); ok {
+		t.Error("what was refused holds a GPU")
+	}
 	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/", "/run/nri-vgpu-other", "/etc/ld.so.preload.d"} {
 		spec, err := n.create("u", "main", addMount(destination))
 		if err != nil {
