@@ -68,7 +68,7 @@ func (m *Metrics) observe(handler string, o outcome, begin time.Time) {
 }
 
 func (m *Metrics) refused(err error) {
-	var refusal *Refusal
+	var refusal *RefusalError
 	if errors.As(err, &refusal) {
 		m.refusals.WithLabelValues(string(refusal.Reason)).Inc()
 	}

@@ -42,9 +42,9 @@ func wantEnv(t *testing.T, spec *rspec.Spec, name, want string) {
 	}
 }
 
-func mustCreate(t *testing.T, n *node, uid, name string, change ...func(*rspec.Spec)) *rspec.Spec {
+func mustCreate(t *testing.T, n *node, uid string, change ...func(*rspec.Spec)) *rspec.Spec {
 	t.Helper()
-	spec, err := n.create(uid, name, change...)
+	spec, err := n.create(uid, change...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +55,9 @@ func TestContainerThatAsksForNothingSeesNothing(t *testing.T) {
 	for _, version := range []string{"v2.4.2", "v2.0.4"} {
 		n := newNode(t, withVersion(version))
 		n.pod("u", "main")
-		spec := mustCreate(t, n, "u", "main")
+		spec := mustCreate(t, n, "u")
 		wantEnv(t, spec, visibleDevices, "void")
-		spec = mustCreate(t, n, "u", "main", addEnv(visibleDevices+"=all"))
+		spec = mustCreate(t, n, "u", addEnv(visibleDevices+"=all"))
 		wantEnv(t, spec, visibleDevices, "void")
 		if _, ok := mountAt(spec, layout.ContainerLimits); ok {
 			t.Error("it was given limits")
@@ -70,22 +70,22 @@ func TestImageAndPodBothSetVisibleDevices(t *testing.T) {
 	n := newNode(t)
 	n.pod("none", "main")
 	n.pod("some", "main=4096")
-	wantEnv(t, mustCreate(t, n, "none", "main", twice), visibleDevices, "void")
-	wantEnv(t, mustCreate(t, n, "some", "main", twice), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "none", twice), visibleDevices, "void")
+	wantEnv(t, mustCreate(t, n, "some", twice), visibleDevices, gpuA)
 
 	old := newNode(t, withVersion("v2.0.4"))
 	old.pod("none", "main")
-	_, err := old.create("none", "main", twice)
+	_, err := old.create("none", twice)
 	if err == nil || !strings.Contains(err.Error(), "remove it from the pod's env") {
 		t.Errorf("a runtime without CDI: got %v", err)
 	}
-	wantEnv(t, mustCreate(t, old, "none", "main", addEnv(visibleDevices+"=all", visibleDevices+"=void")), visibleDevices, "void")
+	wantEnv(t, mustCreate(t, old, "none", addEnv(visibleDevices+"=all", visibleDevices+"=void")), visibleDevices, "void")
 }
 
 func TestContainerThatAsksGetsItsPart(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
-	spec := mustCreate(t, n, "u", "main")
+	spec := mustCreate(t, n, "u")
 	dir := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main")
 	lib := filepath.Join(n.cfg.Paths.InstallDir, "1")
 	wantEnv(t, spec, visibleDevices, gpuA)
@@ -118,10 +118,10 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 func TestUsersPreloadIsKept(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u", "main", addEnv("LD_PRELOAD=/lib/jemalloc.so"))
+	spec := mustCreate(t, n, "u", addEnv("LD_PRELOAD=/lib/jemalloc.so"))
 	wantEnv(t, spec, ldPreload, preloadValue+":/lib/jemalloc.so")
 
-	spec = mustCreate(t, n, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so:/b.so /c.so"))
+	spec = mustCreate(t, n, "u", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so:/b.so /c.so"))
 	wantEnv(t, spec, ldPreload, preloadValue)
 	m, _ := mountAt(spec, layout.ContainerPreload)
 	content, err := os.ReadFile(m.Source)
@@ -134,7 +134,7 @@ func TestUsersPreloadIsKept(t *testing.T) {
 
 	old := newNode(t, withVersion("v2.0.4"))
 	old.pod("u", "main=1024")
-	spec = mustCreate(t, old, "u", "main", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
+	spec = mustCreate(t, old, "u", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
 	wantEnv(t, spec, ldPreload, "/a.so")
 	if m, _ := mountAt(spec, layout.ContainerPreload); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
 		t.Errorf("ld.so.preload is from %q", m.Source)
@@ -145,7 +145,7 @@ func TestInjectionByCDI(t *testing.T) {
 	n := newNode(t, withMethod(config.InjectAuto))
 	n.pod("u", "main=4096")
 	// As long as no spec names the GPU, auto means env.
-	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuA)
 
 	spec := `{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=everything"]},
 	 "devices":[{"name":"` + gpuA + `","containerEdits":{"env":["GOT=` + gpuA + `"]}},
@@ -155,7 +155,7 @@ func TestInjectionByCDI(t *testing.T) {
 	}
 	eventually(t, func() bool { return n.hook.Rules.HasCDIDevice("nvidia.com/gpu=" + gpuA) })
 	for _, change := range []func(*rspec.Spec){addEnv(), addEnv(visibleDevices + "=all"), addEnv(visibleDevices+"=all", visibleDevices+"=all")} {
-		got := mustCreate(t, n, "u", "main", change)
+		got := mustCreate(t, n, "u", change)
 		wantEnv(t, got, "GOT", gpuA)
 		wantEnv(t, got, visibleDevices, "void")
 	}
@@ -173,7 +173,7 @@ func TestInjectionDirect(t *testing.T) {
 		}
 	})
 	n.pod("u", "main=4096")
-	spec := mustCreate(t, n, "u", "main", addEnv(visibleDevices+"=all"))
+	spec := mustCreate(t, n, "u", addEnv(visibleDevices+"=all"))
 	wantEnv(t, spec, visibleDevices, "void")
 	if m, _ := mountAt(spec, "/dev/gpusim/gpu3"); m.Source != "/dev/gpusim/gpu3" || !slices.Contains(m.Options, "rw") {
 		t.Errorf("got %+v", spec.Mounts)
@@ -194,7 +194,7 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 		"/run/nri-vgpu", "/run/nri-vgpu/", "/run/nri-vgpu/limits", "/var/run/nri-vgpu/limits",
 		"/usr/local/nri-vgpu/lib", "/usr/local/nri-vgpu/lib/libcuda.so.1", "etc/ld.so.preload",
 	} {
-		_, err := n.create("u", "main", addMount(destination))
+		_, err := n.create("u", addMount(destination))
 		if err == nil || !strings.Contains(err.Error(), "remove that volumeMount") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", destination, err)
 		}
@@ -203,7 +203,7 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 		t.Error("what was refused holds a GPU")
 	}
 	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/", "/run/nri-vgpu-other", "/etc/ld.so.preload.d"} {
-		spec, err := n.create("u", "main", addMount(destination))
+		spec, err := n.create("u", addMount(destination))
 		if err != nil {
 			t.Errorf("%s: %v", destination, err)
 			continue
@@ -229,34 +229,34 @@ func TestWaysAroundAreRefused(t *testing.T) {
 				s.Annotations = map[string]string{"nvidia.cdi.k8s.io/x": "runtime.nvidia.com/gpu=0"}
 			},
 		} {
-			if _, err := n.create(uid, "main", change); err == nil {
+			if _, err := n.create(uid, change); err == nil {
 				t.Errorf("%s of %s was not refused", name, uid)
 			}
 		}
 	}
 	harmless := func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/net": "example.com/nic=1"} }
-	mustCreate(t, n, "none", "main", harmless)
+	mustCreate(t, n, "none", harmless)
 }
 
 func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 	n := newNode(t)
-	if _, err := n.create("nobody", "main"); err == nil || !strings.Contains(err.Error(), "no such pod") {
+	if _, err := n.create("nobody"); err == nil || !strings.Contains(err.Error(), "no such pod") {
 		t.Errorf("got %v", err)
 	}
 	n.pod("slow", "main=1024")
 	n.api.change(func() { n.api.lagging["slow"] = true })
-	wantEnv(t, mustCreate(t, n, "slow", "main"), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "slow"), visibleDevices, gpuA)
 
 	n.api.change(func() { n.api.away = true })
 	begin := time.Now()
-	if _, err := n.create("nobody", "main"); err == nil || !strings.Contains(err.Error(), "kubelet will try again") {
+	if _, err := n.create("nobody"); err == nil || !strings.Contains(err.Error(), "kubelet will try again") {
 		t.Errorf("got %v", err)
 	}
 	if waited := time.Since(begin); waited > 2*time.Second {
 		t.Errorf("the runtime's patience ended before ours: %v", waited)
 	}
 	// What has its part keeps it.
-	wantEnv(t, mustCreate(t, n, "slow", "main"), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "slow"), visibleDevices, gpuA)
 	// The API server may itself be a static pod.
 	static := sandbox("hash")
 	static.Annotations = map[string]string{pods.SourceAnnotation: "file"}
@@ -274,7 +274,7 @@ func TestBadRequestsAndFullGPUsAreRefused(t *testing.T) {
 	limits["alnair/vgpu-memory"] = limits["nri-vgpu.io/vgpu-memory"]
 	n.pod("huge", "main=16385")
 	for uid, want := range map[string]string{"two-dialects": "two dialects", "huge": "no GPU has room"} {
-		_, err := n.create(uid, "main")
+		_, err := n.create(uid)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", uid, err)
 		}
@@ -296,17 +296,17 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	n := newNode(t)
 	n.pod("other", "main=16384")
 	n.pod("u", "main=1024")
-	mustCreate(t, n, "other", "main")
-	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuB)
+	mustCreate(t, n, "other")
+	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuB)
 	usage := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/usage")
 	before, err := os.Stat(usage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.exit("u", "main")
-	n.exit("other", "main")
+	n.exit("u")
+	n.exit("other")
 	n.deletePod("other")
-	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuB)
+	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuB)
 	after, err := os.Stat(usage)
 	if err != nil {
 		t.Fatal(err)
@@ -319,14 +319,14 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
-	mustCreate(t, n, "u", "main")
+	mustCreate(t, n, "u")
 	// Deleted by force: what runs still holds.
 	n.deletePod("u")
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {
 		t.Fatal("freed under a running container")
 	}
-	n.exit("u", "main")
+	n.exit("u")
 	if _, ok := n.ledger.Get("u", "main"); ok {
 		t.Error("not freed")
 	}
@@ -335,7 +335,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	}
 
 	n.pod("sandboxed", "main=1024")
-	mustCreate(t, n, "sandboxed", "main")
+	mustCreate(t, n, "sandboxed")
 	n.deletePod("sandboxed")
 	if err := n.runtime.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{Pod: sandbox("sandboxed")}); err != nil {
 		t.Fatal(err)
@@ -345,8 +345,8 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	}
 
 	n.pod("missed", "main=1024")
-	mustCreate(t, n, "missed", "main")
-	n.exit("missed", "main")
+	mustCreate(t, n, "missed")
+	n.exit("missed")
 	n.api.change(func() { delete(n.api.pods, "missed") })
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("missed", "main"); ok {
@@ -354,9 +354,9 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	}
 }
 
-func start(n *node, uid, name string, spec *rspec.Spec) error {
+func start(n *node, uid string, spec *rspec.Spec) error {
 	pod := sandbox(uid)
-	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, name, spec)})
+	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, "main", spec)})
 }
 
 func TestStartOfAContainerCreatedWithoutUsIsRefused(t *testing.T) {
@@ -364,23 +364,23 @@ func TestStartOfAContainerCreatedWithoutUsIsRefused(t *testing.T) {
 	n.pod("some", "main=1024")
 	n.pod("none", "main")
 	bare := &rspec.Spec{Process: &rspec.Process{}}
-	if err := start(n, "some", "main", bare); err == nil {
+	if err := start(n, "some", bare); err == nil {
 		t.Error("started without limits")
 	}
-	good := mustCreate(t, n, "some", "main")
-	if err := start(n, "some", "main", good); err != nil {
+	good := mustCreate(t, n, "some")
+	if err := start(n, "some", good); err != nil {
 		t.Error(err)
 	}
-	if err := start(n, "some", "main", bare); err == nil {
+	if err := start(n, "some", bare); err == nil {
 		t.Error("started without the limits that it was given")
 	}
-	if err := start(n, "none", "main", good); err == nil {
+	if err := start(n, "none", good); err == nil {
 		t.Error("started with another's limits")
 	}
-	if err := start(n, "none", "main", bare); err != nil {
+	if err := start(n, "none", bare); err != nil {
 		t.Error(err)
 	}
-	if err := start(n, "none", "main", &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+	if err := start(n, "none", &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
 		t.Error("started with all GPUs")
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestReconnectsForEver(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
-	mustCreate(t, n, "u", "main")
+	mustCreate(t, n, "u")
 	for range 3 {
 		n.stopRuntime()
 		n.startRuntime()
@@ -29,7 +29,7 @@ func TestReconnectsForEver(t *testing.T) {
 		t.Error("lost what runs")
 	}
 	n.pod("v", "main=4096")
-	wantEnv(t, mustCreate(t, n, "v", "main"), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "v"), visibleDevices, gpuA)
 	// What ended while nobody listened is found by Synchronize.
 	n.stopRuntime()
 	n.mu.Lock()
@@ -48,8 +48,8 @@ func TestAgentMayDie(t *testing.T) {
 	n := newNode(t)
 	n.pod("a", "main=10000")
 	n.pod("b", "main=10000", "second=1000")
-	mustCreate(t, n, "a", "main")
-	wantEnv(t, mustCreate(t, n, "b", "main"), visibleDevices, gpuB)
+	mustCreate(t, n, "a")
+	wantEnv(t, mustCreate(t, n, "b"), visibleDevices, gpuB)
 	n.stopHook()
 	n.startHook()
 	for _, c := range []struct{ uid, name, gpu string }{{"a", "main", gpuA}, {"b", "main", gpuB}, {"b", "second", gpuB}} {
@@ -59,7 +59,7 @@ func TestAgentMayDie(t *testing.T) {
 		}
 	}
 	n.pod("c", "main=10000")
-	if _, err := n.create("c", "main"); err == nil {
+	if _, err := n.create("c"); err == nil {
 		t.Error("what runs was given away twice")
 	}
 }
@@ -67,7 +67,7 @@ func TestAgentMayDie(t *testing.T) {
 func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=10000")
-	mustCreate(t, n, "u", "main")
+	mustCreate(t, n, "u")
 	n.stopHook()
 	if err := os.RemoveAll(n.cfg.Paths.RunDir); err != nil {
 		t.Fatal(err)
@@ -156,13 +156,13 @@ func TestNoAnswerIsARefusal(t *testing.T) {
 	defer adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
 	n.pod("u", "main=1024")
 	n.hook.mu.Lock()
-	_, err := n.create("u", "main")
+	_, err := n.create("u")
 	n.hook.mu.Unlock()
 	if err == nil {
 		t.Error("a container was created without an answer")
 	}
 	eventually(t, func() bool {
-		_, err := n.create("u", "main")
+		_, err := n.create("u")
 		return err == nil
 	})
 }
@@ -174,8 +174,8 @@ func TestMultiGPU(t *testing.T) {
 	two := limits["nri-vgpu.io/vgpu-memory"]
 	two.Set(2)
 	limits["nri-vgpu.io/vgpu-number"] = two
-	wantEnv(t, mustCreate(t, n, "u", "main"), visibleDevices, gpuA+","+gpuB)
-	_, err := n.create("u", "main", addEnv(visibleDevices+"=all", visibleDevices+"=all"))
+	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuA+","+gpuB)
+	_, err := n.create("u", addEnv(visibleDevices+"=all", visibleDevices+"=all"))
 	if err == nil || !strings.Contains(err.Error(), "several GPUs") {
 		t.Errorf("got %v", err)
 	}
@@ -191,7 +191,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	for i := range 50 {
 		uid := fmt.Sprintf("some-%d", i)
 		n.pod(uid, "main=128")
-		if _, err := n.create(uid, "main"); err != nil {
+		if _, err := n.create(uid); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -25,20 +25,20 @@ const (
 	ReasonUnadjusted Reason = "unadjusted"
 )
 
-// Refusal is the error that keeps a container from being created or started.
+// RefusalError is the error that keeps a container from being created or started.
 // kubelet shows it in the pod's events: one line, with what to do.
-type Refusal struct {
+type RefusalError struct {
 	Reason    Reason
 	Container string
 	Err       error
 }
 
-func (r *Refusal) Error() string {
+func (r *RefusalError) Error() string {
 	return fmt.Sprintf("nri-vgpu refuses container %q: %v", r.Container, r.Err)
 }
 
-func (r *Refusal) Unwrap() error { return r.Err }
+func (r *RefusalError) Unwrap() error { return r.Err }
 
 func (c Container) refuse(reason Reason, format string, args ...any) error {
-	return &Refusal{Reason: reason, Container: c.Name, Err: fmt.Errorf(format, args...)}
+	return &RefusalError{Reason: reason, Container: c.Name, Err: fmt.Errorf(format, args...)}
 }

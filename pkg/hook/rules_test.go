@@ -76,7 +76,7 @@ func TestWithhold(t *testing.T) {
 
 func checkRefusal(t *testing.T, err error, want Reason) {
 	t.Helper()
-	var refusal *Refusal
+	var refusal *RefusalError
 	errors.As(err, &refusal)
 	switch {
 	case want == "" && err != nil:

@@ -286,9 +286,9 @@ func sandbox(uid string) *api.PodSandbox {
 
 // create does what the runtime does to create a container: it asks its
 // plugins, and puts what they say into the OCI spec.
-func (n *node) create(uid, name string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
+func (n *node) create(uid string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
 	n.t.Helper()
-	return n.createIn(sandbox(uid), name, change...)
+	return n.createIn(sandbox(uid), "main", change...)
 }
 
 func (n *node) createIn(pod *api.PodSandbox, name string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
@@ -339,10 +339,10 @@ func fromSpec(pod *api.PodSandbox, name string, spec *rspec.Spec) *api.Container
 }
 
 // exit ends a container as the runtime tells it.
-func (n *node) exit(uid, name string) {
+func (n *node) exit(uid string) {
 	n.t.Helper()
 	pod := sandbox(uid)
-	id := pod.GetId() + "-" + name
+	id := pod.GetId() + "-main"
 	n.mu.Lock()
 	var rest []*api.Container
 	for _, c := range n.containers {
@@ -352,7 +352,7 @@ func (n *node) exit(uid, name string) {
 	}
 	n.containers = rest
 	n.mu.Unlock()
-	_, err := n.runtime.StopContainer(context.Background(), &api.StopContainerRequest{Pod: pod, Container: &api.Container{Id: id, Name: name}})
+	_, err := n.runtime.StopContainer(context.Background(), &api.StopContainerRequest{Pod: pod, Container: &api.Container{Id: id, Name: "main"}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
