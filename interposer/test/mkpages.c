@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pages.h"
+#include "fixture.h"
 
 static int parse_uuid(const char *text, uint8_t uuid[16])
 {

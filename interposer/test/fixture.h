@@ -2,8 +2,8 @@
 
 // Making pages for tests, as pkg/limits makes them for containers.
 
-#ifndef VG_TEST_PAGES_H
-#define VG_TEST_PAGES_H
+#ifndef VG_TEST_FIXTURE_H
+#define VG_TEST_FIXTURE_H
 
 #include <stdint.h>
 

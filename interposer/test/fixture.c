@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #define _GNU_SOURCE
-#include "pages.h"
+#include "fixture.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The device memory of a module's variables, read from its image.
+
+#include <elf.h>
+#include <string.h>
+
+#include "check.h"
+#include "image.h"
+
+static void test_ptx(void)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} cases[] = {
+		{"", 0},
+		{".version 7.0\n.target sm_50\n.visible .entry f() { ret; }", 0},
+		{".global .f32 x;", 4},
+		{".visible .global .align 16 .b8 filler[1000];", 1008},
+		{".global .u64 table[3][5];", 120},
+		{".const .align 4 .b32 c[2] = {1, 2};", 8},
+		{".global .v4 .f32 v[2];", 32},
+		{".global .s32 a, b[3], c;", 20},
+		{".global .b8 hex[0x10];", 16},
+		{".extern .global .b8 e[64];", 64},
+		{"// .global .b8 comment[64];\n/* .global .b8 comment[64]; */", 0},
+		{".visible .entry f() { ld.global.u32 %r1, [%rd1]; st.global.f32 [%rd2], %f1; }", 0},
+		{".global .b8 huge[99999999999999999999];", UINT64_MAX},
+		{".global", 0},
+		{".global .b8 cut[", 2},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint64_t bytes = vg_ptx_bytes(cases[i].text, strlen(cases[i].text));
+
+		if (bytes != cases[i].bytes)
+			fprintf(stderr, "\"%s\"\n", cases[i].text);
+		CHECK_EQUAL(bytes, cases[i].bytes);
+	}
+}
+
+// A declaration whose size stands in its initialiser is estimated, never below.
+static void test_ptx_open_array(void)
+{
+	const char *text = ".global .b8 s[] = {104, 101, 108, 108, 111};";
+
+	CHECK(vg_ptx_bytes(text, strlen(text)) >= 5);
+}
+
+static void test_elf(void)
+{
+	struct {
+		Elf64_Ehdr head;
+		Elf64_Shdr sections[3];
+	} image = {0};
+
+	memcpy(image.head.e_ident, ELFMAG, SELFMAG);
+	image.head.e_shoff = sizeof image.head;
+	image.head.e_shentsize = sizeof *image.sections;
+	image.head.e_shnum = 3;
+	image.sections[1].sh_flags = SHF_ALLOC;
+	image.sections[1].sh_size = 1000; // .nv.global
+	image.sections[2].sh_size = 5000; // of debuggers
+	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
+	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), 1024);
+	image.head.e_shnum = 60000; // beyond the end: the whole size is taken
+	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), sizeof image);
+}
+
+static void test_fatbin(void)
+{
+	struct {
+		uint32_t magic;
+		uint16_t version;
+		uint16_t head_bytes;
+		uint64_t bytes;
+		unsigned char part[64];
+		char text[32];
+	} image = {.magic = 0xba55ed50, .version = 1, .head_bytes = 16, .bytes = 96};
+	uint16_t kind = 1;
+	uint32_t head_bytes = 64;
+	uint64_t bytes = 32;
+
+	memcpy(image.part, &kind, sizeof kind);
+	memcpy(image.part + 4, &head_bytes, sizeof head_bytes);
+	memcpy(image.part + 8, &bytes, sizeof bytes);
+	strcpy(image.text, ".global .b8 x[4096];");
+	CHECK(vg_image_bytes(&image, vg_image_unknown_size) >= 4096);
+	CHECK(vg_image_bytes(&image, vg_image_unknown_size) < 4096 + 512);
+	for (size_t length = 1; length < sizeof image; length++) {
+		unsigned char *cut = malloc(length);
+
+		memcpy(cut, &image, length);
+		vg_image_bytes(cut, length);
+		free(cut);
+	}
+}
+
+int main(void)
+{
+	test_ptx();
+	test_ptx_open_array();
+	test_elf();
+	test_fatbin();
+	return 0;
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Reservations: never more than the limit, never a refusal within it, whatever
+// threads and processes do at once and whoever is killed.
+
+#define _GNU_SOURCE
+#include "reserve.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "fixture.h"
+#include "slot.h"
+
+enum { processes = 8, threads = 8 };
+
+static char dir[256];
+static struct vg_pages pages;
+
+static void make_pages(uint64_t limit)
+{
+	struct vg_limits_device device = test_device(1, limit);
+
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+}
+
+static void attach(struct vg_pages *to)
+{
+	struct vg_error error;
+
+	memset(to, 0, sizeof *to);
+	CHECK(vg_pages_open(to, dir, &error) == 0);
+	CHECK(vg_slot_take(to, &error) == 0);
+}
+
+// ---- one process
+
+static void test_limit_is_exact(void)
+{
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 999));
+	CHECK(!vg_reserve(&pages, 0, 2));
+	CHECK(vg_reserve(&pages, 0, 1));
+	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(vg_reserve(&pages, 0, 0));
+	vg_release(&pages, 0, 1000);
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK(!vg_reserve(&pages, 0, UINT64_MAX));
+	CHECK(!vg_reserve(&pages, 0, 1001));
+	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
+	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->peak, 1000);
+	vg_pages_close(&pages);
+}
+
+static void test_limit_changes_while_running(void)
+{
+	struct vg_limits_device device = test_device(1, 500);
+
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 800));
+	CHECK(test_pages_update(dir, &device, 1) == 0);
+	CHECK(!vg_reserve(&pages, 0, 1));
+	vg_release(&pages, 0, 400);
+	CHECK(vg_reserve(&pages, 0, 100));
+	device.memory_bytes = 2000;
+	CHECK(test_pages_update(dir, &device, 1) == 0);
+	CHECK(vg_reserve(&pages, 0, 1500));
+	vg_pages_close(&pages);
+}
+
+static void test_bytes_a_dead_process_left_pending(void)
+{
+	static struct vg_pages other;
+
+	make_pages(1000);
+	attach(&pages);
+	attach(&other);
+	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
+	vg_pages_close(&other); // and so its lock
+	CHECK(vg_reserve(&pages, 0, 1000));
+	vg_pages_close(&pages);
+}
+
+static void test_process_stopped_with_bytes_pending(void)
+{
+	static struct vg_pages other;
+	uint64_t start = vg_now();
+
+	make_pages(1000);
+	attach(&pages);
+	attach(&other);
+	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
+	CHECK(!vg_reserve(&pages, 0, 200)); // in the end: it counts as granted
+	CHECK(vg_now() - start < 5000000000);
+	CHECK(vg_reserve(&pages, 0, 100));
+	vg_pages_close(&other);
+	vg_pages_close(&pages);
+}
+
+static void test_hostile_counters(void)
+{
+	struct vg_slot_device *other;
+
+	make_pages(1000);
+	attach(&pages);
+	other = vg_slot_device(&pages, 1, 0);
+	pages.usage->header.high_water = UINT32_MAX;
+	other->used = UINT64_MAX;
+	other->pending = UINT64_MAX;
+	vg_release(&pages, 0, UINT64_MAX);
+	CHECK(vg_reserve(&pages, 0, 1000)); // nobody holds that slot
+	CHECK(!vg_reserve(&pages, 0, 1));
+	vg_pages_close(&pages);
+}
+
+// ---- many processes of many threads
+
+// A ledger that only the test writes: what is held, by its own count.
+static _Atomic uint64_t *held;
+
+static uint64_t random_below(uint64_t *seed, uint64_t bound)
+{
+	*seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (*seed >> 33) % bound;
+}
+
+struct storm {
+	uint64_t limit;
+	uint64_t smallest;
+	uint64_t largest;
+	uint64_t until;
+	int must_succeed;
+};
+
+static struct storm storm;
+
+static void *storm_thread(void *argument)
+{
+	uint64_t seed = (uint64_t)(uintptr_t)argument;
+
+	while (vg_now() < storm.until) {
+		uint64_t bytes = storm.smallest +
+				 random_below(&seed, storm.largest - storm.smallest + 1);
+
+		if (!vg_reserve(&pages, 0, bytes)) {
+			CHECK(!storm.must_succeed);
+			continue;
+		}
+		CHECK(atomic_fetch_add(held, bytes) + bytes <= storm.limit);
+		if (random_below(&seed, 8) == 0)
+			usleep(100);
+		atomic_fetch_sub(held, bytes);
+		vg_release(&pages, 0, bytes);
+	}
+	return NULL;
+}
+
+static void storm_process(uint64_t number)
+{
+	pthread_t ids[threads];
+
+	attach(&pages);
+	for (uint64_t i = 0; i < threads; i++)
+		CHECK(pthread_create(&ids[i], NULL, storm_thread,
+				     (void *)(uintptr_t)(number * 1000 + i + 1)) == 0);
+	for (int i = 0; i < threads; i++)
+		CHECK(pthread_join(ids[i], NULL) == 0);
+	_exit(0);
+}
+
+static void run_storm(pid_t pids[processes])
+{
+	make_pages(storm.limit);
+	atomic_store(held, 0);
+	for (uint64_t i = 0; i < processes; i++) {
+		pids[i] = fork();
+		CHECK(pids[i] >= 0);
+		if (pids[i] == 0)
+			storm_process(i);
+	}
+}
+
+static void expect_clean_ends(const pid_t pids[processes])
+{
+	for (int i = 0; i < processes; i++) {
+		int status;
+
+		CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+}
+
+static void test_never_over_the_limit(void)
+{
+	pid_t pids[processes];
+
+	storm = (struct storm){.limit = 10000, .smallest = 1, .largest = 4000,
+			       .until = vg_now() + 1500000000};
+	run_storm(pids);
+	expect_clean_ends(pids);
+}
+
+// With a limit that all fit into at once, nobody is refused, however often the
+// others' pending bytes make the sum too large for a moment.
+static void test_no_false_refusal(void)
+{
+	pid_t pids[processes];
+
+	storm = (struct storm){.limit = 100 * processes * threads, .smallest = 100, .largest = 100,
+			       .until = vg_now() + 1500000000, .must_succeed = 1};
+	run_storm(pids);
+	expect_clean_ends(pids);
+}
+
+static void test_kills_leave_nothing(void)
+{
+	uint64_t seed = 7;
+	pid_t pids[processes];
+
+	storm = (struct storm){.limit = UINT64_MAX / 2, .smallest = 1, .largest = 4000,
+			       .until = UINT64_MAX};
+	run_storm(pids);
+	for (int round = 0; round < 30; round++) {
+		uint64_t victim = random_below(&seed, processes);
+
+		usleep(20000);
+		kill(pids[victim], SIGKILL);
+		CHECK(waitpid(pids[victim], NULL, 0) == pids[victim]);
+		pids[victim] = fork();
+		CHECK(pids[victim] >= 0);
+		if (pids[victim] == 0)
+			storm_process((uint64_t)round);
+	}
+	for (int i = 0; i < processes; i++) {
+		kill(pids[i], SIGKILL);
+		CHECK(waitpid(pids[i], NULL, 0) == pids[i]);
+	}
+	attach(&pages);
+	vg_slots_reap(&pages, 0);
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK(vg_reserve(&pages, 0, storm.limit));
+	vg_pages_close(&pages);
+}
+
+int main(void)
+{
+	held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(held != MAP_FAILED);
+	test_limit_is_exact();
+	test_limit_changes_while_running();
+	test_bytes_a_dead_process_left_pending();
+	test_process_stopped_with_bytes_pending();
+	test_hostile_counters();
+	test_never_over_the_limit();
+	test_no_false_refusal();
+	test_kills_leave_nothing();
+	return 0;
+}

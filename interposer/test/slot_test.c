@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A slot belongs to a process for exactly as long as that lives.
+
+#define _GNU_SOURCE
+#include "slot.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "fixture.h"
+#include "reserve.h"
+
+extern char **environ;
+
+static char dir[256];
+
+static void make_pages(uint64_t limit)
+{
+	struct vg_limits_device device = test_device(1, limit);
+
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+}
+
+static void attach(struct vg_pages *pages)
+{
+	struct vg_error error;
+
+	memset(pages, 0, sizeof *pages);
+	CHECK(vg_pages_open(pages, dir, &error) == 0);
+	CHECK(vg_slot_take(pages, &error) == 0);
+}
+
+// start_holder starts a process that takes a slot with 100 bytes, does what
+// `then` says, tells so through a pipe, and waits to be killed.
+static pid_t start_holder(void (*then)(void))
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	CHECK(pipe(ready) == 0);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		static struct vg_pages pages;
+
+		attach(&pages);
+		CHECK(vg_reserve(&pages, 0, 100));
+		CHECK(write(ready[1], "", 1) == 1);
+		if (then)
+			then();
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	CHECK(read(ready[0], &byte, 1) == 1);
+	close(ready[0]);
+	return pid;
+}
+
+static void finish(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+static uint64_t used_after_reaping(struct vg_pages *pages)
+{
+	vg_slots_reap(pages, 0);
+	return vg_memory_used(pages, 0);
+}
+
+static void test_killed_process_gives_back(void)
+{
+	struct vg_pages pages;
+	pid_t holder;
+
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(NULL);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	CHECK(!vg_reserve(&pages, 0, 901));
+	finish(holder);
+	// Without any waiting, by whoever needs it.
+	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 1000);
+	vg_pages_close(&pages);
+}
+
+static pid_t *shared_child;
+
+static pid_t *new_shared_child(void)
+{
+	void *shared = mmap(NULL, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+			    0);
+
+	CHECK(shared != MAP_FAILED);
+	return shared;
+}
+
+static void fork_sleeper(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		for (;;)
+			pause();
+	__atomic_store_n(shared_child, pid, __ATOMIC_SEQ_CST);
+}
+
+static void test_forked_child_does_not_keep_the_slot(void)
+{
+	struct vg_pages pages;
+	pid_t holder;
+
+	shared_child = new_shared_child();
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(fork_sleeper);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	finish(holder);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	kill(*shared_child, SIGKILL);
+	vg_pages_close(&pages);
+}
+
+static void close_everything(void)
+{
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	// Opening and closing the file again drops POSIX locks, but not these.
+	CHECK(chdir(dir) == 0);
+	close(open("usage", O_RDWR));
+	__atomic_store_n(shared_child, 1, __ATOMIC_SEQ_CST);
+}
+
+static void test_slot_outlives_its_descriptors(void)
+{
+	struct vg_pages pages;
+	pid_t holder;
+
+	shared_child = new_shared_child();
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(close_everything);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	finish(holder);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	vg_pages_close(&pages);
+}
+
+static void become_sleep(void)
+{
+	char *arguments[] = {"sleep", "1000", NULL};
+
+	execvp(arguments[0], arguments);
+	abort();
+}
+
+static void test_exec_gives_back(void)
+{
+	struct vg_pages pages;
+	pid_t holder;
+
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(become_sleep);
+	for (int i = 0; i < 2000 && used_after_reaping(&pages); i++)
+		usleep(1000);
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	finish(holder);
+	vg_pages_close(&pages);
+}
+
+static void test_spawning_keeps_the_slot(void)
+{
+	struct vg_pages pages;
+	struct vg_pages other;
+	char *arguments[] = {"true", NULL};
+	pid_t pid;
+
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(posix_spawnp(&pid, "true", NULL, NULL, arguments, environ) == 0);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	attach(&other);
+	CHECK(other.slot != pages.slot);
+	CHECK_EQUAL(used_after_reaping(&other), 100);
+	vg_pages_close(&other);
+	vg_pages_close(&pages);
+}
+
+static void test_slots_run_out_and_come_back(void)
+{
+	static struct vg_pages pages[VG_MAX_SLOTS];
+	static struct vg_pages more;
+	struct vg_error error;
+
+	make_pages(1000);
+	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++) {
+		attach(&pages[i]);
+		CHECK_EQUAL(pages[i].slot, i);
+	}
+	CHECK(vg_pages_open(&more, dir, &error) == 0);
+	CHECK(vg_slot_take(&more, &error) == -1);
+	vg_pages_close(&pages[500]);
+	CHECK(vg_slot_take(&more, &error) == 0);
+	CHECK_EQUAL(more.slot, 500);
+	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++)
+		vg_pages_close(&pages[i]);
+	vg_pages_close(&more);
+}
+
+int main(void)
+{
+	test_killed_process_gives_back();
+	test_forked_child_does_not_keep_the_slot();
+	test_slot_outlives_its_descriptors();
+	test_exec_gives_back();
+	test_spawning_keeps_the_slot();
+	test_slots_run_out_and_come_back();
+	return 0;
+}

@@ -1,0 +1,251 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs under the interposer on the simulated GPU, judged by its oracle.
+# Usage: ways_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+
+set -u
+libraries=$(realpath "${1:?}")
+gpusim=$(realpath "${2:?}")
+workloads=$(realpath "${3:?}")
+mkpages=$(realpath "${4:?}")
+sanitizer=${5:+$5:}
+work=$(mktemp -d) || exit 1
+trap 'kill $(jobs -p) 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
+failures=0
+mib=1048576
+gib=1073741824
+context=$((512 * mib))
+
+fail() {
+	echo "FAIL: $*"
+	failures=$((failures + 1))
+}
+
+mkdir "$work/sim"
+"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
+
+oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
+
+mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+
+# pages NAME SIZE…: makes pages with these limits on the GPUs, in order.
+pages() {
+	local dir=$work/$1 devices=() i=0 size
+	shift
+	mkdir -p "$dir"
+	for size in "$@"; do
+		devices+=("${uuids[$i]}=$size")
+		i=$((i + 1))
+	done
+	"$mkpages" "$dir" "${devices[@]}" || exit 1
+}
+
+# limited NAME COMMAND…: runs a program as in a container with these pages.
+limited() {
+	local dir=$work/$1
+	shift
+	NRI_VGPU_DIR=$dir GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim \
+		LD_PRELOAD=$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1 "$@"
+}
+
+# field NAME: a number of the JSON line on standard input.
+field() { grep -o "\"$1\": *[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
+
+# peak PID: the most that an ended process has held on any GPU.
+peak() {
+	oracle | grep -o "{\"pid\":$1,[^]]*\]" | grep -o '"peak_bytes": *[0-9]*' |
+		grep -o '[0-9]*$' | sort -n | tail -n 1
+}
+
+# held: bytes that are physically taken on the first GPU.
+held() { oracle | field used_bytes; }
+
+check_way() {
+	local way=$1 limit=$2 least=$3 output got highest
+	pages way "$limit" "$limit"
+	output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
+		fail "$way at $limit: $output $(cat "$work/stderr")"
+	got=$(echo "$output" | field granted_bytes)
+	highest=$(peak "$(echo "$output" | field pid)")
+	[ "${highest:-0}" -gt 0 ] && [ "$highest" -le "$limit" ] ||
+		fail "$way at $limit: physically held $highest"
+	[ "${got:-0}" -ge "$least" ] || fail "$way at $limit: granted $got, want $least"
+	echo "$output" | grep -q '"error_code":2' || fail "$way at $limit: not refused by 2: $output"
+	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
+}
+
+# Every way: never above the limit, and granted up to 1 % below it. Contexts
+# come whole.
+test_ways() {
+	local way limit least
+	for limit in $gib $((2 * gib)) 3972844748; do
+		while read -r way _; do
+			least=$((limit - context - limit / 100))
+			case $way in
+			ctx* | green) least=$((limit / context * context - context)) ;;
+			esac
+			check_way "$way" "$limit" "$least"
+		done < <("$workloads/fill" --list)
+	done
+}
+
+# Processes of one container share the limit, whatever way each uses.
+test_shared_limit() {
+	local limit=$((6 * gib)) way most=0 now sum=0 out
+	pages shared "$limit"
+	for way in alloc vmm async pitch array graph; do
+		limited shared "$workloads/fill" --way "$way" --chunk 16MiB --delay 0.3 --hold 1 \
+			>"$work/out.$way" 2>/dev/null &
+	done
+	while [ -n "$(jobs -r)" ]; do
+		now=$(held)
+		[ "$now" -gt "$most" ] && most=$now
+		sleep 0.02
+	done
+	wait
+	for out in "$work"/out.*; do
+		sum=$((sum + $(field granted_bytes <"$out") + context))
+	done
+	[ "$most" -le "$limit" ] || fail "six processes held $most of $limit"
+	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
+}
+
+# What a killed process held is there for the next, at once.
+test_killed_process() {
+	local output
+	pages killed "$gib"
+	limited killed "$workloads/fill" --hold 100 >"$work/first" 2>/dev/null &
+	while [ ! -s "$work/first" ]; do sleep 0.02; done
+	kill -9 "$(field pid <"$work/first")"
+	wait $! 2>/dev/null
+	output=$(limited killed "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((gib - context - gib / 100)) ] ||
+		fail "after a kill: $output"
+}
+
+test_what_programs_see() {
+	local output
+	pages seen $((2 * gib)) $((3 * gib))
+	output=$(limited seen "$workloads/info" 2>&1)
+	[ "$(echo "$output" | grep -o "\"total_mem\":$((2 * gib))\|\"total_mem\":$((3 * gib))" | wc -l)" -eq 2 ] ||
+		fail "CUDA shows other totals: $output"
+	[ "$(echo "$output" | grep -o "\"total\":$((2 * gib))\|\"total\":$((3 * gib))" | wc -l)" -eq 4 ] ||
+		fail "NVML shows other totals: $output"
+	output=$(limited seen "$workloads/fill" --max 256MiB 2>&1)
+	[ "$(echo "$output" | field free_seen_after)" -eq $((2 * gib - context - 256 * mib)) ] ||
+		fail "free memory is not what is left of the limit: $output"
+}
+
+# A GPU that is visible but not on the page gives nothing.
+test_gpu_that_was_not_given() {
+	local output
+	pages one "$gib"
+	output=$(limited one "$workloads/fill" --device 1 2>&1)
+	echo "$output" | grep -q '"error_code":2' || fail "the second GPU: $output"
+	[ "$(peak "$(echo "$output" | field pid)")" = "" ] || fail "it gave memory: $output"
+}
+
+# The GPU's number is not its identity.
+test_permuted_devices() {
+	local output
+	pages permuted "$gib" $((3 * gib))
+	output=$(CUDA_VISIBLE_DEVICES=1,0 limited permuted "$workloads/fill" --device 0 2>/dev/null)
+	[ "$(echo "$output" | field total_mem_seen)" -eq $((3 * gib)) ] ||
+		fail "with CUDA_VISIBLE_DEVICES=1,0: $output"
+	[ "$(echo "$output" | field granted_bytes)" -ge $((3 * gib - context - 30 * mib)) ] ||
+		fail "with CUDA_VISIBLE_DEVICES=1,0: $output"
+}
+
+test_limit_smaller_than_a_context() {
+	local output
+	pages small $((256 * mib))
+	output=$(limited small "$workloads/fill" 2>&1)
+	echo "$output" | grep -q 'nri-vgpu: refused 512 MiB for a context' || fail "no clear line: $output"
+	echo "$output" | grep -q 'CUDA_ERROR_OUT_OF_MEMORY' || fail "a context in 256 MiB: $output"
+}
+
+# A limit changed in place holds for a process that runs.
+test_limit_changes() {
+	local output
+	pages changing "$gib"
+	limited changing "$workloads/fill" --delay 1 >"$work/changed" 2>/dev/null &
+	sleep 0.5
+	"$mkpages" -u "$work/changing" "${uuids[0]}=$((2 * gib))" || fail "update"
+	wait $!
+	output=$(cat "$work/changed")
+	[ "$(echo "$output" | field granted_bytes)" -ge $((2 * gib - context - 20 * mib)) ] ||
+		fail "after the limit was raised: $output"
+}
+
+# Without whole pages there is no driver, and one line says why.
+test_fails_closed() {
+	local output broken
+	for broken in absent corrupt foreign no_usage; do
+		pages "$broken" "$gib"
+		case $broken in
+		absent) rm "$work/absent/limits" ;;
+		corrupt) printf '\377' | dd of="$work/corrupt/limits" bs=1 seek=100 conv=notrunc 2>/dev/null ;;
+		foreign) echo hello >"$work/foreign/limits" ;;
+		no_usage) rm "$work/no_usage/usage" ;;
+		esac
+		output=$(limited "$broken" "$workloads/fill" 2>"$work/stderr")
+		echo "$output" | grep -q '"error_code":800' || fail "$broken: $output"
+		[ "$(grep -c '^nri-vgpu: ' "$work/stderr")" -eq 1 ] || fail "$broken: $(cat "$work/stderr")"
+	done
+	output=$(GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim \
+		LD_PRELOAD=$sanitizer$libraries/libcuda.so.1 "$workloads/fill" 2>&1)
+	echo "$output" | grep -q '"error_code":800' || fail "without any page: $output"
+}
+
+# No driver: programs are told that there is no device.
+test_no_driver() {
+	local output
+	pages nodriver "$gib"
+	output=$(NRI_VGPU_DIR=$work/nodriver LD_PRELOAD=$sanitizer$libraries/libcuda.so.1 \
+		"$workloads/fill" --lookup dlsym 2>&1)
+	echo "$output" | grep -q '"error_code":100' || fail "without a driver: $output"
+}
+
+# Another copy of this library in the search path is not taken for the driver.
+test_own_copies() {
+	local output
+	pages copies "$gib"
+	mkdir -p "$work/copy"
+	cp "$libraries"/*.so.1 "$work/copy"
+	output=$(NRI_VGPU_DIR=$work/copies GPUSIM_STATE=$work/sim/state \
+		LD_LIBRARY_PATH=$work/copy:$libraries:$gpusim \
+		LD_PRELOAD=$sanitizer$libraries/libcuda.so.1 timeout 20 "$workloads/fill" 2>&1)
+	echo "$output" | grep -q '"error_code":2' || fail "with a copy in the path: $output"
+}
+
+test_by_exported_names() {
+	local output
+	pages dlsym "$gib"
+	output=$(limited dlsym "$workloads/fill" --lookup dlsym 2>/dev/null)
+	[ "$(peak "$(echo "$output" | field pid)")" -le "$gib" ] || fail "by dlsym: $output"
+}
+
+# A process that never calls CUDA is not touched.
+test_innocent_process() {
+	local output
+	mkdir -p "$work/none"
+	output=$(limited none sh -c 'echo fine' 2>&1)
+	[ "$output" = fine ] || fail "a process without CUDA printed: $output"
+}
+
+test_ways
+test_shared_limit
+test_killed_process
+test_what_programs_see
+test_gpu_that_was_not_given
+test_permuted_devices
+test_limit_smaller_than_a_context
+test_limit_changes
+test_fails_closed
+test_no_driver
+test_own_copies
+test_by_exported_names
+test_innocent_process
+
+[ "$failures" -eq 0 ] || exit 1
