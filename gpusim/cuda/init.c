@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 struct sim sim = {
@@ -29,10 +30,9 @@ void sim_unlock(void)
 
 CUresult sim_ready(void)
 {
-	pid_t pid = __atomic_load_n(&sim.pid, __ATOMIC_ACQUIRE);
+	const uint32_t *live = __atomic_load_n(&sim.live, __ATOMIC_ACQUIRE);
 
-	/* A forked child has neither the parent's slot nor its threads. */
-	return pid != 0 && pid == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	return live && *live ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 CUresult sim_device(CUdevice ordinal, struct sim_device **device)
@@ -143,6 +143,26 @@ static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 
 /* ---- cuInit ---- */
 
+/*
+ * A word that reads 0 in a forked child, which has neither the parent's slot
+ * nor its threads, and must be refused. The kernel wipes it, so this holds for
+ * a fork by any means and costs one load per call.
+ */
+static uint32_t *make_live(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	uint32_t *live = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (live == MAP_FAILED)
+		return NULL;
+	if (madvise(live, size, MADV_WIPEONFORK) != 0) {
+		munmap(live, size);
+		return NULL;
+	}
+	*live = 1;
+	return live;
+}
+
 static CUresult initialise(void)
 {
 	uint32_t gpus[GS_MAX_GPUS] = {0};
@@ -164,18 +184,20 @@ static CUresult initialise(void)
 CU_API CUresult cuInit(unsigned flags)
 {
 	CUresult err = CUDA_SUCCESS;
-	pid_t pid;
 
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	pid = __atomic_load_n(&sim.pid, __ATOMIC_ACQUIRE);
-	if (pid)
-		return pid == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	if (__atomic_load_n(&sim.live, __ATOMIC_ACQUIRE))
+		return sim_ready();
 	pthread_mutex_lock(&init_mutex);
-	if (!sim.pid) {
+	if (!sim.live) {
+		uint32_t *live;
+
 		err = initialise();
-		if (!err)
-			__atomic_store_n(&sim.pid, getpid(), __ATOMIC_RELEASE);
+		live = err ? NULL : make_live();
+		if (!err && !live)
+			err = CUDA_ERROR_OPERATING_SYSTEM;
+		__atomic_store_n(&sim.live, live, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&init_mutex);
 	return err;

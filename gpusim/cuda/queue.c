@@ -3,7 +3,6 @@
 #include "queue.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <time.h>
 
 /* Items that one call may need beside its own: joins of its dependencies. */
@@ -35,7 +34,8 @@ static void sleep_until(uint64_t when)
 
 /*
  * Waits for a time to pass. Timers are late by some tens of microseconds, so
- * the last stretch is polled, as the driver's own waiting does.
+ * the last stretch is polled, as the driver's own waiting does; yielding there
+ * would cost a whole slice on a busy machine.
  */
 static void wait_until(uint64_t when)
 {
@@ -45,7 +45,7 @@ static void wait_until(uint64_t when)
 	if (when > now + spin + SHORTEST_SLEEP_NS)
 		sleep_until(when - spin);
 	while (gs_now() < when)
-		(void)sched_yield();
+		;
 }
 
 void sim_collect(void)

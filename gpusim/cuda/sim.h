@@ -43,7 +43,7 @@ struct sim_device {
 
 struct sim {
 	struct gs_handle handle;
-	pid_t pid; /* that called cuInit, 0: none did */
+	uint32_t *live; /* NULL before cuInit; points to 0 in a forked child */
 	int device_count;
 	struct sim_device devices[GS_MAX_GPUS];
 	struct sim_context *contexts; /* all ever made: threads may hold dead ones */
