@@ -147,6 +147,8 @@ func (p plan) components() []node.Component {
 			Args: append([]string{"kube-controller-manager"},
 				append(controllerFlags("controller-manager.conf"),
 					"--use-service-account-credentials=true",
+					// A new node is freed of its taints at the next look at it.
+					"--node-monitor-period=1s",
 					"--service-account-private-key-file="+pkiDir+"/sa.key",
 					"--root-ca-file="+pkiDir+"/ca.crt",
 					"--cluster-signing-cert-file="+pkiDir+"/ca.crt",
