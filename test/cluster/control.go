@@ -136,7 +136,7 @@ func tail(text string, count int) string {
 // and its environment, in its cgroup's place on the machine.
 func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	enter := []string{"--target", strconv.Itoa(c.record.Pid),
-		"--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd=/", "--"}
+		"--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(enter, argv...)...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	return cmd

@@ -147,6 +147,9 @@ func (p plan) components() []node.Component {
 			Args: append([]string{"kube-controller-manager"},
 				append(controllerFlags("controller-manager.conf"),
 					"--use-service-account-credentials=true",
+					// Its controllers start by asking for an account each, which takes
+					// seconds at the rate that is meant for large clusters.
+					"--kube-api-qps=200", "--kube-api-burst=400",
 					// A new node is freed of its taints at the next look at it.
 					"--node-monitor-period=1s",
 					"--service-account-private-key-file="+pkiDir+"/sa.key",
