@@ -117,44 +117,42 @@ static void streams_are_concurrent(void *unused)
 	CHECK(cuStreamQuery(stream_a) == CUDA_SUCCESS);
 }
 
-struct saturation {
-	uint64_t kernel_ns, until;
-};
-
-static void saturate(void *argument)
+static void saturate(void *kernel_ns)
 {
-	const struct saturation *s = argument;
-
 	begin();
 	kernel("spin");
-	while (gs_now() < s->until)
-		spin(NULL, s->kernel_ns, 1 << 20);
-	sleep_ns(400 * MS);
+	for (;;)
+		spin(NULL, *(uint64_t *)kernel_ns, 1 << 20);
+}
+
+/* A process that keeps the GPU full with kernels of this length. */
+static pid_t start_saturating(uint64_t kernel_ns)
+{
+	pid_t pid = start(saturate, &kernel_ns);
+
+	while (gpu_time(pid, 0) == 0)
+		sleep_ns(5 * MS);
+	return pid;
 }
 
 static void two_processes_get_halves(void *unused)
 {
-	uint64_t begin_ns = gs_now() + 100 * MS;
-	struct saturation a = {200000, begin_ns + 1200 * MS};
-	struct saturation b = {20 * MS, begin_ns + 1200 * MS};
-	pid_t first, second;
-	uint64_t before[2], after[2];
+	pid_t pids[2] = {start_saturating(200000), start_saturating(20 * MS)};
+	uint64_t before[2], after[2], from;
 	double total;
 
 	(void)unused;
-	first = start(saturate, &a);
-	second = start(saturate, &b);
-	sleep_ns(300 * MS);
-	before[0] = gpu_time(first, 0);
-	before[1] = gpu_time(second, 0);
+	from = gs_now();
+	for (int i = 0; i < 2; i++)
+		before[i] = gpu_time(pids[i], 0);
 	sleep_ns(700 * MS);
-	after[0] = gpu_time(first, 0);
-	after[1] = gpu_time(second, 0);
+	for (int i = 0; i < 2; i++)
+		after[i] = gpu_time(pids[i], 0);
 	total = (double)(after[0] - before[0] + after[1] - before[1]);
-	BETWEEN((double)(after[0] - before[0]) / total, 0.48, 0.52);
-	BETWEEN(total, 680 * MS, 760 * MS);
-	kill_hard(first);
-	kill_hard(second);
+	BETWEEN((double)(after[0] - before[0]) / total, 0.49, 0.51);
+	BETWEEN(total / (double)(gs_now() - from), 0.97, 1.01);
+	kill_hard(pids[0]);
+	kill_hard(pids[1]);
 }
 
 static void latency_beside_a_saturating_neighbour(void *unused)
@@ -163,8 +161,7 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 	DRIVER(cuEventRecord, CUevent, CUstream);
 	DRIVER(cuEventSynchronize, CUevent);
 	DRIVER(cuEventElapsedTime, float *, CUevent, CUevent);
-	struct saturation s = {20 * MS, gs_now() + 3000 * MS};
-	pid_t neighbour = start(saturate, &s);
+	pid_t neighbour = start_saturating(20 * MS);
 	double sum = 0;
 	CUevent from, to;
 
@@ -173,7 +170,6 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 	kernel("spin");
 	OK(cuEventCreate(&from, 0));
 	OK(cuEventCreate(&to, 0));
-	sleep_ns(200 * MS);
 	for (int i = 0; i < 40; i++) {
 		float ms;
 
@@ -190,22 +186,20 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 	kill_hard(neighbour);
 }
 
+static void one_long(void)
+{
+	spin(NULL, 100 * MS, 1);
+}
+
 static void a_dead_neighbour_stops_at_once(void *unused)
 {
-	DRIVER(cuCtxSynchronize, void);
-	struct saturation s = {20 * MS, gs_now() + 3000 * MS};
-	pid_t neighbour = start(saturate, &s);
-	uint64_t from;
+	pid_t neighbour = start_saturating(20 * MS);
 
 	(void)unused;
 	begin();
 	kernel("spin");
-	sleep_ns(200 * MS);
 	kill_hard(neighbour);
-	from = gs_now();
-	spin(NULL, 20 * MS, 1);
-	OK(cuCtxSynchronize());
-	BETWEEN(gs_now() - from, 20 * MS, 24 * MS);
+	BETWEEN(timed(one_long), 99.9, 110);
 }
 
 static void launches_block_when_the_queue_is_full(void *unused)
@@ -219,9 +213,11 @@ static void launches_block_when_the_queue_is_full(void *unused)
 	from = gs_now();
 	for (int i = 0; i < 3000; i++)
 		spin(NULL, 100000, 1);
-	BETWEEN(gs_now() - from, 190 * MS, 260 * MS);
+	/* All but a queue's length have ended; a busy host may be later. */
+	BETWEEN(gs_now() - from, 190 * MS, 20000 * MS);
 	OK(cuCtxSynchronize());
-	BETWEEN(gs_now() - from, 299 * MS, 320 * MS);
+	BETWEEN(gs_now() - from, 299 * MS, 20000 * MS);
+	BETWEEN(gpu_time(getpid(), 0), 299.99 * MS, 300.01 * MS);
 }
 
 static void mark_time(void *argument)
@@ -243,8 +239,8 @@ static void host_functions_run_in_their_turn(void *unused)
 	OK(cuLaunchHostFunc(NULL, mark_time, &at));
 	spin(NULL, 5 * MS, 1);
 	OK(cuStreamSynchronize(NULL));
-	BETWEEN(at - from, 20 * MS, 23 * MS);
-	BETWEEN(gs_now() - from, 25 * MS, 29 * MS);
+	BETWEEN(at - from, 20 * MS, 2000 * MS);
+	BETWEEN(gs_now() - at, 5 * MS, 2000 * MS);
 }
 
 int main(void)
