@@ -95,7 +95,7 @@ VG_API(cuDeviceTotalMem_v2, size_t *bytes, CUdevice device)
 	total = *bytes;
 	vg_describe(state, device, &available, &total);
 	*bytes = total;
-	return result;
+	return CUDA_SUCCESS;
 }
 
 VG_API(cuDeviceTotalMem, unsigned *bytes, CUdevice device)

@@ -42,7 +42,7 @@ static CUresult vg_match_devices(struct vg_state *state)
 static CUresult vg_start(struct vg_state *state, unsigned flags)
 {
 	const char *dir = vg_pages_dir();
-	struct vg_error error;
+	struct vg_error error = {""};
 	CUresult result;
 
 	if (!dir) {
@@ -66,7 +66,7 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 VG_API(cuInit, unsigned flags)
 {
 	struct vg_state *state = vg_state_new();
-	struct vg_error error;
+	struct vg_error error = {""};
 	CUresult result;
 
 	if (!state) {

@@ -46,7 +46,7 @@ static struct vg_pages *vg_nvml_pages(void)
 	static struct vg_pages pages;
 	static _Atomic int opened;
 	const char *dir = vg_pages_dir();
-	struct vg_error error;
+	struct vg_error error = {""};
 
 	if (atomic_load(&opened))
 		return &pages;

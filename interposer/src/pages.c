@@ -79,6 +79,15 @@ static uint64_t vg_checksum(const struct vg_limits_copy *copy)
 
 enum { vg_read_attempts = 1000 };
 
+static void vg_copy_words(struct vg_limits_copy *to, const struct vg_limits_copy *from)
+{
+	uint64_t *target = (uint64_t *)(void *)to;
+	const uint64_t *source = (const uint64_t *)(const void *)from;
+
+	for (size_t i = 0; i < sizeof *to / sizeof *target; i++)
+		target[i] = vg_load(&source[i]);
+}
+
 // vg_limits_read copies the active limits out. A copy that changes under the
 // reader's hands belongs to a generation that is no longer active: then it
 // tries again.
@@ -87,8 +96,7 @@ static int vg_limits_read(const struct vg_limits_page *page, struct vg_limits_co
 	for (int i = 0; i < vg_read_attempts; i++) {
 		uint64_t generation = vg_load(&page->generation);
 
-		memcpy(copy, &page->copies[generation & 1], sizeof *copy);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		vg_copy_words(copy, &page->copies[generation & 1]);
 		if (copy->generation == generation && copy->device_count <= VG_MAX_DEVICES &&
 		    copy->checksum == vg_checksum(copy))
 			return 0;

@@ -39,19 +39,24 @@ static struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CU
 static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice ordinal,
 					     CUmemoryPool handle)
 {
-	struct vg_pool *pool = vg_pool_find(state, ordinal, handle);
+	struct vg_pool *known = vg_pool_find(state, ordinal, handle);
 
-	for (size_t i = 0; !pool && i < vg_max_pools; i++) {
-		if (state->pools[i].in_use)
+	if (known)
+		return known;
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use)
 			continue;
-		pool = &state->pools[i];
+		// Answers about a former pool in this place come too late.
 		*pool = (struct vg_pool){
 			.handle = handle, .ordinal = ordinal, .in_use = true,
 			.device = (uint32_t)vg_device_index(state, ordinal),
 			.asked = pool->asked, .applied = pool->asked,
 		};
+		return pool;
 	}
-	return pool;
+	return NULL;
 }
 
 static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)

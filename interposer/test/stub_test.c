@@ -14,6 +14,16 @@
 #include "check.h"
 #include "probe.h"
 
+// The sanitizers' libraries refuse RTLD_DEEPBIND, and wrap dlopen so that the
+// loader takes them for its caller.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_DEEPBIND 0
+#define TEST_CALLER 0
+#else
+#define TEST_DEEPBIND RTLD_DEEPBIND
+#define TEST_CALLER 1
+#endif
+
 typedef int (*start_fn)(long a, long b, long c, long d, long e, long f, double x0, double x1,
 			double x2, double x3, double x4, double x5, double x6, double x7, long g, long h);
 typedef int (*stop_fn)(struct probe_call *call);
@@ -106,7 +116,7 @@ static void test_doors(const char *interposer, const char *probe)
 	snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", interposer);
 	CHECK(realpath(path, nvml));
 	for (size_t i = 0; i < 4; i++)
-		expect_ours(dlopen(names[i], RTLD_NOW | (i % 2 ? RTLD_DEEPBIND : 0)),
+		expect_ours(dlopen(names[i], RTLD_NOW | (i % 2 ? TEST_DEEPBIND : 0)),
 			    i < 2 ? "cuInit" : "nvmlInit_v2", i < 2 ? cuda : nvml);
 	snprintf(path, sizeof path, "%s/libcuda.so.1", probe);
 	expect_ours(dlopen(path, RTLD_NOW), "cuInit", cuda);
@@ -140,6 +150,7 @@ int main(int argc, char **argv)
 	test_first_calls_at_once(library);
 	test_arguments(library);
 	test_doors(argv[1], argv[2]);
-	test_callers_runpath(argv[2]);
+	if (TEST_CALLER)
+		test_callers_runpath(argv[2]);
 	return 0;
 }

@@ -12,6 +12,9 @@ mkpages=$(realpath "${4:?}")
 sanitizer=${5:+$5:}
 work=$(mktemp -d) || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
+# Programs end with their memory held, and what is known of it lies in a mapping
+# in which the leak checker does not look.
+export ASAN_OPTIONS=detect_leaks=0
 failures=0
 mib=1048576
 gib=1073741824
@@ -68,8 +71,9 @@ check_way() {
 		fail "$way at $limit: $output $(cat "$work/stderr")"
 	got=$(echo "$output" | field granted_bytes)
 	highest=$(peak "$(echo "$output" | field pid)")
-	[ "${highest:-0}" -gt 0 ] && [ "$highest" -le "$limit" ] ||
+	if [ "${highest:-0}" -eq 0 ] || [ "$highest" -gt "$limit" ]; then
 		fail "$way at $limit: physically held $highest"
+	fi
 	[ "${got:-0}" -ge "$least" ] || fail "$way at $limit: granted $got, want $least"
 	echo "$output" | grep -q '"error_code":2' || fail "$way at $limit: not refused by 2: $output"
 	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
