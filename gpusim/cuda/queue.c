@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <time.h>
 
-/* Items that one call may need beside its own: joins of its dependencies. */
-#define HEADROOM 64u
+/* Room for a call's own item; joining its dependencies may take more. */
+#define HEADROOM 16u
 #define SHORTEST_SLEEP_NS 20000u
 #define FULL_QUEUE_SLEEP_NS 200000u
 #define HOST_POLL_NS 100000u
@@ -78,14 +78,20 @@ static void leave(void)
 	sim_unlock();
 }
 
-/* As enter(), once the queue has room. */
-static void enter_with_room(void)
+/*
+ * As enter(), once the queue has room for work that waits for so many others:
+ * a join takes four of them, and is one more to be joined.
+ */
+static void enter_with_room(size_t dependencies)
 {
 	const struct gs_proc *proc = &sim.handle.state->procs[sim.handle.id];
+	size_t needed = HEADROOM + dependencies / 2;
 
+	if (needed > GS_MAX_ITEMS)
+		needed = GS_MAX_ITEMS;
 	for (;;) {
 		enter();
-		if (proc->pending + HEADROOM < GS_MAX_ITEMS)
+		if (proc->pending + needed <= GS_MAX_ITEMS)
 			return;
 		leave();
 		sleep_until(gs_now() + FULL_QUEUE_SLEEP_NS);
@@ -131,6 +137,16 @@ static void gather_ref(struct gather *gather, struct gs_ref ref)
 	gather->refs[gather->count++] = ref;
 }
 
+/* How many streams' work new work of this one may have to wait for. */
+static size_t stream_dependencies(const struct sim_stream *stream)
+{
+	const struct sim_context *context = stream->context;
+
+	if (stream != context->legacy)
+		return 2;
+	return __atomic_load_n(&context->stream_count, __ATOMIC_RELAXED);
+}
+
 /* What new work of this stream must wait for. */
 static void gather_stream(struct gather *gather, struct sim_stream *stream)
 {
@@ -171,7 +187,7 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 	if (sim_gpu(device)->faults.lost)
 		return CUDA_ERROR_UNKNOWN;
 	work->gpu = device->gpu;
-	enter_with_room();
+	enter_with_room(count + (stream ? stream_dependencies(stream) : 0));
 	if (stream)
 		gather_stream(&gather, stream);
 	for (size_t i = 0; i < count; i++)
@@ -215,7 +231,7 @@ CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event)
 	if (sim_gpu(gather.device)->faults.lost)
 		return CUDA_ERROR_UNKNOWN;
 	sim_queue_lock();
-	enter_with_room();
+	enter_with_room(stream_dependencies(stream));
 	gather_stream(&gather, stream);
 	stream->last = put_event(&gather, event);
 	sim_collect();
@@ -231,7 +247,7 @@ CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event)
 
 	work.gpu = gather.device->gpu;
 	sim_queue_lock();
-	enter_with_room();
+	enter_with_room(stream_dependencies(stream) + 1);
 	if (gs_is_pending(&sim.handle, event->last)) {
 		gather_stream(&gather, stream);
 		gather_ref(&gather, event->last);
@@ -247,7 +263,7 @@ CUresult sim_submit_event_after(struct sim_device *device, struct sim_event *eve
 {
 	struct gather gather = {.device = device};
 
-	enter_with_room();
+	enter_with_room(count);
 	for (size_t i = 0; i < count; i++)
 		gather_ref(&gather, deps[i]);
 	*ref = put_event(&gather, event);
@@ -261,7 +277,7 @@ CUresult sim_submit_wait_after(struct sim_device *device, struct sim_event *even
 	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = device->gpu};
 	struct gather gather = {.device = device};
 
-	enter_with_room();
+	enter_with_room(count + 1);
 	for (size_t i = 0; i < count; i++)
 		gather_ref(&gather, deps[i]);
 	gather_ref(&gather, event->last);
@@ -281,7 +297,7 @@ struct gs_ref sim_stream_end(struct sim_stream *stream)
 	struct gather gather = {.device = stream->context->device};
 	struct gs_ref ref;
 
-	enter_with_room();
+	enter_with_room(stream_dependencies(stream));
 	gather_stream(&gather, stream);
 	ref = join(gather.device, gather.refs, gather.count);
 	leave();

@@ -94,6 +94,7 @@ struct sim_context {
 	uint16_t peers; /* devices whose memory may be reached, a bit each */
 	struct sim_stream *legacy;
 	struct sim_stream *streams;
+	size_t stream_count;
 	struct sim_event *events;
 	struct sim_module *modules;
 	struct sim_green *green;

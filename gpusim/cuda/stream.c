@@ -32,6 +32,7 @@ CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priorit
 	stream->id = sim.next_id++;
 	stream->next = context->streams;
 	context->streams = stream;
+	__atomic_add_fetch(&context->stream_count, 1, __ATOMIC_RELAXED);
 	sim_unlock();
 	*out = stream;
 	return CUDA_SUCCESS;
@@ -48,6 +49,7 @@ void sim_stream_free(struct sim_stream *stream)
 		;
 	if (*link)
 		*link = stream->next;
+	__atomic_sub_fetch(&stream->context->stream_count, 1, __ATOMIC_RELAXED);
 	sim_unlock();
 	stream->magic = 0;
 	free(stream->tips);

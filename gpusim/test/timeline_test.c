@@ -202,6 +202,30 @@ static void a_dead_neighbour_stops_at_once(void *unused)
 	BETWEEN(timed(one_long), 99.9, 110);
 }
 
+#define MANY 700
+
+/* The legacy default stream waits for every blocking stream, however many. */
+static void the_default_stream_waits_for_all(void *unused)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuStreamQuery, CUstream);
+	DRIVER(cuStreamSynchronize, CUstream);
+	static CUstream streams[MANY];
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	for (int i = 0; i < MANY; i++)
+		OK(cuStreamCreate(&streams[i], 0));
+	for (int i = 0; i < MANY; i++)
+		spin(streams[i], 1 * MS, 1 << 20);
+	spin(NULL, 1 * MS, 1);
+	OK(cuStreamSynchronize(NULL));
+	BETWEEN(gpu_time(getpid(), 0), (MANY + 0.99) * MS, (MANY + 1.01) * MS);
+	for (int i = 0; i < MANY; i++)
+		CHECK(cuStreamQuery(streams[i]) == CUDA_SUCCESS);
+}
+
 static void launches_block_when_the_queue_is_full(void *unused)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -251,6 +275,7 @@ int main(void)
 		two_processes_get_halves,
 		latency_beside_a_saturating_neighbour,
 		a_dead_neighbour_stops_at_once,
+		the_default_stream_waits_for_all,
 		launches_block_when_the_queue_is_full,
 		host_functions_run_in_their_turn,
 	};
