@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// AllGPUs, in a list of UUIDs, is every GPU of the node.
+// AllGPUs stands, in a list of UUIDs, for every GPU of the node.
 const AllGPUs = "*"
 
 // Bounds of values; the errors and docs/configuration.md name them.
@@ -68,7 +68,7 @@ func (c *checker) node(n Node) {
 	if n.ReservedMemoryMiB > maxReservedMiB {
 		c.bad("node.reserved_memory_mib", "is %d; allowed: 0 to %d", n.ReservedMemoryMiB, maxReservedMiB)
 	}
-	c.between("node.slots_per_gpu", n.SlotsPerGPU, 1, maxSlots)
+	c.upTo("node.slots_per_gpu", n.SlotsPerGPU, maxSlots)
 	for i, ns := range n.ExemptNamespaces {
 		if !dnsLabel.MatchString(ns) {
 			c.bad(element("node.exempt_namespaces", i), "is %q; allowed: the name of a namespace", ns)
@@ -115,9 +115,10 @@ func (c *checker) nri(n NRI) {
 	}
 }
 
-func (c *checker) between(key string, n, low, high int) {
-	if n < low || n > high {
-		c.bad(key, "is %d; allowed: %d to %d", n, low, high)
+// upTo wants a count of at least 1 and at most high.
+func (c *checker) upTo(key string, n, high int) {
+	if n < 1 || n > high {
+		c.bad(key, "is %d; allowed: 1 to %d", n, high)
 	}
 }
 

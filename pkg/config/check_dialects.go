@@ -6,8 +6,8 @@ import "strings"
 type named struct{ key, name string }
 
 func (c *checker) dialects(d Dialects) {
-	c.between("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, 1, maxAWSSlots)
-	c.between("dialects.volcano.number_per_gpu", d.Volcano.NumberPerGPU, 1, maxSlots)
+	c.upTo("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, maxAWSSlots)
+	c.upTo("dialects.volcano.number_per_gpu", d.Volcano.NumberPerGPU, maxSlots)
 	c.sharing(d.MetaGPU)
 	enabled := enabledNames(d)
 	if len(enabled) == 0 {
@@ -78,7 +78,7 @@ func (c *checker) sharing(m MetaGPU) {
 	}
 	for i, s := range m.DeviceSharing {
 		key := element(list, i)
-		c.between(key+".shares_per_gpu", s.SharesPerGPU, 1, maxShares)
+		c.upTo(key+".shares_per_gpu", s.SharesPerGPU, maxShares)
 		c.uuids(key+".uuids", s.UUIDs)
 	}
 }

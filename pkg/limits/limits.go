@@ -20,9 +20,10 @@ const (
 	// GPU's time.
 	NoComputeLimit = layout.PPM
 
-	// LimitsFile and UsageFile are the pages' names in a directory.
+	// LimitsFile is the limits page's name in a container's directory.
 	LimitsFile = "limits"
-	UsageFile  = "usage"
+	// UsageFile is the usage page's.
+	UsageFile = "usage"
 )
 
 // What can be wrong with a page. Errors of this package wrap one of these, so

@@ -161,7 +161,7 @@ func onCard(containers []Allocation, uuid string) bool {
 }
 
 // checkAnswer holds what a container got against what it asked for.
-func checkAnswer(t *testing.T, l *Ledger, c request.Container, a Allocation) {
+func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 	t.Helper()
 	var asked, got uint64
 	seen := make(map[string]bool)
@@ -197,7 +197,7 @@ func TestNeverOvercommits(t *testing.T) {
 				a, err := l.Place(p, c.Name)
 				if err == nil {
 					placed += len(a.Devices)
-					checkAnswer(t, l, c, a)
+					checkAnswer(t, c, a)
 				}
 			}
 			checkBooks(t, l)

@@ -17,7 +17,15 @@ import (
 func main() {
 	cluster.Supervise()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "demo",
 		Short:         "Share this machine's GPUs, or simulated ones, between pods of a local Kubernetes node",
@@ -44,8 +52,5 @@ func main() {
 			},
 		},
 	)
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	return root
 }

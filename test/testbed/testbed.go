@@ -69,19 +69,14 @@ func (o Options) build(elem ...string) string {
 // WaitCapacity waits until the Node has want of a resource to allocate.
 func (b *Bed) WaitCapacity(ctx context.Context, resource string, want int64, timeout time.Duration) error {
 	var have string
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		node, err := b.Node(ctx)
-		if err != nil {
-			have = err.Error()
-			return false, nil
-		}
+	err := b.WaitNode(ctx, timeout, func(node *corev1.Node) bool {
 		capacity, inCapacity := node.Status.Capacity[corev1.ResourceName(resource)]
 		allocatable, inAllocatable := node.Status.Allocatable[corev1.ResourceName(resource)]
 		have = fmt.Sprintf("capacity %s, allocatable %s", capacity.String(), allocatable.String())
-		return inCapacity && inAllocatable && capacity.Value() == want && allocatable.Value() == want, nil
+		return inCapacity && inAllocatable && capacity.Value() == want && allocatable.Value() == want
 	})
 	if err != nil {
-		return fmt.Errorf("%s is not %d on node %s after %v: %s", resource, want, b.Cluster.NodeName, timeout, have)
+		return fmt.Errorf("%s is not %d but %s: %w", resource, want, have, err)
 	}
 	return nil
 }
@@ -105,12 +100,11 @@ func (b *Bed) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 func (b *Bed) WaitPod(ctx context.Context, name, want string, timeout time.Duration, condition func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	var pod *corev1.Pod
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		pod, err = b.Client.CoreV1().Pods(b.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, nil // the API server may be away for a moment, by the test's own doing
+		seen, err := b.Client.CoreV1().Pods(b.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil { // the API server may be away for a moment, by the test's own doing
+			pod = seen
 		}
-		return condition(pod), nil
+		return err == nil && condition(pod), nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pod %s is not %s after %v: %s", name, want, timeout, Describe(pod))

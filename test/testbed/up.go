@@ -203,11 +203,10 @@ func (b *Bed) explain(ctx context.Context) string {
 func (b *Bed) WaitNode(ctx context.Context, timeout time.Duration, condition func(*corev1.Node) bool) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		node, err := b.Node(ctx)
-		if last = err; err != nil {
-			return false, nil // it may be gone, or the API server away, for a moment
-		}
-		return condition(node), nil
+		var node *corev1.Node
+		// It may be gone, or the API server away, for a moment.
+		node, last = b.Node(ctx)
+		return last == nil && condition(node), nil
 	})
 	if err != nil {
 		return fmt.Errorf("node %s is not as awaited after %v: %w", b.Cluster.NodeName, timeout, errorOr(last, err))

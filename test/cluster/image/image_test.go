@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"archive/tar"
 	"context"
 	"debug/elf"
@@ -27,7 +28,7 @@ func unpack(t *testing.T, archive string) layout.Path {
 	defer f.Close()
 	for r := tar.NewReader(f); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -114,7 +115,7 @@ func listTar(t *testing.T, content io.Reader) map[string]string {
 	entries := map[string]string{}
 	for r := tar.NewReader(content); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return entries
 		}
 		if err != nil {
