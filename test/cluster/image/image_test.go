@@ -1,10 +1,10 @@
 package image
 
 import (
-	"errors"
 	"archive/tar"
 	"context"
 	"debug/elf"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
