@@ -34,6 +34,7 @@ const (
 	gpuMinorAt  = 152
 	gpuBusyAt   = 368
 	gpuLostAt   = 392
+	gpuPeakAt   = 456
 
 	procSize       = 5376
 	procInUseAt    = 0

@@ -42,6 +42,7 @@ func TestLayout(t *testing.T) {
 		{"offsetof(struct gs_gpu, minor)", gpuMinorAt},
 		{"offsetof(struct gs_gpu, busy_ns)", gpuBusyAt},
 		{"offsetof(struct gs_gpu, faults.lost)", gpuLostAt},
+		{"offsetof(struct gs_gpu, peak_used_bytes)", gpuPeakAt},
 		{"sizeof(struct gs_proc)", procSize},
 		{"offsetof(struct gs_proc, in_use)", procInUseAt},
 		{"offsetof(struct gs_proc, self_pid)", procSelfPidAt},

@@ -42,9 +42,14 @@ type GPU struct {
 	PCIBusID    string
 	Minor       uint32
 	MemoryBytes uint64
-	UsedBytes   uint64        // physical, of all live processes
-	Busy        time.Duration // in which any process held it
-	Lost        bool          // by an injected fault
+	UsedBytes   uint64 // physical, of all live processes
+	// PeakUsedBytes is the most that live processes ever held together. The
+	// driver itself keeps it, with every allocation: UsedBytes is summed up
+	// process by process while they go on, and may count twice what one
+	// freed and another got meanwhile.
+	PeakUsedBytes uint64
+	Busy          time.Duration // in which any process held it
+	Lost          bool          // by an injected fault
 }
 
 // Use is what one process holds and has used of one GPU.
@@ -158,14 +163,15 @@ func (o *Oracle) GPUs() ([]GPU, error) {
 func (o *Oracle) gpu(index int) GPU {
 	at := stateGPUsAt + index*gpuSize
 	return GPU{
-		Index:       index,
-		UUID:        o.uuid(index),
-		Name:        o.text(at+gpuNameAt, gpuNameSize),
-		PCIBusID:    o.text(at+gpuPCIAt, gpuPCISize),
-		Minor:       o.u32(at + gpuMinorAt),
-		MemoryBytes: o.u64(at + gpuMemoryAt),
-		Busy:        time.Duration(o.u64(at + gpuBusyAt)),
-		Lost:        o.u32(at+gpuLostAt) != 0,
+		Index:         index,
+		UUID:          o.uuid(index),
+		Name:          o.text(at+gpuNameAt, gpuNameSize),
+		PCIBusID:      o.text(at+gpuPCIAt, gpuPCISize),
+		Minor:         o.u32(at + gpuMinorAt),
+		MemoryBytes:   o.u64(at + gpuMemoryAt),
+		Busy:          time.Duration(o.u64(at + gpuBusyAt)),
+		PeakUsedBytes: o.u64(at + gpuPeakAt),
+		Lost:          o.u32(at+gpuLostAt) != 0,
 	}
 }
 

@@ -94,6 +94,41 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// TestPeakUsed: the driver's own high-water mark is that of all processes
+// together, and does not count what a dead one held, though nobody has looked
+// for it since.
+func TestPeakUsed(t *testing.T) {
+	machine := simtest.New(t, 2, 8*gib)
+	oracle := open(t, machine)
+	one, two := simtest.StartHolder(t, machine), simtest.StartHolder(t, machine)
+	peak := func() uint64 {
+		t.Helper()
+		gpus, err := oracle.GPUs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gpus[1].PeakUsedBytes != 0 {
+			t.Errorf("GPU 1 had %d bytes in use", gpus[1].PeakUsedBytes)
+		}
+		return gpus[0].PeakUsedBytes
+	}
+	one.Hold(t, 0, 2*gib)
+	two.Hold(t, 0, gib)
+	one.Hold(t, 0, -gib)
+	if got := peak(); got != 3*gib {
+		t.Errorf("%d bytes after 2 GiB and 1 GiB, want 3 GiB", got)
+	}
+	one.Kill(t)
+	two.Hold(t, 0, 2*gib)
+	if got := peak(); got != 3*gib {
+		t.Errorf("%d bytes after 1 GiB died and 3 GiB lived, want 3 GiB", got)
+	}
+	two.Hold(t, 0, gib)
+	if got := peak(); got != 4*gib {
+		t.Errorf("%d bytes after 4 GiB, want 4 GiB", got)
+	}
+}
+
 // TestFinished kills a process and asks after it twice: before anybody but the
 // oracle has noticed, and after the driver has.
 func TestFinished(t *testing.T) {

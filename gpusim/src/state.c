@@ -203,6 +203,22 @@ static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
 	return bytes <= gpu->memory_bytes && gpu->used_bytes <= gpu->memory_bytes - bytes;
 }
 
+/*
+ * What the dead held is free from the moment of their death, though nobody
+ * looks until it is needed: a peak must not count it.
+ */
+static void note_peak(struct gs_handle *handle, uint32_t gpu)
+{
+	struct gs_gpu *g = &handle->state->gpus[gpu];
+
+	if (g->used_bytes <= g->peak_used_bytes)
+		return;
+	if (g->used_bytes != handle->state->procs[handle->id].gpu[gpu].bytes)
+		gs_reap(handle);
+	if (g->used_bytes > g->peak_used_bytes)
+		g->peak_used_bytes = g->used_bytes;
+}
+
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
 {
 	struct gs_gpu *g = &handle->state->gpus[gpu];
@@ -216,6 +232,7 @@ bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
 	if (mine->bytes > mine->peak_bytes)
 		mine->peak_bytes = mine->bytes;
 	g->used_bytes += bytes;
+	note_peak(handle, gpu);
 	return true;
 }
 

@@ -139,7 +139,8 @@ struct gs_gpu {
 	uint32_t runnable_count; /* derived: bits in runnable */
 	uint64_t used_bytes; /* derived: sum over the processes */
 	struct gs_faults faults;
-	uint64_t reserved[16];
+	uint64_t peak_used_bytes; /* the most that living processes ever held at once */
+	uint64_t reserved[15];
 	uint64_t runnable[GS_MAX_PROCS / 64]; /* derived: processes with ready compute work */
 	struct gs_sample samples[GS_GPU_SAMPLES];
 };

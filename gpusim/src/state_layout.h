@@ -41,6 +41,7 @@ GS_ASSERT_AT(gs_gpu, context_bytes, 168);
 GS_ASSERT_AT(gs_gpu, busy_ns, 368);
 GS_ASSERT_AT(gs_gpu, used_bytes, 384);
 GS_ASSERT_AT(gs_gpu, faults, 392);
+GS_ASSERT_AT(gs_gpu, peak_used_bytes, 456);
 GS_ASSERT_AT(gs_gpu, samples, 712);
 GS_ASSERT_SIZE(gs_xid, 24);
 GS_ASSERT_AT(gs_xid, seq, 0);

@@ -93,9 +93,9 @@ static void json_gpu(const struct gs_gpu *gpu, uint32_t index)
 	tool_uuid(gpu->uuid, uuid);
 	printf("{\"index\":%u,\"uuid\":\"%s\",\"minor\":%u,\"name\":", index, uuid, gpu->minor);
 	tool_json_string(gpu->name);
-	printf(",\"memory_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRIu64
-	       ",\"lost\":%s}",
-	       gpu->memory_bytes, gpu->used_bytes, gpu->busy_ns,
+	printf(",\"memory_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64
+	       ",\"peak_used_bytes\":%" PRIu64 ",\"busy_ns\":%" PRIu64 ",\"lost\":%s}",
+	       gpu->memory_bytes, gpu->used_bytes, gpu->peak_used_bytes, gpu->busy_ns,
 	       gpu->faults.lost ? "true" : "false");
 }
 
