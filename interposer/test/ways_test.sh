@@ -15,6 +15,7 @@ trap 'kill $(jobs -p) 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; r
 # Programs end with their memory held, and what is known of it lies in a mapping
 # in which the leak checker does not look.
 export ASAN_OPTIONS=detect_leaks=0
+set +m
 failures=0
 mib=1048576
 gib=1073741824
@@ -44,13 +45,17 @@ pages() {
 	"$mkpages" "$dir" "${devices[@]}" || exit 1
 }
 
-# limited NAME COMMAND…: runs a program as in a container with these pages.
-limited() {
+# become NAME COMMAND…: turns this shell into a program as it would run in a
+# container with these pages.
+become() {
 	local dir=$work/$1
 	shift
-	NRI_VGPU_DIR=$dir GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim \
-		LD_PRELOAD=$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1 "$@"
+	exec env NRI_VGPU_DIR="$dir" GPUSIM_STATE="$work/sim/state" LD_LIBRARY_PATH="$gpusim" \
+		LD_PRELOAD="$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1" "$@"
 }
+
+# limited NAME COMMAND…: runs a program so.
+limited() { (become "$@"); }
 
 # field NAME: a number of the JSON line on standard input.
 field() { grep -o "\"$1\": *[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
@@ -126,6 +131,36 @@ test_killed_process() {
 	output=$(limited killed "$workloads/fill" 2>/dev/null)
 	[ "$(echo "$output" | field granted_bytes)" -ge $((gib - context - gib / 100)) ] ||
 		fail "after a kill: $output"
+}
+
+# Processes that fill, free, and are killed at any moment: never above the
+# limit at any look, and nothing left behind.
+test_storm() {
+	local limit=$((4 * gib)) ways=(alloc vmm async pitch array graph module managed pool mipmap)
+	local most=0 now i end=$((SECONDS + 6)) output pids=()
+	pages storm "$limit"
+	while [ $SECONDS -lt $end ]; do
+		for i in 0 1 2 3 4 5; do
+			if [ -n "${pids[$i]:-}" ] && kill -0 "${pids[$i]}" 2>/dev/null; then
+				[ $((RANDOM % 4)) -eq 0 ] && kill -9 "${pids[$i]}"
+				continue
+			fi
+			(become storm "$workloads/fill" --way "${ways[$((RANDOM % ${#ways[@]}))]}" \
+				--chunk "$((RANDOM % 40 + 1))MiB" --threads 2 --hold 100) >/dev/null 2>&1 &
+			pids[i]=$!
+		done
+		for i in 1 2 3 4 5; do
+			now=$(held)
+			[ "$now" -gt "$most" ] && most=$now
+		done
+	done
+	kill -9 "${pids[@]}" 2>/dev/null
+	wait 2>/dev/null
+	[ "$most" -le "$limit" ] || fail "in the storm, $most of $limit were held"
+	[ "$most" -gt $((limit / 2)) ] || fail "the storm did not reach the limit: $most"
+	output=$(become storm "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - context - limit / 100)) ] ||
+		fail "after the storm: $output"
 }
 
 test_what_programs_see() {
@@ -241,6 +276,7 @@ test_innocent_process() {
 test_ways
 test_shared_limit
 test_killed_process
+test_storm 2>/dev/null # the shell reports whom it killed
 test_what_programs_see
 test_gpu_that_was_not_given
 test_permuted_devices
