@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -15,12 +16,8 @@ func preflight() error {
 		return errors.New("a local cluster needs root: run it with sudo")
 	}
 	var missing []error
-	fileSystems, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return fmt.Errorf("read what the kernel can mount: %w", err)
-	}
-	if !hasWord(string(fileSystems), "overlay") {
-		missing = append(missing, errors.New("the kernel has no overlay file system: modprobe overlay"))
+	if !hasOverlay() && (exec.Command("modprobe", "overlay").Run() != nil || !hasOverlay()) {
+		missing = append(missing, errors.New("the kernel has no overlay file system: use one that has"))
 	}
 	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts"} {
 		if _, err := os.Stat("/proc/self/ns/" + ns); err != nil {
@@ -35,13 +32,11 @@ func preflight() error {
 	return errors.Join(missing...)
 }
 
-func hasWord(text, word string) bool {
-	for _, w := range strings.Fields(text) {
-		if w == word {
-			return true
-		}
-	}
-	return false
+// hasOverlay tells whether the overlay file system is in the kernel by now; as
+// a module it is listed only once it is loaded.
+func hasOverlay() bool {
+	fileSystems, err := os.ReadFile("/proc/filesystems")
+	return err == nil && slices.Contains(strings.Fields(string(fileSystems)), "overlay")
 }
 
 // hasCapability tells whether the process may do what a capability allows; the
