@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -136,20 +135,5 @@ func TestContainerdRestart(t *testing.T) {
 	create(t, testbed.Pod("after", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	checkFilled(t, "after", 2*gib)
 	waitCapacity(t, patience)
-	check()
-}
-
-func TestAgentRestart(t *testing.T) {
-	check := untouched(t)
-	if err := bed.RestartAgent(context.Background(), patience); err != nil {
-		t.Fatal(err)
-	}
-	check()
-	// What the running pod holds must be known to the new agent: this one
-	// fits only beside it.
-	create(t, testbed.Pod("beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
-	checkFilled(t, "beside", 12*gib)
-	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: 16384})))
-	checkFilled(t, "other", 16*gib)
 	check()
 }

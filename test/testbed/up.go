@@ -126,7 +126,7 @@ func (b *Bed) loadImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files = slices.Concat(image.BaseLayout(), files, host)
+	files = slices.Concat(image.BaseLayout(), files, host, detours())
 	for _, spec := range []image.Spec{
 		{Name: Image, Files: files},
 		{Name: CUDAImage, Files: files, Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}},
@@ -140,6 +140,16 @@ func (b *Bed) loadImages(ctx context.Context) error {
 		}
 	}
 	return b.Cluster.LoadImage(ctx, b.options.build("image", "nri-vgpu.tar"))
+}
+
+// detours are links of the workload images by which a mount lands elsewhere
+// than its path says.
+func detours() []image.File {
+	return []image.File{
+		{Path: "/detour/a/b/run", Link: "/run/nri-vgpu"},
+		{Path: "/detour/a/b/lib", Link: "/usr/local/nri-vgpu/lib"},
+		{Path: "/detour/a/b/etc", Link: "/etc"},
+	}
 }
 
 // workloads are the programs of test/workload as they were built, by their
@@ -241,14 +251,6 @@ func (b *Bed) EnsureNamespace(ctx context.Context, name string) error {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	return nil
-}
-
-// RestartAgent replaces the agent's pod, and waits until the new one is ready.
-func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
-	if err := b.kubectl(ctx, "-n", Namespace, "rollout", "restart", "daemonset/nri-vgpu"); err != nil {
-		return err
-	}
-	return b.kubectl(ctx, "-n", Namespace, "rollout", "status", "daemonset/nri-vgpu", "--timeout", timeout.String())
 }
 
 // logWriter hands each line to a log function.

@@ -70,23 +70,31 @@ func (b *Bed) KillContainer(pod *corev1.Pod) error {
 }
 
 // Exec runs a command in the pod's first container, as kubectl exec does, and
-// reads the JSON line that it prints into result.
+// reads the JSON that it prints into result.
 func (b *Bed) Exec(ctx context.Context, pod string, result any, command ...string) error {
+	stdout, stderr, err := b.ExecOutput(ctx, pod, command...)
+	if err != nil {
+		return fmt.Errorf("exec %q in %s: %w; it printed %q and %q", command, pod, err, stdout, stderr)
+	}
+	if err := json.Unmarshal([]byte(stdout), result); err != nil {
+		return fmt.Errorf("exec %q in %s printed %q: %w", command, pod, stdout, err)
+	}
+	return nil
+}
+
+// ExecOutput runs a command in the pod's first container and returns what it
+// prints. A command that fails is an error.
+func (b *Bed) ExecOutput(ctx context.Context, pod string, command ...string) (stdout, stderr string, err error) {
 	request := b.Client.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(b.namespace).Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(b.Cluster.RestConfig(), "GET", request.URL().String())
 	if err != nil {
-		return fmt.Errorf("exec in %s: %w", pod, err)
+		return "", "", fmt.Errorf("exec in %s: %w", pod, err)
 	}
-	var stdout, stderr bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
-		return fmt.Errorf("exec %q in %s: %w; it printed %q and %q", command, pod, err, stdout.String(), stderr.String())
-	}
-	if err := json.Unmarshal(stdout.Bytes(), result); err != nil {
-		return fmt.Errorf("exec %q in %s printed %q: %w", command, pod, stdout.String(), err)
-	}
-	return nil
+	var out, errs bytes.Buffer
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	return out.String(), errs.String(), err
 }
 
 // Fill is what the workload fill prints; sizes in bytes.

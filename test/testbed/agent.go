@@ -1,0 +1,115 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+const (
+	agent      = "nri-vgpu" // the DaemonSet and its ConfigMap
+	configFile = "config.toml"
+)
+
+// RestartAgent replaces the agent's pod, and waits until the new one is ready.
+func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
+	if err := b.kubectl(ctx, "-n", Namespace, "rollout", "restart", "daemonset/"+agent); err != nil {
+		return err
+	}
+	return b.waitAgent(ctx, timeout)
+}
+
+func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
+	return b.kubectl(ctx, "-n", Namespace, "rollout", "status", "daemonset/"+agent, "--timeout", timeout.String())
+}
+
+// SetConfig gives the agent another config.toml and restarts it. It returns
+// the one before.
+func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {
+	maps := b.Client.CoreV1().ConfigMaps(Namespace)
+	config, err := maps.Get(ctx, agent, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	before = config.Data[configFile]
+	config.Data[configFile] = content
+	if _, err := maps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
+		return "", fmt.Errorf("write the agent's configuration: %w", err)
+	}
+	return before, b.RestartAgent(ctx, timeout)
+}
+
+// StopAgent takes the agent off the node, and waits until it is gone.
+func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
+	if err := b.selectNodes(ctx, map[string]any{"nri-vgpu.io/nowhere": "true"}); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agent})
+		return err == nil && len(pods.Items) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the agent is still on its node after %v: %w", timeout, err)
+	}
+	return nil
+}
+
+// StartAgent brings the agent back after StopAgent, and waits until it is
+// ready.
+func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
+	if err := b.selectNodes(ctx, map[string]any{"nri-vgpu.io/nowhere": nil}); err != nil {
+		return err
+	}
+	return b.waitAgent(ctx, timeout)
+}
+
+func (b *Bed) selectNodes(ctx context.Context, selector map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{
+		"spec": map[string]any{"nodeSelector": selector}}}})
+	if err != nil {
+		return err
+	}
+	return b.kubectl(ctx, "-n", Namespace, "patch", "daemonset", agent, "--type=merge", "-p", string(patch))
+}
+
+// Vgpuctl runs the installed vgpuctl on the node.
+func (b *Bed) Vgpuctl(ctx context.Context, args ...string) (string, error) {
+	program := filepath.Join(layout.Versioned("/opt/nri-vgpu", version.Version), layout.Vgpuctl)
+	return b.Cluster.Exec(ctx, append([]string{program}, args...)...)
+}
+
+// ContainerFiles is the node's directory with the files of a container, as
+// this machine sees it.
+func (b *Bed) ContainerFiles(pod *corev1.Pod, container string) string {
+	return filepath.Join(b.Cluster.Root(), layout.Containers("/run/nri-vgpu"), string(pod.UID), container)
+}
+
+// DirectConfig is a config.toml by which the agent gives containers their
+// GPUs itself, with no help of NVIDIA's runtime.
+func (b *Bed) DirectConfig() string {
+	var config strings.Builder
+	config.WriteString("[injection]\nmethod = \"direct\"\n")
+	if !b.options.Simulated() {
+		return config.String()
+	}
+	config.WriteString("[injection.direct]\ndevices = []\n")
+	for path, readOnly := range map[string]bool{
+		"/dev/gpusim/state":                           false,
+		"/dev/gpusim/gpu{minor}":                      false,
+		"/usr/lib/x86_64-linux-gnu/libcuda.so.1":      true,
+		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": true,
+	} {
+		fmt.Fprintf(&config, "[[injection.direct.mounts]]\nsource = %q\ndestination = %q\nread_only = %t\n", path, path, readOnly)
+	}
+	return config.String()
+}
