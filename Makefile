@@ -10,9 +10,9 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-# Packages that start a real cluster, and so need root.
-CLUSTER_PKGS := ./test/cluster/... ./test/e2e/...
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e /test/cluster -e /test/e2e)
+# Packages that start a real cluster, and so need root, or parts of one.
+CLUSTER_PKGS := ./test/cluster ./test/e2e/...
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$$$' -e /test/e2e)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices
 
