@@ -12,7 +12,7 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 # Packages that start a real cluster, and so need root, or parts of one.
 CLUSTER_PKGS := ./test/cluster ./test/e2e/...
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$$$' -e /test/e2e)
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices
 
