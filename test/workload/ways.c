@@ -21,9 +21,19 @@ const struct wl_way *wl_way_find(const char *name)
 	return NULL;
 }
 
-void wl_way_list(void)
+const struct wl_way *wl_way_at(size_t number)
 {
 	for (size_t i = 0; i < WL_FAMILIES; i++)
 		for (const struct wl_way *way = wl_families[i]; way->name; way++)
-			printf("%-14s %s\n", way->name, way->help);
+			if (number-- == 0)
+				return way;
+	return NULL;
+}
+
+void wl_way_list(void)
+{
+	const struct wl_way *way;
+
+	for (size_t i = 0; (way = wl_way_at(i)); i++)
+		printf("%-14s %s\n", way->name, way->help);
 }

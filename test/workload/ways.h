@@ -40,6 +40,9 @@ struct wl_way {
 
 const struct wl_way *wl_way_find(const char *name);
 
+// wl_way_at is the way with this number, NULL after the last.
+const struct wl_way *wl_way_at(size_t number);
+
 // wl_way_list prints every way with its help to standard output.
 void wl_way_list(void);
 
