@@ -25,6 +25,12 @@ type Container struct {
 	Annotations map[string]string
 	// CDIDevices were asked for by others, such as a DRA driver.
 	CDIDevices []string
+	// Assignment is the container's own AssignmentAnnotation, "" before it was
+	// created. What its pod says under that name, the user has written.
+	Assignment string
+	// PID is its first process in the host's pid namespace, once it has been
+	// created; 0 where the runtime does not tell.
+	PID int
 }
 
 // variable gives the value of a variable that the container will see, and how

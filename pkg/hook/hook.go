@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,6 +39,8 @@ type Options struct {
 	GPUs    func() []gpu.GPU
 	Store   *Store
 	Metrics *Metrics
+	// Proc is where the host's processes are seen, /proc if empty.
+	Proc string
 	// Changed, where set, is called when Registered changes; it must not
 	// block.
 	Changed func()
@@ -72,6 +75,7 @@ type liveContainer struct{ podUID, name, sandbox string }
 // log. Call it before the runtime is asked to register.
 func New(opts Options) *Hook {
 	h := &Hook{Options: opts, live: map[string]liveContainer{}}
+	h.Proc = cmp.Or(h.Proc, "/proc")
 	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
 	for _, err := range errs {
@@ -233,7 +237,7 @@ func (h *Hook) save(allocation placement.Allocation, preload []string) error {
 }
 
 // checkStart refuses to start a container that was created without us, while
-// the plugin was away or too slow.
+// the plugin was away or too slow, or in which what we gave it is hidden.
 func (h *Hook) checkStart(c Container) error {
 	if h.exempt(c) {
 		return nil
@@ -245,7 +249,7 @@ func (h *Hook) checkStart(c Container) error {
 		if err != nil || dir != want {
 			return c.refuse(ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
 		}
-		return nil
+		return c.checkMounted(h.Proc)
 	}
 	if injected {
 		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")

@@ -155,7 +155,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 		if h.exempt(c.Container) {
 			continue
 		}
-		if _, injected := injectedDir(c.Container); !injected {
+		if !h.carriesOurs(c.Container) {
 			h.unaudited = append(h.unaudited, c.Container)
 			continue
 		}
@@ -173,7 +173,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 func (h *Hook) adopt(c Container) {
 	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	var injected placement.Allocation
-	err := json.Unmarshal([]byte(c.Annotations[AssignmentAnnotation]), &injected)
+	err := json.Unmarshal([]byte(c.Assignment), &injected)
 	if err != nil || injected.PodUID != c.PodUID || injected.Container != c.Name {
 		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
 		return
@@ -214,6 +214,14 @@ func (h *Hook) audit() {
 	}
 	h.unaudited = nil
 	h.Metrics.unadjusted.Set(float64(bad))
+}
+
+// carriesOurs tells whether a container has its files mounted, and not
+// another's.
+func (h *Hook) carriesOurs(c Container) bool {
+	dir, injected := injectedDir(c)
+	want, err := h.Store.Dir(c.PodUID, c.Name)
+	return injected && err == nil && dir == want
 }
 
 // injectedDir is the host's directory of the files that a container carries.

@@ -178,6 +178,8 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		Name:        container.GetName(),
 		Env:         container.GetEnv(),
 		Annotations: annotations,
+		Assignment:  container.GetAnnotations()[AssignmentAnnotation],
+		PID:         int(container.GetPid()),
 	}
 	for _, m := range container.GetMounts() {
 		c.Mounts = append(c.Mounts, Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
