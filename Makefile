@@ -20,7 +20,7 @@ C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: c go ## build everything into build/
@@ -77,6 +77,14 @@ lint: build ## check the style of Go, C and shell
 .PHONY: bench
 bench: build ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(UNIT_PKGS)
+
+# What both benchmarks write in their headings.
+BENCH := --build $(BUILD) --commit "$$(git describe --always --dirty)"
+
+.PHONY: bench-memory
+bench-memory: build ## measure how exact memory limits are; LIB=path ENV="A=b" for another library, ARGS=--help
+	@$(GO) build -o $(BUILD)/bench/ ./bench/memory
+	@$(BUILD)/bench/memory $(BENCH) $(if $(LIB),--library "$(LIB)" --env "$(ENV)") $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built; the cache of Kubernetes' components stays

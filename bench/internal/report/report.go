@@ -1,0 +1,88 @@
+// Package report writes what benchmarks find: JSON lines, under a heading that
+// says where they come from.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Conditions are those under which something was measured.
+type Conditions struct {
+	Time   string `json:"time"` // RFC 3339, UTC
+	Commit string `json:"commit"`
+	GPU    string `json:"gpu"` // "simulated" or "real"
+	CPU    string `json:"cpu"`
+	CPUs   int    `json:"cpus"`
+	OS     string `json:"os"`
+}
+
+// Now is this machine's conditions. commit is that of the sources, as git
+// describes it.
+func Now(gpu, commit string) Conditions {
+	return Conditions{
+		Time:   time.Now().UTC().Format(time.RFC3339),
+		Commit: commit,
+		GPU:    gpu,
+		CPU:    cpuModel("/proc/cpuinfo"),
+		CPUs:   runtime.NumCPU(),
+		OS:     runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+func cpuModel(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(content)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Lines writes values as lines of JSON.
+type Lines struct {
+	out    io.Writer
+	closer io.Closer
+}
+
+// Open writes to a file, which is made anew, or to the standard output if path
+// is empty.
+func Open(path string) (*Lines, error) {
+	if path == "" {
+		return &Lines{out: os.Stdout}, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the output: %w", err)
+	}
+	return &Lines{out: file, closer: file}, nil
+}
+
+// Write writes one line.
+func (l *Lines) Write(value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if _, err := l.out.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (l *Lines) Close() error {
+	if l.closer == nil {
+		return nil
+	}
+	return l.closer.Close()
+}

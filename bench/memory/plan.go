@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// limits are the limits at which every way is tried: 1, 2, 3.7 and 15 GiB.
+var limits = []uint64{1 * gib, 2 * gib, 37 * gib / 10, 15 * gib}
+
+// mixName is the way of points at which several ways are used at once.
+const mixName = "mix"
+
+// task is what one process does.
+type task struct {
+	way     string
+	threads int
+	rounds  int    // times that it fills; it frees everything in between
+	chunk   uint64 // bytes of the first pieces
+	unit    uint64 // bytes: pieces are multiples of it
+	delay   time.Duration
+}
+
+// alone is a way by itself, as fill uses it by default.
+func alone(way string) task { return task{way: way, threads: 1, rounds: 1, chunk: 64 * mib, unit: 1} }
+
+// args is the command line of fill. It keeps what it got until it is killed,
+// so that all that processes were granted is held at the same time.
+func (t task) args() []string {
+	return []string{
+		"--way", t.way,
+		"--threads", fmt.Sprint(t.threads),
+		"--rounds", fmt.Sprint(t.rounds),
+		"--chunk", fmt.Sprint(t.chunk),
+		"--granularity", fmt.Sprint(t.unit),
+		"--delay", fmt.Sprint(t.delay.Seconds()),
+		"--hold", "86400",
+	}
+}
+
+// step is what is run for one point.
+type step struct {
+	way   string
+	limit uint64 // bytes
+	// tasks run at once, but the last fills when the others are done.
+	tasks []task
+}
+
+// aloneSteps is every way alone at every limit.
+func aloneSteps(ways []string, limits []uint64) []step {
+	var steps []step
+	for _, limit := range limits {
+		for _, way := range ways {
+			steps = append(steps, step{way, limit, []task{alone(way)}})
+		}
+	}
+	return steps
+}
+
+// mixSteps is so many random mixes at every limit. Equal arguments give equal
+// steps. context is the size of a process's context.
+func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) []step {
+	var steps []step
+	for _, limit := range limits {
+		for n := range mixes {
+			random := rand.New(rand.NewPCG(seed, limit+uint64(n)))
+			steps = append(steps, step{mixName, limit, mix(ways, limit, context, random)})
+		}
+	}
+	return steps
+}
+
+const (
+	// mostProcesses bounds a mix.
+	mostProcesses = 8
+	// mixDelay is the time that the processes of a mix have to start.
+	mixDelay = 300 * time.Millisecond
+	// mixUnit keeps pieces so large that what drivers round up does not
+	// count: with other processes about, many may be small.
+	mixUnit = 64 * kib
+	// leastChunk is the granularity of virtual memory: with smaller pieces
+	// fill would ask for none.
+	leastChunk = 2 * mib
+)
+
+// mix is several processes with random ways, threads or rounds, and sizes, whose
+// contexts leave half of the limit to what they ask for, but at least two; the
+// last one takes what is left, to the byte.
+func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
+	most := uint64(mostProcesses)
+	if context > 0 {
+		most = min(most, max(2, limit/context/2))
+	}
+	tasks := make([]task, 2+random.IntN(int(most)-1))
+	for i := range tasks {
+		tasks[i] = task{
+			way:     ways[random.IntN(len(ways))],
+			threads: 1,
+			rounds:  1,
+			chunk:   leastChunk << random.IntN(8), // up to 256 MiB
+			unit:    mixUnit,
+			delay:   mixDelay,
+		}
+		if random.IntN(2) == 0 {
+			tasks[i].threads += random.IntN(4)
+		} else {
+			tasks[i].rounds += random.IntN(8)
+		}
+	}
+	rest := alone(exactWay)
+	rest.delay = mixDelay
+	return append(tasks[:len(tasks)-1], rest)
+}
+
+// parseWays reads what `fill --list` prints: a way and its help on each line.
+func parseWays(list string) []string {
+	var ways []string
+	for line := range strings.Lines(list) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			ways = append(ways, fields[0])
+		}
+	}
+	return ways
+}
+
+// chosen is those of all ways that are wanted, in the order of all.
+func chosen(all, wanted []string) ([]string, error) {
+	for _, way := range wanted {
+		if !slices.Contains(all, way) {
+			return nil, fmt.Errorf("way %q; allowed: %s", way, strings.Join(all, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(way string) bool { return !slices.Contains(wanted, way) }), nil
+}

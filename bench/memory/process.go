@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// process is a running fill. It prints one line when it is done, and keeps what
+// it was granted until it is killed.
+type process struct {
+	task
+	cmd    *exec.Cmd
+	out    *bufio.Reader
+	stderr bytes.Buffer
+}
+
+func start(ctx context.Context, t task, argv, env []string) (*process, error) {
+	p := &process{task: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...)}
+	p.cmd.Env = env
+	p.cmd.Stderr = &p.stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// result waits until the process has what it gets.
+func (p *process) result() (Fill, error) {
+	line, err := p.out.ReadBytes('\n')
+	if errors.Is(err, io.EOF) {
+		p.end()
+		return p.silent(), nil
+	}
+	if err != nil {
+		return Fill{}, fmt.Errorf("read from fill: %w", err)
+	}
+	return p.parse(line)
+}
+
+// silent is the result of a process that ended without a word on its standard
+// output: its library crashed, or refused to start.
+func (p *process) silent() Fill {
+	message := strings.TrimSpace(p.stderr.String())
+	if state := p.cmd.ProcessState; state != nil {
+		message = strings.TrimSpace(state.String() + ": " + message)
+	}
+	return Fill{Way: p.way, Threads: p.threads, Rounds: p.rounds, Chunk: p.chunk, Error: -1, Message: message}
+}
+
+func (p *process) parse(line []byte) (Fill, error) {
+	var said struct {
+		Granted  uint64 `json:"granted_bytes"`
+		Pieces   uint64 `json:"pieces"`
+		Refused  uint64 `json:"smallest_refused_bytes"`
+		Refusals uint64 `json:"refusals"`
+		Outcome  string `json:"outcome"` // once there is a context
+		Error    int    `json:"error_code"`
+		Call     string `json:"call"`
+		Message  string `json:"message"`
+	}
+	if err := json.Unmarshal(line, &said); err != nil {
+		return Fill{}, fmt.Errorf("read what fill printed: %w: %s", err, line)
+	}
+	if said.Message != "" {
+		said.Error = -1
+	}
+	return Fill{
+		Way: p.way, Threads: p.threads, Rounds: p.rounds, Chunk: p.chunk,
+		Granted: said.Granted, Pieces: said.Pieces,
+		Refused: said.Refused, Refusals: said.Refusals,
+		Context: said.Outcome != "",
+		Error:   said.Error, Call: said.Call, Message: said.Message,
+	}, nil
+}
+
+// signal stops or continues the process, unless it has ended.
+func (p *process) signal(signal syscall.Signal) { _ = p.cmd.Process.Signal(signal) }
+
+// end kills the process, unless it has ended, and waits for it.
+func (p *process) end() {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	_ = p.cmd.Wait()         // by our signal, mostly
+}
