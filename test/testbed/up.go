@@ -142,13 +142,16 @@ func (b *Bed) loadImages(ctx context.Context) error {
 	return b.Cluster.LoadImage(ctx, b.options.build("image", "nri-vgpu.tar"))
 }
 
-// detours are links of the workload images by which a mount lands elsewhere
-// than its path says.
+// Detours is a directory of the workload images with links by which a mount
+// lands elsewhere than its path says.
+const Detours = "/detour/a/b/c/d/e"
+
 func detours() []image.File {
 	return []image.File{
-		{Path: "/detour/a/b/run", Link: "/run/nri-vgpu"},
-		{Path: "/detour/a/b/lib", Link: "/usr/local/nri-vgpu/lib"},
-		{Path: "/detour/a/b/etc", Link: "/etc"},
+		{Path: Detours + "/run", Link: "/run/nri-vgpu"},
+		{Path: Detours + "/home", Link: "/usr/local/nri-vgpu"},
+		{Path: Detours + "/etc", Link: "/etc"},
+		{Path: Detours + "/tmp", Link: "/tmp"},
 	}
 }
 
