@@ -86,6 +86,11 @@ bench-memory: build ## measure how exact memory limits are; LIB=path ENV="A=b" f
 	@$(GO) build -o $(BUILD)/bench/ ./bench/memory
 	@$(BUILD)/bench/memory $(BENCH) $(if $(LIB),--library "$(LIB)" --env "$(ENV)") $(ARGS)
 
+.PHONY: bench-compute
+bench-compute: build ## measure how exact compute limits are, for half an hour; ARGS=--quick, --resume, --help
+	@$(GO) build -o $(BUILD)/bench/ ./bench/compute
+	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --charts $(BUILD)/bench $(ARGS)
+
 .PHONY: clean
 clean: ## remove what was built; the cache of Kubernetes' components stays
 	rm -rf $(BUILD)

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+var errEarly = errors.New("earlier than it should")
+
+// windowLength is that of the windows in which a limit must hold, too.
+const windowLength = 100 * time.Millisecond
+
+// outcome is what one container got. What a machine cannot tell is NaN.
+type outcome struct {
+	share         float64 // percent of GPU time
+	rate          float64 // kernels per second
+	firstSecond   float64 // percent of GPU time
+	windows       []float64
+	longestWindow time.Duration
+}
+
+// machine has the GPU.
+type machine interface {
+	// kind is "simulated" or "real".
+	kind() string
+	// run runs loads side by side.
+	run(ctx context.Context, loads []load, s span) ([]outcome, error)
+	// latency runs the periodic load, beside the neighbour unless that is nil.
+	latency(ctx context.Context, periodic load, neighbour *load, s span) (Latency, error)
+}
+
+// hasGPU tells whether this machine has a real GPU.
+func hasGPU() bool {
+	_, err := os.Stat("/dev/nvidiactl")
+	return err == nil
+}
+
+// seconds is an argument of the workloads.
+func seconds(d time.Duration) string { return formatNumber(d.Seconds()) }
+
+// startPeriodic starts the workload "latency".
+func startPeriodic(ctx context.Context, h *host, l load, duration time.Duration) (*process, error) {
+	t, err := h.startProgram(ctx, l, "latency", []string{
+		"--kernel-us", formatNumber(l.kernelUS),
+		"--period-ms", fmt.Sprint(periodMS),
+		"--duration", seconds(duration),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t[0], nil
+}
+
+// parseLatency reads what the workload "latency" prints.
+func parseLatency(output []byte) (Latency, error) {
+	var l Latency
+	if err := json.Unmarshal(output, &l); err != nil {
+		return Latency{}, fmt.Errorf("read what latency printed: %w", err)
+	}
+	if l.Samples == 0 {
+		return Latency{}, fmt.Errorf("latency measured nothing: %s", output)
+	}
+	return l, nil
+}

@@ -1,0 +1,174 @@
+// Command compute measures how exactly a compute limit holds: the GPU time of
+// containers under limits, for kernels of several lengths, launched in several
+// ways, by themselves and side by side, and the latency of a short kernel
+// beside a container that saturates the GPU.
+//
+// On a simulated GPU the simulator's oracle tells GPU times. On a real one
+// nobody does, and the throughput is compared with that without limits.
+//
+// Each point is a line of JSON. The end is a summary by the criteria of the
+// limit's acceptance, and charts.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+)
+
+// errFailed is returned when the measurements went well, and a criterion fails.
+var errFailed = errors.New("the compute limit does not hold as it should")
+
+func main() {
+	var o options
+	o.register(flag.CommandLine)
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "compute:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, out, progress io.Writer) error {
+	records, err := obtain(ctx, o, out, progress)
+	// What was measured until an interruption is worth a summary, too.
+	if len(records) == 0 {
+		return err
+	}
+	results := summarize(records)
+	if e := writeSummary(progress, results); e != nil {
+		err = errors.Join(err, e)
+	}
+	if o.charts != "" {
+		err = errors.Join(err, draw(o.charts, records))
+	}
+	if o.check && !passed(results) {
+		err = errors.Join(err, errFailed)
+	}
+	return err
+}
+
+// obtain reads points or measures them.
+func obtain(ctx context.Context, o options, out, progress io.Writer) ([]Record, error) {
+	if o.read != "" {
+		return readRecords(o.read)
+	}
+	selection, err := o.selection()
+	if err != nil {
+		return nil, err
+	}
+	steps := plan(selection)
+	if o.list {
+		for _, s := range steps {
+			fmt.Fprintln(out, s.id)
+		}
+		return nil, nil
+	}
+	return measureAll(ctx, o, steps, out, progress)
+}
+
+func measureAll(ctx context.Context, o options, steps []step, out, progress io.Writer) (records []Record, err error) {
+	temp, err := os.MkdirTemp(memoryDir(), "vgpu-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, removeAll(temp)) }()
+	h, err := newHost(o, temp)
+	if err != nil {
+		return nil, err
+	}
+	if !h.knowsPolicy(ctx) {
+		fmt.Fprintf(progress, "vgpuctl run has no %q: the policy that lends is not measured\n", o.policy)
+		steps = slices.DeleteFunc(steps, func(s step) bool { return s.workload == share })
+	}
+	r := newRunner(o, h, temp)
+	journal, records, err := openJournal(out, o.output, o.resume)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, journal.close()) }()
+	span := o.span()
+	conditions := report.Now(r.machine.kind(), o.commit)
+	if err := journal.write(heading{"compute", conditions, span.warmup.Seconds(), span.measure.Seconds()}); err != nil {
+		return records, err
+	}
+	return r.runAll(ctx, missing(steps, records), records, journal, progress)
+}
+
+// runAll measures the steps and adds what they give to records.
+func (r *runner) runAll(ctx context.Context, steps []step, records []Record, journal *journal, progress io.Writer) ([]Record, error) {
+	for i, s := range steps {
+		var left time.Duration
+		for _, later := range steps[i:] {
+			left += r.expected(later)
+		}
+		fmt.Fprintf(progress, "%d/%d %s, %s left\n", i+1, len(steps), s.id, left.Round(time.Second))
+		record, err := r.run(ctx, s)
+		if err != nil {
+			return records, err
+		}
+		records = append(records, record)
+		if err := journal.write(record); err != nil {
+			return records, err
+		}
+	}
+	return records, nil
+}
+
+// missing are the steps of which there is no record.
+func missing(steps []step, records []Record) []step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
+		return slices.ContainsFunc(records, func(r Record) bool { return r.ID == s.id })
+	})
+}
+
+func newHost(o options, temp string) (*host, error) {
+	build, err := filepath.Abs(o.build)
+	if err != nil {
+		return nil, err
+	}
+	return &host{build: build, runDir: temp, policy: strings.Fields(o.policy)}, nil
+}
+
+func newRunner(o options, h *host, temp string) *runner {
+	r := &runner{span: o.span(), reference: o.reference(), unlimited: map[string]outcome{}}
+	if hasGPU() {
+		r.machine = &real{h}
+	} else {
+		r.machine = &simulated{h, temp}
+	}
+	return r
+}
+
+// memoryDir is a directory in memory, where the state of a simulated GPU is
+// never written to a disk while processes wait; "" if there is none.
+func memoryDir() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err == nil && info.IsDir() {
+		return shm
+	}
+	return ""
+}
+
+// removeAll removes a directory in which processes may be tidying up still.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	for tries := 0; err != nil && tries < 50; tries++ {
+		time.Sleep(20 * time.Millisecond)
+		err = os.RemoveAll(dir)
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// options are those of the command line.
+type options struct {
+	build, output, charts, read  string
+	commit                       string
+	workloads, kernels, patterns string
+	limits, policy               string
+	warmup, duration             time.Duration
+	quick, resume, check, list   bool
+}
+
+// The spans of --quick.
+const (
+	quickWarmup   = time.Second
+	quickDuration = 2 * time.Second
+)
+
+func (o *options) register(flags *flag.FlagSet) {
+	flags.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flags.StringVar(&o.commit, "commit", "", "of the sources, for the heading of the output")
+	flags.StringVar(&o.output, "output", "", "file for the JSON lines, besides the standard output")
+	flags.BoolVar(&o.resume, "resume", false, "keep the points in --output and measure the others only")
+	flags.StringVar(&o.read, "read", "", "measure nothing; summarize and draw the points in this file")
+	flags.StringVar(&o.charts, "charts", "", "directory for the charts, as SVG")
+	flags.StringVar(&o.workloads, "workloads", strings.Join(allWorkloads, ","), "what to measure")
+	flags.StringVar(&o.kernels, "kernels", joined(allKernels, formatNumber), "kernel lengths in µs, of containers by themselves")
+	flags.StringVar(&o.patterns, "patterns", joined(allPatterns, func(p pattern) string { return p.name }), "ways of launching, likewise")
+	flags.StringVar(&o.limits, "limits", joined(allLimits, strconv.Itoa), "limits in percent, likewise")
+	flags.StringVar(&o.policy, "policy", "--policy share", "vgpuctl's arguments for the policy that lends idle time")
+	flags.DurationVar(&o.warmup, "warmup", 2*time.Second, "time before each measurement")
+	flags.DurationVar(&o.duration, "duration", 10*time.Second, "time of each measurement; longer where launches are long")
+	flags.BoolVar(&o.quick, "quick", false, "measure a few points, for a short time each")
+	flags.BoolVar(&o.check, "check", false, "exit with 1 when a criterion fails")
+	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
+}
+
+func (o *options) span() span {
+	if o.quick {
+		return span{quickWarmup, quickDuration}
+	}
+	return span{o.warmup, o.duration}
+}
+
+// reference is the span of runs without limits, whose rate is steady at once.
+func (o *options) reference() span {
+	s := o.span()
+	return span{min(s.warmup, time.Second) / 2, min(s.measure, 3*time.Second)}
+}
+
+// selection is what the options select.
+func (o *options) selection() (selection, error) {
+	s := selection{quick: o.quick}
+	var err error
+	if s.workloads, err = chosen("workloads", o.workloads, allWorkloads, func(w string) string { return w }); err != nil {
+		return s, err
+	}
+	if s.patterns, err = chosen("patterns", o.patterns, allPatterns, func(p pattern) string { return p.name }); err != nil {
+		return s, err
+	}
+	if s.kernels, err = numbers("kernels", o.kernels, 1, 1e7); err != nil {
+		return s, err
+	}
+	limits, err := numbers("limits", o.limits, 1, 100)
+	if err != nil {
+		return s, err
+	}
+	for _, limit := range limits {
+		s.limits = append(s.limits, int(limit))
+	}
+	if o.quick {
+		s.shorten()
+	}
+	return s, nil
+}
+
+// shorten leaves what --quick measures of the selection.
+func (s *selection) shorten() {
+	s.kernels = slices.DeleteFunc(s.kernels, func(us float64) bool { return us != 200 && us != 20000 })
+	s.patterns = slices.DeleteFunc(s.patterns, func(p pattern) bool { return p.kernels > 1 || p.name == "streams-8" })
+	s.limits = slices.DeleteFunc(s.limits, func(limit int) bool { return limit != 30 && limit != 70 })
+}
+
+// chosen are those of all that a list names.
+func chosen[T any](option, list string, all []T, name func(T) string) ([]T, error) {
+	var some []T
+	for _, word := range strings.Split(list, ",") {
+		i := slices.IndexFunc(all, func(v T) bool { return name(v) == word })
+		if i < 0 {
+			return nil, fmt.Errorf("--%s has %q; allowed: %s", option, word, joined(all, name))
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
+}
+
+func numbers(option, list string, least, most float64) ([]float64, error) {
+	var values []float64
+	for _, word := range strings.Split(list, ",") {
+		v, err := strconv.ParseFloat(word, 64)
+		if err != nil || !(v >= least && v <= most) {
+			return nil, fmt.Errorf("--%s has %q; allowed: %g to %g", option, word, least, most)
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+func joined[T any](values []T, text func(T) string) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = text(v)
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The workloads: what a point measures.
+const (
+	single  = "single"  // a container by itself
+	pair    = "pair"    // two containers that saturate the GPU
+	triple  = "triple"  // three
+	latency = "latency" // a short kernel now and then, beside one that saturates
+	share   = "share"   // the policy that lends idle time
+)
+
+var (
+	allWorkloads = []string{single, pair, triple, latency, share}
+	allKernels   = []float64{20, 200, 2000, 20000, 200000} // µs
+	allLimits    = []int{10, 30, 50, 70, 90}               // percent
+)
+
+// pattern is a way of giving the GPU work.
+type pattern struct {
+	name      string
+	args      []string // of the workload "spin"
+	processes int
+	kernels   int // of one launch
+}
+
+var allPatterns = []pattern{
+	{"async", []string{"--pattern", "async"}, 1, 1},
+	{"launch-and-wait", []string{"--pattern", "sync"}, 1, 1},
+	{"graph-20", []string{"--pattern", "graph", "--graph-nodes", "20"}, 1, 20},
+	{"streams-8", []string{"--pattern", "streams", "--streams", "8"}, 1, 1},
+	{"processes-4", []string{"--pattern", "async"}, 4, 1},
+}
+
+// load is what one container does.
+type load struct {
+	kernelUS float64
+	pattern  pattern
+	limit    int  // percent, 0: none, and no interposer
+	lends    bool // by the policy "share": the limit is a guarantee
+}
+
+// launch is the length of one launch: the least that can be held back.
+func (l load) launch() time.Duration {
+	return time.Duration(l.kernelUS * float64(l.pattern.kernels) * float64(time.Microsecond))
+}
+
+// cycle is the time in which one launch takes exactly its limit's share.
+func (l load) cycle() time.Duration {
+	if l.limit == 0 {
+		return l.launch()
+	}
+	return l.launch() * 100 / time.Duration(l.limit)
+}
+
+// step is what is run for one point.
+type step struct {
+	id       string
+	workload string
+	loads    []load
+}
+
+// selection is what is to be measured.
+type selection struct {
+	workloads []string
+	kernels   []float64
+	patterns  []pattern
+	limits    []int
+	quick     bool
+}
+
+// plan is all points of a selection, in the order in which they are measured.
+func plan(s selection) []step {
+	var steps []step
+	for _, part := range []struct {
+		workload string
+		steps    func(selection) []step
+	}{
+		{single, singles}, {pair, pairs}, {triple, triples}, {latency, latencies}, {share, shares},
+	} {
+		if slices.Contains(s.workloads, part.workload) {
+			steps = append(steps, part.steps(s)...)
+		}
+	}
+	return steps
+}
+
+func singles(s selection) []step {
+	var steps []step
+	for _, p := range s.patterns {
+		for _, kernel := range s.kernels {
+			for _, limit := range s.limits {
+				steps = append(steps, newStep(single, load{kernelUS: kernel, pattern: p, limit: limit}))
+			}
+		}
+	}
+	return steps
+}
+
+// Kernels of the containers side by side, in µs: same ones, and unlike ones
+// with the longer on either side.
+var (
+	pairKernels   = [][]float64{{200, 200}, {2000, 2000}, {20000, 20000}, {200, 20000}, {20000, 200}}
+	pairLimits    = [][]int{{30, 60}, {50, 50}, {10, 90}}
+	tripleKernels = [][]float64{{200, 200, 200}, {20000, 20000, 20000}, {200, 2000, 20000}, {20000, 2000, 200}}
+	tripleLimits  = [][]int{{20, 30, 40}}
+)
+
+func pairs(s selection) []step {
+	if s.quick {
+		return groups(pair, [][]float64{{200, 200}, {200, 20000}}, pairLimits[:1], false)
+	}
+	return groups(pair, pairKernels, pairLimits, false)
+}
+
+func triples(s selection) []step {
+	if s.quick {
+		return groups(triple, [][]float64{{200, 2000, 20000}}, tripleLimits, false)
+	}
+	return groups(triple, tripleKernels, tripleLimits, false)
+}
+
+// shares are containers by themselves, which get all, and such whose guarantees
+// add up to the whole GPU, which get just these.
+func shares(s selection) []step {
+	limits := [][]int{{30}, {30, 70}, {50, 50}}
+	kernels := [][]float64{{200}, {20000}, {200, 200}, {200, 20000}, {20000, 200}}
+	if s.quick {
+		limits, kernels = limits[:2], [][]float64{{200}, {200, 20000}}
+	}
+	return groups(share, kernels, limits, true)
+}
+
+// groups combines kernels with limits of as many containers.
+func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []step {
+	var steps []step
+	for _, lengths := range kernels {
+		for _, percents := range limits {
+			if len(lengths) != len(percents) {
+				continue
+			}
+			loads := make([]load, len(lengths))
+			for i := range loads {
+				loads[i] = load{kernelUS: lengths[i], pattern: allPatterns[0], limit: percents[i], lends: lends}
+			}
+			steps = append(steps, newStep(workload, loads...))
+		}
+	}
+	return steps
+}
+
+// The case of latency: a kernel of 1 ms every 20 ms, as a server has it.
+const (
+	periodicKernelUS = 1000
+	periodMS         = 20
+	latencyLimit     = 50
+)
+
+// latencies have the periodic container first, its neighbour second.
+func latencies(s selection) []step {
+	neighbours := []float64{200, 20000}
+	if s.quick {
+		neighbours = neighbours[:1]
+	}
+	var steps []step
+	for _, kernel := range neighbours {
+		steps = append(steps, newStep(latency,
+			load{kernelUS: periodicKernelUS, pattern: pattern{name: "periodic", processes: 1, kernels: 1}, limit: latencyLimit},
+			load{kernelUS: kernel, pattern: allPatterns[0], limit: latencyLimit}))
+	}
+	return steps
+}
+
+// newStep names a step by what is run: "pair/async/200+20000us/30+60".
+func newStep(workload string, loads ...load) step {
+	var kernels, limits []string
+	for _, l := range loads {
+		kernels = append(kernels, strconv.FormatFloat(l.kernelUS, 'g', -1, 64))
+		limits = append(limits, strconv.Itoa(l.limit))
+	}
+	id := fmt.Sprintf("%s/%s/%sus/%s", workload, loads[0].pattern.name, strings.Join(kernels, "+"), strings.Join(limits, "+"))
+	return step{id, workload, loads}
+}
+
+// span is how long a point is measured.
+type span struct{ warmup, measure time.Duration }
+
+// spanOf lengthens the measurement to whole cycles of the longest launches: a
+// graph of 4 s runs once in 40 s at a limit of 10 %, and in any 10 s either 0 %
+// or 40 %, however well it is limited.
+func (s span) of(loads []load) span {
+	var cycle time.Duration
+	for _, l := range loads {
+		cycle = max(cycle, l.cycle())
+	}
+	if cycle*20 > s.measure {
+		s.measure = (s.measure + cycle - 1) / cycle * cycle
+	}
+	return s
+}
+
+func (s span) total() time.Duration { return s.warmup + s.measure }

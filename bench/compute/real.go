@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// real is a machine with a real GPU that nobody else uses. Nobody tells the
+// GPU time from outside, so that there is the throughput alone: what programs
+// say of themselves.
+type real struct{ host *host }
+
+func (*real) kind() string { return "real" }
+
+func (r *real) run(ctx context.Context, loads []load, s span) ([]outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.total()*2+startTimeout)
+	defer cancel()
+	var tenants []tenant
+	for _, l := range loads {
+		t, err := r.host.startTenant(ctx, l, "--warmup", seconds(s.warmup), "--duration", seconds(s.measure))
+		if err != nil {
+			return nil, err
+		}
+		defer t.stop()
+		tenants = append(tenants, t)
+	}
+	outcomes := make([]outcome, len(tenants))
+	for i, t := range tenants {
+		outcomes[i] = outcome{share: math.NaN(), firstSecond: math.NaN()}
+		for _, p := range t {
+			rate, err := finishedRate(p)
+			if err != nil {
+				return nil, err
+			}
+			outcomes[i].rate += rate
+		}
+	}
+	return outcomes, nil
+}
+
+// finishedRate waits for the workload "spin" and returns its kernels per second.
+func finishedRate(p *process) (float64, error) {
+	output, err := p.wait()
+	if err != nil {
+		return 0, err
+	}
+	var printed struct {
+		Rate float64 `json:"kernels_per_s"`
+	}
+	if err := json.Unmarshal(output, &printed); err != nil {
+		return 0, fmt.Errorf("read what spin printed: %w", err)
+	}
+	return printed.Rate, nil
+}
+
+// contextTime is what a process may take to get ready.
+const contextTime = time.Second
+
+func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s span) (Latency, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.total()*2+startTimeout)
+	defer cancel()
+	if neighbour != nil {
+		t, err := r.host.startTenant(ctx, *neighbour, "--duration", seconds(s.total()+startTimeout))
+		if err != nil {
+			return Latency{}, err
+		}
+		defer t.stop()
+		time.Sleep(contextTime + s.warmup)
+		if err := t.ended(); err != nil {
+			return Latency{}, err
+		}
+	}
+	p, err := startPeriodic(ctx, r.host, periodic, s.measure)
+	if err != nil {
+		return Latency{}, err
+	}
+	output, err := p.wait()
+	if err != nil {
+		return Latency{}, err
+	}
+	return parseLatency(output)
+}

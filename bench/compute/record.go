@@ -1,0 +1,91 @@
+package main
+
+import "math"
+
+// Record is the result of one point: a line of the output.
+type Record struct {
+	ID       string `json:"id"`
+	Workload string `json:"workload"`
+	// Tenant is the container of a point that has only one.
+	*Tenant
+	Tenants []Tenant `json:"tenants,omitempty"`
+	// JainIndex is over shares / limits.
+	JainIndex *float64 `json:"jain_index,omitempty"`
+	// LostPercent is of the time that the limits allow.
+	LostPercent *float64 `json:"lost_percent,omitempty"`
+	*Latencies
+	MeasuredS float64 `json:"measured_s"`
+}
+
+// Tenant is what one container got. What a machine cannot tell is null.
+type Tenant struct {
+	KernelUS     float64 `json:"kernel_us"`
+	Pattern      string  `json:"pattern"`
+	LaunchUS     float64 `json:"launch_us"` // kernels of a graph together
+	LimitPercent int     `json:"limit_percent"`
+	// UnlimitedPercent is the GPU time of the same work alone and without
+	// limits: work that leaves the GPU idle by itself does not reach every
+	// limit.
+	UnlimitedPercent *float64 `json:"unlimited_gpu_time_percent"`
+	// TargetPercent is what it should get: the limit, or what it can use.
+	TargetPercent float64 `json:"target_percent"`
+	// GPUTimePercent is by the simulator's oracle.
+	GPUTimePercent *float64 `json:"gpu_time_percent"`
+	// ThroughputPercent is kernels per second, of those without limits.
+	ThroughputPercent float64 `json:"throughput_percent"`
+	// ErrorPoints is the GPU time, or else the throughput, less the target.
+	ErrorPoints          float64  `json:"error_points"`
+	P99WindowErrorPoints *float64 `json:"p99_window_error_points"`
+	FirstSecondPercent   *float64 `json:"first_second_percent"`
+	Windows              int      `json:"windows"`
+	LongestWindowMS      float64  `json:"longest_window_ms"`
+}
+
+// Share is the percentage of GPU time, or of throughput where it is unknown.
+func (t Tenant) Share() float64 {
+	if t.GPUTimePercent != nil {
+		return *t.GPUTimePercent
+	}
+	return t.ThroughputPercent
+}
+
+// idles tells whether the container, by itself, uses less than its limit.
+func (t Tenant) idles() bool { return t.TargetPercent < float64(t.LimitPercent) }
+
+// Latencies are those of the periodic kernel in three runs.
+type Latencies struct {
+	NeighbourKernelUS float64 `json:"neighbour_kernel_us"`
+	Alone             Latency `json:"alone"`
+	TimeSlicing       Latency `json:"time_slicing"` // both without limits
+	Limited           Latency `json:"limited"`
+}
+
+// Latency is from launch to end.
+type Latency struct {
+	P50MS   float64 `json:"p50_ms"`
+	P99MS   float64 `json:"p99_ms"`
+	MaxMS   float64 `json:"max_ms"`
+	Samples int     `json:"samples"`
+	// NeighbourPercent is the neighbour's GPU time.
+	NeighbourPercent *float64 `json:"neighbour_gpu_time_percent"`
+}
+
+// all are the point's containers.
+func (r Record) all() []Tenant {
+	if r.Tenant != nil {
+		return []Tenant{*r.Tenant}
+	}
+	return r.Tenants
+}
+
+// known is a pointer to a number, or nil if it is none.
+func known(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	rounded := round(v)
+	return &rounded
+}
+
+// round to what a measurement can tell.
+func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }

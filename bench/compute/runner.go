@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// runner measures points.
+type runner struct {
+	machine   machine
+	span      span
+	reference span               // of the runs without limits
+	unlimited map[string]outcome // by kernel length and pattern
+}
+
+func (r *runner) run(ctx context.Context, s step) (Record, error) {
+	record, err := r.measure(ctx, s)
+	if err != nil {
+		return Record{}, fmt.Errorf("%s: %w", s.id, err)
+	}
+	return record, nil
+}
+
+func (r *runner) measure(ctx context.Context, s step) (Record, error) {
+	if s.workload == latency {
+		return r.latency(ctx, s)
+	}
+	return r.throughput(ctx, s)
+}
+
+func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
+	references := make([]outcome, len(s.loads))
+	for i, l := range s.loads {
+		var err error
+		if references[i], err = r.withoutLimit(ctx, l); err != nil {
+			return Record{}, fmt.Errorf("without limits: %w", err)
+		}
+	}
+	span := r.span.of(s.loads)
+	outcomes, err := r.machine.run(ctx, s.loads, span)
+	if err != nil {
+		return Record{}, err
+	}
+	tenants := make([]Tenant, len(outcomes))
+	for i, o := range outcomes {
+		tenants[i] = tenantOf(s.loads[i], o, references[i], target(s, i, references[i]))
+	}
+	return recordOf(s, tenants, span), nil
+}
+
+// target is what a load should get: its limit or, if it leaves the GPU idle by
+// itself, what it can use; by the policy "share", alone, all that it can use.
+func target(s step, i int, reference outcome) float64 {
+	usable := reference.share
+	if math.IsNaN(usable) {
+		usable = 100
+	}
+	if s.workload == share && len(s.loads) == 1 {
+		return usable
+	}
+	return min(float64(s.loads[i].limit), usable)
+}
+
+func recordOf(s step, tenants []Tenant, span span) Record {
+	record := Record{ID: s.id, Workload: s.workload, MeasuredS: span.measure.Seconds()}
+	if len(tenants) == 1 {
+		record.Tenant = &tenants[0]
+		return record
+	}
+	record.Tenants = tenants
+	var shares, limits, fractions []float64
+	for _, t := range tenants {
+		shares = append(shares, t.Share())
+		limits = append(limits, float64(t.LimitPercent))
+		fractions = append(fractions, t.Share()/float64(t.LimitPercent))
+	}
+	record.JainIndex = known(jain(fractions))
+	record.LostPercent = known(lost(shares, limits))
+	return record
+}
+
+func tenantOf(l load, o, reference outcome, target float64) Tenant {
+	t := Tenant{
+		KernelUS:           l.kernelUS,
+		Pattern:            l.pattern.name,
+		LaunchUS:           float64(l.launch()) / float64(time.Microsecond),
+		LimitPercent:       l.limit,
+		UnlimitedPercent:   known(reference.share),
+		TargetPercent:      round(target),
+		GPUTimePercent:     known(o.share),
+		ThroughputPercent:  round(100 * o.rate / reference.rate),
+		FirstSecondPercent: known(o.firstSecond),
+		Windows:            len(o.windows),
+		LongestWindowMS:    round(float64(o.longestWindow) / float64(time.Millisecond)),
+	}
+	t.ErrorPoints = round(t.Share() - target)
+	t.P99WindowErrorPoints = known(windowError(o.windows, target, 0.99))
+	return t
+}
+
+// withoutLimit is what a load gets alone, without limits and without us; it is
+// measured once.
+func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
+	key := fmt.Sprint(l.pattern.name, l.kernelUS)
+	if o, ok := r.unlimited[key]; ok {
+		return o, nil
+	}
+	l.limit = 0
+	outcomes, err := r.machine.run(ctx, []load{l}, r.reference)
+	if err != nil {
+		return outcome{}, err
+	}
+	r.unlimited[key] = outcomes[0]
+	return outcomes[0], nil
+}
+
+// latency measures the periodic load alone, then beside the neighbour without
+// and with limits.
+func (r *runner) latency(ctx context.Context, s step) (Record, error) {
+	periodic, neighbour := s.loads[0], s.loads[1]
+	limits := [2]int{periodic.limit, neighbour.limit}
+	results := &Latencies{NeighbourKernelUS: neighbour.kernelUS}
+	var err error
+	periodic.limit, neighbour.limit = 0, 0
+	if results.Alone, err = r.machine.latency(ctx, periodic, nil, r.span); err != nil {
+		return Record{}, fmt.Errorf("alone: %w", err)
+	}
+	if results.TimeSlicing, err = r.machine.latency(ctx, periodic, &neighbour, r.span); err != nil {
+		return Record{}, fmt.Errorf("by time-slicing: %w", err)
+	}
+	periodic.limit, neighbour.limit = limits[0], limits[1]
+	if results.Limited, err = r.machine.latency(ctx, periodic, &neighbour, r.span); err != nil {
+		return Record{}, fmt.Errorf("under limits: %w", err)
+	}
+	return Record{ID: s.id, Workload: s.workload, Latencies: results, MeasuredS: r.span.measure.Seconds()}, nil
+}
+
+// expected is how long a step takes, for the progress.
+func (r *runner) expected(s step) time.Duration {
+	const start = 300 * time.Millisecond
+	if s.workload == latency {
+		return 3 * (start + r.span.total())
+	}
+	return start + r.span.of(s.loads).total()
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// samplePeriod is the time between two looks at GPU times.
+const samplePeriod = 25 * time.Millisecond
+
+// simulated makes a machine with a simulated GPU for each run, whose oracle
+// tells GPU times.
+type simulated struct {
+	host *host
+	temp string // on a file system in memory, if there is one
+}
+
+func (*simulated) kind() string { return "simulated" }
+
+func (s *simulated) gpusim() string { return filepath.Join(s.host.build, "gpusim", "gpusim") }
+
+// create makes a GPU and returns the way to remove it.
+func (s *simulated) create() (dir string, remove func() error, err error) {
+	dir, err = os.MkdirTemp(s.temp, "gpu-")
+	if err != nil {
+		return "", nil, err
+	}
+	if output, err := exec.Command(s.gpusim(), "create", "--gpus", "1", "--memory", "64GiB", dir).CombinedOutput(); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("make a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
+	}
+	s.host.env = []string{
+		"GPUSIM_STATE=" + filepath.Join(dir, "state"),
+		"LD_LIBRARY_PATH=" + filepath.Join(s.host.build, "gpusim"),
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
+}
+
+func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes []outcome, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, remove, err := s.create()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	watch, err := s.watch(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer watch.stop()
+	for _, l := range loads {
+		t, err := s.host.startTenant(ctx, l, "--duration", seconds(span.total()+2*startTimeout))
+		if err != nil {
+			return nil, err
+		}
+		defer t.stop()
+		watch.add(t)
+	}
+	from, err := watch.follow(span)
+	if err != nil {
+		return nil, err
+	}
+	for _, series := range watch.series {
+		outcomes = append(outcomes, judge(series, from, from+span.measure))
+	}
+	return outcomes, nil
+}
+
+// judge works a container's series out. The time measured is from one instant
+// to the other.
+func judge(s series, from, to time.Duration) outcome {
+	measured := s.between(from, to)
+	o := outcome{share: measured.share(), rate: measured.rate(), firstSecond: math.NaN()}
+	o.windows, o.longestWindow = measured.windows(windowLength)
+	if began, ok := s.began(); ok {
+		o.firstSecond = 100 * s.busyAt(began+time.Second).Seconds()
+	}
+	return o
+}
+
+func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load, span span) (result Latency, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, remove, err := s.create()
+	if err != nil {
+		return Latency{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	watch, err := s.watch(ctx, dir)
+	if err != nil {
+		return Latency{}, err
+	}
+	defer watch.stop()
+	if neighbour != nil {
+		t, err := s.host.startTenant(ctx, *neighbour, "--duration", seconds(span.total()+2*startTimeout))
+		if err != nil {
+			return Latency{}, err
+		}
+		defer t.stop()
+		watch.add(t)
+		if _, err := watch.follow(spanOfWarmup(span)); err != nil {
+			return Latency{}, err
+		}
+	}
+	p, err := startPeriodic(ctx, s.host, periodic, span.measure)
+	if err != nil {
+		return Latency{}, err
+	}
+	began := watch.last
+	if err := watch.until(p.done); err != nil {
+		return Latency{}, err
+	}
+	output, err := p.wait()
+	if err != nil {
+		return Latency{}, err
+	}
+	if result, err = parseLatency(output); err == nil && neighbour != nil {
+		result.NeighbourPercent = known(watch.series[0].between(began, watch.last).share())
+	}
+	return result, err
+}
+
+// spanOfWarmup is only to get a neighbour going.
+func spanOfWarmup(s span) span { return span{warmup: s.warmup} }
+
+// watch follows the oracle, which brings the timeline up to the present and
+// tells all GPU times of that instant, over and over.
+type watch struct {
+	command *exec.Cmd
+	lines   *bufio.Reader
+	tenants []tenant
+	series  []series
+	last    time.Duration // of the last sample
+}
+
+func (s *simulated) watch(ctx context.Context, dir string) (*watch, error) {
+	command := exec.CommandContext(ctx, s.gpusim(), "oracle", "--json", "--watch", "--interval", seconds(samplePeriod), dir)
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("start the oracle: %w", err)
+	}
+	return &watch{command: command, lines: bufio.NewReaderSize(output, 1<<20)}, nil
+}
+
+func (w *watch) stop() {
+	_ = w.command.Process.Kill() // it may have ended
+	_ = w.command.Wait()         // by our signal
+}
+
+func (w *watch) add(t tenant) {
+	w.tenants = append(w.tenants, t)
+	w.series = append(w.series, nil)
+}
+
+// snapshot is a line of the oracle.
+type snapshot struct {
+	Time      uint64 `json:"time_ns"`
+	Processes []struct {
+		Pid  int `json:"pid"`
+		GPUs []struct {
+			Time     uint64 `json:"gpu_time_ns"`
+			Launches uint64 `json:"launches"`
+		} `json:"gpus"`
+	} `json:"processes"`
+}
+
+// of is the sum over a container's processes.
+func (s snapshot) of(t tenant) sample {
+	sum := sample{at: time.Duration(s.Time)}
+	for _, process := range s.Processes {
+		for _, p := range t {
+			if process.Pid != p.command.Process.Pid {
+				continue
+			}
+			for _, gpu := range process.GPUs {
+				sum.busy += time.Duration(gpu.Time)
+				sum.launches += float64(gpu.Launches)
+			}
+		}
+	}
+	return sum
+}
+
+// next adds one sample to each series.
+func (w *watch) next() error {
+	line, err := w.lines.ReadBytes('\n')
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errEarly
+		}
+		return fmt.Errorf("read the oracle: %w", err)
+	}
+	var s snapshot
+	if err := json.Unmarshal(line, &s); err != nil {
+		return fmt.Errorf("read the oracle: %w", err)
+	}
+	w.last = time.Duration(s.Time)
+	for i, t := range w.tenants {
+		if err := t.ended(); err != nil {
+			return err
+		}
+		w.series[i] = append(w.series[i], s.of(t))
+	}
+	return nil
+}
+
+// follow takes samples until every container has worked for the whole span.
+// It returns when the measurement began.
+func (w *watch) follow(s span) (time.Duration, error) {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		if err := w.next(); err != nil {
+			return 0, err
+		}
+		began, all := w.began()
+		if !all && time.Now().After(deadline) {
+			return 0, fmt.Errorf("no work on the GPU within %s", startTimeout)
+		}
+		// One sample more than needed, so that the end lies between two.
+		if all && w.last > began+s.total()+samplePeriod {
+			return began + s.warmup, nil
+		}
+	}
+}
+
+// began is when the last of all containers began to work.
+func (w *watch) began() (latest time.Duration, all bool) {
+	for _, s := range w.series {
+		began, ok := s.began()
+		if !ok {
+			return 0, false
+		}
+		latest = max(latest, began)
+	}
+	return latest, true
+}
+
+// until takes samples until a channel is closed.
+func (w *watch) until(done <-chan struct{}) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := w.next(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// sample is what a container has used up to an instant.
+type sample struct {
+	at       time.Duration // since an arbitrary beginning
+	busy     time.Duration // GPU time
+	launches float64       // kernels that ended
+}
+
+// series are samples of one container in the order of time.
+type series []sample
+
+// began is when the container's first work began: as late as it can have been,
+// by the GPU time at the first sample that has any.
+func (s series) began() (time.Duration, bool) {
+	for i, at := range s {
+		if at.busy == 0 {
+			continue
+		}
+		if i == 0 {
+			return at.at - at.busy, true
+		}
+		return max(s[i-1].at, at.at-at.busy), true
+	}
+	return 0, false
+}
+
+// between is the part of the series from one instant to another.
+func (s series) between(from, to time.Duration) series {
+	first, _ := slices.BinarySearchFunc(s, from, compareTime)
+	last, found := slices.BinarySearchFunc(s, to, compareTime)
+	if found {
+		last++
+	}
+	return s[first:max(first, last)]
+}
+
+func compareTime(s sample, at time.Duration) int { return int(s.at - at) }
+
+// busyAt is the GPU time at an instant, in proportion between two samples.
+func (s series) busyAt(at time.Duration) time.Duration {
+	i, found := slices.BinarySearchFunc(s, at, compareTime)
+	switch {
+	case found:
+		return s[i].busy
+	case i == 0:
+		return 0
+	case i == len(s):
+		return s[i-1].busy
+	}
+	before, after := s[i-1], s[i]
+	part := float64(at-before.at) / float64(after.at-before.at)
+	return before.busy + time.Duration(part*float64(after.busy-before.busy))
+}
+
+// share is the GPU time's percentage from the first sample to the last.
+func (s series) share() float64 {
+	if len(s) < 2 {
+		return math.NaN()
+	}
+	first, last := s[0], s[len(s)-1]
+	return 100 * float64(last.busy-first.busy) / float64(last.at-first.at)
+}
+
+// rate is the kernels per second from the first sample to the last.
+func (s series) rate() float64 {
+	if len(s) < 2 {
+		return math.NaN()
+	}
+	first, last := s[0], s[len(s)-1]
+	return (last.launches - first.launches) / (last.at - first.at).Seconds()
+}
+
+// windows are the shares in all windows that begin at a sample and end at the
+// first sample that is at least this much later. longest is the longest one:
+// samples that come late make windows longer than wanted.
+func (s series) windows(length time.Duration) (shares []float64, longest time.Duration) {
+	end := 0
+	for begin := range s {
+		for end < len(s) && s[end].at-s[begin].at < length {
+			end++
+		}
+		if end == len(s) {
+			break
+		}
+		shares = append(shares, s[begin:end+1].share())
+		longest = max(longest, s[end].at-s[begin].at)
+	}
+	return shares, longest
+}
+
+// windowError is the error in points that this part of all windows keeps
+// within.
+func windowError(shares []float64, target, part float64) float64 {
+	errors := make([]float64, len(shares))
+	for i, share := range shares {
+		errors[i] = math.Abs(share - target)
+	}
+	return percentile(errors, part)
+}
+
+// percentile is the smallest value that at least this part of all do not
+// exceed.
+func percentile(values []float64, part float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(math.Ceil(part * float64(len(sorted))))
+	return sorted[max(rank, 1)-1]
+}
+
+// jain is Jain's index of fairness: 1 if all are equal, 1/n if one has it all.
+func jain(values []float64) float64 {
+	var sum, squares float64
+	for _, v := range values {
+		sum += v
+		squares += v * v
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(values)) * squares)
+}
+
+// lost is the percentage of the time that limits allow which nobody got. What
+// one had above its limit does not make up for what another had below.
+func lost(shares, limits []float64) float64 {
+	var got, allowed float64
+	for i := range shares {
+		got += min(shares[i], limits[i])
+		allowed += limits[i]
+	}
+	allowed = min(allowed, 100)
+	return 100 * max(0, allowed-got) / allowed
+}

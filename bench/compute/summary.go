@@ -1,0 +1,232 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+)
+
+// Result says whether a criterion holds.
+type Result struct {
+	Criterion string `json:"criterion"`
+	// Judged points; NotJudged are those of which one launch alone, which
+	// cannot be held back in the middle, takes more than the criterion allows,
+	// and, for short times, those that leave more of the GPU idle by themselves
+	// than the limit does: their unsteadiness is the program's own.
+	Judged    int      `json:"judged"`
+	NotJudged int      `json:"not_judged"`
+	Bound     float64  `json:"bound"`
+	Mean      *float64 `json:"mean"`
+	Worst     *float64 `json:"worst"`
+	WorstID   string   `json:"worst_id"`
+	Pass      *bool    `json:"pass"` // null: nothing was measured
+}
+
+// latencyNoise is what the timers of the machine add to a latency, in ms: a
+// sleeping program wakes up 50 µs late, and is then scheduled.
+const latencyNoise = 0.1
+
+// value is what a criterion looks at in a point.
+type value struct {
+	id string
+	v  float64
+}
+
+// criterion is a rule over all points.
+type criterion struct {
+	text  string
+	bound float64
+	least bool // the bound is the least allowed, not the most
+	mean  bool // it bounds the mean, not each point
+	// of returns the values of one point, and how many cannot be judged.
+	of func(Record) (values []float64, excluded int)
+}
+
+// criteria are those of the compute limit's acceptance.
+var criteria = []criterion{
+	{text: "alone: |share - target|, points", bound: 2, of: singleError},
+	{text: "alone: mean of |share - target|, points", bound: 1, mean: true, of: singleError},
+	{text: "alone: error of 100 ms windows, 99th percentile, kernels to 2 ms, points", bound: 5, of: windowErrors},
+	{text: "alone: error of the first second, points", bound: 10, of: firstSecond},
+	{text: "latency: p99 beside a neighbour less that by time-slicing, ms", bound: latencyNoise, of: latencyExcess},
+	{text: "side by side: |share - target|, points", bound: 2, of: groupError},
+	{text: "side by side: Jain's index over shares / limits", bound: 0.995, least: true, of: groupJain},
+	{text: "side by side: allowed time lost, percent", bound: 3, of: groupLost},
+	{text: "policy share, alone: throughput, percent of unlimited", bound: 97, least: true, of: shareAlone},
+	{text: "policy share, side by side: |share - guarantee|, points", bound: 3, of: shareError},
+}
+
+func singleError(r Record) ([]float64, int) {
+	if r.Workload != single {
+		return nil, 0
+	}
+	return errorsOf(r), 0
+}
+
+func errorsOf(r Record) []float64 {
+	var values []float64
+	for _, t := range r.all() {
+		values = append(values, math.Abs(t.ErrorPoints))
+	}
+	return values
+}
+
+// A window cannot be held to 5 points of 100 ms if one launch takes longer.
+const (
+	windowKernelUS = 2000
+	windowLaunchUS = 5000
+)
+
+func windowErrors(r Record) ([]float64, int) {
+	if r.Workload != single || r.P99WindowErrorPoints == nil || r.KernelUS > windowKernelUS {
+		return nil, 0
+	}
+	if r.LaunchUS > windowLaunchUS || r.idles() {
+		return nil, 1
+	}
+	return []float64{*r.P99WindowErrorPoints}, 0
+}
+
+// Nor can a second be held to 10 points of it.
+const secondLaunchUS = 100000
+
+func firstSecond(r Record) ([]float64, int) {
+	if r.Workload != single || r.FirstSecondPercent == nil {
+		return nil, 0
+	}
+	if r.LaunchUS > secondLaunchUS || r.idles() {
+		return nil, 1
+	}
+	return []float64{math.Abs(*r.FirstSecondPercent - r.TargetPercent)}, 0
+}
+
+func latencyExcess(r Record) ([]float64, int) {
+	if r.Latencies == nil {
+		return nil, 0
+	}
+	return []float64{r.Limited.P99MS - r.TimeSlicing.P99MS}, 0
+}
+
+func isGroup(r Record) bool { return r.Workload == pair || r.Workload == triple }
+
+func groupError(r Record) ([]float64, int) {
+	if !isGroup(r) {
+		return nil, 0
+	}
+	return errorsOf(r), 0
+}
+
+func groupJain(r Record) ([]float64, int) { return ofGroup(r, r.JainIndex) }
+
+func groupLost(r Record) ([]float64, int) { return ofGroup(r, r.LostPercent) }
+
+func ofGroup(r Record, v *float64) ([]float64, int) {
+	if !isGroup(r) || v == nil {
+		return nil, 0
+	}
+	return []float64{*v}, 0
+}
+
+func shareAlone(r Record) ([]float64, int) {
+	if r.Workload != share || r.Tenant == nil {
+		return nil, 0
+	}
+	return []float64{r.ThroughputPercent}, 0
+}
+
+func shareError(r Record) ([]float64, int) {
+	if r.Workload != share || r.Tenant != nil {
+		return nil, 0
+	}
+	return errorsOf(r), 0
+}
+
+// summarize applies all criteria.
+func summarize(records []Record) []Result {
+	var results []Result
+	for _, c := range criteria {
+		results = append(results, c.apply(records))
+	}
+	return results
+}
+
+func (c criterion) apply(records []Record) Result {
+	result := Result{Criterion: c.text, Bound: c.bound}
+	var values []value
+	for _, r := range records {
+		of, excluded := c.of(r)
+		result.NotJudged += excluded
+		for _, v := range of {
+			values = append(values, value{r.ID, v})
+		}
+	}
+	result.Judged = len(values)
+	if len(values) == 0 {
+		return result
+	}
+	worst, sum := values[0], 0.0
+	for _, v := range values {
+		sum += v.v
+		if c.worse(v.v, worst.v) {
+			worst = v
+		}
+	}
+	mean := sum / float64(len(values))
+	judged := worst.v
+	if c.mean {
+		judged = mean
+	}
+	pass := !c.worse(judged, c.bound)
+	result.Mean, result.Worst, result.WorstID, result.Pass = known(mean), known(worst.v), worst.id, &pass
+	return result
+}
+
+// worse tells whether a is worse than b; what is no number is worse than all.
+func (c criterion) worse(a, b float64) bool {
+	if math.IsNaN(a) {
+		return true
+	}
+	if c.least {
+		return a < b
+	}
+	return a > b
+}
+
+// passed tells whether no criterion that was measured fails.
+func passed(results []Result) bool {
+	for _, r := range results {
+		if r.Pass != nil && !*r.Pass {
+			return false
+		}
+	}
+	return true
+}
+
+// writeSummary writes results as a table.
+func writeSummary(w io.Writer, results []Result) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\tCRITERION\tBOUND\tMEAN\tWORST\tAT\tJUDGED\tNOT JUDGED")
+	for _, r := range results {
+		fmt.Fprintf(table, "%s\t%s\t%g\t%s\t%s\t%s\t%d\t%d\n", verdict(r.Pass), r.Criterion, r.Bound,
+			decimal(r.Mean), decimal(r.Worst), r.WorstID, r.Judged, r.NotJudged)
+	}
+	return table.Flush()
+}
+
+func verdict(pass *bool) string {
+	switch {
+	case pass == nil:
+		return "not measured"
+	case *pass:
+		return "pass"
+	}
+	return "FAIL"
+}
+
+func decimal(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *v)
+}
