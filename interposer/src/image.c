@@ -102,6 +102,8 @@ static uint64_t vg_fatbin_bytes(const unsigned char *image, size_t size)
 	if (size < sizeof head)
 		return 0;
 	memcpy(&head, image, sizeof head);
+	if (head.head_bytes > size)
+		return 0;
 	at = head.head_bytes;
 	end = head.bytes < size - at ? at + (size_t)head.bytes : size;
 	while (at < end && end - at >= sizeof(struct vg_fatbin_part)) {

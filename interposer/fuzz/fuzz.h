@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A small fuzzer: inputs are mutated, run, and kept if they reach code that
+// none before did. A target reads its input as a stream of choices, so that
+// every input means something.
+
+#ifndef VG_FUZZ_H
+#define VG_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct fuzz_input {
+	const uint8_t *data;
+	size_t size;
+};
+
+struct fuzz_target {
+	const char *name;
+	// run judges one input: it aborts if a promise was broken.
+	void (*run)(struct fuzz_input *input);
+};
+
+extern const struct fuzz_target fuzz_limits;
+extern const struct fuzz_target fuzz_usage;
+extern const struct fuzz_target fuzz_image;
+
+// Each takes bytes off the input; what is missing at its end is zero.
+uint64_t fuzz_bits(struct fuzz_input *input, size_t bytes);
+
+// fuzz_number is a number of 64 bits that is often near one that matters.
+uint64_t fuzz_number(struct fuzz_input *input, uint64_t matters);
+
+// FUZZ_CHECK ends the program where a promise is broken.
+#define FUZZ_CHECK(condition)                                                           \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                        \
+		}                                                                       \
+	} while (0)
+
+#endif

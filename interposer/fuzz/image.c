@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Images of modules, whose sizes are read before the driver sees them: whatever
+// a program hands over, nothing beyond its end is read.
+
+#include "../src/image.h"
+
+#include <string.h>
+
+#include "fuzz.h"
+
+static void run(struct fuzz_input *input)
+{
+	// A copy of its own, with nothing readable behind it.
+	uint8_t *image = malloc(input->size + 1);
+	uint8_t *exact = malloc(input->size ? input->size : 1);
+
+	FUZZ_CHECK(image && exact);
+	memcpy(exact, input->data, input->size);
+	memcpy(image, input->data, input->size);
+	image[input->size] = '\0';
+	if (input->size) {
+		vg_image_bytes(exact, input->size);
+		vg_ptx_bytes((const char *)exact, input->size);
+	}
+	free(exact);
+	free(image);
+}
+
+const struct fuzz_target fuzz_image = {"image", run};

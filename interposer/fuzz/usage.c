@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The usage page, which every tenant can write. Several processes (here,
+// several mappings in one: slots are held by file descriptions) reserve and
+// release, come and go, while anything is written over the page.
+//
+// What is promised: no crash, no endless waiting, and
+//   - a process whose own counters nobody wrote is never granted more than the
+//     limit, whatever others claim;
+//   - nor are all such processes together, unless the bound of the scan was
+//     written, too: who lowers that hides processes from each other;
+//   - on a page that nobody wrote, exactly what fits is granted.
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "fuzz.h"
+#include "reserve.h"
+#include "slot.h"
+
+enum { devices = 2, processes = 4, poked_slots = 8 }; // no higher slot is ever used
+
+struct process {
+	struct vg_pages pages;
+	bool attached;
+	bool written; // somebody else wrote its counters
+	uint64_t granted[devices];
+};
+
+static char dir[256];
+static struct vg_usage_page *page; // the file, for writing
+static struct vg_limits_device limits[devices];
+static struct process all[processes];
+static bool page_written;
+static bool scan_written;
+
+// ---- time is not waited for
+
+static uint64_t clock_ns;
+
+uint64_t __wrap_vg_now(void);
+int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left);
+
+uint64_t __wrap_vg_now(void)
+{
+	return clock_ns;
+}
+
+int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+	(void)wanted;
+	(void)left;
+	clock_ns += 100000000;
+	return 0;
+}
+
+// ---- the pages
+
+static void set_up(void)
+{
+	char path[300];
+	int fd;
+
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	for (uint8_t i = 0; i < devices; i++)
+		limits[i] = test_device(i, 0);
+	FUZZ_CHECK(test_pages_make(dir, limits, devices) == 0);
+	snprintf(path, sizeof path, "%s/usage", dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	FUZZ_CHECK(fd >= 0);
+	page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	FUZZ_CHECK(page != MAP_FAILED);
+}
+
+static void limit(struct fuzz_input *input)
+{
+	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
+
+	limits[device].memory_bytes = fuzz_number(input, 1000);
+	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
+}
+
+static void reset(void)
+{
+	struct vg_usage_header head = {
+		.magic = VG_USAGE_MAGIC, .version = VG_VERSION, .slot_count = VG_MAX_SLOTS,
+		.size = sizeof *page, .device_count = devices,
+	};
+
+	for (int i = 0; i < devices; i++)
+		limits[i].memory_bytes = 1000;
+	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
+	memset(page->slots, 0, poked_slots * sizeof *page->slots);
+	page->header = head;
+	page_written = false;
+	scan_written = false;
+}
+
+static void attach(struct process *process)
+{
+	struct vg_error error;
+
+	if (process->attached)
+		return;
+	*process = (struct process){0};
+	if (vg_pages_open(&process->pages, dir, &error)) {
+		FUZZ_CHECK(page_written);
+		return;
+	}
+	FUZZ_CHECK(vg_slot_take(&process->pages, &error) == 0);
+	process->attached = true;
+}
+
+static void detach(struct process *process)
+{
+	if (process->attached)
+		vg_pages_close(&process->pages);
+	process->attached = false;
+}
+
+// ---- what tenants write
+
+static void note_written(size_t at, size_t length)
+{
+	size_t bound = offsetof(struct vg_usage_page, header.high_water);
+
+	page_written = true;
+	scan_written |= at < bound + sizeof page->header.high_water && at + length > bound;
+	for (int i = 0; i < processes; i++) {
+		size_t start = offsetof(struct vg_usage_page, slots) +
+			       (size_t)all[i].pages.slot * sizeof(struct vg_slot);
+
+		if (all[i].attached && at < start + sizeof(struct vg_slot) && at + length > start)
+			all[i].written = true;
+	}
+}
+
+static void poke(struct fuzz_input *input)
+{
+	size_t span = sizeof page->header + poked_slots * sizeof(struct vg_slot);
+	size_t at = fuzz_bits(input, 2) % span;
+	size_t length = 1 + fuzz_bits(input, 1) % 16;
+
+	note_written(at, length);
+	for (size_t i = 0; i < length; i++)
+		((uint8_t *)page)[at + i] = (uint8_t)fuzz_bits(input, 1);
+}
+
+static void poke_field(struct fuzz_input *input)
+{
+	uint32_t slot = (uint32_t)fuzz_bits(input, 1);
+	struct vg_slot_device *device = &page->slots[slot % poked_slots].devices[slot / 128];
+	uint64_t *fields[] = {&device->used, &device->pending, &device->peak, &device->gpu_time_ns,
+			      &device->refusals, &device->wait_ns};
+	uint64_t *field = fields[fuzz_bits(input, 1) % (sizeof fields / sizeof *fields)];
+
+	note_written((size_t)((uint8_t *)field - (uint8_t *)page), sizeof *field);
+	*field = fuzz_number(input, 1000);
+}
+
+static void poke_header(struct fuzz_input *input)
+{
+	struct vg_usage_header *header = &page->header;
+	uint32_t *words[] = {&header->high_water, &header->device_count, &header->slot_count,
+			     &header->version};
+	uint32_t *word = words[fuzz_bits(input, 1) % (sizeof words / sizeof *words)];
+
+	note_written((size_t)((uint8_t *)word - (uint8_t *)page), sizeof *word);
+	*word = (uint32_t)fuzz_number(input, VG_MAX_SLOTS);
+}
+
+// ---- what processes do
+
+static uint64_t granted_to_all(uint32_t device)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < processes; i++)
+		if (all[i].attached && !all[i].written)
+			sum = vg_add_saturating(sum, all[i].granted[device]);
+	return sum;
+}
+
+static void reserve(struct process *process, struct fuzz_input *input)
+{
+	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
+	uint64_t bytes = fuzz_number(input, limits[device].memory_bytes);
+	uint64_t most = limits[device].memory_bytes;
+	uint64_t together = vg_add_saturating(granted_to_all(device), bytes);
+	bool granted = vg_reserve(&process->pages, device, bytes);
+
+	FUZZ_CHECK(page_written || granted == (together <= most));
+	if (!granted) {
+		vg_refused(&process->pages, device, VG_WAY_ALLOC, bytes);
+		return;
+	}
+	if (!process->written) {
+		FUZZ_CHECK(vg_add_saturating(process->granted[device], bytes) <= most);
+		FUZZ_CHECK(scan_written || together <= most);
+	}
+	process->granted[device] += bytes;
+}
+
+static void release(struct process *process, struct fuzz_input *input)
+{
+	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
+	uint64_t bytes = vg_min(fuzz_number(input, process->granted[device]), process->granted[device]);
+
+	vg_release(&process->pages, device, bytes);
+	process->granted[device] -= bytes;
+}
+
+static void act(struct process *process, struct fuzz_input *input)
+{
+	if (!process->attached) {
+		attach(process);
+		return;
+	}
+	switch (fuzz_bits(input, 1) % 5) {
+	case 0:
+	case 1:
+		reserve(process, input);
+		break;
+	case 2:
+		release(process, input);
+		break;
+	case 3:
+		vg_slots_reap(&process->pages, (uint32_t)fuzz_bits(input, 1) % devices);
+		vg_memory_used(&process->pages, 0);
+		break;
+	default:
+		detach(process);
+		break;
+	}
+}
+
+static void run(struct fuzz_input *input)
+{
+	if (!page)
+		set_up();
+	reset();
+	for (int steps = 0; input->size > 0 && steps < 200; steps++) {
+		uint64_t what = fuzz_bits(input, 1);
+
+		switch (what % 16) {
+		case 0:
+			poke(input);
+			break;
+		case 1:
+			poke_header(input);
+			break;
+		case 2:
+		case 3:
+			poke_field(input);
+			break;
+		case 4:
+			limit(input);
+			break;
+		default:
+			act(&all[what / 16 % processes], input);
+			break;
+		}
+	}
+	for (int i = 0; i < processes; i++)
+		detach(&all[i]);
+}
+
+const struct fuzz_target fuzz_usage = {"usage", run};
