@@ -54,7 +54,10 @@ type Injection struct {
 	// CDIOutputDir receives our own spec, whose devices set the environment
 	// that a user's image and pod cannot override.
 	CDIOutputDir string `toml:"cdi_output_dir"`
-	Direct       Direct `toml:"direct"`
+	// InterposeWholeGPUs puts the interposer also before programs that have
+	// nothing to be held to, as their container has its GPUs for itself.
+	InterposeWholeGPUs bool   `toml:"interpose_whole_gpus"`
+	Direct             Direct `toml:"direct"`
 }
 
 // Direct lists what InjectDirect gives a container. In every string

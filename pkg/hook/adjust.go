@@ -50,9 +50,19 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	if err := r.inject(&a, c, rt, given.GPUs); err != nil {
 		return a, err
 	}
-	a.setPreload(c, rt)
-	a.mountOurs(r.LibraryDir, given.Dir)
+	if r.interposes(given) {
+		a.setPreload(c, rt)
+		a.mountOurs(r.LibraryDir, given.Dir)
+	} else {
+		a.mountAssignment(given.Dir)
+	}
 	return a, a.annotate(c, given)
+}
+
+// interposes tells whether a container gets the interposer: unless it has all
+// of each of its GPUs there is something to hold it to.
+func (r Rules) interposes(given Assignment) bool {
+	return r.Injection.InterposeWholeGPUs || !given.whole()
 }
 
 // inject gives the container its GPUs, and hides all others from the NVIDIA
@@ -157,6 +167,14 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 		m.Options = slices.Clone(m.Options)
 		a.Mounts = append(a.Mounts, m)
 	}
+}
+
+// mountAssignment marks a container without the interposer as ours: unlike an
+// annotation a mount from our directory cannot be written by a user.
+func (a *Adjustment) mountAssignment(dir string) {
+	a.Mounts = append(a.Mounts, Mount{
+		filepath.Join(dir, layout.Assignment), layout.ContainerAssignment, append(bindOptions(true), "nodev", "noexec"),
+	})
 }
 
 func (a *Adjustment) annotate(c Container, given Assignment) error {

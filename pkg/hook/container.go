@@ -10,6 +10,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Container is what the runtime tells of a container that it creates.
@@ -85,6 +86,18 @@ type Assignment struct {
 	GPUs []gpu.GPU
 	// Dir is the host's directory of the container's files.
 	Dir string
+}
+
+// whole tells whether nothing limits the container on any of its GPUs, nor
+// anybody else is there: it was given all memory that the driver has, as its
+// own, and all time. Memory that the node keeps back is a limit.
+func (a Assignment) whole() bool {
+	for i, d := range a.Devices {
+		if d.MemoryInCommon || d.MemoryBytes < a.GPUs[i].MemoryBytes || d.ComputePPM != 0 && d.ComputePPM < request.Whole {
+			return false
+		}
+	}
+	return len(a.Devices) > 0
 }
 
 // preloadValue names our libraries as LD_PRELOAD does.

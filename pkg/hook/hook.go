@@ -191,7 +191,7 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 	if err != nil {
 		return Adjustment{}, err
 	}
-	if err := h.save(allocation, a.Preload); err != nil {
+	if err := h.save(given, a.Preload); err != nil {
 		return Adjustment{}, c.refuse(ReasonState, "its limits cannot be written: %w", err)
 	}
 	h.live[id] = me
@@ -225,13 +225,17 @@ func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignm
 
 // save writes the container's files, and what its pod's other containers were
 // given with it: should the agent die now, nobody else gets their room.
-func (h *Hook) save(allocation placement.Allocation, preload []string) error {
+func (h *Hook) save(given Assignment, preload []string) error {
+	allocation := given.Allocation
 	for _, a := range h.Ledger.Allocations() {
 		if a.PodUID == allocation.PodUID && a.Container != allocation.Container {
 			if err := h.Store.Reserve(a); err != nil {
 				return err
 			}
 		}
+	}
+	if !h.Rules.interposes(given) {
+		return h.Store.SaveWhole(allocation)
 	}
 	return h.Store.Save(allocation, preload)
 }

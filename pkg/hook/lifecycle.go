@@ -227,9 +227,15 @@ func (h *Hook) carriesOurs(c Container) bool {
 // injectedDir is the host's directory of the files that a container carries.
 func injectedDir(c Container) (dir string, injected bool) {
 	for _, m := range c.Mounts {
-		if m.Destination == layout.ContainerLimits && filepath.Base(m.Source) == limits.LimitsFile {
+		if m.Destination == layout.ContainerLimits && filepath.Base(m.Source) == limits.LimitsFile || isAssignment(m) {
 			return filepath.Dir(m.Source), true
 		}
 	}
 	return "", false
+}
+
+// isAssignment tells whether a mount is all that a container has of ours that
+// was given whole GPUs.
+func isAssignment(m Mount) bool {
+	return m.Destination == layout.ContainerAssignment && filepath.Base(m.Source) == layout.Assignment
 }

@@ -13,6 +13,7 @@ import (
 )
 
 // ourFiles are where our files are in a container that is held to limits.
+// One with whole GPUs has none of them.
 var ourFiles = []string{
 	layout.ContainerLimits,
 	layout.ContainerUsage,
@@ -30,6 +31,9 @@ var ourFiles = []string{
 func (c Container) checkMounted(proc string) error {
 	if c.PID == 0 {
 		return nil // the runtime does not tell
+	}
+	if slices.ContainsFunc(c.Mounts, isAssignment) {
+		return nil // there is nothing to hold it to
 	}
 	root, err := unix.Open(filepath.Join(proc, strconv.Itoa(c.PID), "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

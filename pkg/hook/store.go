@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	assignmentFile    = "assignment.json"
+	assignmentFile    = layout.Assignment
 	assignmentVersion = 1
 	maxAssignmentSize = 1 << 20
 )
@@ -78,6 +78,24 @@ func (s *Store) Save(a placement.Allocation, preload []string) error {
 	if len(preload) > 0 {
 		if err := writePreload(dir, preload); err != nil {
 			return err
+		}
+	}
+	return writeAssignment(dir, a)
+}
+
+// SaveWhole writes what a container is given that needs no limits, and removes
+// the pages that an earlier instance may have had.
+func (s *Store) SaveWhole(a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	for _, page := range []string{limits.LimitsFile, limits.UsageFile} {
+		if err := os.Remove(filepath.Join(dir, page)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove an old page: %w", err)
 		}
 	}
 	return writeAssignment(dir, a)

@@ -14,6 +14,10 @@ const (
 	Preload = "ld.so.preload"
 )
 
+// Assignment is the name, beside a container's pages, of the file that says
+// what it was given.
+const Assignment = "assignment.json"
+
 // Paths in every container that has a part of a GPU.
 const (
 	ContainerRunDir  = "/run/nri-vgpu"
@@ -25,6 +29,10 @@ const (
 	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
 	ContainerPreload = "/etc/ld.so.preload"
+
+	// ContainerAssignment is what a container with whole GPUs alone has of
+	// ours.
+	ContainerAssignment = ContainerRunDir + "/" + Assignment
 )
 
 // PreloadContent is the content of a ld.so.preload that loads our libraries,

@@ -1,0 +1,135 @@
+package hook
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+func TestWhoGetsTheInterposer(t *testing.T) {
+	const all = 16384 * mib
+	whole := placement.Device{MemoryBytes: all}
+	tests := []struct {
+		name    string
+		devices []placement.Device
+		always  bool
+		want    bool
+	}{
+		{"all memory, no limit on time", []placement.Device{whole}, false, false},
+		{"all memory, all time", []placement.Device{{MemoryBytes: all, ComputePPM: 1_000_000, Exclusive: true}}, false, false},
+		{"the same, as configured", []placement.Device{whole}, true, true},
+		{"a byte less than all memory", []placement.Device{{MemoryBytes: all - 1}}, false, true},
+		{"a little less than all time", []placement.Device{{MemoryBytes: all, ComputePPM: 999_999}}, false, true},
+		{"a limit on memory, though nobody else is there", []placement.Device{{MemoryBytes: all / 2, Exclusive: true}}, false, true},
+		{"memory in common with others", []placement.Device{{MemoryBytes: all, MemoryInCommon: true}}, false, true},
+		{"two whole GPUs", []placement.Device{whole, whole}, false, false},
+		{"one whole GPU and a part of another", []placement.Device{whole, {MemoryBytes: all / 2}}, false, true},
+		{"no GPU", nil, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			given := Assignment{Allocation: placement.Allocation{Devices: tt.devices}}
+			for range tt.devices {
+				given.GPUs = append(given.GPUs, gpu.GPU{MemoryBytes: all})
+			}
+			var r Rules
+			r.Injection.InterposeWholeGPUs = tt.always
+			if got := r.interposes(given); got != tt.want {
+				t.Errorf("interposes: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// checkNothingOfOurs checks that a container has its GPU, and of ours only
+// what says so.
+func checkNothingOfOurs(t *testing.T, n *node, uid string, spec *rspec.Spec) {
+	t.Helper()
+	if value, set := env(spec, ldPreload); set {
+		t.Errorf("%s=%s", ldPreload, value)
+	}
+	for _, destination := range ourFiles {
+		if m, ok := mountAt(spec, destination); ok {
+			t.Errorf("it has %+v", m)
+		}
+	}
+	dir := filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main")
+	if m, _ := mountAt(spec, layout.ContainerAssignment); m.Source != filepath.Join(dir, layout.Assignment) {
+		t.Errorf("its assignment is %+v", m)
+	}
+	if _, err := os.Stat(filepath.Join(dir, limits.LimitsFile)); !os.IsNotExist(err) {
+		t.Errorf("it has a limits page: %v", err)
+	}
+}
+
+func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
+	n := newNode(t)
+	n.pod("w", "main=16384")
+	spec := mustCreate(t, n, "w")
+	wantEnv(t, spec, visibleDevices, gpuA)
+	checkNothingOfOurs(t, n, "w", spec)
+
+	if err := start(n, "w", spec); err != nil {
+		t.Error(err)
+	}
+	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
+	// What a user writes on the pod proves nothing.
+	bare.Annotations = spec.Annotations
+	if err := start(n, "w", bare); err == nil {
+		t.Error("started as it was created without us")
+	}
+	n.pod("other", "main=16384")
+	if err := start(n, "other", spec); err == nil {
+		t.Error("started with another's GPU")
+	}
+
+	// A new agent knows it by what it carries, its files lost or not.
+	for range 2 {
+		n.stopHook()
+		n.startHook()
+		given, ok := n.ledger.Get("w", "main")
+		if !ok || given.Devices[0].UUID != gpuA {
+			t.Fatalf("got %+v, %v", given, ok)
+		}
+		if err := os.RemoveAll(n.cfg.Paths.RunDir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEnv(t, mustCreate(t, n, "other"), visibleDevices, gpuB)
+}
+
+func TestWholeGPUsWithTheInterposer(t *testing.T) {
+	n := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
+	n.pod("w", "main=16384")
+	spec := mustCreate(t, n, "w")
+	if value, _ := env(spec, ldPreload); !strings.HasPrefix(value, layout.ContainerCUDA) {
+		t.Errorf("%s=%s", ldPreload, value)
+	}
+	page, _ := mountAt(spec, layout.ContainerLimits)
+	devices, err := limits.Read(page.Source)
+	if err != nil || len(devices) != 1 || devices[0].MemoryBytes != 16384*mib {
+		t.Errorf("limits are %+v, %v", devices, err)
+	}
+	// Configured otherwise, its next instance has none of it.
+	n.exit("w")
+	n.stopHook()
+	n.cfg.Injection.InterposeWholeGPUs = false
+	n.startHook()
+	checkNothingOfOurs(t, n, "w", mustCreate(t, n, "w"))
+}
+
+func TestReservedMemoryIsALimit(t *testing.T) {
+	n := newNode(t, func(n *node) { n.cfg.Node.ReservedMemoryMiB = 512 })
+	n.pod("w", "main=15872") // all that may be given away
+	if _, ok := mountAt(mustCreate(t, n, "w"), layout.ContainerLimits); !ok {
+		t.Error("nothing keeps it from the memory that is kept back")
+	}
+}

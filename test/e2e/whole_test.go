@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// A container that has all of a GPU runs as if we were not there, and still
+// nobody else gets its GPU.
+func TestWholeGPU(t *testing.T) {
+	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
+	uuid := checkFilled(t, "whole", gpuMemory)
+	environment, _, err := bed.ExecOutput(t.Context(), "whole", "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(environment, "LD_PRELOAD") {
+		t.Errorf("it has LD_PRELOAD: %s", environment)
+	}
+	for path, want := range map[string]string{
+		layout.ContainerRunDir:  layout.Assignment,
+		layout.ContainerPreload: "",
+		layout.ContainerHomeDir: "",
+	} {
+		got, _, err := bed.ExecOutput(t.Context(), "whole", "ls", path)
+		if want == "" && err == nil || want != "" && strings.TrimSpace(got) != want {
+			t.Errorf("in %s it has %q, want %q", path, got, want)
+		}
+	}
+
+	if err := bed.RestartAgent(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	create(t, testbed.Pod("next", filler("main", testbed.Limits{testbed.Memory: 1024})))
+	if other := checkFilled(t, "next", gib); other == uuid {
+		t.Errorf("another pod got a part of GPU %s, which was given whole", uuid)
+	}
+	checkFilled(t, "whole", gpuMemory)
+	if files, err := filepath.Glob(bed.ContainerFiles(running(t, "whole"), "main") + "/*"); err != nil || len(files) != 1 {
+		t.Errorf("its files on the node are %v, want %s alone: %v", files, layout.Assignment, err)
+	}
+}
