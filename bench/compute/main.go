@@ -34,12 +34,21 @@ func main() {
 	var o options
 	o.register(flag.CommandLine)
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
+	err := o.settle(flag.CommandLine)
+	if err == nil {
+		err = interruptible(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "compute:", err)
 		os.Exit(1)
 	}
+}
+
+// interruptible stops at a signal: programs are killed, directories removed.
+func interruptible(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, o, os.Stdout, os.Stderr)
 }
 
 func run(ctx context.Context, o options, out, progress io.Writer) error {

@@ -19,11 +19,17 @@ type options struct {
 	quick, resume, check, list   bool
 }
 
-// The spans of --quick.
-const (
-	quickWarmup   = time.Second
-	quickDuration = 2 * time.Second
-)
+// quickly are the options that --quick stands for, where they are not given.
+var quickly = map[string]string{
+	"kernels":  "200,20000",
+	"patterns": "async,launch-and-wait,graph-20",
+	"limits":   "30,70",
+	"warmup":   "1s",
+	"duration": "2s",
+}
+
+// shortest is the shortest measurement: the first second is a part of it.
+const shortest = time.Second
 
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.build, "build", "build", "directory in which the project is built")
@@ -44,12 +50,27 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
 }
 
-func (o *options) span() span {
+// settle sets what --quick stands for.
+func (o *options) settle(flags *flag.FlagSet) error {
 	if o.quick {
-		return span{quickWarmup, quickDuration}
+		given := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		for name, value := range quickly {
+			if given[name] {
+				continue
+			}
+			if err := flags.Set(name, value); err != nil {
+				return err
+			}
+		}
 	}
-	return span{o.warmup, o.duration}
+	if o.duration < shortest || o.warmup < 0 {
+		return fmt.Errorf("--duration must be at least %s, --warmup not negative", shortest)
+	}
+	return nil
 }
+
+func (o *options) span() span { return span{o.warmup, o.duration} }
 
 // reference is the span of runs without limits, whose rate is steady at once.
 func (o *options) reference() span {
@@ -77,17 +98,7 @@ func (o *options) selection() (selection, error) {
 	for _, limit := range limits {
 		s.limits = append(s.limits, int(limit))
 	}
-	if o.quick {
-		s.shorten()
-	}
 	return s, nil
-}
-
-// shorten leaves what --quick measures of the selection.
-func (s *selection) shorten() {
-	s.kernels = slices.DeleteFunc(s.kernels, func(us float64) bool { return us != 200 && us != 20000 })
-	s.patterns = slices.DeleteFunc(s.patterns, func(p pattern) bool { return p.kernels > 1 || p.name == "streams-8" })
-	s.limits = slices.DeleteFunc(s.limits, func(limit int) bool { return limit != 30 && limit != 70 })
 }
 
 // chosen are those of all that a list names.

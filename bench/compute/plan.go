@@ -52,12 +52,14 @@ func (l load) launch() time.Duration {
 	return time.Duration(l.kernelUS * float64(l.pattern.kernels) * float64(time.Microsecond))
 }
 
-// cycle is the time in which one launch takes exactly its limit's share.
+// cycle is the time in which one launch of each process takes exactly the
+// limit's share.
 func (l load) cycle() time.Duration {
+	cycle := l.launch() * time.Duration(l.pattern.processes)
 	if l.limit == 0 {
-		return l.launch()
+		return cycle
 	}
-	return l.launch() * 100 / time.Duration(l.limit)
+	return cycle * 100 / time.Duration(l.limit)
 }
 
 // step is what is run for one point.
@@ -192,7 +194,7 @@ func newStep(workload string, loads ...load) step {
 // span is how long a point is measured.
 type span struct{ warmup, measure time.Duration }
 
-// spanOf lengthens the measurement to whole cycles of the longest launches: a
+// of lengthens the measurement to whole cycles of the longest launches: a
 // graph of 4 s runs once in 40 s at a limit of 10 %, and in any 10 s either 0 %
 // or 40 %, however well it is limited.
 func (s span) of(loads []load) span {
@@ -200,10 +202,13 @@ func (s span) of(loads []load) span {
 	for _, l := range loads {
 		cycle = max(cycle, l.cycle())
 	}
-	if cycle*20 > s.measure {
+	if cycle > s.measure/manyCycles {
 		s.measure = (s.measure + cycle - 1) / cycle * cycle
 	}
 	return s
 }
+
+// manyCycles are so many that a part of one makes no difference.
+const manyCycles = 100
 
 func (s span) total() time.Duration { return s.warmup + s.measure }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parse is what a command line selects.
+func parse(t *testing.T, args ...string) (selection, error) {
+	t.Helper()
+	var o options
+	flags := flag.NewFlagSet("compute", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o.register(flags)
+	if err := flags.Parse(args); err != nil {
+		return selection{}, err
+	}
+	if err := o.settle(flags); err != nil {
+		return selection{}, err
+	}
+	return o.selection()
+}
+
+func TestPlan(t *testing.T) {
+	tests := []struct {
+		args string
+		want map[string]int // points by workload
+		has  string
+	}{
+		{"", map[string]int{single: 125, pair: 15, triple: 4, latency: 2, share: 8}, "single/graph-20/200000us/10"},
+		{"--quick", map[string]int{single: 12, pair: 2, triple: 1, latency: 1, share: 2}, "pair/async/200+20000us/30+60"},
+		{"--quick --limits 90 --workloads single", map[string]int{single: 6}, "single/graph-20/20000us/90"},
+		{"--workloads triple,pair", map[string]int{pair: 15, triple: 4}, "triple/async/200+2000+20000us/20+30+40"},
+		{"--workloads latency", map[string]int{latency: 2}, "latency/periodic/1000+20000us/50+50"},
+		{"--workloads share", map[string]int{share: 8}, "share/async/20000us/30"},
+	}
+	for _, test := range tests {
+		selected, err := parse(t, strings.Fields(test.args)...)
+		if err != nil {
+			t.Errorf("%q: %v", test.args, err)
+			continue
+		}
+		steps := plan(selected)
+		got, ids := map[string]int{}, map[string]bool{}
+		for _, s := range steps {
+			got[s.workload]++
+			ids[s.id] = true
+		}
+		for _, workload := range allWorkloads {
+			if got[workload] != test.want[workload] {
+				t.Errorf("%q: %d of %s, want %d", test.args, got[workload], workload, test.want[workload])
+			}
+		}
+		if len(ids) != len(steps) {
+			t.Errorf("%q: %d ids for %d points", test.args, len(ids), len(steps))
+		}
+		if !ids[test.has] {
+			t.Errorf("%q: no %q", test.args, test.has)
+		}
+	}
+}
+
+func TestOptionsRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"--kernels x":       "--kernels",
+		"--kernels 0":       "1 to 1e+07",
+		"--limits 30,101":   `--limits has "101"`,
+		"--patterns graph":  "async,launch-and-wait,graph-20,streams-8,processes-4",
+		"--workloads alone": `--workloads has "alone"`,
+		"--duration 10ms":   "--duration",
+		"--warmup -1s":      "--warmup",
+	} {
+		if _, err := parse(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	ten := span{2 * time.Second, 10 * time.Second}
+	graph := allPatterns[slices.IndexFunc(allPatterns, func(p pattern) bool { return p.name == "graph-20" })]
+	processes := allPatterns[slices.IndexFunc(allPatterns, func(p pattern) bool { return p.name == "processes-4" })]
+	tests := []struct {
+		name  string
+		loads []load
+		want  time.Duration
+	}{
+		{"short kernels", []load{{kernelUS: 200, pattern: allPatterns[0], limit: 10}}, 10 * time.Second},
+		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second},
+		{"cycles of 300 ms", []load{{kernelUS: 90000, pattern: allPatterns[0], limit: 30}}, 10200 * time.Millisecond},
+		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second},
+		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second},
+		{"the longest of two", []load{
+			{kernelUS: 200, pattern: allPatterns[0], limit: 10},
+			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second},
+		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second},
+	}
+	for _, test := range tests {
+		if got := ten.of(test.loads); got.measure != test.want || got.warmup != ten.warmup {
+			t.Errorf("%s: %v, want %v", test.name, got.measure, test.want)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	steps := []step{{id: "a"}, {id: "b"}, {id: "c"}}
+	got := missing(steps, []Record{{ID: "b"}, {ID: "z"}})
+	if len(got) != 2 || got[0].id != "a" || got[1].id != "c" || len(steps) != 3 || steps[1].id != "b" {
+		t.Errorf("missing %v of %v", got, steps)
+	}
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const ms = time.Millisecond
+
+var approximately = cmpopts.EquateApprox(0, 1e-9)
+
+// steady is a container that works `busy` of every `period`, looked at each
+// period, after an idle beginning.
+func steady(idle, period, busy time.Duration, count int) series {
+	var s series
+	for i := range count {
+		s = append(s, sample{idle + time.Duration(i)*period, time.Duration(i) * busy, float64(i)})
+	}
+	return s
+}
+
+func TestBegan(t *testing.T) {
+	tests := []struct {
+		name   string
+		series series
+		want   time.Duration
+		ok     bool
+	}{
+		{"nothing", nil, 0, false},
+		{"idle", series{{10 * ms, 0, 0}, {20 * ms, 0, 0}}, 0, false},
+		{"works since it was looked at", series{{10 * ms, 0, 0}, {20 * ms, 10 * ms, 0}}, 10 * ms, true},
+		{"began between two looks", series{{10 * ms, 0, 0}, {20 * ms, 3 * ms, 0}}, 17 * ms, true},
+		{"several processes at once", series{{10 * ms, 0, 0}, {20 * ms, 15 * ms, 0}}, 10 * ms, true},
+		{"worked before the first look", series{{10 * ms, 4 * ms, 0}}, 6 * ms, true},
+	}
+	for _, test := range tests {
+		got, ok := test.series.began()
+		if got != test.want || ok != test.ok {
+			t.Errorf("%s: %v, %v; want %v, %v", test.name, got, ok, test.want, test.ok)
+		}
+	}
+}
+
+func TestBetween(t *testing.T) {
+	s := steady(0, 10*ms, 3*ms, 5)
+	tests := []struct {
+		from, to time.Duration
+		want     series
+	}{
+		{0, 40 * ms, s},
+		{5 * ms, 35 * ms, s[1:4]},
+		{10 * ms, 30 * ms, s[1:4]},
+		{11 * ms, 19 * ms, s[2:2]},
+		{50 * ms, 60 * ms, s[5:]},
+		{30 * ms, 20 * ms, s[3:3]},
+	}
+	for _, test := range tests {
+		got := s.between(test.from, test.to)
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(sample{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%v to %v: %s", test.from, test.to, diff)
+		}
+	}
+}
+
+func TestBusyAt(t *testing.T) {
+	s := steady(10*ms, 10*ms, 4*ms, 3)
+	for at, want := range map[time.Duration]time.Duration{
+		0: 0, 10 * ms: 0, 15 * ms: 2 * ms, 20 * ms: 4 * ms, 30 * ms: 8 * ms, 99 * ms: 8 * ms,
+	} {
+		if got := s.busyAt(at); got != want {
+			t.Errorf("at %v: %v, want %v", at, got, want)
+		}
+	}
+}
+
+func TestShareAndRate(t *testing.T) {
+	s := steady(time.Second, 10*ms, 3*ms, 5)
+	if got := s.share(); got != 30 {
+		t.Errorf("share %v, want 30", got)
+	}
+	if got := s.rate(); math.Abs(got-100) > 1e-9 {
+		t.Errorf("rate %v, want 100", got)
+	}
+	if got := s[:1].share(); !math.IsNaN(got) {
+		t.Errorf("share of one sample is %v", got)
+	}
+	if got := s[:0].rate(); !math.IsNaN(got) {
+		t.Errorf("rate of no samples is %v", got)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	tests := []struct {
+		name    string
+		series  series
+		want    []float64
+		longest time.Duration
+	}{
+		{"nothing", nil, nil, 0},
+		{"too short", steady(0, 25*ms, ms, 4), nil, 0},
+		{"even", steady(0, 25*ms, 5*ms, 6), []float64{20, 20}, 100 * ms},
+		{"a turn of work", series{{0, 0, 0}, {50 * ms, 50 * ms, 0}, {100 * ms, 50 * ms, 0}, {150 * ms, 50 * ms, 0}},
+			[]float64{50, 0}, 100 * ms},
+		{"a late look", series{{0, 0, 0}, {50 * ms, 10 * ms, 0}, {160 * ms, 32 * ms, 0}}, []float64{20, 20}, 160 * ms},
+	}
+	for _, test := range tests {
+		got, longest := test.series.windows(windowLength)
+		if diff := cmp.Diff(test.want, got, approximately); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+		if longest != test.longest {
+			t.Errorf("%s: longest %v, want %v", test.name, longest, test.longest)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(100 - i)
+	}
+	tests := []struct {
+		values []float64
+		part   float64
+		want   float64
+	}{
+		{nil, 0.99, math.NaN()},
+		{[]float64{7}, 0.99, 7},
+		{[]float64{3, 1, 2}, 0.5, 2},
+		{[]float64{4, 3, 1, 2}, 0.5, 2},
+		{hundred, 0.99, 99},
+		{hundred, 1, 100},
+		{hundred, 0, 1},
+	}
+	for _, test := range tests {
+		got := percentile(test.values, test.part)
+		if diff := cmp.Diff(test.want, got, cmpopts.EquateNaNs()); diff != "" {
+			t.Errorf("%v of %v: %s", test.part, test.values, diff)
+		}
+	}
+	if got := windowError([]float64{28, 31, 30}, 30, 0.99); got != 2 {
+		t.Errorf("window error %v, want 2", got)
+	}
+}
+
+func TestJainAndLost(t *testing.T) {
+	tests := []struct {
+		shares, limits []float64
+		jain, lost     float64
+	}{
+		{[]float64{30, 60}, []float64{30, 60}, 1, 0},
+		{[]float64{50, 50}, []float64{30, 60}, 0.9, 11.1},
+		{[]float64{45, 45}, []float64{50, 50}, 1, 10},
+		{[]float64{100, 0}, []float64{50, 50}, 0.5, 50},
+		{[]float64{0, 0}, []float64{50, 50}, 0, 100},
+		{[]float64{50, 50}, []float64{80, 80}, 1, 0},
+	}
+	for _, test := range tests {
+		var fractions []float64
+		for i := range test.shares {
+			fractions = append(fractions, test.shares[i]/test.limits[i])
+		}
+		if got := jain(fractions); math.Abs(got-test.jain) > 1e-3 {
+			t.Errorf("shares %v of %v: Jain's index %v, want %v", test.shares, test.limits, got, test.jain)
+		}
+		if got := lost(test.shares, test.limits); math.Abs(got-test.lost) > 0.02 {
+			t.Errorf("shares %v of %v: lost %v, want %v", test.shares, test.limits, got, test.lost)
+		}
+	}
+}
+
+// TestJudge: a container that spends 50 ms at once and is then held to 20 %.
+func TestJudge(t *testing.T) {
+	s := series{{0, 0, 0}, {50 * ms, 50 * ms, 5}}
+	for i := 1; i <= 160; i++ {
+		s = append(s, sample{50*ms + time.Duration(i)*25*ms, 50*ms + time.Duration(i)*5*ms, 5 + float64(i)/2})
+	}
+	got := judge(s, 2*time.Second, 4*time.Second)
+	if math.Abs(got.share-20) > 1e-9 || math.Abs(got.rate-20) > 1e-9 {
+		t.Errorf("share %v, rate %v; want 20 and 20", got.share, got.rate)
+	}
+	// 50 ms, and 20 % of the other 950.
+	if math.Abs(got.firstSecond-24) > 1e-9 {
+		t.Errorf("first second %v, want 24", got.firstSecond)
+	}
+	if len(got.windows) != 77 || got.longestWindow != windowLength {
+		t.Errorf("%d windows, the longest %v", len(got.windows), got.longestWindow)
+	}
+}
