@@ -91,6 +91,12 @@ bench-compute: build ## measure how exact compute limits are, for half an hour; 
 	@$(GO) build -o $(BUILD)/bench/ ./bench/compute
 	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --charts $(BUILD)/bench $(ARGS)
 
+.PHONY: bench-overhead
+bench-overhead: build ## measure what the interposer costs beside native calls; ARGS=--help
+	@$(MAKE) --no-print-directory -C bench/overhead/calls BUILD=$(BUILD) all
+	@$(GO) build -o $(BUILD)/bench/ ./bench/overhead
+	@$(BUILD)/bench/overhead $(BENCH) $(ARGS)
+
 .PHONY: clean
 clean: ## remove what was built; the cache of Kubernetes' components stays
 	rm -rf $(BUILD)

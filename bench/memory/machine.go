@@ -146,12 +146,6 @@ type real struct {
 	idle uint64
 }
 
-// hasGPU tells whether this machine has a real GPU.
-func hasGPU() bool {
-	_, err := os.Stat("/dev/nvidiactl")
-	return err == nil
-}
-
 func newReal(build string) (*real, error) {
 	r := &real{info: filepath.Join(build, "workload", "info")}
 	used, err := r.used()

@@ -112,7 +112,7 @@ func (s suite) runner(name string, context uint64) (*runner, error) {
 		launcher: s.launcher,
 		fill:     s.fill(),
 		newMachine: func(dir string) (machine, error) {
-			if hasGPU() {
+			if report.GPU() == report.Real {
 				return newReal(s.build)
 			}
 			return newSimulated(s.build, dir, context)
@@ -142,11 +142,7 @@ type conditions struct {
 }
 
 func measure(ctx context.Context, o options, s suite, lines *report.Lines) ([]Point, error) {
-	gpu := "simulated"
-	if hasGPU() {
-		gpu = "real"
-	}
-	if err := lines.Write(conditions{"memory", report.Now(gpu, o.commit), s.launcher.name(), o.seed}); err != nil {
+	if err := lines.Write(conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), o.seed}); err != nil {
 		return nil, err
 	}
 	ways, err := s.ways(ctx, o.ways)

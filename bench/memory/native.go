@@ -47,16 +47,17 @@ func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, held uint6
 		return Fill{}, 0, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	fills, stop, err := fillAll(ctx, s, r.fill, unlimited{}, step{way: way, tasks: []task{alone(way)}})
-	defer stop()
+	c, err := r.fillAll(ctx, s, unlimited{}, step{way: way, tasks: []task{alone(way)}})
+	defer c.end()
 	if err != nil {
 		return Fill{}, 0, err
 	}
-	if !fills[0].Context {
-		return Fill{}, 0, fmt.Errorf("error %d: %s", fills[0].Error, fills[0].Message)
+	fill := c.fills[0]
+	if !fill.Context {
+		return Fill{}, 0, fmt.Errorf("error %d: %s", fill.Error, fill.Message)
 	}
 	held, err = s.held()
-	return fills[0], held, err
+	return fill, held, err
 }
 
 // whole tells whether the pieces had a size that the driver chose.

@@ -82,8 +82,9 @@ func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) [
 const (
 	// mostProcesses bounds a mix.
 	mostProcesses = 8
-	// mixDelay is the time that the processes of a mix have to start.
-	mixDelay = 300 * time.Millisecond
+	// mixDelay is what the processes of a mix wait for between making their
+	// contexts and filling.
+	mixDelay = 2 * time.Second
 	// mixUnit keeps pieces so large that what drivers round up does not
 	// count: with other processes about, many may be small.
 	mixUnit = 64 * kib

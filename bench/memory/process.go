@@ -10,6 +10,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -18,30 +19,52 @@ import (
 type process struct {
 	task
 	cmd    *exec.Cmd
-	out    *bufio.Reader
 	stderr bytes.Buffer
+	ending sync.Once
+	// filled is closed when fill and err are known.
+	filled chan struct{}
+	fill   Fill
+	err    error
 }
 
 func start(ctx context.Context, t task, argv, env []string) (*process, error) {
-	p := &process{task: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...)}
+	p := &process{task: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), filled: make(chan struct{})}
 	p.cmd.Env = env
 	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	p.out = bufio.NewReader(out)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	go func() {
+		defer close(p.filled)
+		p.fill, p.err = p.read(bufio.NewReader(out))
+	}()
 	return p, nil
 }
 
 // result waits until the process has what it gets.
 func (p *process) result() (Fill, error) {
-	line, err := p.out.ReadBytes('\n')
+	<-p.filled
+	return p.fill, p.err
+}
+
+// done tells whether the process has what it gets.
+func (p *process) done() bool {
+	select {
+	case <-p.filled:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) read(out *bufio.Reader) (Fill, error) {
+	line, err := out.ReadBytes('\n')
 	if errors.Is(err, io.EOF) {
-		p.end()
+		p.wait()
 		return p.silent(), nil
 	}
 	if err != nil {
@@ -86,14 +109,17 @@ func (p *process) parse(line []byte) (Fill, error) {
 	}, nil
 }
 
-// signal stops or continues the process, unless it has ended.
+// signal stops, continues or kills the process, unless it has ended.
 func (p *process) signal(signal syscall.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// end kills the process, unless it has ended, and waits for it.
+// end kills the process and waits for it. The context of its start does so,
+// too.
 func (p *process) end() {
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	_ = p.cmd.Process.Kill() // it may have ended by itself
-	_ = p.cmd.Wait()         // by our signal, mostly
+	p.signal(syscall.SIGKILL)
+	<-p.filled
+	p.wait()
+}
+
+func (p *process) wait() {
+	p.ending.Do(func() { _ = p.cmd.Wait() }) // how it ended is in its state
 }

@@ -45,6 +45,9 @@ type Point struct {
 	Context            uint64 `json:"context_bytes"` // of one process
 	// Shortfall is what could have been granted and was not.
 	Shortfall uint64 `json:"shortfall_bytes"`
+	// ContextsRefused counts processes that were refused a context although
+	// the contexts of all fit, and nobody had more.
+	ContextsRefused int `json:"contexts_refused"`
 	// PeakExact: the peak was recorded by the judge with each change; else
 	// it is the largest of its samples.
 	PeakExact bool   `json:"peak_exact"`
@@ -63,7 +66,7 @@ type sizes struct {
 
 // judge turns what processes report, and what they physically held, into a
 // point. The last process filled when the others were done: what it was
-// refused tells what was left.
+// refused tells what was left. While contexts were made, nobody had more.
 func judge(way string, limit, peak uint64, fills []Fill, native sizes) Point {
 	p := Point{Way: way, Limit: limit, Context: native.context, PhysicalPeak: peak, Processes: len(fills)}
 	held := uint64(0)
@@ -77,9 +80,24 @@ func judge(way string, limit, peak uint64, fills []Fill, native sizes) Point {
 	}
 	p.Error = lastError(fills)
 	p.Shortfall = native.shortfall(limit, held, fills[len(fills)-1])
-	p.RefusedWithinLimit = float64(p.Shortfall) > float64(limit)*tolerance
+	spare := uint64(float64(limit) * tolerance)
+	if uint64(len(fills))*native.context+spare <= limit {
+		p.ContextsRefused = withoutContext(fills)
+	}
+	p.RefusedWithinLimit = p.Shortfall > spare || p.ContextsRefused > 0
 	p.Broken = broken(p)
 	return p
+}
+
+// withoutContext counts processes that did not even get a context.
+func withoutContext(fills []Fill) int {
+	count := 0
+	for _, f := range fills {
+		if !f.Context && f.Error == outOfMemory {
+			count++
+		}
+	}
+	return count
 }
 
 // granted is what a process got: of pieces with a size of their own, what a
@@ -130,6 +148,8 @@ func broken(p Point) string {
 		return fmt.Sprintf("ended with error %d, not %d", p.Error, outOfMemory)
 	case p.PhysicalPeak == 0:
 		return "the judge saw nothing held"
+	case p.ContextsRefused > 0:
+		return fmt.Sprintf("refused %d contexts that would have fit", p.ContextsRefused)
 	case p.RefusedWithinLimit:
 		return fmt.Sprintf("refused what would have fit: %d bytes were left", p.Shortfall)
 	}

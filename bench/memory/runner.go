@@ -46,8 +46,20 @@ func (r *runner) prepare() (setting, error) {
 // close leaves the directory to the end of all: vgpuctl is tidying up there.
 func (s setting) close() error { return s.machine.close() }
 
+// attempts is how often a point is tried whose processes are late.
+const attempts = 5
+
 // run measures one point.
-func (r *runner) run(ctx context.Context, what step) (_ Point, err error) {
+func (r *runner) run(ctx context.Context, what step) (Point, error) {
+	for try := 1; ; try++ {
+		p, err := r.try(ctx, what)
+		if !errors.Is(err, errLate) || try == attempts {
+			return p, err
+		}
+	}
+}
+
+func (r *runner) try(ctx context.Context, what step) (_ Point, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := r.prepare()
@@ -56,8 +68,8 @@ func (r *runner) run(ctx context.Context, what step) (_ Point, err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	watched := watch(s.machine)
-	fills, stop, err := fillAll(ctx, s, r.fill, r.launcher, what)
-	defer stop()
+	c, err := r.fillAll(ctx, s, r.launcher, what)
+	defer c.end()
 	time.Sleep(2 * s.pause()) // the watch looks once more
 	sampled, watchErr := watched.stop()
 	if err = errors.Join(err, watchErr); err != nil {
@@ -70,60 +82,42 @@ func (r *runner) run(ctx context.Context, what step) (_ Point, err error) {
 	if err != nil {
 		return Point{}, err
 	}
-	point := judge(what.way, what.limit, peak, fills, r.native)
+	point := judge(what.way, what.limit, peak, c.fills, r.native)
 	point.PeakExact = exact
-	if len(fills) > 1 || fills[0].Message != "" {
-		point.Fills = fills
+	if len(c.fills) > 1 || c.fills[0].Message != "" {
+		point.Fills = c.fills
 	}
 	return point, nil
 }
 
-// fillAll lets all processes fill, and returns while they still hold what they
-// got: stop kills them.
-func fillAll(ctx context.Context, s setting, fill string, l launcher, what step) (fills []Fill, stop func(), err error) {
-	var processes []*process
-	stop = func() {
-		for _, p := range processes {
-			p.end()
-		}
-	}
+// fillAll lets all processes fill. In any case, the caller ends the crowd.
+func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) (*crowd, error) {
+	c := &crowd{}
 	for _, t := range what.tasks {
-		argv, env := l.command(what.limit, s.dir, fill, t.args())
+		argv, env := l.command(what.limit, s.dir, r.fill, t.args())
 		env = append(append(without(os.Environ()), s.env()...), env...)
 		p, err := start(ctx, t, argv, env)
 		if err != nil {
-			return nil, stop, err
+			return c, err
 		}
-		processes = append(processes, p)
+		c.processes = append(c.processes, p)
 	}
-	if len(processes) > 1 {
-		lineUp(processes)
+	if len(c.processes) > 1 {
+		if err := c.lineUp(s, r.native.context); err != nil {
+			return c, err
+		}
 	}
-	for i, p := range processes {
-		if i == len(processes)-1 {
+	for i, p := range c.processes {
+		if i == len(c.processes)-1 {
 			p.signal(syscall.SIGCONT)
 		}
 		f, err := p.result()
 		if err != nil {
-			return nil, stop, err
+			return c, err
 		}
-		fills = append(fills, f)
+		c.fills = append(c.fills, f)
 	}
-	return fills, stop, nil
-}
-
-// lineUp lets processes begin to fill at the same time, however long each took
-// to start: it stops them during their delay, until the delay of all is over.
-// The last stays stopped.
-func lineUp(processes []*process) {
-	time.Sleep(mixDelay / 2)
-	for _, p := range processes {
-		p.signal(syscall.SIGSTOP)
-	}
-	time.Sleep(mixDelay)
-	for _, p := range processes[:len(processes)-1] {
-		p.signal(syscall.SIGCONT)
-	}
+	return c, nil
 }
 
 // peakOf is the most that was held. With one process that held anything, it is

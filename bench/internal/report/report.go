@@ -86,3 +86,17 @@ func (l *Lines) Close() error {
 	}
 	return l.closer.Close()
 }
+
+// What GPU can be.
+const (
+	Real      = "real"
+	Simulated = "simulated"
+)
+
+// GPU tells whether this machine has a real GPU, or one must be simulated.
+func GPU() string {
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		return Real
+	}
+	return Simulated
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// calls times driver calls, as a program sees them. It measures whatever
+// library it is given: what the same call takes with another one is for the
+// caller to compare.
+//
+// As a server it makes a context and waits; for each line "CALL COUNT" on its
+// standard input it makes that many calls and prints the time they took. So two
+// servers with different libraries can be timed in turns, milliseconds apart.
+// With --once it times its own start; with --storm it starts itself many times
+// at once.
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "options.h"
+#include "session.h"
+
+enum {
+	bc_async_bytes = 1 << 20,
+	bc_alloc_bytes = 2 << 20,
+	bc_most_processes = 1024,
+};
+
+// The empty kernel.
+static const char bc_empty_ptx[] =
+	".version 7.0\n.target sm_50\n.address_size 64\n"
+	".visible .entry empty()\n{\n\tret;\n}\n";
+
+// bc_bench is a session and what calls need besides.
+struct bc_bench {
+	struct wl_session session;
+	CUfunction empty;
+	CUstream stream;
+};
+
+static uint64_t bc_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+// A call returns the driver's first failure.
+
+static CUresult bc_async(struct bc_bench *bench)
+{
+	const struct wl_driver *driver = &bench->session.driver;
+	CUdeviceptr pointer;
+	CUresult result = WL_CALL(driver, mem_alloc_async, &pointer,
+				  bc_async_bytes, bench->stream);
+
+	return result ? result : WL_CALL(driver, mem_free_async, pointer,
+					 bench->stream);
+}
+
+static CUresult bc_alloc(struct bc_bench *bench)
+{
+	const struct wl_driver *driver = &bench->session.driver;
+	CUdeviceptr pointer;
+	CUresult result = WL_CALL(driver, mem_alloc, &pointer, bc_alloc_bytes);
+
+	return result ? result : WL_CALL(driver, mem_free, pointer);
+}
+
+static CUresult bc_meminfo(struct bc_bench *bench)
+{
+	size_t available;
+	size_t total;
+
+	return WL_CALL(&bench->session.driver, mem_info, &available, &total);
+}
+
+static CUresult bc_launch(struct bc_bench *bench)
+{
+	return WL_CALL(&bench->session.driver, launch, bench->empty, 1, 1, 1, 1,
+		       1, 1, 0, bench->stream, NULL, NULL);
+}
+
+static const struct {
+	const char *name;
+	CUresult (*call)(struct bc_bench *bench);
+} bc_calls[] = {
+	{"async", bc_async},
+	{"alloc", bc_alloc},
+	{"meminfo", bc_meminfo},
+	{"launch", bc_launch},
+};
+
+// bc_time makes calls and then waits for the device, which is not counted. It
+// returns ns, or 0 with the failure in the session.
+static uint64_t bc_time(struct bc_bench *bench, const char *name,
+			unsigned long count)
+{
+	CUresult (*call)(struct bc_bench *) = NULL;
+	uint64_t began;
+	uint64_t ended;
+
+	for (size_t i = 0; i < sizeof bc_calls / sizeof *bc_calls; i++)
+		if (strcmp(bc_calls[i].name, name) == 0)
+			call = bc_calls[i].call;
+	if (!call) {
+		snprintf(bench->session.message, sizeof bench->session.message,
+			 "unknown call \"%s\"", name);
+		return 0;
+	}
+	began = bc_now();
+	for (unsigned long i = 0; i < count; i++)
+		if (wl_session_check(&bench->session, name, call(bench)))
+			return 0;
+	ended = bc_now();
+	if (wl_session_check(&bench->session, "cuStreamSynchronize",
+			     WL_CALL(&bench->session.driver,
+				     stream_synchronize, bench->stream)))
+		return 0;
+	return ended > began ? ended - began : 1;
+}
+
+static int bc_prepare(struct bc_bench *bench, const struct wl_common *common)
+{
+	struct wl_session *session = &bench->session;
+	const struct wl_driver *driver = &session->driver;
+	CUmodule module;
+
+	if (wl_session_open(session, common))
+		return -1;
+	if (wl_session_check(session, "cuModuleLoadData",
+			     WL_CALL(driver, module_load, &module,
+				     bc_empty_ptx)) ||
+	    wl_session_check(session, "cuModuleGetFunction",
+			     WL_CALL(driver, module_function, &bench->empty,
+				     module, "empty")))
+		return -1;
+	return wl_session_check(session, "cuStreamCreate",
+				WL_CALL(driver, stream_create, &bench->stream,
+					CU_STREAM_NON_BLOCKING));
+}
+
+static int bc_serve(const struct wl_common *common, const char *program)
+{
+	static struct bc_bench bench;
+	char line[64];
+
+	if (bc_prepare(&bench, common))
+		return wl_session_fail(&bench.session, program);
+	while (fgets(line, sizeof line, stdin)) {
+		char name[sizeof line];
+		unsigned long count;
+		uint64_t ns;
+
+		if (sscanf(line, "%63s %lu", name, &count) != 2) {
+			fprintf(stderr, "%s: not CALL COUNT: %s", program, line);
+			return WL_EXIT_USAGE;
+		}
+		ns = bc_time(&bench, name, count);
+		if (ns == 0)
+			return wl_session_fail(&bench.session, program);
+		wl_json_open(NULL);
+		wl_json_bytes("ns", ns);
+		wl_json_close();
+	}
+	return EXIT_SUCCESS;
+}
+
+// bc_once opens the library, looks everything up, and initialises; and makes a
+// context, which is not part of the times.
+static int bc_once(const struct wl_common *common, bool context,
+		   const char *program)
+{
+	static struct wl_session session;
+	uint64_t began = bc_now();
+	uint64_t opened;
+	uint64_t ended;
+	size_t total = 0;
+	CUuuid uuid;
+
+	if (wl_session_load(&session, common))
+		return wl_session_fail(&session, program);
+	opened = bc_now();
+	if (wl_session_check(&session, "cuInit",
+			     WL_CALL(&session.driver, init, 0)))
+		return wl_session_fail(&session, program);
+	ended = bc_now();
+	if (wl_session_check(&session, "cuDeviceGetUuid",
+			     WL_CALL(&session.driver, device_uuid, &uuid,
+				     (CUdevice)common->device)) ||
+	    wl_session_check(&session, "cuDeviceTotalMem",
+			     WL_CALL(&session.driver, device_total, &total,
+				     (CUdevice)common->device)))
+		return wl_session_fail(&session, program);
+	if (context &&
+	    wl_session_check(&session, "cuDevicePrimaryCtxRetain",
+			     WL_CALL(&session.driver, primary_retain,
+				     &session.context,
+				     (CUdevice)common->device)))
+		return wl_session_fail(&session, program);
+	wl_uuid_text(&uuid, session.uuid);
+	wl_json_open(NULL);
+	wl_json_bytes("init_ns", ended - opened);
+	wl_json_bytes("start_ns", ended - began);
+	wl_json_string("uuid", session.uuid);
+	wl_json_bytes("total_mem_seen", total);
+	wl_json_close();
+	return EXIT_SUCCESS;
+}
+
+// bc_member waits until the gate closes and becomes a program that starts.
+__attribute__((noreturn)) static void bc_member(const int gate[2])
+{
+	char nothing;
+	char *argv[] = {"calls", "--once", "--context", NULL};
+
+	close(gate[1]);
+	while (read(gate[0], &nothing, 1) > 0)
+		continue;
+	close(gate[0]);
+	if (!freopen("/dev/null", "w", stdout))
+		_exit(EXIT_FAILURE);
+	execv("/proc/self/exe", argv);
+	_exit(EXIT_FAILURE);
+}
+
+// bc_reap waits for all children; it returns how many failed.
+static uint64_t bc_reap(void)
+{
+	uint64_t failed = 0;
+	int status;
+
+	while (wait(&status) > 0)
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+			failed++;
+	return failed;
+}
+
+// bc_storm starts processes at once, each with a context, and times them until
+// the last has ended.
+static int bc_storm(uint64_t count, const char *program)
+{
+	int gate[2];
+	uint64_t started = 0;
+	uint64_t failed;
+	uint64_t began;
+
+	if (count > bc_most_processes || pipe(gate)) {
+		fprintf(stderr, "%s: --storm must be 1 to %d\n", program,
+			bc_most_processes);
+		return WL_EXIT_USAGE;
+	}
+	while (started < count) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			bc_member(gate);
+		if (pid < 0)
+			break;
+		started++;
+	}
+	close(gate[0]);
+	began = bc_now();
+	close(gate[1]);
+	failed = bc_reap() + count - started;
+	wl_json_open(NULL);
+	wl_json_bytes("ns", bc_now() - began);
+	wl_json_bytes("processes", count);
+	wl_json_bytes("failed", failed);
+	wl_json_close();
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	struct wl_common common = WL_COMMON_DEFAULTS;
+	bool once = false;
+	bool context = false;
+	uint64_t storm = 0;
+	const struct wl_option table[] = {
+		{"once", WL_OPTION_FLAG, &once,
+		 "print what opening the driver and cuInit took, and end"},
+		{"context", WL_OPTION_FLAG, &context,
+		 "with --once: make a context, too"},
+		{"storm", WL_OPTION_COUNT, &storm,
+		 "start this many processes at once, with contexts; print the "
+		 "time until the last has ended"},
+		WL_COMMON_OPTIONS(common),
+		{NULL, WL_OPTION_FLAG, NULL, NULL},
+	};
+
+	wl_options_parse(argc, argv,
+			 "Time driver calls. Reads lines of CALL COUNT (calls: "
+			 "async, alloc, meminfo, launch) and prints, for each, "
+			 "the ns that they took as one JSON line.",
+			 table);
+	if (storm)
+		return bc_storm(storm, argv[0]);
+	if (once)
+		return bc_once(&common, context, argv[0]);
+	return bc_serve(&common, argv[0]);
+}

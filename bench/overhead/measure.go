@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// timed is a call that servers make.
+type timed struct {
+	name  string
+	count int // calls in one round
+	rules map[string]rule
+}
+
+// timedCalls have so many calls in a round that a round is much longer than a
+// look at the clock and shorter than a time slice of a busy machine. The
+// simulator queues 1024 launches.
+var timedCalls = []timed{
+	{"async", 200, map[string]rule{limited: {bounded: true, mostNs: 150}, whole: {bounded: true, mostNs: 150}}},
+	{"alloc", 200, nil},
+	{"meminfo", 200, map[string]rule{limited: {bounded: true}, whole: {bounded: true}}},
+	{"launch", 200, nil},
+}
+
+// inTurns measures all sides in each round, one after the other. Rounds begin
+// with different sides, so that none has the better place.
+func inTurns(rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
+	samples := map[string][]float64{}
+	for round := range rounds {
+		for i := range sides {
+			side := sides[(round+i)%len(sides)]
+			ns, err := measure(side)
+			if err != nil {
+				return nil, err
+			}
+			samples[side] = append(samples[side], ns)
+		}
+	}
+	return samples, nil
+}
+
+// calls times the calls of processes that run.
+func (b *bench) calls(ctx context.Context, rounds int) (results []Result, err error) {
+	servers := map[string]*server{}
+	defer func() {
+		for _, s := range servers {
+			err = errors.Join(err, s.end())
+		}
+	}()
+	for _, side := range sides {
+		s, err := b.serve(ctx, side)
+		if err != nil {
+			return nil, err
+		}
+		servers[side] = s
+	}
+	for _, call := range timedCalls {
+		measure := func(side string) (float64, error) { return servers[side].time(call.name, call.count) }
+		if _, err := inTurns(rounds/10+1, measure); err != nil { // to warm up
+			return nil, err
+		}
+		samples, err := inTurns(rounds, measure)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, compare(call.name, call.count, sides, samples, call.rules)...)
+	}
+	return results, nil
+}
+
+const millisecond = 1e6 // ns
+
+// starts times processes that start one by one.
+func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
+	opened := map[string][]float64{}
+	inits, err := inTurns(rounds, func(side string) (float64, error) {
+		said, err := b.once(ctx, side)
+		opened[side] = append(opened[side], said.StartNs)
+		return said.InitNs, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	bound := rule{bounded: true, mostNs: millisecond}
+	rules := map[string]rule{limited: bound, whole: bound}
+	return append(compare("init", 1, sides, inits, rules),
+		compare("open+init", 1, sides, opened, rules)...), nil
+}
+
+// storms times processes that start at once.
+func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, error) {
+	samples, err := inTurns(rounds, func(side string) (float64, error) { return b.storm(ctx, side, processes) })
+	if err != nil {
+		return nil, err
+	}
+	bound := rule{mostRatio: 1.1}
+	return compare("storm", processes, sides, samples, map[string]rule{limited: bound, whole: bound}), nil
+}

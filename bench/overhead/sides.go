@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// Sides are what is compared.
+const (
+	control = "control" // native once more: what differs is chance
+	limited = "limited" // under a limit on memory
+	whole   = "whole"   // with the interposer, and limits that are all there is
+)
+
+var sides = []string{native, control, limited, whole}
+
+// bench is the simulated or real machine, and the environments of all sides.
+type bench struct {
+	program string // calls
+	env     map[string][]string
+	close   func() error
+}
+
+// simulatedGPU has room for the contexts of many processes, in half of it, too.
+const simulatedGPU = "memory = 256GiB\ncontext = 512MiB\n[gpu]\n"
+
+// newBench prepares in an empty directory.
+func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, error) {
+	b := &bench{program: filepath.Join(build, "bench", "calls"), close: func() error { return nil }}
+	env := without(os.Environ())
+	if simulate {
+		state, err := b.simulate(build, temp)
+		if err != nil {
+			return nil, err
+		}
+		env = append(env, "GPUSIM_STATE="+filepath.Join(state, "state"), "LD_LIBRARY_PATH="+filepath.Join(build, "gpusim"))
+	}
+	if err := b.makeSides(ctx, filepath.Join(build, "lib"), temp, env); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// simulate makes a simulated GPU, which close removes.
+func (b *bench) simulate(build, temp string) (dir string, err error) {
+	config, dir := filepath.Join(temp, "gpu.conf"), filepath.Join(temp, "gpu")
+	tool := filepath.Join(build, "gpusim", "gpusim")
+	if err := os.WriteFile(config, []byte(simulatedGPU), 0o600); err != nil {
+		return "", err
+	}
+	if output, err := exec.Command(tool, "create", "--config", config, dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make a simulated GPU: %w: %s", err, output)
+	}
+	b.close = func() error { return exec.Command(tool, "destroy", dir).Run() }
+	return dir, nil
+}
+
+// makeSides writes the pages of the limited sides, as for containers.
+func (b *bench) makeSides(ctx context.Context, lib, temp string, env []string) error {
+	b.env = map[string][]string{native: env, control: env}
+	gpu, err := b.once(ctx, native)
+	if err != nil {
+		return err
+	}
+	for side, memory := range map[string]uint64{limited: gpu.Memory / 2, whole: gpu.Memory} {
+		pages := filepath.Join(temp, side)
+		devices := []limits.Device{{UUID: gpu.UUID, MemoryBytes: memory, ComputePPM: limits.NoComputeLimit}}
+		if err := errors.Join(os.Mkdir(pages, 0o700), limits.Create(pages, devices)); err != nil {
+			return err
+		}
+		b.env[side] = ctl.Environment(env, lib, pages, devices)
+	}
+	return nil
+}
+
+// begun is what calls prints of its start.
+type begun struct {
+	InitNs  float64 `json:"init_ns"`  // cuInit
+	StartNs float64 `json:"start_ns"` // with opening the library and look-ups
+	UUID    string  `json:"uuid"`
+	Memory  uint64  `json:"total_mem_seen"` // bytes
+}
+
+// once starts a process that initialises the driver and ends.
+func (b *bench) once(ctx context.Context, side string) (begun, error) {
+	var said begun
+	return said, b.run(ctx, side, &said, "--once")
+}
+
+// storm starts processes at once; it returns the ns until the last has ended.
+func (b *bench) storm(ctx context.Context, side string, processes int) (float64, error) {
+	var said struct {
+		Ns float64 `json:"ns"`
+	}
+	return said.Ns, b.run(ctx, side, &said, "--storm", fmt.Sprint(processes))
+}
+
+func (b *bench) run(ctx context.Context, side string, said any, args ...string) error {
+	command := exec.CommandContext(ctx, b.program, args...)
+	command.Env = b.env[side]
+	command.Stderr = os.Stderr
+	output, err := command.Output()
+	if err != nil {
+		return fmt.Errorf("%s: calls %q: %w: %s", side, args, err, output)
+	}
+	if err := json.Unmarshal(output, said); err != nil {
+		return fmt.Errorf("%s: read what calls printed: %w: %s", side, err, output)
+	}
+	return nil
+}
+
+// without is an environment without what would limit programs already.
+func without(env []string) []string {
+	var kept []string
+	for _, entry := range env {
+		switch name, _, _ := strings.Cut(entry, "="); name {
+		case "LD_PRELOAD", "NRI_VGPU_DIR", "CUDA_VISIBLE_DEVICES", "GPUSIM_STATE":
+		default:
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}

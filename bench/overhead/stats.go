@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// native is the side that others are compared with.
+const native = "native"
+
+// rule bounds what a side may cost beside the native one. A zero bounds
+// nothing.
+type rule struct {
+	// mostNs bounds the median of the differences, in ns, if bounded.
+	mostNs  float64
+	bounded bool
+	// mostRatio bounds the ratio of the medians.
+	mostRatio float64
+}
+
+// Result is what one side took for one call. Times are in ns for one call, or
+// for one start.
+type Result struct {
+	Call   string  `json:"call"`
+	Side   string  `json:"side"`
+	Rounds int     `json:"rounds"`
+	Calls  int     `json:"calls_per_round"`
+	Median float64 `json:"median_ns"`
+	Min    float64 `json:"min_ns"`
+	Max    float64 `json:"max_ns"`
+	// Difference is the median over the rounds of what this side took more
+	// than the native one in the same round; what both contain, as the
+	// driver's own work, is not in it. Low and High are its bounds, with 95 %
+	// confidence.
+	Difference float64 `json:"difference_ns"`
+	Low        float64 `json:"difference_low_ns"`
+	High       float64 `json:"difference_high_ns"`
+	// Ratio is that of the medians.
+	Ratio   float64   `json:"ratio"`
+	Rule    string    `json:"rule,omitempty"`
+	Broken  bool      `json:"broken"`
+	Samples []float64 `json:"samples_ns"` // of each round
+}
+
+// compare describes each side's samples, which were taken in the same rounds.
+func compare(call string, calls int, sides []string, samples map[string][]float64, rules map[string]rule) []Result {
+	results := make([]Result, 0, len(sides))
+	base := samples[native]
+	for _, side := range sides {
+		own := samples[side]
+		differences := make([]float64, len(own))
+		for i := range own {
+			differences[i] = own[i] - base[i]
+		}
+		low, high := medianInterval(differences)
+		r := Result{
+			Call: call, Side: side, Rounds: len(own), Calls: calls,
+			Median: median(own), Min: slices.Min(own), Max: slices.Max(own),
+			Difference: median(differences), Low: low, High: high,
+			Ratio:   median(own) / median(base),
+			Samples: own,
+		}
+		r.judge(rules[side])
+		results = append(results, r)
+	}
+	return results
+}
+
+// judge says what bounds the result, and whether it is out of bounds by more
+// than chance explains.
+func (r *Result) judge(bounds rule) {
+	switch {
+	case bounds.bounded:
+		r.Rule = fmt.Sprintf("at most %+.0f ns", bounds.mostNs)
+		r.Broken = r.Low > bounds.mostNs
+	case bounds.mostRatio > 0:
+		r.Rule = fmt.Sprintf("at most × %.2f", bounds.mostRatio)
+		r.Broken = r.Ratio > bounds.mostRatio
+	}
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// medianInterval bounds the median with 95 % confidence, whatever the
+// distribution: by the ranks between which half of the samples lie.
+func medianInterval(values []float64) (low, high float64) {
+	sorted := slices.Sorted(slices.Values(values))
+	n := float64(len(sorted))
+	spread := 1.96 * math.Sqrt(n) / 2
+	first := max(0, int(math.Floor(n/2-spread))-1)
+	last := min(len(sorted)-1, int(math.Ceil(n/2+spread)))
+	return sorted[first], sorted[last]
+}
