@@ -277,7 +277,7 @@ static void fuzz_explore(const struct fuzz_target *target, double seconds, const
 
 // ---- the program
 
-static int fuzz_replay_file(const struct fuzz_target *target, const char *path)
+static int fuzz_replay_file(const struct fuzz_target *target, const char *path, const char *keep)
 {
 	uint8_t data[fuzz_largest];
 	FILE *file = fopen(path, "rb");
@@ -289,11 +289,12 @@ static int fuzz_replay_file(const struct fuzz_target *target, const char *path)
 	}
 	size = fread(data, 1, sizeof data, file);
 	fclose(file);
-	fuzz_try(target, data, size);
+	if (fuzz_try(target, data, size) && keep)
+		fuzz_save(keep, data, size);
 	return 0;
 }
 
-static int fuzz_replay(const struct fuzz_target *target, const char *dir)
+static int fuzz_replay(const struct fuzz_target *target, const char *dir, const char *keep)
 {
 	struct dirent **entries;
 	int count = scandir(dir, &entries, NULL, alphasort);
@@ -308,7 +309,7 @@ static int fuzz_replay(const struct fuzz_target *target, const char *dir)
 
 		snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name);
 		if (entries[i]->d_name[0] != '.')
-			failed |= fuzz_replay_file(target, path);
+			failed |= fuzz_replay_file(target, path, keep);
 		free(entries[i]);
 	}
 	free(entries);
@@ -351,12 +352,14 @@ static const struct fuzz_target *fuzz_find(const char *name)
 // Usage: fuzz TARGET CORPUS SECONDS [SEED [KEEP]]
 //
 // Runs all inputs of the directory CORPUS, then mutations of them for so long.
-// Inputs that reach new code are written to the directory KEEP. An input that
+// Inputs that reach new code are written to the directory KEEP: with no seconds
+// those of the corpus that the others do not make superfluous. An input that
 // ends the program is left in /tmp/vg-fuzz-TARGET-PID: eight bytes of its
 // length, and itself.
 int main(int argc, char **argv)
 {
 	const struct fuzz_target *target = argc >= 4 ? fuzz_find(argv[1]) : NULL;
+	const char *keep = argc > 5 ? argv[5] : NULL;
 	int failed;
 
 	if (!target) {
@@ -371,9 +374,9 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr, "fuzz %s: the input that runs is in %s\n", target->name,
 		fuzz_current_path(target->name));
-	failed = fuzz_replay(target, argv[2]);
+	failed = fuzz_replay(target, argv[2], keep);
 	if (!failed)
-		fuzz_explore(target, strtod(argv[3], NULL), argc > 5 ? argv[5] : NULL);
+		fuzz_explore(target, strtod(argv[3], NULL), keep);
 	unlink(fuzz_current_path(target->name));
 	return failed ? 1 : 0;
 }
