@@ -15,6 +15,9 @@ type Record struct {
 	LostPercent *float64 `json:"lost_percent,omitempty"`
 	*Latencies
 	MeasuredS float64 `json:"measured_s"`
+	// CPUPressurePercent is the part of the point's time in which some program
+	// of the machine waited for a processor: the result is as noisy.
+	CPUPressurePercent *float64 `json:"cpu_pressure_percent"`
 }
 
 // Tenant is what one container got. What a machine cannot tell is null.

@@ -16,10 +16,15 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context, s step) (Record, error) {
+	before := readPressure(pressureFile)
 	record, err := r.measure(ctx, s)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever it broke
+	}
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", s.id, err)
 	}
+	record.CPUPressurePercent = known(readPressure(pressureFile).since(before))
 	return record, nil
 }
 
@@ -100,8 +105,12 @@ func tenantOf(l load, o, reference outcome, target float64) Tenant {
 	return t
 }
 
-// withoutLimit is what a load gets alone, without limits and without us; it is
-// measured once.
+// saturated is the share of GPU time of work that never leaves the GPU idle.
+const saturated = 99
+
+// withoutLimit is what a load gets alone, without limits and without us. It is
+// measured once, but for work that waits for the processors, too: what that
+// gets depends on what else they do at the time.
 func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	key := fmt.Sprint(l.pattern.name, l.kernelUS)
 	if o, ok := r.unlimited[key]; ok {
@@ -112,7 +121,9 @@ func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	r.unlimited[key] = outcomes[0]
+	if outcomes[0].share >= saturated || math.IsNaN(outcomes[0].share) {
+		r.unlimited[key] = outcomes[0]
+	}
 	return outcomes[0], nil
 }
 

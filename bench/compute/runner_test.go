@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // scripted is a machine that gives each load what a test says.
@@ -61,8 +62,12 @@ func TestRunner(t *testing.T) {
 				t.Errorf("%s: target %v, error %v, throughput %v", test.name, got.TargetPercent, got.ErrorPoints, got.ThroughputPercent)
 			}
 		}
-		if m.runs != 3 {
-			t.Errorf("%s: %d runs for one reference and two points", test.name, m.runs)
+		want := 3 // one without limits, two points
+		if test.unlimited.share < saturated {
+			want = 4
+		}
+		if m.runs != want {
+			t.Errorf("%s: %d runs, want %d", test.name, m.runs, want)
 		}
 	}
 }
@@ -91,6 +96,26 @@ func TestRunnerLatency(t *testing.T) {
 	}
 	if got.Alone.P99MS != 1 || got.TimeSlicing.P99MS != 3 || got.Limited.P99MS != 2 || got.NeighbourKernelUS != 200 {
 		t.Errorf("%+v", got.Latencies)
+	}
+}
+
+func TestPressure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cpu")
+	read := func(content string) pressure {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return readPressure(path)
+	}
+	before := read("some avg10=1.23 avg60=0.50 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n")
+	after := read("some avg10=1.23 avg60=0.50 avg300=0.00 total=2000000\n")
+	after.at = before.at.Add(2 * time.Second)
+	if got := after.since(before); got != 25 {
+		t.Errorf("pressure %v %%, want 25", got)
+	}
+	if got := readPressure(path + ".missing").since(before); !math.IsNaN(got) {
+		t.Errorf("without the file: %v", got)
 	}
 }
 
