@@ -59,23 +59,23 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 		want   Reason
 	}{
 		{"ours", func(*testing.T, *Container, string) {}, ""},
-		{"a pid that the runtime does not tell", func(t *testing.T, c *Container, root string) {
+		{"a pid that the runtime does not tell", func(_ *testing.T, c *Container, _ string) {
 			c.PID = 0
 			c.Mounts = nil
 		}, ""},
-		{"another file", func(t *testing.T, c *Container, root string) {
+		{"another file", func(t *testing.T, _ *Container, root string) {
 			path := filepath.Join(root, layout.ContainerLimits)
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
 			write(t, path, "forged")
 		}, ReasonMount},
-		{"nothing", func(t *testing.T, c *Container, root string) {
+		{"nothing", func(t *testing.T, _ *Container, root string) {
 			if err := os.RemoveAll(filepath.Join(root, layout.ContainerHomeDir)); err != nil {
 				t.Fatal(err)
 			}
 		}, ReasonMount},
-		{"a link within the container", func(t *testing.T, c *Container, root string) {
+		{"a link within the container", func(t *testing.T, _ *Container, root string) {
 			if err := os.Rename(filepath.Join(root, "run"), filepath.Join(root, "elsewhere")); err != nil {
 				t.Fatal(err)
 			}
@@ -93,8 +93,8 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, ReasonMount},
-		{"not all of ours", func(t *testing.T, c *Container, root string) { c.Mounts = c.Mounts[:4] }, ReasonUnadjusted},
-		{"a process that has ended", func(t *testing.T, c *Container, root string) { c.PID++ }, ReasonUnadjusted},
+		{"not all of ours", func(_ *testing.T, c *Container, _ string) { c.Mounts = c.Mounts[:4] }, ReasonUnadjusted},
+		{"a process that has ended", func(_ *testing.T, c *Container, _ string) { c.PID++ }, ReasonUnadjusted},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

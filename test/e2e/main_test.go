@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	name      = "e2e"
 	gpus      = 2
 	gpuMemory = 16 << 30
 	mib       = 1 << 20
@@ -43,7 +44,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	bed, err = testbed.Up(ctx, testbed.Options{
-		Name:      "e2e",
+		Name:      name,
 		Source:    source,
 		GPUs:      gpus,
 		GPUMemory: gpuMemory,
@@ -54,8 +55,16 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	if during, err := traces(name, false); err != nil || len(during) < 10 {
+		fmt.Fprintln(os.Stderr, "e2e: the traces of a running cluster are not seen:", during, err)
+		code = 1
+	}
 	if err := bed.Down(code != 0); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: the cluster left something behind:", err)
+		fmt.Fprintln(os.Stderr, "e2e: the cluster cannot be taken down:", err)
+		return 1
+	}
+	if left, err := traces(name, code != 0); err != nil || len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "e2e: the cluster left something behind:", left, err)
 		return 1
 	}
 	return code

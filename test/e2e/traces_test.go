@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+)
+
+// traces lists what this machine still has of a cluster that was taken down:
+// mounts, processes, cgroups, and files, of which logs may have been kept. The
+// cluster's own tests check the same of a bare node; here nri-vgpu and pods
+// with GPUs have run on it.
+func traces(name string, keptLogs bool) ([]string, error) {
+	var left []string
+	dir := cluster.DefaultStateDir(name)
+	files, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if !keptLogs || filepath.Base(file) != "logs" {
+			left = append(left, file)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return nil, fmt.Errorf("look for mounts: %w", err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir+"/") {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
+	cgroup := "/nri-vgpu-clusters/" + name
+	processes, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range processes {
+		// It may have ended since.
+		if content, err := os.ReadFile(file); err == nil && strings.Contains(strings.ReplaceAll(string(content), "\n", "/"), cgroup+"/") {
+			left = append(left, file)
+		}
+	}
+	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasSuffix(path, cgroup) {
+			left = append(left, path)
+		}
+		return nil
+	})
+	return left, err
+}
