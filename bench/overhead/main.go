@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.IntVar(&o.rounds, "rounds", 500, "rounds in which each side makes its calls")
 	flag.IntVar(&o.starts, "starts", 100, "rounds in which each side starts a process")
-	flag.IntVar(&o.storms, "storms", 10, "rounds in which each side starts many at once")
+	flag.IntVar(&o.storms, "storms", 20, "rounds in which each side starts many at once")
 	flag.IntVar(&o.processes, "processes", 200, "processes that start at once, each with a context")
 	flag.BoolVar(&o.table, "table", false, "print a table at the end")
 	flag.Parse()
@@ -121,14 +121,14 @@ func measure(ctx context.Context, o options, build, temp string, lines *report.L
 // writeTable prints the results without their samples, in ns.
 func writeTable(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "call\tside\tmedian ns\tmin\tmax\tdifference\t95 % from\tto\tratio\trule\t\t")
+	fmt.Fprintln(t, "call\tside\tmedian ns\tmin\tmax\tdifference\t95 % from\tto\tratio\t95 % from\tto\trule\t\t")
 	for _, r := range results {
 		verdict := ""
 		if r.Broken {
 			verdict = "BROKEN"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%+.0f\t%.3f\t%s\t%s\t\n", r.Call, r.Side,
-			r.Median, r.Min, r.Max, r.Difference, r.Low, r.High, r.Ratio, r.Rule, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%+.0f\t%.2f\t%.2f\t%.2f\t%s\t%s\t\n", r.Call, r.Side,
+			r.Median, r.Min, r.Max, r.Difference, r.Low, r.High, r.Ratio, r.RatioLow, r.RatioHigh, r.Rule, verdict)
 	}
 	return t.Flush()
 }

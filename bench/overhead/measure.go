@@ -89,10 +89,17 @@ func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 
 // storms times processes that start at once.
 func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, error) {
-	samples, err := inTurns(rounds, func(side string) (float64, error) { return b.storm(ctx, side, processes) })
+	cpu := map[string][]float64{}
+	walls, err := inTurns(rounds, func(side string) (float64, error) {
+		said, err := b.storm(ctx, side, processes)
+		cpu[side] = append(cpu[side], said.CPUNs)
+		return said.Ns, err
+	})
 	if err != nil {
 		return nil, err
 	}
 	bound := rule{mostRatio: 1.1}
-	return compare("storm", processes, sides, samples, map[string]rule{limited: bound, whole: bound}), nil
+	rules := map[string]rule{limited: bound, whole: bound}
+	return append(compare("storm", processes, sides, walls, rules),
+		compare("storm, CPU", processes, sides, cpu, nil)...), nil
 }

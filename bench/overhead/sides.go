@@ -96,12 +96,15 @@ func (b *bench) once(ctx context.Context, side string) (begun, error) {
 	return said, b.run(ctx, side, &said, "--once")
 }
 
-// storm starts processes at once; it returns the ns until the last has ended.
-func (b *bench) storm(ctx context.Context, side string, processes int) (float64, error) {
-	var said struct {
-		Ns float64 `json:"ns"`
-	}
-	return said.Ns, b.run(ctx, side, &said, "--storm", fmt.Sprint(processes))
+// stormed is what calls prints of processes that started at once.
+type stormed struct {
+	Ns    float64 `json:"ns"`     // until the last had ended
+	CPUNs float64 `json:"cpu_ns"` // of all
+}
+
+func (b *bench) storm(ctx context.Context, side string, processes int) (stormed, error) {
+	var said stormed
+	return said, b.run(ctx, side, &said, "--storm", fmt.Sprint(processes))
 }
 
 func (b *bench) run(ctx context.Context, side string, said any, args ...string) error {

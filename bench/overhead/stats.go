@@ -15,12 +15,12 @@ type rule struct {
 	// mostNs bounds the median of the differences, in ns, if bounded.
 	mostNs  float64
 	bounded bool
-	// mostRatio bounds the ratio of the medians.
+	// mostRatio bounds the median of the ratios.
 	mostRatio float64
 }
 
-// Result is what one side took for one call. Times are in ns for one call, or
-// for one start.
+// Result is what one side took for one call. Times are in ns for one call, one
+// start, or one start of many.
 type Result struct {
 	Call   string  `json:"call"`
 	Side   string  `json:"side"`
@@ -36,11 +36,14 @@ type Result struct {
 	Difference float64 `json:"difference_ns"`
 	Low        float64 `json:"difference_low_ns"`
 	High       float64 `json:"difference_high_ns"`
-	// Ratio is that of the medians.
-	Ratio   float64   `json:"ratio"`
-	Rule    string    `json:"rule,omitempty"`
-	Broken  bool      `json:"broken"`
-	Samples []float64 `json:"samples_ns"` // of each round
+	// Ratio is the median over the rounds of the ratio to the native side,
+	// with its bounds.
+	Ratio     float64   `json:"ratio"`
+	RatioLow  float64   `json:"ratio_low"`
+	RatioHigh float64   `json:"ratio_high"`
+	Rule      string    `json:"rule,omitempty"`
+	Broken    bool      `json:"broken"`
+	Samples   []float64 `json:"samples_ns"` // of each round
 }
 
 // compare describes each side's samples, which were taken in the same rounds.
@@ -49,18 +52,19 @@ func compare(call string, calls int, sides []string, samples map[string][]float6
 	base := samples[native]
 	for _, side := range sides {
 		own := samples[side]
-		differences := make([]float64, len(own))
+		differences, ratios := make([]float64, len(own)), make([]float64, len(own))
 		for i := range own {
-			differences[i] = own[i] - base[i]
+			differences[i], ratios[i] = own[i]-base[i], own[i]/base[i]
 		}
-		low, high := medianInterval(differences)
 		r := Result{
 			Call: call, Side: side, Rounds: len(own), Calls: calls,
 			Median: median(own), Min: slices.Min(own), Max: slices.Max(own),
-			Difference: median(differences), Low: low, High: high,
-			Ratio:   median(own) / median(base),
-			Samples: own,
+			Difference: median(differences),
+			Ratio:      median(ratios),
+			Samples:    own,
 		}
+		r.Low, r.High = medianInterval(differences)
+		r.RatioLow, r.RatioHigh = medianInterval(ratios)
 		r.judge(rules[side])
 		results = append(results, r)
 	}
@@ -76,7 +80,7 @@ func (r *Result) judge(bounds rule) {
 		r.Broken = r.Low > bounds.mostNs
 	case bounds.mostRatio > 0:
 		r.Rule = fmt.Sprintf("at most × %.2f", bounds.mostRatio)
-		r.Broken = r.Ratio > bounds.mostRatio
+		r.Broken = r.RatioLow > bounds.mostRatio
 	}
 }
 

@@ -46,7 +46,7 @@ func TestMedianInterval(t *testing.T) {
 func TestCompare(t *testing.T) {
 	samples := map[string][]float64{
 		native:  {100, 200, 1000},
-		"other": {150, 260, 1040}, // slower by 50, 60 and 40
+		"other": {150, 260, 1040}, // slower by 50, 60 and 40, which is 50, 30 and 4 %
 	}
 	sides := []string{native, "other"}
 	tests := []struct {
@@ -60,15 +60,16 @@ func TestCompare(t *testing.T) {
 		{"perhaps within", rule{bounded: true, mostNs: 45}, "at most +45 ns", false},
 		{"beyond", rule{bounded: true, mostNs: 39}, "at most +39 ns", true},
 		{"no more than native", rule{bounded: true}, "at most +0 ns", true},
-		{"ratio within", rule{mostRatio: 1.3}, "at most × 1.30", false},
-		{"ratio beyond", rule{mostRatio: 1.2}, "at most × 1.20", true},
+		{"ratio within", rule{mostRatio: 1.5}, "at most × 1.50", false},
+		{"ratio perhaps within", rule{mostRatio: 1.1}, "at most × 1.10", false},
+		{"ratio beyond", rule{mostRatio: 1.03}, "at most × 1.03", true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			want := []Result{
-				{Call: "c", Side: native, Rounds: 3, Calls: 8, Median: 200, Min: 100, Max: 1000, Ratio: 1, Samples: samples[native]},
+				{Call: "c", Side: native, Rounds: 3, Calls: 8, Median: 200, Min: 100, Max: 1000, Ratio: 1, RatioLow: 1, RatioHigh: 1, Samples: samples[native]},
 				{Call: "c", Side: "other", Rounds: 3, Calls: 8, Median: 260, Min: 150, Max: 1040,
-					Difference: 50, Low: 40, High: 60, Ratio: 1.3, Samples: samples["other"],
+					Difference: 50, Low: 40, High: 60, Ratio: 1.3, RatioLow: 1.04, RatioHigh: 1.5, Samples: samples["other"],
 					Rule: test.text, Broken: test.broken},
 			}
 			got := compare("c", 8, sides, samples, map[string]rule{"other": test.rule})

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -239,6 +240,18 @@ static uint64_t bc_reap(void)
 	return failed;
 }
 
+// bc_cpu is the processor time of the children that were waited for.
+static uint64_t bc_cpu(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_CHILDREN, &usage);
+	return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) *
+		       1000000000 +
+	       (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) *
+		       1000;
+}
+
 // bc_storm starts processes at once, each with a context, and times them until
 // the last has ended.
 static int bc_storm(uint64_t count, const char *program)
@@ -268,6 +281,7 @@ static int bc_storm(uint64_t count, const char *program)
 	failed = bc_reap() + count - started;
 	wl_json_open(NULL);
 	wl_json_bytes("ns", bc_now() - began);
+	wl_json_bytes("cpu_ns", bc_cpu());
 	wl_json_bytes("processes", count);
 	wl_json_bytes("failed", failed);
 	wl_json_close();
