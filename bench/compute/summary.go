@@ -13,7 +13,8 @@ type Result struct {
 	// Judged points; NotJudged are those of which one launch alone, which
 	// cannot be held back in the middle, takes more than the criterion allows,
 	// and, for short times, those that leave more of the GPU idle by themselves
-	// than the limit does: their unsteadiness is the program's own.
+	// than the limit does: their unsteadiness is the program's own. Latencies are
+	// not judged that the machine's processors spoil.
 	Judged    int      `json:"judged"`
 	NotJudged int      `json:"not_judged"`
 	Bound     float64  `json:"bound"`
@@ -101,9 +102,16 @@ func firstSecond(r Record) ([]float64, int) {
 	return []float64{math.Abs(*r.FirstSecondPercent - r.TargetPercent)}, 0
 }
 
+// quietP99MS is the most that the kernel takes by itself on a machine whose
+// processors are free enough to measure latencies.
+const quietP99MS = 1.5 * periodicKernelUS / 1000
+
 func latencyExcess(r Record) ([]float64, int) {
 	if r.Latencies == nil {
 		return nil, 0
+	}
+	if r.Alone.P99MS > quietP99MS {
+		return nil, 1
 	}
 	return []float64{r.Limited.P99MS - r.TimeSlicing.P99MS}, 0
 }

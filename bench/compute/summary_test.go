@@ -72,6 +72,7 @@ func TestSummarize(t *testing.T) {
 		})}, "pp--------"},
 		{"latency", []Record{timed(3.05)}, "----p-----"},
 		{"latency worse", []Record{timed(2), timed(3.2)}, "----F-----"},
+		{"latency on a busy machine", []Record{{Workload: latency, Latencies: &Latencies{Alone: Latency{P99MS: 9}}}}, "----------"},
 		{"group", []Record{group(0.996, 2.9, -1, 1)}, "-----ppp--"},
 		{"group off", []Record{group(0.99, 3.1, -1, 2.5)}, "-----FFF--"},
 		{"lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 98 })), lending(group(0.9, 9, -2.9, 2))}, "--------pp"},
