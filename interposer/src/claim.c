@@ -31,14 +31,14 @@ static CUresult vg_refuse(struct vg_state *state, uint32_t device, uint32_t way,
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// vg_find_room reserves, and where that fails, gets back what pools of this
+// vg_find_room holds memory, and where that fails, gets back what pools of this
 // process hold for later and tries once more.
 static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
-	if (vg_reserve(&state->pages, device, bytes))
+	if (vg_hold(&state->pages, device, bytes))
 		return true;
 	return bytes <= vg_memory_limit(&state->pages, device) && vg_pools_trim(state, device) &&
-	       vg_reserve(&state->pages, device, bytes);
+	       vg_hold(&state->pages, device, bytes);
 }
 
 static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
@@ -59,8 +59,22 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 	};
 	if (!claim->entry)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	atomic_fetch_add(&state->changes, 1);
+	vg_begin(state);
 	return CUDA_SUCCESS;
+}
+
+// vg_claim_over ends the claim, if it is not over yet.
+static void vg_claim_over(struct vg_claim *claim)
+{
+	if (claim->entry)
+		vg_end(claim->state);
+	claim->entry = NULL;
+}
+
+static void vg_claim_forget(struct vg_claim *claim)
+{
+	free(claim->entry);
+	vg_claim_over(claim);
 }
 
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
@@ -69,21 +83,18 @@ CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint
 
 	if (result || bytes == 0 || vg_find_room(claim->state, claim->device, bytes))
 		return result;
-	free(claim->entry);
+	vg_claim_forget(claim);
 	return vg_refuse(claim->state, claim->device, way, bytes);
 }
 
-int vg_claim_quietly(struct vg_claim *claim, uint64_t bytes)
+CUresult vg_claim_at_once(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
 {
-	CUdevice device;
+	CUresult result = vg_claim_start(claim, device, way, bytes);
 
-	if (!vg_ready_state() || VG_CALL(cuCtxGetDevice, &device) ||
-	    vg_claim_start(claim, device, VG_WAY_NONE, bytes))
-		return -1;
-	if (vg_reserve(&claim->state->pages, claim->device, bytes))
-		return 0;
-	free(claim->entry);
-	return -1;
+	if (result || vg_hold_at_once(&claim->state->pages, claim->device, bytes))
+		return result;
+	vg_claim_forget(claim);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes)
@@ -99,10 +110,9 @@ CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes)
 
 void vg_claim_void(struct vg_claim *claim)
 {
-	vg_release(&claim->state->pages, claim->device, claim->bytes);
-	free(claim->entry);
-	claim->entry = NULL;
+	vg_settle(&claim->state->pages, claim->device, claim->bytes, 0);
 	claim->bytes = 0;
+	vg_claim_forget(claim);
 }
 
 CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes)
@@ -117,7 +127,7 @@ bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes)
 		if (!vg_find_room(claim->state, claim->device, bytes - claim->bytes))
 			return false;
 	} else {
-		vg_release(&claim->state->pages, claim->device, claim->bytes - bytes);
+		vg_settle(&claim->state->pages, claim->device, claim->bytes - bytes, 0);
 	}
 	claim->bytes = bytes;
 	return true;
@@ -125,16 +135,22 @@ bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes)
 
 void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context)
 {
+	vg_claim_settle_as(claim, kind, key, context, claim->bytes);
+}
+
+void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context,
+			uint64_t bytes)
+{
 	struct vg_entry *entry = claim->entry;
 
 	entry->kind = kind;
 	entry->key = key;
 	entry->device = claim->device;
-	entry->bytes = claim->bytes;
+	entry->bytes = bytes;
 	entry->context = context;
-	claim->entry = NULL;
+	vg_settle(&claim->state->pages, claim->device, claim->bytes, claim->bytes);
 	vg_table_put(&claim->state->table, entry);
-	atomic_fetch_add(&claim->state->changes, 1);
+	vg_claim_over(claim);
 }
 
 uint64_t vg_current_context(void)
@@ -153,21 +169,28 @@ void vg_drop(struct vg_state *state, struct vg_entry *entry)
 		vg_sub(&vg_slot_device(&state->pages, (uint32_t)state->pages.slot, entry->device)
 				->context_bytes,
 		       entry->bytes);
-	atomic_fetch_add(&state->changes, 1);
 	free(entry);
+}
+
+struct vg_entry *vg_free_begin(struct vg_state *state, enum vg_kind kind, uint64_t key)
+{
+	if (!state)
+		return NULL;
+	vg_begin(state);
+	return vg_table_take(&state->table, kind, key);
 }
 
 void vg_free_finish(struct vg_state *state, struct vg_entry *entry, CUresult result)
 {
-	if (!entry) {
-		if (state)
-			atomic_store(&state->stale_pools, 1);
+	if (!state)
 		return;
-	}
-	if (result == CUDA_SUCCESS)
+	if (!entry)
+		atomic_store(&state->stale_pools, 1);
+	else if (result == CUDA_SUCCESS)
 		vg_drop(state, entry);
 	else
 		vg_table_put(&state->table, entry);
+	vg_end(state);
 }
 
 static bool vg_belongs(const struct vg_entry *entry, const void *context)

@@ -11,7 +11,7 @@
 
 struct vg_claim {
 	struct vg_state *state;
-	struct vg_entry *entry; // to be filled and put into the table
+	struct vg_entry *entry; // to be filled and put into the table; NULL: it is over
 	uint32_t device;
 	uint32_t way;
 	uint64_t bytes;
@@ -26,9 +26,9 @@ CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint
 // vg_claim_current does so on the current context's device.
 CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes);
 
-// vg_claim_quietly reserves on the current context's device for a purpose of
-// our own. It returns 0, or -1 without any report.
-int vg_claim_quietly(struct vg_claim *claim, uint64_t bytes);
+// vg_claim_at_once does as vg_claim_on, but neither waits for room nor reports
+// that there was none.
+CUresult vg_claim_at_once(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
 // vg_claim_void gives the whole claim back.
 void vg_claim_void(struct vg_claim *claim);
@@ -41,8 +41,13 @@ CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
 // freed and the claim refused.
 bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
 
-// vg_claim_settle files the claim's entry. `context` is what frees it.
+// vg_claim_settle charges the claim and files its entry. `context` is what frees
+// it.
 void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context);
+
+// vg_claim_settle_as files an entry whose `bytes` are not what is charged.
+void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context,
+			uint64_t bytes);
 
 // vg_drop releases what an entry was charged with, and frees the entry.
 void vg_drop(struct vg_state *state, struct vg_entry *entry);
@@ -64,14 +69,14 @@ static inline uint64_t vg_key(const void *handle)
 #define VG_FREE(kind, key, call)                                                            \
 	do {                                                                                \
 		struct vg_state *state_ = vg_ready_state();                                 \
-		struct vg_entry *entry_ = state_ ? vg_table_take(&state_->table, kind, key) \
-						 : NULL;                                    \
+		struct vg_entry *entry_ = vg_free_begin(state_, kind, key);                 \
 		CUresult result_ = call;                                                    \
                                                                                             \
 		vg_free_finish(state_, entry_, result_);                                    \
 		return result_;                                                             \
 	} while (0)
 
+struct vg_entry *vg_free_begin(struct vg_state *state, enum vg_kind kind, uint64_t key);
 void vg_free_finish(struct vg_state *state, struct vg_entry *entry, CUresult result);
 
 #endif

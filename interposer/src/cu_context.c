@@ -364,13 +364,11 @@ VG_API(cuGreenCtxDestroy, CUgreenCtx green)
 
 	if (!state)
 		return VG_CALL(cuGreenCtxDestroy, green);
-	entry = vg_table_take(&state->table, VG_GREEN, vg_key(green));
+	entry = vg_free_begin(state, VG_GREEN, vg_key(green));
+	device = entry ? (CUdevice)entry->extra : -1;
 	result = VG_CALL(cuGreenCtxDestroy, green);
-	if (!entry)
-		return result;
-	device = (CUdevice)entry->extra;
 	vg_free_finish(state, entry, result);
-	if (!result)
+	if (!result && device >= 0)
 		vg_cuDevicePrimaryCtxRelease_v2(device);
 	return result;
 }

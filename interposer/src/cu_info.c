@@ -4,7 +4,14 @@
 // what is left of the limit, but never more than the GPU has.
 
 #include "pool.h"
-#include "reserve.h"
+#include "slot.h"
+
+// For so long an answer of the driver serves further questions, as long as it is
+// the limit and not the GPU that has the last word.
+static const uint64_t vg_answer_ns = 100000;
+
+// And for so long dead processes may be taken for living ones.
+static const uint64_t vg_dead_ns = 100000000;
 
 static uint64_t vg_left(struct vg_state *state, uint32_t device)
 {
@@ -28,26 +35,87 @@ static void vg_describe(struct vg_state *state, CUdevice device, uint64_t *avail
 	*total = vg_min(*total, vg_memory_limit(&state->pages, (uint32_t)index));
 }
 
+// vg_forget_the_dead empties the slots of dead processes from time to time: a
+// program may well ask before it allocates, and then not try.
+static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
+{
+	uint64_t last = atomic_load(&state->reaped_ns[device]);
+
+	if (now - last < vg_dead_ns || vg_slots_in_use(&state->pages) == 1 ||
+	    !atomic_compare_exchange_strong(&state->reaped_ns[device], &last, now))
+		return;
+	vg_slots_reap(&state->pages, device);
+}
+
+// vg_answer_again answers without the driver. The last answer was at most
+// vg_answer_ns ago and left the GPU more than what is left of the limit, by as
+// much as the container has taken since.
+static bool vg_answer_again(struct vg_state *state, uint32_t device, uint64_t now,
+			    uint64_t *available, uint64_t *total)
+{
+	struct vg_answer answer;
+	uint64_t used = vg_memory_used(&state->pages, device);
+	uint64_t limit = vg_memory_limit(&state->pages, device);
+	uint64_t left = limit > used ? limit - used : 0;
+	uint64_t taken;
+
+	vg_lock(&state->answer_mutex);
+	answer = state->answers[device];
+	vg_unlock(&state->answer_mutex);
+	taken = used > answer.used ? used - answer.used : 0;
+	if (now - answer.at_ns > vg_answer_ns || vg_add_saturating(left, taken) > answer.available ||
+	    limit > answer.total)
+		return false;
+	*available = left;
+	*total = limit;
+	return true;
+}
+
+static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, uint64_t now,
+			      uint64_t *available, uint64_t *total)
+{
+	struct vg_answer answer = {.at_ns = now, .used = vg_memory_used(&state->pages, device)};
+	size_t real_available = 0;
+	size_t real_total = 0;
+	CUresult result = VG_CALL(cuMemGetInfo_v2, &real_available, &real_total);
+
+	if (result)
+		return result;
+	*available = answer.available = real_available;
+	*total = answer.total = real_total;
+	vg_lock(&state->answer_mutex);
+	state->answers[device] = answer;
+	vg_unlock(&state->answer_mutex);
+	return CUDA_SUCCESS;
+}
+
 static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 {
 	struct vg_state *state = vg_ready_state();
-	size_t real_available = 0;
-	size_t real_total = 0;
+	uint64_t now;
 	CUdevice device;
 	CUresult result;
+	int index;
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	result = VG_CALL(cuMemGetInfo_v2, &real_available, &real_total);
-	if (!result)
-		result = VG_CALL(cuCtxGetDevice, &device);
+	result = VG_CALL(cuCtxGetDevice, &device);
 	if (result)
 		return result;
+	index = vg_device_index(state, device);
+	if (index < 0) {
+		*available = *total = 0;
+		return CUDA_SUCCESS;
+	}
+	now = vg_now();
+	vg_forget_the_dead(state, (uint32_t)index, now);
 	vg_pools_refresh_stale(state);
-	*available = real_available;
-	*total = real_total;
-	vg_describe(state, device, available, total);
-	return CUDA_SUCCESS;
+	if (vg_answer_again(state, (uint32_t)index, now, available, total))
+		return CUDA_SUCCESS;
+	result = vg_ask_driver(state, (uint32_t)index, now, available, total);
+	if (!result)
+		vg_describe(state, device, available, total);
+	return result;
 }
 
 VG_API(cuMemGetInfo_v2, size_t *available, size_t *total)

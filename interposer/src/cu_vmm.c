@@ -138,17 +138,17 @@ VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 
 	if (!state)
 		return VG_CALL(cuMemRelease, handle);
+	vg_begin(state);
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_release, &release);
 	result = VG_CALL(cuMemRelease, handle);
-	if (!release.removed)
-		return result;
-	if (result) {
+	if (release.removed && result) {
 		release.removed->extra = 1;
 		vg_table_put(&state->table, release.removed);
-		return result;
+	} else if (release.removed) {
+		vg_physical_put(state, release.removed->object);
+		free(release.removed);
 	}
-	vg_physical_put(state, release.removed->object);
-	free(release.removed);
+	vg_end(state);
 	return result;
 }
 
@@ -212,6 +212,7 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 
 	if (!state)
 		return VG_CALL(cuMemUnmap, address, bytes);
+	vg_begin(state);
 	entry = vg_mappings_take(state, address, bytes);
 	result = VG_CALL(cuMemUnmap, address, bytes);
 	while (entry) {
@@ -225,5 +226,6 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 		}
 		entry = next;
 	}
+	vg_end(state);
 	return result;
 }

@@ -47,14 +47,14 @@ static uint64_t vg_granule_of(uint64_t bytes, uint64_t taken)
 // vg_learn_granule asks the driver twice, and believes it if it says the same
 // twice. The default is right for real drivers, and errs to the safe side for
 // any with smaller granules.
-static uint64_t vg_learn_granule(void)
+static uint64_t vg_learn_granule(CUdevice device)
 {
 	const uint64_t bytes = 2 * VG_MIB + 1;
 	struct vg_claim claim;
 	uint64_t granule = 0;
 
 	// Not reported when refused: nobody asked for this memory.
-	if (vg_claim_quietly(&claim, 2 * vg_default_granule))
+	if (vg_claim_at_once(&claim, device, VG_WAY_NONE, 2 * vg_default_granule))
 		return vg_default_granule;
 	for (int i = 0; i < 3 && !granule; i++) {
 		uint64_t first = vg_granule_of(bytes, vg_probe(bytes));
@@ -85,7 +85,7 @@ uint64_t vg_linear_most(uint64_t bytes)
 	if (!state || VG_CALL(cuCtxGetDevice, &device) || (index = vg_device_index(state, device)) < 0)
 		return bytes;
 	granule = atomic_load(&state->granule[index]);
-	return vg_round_up(bytes, granule ? granule : vg_learn_granule());
+	return vg_round_up(bytes, granule ? granule : vg_learn_granule(device));
 }
 
 // A granule's entry counts its references in `extra`.
@@ -180,7 +180,7 @@ CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr a
 		return vg_claim_refuse(claim, bytes);
 	}
 	entry->extra = granule;
-	claim->bytes = bytes; // of the piece: what it is charged lies in its granules
-	vg_claim_settle(claim, VG_LINEAR, address, vg_current_context());
+	// The entry has the piece's size: what it is charged lies in its granules.
+	vg_claim_settle_as(claim, VG_LINEAR, address, vg_current_context(), bytes);
 	return CUDA_SUCCESS;
 }

@@ -2,10 +2,6 @@
 
 #include "measured.h"
 
-// No context is smaller: less growth is that of another process which happens
-// to have this one's pid in its own namespace.
-static const uint64_t vg_least_context = 16 * VG_MIB;
-
 CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t way, uint64_t estimate)
 {
 	struct vg_state *state = vg_ready_state();
@@ -29,13 +25,13 @@ uint64_t vg_measured_grown(struct vg_measured *call)
 	struct vg_snapshot after;
 	uint64_t bytes = 0;
 
-	if (!context && !state->pid_known)
+	if (!context && !state->nvml_pid)
 		return call->claim.bytes;
 	vg_snapshot_take(state, call->claim.device, &after);
-	if (vg_grown(&call->before, &after, &bytes) || (context && bytes < vg_least_context))
+	if (!state->nvml_pid)
+		vg_physical_recognise(state, &call->before, &after);
+	if (vg_grown(state, &call->before, &after, &bytes) || (context && bytes < vg_least_context))
 		return call->claim.bytes;
-	if (context)
-		state->pid_known = true;
 	return bytes;
 }
 

@@ -7,13 +7,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "pages.h"
-#include "real.h"
-
-enum {
-	NVML_SUCCESS = 0,
-	NVML_ERROR_NO_PERMISSION = 4,
-};
+#include "nvml.h"
+#include "slot.h"
 
 typedef struct {
 	unsigned long long total;
@@ -38,9 +33,7 @@ int vg_nvmlDeviceGetMemoryInfo(void *device, nvmlMemory_t *memory);
 int vg_nvmlDeviceGetMemoryInfo_v2(void *device, nvmlMemory_v2_t *memory);
 const char *vg_nvmlErrorString(int result);
 
-// vg_nvml_pages opens the pages at the first need. They are only read here: no
-// slot is taken. NULL: there are none, or they are not whole.
-static struct vg_pages *vg_nvml_pages(void)
+struct vg_pages *vg_nvml_pages(void)
 {
 	static struct vg_mutex mutex;
 	static struct vg_pages pages;
@@ -92,8 +85,7 @@ static int vg_parse_uuid(const char *text, uint8_t uuid[16])
 	return digits == 32 && *text == '\0' ? 0 : -1;
 }
 
-// vg_nvml_index is the device's index on the pages, or -1.
-static int vg_nvml_index(const struct vg_pages *pages, void *device)
+int vg_nvml_index(const struct vg_pages *pages, void *device)
 {
 	char text[96] = "";
 	uint8_t uuid[16];
@@ -102,6 +94,21 @@ static int vg_nvml_index(const struct vg_pages *pages, void *device)
 	    vg_parse_uuid(text, uuid))
 		return -1;
 	return vg_pages_find(pages, uuid);
+}
+
+// vg_nvml_used is what living processes use: who only looks does not empty the
+// slots of the dead.
+static uint64_t vg_nvml_used(const struct vg_pages *pages, uint32_t device)
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	bool live[VG_MAX_SLOTS];
+	uint64_t sum = 0;
+
+	vg_slots_live(pages, live);
+	for (uint32_t i = 0; i < slots; i++)
+		if (live[i])
+			sum = vg_add_saturating(sum, vg_load(&vg_slot_device(pages, i, device)->used));
+	return sum;
 }
 
 // vg_nvml_describe turns the driver's figures into the container's. A GPU that
@@ -118,7 +125,7 @@ static int vg_nvml_describe(void *device, unsigned long long *total, unsigned lo
 	index = vg_nvml_index(pages, device);
 	limit = index < 0 ? 0 : vg_min(*total, vg_memory_limit(pages, (uint32_t)index));
 	*total = limit;
-	*used = index < 0 ? 0 : vg_min(limit, vg_memory_used(pages, (uint32_t)index));
+	*used = index < 0 ? 0 : vg_min(limit, vg_nvml_used(pages, (uint32_t)index));
 	*available = vg_min(*available, limit - *used);
 	return NVML_SUCCESS;
 }

@@ -11,6 +11,7 @@
 
 #include "finder.h"
 #include "loader.h"
+#include "pool.h"
 
 typedef int vg_nvml_result;
 
@@ -96,11 +97,17 @@ void vg_snapshot_take(struct vg_state *state, uint32_t device, struct vg_snapsho
 	void *handle = nvml ? vg_nvml_device(nvml, state->pages.uuids[device]) : NULL;
 	struct vg_nvml_process *listed = handle ? calloc(room, sizeof *listed) : NULL;
 	unsigned count = room;
+	uint64_t pools;
 
-	snapshot->device = device;
+	// A call that is not seen here as under way was over before the look, or
+	// begins later and is seen by the count.
+	snapshot->calls = atomic_load(&state->calls);
 	snapshot->count = 0;
-	snapshot->changes = atomic_load(&state->changes);
-	snapshot->valid = listed && nvml->processes(handle, &count, listed) == 0 && count <= room;
+	snapshot->valid = (uint32_t)snapshot->calls == 1 && listed &&
+			  vg_pools_held(state, device, &snapshot->pools) &&
+			  nvml->processes(handle, &count, listed) == 0 && count <= room &&
+			  vg_pools_held(state, device, &pools) && pools == snapshot->pools &&
+			  snapshot->calls == atomic_load(&state->calls);
 	for (unsigned i = 0; snapshot->valid && i < count; i++) {
 		snapshot->processes[i].pid = listed[i].pid;
 		snapshot->processes[i].bytes = listed[i].used_bytes;
@@ -109,39 +116,60 @@ void vg_snapshot_take(struct vg_state *state, uint32_t device, struct vg_snapsho
 	free(listed);
 }
 
-static uint64_t vg_bytes_of(const struct vg_snapshot *snapshot, unsigned pid, bool *found)
+static uint64_t vg_bytes_of(const struct vg_snapshot *snapshot, unsigned pid)
 {
-	for (unsigned i = 0; i < snapshot->count; i++) {
-		if (snapshot->processes[i].pid != pid)
-			continue;
-		*found = true;
-		return snapshot->processes[i].bytes;
-	}
+	for (unsigned i = 0; i < snapshot->count; i++)
+		if (snapshot->processes[i].pid == pid)
+			return snapshot->processes[i].bytes;
 	return 0;
 }
 
-int vg_grown(const struct vg_snapshot *before, const struct vg_snapshot *after, uint64_t *bytes)
+static uint64_t vg_growth(const struct vg_snapshot *before, const struct vg_snapshot *after,
+			  unsigned pid)
 {
-	bool listed = false;
-	bool ignored;
-	uint64_t now;
+	uint64_t then = vg_bytes_of(before, pid);
+	uint64_t now = vg_bytes_of(after, pid);
 
-	if (!before->valid || !after->valid || before->changes != after->changes)
-		return -1;
-	now = vg_bytes_of(after, (unsigned)getpid(), &listed);
-	if (listed) {
-		uint64_t then = vg_bytes_of(before, (unsigned)getpid(), &ignored);
+	return now > then ? now - then : 0;
+}
 
-		*bytes = now > then ? now - then : 0;
-		return 0;
-	}
-	*bytes = 0;
+// vg_only_grown is the one process that has grown by a context, 0 if there are
+// several or none.
+static unsigned vg_only_grown(const struct vg_snapshot *before, const struct vg_snapshot *after)
+{
+	unsigned found = 0;
+
 	for (unsigned i = 0; i < after->count; i++) {
-		uint64_t then = vg_bytes_of(before, after->processes[i].pid, &ignored);
+		unsigned pid = after->processes[i].pid;
 
-		now = after->processes[i].bytes;
-		if (now > then && now - then > *bytes)
-			*bytes = now - then;
+		if (vg_growth(before, after, pid) < vg_least_context)
+			continue;
+		if (found)
+			return 0;
+		found = pid;
 	}
-	return *bytes ? 0 : -1;
+	return found;
+}
+
+void vg_physical_recognise(struct vg_state *state, const struct vg_snapshot *before,
+			   const struct vg_snapshot *after)
+{
+	unsigned own = (unsigned)getpid();
+
+	if (!before->valid || !after->valid)
+		return;
+	if (vg_growth(before, after, own) >= vg_least_context)
+		state->nvml_pid = own;
+	else
+		state->nvml_pid = vg_only_grown(before, after);
+}
+
+int vg_grown(const struct vg_state *state, const struct vg_snapshot *before,
+	     const struct vg_snapshot *after, uint64_t *bytes)
+{
+	if (!state->nvml_pid || !before->valid || !after->valid || before->calls != after->calls ||
+	    before->pools != after->pools)
+		return -1;
+	*bytes = vg_growth(before, after, state->nvml_pid);
+	return 0;
 }

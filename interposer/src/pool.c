@@ -119,6 +119,7 @@ struct vg_pool_answer {
 	bool valid;
 };
 
+// vg_pool_ask asks what a pool holds, and what of that it uses.
 static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_pool_answer answer = {0, 0, 0, false};
@@ -152,11 +153,14 @@ static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool 
 static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 			      const struct vg_pool_answer *answer, struct vg_claim *claim)
 {
+	uint64_t claimed = claim ? claim->bytes : 0;
+	uint64_t charged;
 	uint64_t before;
 	uint64_t after;
 
 	vg_lock(&state->pool_mutex);
-	before = pool->charged + (claim ? claim->bytes : 0);
+	charged = pool->charged;
+	before = charged + claimed;
 	if (claim) {
 		pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
 		claim->borrowed = 0;
@@ -171,12 +175,10 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 		pool->charged = answer->held > promised ? answer->held : vg_min(promised, before);
 	}
 	after = pool->charged;
-	if (after > before)
-		vg_force(&state->pages, pool->device, after - before);
-	else
-		vg_release(&state->pages, pool->device, before - after);
+	vg_settle(&state->pages, pool->device, claimed, after > charged ? after - charged : 0);
+	if (after < charged)
+		vg_release(&state->pages, pool->device, charged - after);
 	vg_unlock(&state->pool_mutex);
-	atomic_fetch_add(&state->changes, 1);
 	return after > before ? after - before : 0;
 }
 
@@ -205,6 +207,23 @@ void vg_pools_refresh_stale(struct vg_state *state)
 {
 	if (atomic_load(&state->stale_pools) && atomic_exchange(&state->stale_pools, 0))
 		vg_pools_refresh(state);
+}
+
+bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
+{
+	*held = 0;
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+		struct vg_pool_answer answer;
+
+		if (!pool->in_use || pool->on_host || pool->device != device)
+			continue;
+		answer = vg_pool_ask(state, pool);
+		if (!answer.valid)
+			return false;
+		*held += answer.held;
+	}
+	return true;
 }
 
 // Trimming is not a call of the program's: it must not break the capture of a
@@ -273,6 +292,10 @@ CUresult vg_pool_claim(struct vg_claim *claim, CUdevice device, CUmemoryPool han
 	pool = vg_pool_follow(state, device, handle);
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	// Where there is ample room, the pool need not be asked what it has.
+	result = vg_claim_at_once(claim, device, way, vg_round_up(bytes, vg_pool_granule));
+	if (!result)
+		return result;
 	if (!vg_pool_borrow(state, pool, bytes))
 		return vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
 	result = vg_claim_on(claim, device, way, 0);

@@ -33,6 +33,10 @@ void vg_pools_refresh(struct vg_state *state);
 // vg_pools_refresh_stale does so only if something was freed since.
 void vg_pools_refresh_stale(struct vg_state *state);
 
+// vg_pools_held asks what the pools of a device hold together. It returns false
+// where one cannot be asked, as it was destroyed while in use.
+bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held);
+
 // vg_pools_trim makes the pools of a device return what they hold unused, and
 // returns whether there were any.
 bool vg_pools_trim(struct vg_state *state, uint32_t device);

@@ -6,9 +6,10 @@
 //
 //   1. adds the bytes to its `pending` (publishes them);
 //   2. sums `pending` and `used` over all slots;
-//   3. if the sum is within the limit, adds the bytes to `used`, and then takes
-//      them from `pending`; if not, takes them from `pending` and is not (yet)
-//      granted.
+//   3. if the sum is within the limit, holds them, and calls the driver; if not,
+//      takes them from `pending` and is not (yet) granted;
+//   4. when the driver has answered, adds to `used` what was really taken, which
+//      is no more, and then takes the whole from `pending`.
 //
 // No over-grant. A reader adds a slot's `pending` before its `used`, and a
 // grant adds to `used` before it takes from `pending`: so bytes on their way
@@ -19,13 +20,14 @@
 // within the limit. (Bytes are released only after the driver has freed them.)
 //
 // No false refusal. A sum that is too large only because others are pending is
-// no refusal: their bytes become used or vanish within nanoseconds. The slow
-// path waits for that. Two that wait for each other are told apart by their
-// slots: the higher one takes its bytes back and tries again, the lower one
-// leaves them and looks again. Within a process, waiting threads queue at a
+// no refusal: when their calls of the driver return, their bytes become used, or
+// some of them vanish, as with a context that was taken for larger than it is.
+// The slow path waits for that. Two that wait for each other are told apart by
+// their slots: the higher one takes its bytes back and tries again, the lower
+// one leaves them and looks again. Within a process, waiting threads queue at a
 // mutex. So a refusal is true: the bytes *used* leave no room, after the slots
-// of dead processes have been emptied. A process that is stopped in step 3 is
-// waited for as long as vg_patience_ns and then counted as if granted.
+// of dead processes have been emptied. Where nothing moves for vg_patience_ns,
+// as a process is stopped or the driver waits, what is pending counts as used.
 //
 // Nothing to leave behind. A process killed between any two steps leaves bytes
 // in its slot, which is emptied by whoever finds too little room, as the lock
@@ -39,6 +41,7 @@
 #include "slot.h"
 
 static const uint64_t vg_patience_ns = 1000000000;
+static const uint64_t vg_longest_wait_ns = UINT64_C(30000000000);
 static const long vg_nap_ns = 50000;
 
 struct vg_sum {
@@ -80,13 +83,6 @@ static void vg_note_peak(struct vg_slot_device *own)
 		continue;
 }
 
-static void vg_grant(struct vg_slot_device *own, uint64_t bytes)
-{
-	vg_add(&own->used, bytes);
-	vg_sub(&own->pending, bytes);
-	vg_note_peak(own);
-}
-
 static void vg_nap(void)
 {
 	struct timespec nap = {.tv_nsec = vg_nap_ns};
@@ -94,11 +90,29 @@ static void vg_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-// vg_reserve_slowly decides after a first try found too little room.
-static bool vg_reserve_slowly(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+// vg_wait is how long a waiting process has seen nothing move.
+struct vg_wait {
+	uint64_t since;
+	uint64_t moved;
+	uint64_t others; // what was used and pending at that time, but for its own
+};
+
+static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_sum *sum, uint64_t own)
+{
+	uint64_t others = sum->used + sum->pending - own;
+	uint64_t now = vg_now();
+
+	if (others != wait->others)
+		wait->moved = now;
+	wait->others = others;
+	return now - wait->moved > vg_patience_ns || now - wait->since > vg_longest_wait_ns;
+}
+
+// vg_hold_slowly decides after a first try found too little room.
+static bool vg_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
-	uint64_t give_up = vg_now() + vg_patience_ns;
+	struct vg_wait wait = {.since = vg_now(), .moved = vg_now()};
 	bool published = false;
 
 	for (;;) {
@@ -110,11 +124,10 @@ static bool vg_reserve_slowly(struct vg_pages *pages, uint32_t device, uint64_t 
 			vg_add(&own->pending, bytes);
 		published = true;
 		sum = vg_sum_up(pages, device);
-		if (vg_add_saturating(sum.used, sum.pending) <= limit) {
-			vg_grant(own, bytes);
+		if (vg_add_saturating(sum.used, sum.pending) <= limit)
 			return true;
-		}
-		if (vg_add_saturating(sum.used, bytes) > limit || vg_now() > give_up) {
+		if (vg_add_saturating(sum.used, bytes) > limit ||
+		    vg_wait_is_over(&wait, &sum, bytes)) {
 			vg_sub(&own->pending, bytes);
 			return false;
 		}
@@ -126,31 +139,61 @@ static bool vg_reserve_slowly(struct vg_pages *pages, uint32_t device, uint64_t 
 	}
 }
 
-bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+bool vg_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
 	uint64_t limit = vg_memory_limit(pages, device);
 	struct vg_sum sum;
-	bool granted;
 
 	if (bytes > limit)
 		return false;
 	vg_add(&own->pending, bytes);
 	sum = vg_sum_up(pages, device);
-	if (vg_add_saturating(sum.used, sum.pending) <= limit) {
-		vg_grant(own, bytes);
+	if (vg_add_saturating(sum.used, sum.pending) <= limit)
 		return true;
-	}
 	vg_sub(&own->pending, bytes);
+	return false;
+}
+
+bool vg_hold(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+{
+	bool held;
+
+	if (vg_hold_at_once(pages, device, bytes))
+		return true;
+	if (bytes > vg_memory_limit(pages, device))
+		return false;
 	vg_lock(&pages->slow);
-	granted = vg_reserve_slowly(pages, device, bytes);
+	held = vg_hold_slowly(pages, device, bytes);
 	vg_unlock(&pages->slow);
-	return granted;
+	return held;
+}
+
+void vg_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t taken)
+{
+	struct vg_slot_device *own = vg_own(pages, device);
+
+	if (taken) {
+		vg_add(&own->used, taken);
+		vg_note_peak(own);
+	}
+	if (held)
+		vg_sub(&own->pending, held);
+}
+
+bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+{
+	bool held = vg_hold(pages, device, bytes);
+
+	if (held)
+		vg_settle(pages, device, bytes, bytes);
+	return held;
 }
 
 void vg_release(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
-	vg_sub(&vg_own(pages, device)->used, bytes);
+	if (bytes)
+		vg_sub(&vg_own(pages, device)->used, bytes);
 }
 
 void vg_force(struct vg_pages *pages, uint32_t device, uint64_t bytes)

@@ -7,11 +7,21 @@
 
 #include "pages.h"
 
-// vg_reserve takes `bytes` of the limit for this process, and returns whether
-// they were there. It is to be called before the driver is asked.
+// vg_hold keeps `bytes` of the limit back for a call of the driver, and returns
+// whether they were there. It waits for others' calls that may leave some.
+bool vg_hold(struct vg_pages *pages, uint32_t device, uint64_t bytes);
+
+// vg_hold_at_once does so without waiting; that it fails is no refusal yet.
+bool vg_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes);
+
+// vg_settle charges this process with what the call has taken, in place of what
+// was held for it.
+void vg_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t taken);
+
+// vg_reserve holds and settles at once.
 bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
-// vg_release gives bytes back after the driver has freed them, or has refused.
+// vg_release gives bytes back after the driver has freed them.
 void vg_release(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
 // vg_force takes bytes that the process has got already, limit or not.

@@ -34,6 +34,7 @@
 #include "file.h"
 
 #ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
 #endif
 
@@ -54,16 +55,21 @@ static int vg_usage_fd(const struct vg_pages *pages)
 	return fd;
 }
 
-// vg_slot_lock sets or drops this description's lock of a slot; it fails at
-// once where another description holds it.
-static int vg_slot_lock(int fd, uint32_t slot, short type)
+static struct flock vg_slot_range(uint32_t slot, short type)
 {
-	struct flock lock = {
+	return (struct flock){
 		.l_type = type,
 		.l_whence = SEEK_SET,
 		.l_start = (off_t)(offsetof(struct vg_usage_page, slots) + slot * sizeof(struct vg_slot)),
 		.l_len = sizeof(struct vg_slot),
 	};
+}
+
+// vg_slot_lock sets or drops this description's lock of a slot; it fails at
+// once where another description holds it.
+static int vg_slot_lock(int fd, uint32_t slot, short type)
+{
+	struct flock lock = vg_slot_range(slot, type);
 
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
@@ -178,4 +184,24 @@ void vg_slots_reap(struct vg_pages *pages, uint32_t device)
 		vg_slot_lock(fd, i, F_UNLCK);
 	}
 	close(fd);
+}
+
+// vg_slot_is_free asks without taking the lock, so that a process which looks
+// for a free slot at this moment does not find it held.
+static bool vg_slot_is_free(int fd, uint32_t slot)
+{
+	struct flock lock = vg_slot_range(slot, F_WRLCK);
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+void vg_slots_live(const struct vg_pages *pages, bool live[VG_MAX_SLOTS])
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	int fd = vg_usage_fd(pages);
+
+	for (uint32_t i = 0; i < slots; i++)
+		live[i] = fd < 0 || (int)i == pages->slot || !vg_slot_is_free(fd, i);
+	if (fd >= 0)
+		close(fd);
 }

@@ -14,4 +14,8 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error);
 // vg_slots_reap empties the slots of dead processes that have memory on this GPU.
 void vg_slots_reap(struct vg_pages *pages, uint32_t device);
 
+// vg_slots_live tells for each slot in use whether a living process holds it. Where
+// that cannot be told, it takes them to live.
+void vg_slots_live(const struct vg_pages *pages, bool live[VG_MAX_SLOTS]);
+
 #endif

@@ -32,6 +32,15 @@ struct vg_pool {
 	uint64_t applied; // ticket of the last answer that was applied
 };
 
+// vg_answer is what the driver said of a GPU's memory, and what the container
+// used at that time.
+struct vg_answer {
+	uint64_t at_ns;
+	uint64_t available;
+	uint64_t total;
+	uint64_t used;
+};
+
 struct vg_state {
 	_Atomic uint32_t ready;
 	struct vg_mutex init;     // held over the driver's cuInit
@@ -47,11 +56,16 @@ struct vg_state {
 	_Atomic uint32_t graph_calls; // launches under way that may take memory
 	_Atomic uint32_t graphs;      // executable graphs that have memory nodes
 	_Atomic uint32_t stale_pools; // something was freed since pools were asked
-	_Atomic uint64_t changes;     // accounted changes, to know quiet from busy times
+	// Calls of the driver that may change what this process holds: in the low
+	// half those under way, in the high half all that ever began. See physical.h.
+	_Atomic uint64_t calls;
 	struct vg_mutex pool_mutex;
 	struct vg_pool pools[vg_max_pools];
-	void *nvml;     // see physical.c; guarded by `contexts`
-	bool pid_known; // the management library lists this process by its pid
+	struct vg_mutex answer_mutex;
+	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c
+	_Atomic uint64_t reaped_ns[VG_MAX_DEVICES];
+	void *nvml;        // see physical.c; guarded by `contexts`
+	unsigned nvml_pid; // what the management library calls this process; 0: not known
 	// By index: what a context, and a green one, was found to take; 0: none was made.
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
 	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
@@ -63,6 +77,18 @@ struct vg_state *vg_state_new(void);
 
 // vg_ready_state is the state after a successful cuInit, else NULL.
 struct vg_state *vg_ready_state(void);
+
+// vg_begin and vg_end enclose a call of the driver that may change what this
+// process holds.
+static inline void vg_begin(struct vg_state *state)
+{
+	atomic_fetch_add(&state->calls, (UINT64_C(1) << 32) + 1);
+}
+
+static inline void vg_end(struct vg_state *state)
+{
+	atomic_fetch_sub(&state->calls, 1);
+}
 
 // vg_device_index is the index of a device on the pages, or -1 for one that
 // they do not have: such a GPU gives this container nothing.
