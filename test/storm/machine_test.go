@@ -1,0 +1,123 @@
+package storm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+)
+
+const (
+	gib  = 1 << 30
+	gpus = 2
+	// memory is what each GPU has: enough that a storm can exceed its limit.
+	memory = 16 * gib
+	// limit is the group's on each GPU; limitFlag is the same for vgpuctl.
+	limit     = 6 * gib
+	limitFlag = "6Gi"
+	// contextBytes is what a context takes of a simulated GPU.
+	contextBytes = 512 << 20
+	group        = "storm"
+	// patience is for what happens at once on an idle machine.
+	patience = 60 * time.Second
+)
+
+// machine is a machine with simulated GPUs and one group of runs.
+type machine struct {
+	*testing.T
+	build  string // where programs were built
+	runs   string // where groups are
+	env    []string
+	oracle *oracle.Oracle
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	build, err := filepath.Abs("../../build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := simtest.New(t, gpus, memory)
+	m := &machine{T: t, build: build, runs: t.TempDir()}
+	m.env = append(simulated.Env(), "PATH="+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+m.runs, "NRI_VGPU_LIB="+*library)
+	if m.oracle, err = oracle.Open(simulated.Dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.oracle.Close() })
+	return m
+}
+
+// groupDir is where the group's pages are.
+func (m *machine) groupDir() string { return filepath.Join(m.runs, "nri-vgpu", group) }
+
+// command is a program on this machine that gives way to all others.
+func (m *machine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("nice", append([]string{"-n", "10"}, args...)...)
+	cmd.Env = slices.Clone(m.env)
+	return cmd
+}
+
+// limited is a program in the group.
+func (m *machine) limited(args ...string) *exec.Cmd {
+	return m.command(append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", group, "--"}, args...)...)
+}
+
+// found makes the group, which stays until the test ends.
+func (m *machine) found() {
+	m.Helper()
+	args := []string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", limitFlag, "--group", group}
+	for gpu := range gpus {
+		args = append(args, "--gpu", fmt.Sprint(gpu))
+	}
+	keeper := m.command(append(args, "--", "sleep", "infinity")...)
+	var stderr bytes.Buffer
+	keeper.Stderr = &stderr
+	if err := keeper.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		_ = keeper.Process.Kill()
+		_ = keeper.Wait()
+		m.eventually("the group is removed", func() bool { return !exists(m.groupDir()) })
+	})
+	m.eventually("the group is there", func() bool { return exists(filepath.Join(m.groupDir(), "limits")) })
+}
+
+func (m *machine) workload(name string) string { return simtest.Workload(m, name) }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (m *machine) eventually(what string, condition func() bool) {
+	m.Helper()
+	for end := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.Errorf("not within %s: %s", patience, what)
+			return
+		}
+	}
+}
+
+// peaks is the most that all processes together ever held of each GPU, by the
+// simulated driver's own account.
+func (m *machine) peaks() []uint64 {
+	m.Helper()
+	all, err := m.oracle.GPUs()
+	if err != nil {
+		m.Fatal(err)
+	}
+	peaks := make([]uint64, len(all))
+	for i, gpu := range all {
+		peaks[i] = gpu.PeakUsedBytes
+	}
+	return peaks
+}

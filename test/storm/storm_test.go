@@ -1,0 +1,179 @@
+// Package storm tests a group's memory limit with all that processes can do at
+// once: many processes of many threads acquire and free memory of simulated
+// GPUs by every way, fork, end, and are killed at any moment. The simulated
+// driver's own account, which knows nothing of limits, is the judge.
+//
+// `make build` comes first. `go test ./test/storm -storm.duration=5m` is the
+// nightly form.
+package storm
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+var (
+	duration = flag.Duration("storm.duration", 30*time.Second, "how long the storm lasts")
+	library  = flag.String("storm.lib", "", "directory of the interposer; build/lib if empty")
+	seed     = flag.Uint64("storm.seed", 0, "of the storm's random choices; 0: a new one")
+)
+
+// processes are at any time in the storm, beside the children that they start.
+const processes = 8
+
+func newSeed() uint64 {
+	if *seed != 0 {
+		return *seed
+	}
+	return rand.Uint64()
+}
+
+// TestStorm: whatever happens, the group never holds more than its limit of
+// either GPU, no process hangs or fails, and of the dead nothing stays behind.
+func TestStorm(t *testing.T) {
+	m := newMachine(t)
+	m.found()
+	places := m.places(newSeed(), time.Now().Add(*duration))
+	w := m.watch()
+	m.storm(places)
+	w.end()
+
+	m.eventually("all processes have ended", func() bool {
+		live, err := m.oracle.Processes()
+		return err == nil && len(live) == 0
+	})
+	m.checkPeaks()
+	m.checkUnused("after all have died")
+	m.checkWholeLimit()
+	m.checkUnused("after a process had all of it")
+	m.summarize(places, w)
+}
+
+// TestStormWithoutLimits is the control: without the interposer the same storm
+// holds more than the limit, and the oracle notices.
+func TestStormWithoutLimits(t *testing.T) {
+	m := newMachine(t)
+	places := m.places(newSeed(), time.Now().Add(3*time.Second))
+	for _, p := range places {
+		p.command = m.command
+	}
+	m.storm(places)
+	for gpu, peak := range m.peaks() {
+		if peak <= limit {
+			t.Errorf("GPU %d: %d bytes at the peak: not even without limits does it come to %d", gpu, peak, uint64(limit))
+		}
+	}
+}
+
+func (m *machine) places(seed uint64, end time.Time) []*place {
+	m.Logf("seed %d", seed)
+	all := make([]*place, processes)
+	for i := range all {
+		all[i] = &place{machine: m, number: i, random: rand.New(rand.NewPCG(seed, uint64(i))), end: end, command: m.limited}
+	}
+	return all
+}
+
+// storm lets all places run to the end.
+func (m *machine) storm(places []*place) {
+	m.Helper()
+	var all sync.WaitGroup
+	for _, p := range places {
+		all.Go(p.run)
+	}
+	all.Wait()
+	for _, p := range places {
+		for _, problem := range p.tally.problems {
+			m.Error(problem)
+		}
+	}
+}
+
+// checkPeaks: never above the limit, and near it, or it was no storm.
+func (m *machine) checkPeaks() {
+	m.Helper()
+	for gpu, peak := range m.peaks() {
+		if peak > limit || peak < limit/100*95 {
+			m.Errorf("GPU %d: %d bytes at the peak, want 95 to 100 %% of %d", gpu, peak, uint64(limit))
+		}
+	}
+}
+
+// checkUnused: no live process has anything on the usage page.
+func (m *machine) checkUnused(when string) {
+	m.Helper()
+	usage, err := limits.ReadUsage(filepath.Join(m.groupDir(), limits.UsageFile))
+	if err != nil {
+		m.Error(err)
+		return
+	}
+	for gpu, use := range usage.Devices {
+		if use.UsedBytes != 0 || use.PendingBytes != 0 || use.ContextBytes != 0 {
+			m.Errorf("%s, GPU %d: %+v on the usage page, want nothing used", when, gpu, use)
+		}
+	}
+	if len(usage.Processes) != 0 {
+		m.Errorf("%s: %d processes on the usage page, want none", when, len(usage.Processes))
+	}
+}
+
+// checkWholeLimit: a new process gets all of each GPU's limit, for which it
+// must find whatever the dead have left on the usage page.
+func (m *machine) checkWholeLimit() {
+	m.Helper()
+	for gpu := range gpus {
+		cmd := m.limited(m.workload("fill"), "--device", fmt.Sprint(gpu))
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		var got struct {
+			Granted uint64 `json:"granted_bytes"`
+			Outcome string `json:"outcome"`
+		}
+		if err != nil || json.Unmarshal(out, &got) != nil {
+			m.Errorf("GPU %d, after the storm: %v: %s%s", gpu, err, out, &stderr)
+			continue
+		}
+		if want := uint64(limit - contextBytes - limit/100); got.Granted < want || got.Outcome != "refused" {
+			m.Errorf("GPU %d, after the storm: %s at %d bytes, want refused at %d or more", gpu, got.Outcome, got.Granted, want)
+		}
+	}
+	m.checkPeaks()
+}
+
+func (m *machine) summarize(places []*place, w *watcher) {
+	m.Helper()
+	var kills, ends int
+	sum := report{Takes: map[string]uint64{}}
+	for _, p := range places {
+		kills, ends = kills+p.tally.kills, ends+p.tally.ends
+		for _, r := range p.tally.reports {
+			for way, n := range r.Takes {
+				sum.Takes[way] += n
+			}
+			sum.Refusals += r.Refusals
+			sum.Forks += r.Forks
+			sum.Execs += r.Execs
+		}
+	}
+	m.Logf("%s: %d processes killed, %d ended by themselves; these took %v, were refused %d times, forked %d times, with exec %d",
+		*duration, kills, ends, sum.Takes, sum.Refusals, sum.Forks, sum.Execs)
+	m.Logf("the oracle was asked %d times; limit %d, peaks %v, sums seen %v", w.samples, uint64(limit), m.peaks(), w.seen)
+	if kills == 0 || w.samples == 0 {
+		m.Errorf("%d kills, %d looks: not a storm", kills, w.samples)
+	}
+	for way, n := range sum.Takes {
+		if n == 0 {
+			m.Errorf("nothing was ever taken by %s", way)
+		}
+	}
+}
