@@ -157,7 +157,7 @@ type NRI struct {
 type Paths struct {
 	// InstallDir holds a directory of libraries per version.
 	InstallDir string `toml:"install_dir"`
-	// RunDir holds node.json, the containers' files and the agent's socket.
+	// RunDir holds node.json and the containers' files.
 	RunDir string `toml:"run_dir"`
 }
 
