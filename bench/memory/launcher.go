@@ -23,14 +23,14 @@ type launcher interface {
 // point has a directory of groups of its own.
 const groupName = "bench"
 
-// ours runs programs with vgpuctl.
-type ours struct{ vgpuctl string }
+// ours runs programs with vgpuctl and the libraries of a directory.
+type ours struct{ vgpuctl, lib string }
 
 func (o ours) name() string { return "nri-vgpu" }
 
 func (o ours) command(limit uint64, dir, program string, args []string) (argv, env []string) {
 	argv = []string{o.vgpuctl, "run", "--memory", strconv.FormatUint(limit, 10), "--group", groupName, "--", program}
-	return append(argv, args...), []string{"XDG_RUNTIME_DIR=" + dir}
+	return append(argv, args...), []string{"XDG_RUNTIME_DIR=" + dir, "NRI_VGPU_LIB=" + o.lib}
 }
 
 // preloaded runs programs with another library.
@@ -73,15 +73,20 @@ func (p preloaded) command(limit uint64, dir, program string, args []string) (ar
 	return append([]string{program}, args...), env
 }
 
-// newLauncher is ours, unless there is another library.
-func newLauncher(build, library, variables string) (launcher, error) {
+// newLauncher is ours, unless there is another library. Ours are copied into
+// an empty directory, so that a build meanwhile does no harm.
+func newLauncher(build, temp, library, variables string) (launcher, error) {
 	if library != "" {
 		return newPreloaded(library, variables)
 	}
 	if variables != "" {
 		return nil, errors.New("variables are for another library: name it with --library")
 	}
-	return ours{filepath.Join(build, "bin", "vgpuctl")}, nil
+	lib := filepath.Join(temp, "lib")
+	if err := os.CopyFS(lib, os.DirFS(filepath.Join(build, "lib"))); err != nil {
+		return nil, fmt.Errorf("copy the interposer, which make builds: %w", err)
+	}
+	return ours{filepath.Join(build, "bin", "vgpuctl"), lib}, nil
 }
 
 // without is an environment without what would limit programs already.

@@ -9,12 +9,12 @@ import (
 )
 
 func TestOursCommand(t *testing.T) {
-	argv, env := ours{"/b/vgpuctl"}.command(gib, "/run", "/b/fill", []string{"--way", "vmm"})
+	argv, env := ours{"/b/vgpuctl", "/b/lib"}.command(gib, "/run", "/b/fill", []string{"--way", "vmm"})
 	want := []string{"/b/vgpuctl", "run", "--memory", "1073741824", "--group", "bench", "--", "/b/fill", "--way", "vmm"}
 	if diff := cmp.Diff(want, argv); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"XDG_RUNTIME_DIR=/run"}, env); diff != "" {
+	if diff := cmp.Diff([]string{"XDG_RUNTIME_DIR=/run", "NRI_VGPU_LIB=/b/lib"}, env); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -24,7 +24,7 @@ func TestPreloadedCommand(t *testing.T) {
 	if err := os.WriteFile(library, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLauncher("/b", library, "LIMIT={limit_mib}m  BYTES={limit_bytes} CACHE={run_dir}/cache")
+	l, err := newLauncher("/b", t.TempDir(), library, "LIMIT={limit_mib}m  BYTES={limit_bytes} CACHE={run_dir}/cache")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestNewLauncherRefuses(t *testing.T) {
 		{here, "=b"},
 		{"", "A=b"},
 	} {
-		if l, err := newLauncher("/b", test.library, test.variables); err == nil {
+		if l, err := newLauncher("/b", t.TempDir(), test.library, test.variables); err == nil {
 			t.Errorf("library %q, variables %q: %v", test.library, test.variables, l)
 		}
 	}

@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := newLauncher(build, o.library, o.variables)
+	l, err := newLauncher(build, temp, o.library, o.variables)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,13 @@ func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, e
 		}
 		env = append(env, "GPUSIM_STATE="+filepath.Join(state, "state"), "LD_LIBRARY_PATH="+filepath.Join(build, "gpusim"))
 	}
-	if err := b.makeSides(ctx, filepath.Join(build, "lib"), temp, env); err != nil {
+	lib := filepath.Join(temp, "lib")
+	// A copy, so that a build meanwhile does no harm.
+	err := os.CopyFS(lib, os.DirFS(filepath.Join(build, "lib")))
+	if err == nil {
+		err = b.makeSides(ctx, lib, temp, env)
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
