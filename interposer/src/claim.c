@@ -41,6 +41,12 @@ static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes
 	       vg_hold(&state->pages, device, bytes);
 }
 
+// vg_is_filed: what pools take is in their own records.
+static bool vg_is_filed(uint32_t way)
+{
+	return way != VG_WAY_ASYNC && way != VG_WAY_POOL && way != VG_WAY_GRAPH && way != VG_WAY_NONE;
+}
+
 static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
 {
 	struct vg_state *state = vg_ready_state();
@@ -54,11 +60,13 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*claim = (struct vg_claim){
-		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes,
-		.entry = calloc(1, sizeof *claim->entry),
+		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes, .open = true,
 	};
-	if (!claim->entry)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (vg_is_filed(way)) {
+		claim->entry = calloc(1, sizeof *claim->entry);
+		if (!claim->entry)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	vg_begin(state);
 	return CUDA_SUCCESS;
 }
@@ -66,8 +74,9 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 // vg_claim_over ends the claim, if it is not over yet.
 static void vg_claim_over(struct vg_claim *claim)
 {
-	if (claim->entry)
+	if (claim->open)
 		vg_end(claim->state);
+	claim->open = false;
 	claim->entry = NULL;
 }
 
@@ -174,19 +183,22 @@ void vg_drop(struct vg_state *state, struct vg_entry *entry)
 
 struct vg_entry *vg_free_begin(struct vg_state *state, enum vg_kind kind, uint64_t key)
 {
-	if (!state)
-		return NULL;
-	vg_begin(state);
-	return vg_table_take(&state->table, kind, key);
+	struct vg_entry *entry = state ? vg_table_take(&state->table, kind, key) : NULL;
+
+	if (entry)
+		vg_begin(state);
+	return entry;
 }
 
 void vg_free_finish(struct vg_state *state, struct vg_entry *entry, CUresult result)
 {
-	if (!state)
+	if (!entry) {
+		// It may be a pool's, which keeps it or returns it later.
+		if (state && !atomic_load_explicit(&state->stale_pools, memory_order_relaxed))
+			atomic_store(&state->stale_pools, 1);
 		return;
-	if (!entry)
-		atomic_store(&state->stale_pools, 1);
-	else if (result == CUDA_SUCCESS)
+	}
+	if (result == CUDA_SUCCESS)
 		vg_drop(state, entry);
 	else
 		vg_table_put(&state->table, entry);

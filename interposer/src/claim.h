@@ -11,12 +11,14 @@
 
 struct vg_claim {
 	struct vg_state *state;
-	struct vg_entry *entry; // to be filled and put into the table; NULL: it is over
+	bool open;              // not over yet
+	struct vg_entry *entry; // to be filled and put into the table
 	uint32_t device;
 	uint32_t way;
 	uint64_t bytes;
 	uint64_t borrowed; // of what a pool holds anyway: see pool.c
 	uint64_t grown;    // what the pool held more after the call
+	struct vg_pool *pool;
 };
 
 // vg_claim_on reserves memory on a device by its number. It returns 0, or the

@@ -231,7 +231,7 @@ static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_
 		if (!claims->needs[i])
 			continue;
 		// A launch cannot be undone: what it took beyond its claim counts.
-		vg_pool_settle(&claims->claims[i], vg_ordinal_of(state, i), NULL);
+		vg_pool_settle(&claims->claims[i]);
 		if (alone && claims->claims[i].grown >= claims->needs[i])
 			vg_table_with(&state->table, VG_GRAPH, vg_graph_key(exec, i), vg_graph_owns,
 				      &claims->epoch);
@@ -246,13 +246,15 @@ static CUresult vg_graph_claim(struct vg_state *state, CUgraphExec exec,
 	claims->epoch = atomic_load(&state->graph_epoch);
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_entry entry;
+		struct vg_pool *pool;
 		CUresult result;
 
 		if (!vg_table_get(&state->table, VG_GRAPH, vg_graph_key(exec, i), &entry) ||
 		    entry.extra == claims->epoch + 1)
 			continue;
-		result = vg_pool_claim(&claims->claims[i], vg_ordinal_of(state, i), NULL, VG_WAY_GRAPH,
-				       entry.bytes);
+		pool = vg_pool_of(state, NULL, vg_ordinal_of(state, i));
+		result = pool ? vg_pool_claim(&claims->claims[i], pool, VG_WAY_GRAPH, entry.bytes) :
+				CUDA_ERROR_OUT_OF_MEMORY;
 		if (result) {
 			vg_graph_settle(state, exec, claims);
 			return result;

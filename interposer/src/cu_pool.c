@@ -83,7 +83,8 @@ static CUresult vg_ordered_undo(struct vg_claim *claim, const struct vg_ordered 
 static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 {
 	struct vg_state *state = vg_ready_state();
-	CUmemoryPool pool = call->pool;
+	CUmemoryPool handle = call->pool;
+	struct vg_pool *pool;
 	struct vg_claim claim;
 	CUdevice device;
 	CUresult result;
@@ -93,17 +94,20 @@ static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 	if (vg_capturing(call->stream, call->per_thread))
 		return vg_ordered_call(call);
 	result = vg_stream_device(call->stream, &device);
-	if (!result && !pool)
-		result = VG_CALL(cuDeviceGetMemPool, &pool, device);
+	if (!result && !handle)
+		result = VG_CALL(cuDeviceGetMemPool, &handle, device);
 	if (result)
 		return result;
-	if (vg_pool_place(state, pool, &device))
+	pool = vg_pool_of(state, handle, device);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (pool->on_host)
 		return vg_ordered_call(call);
-	result = vg_pool_claim(&claim, device, pool, call->way, call->bytes);
+	result = vg_pool_claim(&claim, pool, call->way, call->bytes);
 	if (result)
 		return result;
 	result = vg_ordered_call(call);
-	if (!vg_pool_settle(&claim, device, pool) && !result)
+	if (!vg_pool_settle(&claim) && !result)
 		return vg_ordered_undo(&claim, call);
 	return result;
 }

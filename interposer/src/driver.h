@@ -123,7 +123,16 @@ VG_DRIVER_FUNCTIONS(VG_DRIVER_TYPE)
 #undef VG_DRIVER_TYPE
 
 // VG_CALL calls the real driver.
-#define VG_CALL(name, ...) (((vg_##name##_fn)(void (*)(void))vg_real(VG_SYM_##name))(__VA_ARGS__))
+#define VG_CALL(name, ...) \
+	(((vg_##name##_fn)(void (*)(void))vg_real_known(VG_SYM_##name))(__VA_ARGS__))
+
+// vg_real_known is vg_real without a call where the function is known already.
+static inline vg_function vg_real_known(uint32_t index)
+{
+	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
+
+	return function ? function : vg_real(index);
+}
 
 // VG_API begins the definition of a function of our own that a name of the
 // driver leads to.

@@ -95,34 +95,36 @@ static void vg_pool_of_device(CUmemoryPool handle, CUdevice *device)
 	}
 }
 
-bool vg_pool_place(struct vg_state *state, CUmemoryPool handle, CUdevice *device)
+struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice device)
 {
-	const struct vg_pool *pool;
-	bool on_host = false;
+	struct vg_pool *pool;
 
 	vg_lock(&state->pool_mutex);
-	pool = vg_pool_find(state, 0, handle);
-	if (pool) {
-		on_host = pool->on_host;
-		*device = pool->ordinal;
-	}
+	pool = vg_pool_find(state, device, handle);
 	vg_unlock(&state->pool_mutex);
-	if (!pool)
-		vg_pool_of_device(handle, device);
-	return on_host;
+	if (pool)
+		return pool;
+	if (handle)
+		vg_pool_of_device(handle, &device);
+	if (vg_device_index(state, device) < 0)
+		return NULL;
+	return vg_pool_follow(state, device, handle);
 }
 
 struct vg_pool_answer {
 	uint64_t ticket;
 	uint64_t held;
 	uint64_t used;
+	bool knows_used;
 	bool valid;
 };
 
-// vg_pool_ask asks what a pool holds, and what of that it uses.
-static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool *pool)
+// vg_pool_ask asks what a pool holds, and if need be, what of that it uses: for
+// what is promised to others, that must be known.
+static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool *pool,
+					 bool need_used)
 {
-	struct vg_pool_answer answer = {0, 0, 0, false};
+	struct vg_pool_answer answer = {0, 0, 0, false, false};
 	CUmemoryPool handle;
 	CUdevice ordinal;
 
@@ -131,17 +133,20 @@ static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool 
 	ordinal = pool->ordinal;
 	answer.ticket = ++pool->asked;
 	answer.valid = pool->in_use && !pool->destroyed && !pool->on_host;
+	answer.knows_used = need_used || pool->borrowed;
 	vg_unlock(&state->pool_mutex);
 	if (!answer.valid)
 		return answer;
 	if (handle)
-		answer.valid = !VG_CALL(cuMemPoolGetAttribute, handle,
-					CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &answer.used) &&
+		answer.valid = (!answer.knows_used ||
+				!VG_CALL(cuMemPoolGetAttribute, handle,
+					 CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &answer.used)) &&
 			       !VG_CALL(cuMemPoolGetAttribute, handle,
 					CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &answer.held);
 	else
-		answer.valid = !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
-					CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &answer.used) &&
+		answer.valid = (!answer.knows_used ||
+				!VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
+					 CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &answer.used)) &&
 			       !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
 					CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &answer.held);
 	return answer;
@@ -167,8 +172,11 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 		claim->bytes = 0;
 	}
 	if (answer->valid && pool->in_use && answer->ticket > pool->applied) {
-		uint64_t promised = pool->borrowed ? answer->used + pool->borrowed : 0;
+		uint64_t promised = 0;
 
+		// What began to borrow after the question stays charged as it is.
+		if (pool->borrowed)
+			promised = answer->knows_used ? answer->used + pool->borrowed : before;
 		pool->applied = answer->ticket;
 		if (claim && answer->held > pool->charged)
 			claim->grown = answer->held - pool->charged;
@@ -186,7 +194,7 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 // may return some of it at a later synchronisation.
 static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 {
-	struct vg_pool_answer answer = vg_pool_ask(state, pool);
+	struct vg_pool_answer answer = vg_pool_ask(state, pool, true);
 
 	vg_pool_apply(state, pool, &answer, NULL);
 	return answer.valid && answer.held > vg_round_up(answer.used, vg_pool_granule);
@@ -218,7 +226,7 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 
 		if (!pool->in_use || pool->on_host || pool->device != device)
 			continue;
-		answer = vg_pool_ask(state, pool);
+		answer = vg_pool_ask(state, pool, false);
 		if (!answer.valid)
 			return false;
 		*held += answer.held;
@@ -263,7 +271,7 @@ bool vg_pools_trim(struct vg_state *state, uint32_t device)
 // much more than it uses.
 static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
-	struct vg_pool_answer answer = vg_pool_ask(state, pool);
+	struct vg_pool_answer answer = vg_pool_ask(state, pool, true);
 	uint64_t needed = vg_round_up(bytes, vg_pool_part);
 	bool enough;
 
@@ -278,42 +286,33 @@ static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_
 	return enough;
 }
 
-CUresult vg_pool_claim(struct vg_claim *claim, CUdevice device, CUmemoryPool handle, uint32_t way,
-		       uint64_t bytes)
+CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes)
 {
 	struct vg_state *state = vg_ready_state();
-	struct vg_pool *pool;
+	CUdevice device = pool->ordinal;
 	CUresult result;
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (vg_device_index(state, device) < 0)
-		return vg_claim_on(claim, device, way, bytes);
-	pool = vg_pool_follow(state, device, handle);
-	if (!pool)
-		return CUDA_ERROR_OUT_OF_MEMORY;
 	// Where there is ample room, the pool need not be asked what it has.
 	result = vg_claim_at_once(claim, device, way, vg_round_up(bytes, vg_pool_granule));
-	if (!result)
-		return result;
-	if (!vg_pool_borrow(state, pool, bytes))
-		return vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
-	result = vg_claim_on(claim, device, way, 0);
-	claim->borrowed = vg_round_up(bytes, vg_pool_part);
+	if (result && vg_pool_borrow(state, pool, bytes)) {
+		result = vg_claim_on(claim, device, way, 0);
+		claim->borrowed = vg_round_up(bytes, vg_pool_part);
+	} else if (result) {
+		result = vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
+	}
+	claim->pool = pool;
 	return result;
 }
 
-bool vg_pool_settle(struct vg_claim *claim, CUdevice device, CUmemoryPool handle)
+bool vg_pool_settle(struct vg_claim *claim)
 {
-	struct vg_pool *pool = vg_pool_follow(claim->state, device, handle);
+	struct vg_pool *pool = claim->pool;
 	struct vg_pool_answer answer;
 	uint64_t beyond;
 
-	if (!pool) {
-		vg_claim_void(claim);
-		return true;
-	}
-	answer = vg_pool_ask(claim->state, pool);
+	answer = vg_pool_ask(claim->state, pool, false);
 	beyond = vg_pool_apply(claim->state, pool, &answer, claim);
 	vg_claim_void(claim);
 	return !beyond || vg_memory_used(&claim->state->pages, claim->device) <=
@@ -330,7 +329,7 @@ bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle)
 	vg_unlock(&state->pool_mutex);
 	if (!pool)
 		return true;
-	answer = vg_pool_ask(state, pool);
+	answer = vg_pool_ask(state, pool, true);
 	return answer.valid && answer.used == 0;
 }
 

@@ -12,20 +12,20 @@
 // vg_pool_made notes a new pool and where its memory lies.
 void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location);
 
-// vg_pool_place finds out where a pool's memory lies: it sets the device if the
-// pool is known, and returns whether it is a pool of host memory.
-bool vg_pool_place(struct vg_state *state, CUmemoryPool handle, CUdevice *device);
+// vg_pool_of is the record of a pool, or with NULL, of the graphs' memory of the
+// device. `device` is where a pool lies that is neither known nor any device's.
+// It is NULL where that GPU is not the container's, or there are more pools than
+// can be followed.
+struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice device);
 
 // vg_pool_claim claims what the pool may grow by when `bytes` are asked of it.
-// `handle` is NULL for the graphs' memory of the device. It returns 0, or the
-// error for the caller.
-CUresult vg_pool_claim(struct vg_claim *claim, CUdevice device, CUmemoryPool handle, uint32_t way,
-		       uint64_t bytes);
+// It returns 0, or the error for the caller.
+CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes);
 
 // vg_pool_settle charges what the pool now holds in place of the claim. It
 // returns false where that is more than the limit allows: the pool grew by more
 // than could be foreseen.
-bool vg_pool_settle(struct vg_claim *claim, CUdevice device, CUmemoryPool handle);
+bool vg_pool_settle(struct vg_claim *claim);
 
 // vg_pools_refresh asks all pools of the process what they hold.
 void vg_pools_refresh(struct vg_state *state);
