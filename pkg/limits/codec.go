@@ -74,11 +74,16 @@ func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 			ErrCorrupt, c.Generation, c.DeviceCount, generation)
 	}
 	devices := make([]Device, 0, c.DeviceCount)
+	seen := map[[16]uint8]bool{}
 	for _, d := range c.Devices[:c.DeviceCount] {
 		name, ok := formatUUID(d.UUID, d.Kind)
 		if !ok || d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit {
 			return nil, fmt.Errorf("%w: GPU of kind %d with %d ppm", ErrCorrupt, d.Kind, d.ComputePPM)
 		}
+		if seen[d.UUID] {
+			return nil, fmt.Errorf("%w: %q stands on it twice", ErrCorrupt, name)
+		}
+		seen[d.UUID] = true
 		devices = append(devices, Device{
 			UUID: name, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
 		})

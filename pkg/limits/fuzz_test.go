@@ -1,6 +1,9 @@
 package limits_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,23 +11,50 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// FuzzRead: no limits page crashes a reader, and what is accepted can be
-// written again, so nothing out of bounds gets through.
+// Offsets of the limits page, as internal/layout declares them.
+const (
+	copiesOffset   = 64
+	copySize       = 1048
+	checksumOffset = 1040
+)
+
+// seal makes the checksums of a limits page right, so that what stands on it
+// gets past them.
+func seal(page []byte) {
+	for at := copiesOffset; at < copiesOffset+2*copySize; at += copySize {
+		sum := fnv.New64a()
+		sum.Write(page[at : at+checksumOffset])
+		binary.LittleEndian.PutUint64(page[at+checksumOffset:], sum.Sum64())
+	}
+}
+
+// FuzzRead writes over a limits page, with its checksums right or not, and cuts
+// it off: none crashes a reader, and what is accepted can be written again, so
+// nothing out of bounds gets through.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1), device(migA, 2<<30, 500_000)}); err != nil {
 		f.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(dir, limits.LimitsFile))
+	whole, err := os.ReadFile(filepath.Join(dir, limits.LimitsFile))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(page)
-	f.Add(page[:64])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, content []byte) {
+	f.Add(uint16(0), []byte{}, uint16(0), false)
+	f.Add(uint16(16), []byte{1}, uint16(0), true)                   // the other copy
+	f.Add(uint16(copiesOffset+8), []byte{17}, uint16(0), true)      // GPUs
+	f.Add(uint16(copiesOffset+16+16), []byte{3}, uint16(0), true)   // a kind
+	f.Add(uint16(copiesOffset+16+20), []byte{255}, uint16(0), true) // compute
+	f.Add(uint16(0), []byte{}, uint16(64), false)
+	f.Fuzz(func(t *testing.T, at uint16, patch []byte, cut uint16, sealed bool) {
+		page := bytes.Clone(whole)
+		copy(page[int(at)%len(page):], patch)
+		if sealed {
+			seal(page)
+		}
+		page = page[:len(page)-int(cut)%(len(page)+1)]
 		path := filepath.Join(t.TempDir(), limits.LimitsFile)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
+		if err := os.WriteFile(path, page, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		devices, err := limits.Read(path)
