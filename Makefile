@@ -14,7 +14,7 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 CLUSTER_PKGS := ./test/cluster ./test/e2e/...
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e)
 
-C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices
+C_ROOMS := interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices
 
 .DEFAULT_GOAL := help
 
@@ -53,6 +53,16 @@ unit: build ## run the tests that need neither root nor a cluster
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 	@for room in interposer gpusim cmd/vgpuctl/devices; do for s in asan ubsan tsan; do \
 	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
+
+.PHONY: storm
+storm: build ## storm the memory limits for five minutes, as every night
+	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
+
+.PHONY: fuzz
+fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
+	$(MAKE) --no-print-directory -C interposer/fuzz BUILD=$(BUILD) nightly
+	TMPDIR=/dev/shm $(GO) test -run '^$$' -fuzz FuzzReadUsage -fuzztime 10m ./pkg/limits
+	TMPDIR=/dev/shm $(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
 
 .PHONY: e2e
 e2e: image root ## run the end-to-end tests on a real local node
