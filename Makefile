@@ -12,7 +12,9 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 # Packages that start a real cluster, and so need root, or parts of one.
 CLUSTER_PKGS := ./test/cluster ./test/e2e/...
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e)
+# Packages that strain the machine for as long as they are told to.
+STRESS_PKGS  := ./test/storm
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/storm)
 
 C_ROOMS := interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices
 
@@ -41,13 +43,17 @@ image: build ## make the OCI image build/image/nri-vgpu.tar, without a container
 	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
 
 .PHONY: test
-test: unit e2e ## run all tests; needs root, as it starts a real node
+test: unit stress e2e ## run all tests; needs root, as it starts a real node
 
 .PHONY: unit
 unit: build ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	$(GO) test -timeout 5m $(UNIT_PKGS)
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
+
+.PHONY: stress
+stress: build ## storm the memory limits for half a minute
+	$(GO) test -count=1 -timeout 10m $(STRESS_PKGS)
 
 .PHONY: sanitize
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
@@ -56,7 +62,7 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 
 .PHONY: storm
 storm: build ## storm the memory limits for five minutes, as every night
-	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
+	$(GO) test -count=1 -timeout 30m -v $(STRESS_PKGS) -storm.duration=5m
 
 .PHONY: fuzz
 fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
