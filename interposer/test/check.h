@@ -8,6 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// The sanitizers' libraries refuse RTLD_DEEPBIND.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_DEEPBIND 0
+#else
+#define TEST_DEEPBIND RTLD_DEEPBIND
+#endif
+
 #define CHECK(condition)                                                              \
 	do {                                                                          \
 		if (!(condition)) {                                                   \

@@ -14,13 +14,11 @@
 #include "check.h"
 #include "probe.h"
 
-// The sanitizers' libraries refuse RTLD_DEEPBIND, and wrap dlopen so that the
-// loader takes them for its caller.
+// The sanitizers' libraries wrap dlopen, so that the loader takes them for its
+// caller.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_DEEPBIND 0
 #define TEST_CALLER 0
 #else
-#define TEST_DEEPBIND RTLD_DEEPBIND
 #define TEST_CALLER 1
 #endif
 
@@ -142,6 +140,39 @@ static void test_callers_runpath(const char *probe)
 	CHECK(dlopen(NULL, RTLD_NOW));
 }
 
+// A namespace of its own has neither us nor our hook of dlopen: the library in it
+// finds its neighbour there.
+static void test_namespace(const char *probe)
+{
+	char path[PATH_MAX];
+	void *library;
+	void *symbol;
+	int (*outer)(void);
+	Lmid_t space = LM_ID_BASE;
+
+	snprintf(path, sizeof path, "%s/outer.so", probe);
+	library = dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
+	CHECK(library);
+	CHECK_EQUAL(dlinfo(library, RTLD_DI_LMID, &space), 0);
+	CHECK(space != LM_ID_BASE);
+	symbol = find(library, "outer");
+	memcpy(&outer, &symbol, sizeof outer);
+	CHECK_EQUAL(outer(), 7);
+}
+
+// What comes next to a caller is what comes next without us.
+static void test_next(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+
+	CHECK(libc);
+	CHECK(find(RTLD_NEXT, "getpid") == find(libc, "getpid"));
+	CHECK(!dlsym(RTLD_NEXT, "no_such_name"));
+	CHECK(dlerror());
+	CHECK(!dlopen("no-such-library.so", RTLD_NOW));
+	CHECK(strstr(dlerror(), "no-such-library.so"));
+}
+
 int main(int argc, char **argv)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -150,7 +181,10 @@ int main(int argc, char **argv)
 	test_first_calls_at_once(library);
 	test_arguments(library);
 	test_doors(argv[1], argv[2]);
-	if (TEST_CALLER)
-		test_callers_runpath(argv[2]);
+	if (!TEST_CALLER)
+		return 0;
+	test_callers_runpath(argv[2]);
+	test_namespace(argv[2]);
+	test_next();
 	return 0;
 }

@@ -4,70 +4,8 @@
 # Programs under the interposer on the simulated GPU, judged by its oracle.
 # Usage: ways_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 
-set -u
-libraries=$(realpath "${1:?}")
-gpusim=$(realpath "${2:?}")
-workloads=$(realpath "${3:?}")
-mkpages=$(realpath "${4:?}")
-sanitizer=${5:+$5:}
-work=$(mktemp -d) || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
-# Programs end with their memory held, and what is known of it lies in a mapping
-# in which the leak checker does not look.
-export ASAN_OPTIONS=detect_leaks=0
-set +m
-failures=0
-mib=1048576
-gib=1073741824
-context=$((512 * mib))
-
-fail() {
-	echo "FAIL: $*"
-	failures=$((failures + 1))
-}
-
-mkdir "$work/sim"
-"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
-
-oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
-
-mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
-
-# pages NAME SIZE…: makes pages with these limits on the GPUs, in order.
-pages() {
-	local dir=$work/$1 devices=() i=0 size
-	shift
-	mkdir -p "$dir"
-	for size in "$@"; do
-		devices+=("${uuids[$i]}=$size")
-		i=$((i + 1))
-	done
-	"$mkpages" "$dir" "${devices[@]}" || exit 1
-}
-
-# become NAME COMMAND…: turns this shell into a program as it would run in a
-# container with these pages.
-become() {
-	local dir=$work/$1
-	shift
-	exec env NRI_VGPU_DIR="$dir" GPUSIM_STATE="$work/sim/state" LD_LIBRARY_PATH="$gpusim" \
-		LD_PRELOAD="$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1" "$@"
-}
-
-# limited NAME COMMAND…: runs a program so.
-limited() { (become "$@"); }
-
-# field NAME: a number of the JSON line on standard input.
-field() { grep -o "\"$1\": *[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
-
-# peak PID: the most that an ended process has held on any GPU.
-peak() {
-	oracle | grep -o "{\"pid\":$1,[^]]*\]" | grep -o '"peak_bytes": *[0-9]*' |
-		grep -o '[0-9]*$' | sort -n | tail -n 1
-}
-
-# held: bytes that are physically taken on the first GPU.
-held() { oracle | field used_bytes; }
+# shellcheck source-path=SCRIPTDIR source=container.sh
+. "$(dirname "$0")/container.sh"
 
 check_way() {
 	local way=$1 limit=$2 least=$3 output got highest
@@ -217,6 +155,23 @@ test_limit_changes() {
 		fail "after the limit was raised: $output"
 }
 
+# A limit that is lowered below what is used takes nothing away, and refuses until
+# use has fallen.
+test_limit_is_lowered() {
+	local output
+	pages lowered $((2 * gib))
+	limited lowered "$workloads/fill" --max $((gib + 256 * mib)) --hold 2 >"$work/lowered.1" 2>/dev/null &
+	while [ ! -s "$work/lowered.1" ]; do sleep 0.02; done
+	"$mkpages" -u "$work/lowered" "${uuids[0]}=$gib" || fail "update"
+	[ "$(held)" -ge $((gib + 256 * mib)) ] || fail "lowering a limit took memory away: $(held)"
+	output=$(limited lowered "$workloads/fill" 2>/dev/null)
+	echo "$output" | grep -q CUDA_ERROR_OUT_OF_MEMORY || fail "above a lowered limit: $output"
+	wait $!
+	output=$(limited lowered "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((gib - context - gib / 100)) ] ||
+		fail "under a lowered limit, after use has fallen: $output"
+}
+
 # Without whole pages there is no driver, and one line says why.
 test_fails_closed() {
 	local output broken
@@ -282,6 +237,7 @@ test_gpu_that_was_not_given
 test_permuted_devices
 test_limit_smaller_than_a_context
 test_limit_changes
+test_limit_is_lowered
 test_fails_closed
 test_no_driver
 test_own_copies

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every door to the driver that a dynamic program has, on the simulated GPU, and
+# what programs see of their container's processes.
+# Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+
+# shellcheck source-path=SCRIPTDIR source=container.sh
+. "$(dirname "$0")/container.sh"
+programs=$(dirname "$mkpages")
+
+check_door() {
+	local output
+	pages door "$gib"
+	output=$(limited door "$programs/doors" "$@" 2>&1) || fail "door $*: $output"
+	"$mkpages" "$work/door" "${uuids[0]}=$gib"
+}
+
+test_doors() {
+	local door
+	for door in soname plain deepbind default next proc proc-v2 fork fork-after fork-exec; do
+		check_door "$door"
+	done
+	check_door path "$gpusim/libcuda.so.1"
+	check_door path "$gpusim/../gpusim/libcuda.so.1"
+}
+
+# What is linked to the driver, as a program or as a module.
+test_linked() {
+	local output
+	check_door module "$programs/door_module.so"
+	check_door module "$programs/door_linked.so"
+	pages linked "$gib"
+	output=$(limited linked "$programs/doors_linked" program 2>&1) || fail "a linked program: $output"
+	output=$(limited linked "$programs/doors_linked" default 2>&1) || fail "a linked program: $output"
+}
+
+# A container sees its own processes alone, by the pids that it knows, and not
+# those that were killed.
+test_processes() {
+	local output i
+	pages listed $((4 * gib))
+	pages others $((4 * gib))
+	limited listed "$programs/processes" 0 0 || fail "processes of an idle container"
+	for i in 1 2 3; do
+		limited "$([ "$i" = 3 ] && echo others || echo listed)" "$workloads/fill" --max 256MiB \
+			--hold 100 >"$work/listed.$i" 2>/dev/null &
+		while [ ! -s "$work/listed.$i" ]; do sleep 0.02; done
+	done
+	limited listed "$programs/processes" 2 $((2 * (context + 256 * mib))) || fail "two processes"
+	limited others "$programs/processes" 1 $((context + 256 * mib)) || fail "the other container"
+	kill -9 "$(field pid <"$work/listed.1")"
+	wait %1 2>/dev/null
+	limited listed "$programs/processes" 1 $((context + 256 * mib)) || fail "after a kill"
+	output=$(limited listed "$workloads/info" --no-cuda)
+	echo "$output" | grep -q "\"used\":$((context + 256 * mib))," || fail "NVML counts the dead: $output"
+}
+
+test_doors
+test_linked
+test_processes 2>/dev/null # the shell reports whom it killed
+
+[ "$failures" -eq 0 ] || exit 1

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// processes COUNT BYTES expects that NVML lists so many processes on the first
+// GPU, this one not among them, which use so many bytes together. It asks in all
+// versions of the list. Run by doors_test.sh.
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { room = 64, insufficient_size = 7 };
+
+struct process_v1 {
+	unsigned pid;
+	uint64_t used;
+};
+
+struct process {
+	unsigned pid;
+	uint64_t used;
+	unsigned instances[2];
+};
+
+struct detail {
+	unsigned pid;
+	uint64_t used;
+	unsigned instances[2];
+	uint64_t protected;
+};
+
+struct detail_list {
+	unsigned version;
+	unsigned mode;
+	unsigned count;
+	struct detail *entries;
+};
+
+typedef void (*plain_fn)(void);
+typedef int (*init_fn)(void);
+typedef int (*by_index_fn)(unsigned index, void **device);
+typedef int (*list_fn)(void *device, unsigned *count, void *entries);
+typedef int (*detail_fn)(void *device, struct detail_list *list);
+
+static void *library;
+
+static plain_fn find(const char *name)
+{
+	void *symbol = dlsym(library, name);
+	plain_fn function;
+
+	CHECK(symbol);
+	memcpy(&function, &symbol, sizeof function);
+	return function;
+}
+
+// expect checks one list, whose entries start with a pid and have the bytes next.
+static void expect(const void *entries, size_t size, unsigned count, unsigned want, uint64_t bytes)
+{
+	uint64_t sum = 0;
+
+	CHECK_EQUAL(count, want);
+	for (unsigned i = 0; i < count; i++) {
+		struct process_v1 entry;
+
+		memcpy(&entry, (const char *)entries + i * size, sizeof entry);
+		CHECK_EQUAL(kill((pid_t)entry.pid, 0), 0);
+		CHECK(entry.pid != (unsigned)getpid());
+		sum += entry.used;
+	}
+	CHECK_EQUAL(sum, bytes);
+}
+
+static void expect_list(void *device, const char *name, size_t size, unsigned want, uint64_t bytes)
+{
+	list_fn list = (list_fn)find(name);
+	char entries[room * sizeof(struct detail)] = {0};
+	unsigned count = room;
+
+	CHECK_EQUAL(list(device, &count, entries), 0);
+	expect(entries, size, count, want, bytes);
+	count = 0;
+	CHECK_EQUAL(list(device, &count, NULL), want ? insufficient_size : 0);
+	CHECK_EQUAL(count, want);
+}
+
+static void expect_details(void *device, unsigned want, uint64_t bytes)
+{
+	struct detail entries[room] = {{0}};
+	struct detail_list list = {.version = sizeof list | 1u << 24, .count = room, .entries = entries};
+
+	CHECK_EQUAL(((detail_fn)find("nvmlDeviceGetRunningProcessDetailList"))(device, &list), 0);
+	expect(entries, sizeof *entries, list.count, want, bytes);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned want;
+	uint64_t bytes;
+	void *device = NULL;
+
+	CHECK(argc == 3);
+	want = (unsigned)strtoul(argv[1], NULL, 10);
+	bytes = strtoull(argv[2], NULL, 10);
+	library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+	CHECK(library);
+	CHECK_EQUAL(((init_fn)find("nvmlInit_v2"))(), 0);
+	CHECK_EQUAL(((by_index_fn)find("nvmlDeviceGetHandleByIndex_v2"))(0, &device), 0);
+	expect_list(device, "nvmlDeviceGetComputeRunningProcesses", sizeof(struct process_v1), want, bytes);
+	expect_list(device, "nvmlDeviceGetComputeRunningProcesses_v2", sizeof(struct process), want, bytes);
+	expect_list(device, "nvmlDeviceGetComputeRunningProcesses_v3", sizeof(struct process), want, bytes);
+	expect_list(device, "nvmlDeviceGetGraphicsRunningProcesses_v3", sizeof(struct process), 0, 0);
+	expect_list(device, "nvmlDeviceGetMPSComputeRunningProcesses_v3", sizeof(struct process), 0, 0);
+	expect_details(device, want, bytes);
+	return 0;
+}
