@@ -65,14 +65,11 @@ static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
 		proc->hostname[0] = '\0';
 }
 
-/* Makes the slot ours; what its last holder left is buried first. */
-static void enter_process(struct gs_handle *handle)
+/* Fills in our slot, which was nobody's. Locked. */
+static void enter_process(struct gs_handle *handle, uint32_t slot)
 {
-	struct gs_proc *proc = &handle->state->procs[handle->id];
+	struct gs_proc *proc = &handle->state->procs[slot];
 
-	gs_lock(handle);
-	if (proc->in_use)
-		gs_forget(handle->state, handle->id);
 	memset(proc, 0, sizeof(*proc));
 	describe_self(proc, handle);
 	proc->next_seq = 1;
@@ -80,28 +77,57 @@ static void enter_process(struct gs_handle *handle)
 	for (uint32_t g = 0; g < GS_MAX_GPUS; g++)
 		proc->gpu[g].ready_head = proc->gpu[g].ready_tail = GS_NONE;
 	proc->in_use = 1;
-	gs_unlock(handle);
 }
 
-static int take_identity(struct gs_handle *handle, enum gs_role role)
+static int take_first(struct gs_handle *handle, uint32_t first, uint32_t end, uint32_t *id)
 {
-	uint32_t first = role == GS_PROCESS ? 0 : GS_MAX_PROCS;
-	uint32_t end = role == GS_PROCESS ? GS_MAX_PROCS : GS_MAX_IDS;
+	for (*id = first; *id < end; ++*id) {
+		int err;
 
-	for (uint32_t id = first; id < end; id++) {
-		int err = gs_identity_take(handle, id);
-
-		if (err == -EBUSY || err == -EAGAIN || err == -EACCES)
+		if (*id < GS_MAX_PROCS && handle->state->procs[*id].in_use)
 			continue;
-		if (err)
+		err = gs_identity_take(handle, *id);
+		if (err != -EBUSY && err != -EAGAIN && err != -EACCES)
 			return err;
-		handle->id = id;
-		gs_lock_inherit(handle);
-		if (role == GS_PROCESS)
-			enter_process(handle);
-		return 0;
 	}
 	return -ENOSPC;
+}
+
+static int take_observer(struct gs_handle *handle)
+{
+	int err = take_first(handle, GS_MAX_PROCS, GS_MAX_IDS, &handle->id);
+
+	if (!err)
+		gs_lock_inherit(handle);
+	return err;
+}
+
+/*
+ * Only a slot that is in nobody's use is taken, and only under the lock: a
+ * newcomer in the place of a process that died would, until it has cleared
+ * that, seem to be its living self. The lock takes an identity to hold, so we
+ * are an observer first.
+ */
+static int take_process(struct gs_handle *handle)
+{
+	uint32_t slot;
+	int err = take_observer(handle);
+
+	if (err)
+		return err;
+	gs_lock(handle);
+	err = take_first(handle, 0, GS_MAX_PROCS, &slot);
+	if (err == -ENOSPC) {
+		gs_reap(handle);
+		err = take_first(handle, 0, GS_MAX_PROCS, &slot);
+	}
+	if (!err)
+		enter_process(handle, slot);
+	gs_unlock(handle);
+	gs_identity_drop(handle, handle->id);
+	if (!err)
+		handle->id = slot;
+	return err;
 }
 
 static void set_dir(struct gs_handle *handle, const char *path)
@@ -126,7 +152,7 @@ int gs_open(struct gs_handle *handle, const char *path, enum gs_role role)
 		return -errno;
 	err = map_state(handle);
 	if (!err)
-		err = take_identity(handle, role);
+		err = role == GS_PROCESS ? take_process(handle) : take_observer(handle);
 	if (!err)
 		return 0;
 	if (handle->state)

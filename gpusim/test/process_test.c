@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +155,38 @@ static void dead_observer(void *unused)
 	a_dead_holder_is_replaced(GS_OBSERVER);
 }
 
+static void die_holding(void *slot)
+{
+	struct gs_handle handle;
+
+	CHECK(gs_open(&handle, gs_path(), GS_PROCESS) == 0);
+	gs_lock(&handle);
+	CHECK(gs_charge(&handle, 0, 100 * MIB));
+	*(uint32_t *)slot = handle.id;
+	gs_unlock(&handle);
+	raise(SIGKILL);
+}
+
+/* Nobody is taken for the living owner of what a dead process held. */
+static void a_newcomer_is_not_the_dead(void *unused)
+{
+	uint32_t *slot = mmap(NULL, sizeof(*slot), PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct gs_handle newcomer;
+	int status;
+	pid_t child;
+
+	(void)unused;
+	CHECK(slot != MAP_FAILED);
+	child = start(die_holding, slot);
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(gs_open(&newcomer, gs_path(), GS_PROCESS) == 0);
+	CHECK(newcomer.id < GS_MAX_PROCS && newcomer.id != *slot);
+	CHECK(newcomer.state->procs[*slot].gpu[0].bytes == 100 * MIB);
+	CHECK(!gs_proc_alive(&newcomer, *slot, NULL));
+	CHECK(used(0) == 0);
+}
+
 static void spin_on(void *unused)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -274,6 +307,7 @@ int main(void)
 	a_storm_of_kills_leaves_nothing();
 	finish(start(dead_process, NULL));
 	finish(start(dead_observer, NULL));
+	finish(start(a_newcomer_is_not_the_dead, NULL));
 	after_the_storm_all_is_well();
 	finish(start(a_forked_child_is_refused, NULL));
 	finish(start(without_a_state_there_is_no_gpu, NULL));
