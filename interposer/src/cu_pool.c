@@ -170,11 +170,18 @@ VG_API(cuMemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties)
 VG_API(cuMemPoolDestroy, CUmemoryPool pool)
 {
 	struct vg_state *state = vg_ready_state();
-	bool empty = state && vg_pool_ending(state, pool);
-	CUresult result = VG_CALL(cuMemPoolDestroy, pool);
+	bool empty = false;
+	struct vg_pool *ending;
+	CUresult result;
 
-	if (state && !result)
-		vg_pool_ended(state, pool, empty);
+	if (!state)
+		return VG_CALL(cuMemPoolDestroy, pool);
+	vg_begin(state);
+	ending = vg_pool_ending(state, pool, &empty);
+	result = VG_CALL(cuMemPoolDestroy, pool);
+	if (ending)
+		vg_pool_ended(state, ending, empty, result);
+	vg_end(state);
 	return result;
 }
 

@@ -14,6 +14,8 @@
 
 #include "pool.h"
 
+#include <time.h>
+
 #include "reserve.h"
 
 // A pool grows by whole granules of the driver's virtual memory.
@@ -49,11 +51,13 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		if (pool->in_use)
 			continue;
 		// Answers about a former pool in this place come too late.
-		*pool = (struct vg_pool){
-			.handle = handle, .ordinal = ordinal, .in_use = true,
-			.device = (uint32_t)vg_device_index(state, ordinal),
-			.asked = pool->asked, .applied = pool->asked,
-		};
+		pool->handle = handle;
+		pool->ordinal = ordinal;
+		pool->device = (uint32_t)vg_device_index(state, ordinal);
+		pool->in_use = true;
+		pool->on_host = pool->destroyed = false;
+		pool->charged = pool->borrowed = 0;
+		pool->applied = pool->asked;
 		return pool;
 	}
 	return NULL;
@@ -111,6 +115,46 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 	return vg_pool_follow(state, device, handle);
 }
 
+// vg_pool_ref is a pool's record and what was in it when it was listed.
+struct vg_pool_ref {
+	struct vg_pool *pool;
+	CUmemoryPool handle;
+	CUdevice ordinal;
+	uint32_t device;
+	bool destroyed;
+};
+
+// vg_pools_list lists the pools that hold memory of devices.
+static size_t vg_pools_list(struct vg_state *state, struct vg_pool_ref list[vg_max_pools])
+{
+	size_t count = 0;
+
+	vg_lock(&state->pool_mutex);
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->on_host)
+			list[count++] = (struct vg_pool_ref){pool, pool->handle, pool->ordinal,
+							     pool->device, pool->destroyed};
+	}
+	vg_unlock(&state->pool_mutex);
+	return count;
+}
+
+// vg_pool_visit keeps a pool from being destroyed while the driver is called
+// with it. It returns false where it is gone already.
+static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
+{
+	bool there;
+
+	vg_lock(&state->pool_mutex);
+	there = ref->pool->in_use && !ref->pool->destroyed && ref->pool->handle == ref->handle;
+	if (there)
+		atomic_fetch_add(&ref->pool->visitors, 1);
+	vg_unlock(&state->pool_mutex);
+	return there;
+}
+
 struct vg_pool_answer {
 	uint64_t ticket;
 	uint64_t held;
@@ -134,6 +178,8 @@ static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool 
 	answer.ticket = ++pool->asked;
 	answer.valid = pool->in_use && !pool->destroyed && !pool->on_host;
 	answer.knows_used = need_used || pool->borrowed;
+	if (answer.valid)
+		atomic_fetch_add(&pool->visitors, 1);
 	vg_unlock(&state->pool_mutex);
 	if (!answer.valid)
 		return answer;
@@ -149,6 +195,7 @@ static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool 
 					 CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &answer.used)) &&
 			       !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
 					CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &answer.held);
+	atomic_fetch_sub(&pool->visitors, 1);
 	return answer;
 }
 
@@ -202,11 +249,12 @@ static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 
 void vg_pools_refresh(struct vg_state *state)
 {
+	struct vg_pool_ref list[vg_max_pools];
+	size_t count = vg_pools_list(state, list);
 	bool stale = false;
 
-	for (size_t i = 0; i < vg_max_pools; i++)
-		if (state->pools[i].in_use)
-			stale |= vg_pool_refresh(state, &state->pools[i]);
+	for (size_t i = 0; i < count; i++)
+		stale |= vg_pool_refresh(state, list[i].pool);
 	if (stale)
 		atomic_store(&state->stale_pools, 1);
 }
@@ -219,14 +267,16 @@ void vg_pools_refresh_stale(struct vg_state *state)
 
 bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 {
+	struct vg_pool_ref list[vg_max_pools];
+	size_t count = vg_pools_list(state, list);
+
 	*held = 0;
-	for (size_t i = 0; i < vg_max_pools; i++) {
-		struct vg_pool *pool = &state->pools[i];
+	for (size_t i = 0; i < count; i++) {
 		struct vg_pool_answer answer;
 
-		if (!pool->in_use || pool->on_host || pool->device != device)
+		if (list[i].device != device)
 			continue;
-		answer = vg_pool_ask(state, pool, false);
+		answer = vg_pool_ask(state, list[i].pool, false);
 		if (!answer.valid)
 			return false;
 		*held += answer.held;
@@ -236,32 +286,35 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 
 // Trimming is not a call of the program's: it must not break the capture of a
 // stream, neither this thread's nor another's.
-static void vg_pool_trim(const struct vg_pool *pool)
+static void vg_pool_trim(struct vg_state *state, const struct vg_pool_ref *pool)
 {
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode))
+	if (!vg_pool_visit(state, pool))
 		return;
-	if (pool->handle)
-		VG_CALL(cuMemPoolTrimTo, pool->handle, 0);
-	else
-		VG_CALL(cuDeviceGraphMemTrim, pool->ordinal);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS) {
+		if (pool->handle)
+			VG_CALL(cuMemPoolTrimTo, pool->handle, 0);
+		else
+			VG_CALL(cuDeviceGraphMemTrim, pool->ordinal);
+		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	}
+	atomic_fetch_sub(&pool->pool->visitors, 1);
 }
 
 bool vg_pools_trim(struct vg_state *state, uint32_t device)
 {
+	struct vg_pool_ref list[vg_max_pools];
+	size_t count = vg_pools_list(state, list);
 	bool found = false;
 
-	for (size_t i = 0; i < vg_max_pools; i++) {
-		struct vg_pool *pool = &state->pools[i];
-
-		if (!pool->in_use || pool->destroyed || pool->on_host || pool->device != device)
+	for (size_t i = 0; i < count; i++) {
+		if (list[i].destroyed || list[i].device != device)
 			continue;
-		vg_pool_trim(pool);
-		if (!pool->handle)
+		vg_pool_trim(state, &list[i]);
+		if (!list[i].handle)
 			atomic_fetch_add(&state->graph_epoch, 1);
-		vg_pool_refresh(state, pool);
+		vg_pool_refresh(state, list[i].pool);
 		found = true;
 	}
 	return found;
@@ -319,7 +372,19 @@ bool vg_pool_settle(struct vg_claim *claim)
 				  vg_memory_limit(&claim->state->pages, claim->device);
 }
 
-bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle)
+// vg_pool_close lets nobody in any more, and waits for those who are inside.
+static void vg_pool_close(struct vg_state *state, struct vg_pool *pool)
+{
+	const struct timespec nap = {.tv_nsec = 20000};
+
+	vg_lock(&state->pool_mutex);
+	pool->destroyed = true;
+	vg_unlock(&state->pool_mutex);
+	while (atomic_load(&pool->visitors))
+		nanosleep(&nap, NULL);
+}
+
+struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool *empty)
 {
 	struct vg_pool_answer answer;
 	struct vg_pool *pool;
@@ -328,23 +393,21 @@ bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle)
 	pool = vg_pool_find(state, 0, handle);
 	vg_unlock(&state->pool_mutex);
 	if (!pool)
-		return true;
+		return NULL;
 	answer = vg_pool_ask(state, pool, true);
-	return answer.valid && answer.used == 0;
+	*empty = answer.valid && answer.used == 0;
+	vg_pool_close(state, pool);
+	return pool;
 }
 
-void vg_pool_ended(struct vg_state *state, CUmemoryPool handle, bool empty)
+void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, bool empty, CUresult result)
 {
-	struct vg_pool *pool;
-
 	vg_lock(&state->pool_mutex);
-	pool = vg_pool_find(state, 0, handle);
-	if (pool && (empty || pool->on_host)) {
-		if (!pool->on_host)
-			vg_release(&state->pages, pool->device, pool->charged);
+	if (result) {
+		pool->destroyed = false;
+	} else if (empty || pool->on_host) {
+		vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
 		pool->in_use = false;
-	} else if (pool) {
-		pool->destroyed = true;
 	}
 	vg_unlock(&state->pool_mutex);
 }

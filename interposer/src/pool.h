@@ -42,10 +42,11 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held);
 bool vg_pools_trim(struct vg_state *state, uint32_t device);
 
 // vg_pool_ending asks a pool that is about to be destroyed whether it is empty,
-// and vg_pool_ended releases it if it was. One that is not holds its memory
-// until the last piece is freed, which nobody can ask about any more: it stays
-// charged for as long as the process lives.
-bool vg_pool_ending(struct vg_state *state, CUmemoryPool handle);
-void vg_pool_ended(struct vg_state *state, CUmemoryPool handle, bool empty);
+// and keeps us from using it; NULL: it is not known. vg_pool_ended releases it if
+// it was empty. One that is not holds its memory until the last piece is freed,
+// which nobody can ask about any more: it stays charged for as long as the
+// process lives.
+struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool *empty);
+void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, bool empty, CUresult result);
 
 #endif

@@ -26,6 +26,7 @@ struct vg_pool {
 	bool in_use;
 	bool on_host;      // it holds no device memory at all
 	bool destroyed;    // the program cannot name it any more, but it holds memory
+	_Atomic uint32_t visitors; // calls of the driver that we make with it
 	uint64_t charged;  // bytes accounted
 	uint64_t borrowed; // promised to calls under way, out of what is charged
 	uint64_t asked;   // ticket of the last question to the driver
