@@ -38,6 +38,7 @@ func TestMountsOverOursByDetoursAreRefused(t *testing.T) {
 		"preload":       {MountPath: detour + "/etc/ld.so.preload", SubPath: "file"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pod := withVolume("detour-"+name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill"), mount)
 			create(t, pod)
 			ended, err := bed.WaitPod(t.Context(), pod.Name, "refused", patience, func(pod *corev1.Pod) bool {
@@ -53,6 +54,7 @@ func TestMountsOverOursByDetoursAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("harmless", func(t *testing.T) {
+		t.Parallel()
 		pod := withVolume("detour-harmless", filler("main", testbed.Limits{testbed.Memory: 1024}), corev1.VolumeMount{MountPath: detour + "/tmp"})
 		create(t, pod)
 		checkFilled(t, pod.Name, gib)

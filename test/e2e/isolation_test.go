@@ -58,6 +58,7 @@ func TestNothingAskedNothingSeen(t *testing.T) {
 		{"image-and-pod", []corev1.EnvVar{{Name: visibleDevices, Value: "all"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			container := cudaContainer(nil)
 			container.Env = test.env
 			if info := seen(t, testbed.Pod("nothing-"+test.name, container)); len(info.CUDA.Devices) != 0 {
@@ -107,6 +108,7 @@ func TestMountsOverOursAreRefused(t *testing.T) {
 		"library":          "/usr/local/nri-vgpu/lib",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pod := testbed.Pod("mount-"+name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill"))
 			pod.Spec.Volumes = []corev1.Volume{{
 				Name:         "own",
