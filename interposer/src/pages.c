@@ -128,14 +128,18 @@ static bool vg_same_devices(const struct vg_pages *pages, const struct vg_limits
 static void vg_limits_follow(struct vg_pages *pages)
 {
 	struct vg_limits_copy copy;
+	uint64_t generation;
 
 	vg_lock(&pages->verify);
-	if (vg_load(&pages->limits->generation) + 1 != atomic_load(&pages->verified)) {
+	generation = vg_load(&pages->limits->generation);
+	if (generation + 1 != atomic_load(&pages->verified)) {
 		if (vg_limits_read(pages->limits, &copy) == 0 && vg_same_devices(pages, &copy)) {
 			vg_limits_take(pages, &copy);
 		} else {
 			for (uint32_t i = 0; i < pages->device_count; i++)
 				atomic_store(&pages->memory[i], 0);
+			// It is not read again before its generation changes.
+			atomic_store(&pages->verified, generation + 1);
 			vg_say(VG_SAY_PAGES, "the limits page has become corrupt; no more memory is "
 					     "granted until it is re-created");
 		}
