@@ -71,9 +71,12 @@ static CUresult per_thread(struct sim_context *context, struct sim_stream **stre
 		return CUDA_SUCCESS;
 	}
 	err = sim_stream_new(context, 0, 0, stream);
-	if (!err)
-		(*stream)->thread = thread;
-	return err;
+	if (err)
+		return err;
+	sim_lock(); /* other threads see the stream already */
+	(*stream)->thread = thread;
+	sim_unlock();
+	return CUDA_SUCCESS;
 }
 
 CUresult sim_stream_of(CUstream handle, bool ptds, struct sim_stream **stream)
