@@ -16,7 +16,7 @@ CLUSTER_PKGS := ./test/cluster ./test/e2e/...
 STRESS_PKGS  := ./test/storm
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/storm)
 
-C_ROOMS := interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices
+C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 
 .DEFAULT_GOAL := help
 

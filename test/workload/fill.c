@@ -156,10 +156,6 @@ static int wl_prepare(struct wl_worker *worker)
 
 	filler->session = session;
 	filler->granularity = 1;
-	if (wl_session_check(session, "cuCtxSetCurrent",
-			     WL_CALL(&session->driver, ctx_set_current,
-				     session->context)))
-		return -1;
 	if (WL_TRY(filler, stream_create, "cuStreamCreate", &filler->stream,
 		   CU_STREAM_NON_BLOCKING))
 		return -1;
@@ -173,8 +169,13 @@ static int wl_prepare(struct wl_worker *worker)
 static void *wl_work(void *argument)
 {
 	struct wl_worker *worker = argument;
+	struct wl_session *session = &worker->session;
 
-	if (!worker->filler.session && wl_prepare(worker))
+	// Every round has threads of its own, and a context is current to a thread.
+	if (wl_session_check(session, "cuCtxSetCurrent",
+			     WL_CALL(&session->driver, ctx_set_current, session->context)))
+		worker->outcome = WL_FAILED;
+	else if (!worker->filler.session && wl_prepare(worker))
 		worker->outcome = WL_FAILED;
 	else if (worker->fill->way->whole)
 		worker->outcome = wl_take_whole(worker);
