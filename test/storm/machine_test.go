@@ -32,7 +32,7 @@ const (
 // machine is a machine with simulated GPUs and one group of runs.
 type machine struct {
 	*testing.T
-	build  string // where programs were built
+	build  string // where its copies of what was built are
 	runs   string // where groups are
 	env    []string
 	oracle *oracle.Oracle
@@ -40,18 +40,40 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	build, err := filepath.Abs("../../build")
-	if err != nil {
-		t.Fatal(err)
-	}
 	simulated := simtest.New(t, gpus, memory)
-	m := &machine{T: t, build: build, runs: t.TempDir()}
-	m.env = append(simulated.Env(), "PATH="+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+m.runs, "NRI_VGPU_LIB="+*library)
+	simtest.Workload(t, "storm") // builds all of them
+	m := &machine{T: t, build: t.TempDir(), runs: t.TempDir()}
+	m.keep(simulated)
+	m.env = append(simulated.Env(), "PATH="+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+m.runs)
+	var err error
 	if m.oracle, err = oracle.Open(simulated.Dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.oracle.Close() })
 	return m
+}
+
+// keep copies what was built, so that a build meanwhile does not disturb the
+// processes that start all the time.
+func (m *machine) keep(simulated *simtest.Machine) {
+	m.Helper()
+	build := filepath.Dir(simulated.LibraryDir)
+	for from, to := range map[string]string{
+		*library:                               "lib",
+		filepath.Join(build, "bin/vgpuctl"):    "bin/vgpuctl",
+		filepath.Join(build, "workload/fill"):  "workload/fill",
+		filepath.Join(build, "workload/storm"): "workload/storm",
+		simulated.LibraryDir:                   "gpusim",
+	} {
+		to = filepath.Join(m.build, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			m.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
+			m.Fatalf("copy %s (`make build` comes first): %v: %s", from, err, out)
+		}
+	}
+	simulated.LibraryDir = filepath.Join(m.build, "gpusim")
 }
 
 // groupDir is where the group's pages are.
@@ -90,7 +112,7 @@ func (m *machine) found() {
 	m.eventually("the group is there", func() bool { return exists(filepath.Join(m.groupDir(), "limits")) })
 }
 
-func (m *machine) workload(name string) string { return simtest.Workload(m, name) }
+func (m *machine) workload(name string) string { return filepath.Join(m.build, "workload", name) }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

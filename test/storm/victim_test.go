@@ -73,7 +73,8 @@ func (p *place) lifetime() time.Duration {
 
 // die starts a process and kills it at a random moment.
 func (p *place) die() {
-	cmd, _, stderr, err := p.start(time.Hour)
+	// Should this test itself be killed, it ends nevertheless.
+	cmd, _, stderr, err := p.start(time.Until(p.end) + patience)
 	if err != nil {
 		p.problem("start: %v", err)
 		return
