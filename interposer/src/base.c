@@ -33,6 +33,13 @@ void vg_lock(struct vg_mutex *mutex)
 		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for);
 }
 
+bool vg_try_lock(struct vg_mutex *mutex)
+{
+	uint32_t seen = vg_free;
+
+	return atomic_compare_exchange_strong(&mutex->word, &seen, vg_held);
+}
+
 void vg_unlock(struct vg_mutex *mutex)
 {
 	if (atomic_exchange(&mutex->word, vg_free) == vg_waited_for)

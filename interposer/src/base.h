@@ -21,6 +21,7 @@ struct vg_mutex {
 };
 
 void vg_lock(struct vg_mutex *mutex);
+bool vg_try_lock(struct vg_mutex *mutex);
 void vg_unlock(struct vg_mutex *mutex);
 
 // vg_say writes one line to standard error: "nri-vgpu: …". A topic speaks once

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "audit.h"
 #include "linear.h"
 #include "pool.h"
 #include "reserve.h"
@@ -68,6 +69,7 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	vg_begin(state);
+	vg_audit(state, claim->device, bytes);
 	return CUDA_SUCCESS;
 }
 

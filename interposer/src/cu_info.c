@@ -6,8 +6,7 @@
 #include "pool.h"
 #include "slot.h"
 
-// For so long an answer of the driver serves further questions, as long as it is
-// the limit and not the GPU that has the last word.
+// For so long an answer of the driver serves further questions.
 static const uint64_t vg_answer_ns = 100000;
 
 // And for so long dead processes may be taken for living ones.
@@ -47,9 +46,9 @@ static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t
 	vg_slots_reap(&state->pages, device);
 }
 
-// vg_answer_again answers without the driver. The last answer was at most
-// vg_answer_ns ago and left the GPU more than what is left of the limit, by as
-// much as the container has taken since.
+// vg_answer_again answers without the driver, if its last answer was at most
+// vg_answer_ns ago and the container has freed nothing since. What it has taken
+// since is not free any more.
 static bool vg_answer_again(struct vg_state *state, uint32_t device, uint64_t now,
 			    uint64_t *available, uint64_t *total)
 {
@@ -62,12 +61,11 @@ static bool vg_answer_again(struct vg_state *state, uint32_t device, uint64_t no
 	vg_lock(&state->answer_mutex);
 	answer = state->answers[device];
 	vg_unlock(&state->answer_mutex);
-	taken = used > answer.used ? used - answer.used : 0;
-	if (now - answer.at_ns > vg_answer_ns || vg_add_saturating(left, taken) > answer.available ||
-	    limit > answer.total)
+	if (now - answer.at_ns > vg_answer_ns || used < answer.used)
 		return false;
-	*available = left;
-	*total = limit;
+	taken = vg_min(used - answer.used, answer.available);
+	*available = vg_min(left, answer.available - taken);
+	*total = vg_min(limit, answer.total);
 	return true;
 }
 

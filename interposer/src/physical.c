@@ -116,7 +116,7 @@ void vg_snapshot_take(struct vg_state *state, uint32_t device, struct vg_snapsho
 	free(listed);
 }
 
-static uint64_t vg_bytes_of(const struct vg_snapshot *snapshot, unsigned pid)
+uint64_t vg_snapshot_bytes(const struct vg_snapshot *snapshot, unsigned pid)
 {
 	for (unsigned i = 0; i < snapshot->count; i++)
 		if (snapshot->processes[i].pid == pid)
@@ -127,8 +127,8 @@ static uint64_t vg_bytes_of(const struct vg_snapshot *snapshot, unsigned pid)
 static uint64_t vg_growth(const struct vg_snapshot *before, const struct vg_snapshot *after,
 			  unsigned pid)
 {
-	uint64_t then = vg_bytes_of(before, pid);
-	uint64_t now = vg_bytes_of(after, pid);
+	uint64_t then = vg_snapshot_bytes(before, pid);
+	uint64_t now = vg_snapshot_bytes(after, pid);
 
 	return now > then ? now - then : 0;
 }

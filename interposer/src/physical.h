@@ -29,6 +29,9 @@ struct vg_snapshot {
 // under way. The caller holds state->contexts.
 void vg_snapshot_take(struct vg_state *state, uint32_t device, struct vg_snapshot *snapshot);
 
+// vg_snapshot_bytes is what a process held, 0 if it is not listed.
+uint64_t vg_snapshot_bytes(const struct vg_snapshot *snapshot, unsigned pid);
+
 // vg_physical_recognise finds out what the management library calls this process,
 // which may be a number of another pid namespace: between the snapshots it has
 // made a context, and others have not.

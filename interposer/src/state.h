@@ -67,6 +67,8 @@ struct vg_state {
 	_Atomic uint64_t reaped_ns[VG_MAX_DEVICES];
 	void *nvml;        // see physical.c; guarded by `contexts`
 	unsigned nvml_pid; // what the management library calls this process; 0: not known
+	uint64_t unseen[VG_MAX_DEVICES]; // see audit.h; guarded by `contexts`
+	_Atomic uint64_t audited_ms[VG_MAX_DEVICES];
 	// By index: what a context, and a green one, was found to take; 0: none was made.
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
 	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];

@@ -23,6 +23,7 @@ test_doors() {
 	done
 	check_door path "$gpusim/libcuda.so.1"
 	check_door path "$gpusim/../gpusim/libcuda.so.1"
+	check_door behind "$gpusim/libcuda.so.1"
 }
 
 # What is linked to the driver, as a program or as a module.
