@@ -57,8 +57,15 @@ test_processes() {
 	echo "$output" | grep -q "\"used\":$((context + 256 * mib))," || fail "NVML counts the dead: $output"
 }
 
+# Imported memory is its exporter's.
+test_imports() {
+	pages imports $((2 * gib))
+	limited imports "$programs/imports" || fail "imports"
+}
+
 test_doors
 test_linked
+test_imports
 test_processes 2>/dev/null # the shell reports whom it killed
 
 [ "$failures" -eq 0 ] || exit 1
