@@ -8,6 +8,7 @@
 #include "linear.h"
 #include "pool.h"
 #include "reserve.h"
+#include "throttle.h"
 
 static const char *const vg_way_names[] = {
 	[VG_WAY_CONTEXT] = "a context", [VG_WAY_ALLOC] = "cuMemAlloc",
@@ -218,6 +219,7 @@ void vg_drop_context(struct vg_state *state, CUcontext context)
 {
 	struct vg_entry *entry = vg_table_sweep(&state->table, vg_belongs, context);
 
+	vg_throttle_drop_context(state, context);
 	while (entry) {
 		struct vg_entry *next = entry->next;
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "throttle.h"
+
 enum { vg_graph_depth = 16 };
 
 // vg_graph_needs is what a graph's memory nodes ask for together, by device.
@@ -307,14 +309,24 @@ static CUresult vg_call_upload_ptsz(CUgraphExec exec, CUstream stream)
 	return VG_CALL(cuGraphUpload_ptsz, exec, stream);
 }
 
+// What a graph is taken to last until its first launch was measured.
+static const uint64_t vg_graph_prior = 500000;
+
+static uint64_t vg_graph_work(CUgraphExec exec)
+{
+	return vg_work_key(vg_key(exec), VG_GRAPH);
+}
+
 VG_API(cuGraphLaunch, CUgraphExec exec, CUstream stream)
 {
-	return vg_graph_start(exec, stream, vg_call_launch);
+	VG_WORK(vg_graph_work(exec), vg_graph_prior, stream, false,
+		vg_graph_start(exec, stream, vg_call_launch));
 }
 
 VG_API(cuGraphLaunch_ptsz, CUgraphExec exec, CUstream stream)
 {
-	return vg_graph_start(exec, stream, vg_call_launch_ptsz);
+	VG_WORK(vg_graph_work(exec), vg_graph_prior, stream, true,
+		vg_graph_start(exec, stream, vg_call_launch_ptsz));
 }
 
 VG_API(cuGraphUpload, CUgraphExec exec, CUstream stream)
@@ -333,8 +345,10 @@ VG_API(cuGraphExecDestroy, CUgraphExec exec)
 
 	// Forgotten first: the handle may be given out again at once. Where the
 	// driver refuses, it is because there is no such graph.
-	if (state)
+	if (state) {
 		vg_graph_forget(state, exec);
+		vg_throttle_forget(state, vg_graph_work(exec));
+	}
 	return VG_CALL(cuGraphExecDestroy, exec);
 }
 

@@ -5,41 +5,7 @@
 // becomes a node of a graph, which cu_graph.c accounts for.
 
 #include "pool.h"
-
-static CUstream const vg_legacy_stream = (CUstream)1;
-static CUstream const vg_per_thread_stream = (CUstream)2;
-
-// vg_stream_device is the device that a stream belongs to.
-static CUresult vg_stream_device(CUstream stream, CUdevice *device)
-{
-	CUcontext context = NULL;
-	CUresult result;
-
-	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
-		return VG_CALL(cuCtxGetDevice, device);
-	result = VG_CALL(cuStreamGetCtx, stream, &context);
-	if (result)
-		return result;
-	if (vg_key(context) == vg_current_context())
-		return VG_CALL(cuCtxGetDevice, device);
-	result = VG_CALL(cuCtxPushCurrent_v2, context);
-	if (result)
-		return result;
-	result = VG_CALL(cuCtxGetDevice, device);
-	VG_CALL(cuCtxPopCurrent_v2, &context);
-	return result;
-}
-
-static bool vg_capturing(CUstream stream, bool per_thread)
-{
-	int status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (per_thread)
-		VG_CALL(cuStreamIsCapturing_ptsz, stream, &status);
-	else
-		VG_CALL(cuStreamIsCapturing, stream, &status);
-	return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
+#include "stream.h"
 
 // vg_ordered is one stream-ordered allocation on its way to the driver.
 struct vg_ordered {
@@ -91,7 +57,7 @@ static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (vg_capturing(call->stream, call->per_thread))
+	if (vg_stream_capturing(call->stream, call->per_thread))
 		return vg_ordered_call(call);
 	result = vg_stream_device(call->stream, &device);
 	if (!result && !handle)

@@ -15,6 +15,8 @@ typedef uint64_t CUdeviceptr;
 typedef uint32_t CUdeviceptr_v1;
 typedef struct vg_cu_context *CUcontext;
 typedef struct vg_cu_stream *CUstream;
+typedef struct vg_cu_event *CUevent;
+typedef struct vg_cu_function *CUfunction;
 typedef struct vg_cu_array *CUarray;
 typedef struct vg_cu_mipmapped_array *CUmipmappedArray;
 typedef struct vg_cu_module *CUmodule;
@@ -38,6 +40,7 @@ enum {
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 };
@@ -86,6 +89,30 @@ enum {
 	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
 	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
 };
+
+enum {
+	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+	CU_MEMORYTYPE_HOST = 1,
+};
+
+// CUlaunchConfig and CUDA_LAUNCH_PARAMS begin alike but for the function.
+typedef struct {
+	unsigned gridDimX, gridDimY, gridDimZ;
+	unsigned blockDimX, blockDimY, blockDimZ;
+	unsigned sharedMemBytes;
+	CUstream hStream;
+	void *attrs;
+	unsigned numAttrs;
+} CUlaunchConfig;
+
+typedef struct {
+	CUfunction function;
+	unsigned gridDimX, gridDimY, gridDimZ;
+	unsigned blockDimX, blockDimY, blockDimZ;
+	unsigned sharedMemBytes;
+	CUstream hStream;
+	void **kernelParams;
+} CUDA_LAUNCH_PARAMS;
 
 typedef struct {
 	CUmemPoolProps poolProps;

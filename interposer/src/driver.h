@@ -115,6 +115,65 @@
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
 	X(cuStreamSynchronize, CUstream)                                                           \
 	X(cuStreamSynchronize_ptsz, CUstream)                                                      \
+	X(cuMemsetD8, CUdeviceptr_v1, uint8_t, unsigned)                                           \
+	X(cuMemsetD8_v2, CUdeviceptr, uint8_t, size_t)                                             \
+	X(cuMemsetD8_v2_ptds, CUdeviceptr, uint8_t, size_t)                                        \
+	X(cuMemsetD8Async, CUdeviceptr, uint8_t, size_t, CUstream)                                 \
+	X(cuMemsetD8Async_ptsz, CUdeviceptr, uint8_t, size_t, CUstream)                            \
+	X(cuMemsetD16, CUdeviceptr_v1, uint16_t, unsigned)                                         \
+	X(cuMemsetD16_v2, CUdeviceptr, uint16_t, size_t)                                           \
+	X(cuMemsetD16_v2_ptds, CUdeviceptr, uint16_t, size_t)                                      \
+	X(cuMemsetD16Async, CUdeviceptr, uint16_t, size_t, CUstream)                               \
+	X(cuMemsetD16Async_ptsz, CUdeviceptr, uint16_t, size_t, CUstream)                          \
+	X(cuMemsetD32, CUdeviceptr_v1, uint32_t, unsigned)                                         \
+	X(cuMemsetD32_v2, CUdeviceptr, uint32_t, size_t)                                           \
+	X(cuMemsetD32_v2_ptds, CUdeviceptr, uint32_t, size_t)                                      \
+	X(cuMemsetD32Async, CUdeviceptr, uint32_t, size_t, CUstream)                               \
+	X(cuMemsetD32Async_ptsz, CUdeviceptr, uint32_t, size_t, CUstream)                          \
+	X(cuMemsetD2D8, CUdeviceptr_v1, unsigned, uint8_t, unsigned, unsigned)                     \
+	X(cuMemsetD2D8_v2, CUdeviceptr, size_t, uint8_t, size_t, size_t)                           \
+	X(cuMemsetD2D8_v2_ptds, CUdeviceptr, size_t, uint8_t, size_t, size_t)                      \
+	X(cuMemsetD2D8Async, CUdeviceptr, size_t, uint8_t, size_t, size_t, CUstream)               \
+	X(cuMemsetD2D8Async_ptsz, CUdeviceptr, size_t, uint8_t, size_t, size_t, CUstream)          \
+	X(cuMemsetD2D16, CUdeviceptr_v1, unsigned, uint16_t, unsigned, unsigned)                   \
+	X(cuMemsetD2D16_v2, CUdeviceptr, size_t, uint16_t, size_t, size_t)                         \
+	X(cuMemsetD2D16_v2_ptds, CUdeviceptr, size_t, uint16_t, size_t, size_t)                    \
+	X(cuMemsetD2D16Async, CUdeviceptr, size_t, uint16_t, size_t, size_t, CUstream)             \
+	X(cuMemsetD2D16Async_ptsz, CUdeviceptr, size_t, uint16_t, size_t, size_t, CUstream)        \
+	X(cuMemsetD2D32, CUdeviceptr_v1, unsigned, uint32_t, unsigned, unsigned)                   \
+	X(cuMemsetD2D32_v2, CUdeviceptr, size_t, uint32_t, size_t, size_t)                         \
+	X(cuMemsetD2D32_v2_ptds, CUdeviceptr, size_t, uint32_t, size_t, size_t)                    \
+	X(cuMemsetD2D32Async, CUdeviceptr, size_t, uint32_t, size_t, size_t, CUstream)             \
+	X(cuMemsetD2D32Async_ptsz, CUdeviceptr, size_t, uint32_t, size_t, size_t, CUstream)        \
+	X(cuMemcpyDtoD, CUdeviceptr_v1, CUdeviceptr_v1, unsigned)                                  \
+	X(cuMemcpyDtoD_v2, CUdeviceptr, CUdeviceptr, size_t)                                       \
+	X(cuMemcpyDtoD_v2_ptds, CUdeviceptr, CUdeviceptr, size_t)                                  \
+	X(cuMemcpyDtoDAsync, CUdeviceptr_v1, CUdeviceptr_v1, unsigned, CUstream)                   \
+	X(cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr, size_t, CUstream)                        \
+	X(cuMemcpyDtoDAsync_v2_ptsz, CUdeviceptr, CUdeviceptr, size_t, CUstream)                   \
+	X(cuMemcpy, CUdeviceptr, CUdeviceptr, size_t)                                              \
+	X(cuMemcpy_ptds, CUdeviceptr, CUdeviceptr, size_t)                                         \
+	X(cuMemcpyAsync, CUdeviceptr, CUdeviceptr, size_t, CUstream)                               \
+	X(cuMemcpyAsync_ptsz, CUdeviceptr, CUdeviceptr, size_t, CUstream)                          \
+	X(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
+	X(cuLaunchKernel_ptsz, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
+	X(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **) \
+	X(cuLaunchCooperativeKernel_ptsz, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **) \
+	X(cuLaunchKernelEx, const CUlaunchConfig *, CUfunction, void **, void **)                  \
+	X(cuLaunchKernelEx_ptsz, const CUlaunchConfig *, CUfunction, void **, void **)             \
+	X(cuLaunch, CUfunction)                                                                    \
+	X(cuLaunchGrid, CUfunction, int, int)                                                      \
+	X(cuLaunchGridAsync, CUfunction, int, int, CUstream)                                       \
+	X(cuLaunchCooperativeKernelMultiDevice, CUDA_LAUNCH_PARAMS *, unsigned, unsigned)          \
+	X(cuStreamDestroy, CUstream)                                                               \
+	X(cuStreamDestroy_v2, CUstream)                                                            \
+	X(cuPointerGetAttribute, void *, int, CUdeviceptr)                                         \
+	X(cuEventCreate, CUevent *, unsigned)                                                      \
+	X(cuEventDestroy_v2, CUevent)                                                              \
+	X(cuEventRecord, CUevent, CUstream)                                                        \
+	X(cuEventRecord_ptsz, CUevent, CUstream)                                                   \
+	X(cuEventQuery, CUevent)                                                                   \
+	X(cuEventElapsedTime, float *, CUevent, CUevent)                                           \
 	X(cuEventSynchronize, void *)                                                              \
 	X(cuThreadExchangeStreamCaptureMode, int *)
 

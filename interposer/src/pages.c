@@ -107,10 +107,17 @@ static int vg_limits_read(const struct vg_limits_page *page, struct vg_limits_co
 
 static void vg_limits_take(struct vg_pages *pages, const struct vg_limits_copy *copy)
 {
+	bool throttled = false;
+
 	for (uint32_t i = 0; i < copy->device_count; i++) {
+		uint32_t ppm = copy->devices[i].compute_ppm;
+
 		atomic_store(&pages->memory[i], copy->devices[i].memory_bytes);
 		atomic_store(&pages->context[i], copy->devices[i].context_bytes);
+		atomic_store(&pages->compute[i], ppm ? ppm : 1);
+		throttled |= ppm < VG_PPM;
 	}
+	atomic_store(&pages->throttled, throttled);
 	atomic_store(&pages->verified, copy->generation + 1);
 }
 
@@ -124,8 +131,7 @@ static bool vg_same_devices(const struct vg_pages *pages, const struct vg_limits
 	return true;
 }
 
-// vg_limits_follow brings the verified limits up to date after a change.
-static void vg_limits_follow(struct vg_pages *pages)
+void vg_limits_follow(struct vg_pages *pages)
 {
 	struct vg_limits_copy copy;
 	uint64_t generation;
@@ -164,6 +170,13 @@ uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device)
 	if (vg_limits_changed(pages))
 		vg_limits_follow(pages);
 	return atomic_load(&pages->context[device]);
+}
+
+uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device)
+{
+	if (vg_limits_changed(pages))
+		vg_limits_follow(pages);
+	return atomic_load(&pages->compute[device]);
 }
 
 static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_error *error)

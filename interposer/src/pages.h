@@ -36,6 +36,8 @@ struct vg_pages {
 	_Atomic uint64_t verified; // its generation, plus one
 	_Atomic uint64_t memory[VG_MAX_DEVICES];
 	_Atomic uint64_t context[VG_MAX_DEVICES];
+	_Atomic uint32_t compute[VG_MAX_DEVICES]; // parts per million of the GPU's time
+	_Atomic bool throttled;                   // some GPU has a compute limit
 	// Threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow;
 };
@@ -61,6 +63,26 @@ uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device);
 
 // vg_context_hint is the size expected of a context, 0 if unknown.
 uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
+
+// vg_compute_limit is the part of the GPU's time now allowed, in parts per
+// million; VG_PPM: no limit. It is never 0: work that is to wait for ever would
+// take its program's locks along.
+uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device);
+
+// vg_limits_follow brings the verified limits up to date after a change.
+void vg_limits_follow(struct vg_pages *pages);
+
+// vg_is_throttled says whether any GPU has a compute limit now: one load and a
+// comparison, for those that have none.
+static inline bool vg_is_throttled(struct vg_pages *pages)
+{
+	uint64_t generation = __atomic_load_n(&pages->limits->generation, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(generation + 1 != atomic_load_explicit(&pages->verified,
+								    memory_order_relaxed), 0))
+		vg_limits_follow(pages);
+	return atomic_load_explicit(&pages->throttled, memory_order_relaxed);
+}
 
 // vg_memory_used is what all processes of the container use now, in bytes;
 // those that died and were not yet reclaimed count.

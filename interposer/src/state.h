@@ -72,6 +72,7 @@ struct vg_state {
 	// By index: what a context, and a green one, was found to take; 0: none was made.
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
 	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
+	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
 	struct vg_table table;
 };
 

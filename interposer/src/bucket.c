@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "bucket.h"
+
+enum {
+	vg_fill_step = 5000,                // a refill earlier than this is not worth its cost
+	vg_fill_longest = 1000000000,       // of one refill: a longer silence earns the cap anyway
+};
+
+// A tenant can write the page: whatever stands there must harm nobody else, nor
+// overflow here.
+static const int64_t vg_deepest_debt = INT64_C(1) << 50;
+
+static int64_t vg_balance(const struct vg_container_device *device)
+{
+	return (int64_t)vg_load(&device->bucket_ns);
+}
+
+static int64_t vg_clamp(int64_t balance, int64_t cap)
+{
+	if (balance > cap)
+		return cap;
+	return balance < -vg_deepest_debt ? -vg_deepest_debt : balance;
+}
+
+static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
+{
+	uint64_t seen = vg_load(&device->bucket_ns);
+	int64_t balance;
+
+	do {
+		balance = vg_clamp((int64_t)seen, vg_deepest_debt);
+		// What is above the cap was saved under a larger one.
+		balance = balance > cap ? balance : vg_clamp(balance + ns, cap);
+		balance = vg_clamp(balance, vg_bucket_busy_cap);
+	} while (!__atomic_compare_exchange_n(&device->bucket_ns, &seen, (uint64_t)balance, true,
+					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+}
+
+int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
+{
+	uint64_t filled = vg_load(&device->bucket_filled_ns);
+	uint64_t elapsed = now - filled;
+
+	if (filled > now) // another thread was later, or the value is forged
+		elapsed = filled - now > vg_fill_longest ? vg_fill_step : 0;
+	if (elapsed < vg_fill_step)
+		return vg_balance(device);
+	if (!__atomic_compare_exchange_n(&device->bucket_filled_ns, &filled, now, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		return vg_balance(device); // somebody else refills
+	if (filled == 0)
+		vg_earn(device, vg_bucket_start, cap);
+	else
+		vg_earn(device, (int64_t)(vg_min(elapsed, vg_fill_longest) * ppm / VG_PPM), cap);
+	return vg_balance(device);
+}
+
+void vg_bucket_charge(struct vg_container_device *device, int64_t ns)
+{
+	__atomic_fetch_sub(&device->bucket_ns, (uint64_t)ns, __ATOMIC_SEQ_CST);
+}
+
+uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm)
+{
+	if (balance >= target)
+		return 0;
+	return (uint64_t)(vg_clamp(target, vg_bucket_busy_cap) - vg_clamp(balance, vg_bucket_busy_cap)) *
+	       1000 / (ppm < 1000 ? 1 : ppm / 1000);
+}

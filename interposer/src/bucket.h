@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The container's allowance of one GPU's time: a token bucket on the usage
+// page, shared by all processes of the container and refilled by whoever comes.
+// It goes into debt for work that took longer than was thought.
+//
+// No lock: who dies between the two steps of a refill loses the few
+// microseconds of allowance that it was about to add, and nothing else.
+
+#ifndef VG_BUCKET_H
+#define VG_BUCKET_H
+
+#include "pages.h"
+
+enum {
+	// What a container may have saved up while it asked for nothing, in ns.
+	vg_bucket_idle_cap = 8000000,
+	// What it may claim later while it had work waiting for the GPU, which
+	// others held.
+	vg_bucket_busy_cap = 40000000,
+	// What it starts with.
+	vg_bucket_start = 4000000,
+};
+
+// vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap`
+// ns, and returns the balance in ns. `now` is CLOCK_MONOTONIC.
+int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap);
+
+// vg_bucket_charge takes GPU time from the bucket; a negative amount gives back.
+void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
+
+// vg_bucket_delay is how long, in ns, the bucket takes from `balance` to
+// `target` at this rate.
+uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm);
+
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "estimate.h"
+
+enum {
+	vg_probe_length = 8,          // places in which a key may stand
+	vg_window_observations = 16,  // that a window holds at least…
+	vg_window_ns = 500000000,     // …and how long it lasts at least
+	vg_nearness = 8,              // observations within 1/8 of the floor are as good
+	vg_smoothing = 8,
+};
+
+static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int probe)
+{
+	uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &estimates->classes[((hash >> 40) + (uint64_t)probe) % vg_classes];
+}
+
+static struct vg_class *vg_class_find(struct vg_estimates *estimates, uint64_t key)
+{
+	for (int i = 0; i < vg_probe_length; i++) {
+		struct vg_class *class = vg_class_at(estimates, key, i);
+
+		if (class->key == key)
+			return class;
+	}
+	return NULL;
+}
+
+struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior)
+{
+	struct vg_class *class = vg_class_find(estimates, key);
+	struct vg_class *victim;
+
+	if (class)
+		return class;
+	victim = vg_class_at(estimates, key, 0);
+	for (int i = 0; i < vg_probe_length; i++) {
+		class = vg_class_at(estimates, key, i);
+		if (class->key == 0 || class->opened < victim->opened)
+			victim = class;
+		if (class->key == 0)
+			break;
+	}
+	*victim = (struct vg_class){.key = key, .ns = prior};
+	return victim;
+}
+
+void vg_class_forget(struct vg_estimates *estimates, uint64_t key)
+{
+	struct vg_class *class = vg_class_find(estimates, key);
+
+	// The key stays, as a hole would hide those that stand behind it.
+	if (class)
+		*class = (struct vg_class){.key = key, .ns = class->ns};
+}
+
+static void vg_window_turn(struct vg_class *class, uint64_t now)
+{
+	class->floor = class->lowest;
+	class->lowest = 0;
+	class->seen = 0;
+	class->opened = now;
+}
+
+static uint64_t vg_floor(const struct vg_class *class)
+{
+	if (class->lowest == 0)
+		return class->floor;
+	return class->floor ? vg_min(class->floor, class->lowest) : class->lowest;
+}
+
+void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
+{
+	uint64_t floor;
+
+	ns = ns ? ns : 1;
+	if (!class->measured) {
+		class->measured = true;
+		class->ns = ns;
+		class->opened = now;
+	}
+	if (class->seen >= vg_window_observations && now - class->opened >= vg_window_ns)
+		vg_window_turn(class, now);
+	class->seen++;
+	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
+	floor = vg_floor(class);
+	if (ns <= floor + floor / vg_nearness)
+		class->ns = (class->ns * (vg_smoothing - 1) + ns) / vg_smoothing;
+	if (class->ns > floor + floor / vg_nearness || class->ns < floor)
+		class->ns = floor;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the events tell: corrections of estimates and of charges.
+//
+// Between two events lies at least the time that the work between them held the
+// GPU. What is less than was charged is therefore given back. What is more may
+// be others' slices or waiting: only where it is about what was charged, it is
+// charged; else it corrects the estimate alone (estimate.h).
+
+#include "meter.h"
+
+enum {
+	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
+	vg_union_window_ns = 4000000,
+	vg_overlap_least = 20,
+};
+
+static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
+{
+	float ms = 0;
+
+	if (VG_CALL(cuEventElapsedTime, &ms, from, to))
+		return false;
+	*ns = (int64_t)((double)ms * 1e6);
+	return true;
+}
+
+// vg_fresh_part is how much of a segment's time no other stream has accounted for.
+static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *stream,
+			     const struct vg_segment *segment, int64_t interval)
+{
+	int64_t end;
+
+	if (!meter->base || meter->base_context != stream->context ||
+	    !vg_elapsed(&end, meter->base, segment->end))
+		return interval;
+	return vg_cover_add(meter->covers, &meter->cover_count,
+			    (struct vg_cover){end - interval, end});
+}
+
+static void vg_correct(struct vg_meter *meter, int64_t charged, int64_t took)
+{
+	if (took < charged + charged / vg_tolerance)
+		meter->owed += took - charged;
+}
+
+// vg_overlap_learn sees from segments of several streams how much of their time
+// they shared.
+static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t took)
+{
+	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
+	uint64_t seen;
+
+	meter->union_ns += took;
+	meter->union_charged += charged;
+	if (meter->union_charged < vg_union_window_ns && meter->union_ns < vg_union_window_ns)
+		return;
+	vg_correct(meter, meter->union_charged, meter->union_ns);
+	seen = overlap * (uint64_t)meter->union_ns / (uint64_t)(meter->union_charged + 1);
+	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
+	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
+	meter->union_ns = meter->union_charged = 0;
+}
+
+static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
+			    struct vg_segment *segment, uint64_t now)
+{
+	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
+	int64_t interval;
+
+	if (!segment->covered || segment->count == 0 || segment->dirty ||
+	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
+		return;
+	if (segment->key)
+		vg_class_observe(vg_class_of(&meter->estimates, segment->key, 0),
+				 (uint64_t)interval / segment->count, now);
+	if (segment->many) {
+		interval = vg_fresh_part(meter, stream, segment, interval);
+		if (!segment->fresh)
+			vg_overlap_learn(meter, segment->measured, interval);
+	} else {
+		// Streams used to run side by side; they don't any more.
+		if (meter->overlap && meter->overlap < 1000)
+			meter->overlap += (1000 - meter->overlap + 15) / 16;
+		if (segment->fresh)
+			meter->owed += interval - segment->measured;
+		else
+			vg_correct(meter, segment->measured, interval);
+	}
+}
+
+static bool vg_segment_done(const struct vg_segment *segment)
+{
+	return VG_CALL(cuEventQuery, segment->end) != CUDA_ERROR_NOT_READY;
+}
+
+void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		while (stream->tail != stream->head) {
+			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
+
+			if (!vg_segment_done(segment))
+				break;
+			vg_segment_read(meter, stream, segment, now);
+			meter->outstanding -= segment->charged;
+			stream->tail++;
+		}
+		if (stream->tail == stream->head && !stream->open && stream->dry_at > now)
+			stream->dry_at = now; // it was faster than thought
+	}
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Streams and their segments: where events are placed. harvest.c reads them.
+
+#include "meter.h"
+
+#include <string.h>
+
+enum {
+	vg_segment_ns = 1000000,     // work between two events
+	vg_solo_ns = 200000,         // of a segment that measures one class
+	vg_solo_every = 4,           // segments
+	vg_short_ns = 150000,        // work before which the gap of a begin event matters
+	vg_dry_slack_ns = 5000,
+};
+
+// How long times are told from one base event: a float of milliseconds resolves
+// 0.25 µs until then.
+static const uint64_t vg_base_age_ns = 4000000000;
+
+static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64_t context,
+			 uint64_t thread)
+{
+	return stream->used && stream->handle == handle && stream->context == context &&
+	       stream->thread == thread;
+}
+
+struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
+				  uint64_t thread)
+{
+	struct vg_stream *free_one = NULL;
+
+	if (meter->last && vg_stream_is(meter->last, handle, context, thread))
+		return meter->last;
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (vg_stream_is(stream, handle, context, thread)) {
+			meter->last = stream;
+			return stream;
+		}
+		if (!stream->used) {
+			free_one = stream;
+			break;
+		}
+	}
+	if (free_one) {
+		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
+					       .thread = thread};
+		meter->last = free_one;
+	}
+	return free_one;
+}
+
+// ---- events
+
+static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
+{
+	// Another thread's capture in the strict mode forbids making events.
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!*event) {
+		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+		result = VG_CALL(cuEventCreate, event, 0);
+		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	}
+	if (result)
+		return false;
+	if (per_thread)
+		return VG_CALL(cuEventRecord_ptsz, *event, stream) == CUDA_SUCCESS;
+	return VG_CALL(cuEventRecord, *event, stream) == CUDA_SUCCESS;
+}
+
+static bool vg_event_done(CUevent event)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result;
+
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	result = VG_CALL(cuEventQuery, event);
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+// ---- segments
+
+static struct vg_segment *vg_head(struct vg_stream *stream)
+{
+	return &stream->ring[stream->head % vg_ring];
+}
+
+// vg_base_renew makes sure that there is a base event, not too old, that the
+// times of segments of several streams can be told from.
+static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream, uint64_t now,
+			  bool per_thread)
+{
+	if (meter->base_context != stream->context) {
+		meter->base = NULL;
+		meter->base_context = stream->context;
+	} else if (meter->base && now - meter->base_made < vg_base_age_ns) {
+		return;
+	}
+	meter->base_made = now;
+	meter->cover_count = 0;
+	if (!vg_record(&meter->base, stream->handle, per_thread))
+		meter->base = NULL;
+}
+
+static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		const struct vg_stream *other = &meter->streams[i];
+
+		if (other != stream && (other->tail != other->head || other->dry_at > now))
+			return true;
+	}
+	return false;
+}
+
+// vg_segment_begin opens a segment. One that begins on a stream with work ahead
+// is measured from the end of the segment before it. On a stream that is dry,
+// the time that the launch itself takes would be measured: short work is then
+// measured from the end of its first piece on.
+static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
+			     const struct vg_class *class, uint64_t now, bool per_thread)
+{
+	struct vg_segment *segment = vg_head(stream);
+	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
+	bool sample = stream->head % vg_solo_every == 0;
+
+	segment->solo = sample;
+	segment->dirty = segment->covered = segment->chained = segment->fresh = false;
+	segment->count = 0;
+	segment->key = 0;
+	segment->measured = segment->charged = 0;
+	segment->many = vg_others_busy(meter, stream, now);
+	stream->open = true;
+	if (segment->many)
+		vg_base_renew(meter, stream, now, per_thread);
+	if (stream->head != stream->tail && !vg_event_done(before->end))
+		segment->chained = segment->covered = true;
+	else if (!class->measured || class->ns >= vg_short_ns || sample)
+		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
+}
+
+static void vg_segment_add(struct vg_segment *segment, struct vg_class *class, int64_t charge,
+			   uint64_t now)
+{
+	segment->charged += charge;
+	if (!class->measured) {
+		segment->fresh = true;
+		class->opened = now;
+	}
+	if (!segment->covered)
+		return;
+	segment->key = segment->count == 0 || segment->key == class->key ? class->key : 0;
+	segment->count++;
+	segment->measured += charge;
+}
+
+static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class)
+{
+	return segment->charged >= vg_segment_ns || !class->measured ||
+	       (segment->solo && segment->charged >= vg_solo_ns);
+}
+
+int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
+{
+	return (int64_t)(class->ns * (meter->overlap ? meter->overlap : 1000) / 1000);
+}
+
+bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
+		     int64_t charge, uint64_t now, bool per_thread)
+{
+	bool dry = now > stream->dry_at + vg_dry_slack_ns;
+	struct vg_segment *segment = vg_head(stream);
+
+	if (stream->open && (!class->measured ||
+			     (segment->solo && segment->count && segment->key != class->key)))
+		vg_meter_close(meter, stream, per_thread);
+	segment = vg_head(stream);
+	if (!stream->open)
+		vg_segment_begin(meter, stream, class, now, per_thread);
+	else if (dry && segment->covered)
+		segment->dirty = true;
+	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
+	vg_segment_add(segment, class, charge, now);
+	meter->outstanding += charge;
+	return !segment->covered || vg_segment_full(segment, class) ||
+	       (segment->solo && dry && segment->count == 1);
+}
+
+void vg_meter_close(struct vg_meter *meter, struct vg_stream *stream, bool per_thread)
+{
+	struct vg_segment *segment = vg_head(stream);
+
+	(void)meter;
+	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring)
+		return; // a full ring: the segment goes on
+	if (!vg_record(&segment->end, stream->handle, per_thread))
+		return;
+	stream->head++;
+	stream->open = false;
+}
+
+void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
+{
+	struct vg_segment *segment = vg_head(stream);
+
+	if (!stream->open)
+		return; // another thread has closed it
+	segment->dirty |= failed;
+	if (segment->charged >= vg_segment_ns || segment->fresh || (segment->solo && segment->covered))
+		vg_meter_close(meter, stream, per_thread);
+	else if (!segment->covered)
+		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
+}
+
+// ---- ends
+
+static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
+{
+	uint32_t last = stream->head + (stream->open ? 1 : 0);
+
+	for (uint32_t i = stream->tail; i != last; i++)
+		meter->outstanding -= stream->ring[i % vg_ring].charged;
+	stream->tail = stream->head;
+	stream->open = false;
+}
+
+// vg_stream_remove closes the gap in the table, which is kept dense.
+static void vg_stream_remove(struct vg_meter *meter, size_t index)
+{
+	size_t last = index;
+
+	vg_stream_empty(meter, &meter->streams[index]);
+	while (last + 1 < vg_meter_streams && meter->streams[last + 1].used)
+		last++;
+	meter->streams[index] = meter->streams[last];
+	memset(&meter->streams[last], 0, sizeof meter->streams[last]);
+	meter->last = NULL;
+}
+
+void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->handle != handle || stream->thread)
+			continue;
+		for (size_t s = 0; s < vg_ring; s++) {
+			if (stream->ring[s].begin)
+				VG_CALL(cuEventDestroy_v2, stream->ring[s].begin);
+			if (stream->ring[s].end)
+				VG_CALL(cuEventDestroy_v2, stream->ring[s].end);
+		}
+		vg_stream_remove(meter, i);
+		return;
+	}
+}
+
+void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
+		if (meter->streams[i].context == context)
+			vg_stream_remove(meter, i);
+		else
+			i++;
+	}
+	if (meter->base_context == context)
+		meter->base = NULL;
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The meter: what this process's work takes of a GPU's time. Work is charged by
+// estimates when it is launched; driver events around segments of a stream,
+// about one per millisecond of work, correct the estimates and the charges.
+
+#ifndef VG_METER_H
+#define VG_METER_H
+
+#include "driver.h"
+#include "estimate.h"
+
+enum {
+	vg_meter_streams = 128, // of one process on one GPU that are measured
+	vg_ring = 8,            // segments of a stream that may be under way
+	vg_covers = 32,
+};
+
+// vg_segment is consecutive work of one stream with an event behind it.
+struct vg_segment {
+	CUevent begin; // made when first needed, as is `end`
+	CUevent end;
+	bool chained; // it begins where the segment before it ends
+	bool covered; // there is an event where its measured part begins
+	bool dirty;   // the stream ran dry in it, or a launch failed: not measured
+	bool many;    // other streams had work at the same time
+	bool fresh;   // it has work of which nothing had been measured
+	bool solo;    // it is to have work of one class only
+	uint32_t count;  // of pieces of work in the measured part
+	uint64_t key;    // their class; 0: several
+	int64_t measured; // charged for the measured part, in ns
+	int64_t charged;  // charged for all of it
+};
+
+struct vg_stream {
+	bool used;
+	bool open; // the segment at `head` takes work
+	CUstream handle;
+	uint64_t context;
+	uint64_t thread; // of a per-thread default stream, else 0
+	uint32_t head;   // counts segments; the ring has its remainder
+	uint32_t tail;   // the oldest that is not done
+	uint64_t dry_at; // when its work is expected to end, as vg_now
+	struct vg_segment ring[vg_ring];
+};
+
+// vg_cover is time that is accounted for, relative to the base event, in ns.
+struct vg_cover {
+	int64_t from, to;
+};
+
+struct vg_meter {
+	struct vg_mutex mutex;
+	struct vg_estimates estimates;
+	struct vg_stream streams[vg_meter_streams];
+	struct vg_stream *last; // that was found last
+	int64_t outstanding;    // ns charged for work not known to be done
+	int64_t owed;           // to be charged (negative: given back) to the bucket
+	// Part of the charged time that is left when streams run side by side, in
+	// parts per thousand, and what it is made of.
+	uint64_t overlap;
+	int64_t union_ns, union_charged;
+	CUevent base; // of `covers`
+	uint64_t base_context;
+	uint64_t base_made;
+	struct vg_cover covers[vg_covers];
+	uint32_t cover_count;
+};
+
+// vg_meter_stream finds the record of a stream, made if need be; NULL: too many.
+struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
+				  uint64_t thread);
+
+// vg_meter_charge is what work of a class is charged now, in ns.
+int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
+
+// vg_meter_before enters work that is about to be launched into its stream's
+// segment; vg_meter_after is called when it has been, where `before` said so.
+bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
+		     int64_t charge, uint64_t now, bool per_thread);
+void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
+
+// vg_meter_close ends the open segment of a stream, in order to learn its end.
+void vg_meter_close(struct vg_meter *meter, struct vg_stream *stream, bool per_thread);
+
+// vg_meter_harvest takes in all segments that are done.
+void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
+
+// vg_meter_drop_stream forgets a stream that is about to be destroyed,
+// vg_meter_drop_context all streams of a context that was.
+void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle);
+void vg_meter_drop_context(struct vg_meter *meter, uint64_t context);
+
+// vg_cover_add accounts for a stretch of time and returns how much of it was new.
+int64_t vg_cover_add(struct vg_cover *covers, uint32_t *count, struct vg_cover stretch);
+
+#endif

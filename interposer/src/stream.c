@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "stream.h"
+
+#include "claim.h"
+
+CUresult vg_stream_device(CUstream stream, CUdevice *device)
+{
+	CUcontext context = NULL;
+	CUresult result;
+
+	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+		return VG_CALL(cuCtxGetDevice, device);
+	result = VG_CALL(cuStreamGetCtx, stream, &context);
+	if (result)
+		return result;
+	if (vg_key(context) == vg_current_context())
+		return VG_CALL(cuCtxGetDevice, device);
+	result = VG_CALL(cuCtxPushCurrent_v2, context);
+	if (result)
+		return result;
+	result = VG_CALL(cuCtxGetDevice, device);
+	VG_CALL(cuCtxPopCurrent_v2, &context);
+	return result;
+}
+
+bool vg_stream_capturing(CUstream stream, bool per_thread)
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (per_thread)
+		VG_CALL(cuStreamIsCapturing_ptsz, stream, &status);
+	else
+		VG_CALL(cuStreamIsCapturing, stream, &status);
+	return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}

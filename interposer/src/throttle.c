@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+#include "throttle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "bucket.h"
+#include "meter.h"
+#include "stream.h"
+
+enum {
+	vg_allowance_ns = 400000,      // waited for once there is none left: so many short
+				       // launches share one sleep
+	vg_allowance_wait_ns = 20000000, // …unless that takes longer than this
+	vg_in_flight_ns = 5000000,     // charged work that may be queued
+	vg_first_wait_ns = 500000000,  // at most, for the first measure of a class
+	vg_stuck_ns = 100000000,       // at most, for the end of work in flight
+	vg_longest_sleep_ns = 20000000, // until a changed limit is looked for
+	vg_shortest_sleep_ns = 50000,
+	vg_poll_ns = 500000,
+};
+
+// vg_sleep_until sleeps with the kernel's finest timer slack, without which
+// it would come 50 µs late.
+static void vg_sleep_until(uint64_t when)
+{
+	struct timespec at = {(time_t)(when / 1000000000), (long)(when % 1000000000)};
+	int slack = prctl(PR_GET_TIMERSLACK);
+	int saved = errno;
+
+	if (slack > 1)
+		prctl(PR_SET_TIMERSLACK, 1ul);
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+		continue;
+	if (slack > 1)
+		prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
+	errno = saved;
+}
+
+// ---- whose work it is
+
+static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
+{
+	struct vg_meter *meter = atomic_load(&state->meters[device]);
+	struct vg_meter *made;
+
+	if (meter)
+		return meter;
+	made = calloc(1, sizeof *made);
+	if (made && !atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
+		free(made);
+		return meter;
+	}
+	return made;
+}
+
+static bool vg_work_context(const struct vg_work *work, CUcontext *context)
+{
+	CUstream stream = work->stream;
+
+	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+		return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
+	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
+}
+
+// vg_ticket_fill finds out where the work goes. It leaves the meter NULL where
+// there is nothing to meter.
+static void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
+			   const struct vg_work *work)
+{
+	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
+	CUcontext context = NULL;
+	CUdevice device;
+	int index;
+
+	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
+				     .per_thread = work->per_thread};
+	if (vg_stream_capturing(work->stream, work->per_thread) || !vg_work_context(work, &context) ||
+	    vg_stream_device(work->stream, &device))
+		return;
+	index = vg_device_index(state, device);
+	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
+		return;
+	ticket->context = vg_key(context);
+	ticket->thread = own ? (uint64_t)(uintptr_t)__builtin_thread_pointer() : 0;
+	ticket->device = (uint32_t)index;
+	ticket->meter = vg_meter_of(state, ticket->device);
+}
+
+// ---- waiting
+
+// vg_door is one thread's way through the door.
+struct vg_door {
+	struct vg_ticket *ticket;
+	struct vg_meter *meter;
+	struct vg_stream *stream;
+	struct vg_class *class;
+	struct vg_container_device *bucket;
+	uint64_t came;
+	uint64_t now;
+	int64_t balance;
+	uint32_t ppm;
+	bool slept; // for allowance
+};
+
+static void vg_door_look(struct vg_door *door)
+{
+	struct vg_pages *pages = &door->ticket->state->pages;
+	struct vg_meter *meter = door->meter;
+	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
+
+	door->now = vg_now();
+	door->ppm = vg_compute_limit(pages, door->ticket->device);
+	if (meter->owed) {
+		vg_bucket_charge(door->bucket, meter->owed);
+		vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
+		       (uint64_t)meter->owed);
+		meter->owed = 0;
+	}
+	door->balance = vg_bucket_fill(door->bucket, door->now, door->ppm, cap);
+}
+
+static int64_t vg_door_target(const struct vg_door *door)
+{
+	int64_t earned = (int64_t)vg_allowance_wait_ns * door->ppm / VG_PPM;
+
+	if (!door->slept)
+		return 1;
+	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
+}
+
+// vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
+// waits for the GPU end some time, whatever it does: another thread, or another
+// GPU, may wait for the very work that is held back here. Waits for allowance
+// do so by themselves.
+static uint64_t vg_door_wait(struct vg_door *door)
+{
+	uint64_t waited = door->now - door->came;
+	int64_t outstanding = door->meter->outstanding;
+
+	if (door->ppm >= VG_PPM)
+		return 0;
+	if (door->balance < vg_door_target(door)) {
+		door->slept = true;
+		return vg_bucket_delay(door->balance, vg_door_target(door), door->ppm);
+	}
+	if (!door->class->measured && door->class->opened &&
+	    door->now - door->class->opened < vg_first_wait_ns)
+		return vg_poll_ns / 5;
+	if (outstanding > vg_in_flight_ns && waited < vg_stuck_ns)
+		return outstanding - vg_in_flight_ns < vg_poll_ns ?
+			       (uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns :
+			       vg_poll_ns;
+	return 0;
+}
+
+// vg_door_find looks everything up anew: while the meter was not locked, it may
+// have moved.
+static void vg_door_find(struct vg_door *door, const struct vg_work *work)
+{
+	const struct vg_ticket *ticket = door->ticket;
+
+	door->stream = vg_meter_stream(door->meter, ticket->stream, ticket->context, ticket->thread);
+	door->class = vg_class_of(&door->meter->estimates, work->key, work->prior);
+}
+
+// vg_door_pass returns with the meter locked.
+static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
+{
+	bool per_thread = work->per_thread;
+
+	vg_lock(&door->meter->mutex);
+	vg_door_find(door, work);
+	vg_door_look(door);
+	door->came = door->now;
+	for (;;) {
+		uint64_t wait = vg_door_wait(door);
+
+		if (wait == 0)
+			return;
+		if (door->stream)
+			vg_meter_close(door->meter, door->stream, per_thread);
+		vg_unlock(&door->meter->mutex);
+		wait = vg_min(wait, vg_longest_sleep_ns);
+		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
+		vg_lock(&door->meter->mutex);
+		vg_meter_harvest(door->meter, vg_now());
+		vg_door_find(door, work);
+		vg_door_look(door);
+	}
+}
+
+void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
+{
+	struct vg_slot_device *slot;
+	struct vg_door door;
+
+	vg_ticket_fill(state, ticket, work);
+	if (!ticket->meter)
+		return;
+	door = (struct vg_door){.ticket = ticket, .meter = ticket->meter,
+				.bucket = &state->pages.usage->header.devices[ticket->device]};
+	vg_door_pass(&door, work);
+	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
+	ticket->charge = vg_meter_charge(ticket->meter, door.class);
+	vg_bucket_charge(door.bucket, ticket->charge);
+	vg_add(&slot->gpu_time_ns, (uint64_t)ticket->charge);
+	vg_add(&slot->launches, 1);
+	if (door.slept)
+		vg_add(&slot->wait_ns, door.now - door.came);
+	if (door.stream)
+		ticket->after = vg_meter_before(ticket->meter, door.stream, door.class,
+						ticket->charge, door.now, ticket->per_thread);
+	if (door.stream && door.stream->head - door.stream->tail > vg_ring / 2)
+		vg_meter_harvest(ticket->meter, door.now);
+	vg_unlock(&ticket->meter->mutex);
+}
+
+CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
+{
+	struct vg_stream *stream;
+
+	if (!ticket->meter || (!ticket->after && !result))
+		return result;
+	vg_lock(&ticket->meter->mutex);
+	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
+	if (result)
+		ticket->meter->owed -= ticket->charge;
+	if (stream)
+		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
+	vg_unlock(&ticket->meter->mutex);
+	return result;
+}
+
+// ---- ends
+
+void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
+{
+	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_meter *meter = atomic_load(&state->meters[i]);
+
+		if (!meter)
+			continue;
+		vg_lock(&meter->mutex);
+		vg_meter_drop_stream(meter, stream);
+		vg_unlock(&meter->mutex);
+	}
+}
+
+void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
+{
+	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_meter *meter = atomic_load(&state->meters[i]);
+
+		if (!meter)
+			continue;
+		vg_lock(&meter->mutex);
+		vg_meter_drop_context(meter, vg_key(context));
+		vg_unlock(&meter->mutex);
+	}
+}
+
+void vg_throttle_forget(struct vg_state *state, uint64_t key)
+{
+	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
+		struct vg_meter *meter = atomic_load(&state->meters[i]);
+
+		if (!meter)
+			continue;
+		vg_lock(&meter->mutex);
+		vg_class_forget(&meter->estimates, key);
+		vg_unlock(&meter->mutex);
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The door through which work goes to a GPU of which the container may use only
+// a part of the time: it waits until there is allowance, and enters the work
+// into the meter.
+//
+// VG_WORK is the body of a function that gives the GPU work. In a container
+// without a compute limit it costs two loads and a branch.
+
+#ifndef VG_THROTTLE_H
+#define VG_THROTTLE_H
+
+#include "claim.h"
+
+struct vg_meter;
+struct vg_stream;
+
+// vg_work is work about to be launched.
+struct vg_work {
+	uint64_t key;   // what is known of it; not 0
+	uint64_t prior; // its length where nothing was measured, in ns
+	CUstream stream;
+	bool per_thread; // stream 0 is the thread's own
+};
+
+// vg_ticket is work that was let through.
+struct vg_ticket {
+	struct vg_state *state;
+	struct vg_meter *meter; // NULL: it is not metered
+	CUstream stream;
+	uint64_t context, thread;
+	uint32_t device;
+	int64_t charge;
+	bool per_thread;
+	bool after; // there is something to do when it has been launched
+};
+
+// vg_throttled_state is the state if any GPU of the container has a compute
+// limit, else NULL.
+static inline struct vg_state *vg_throttled_state(void)
+{
+	struct vg_state *state = vg_ready_state();
+
+	return state && __builtin_expect(vg_is_throttled(&state->pages), 0) ? state : NULL;
+}
+
+// vg_work_begin waits for allowance and charges the work.
+void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+
+// vg_work_end is told the launch's result, and returns it.
+CUresult vg_work_end(struct vg_ticket *ticket, CUresult result);
+
+// vg_throttle_drop_stream forgets a stream before it is destroyed,
+// vg_throttle_drop_context all of a context after it was; vg_throttle_forget
+// what a key meant.
+void vg_throttle_drop_stream(struct vg_state *state, CUstream stream);
+void vg_throttle_drop_context(struct vg_state *state, CUcontext context);
+void vg_throttle_forget(struct vg_state *state, uint64_t key);
+
+// vg_work_key mixes what a launch is known by.
+static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
+{
+	uint64_t key = (a ^ (b * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xff51afd7ed558ccd);
+
+	return (key ^ key >> 32) | 1;
+}
+
+#define VG_WORK(key, prior, stream, per_thread, call)                                    \
+	do {                                                                             \
+		struct vg_state *limited_ = vg_throttled_state();                        \
+		struct vg_ticket ticket_;                                                \
+                                                                                         \
+		if (!limited_)                                                           \
+			return call;                                                     \
+		vg_work_begin(limited_, &ticket_,                                        \
+			      &(struct vg_work){key, prior, stream, per_thread});        \
+		return vg_work_end(&ticket_, call);                                      \
+	} while (0)
+
+#endif
