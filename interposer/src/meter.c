@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "stream.h"
+
 enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // of a segment that measures one class
@@ -178,7 +180,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 
 	if (stream->open && (!class->measured ||
 			     (segment->solo && segment->count && segment->key != class->key)))
-		vg_meter_close(meter, stream, per_thread);
+		vg_meter_close(stream, per_thread);
 	segment = vg_head(stream);
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
@@ -191,11 +193,10 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	       (segment->solo && dry && segment->count == 1);
 }
 
-void vg_meter_close(struct vg_meter *meter, struct vg_stream *stream, bool per_thread)
+void vg_meter_close(struct vg_stream *stream, bool per_thread)
 {
 	struct vg_segment *segment = vg_head(stream);
 
-	(void)meter;
 	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring)
 		return; // a full ring: the segment goes on
 	if (!vg_record(&segment->end, stream->handle, per_thread))
@@ -204,7 +205,19 @@ void vg_meter_close(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 	stream->open = false;
 }
 
-void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
+void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->open && stream->context == context &&
+		    (stream->thread == 0 || stream->thread == thread) &&
+		    !vg_stream_capturing(stream->handle, stream->thread != 0))
+			vg_meter_close(stream, stream->thread != 0);
+	}
+}
+
+void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed)
 {
 	struct vg_segment *segment = vg_head(stream);
 
@@ -212,7 +225,7 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 		return; // another thread has closed it
 	segment->dirty |= failed;
 	if (segment->charged >= vg_segment_ns || segment->fresh || (segment->solo && segment->covered))
-		vg_meter_close(meter, stream, per_thread);
+		vg_meter_close(stream, per_thread);
 	else if (!segment->covered)
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }

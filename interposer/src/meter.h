@@ -78,10 +78,14 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 // segment; vg_meter_after is called when it has been, where `before` said so.
 bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		     int64_t charge, uint64_t now, bool per_thread);
-void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
+void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed);
 
 // vg_meter_close ends the open segment of a stream, in order to learn its end.
-void vg_meter_close(struct vg_meter *meter, struct vg_stream *stream, bool per_thread);
+void vg_meter_close(struct vg_stream *stream, bool per_thread);
+
+// vg_meter_close_all does so for all streams that a thread may record events in:
+// those of the context that is current, less other threads' own.
+void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread);
 
 // vg_meter_harvest takes in all segments that are done.
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now);

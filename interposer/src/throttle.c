@@ -171,8 +171,6 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 // vg_door_pass returns with the meter locked.
 static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
-	bool per_thread = work->per_thread;
-
 	vg_lock(&door->meter->mutex);
 	vg_door_find(door, work);
 	vg_door_look(door);
@@ -182,8 +180,8 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 
 		if (wait == 0)
 			return;
-		if (door->stream)
-			vg_meter_close(door->meter, door->stream, per_thread);
+		vg_meter_close_all(door->meter, door->ticket->context,
+				   (uint64_t)(uintptr_t)__builtin_thread_pointer());
 		vg_unlock(&door->meter->mutex);
 		wait = vg_min(wait, vg_longest_sleep_ns);
 		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
@@ -231,7 +229,7 @@ CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
 	if (result)
 		ticket->meter->owed -= ticket->charge;
 	if (stream)
-		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
+		vg_meter_after(stream, ticket->per_thread, result != CUDA_SUCCESS);
 	vg_unlock(&ticket->meter->mutex);
 	return result;
 }
