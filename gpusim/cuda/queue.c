@@ -211,13 +211,18 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 	return err;
 }
 
-/* Queues an event's mark behind what was gathered, and enters it as its last. */
+/*
+ * Queues an event behind what was gathered, and enters it as its last. The time
+ * is taken by the GPU, when the process has it: work that takes no time.
+ */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = gather->device->gpu};
 
-	if (!(event->flags & CU_EVENT_DISABLE_TIMING))
+	if (!(event->flags & CU_EVENT_DISABLE_TIMING)) {
+		work.kind = GS_ITEM_COMPUTE;
 		work.tag = (uint64_t)(uintptr_t)event;
+	}
 	event->last = put(gather, &work);
 	event->recorded = true;
 	event->in_flight += work.tag != 0;

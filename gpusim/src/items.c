@@ -136,7 +136,7 @@ static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64
 	item->next = *list;
 	*list = index;
 	proc->pending--;
-	if (item->kind == GS_ITEM_COMPUTE)
+	if (item->kind == GS_ITEM_COMPUTE && !item->tag)
 		proc->gpu[item->gpu].launches++;
 }
 

@@ -93,8 +93,6 @@ static void start_items(struct gs_state *state, uint32_t g)
 			item->start_ns = max_u64(state->clock_ns, gpu->hold_from_ns);
 			demand += item->demand_ppm;
 		}
-		if (demand >= GS_DEMAND_ALL)
-			break;
 		i = item->next;
 	}
 }

@@ -181,8 +181,8 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 		sum += (double)ms;
 		sleep_ns(7300000);
 	}
-	/* A little longer than a slice: the rest of the other's, ours, its next, ours. */
-	BETWEEN(sum / 40, 2.05, 3.1);
+	/* The first event waits for the rest of the other's slice; then ours, its next, ours. */
+	BETWEEN(sum / 40, 2.0, 2.15);
 	kill_hard(neighbour);
 }
 

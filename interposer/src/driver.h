@@ -168,6 +168,7 @@
 	X(cuStreamDestroy, CUstream)                                                               \
 	X(cuStreamDestroy_v2, CUstream)                                                            \
 	X(cuPointerGetAttribute, void *, int, CUdeviceptr)                                         \
+	X(cuStreamCreate, CUstream *, unsigned)                                                   \
 	X(cuEventCreate, CUevent *, unsigned)                                                      \
 	X(cuEventDestroy_v2, CUevent)                                                              \
 	X(cuEventRecord, CUevent, CUstream)                                                        \

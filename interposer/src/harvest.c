@@ -13,6 +13,7 @@ enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
+	vg_long_ns = 700000, // work that may never run within one slice
 };
 
 static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
@@ -62,15 +63,33 @@ static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t to
 	meter->union_ns = meter->union_charged = 0;
 }
 
+// vg_own_part takes others' slices out of an interval, as far as probes tell. It
+// returns whether what is left is sure.
+static bool vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
+			int64_t *interval)
+{
+	int64_t others;
+
+	if (*interval < vg_long_ns)
+		return false;
+	others = vg_probe_others(&meter->probe, segment->end, *interval);
+	if (others < 0)
+		return false;
+	*interval -= others;
+	return true;
+}
+
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
 	int64_t interval;
+	bool sure;
 
 	if (!segment->covered || segment->count == 0 || segment->dirty ||
 	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
 		return;
+	sure = vg_own_part(meter, segment, &interval);
 	if (segment->key)
 		vg_class_observe(vg_class_of(&meter->estimates, segment->key, 0),
 				 (uint64_t)interval / segment->count, now);
@@ -78,14 +97,10 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		interval = vg_fresh_part(meter, stream, segment, interval);
 		if (!segment->fresh)
 			vg_overlap_learn(meter, segment->measured, interval);
+	} else if (segment->fresh || sure) {
+		meter->owed += interval - segment->measured;
 	} else {
-		// Streams used to run side by side; they don't any more.
-		if (meter->overlap && meter->overlap < 1000)
-			meter->overlap += (1000 - meter->overlap + 15) / 16;
-		if (segment->fresh)
-			meter->owed += interval - segment->measured;
-		else
-			vg_correct(meter, segment->measured, interval);
+		vg_correct(meter, segment->measured, interval);
 	}
 }
 
@@ -99,6 +114,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	vg_probe_harvest(&meter->probe);
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
@@ -114,5 +130,19 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 		if (stream->tail == stream->head && !stream->open && stream->dry_at > now)
 			stream->dry_at = now; // it was faster than thought
 	}
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+}
+
+bool vg_meter_wants_probes(const struct vg_meter *meter)
+{
+	return meter->outstanding > vg_long_ns;
+}
+
+void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	vg_probe_send(&meter->probe, context, now);
 	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 }

@@ -136,7 +136,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	segment->count = 0;
 	segment->key = 0;
 	segment->measured = segment->charged = 0;
-	segment->many = vg_others_busy(meter, stream, now);
+	segment->many = (meter->overlap && meter->overlap < 1000) || vg_others_busy(meter, stream, now);
 	stream->open = true;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
@@ -283,4 +283,6 @@ void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)
 	}
 	if (meter->base_context == context)
 		meter->base = NULL;
+	if (meter->probe.context == context)
+		vg_probe_drop(&meter->probe);
 }

@@ -9,6 +9,7 @@
 
 #include "driver.h"
 #include "estimate.h"
+#include "probe.h"
 
 enum {
 	vg_meter_streams = 128, // of one process on one GPU that are measured
@@ -65,6 +66,7 @@ struct vg_meter {
 	uint64_t base_made;
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
+	struct vg_probe probe;
 };
 
 // vg_meter_stream finds the record of a stream, made if need be; NULL: too many.
@@ -89,6 +91,13 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 
 // vg_meter_harvest takes in all segments that are done.
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
+
+// vg_meter_wants_probes says whether work is under way that is so long that
+// others' slices must be told from it.
+bool vg_meter_wants_probes(const struct vg_meter *meter);
+
+// vg_meter_probe sends a probe, from a thread that has this context.
+void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_meter_drop_stream forgets a stream that is about to be destroyed,
 // vg_meter_drop_context all streams of a context that was.

@@ -182,8 +182,12 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 			return;
 		vg_meter_close_all(door->meter, door->ticket->context,
 				   (uint64_t)(uintptr_t)__builtin_thread_pointer());
-		vg_unlock(&door->meter->mutex);
 		wait = vg_min(wait, vg_longest_sleep_ns);
+		if (vg_meter_wants_probes(door->meter)) {
+			vg_meter_probe(door->meter, door->ticket->context, vg_now());
+			wait = vg_min(wait, vg_probe_ns);
+		}
+		vg_unlock(&door->meter->mutex);
 		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
 		vg_lock(&door->meter->mutex);
 		vg_meter_harvest(door->meter, vg_now());

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Probes: events on a stream of our own, recorded every quarter of a
+// millisecond while long work runs. The GPU takes an event's time when the
+// process has it; where another process's slice runs, at the end of that. So a
+// probe that comes late tells which time was not ours, without a word from
+// anybody else. Short work needs none: some of it always runs within a slice.
+
+#ifndef VG_PROBE_H
+#define VG_PROBE_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+
+enum {
+	vg_probes = 32,         // that may be under way
+	vg_stretches = 256,     // of others' time that are remembered
+	vg_probe_ns = 250000,   // between two
+};
+
+// vg_stretch is a stretch of time on the GPU's clock, in ns since the base event.
+struct vg_stretch {
+	int64_t from, to;
+};
+
+struct vg_probe {
+	uint64_t context; // that all below belongs to; 0: none
+	CUstream stream;
+	CUevent base;
+	uint64_t base_sent; // vg_now when the base event was recorded
+	CUevent events[vg_probes];
+	uint64_t sent[vg_probes];
+	uint32_t head, tail; // count probes
+	bool offset_known;
+	int64_t offset;  // least delay of a probe so far, from the host's clock to the GPU's
+	int64_t held;    // latest time at which the GPU was surely ours, as sent
+	int64_t since;   // since when probes were sent without a gap…
+	int64_t until;   // …and until when, on the GPU's clock
+	struct vg_stretch others[vg_stretches];
+	uint32_t count; // of stretches ever noted
+};
+
+// vg_probe_send sends a probe. Where it cannot, nothing is known.
+void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now);
+
+// vg_probe_harvest takes in the probes that have come back.
+void vg_probe_harvest(struct vg_probe *probe);
+
+// vg_probe_others says how much of the `interval` ns before the event `end` was
+// not ours; -1 where there were no probes to tell.
+int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval);
+
+// vg_probe_drop forgets all, when the context has ended.
+void vg_probe_drop(struct vg_probe *probe);
+
+// vg_probe_note takes in one probe that was sent at `sent` and came back at
+// `back`, each on its own clock, in ns. It is the pure part.
+void vg_probe_note(struct vg_probe *probe, int64_t sent, int64_t back);
+
+// vg_probe_overlap is how much of a stretch was not ours.
+int64_t vg_probe_overlap(const struct vg_probe *probe, struct vg_stretch stretch);
+
+#endif
