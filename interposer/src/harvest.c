@@ -13,7 +13,6 @@ enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
-	vg_long_ns = 700000, // work that may never run within one slice
 };
 
 static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
@@ -70,7 +69,7 @@ static bool vg_own_part(const struct vg_meter *meter, const struct vg_segment *s
 {
 	int64_t others;
 
-	if (*interval < vg_long_ns)
+	if (!segment->lengthy)
 		return false;
 	others = vg_probe_others(&meter->probe, segment->end, *interval);
 	if (others < 0)
@@ -124,7 +123,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 			if (!vg_segment_done(segment))
 				break;
 			vg_segment_read(meter, stream, segment, now);
-			meter->outstanding -= segment->charged;
+			vg_meter_settle(meter, segment);
 			stream->tail++;
 		}
 		if (stream->tail == stream->head && !stream->open && stream->dry_at > now)
@@ -135,7 +134,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 
 bool vg_meter_wants_probes(const struct vg_meter *meter)
 {
-	return meter->outstanding > vg_long_ns;
+	return meter->lengthy > 0;
 }
 
 void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now)

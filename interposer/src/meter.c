@@ -14,6 +14,7 @@ enum {
 	vg_solo_every = 4,           // segments
 	vg_short_ns = 150000,        // work before which the gap of a begin event matters
 	vg_dry_slack_ns = 5000,
+	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
 };
 
 // How long times are told from one base event: a float of milliseconds resolves
@@ -133,6 +134,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 
 	segment->solo = sample;
 	segment->dirty = segment->covered = segment->chained = segment->fresh = false;
+	segment->lengthy = false;
 	segment->count = 0;
 	segment->key = 0;
 	segment->measured = segment->charged = 0;
@@ -146,10 +148,15 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }
 
-static void vg_segment_add(struct vg_segment *segment, struct vg_class *class, int64_t charge,
-			   uint64_t now)
+static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
+			   struct vg_class *class, int64_t charge, uint64_t now)
 {
 	segment->charged += charge;
+	meter->outstanding += charge;
+	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns)) {
+		segment->lengthy = true;
+		meter->lengthy++;
+	}
 	if (!class->measured) {
 		segment->fresh = true;
 		class->opened = now;
@@ -187,8 +194,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	else if (dry && segment->covered)
 		segment->dirty = true;
 	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
-	vg_segment_add(segment, class, charge, now);
-	meter->outstanding += charge;
+	vg_segment_add(meter, segment, class, charge, now);
 	return !segment->covered || vg_segment_full(segment, class) ||
 	       (segment->solo && dry && segment->count == 1);
 }
@@ -232,12 +238,18 @@ void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed)
 
 // ---- ends
 
+void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	meter->outstanding -= segment->charged;
+	meter->lengthy -= segment->lengthy;
+}
+
 static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
 {
 	uint32_t last = stream->head + (stream->open ? 1 : 0);
 
 	for (uint32_t i = stream->tail; i != last; i++)
-		meter->outstanding -= stream->ring[i % vg_ring].charged;
+		vg_meter_settle(meter, &stream->ring[i % vg_ring]);
 	stream->tail = stream->head;
 	stream->open = false;
 }

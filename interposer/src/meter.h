@@ -27,6 +27,7 @@ struct vg_segment {
 	bool many;    // other streams had work at the same time
 	bool fresh;   // it has work of which nothing had been measured
 	bool solo;    // it is to have work of one class only
+	bool lengthy; // it has work that may be longer than a slice
 	uint32_t count;  // of pieces of work in the measured part
 	uint64_t key;    // their class; 0: several
 	int64_t measured; // charged for the measured part, in ns
@@ -56,6 +57,7 @@ struct vg_meter {
 	struct vg_stream streams[vg_meter_streams];
 	struct vg_stream *last; // that was found last
 	int64_t outstanding;    // ns charged for work not known to be done
+	uint32_t lengthy;       // segments under way that are so
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
@@ -91,6 +93,9 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 
 // vg_meter_harvest takes in all segments that are done.
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
+
+// vg_meter_settle takes a segment that is done off what is under way.
+void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 
 // vg_meter_wants_probes says whether work is under way that is so long that
 // others' slices must be told from it.
