@@ -6,6 +6,7 @@
 
 #include "pool.h"
 #include "stream.h"
+#include "watch.h"
 
 // vg_ordered is one stream-ordered allocation on its way to the driver.
 struct vg_ordered {
@@ -174,11 +175,13 @@ static CUresult vg_synced(CUresult result)
 
 VG_API(cuStreamSynchronize, CUstream stream)
 {
+	vg_watch_stream(stream, false);
 	return vg_synced(VG_CALL(cuStreamSynchronize, stream));
 }
 
 VG_API(cuStreamSynchronize_ptsz, CUstream stream)
 {
+	vg_watch_stream(stream, true);
 	return vg_synced(VG_CALL(cuStreamSynchronize_ptsz, stream));
 }
 
@@ -192,7 +195,8 @@ VG_API(cuCtxSynchronize_v2, CUcontext context)
 	return vg_synced(VG_CALL(cuCtxSynchronize_v2, context));
 }
 
-VG_API(cuEventSynchronize, void *event)
+VG_API(cuEventSynchronize, CUevent event)
 {
+	vg_watch_event(event);
 	return vg_synced(VG_CALL(cuEventSynchronize, event));
 }

@@ -168,14 +168,16 @@
 	X(cuStreamDestroy, CUstream)                                                               \
 	X(cuStreamDestroy_v2, CUstream)                                                            \
 	X(cuPointerGetAttribute, void *, int, CUdeviceptr)                                         \
-	X(cuStreamCreate, CUstream *, unsigned)                                                   \
+	X(cuStreamCreate, CUstream *, unsigned)                                                    \
 	X(cuEventCreate, CUevent *, unsigned)                                                      \
 	X(cuEventDestroy_v2, CUevent)                                                              \
 	X(cuEventRecord, CUevent, CUstream)                                                        \
 	X(cuEventRecord_ptsz, CUevent, CUstream)                                                   \
 	X(cuEventQuery, CUevent)                                                                   \
 	X(cuEventElapsedTime, float *, CUevent, CUevent)                                           \
-	X(cuEventSynchronize, void *)                                                              \
+	X(cuStreamQuery, CUstream)                                                                 \
+	X(cuStreamQuery_ptsz, CUstream)                                                            \
+	X(cuEventSynchronize, CUevent)                                                             \
 	X(cuThreadExchangeStreamCaptureMode, int *)
 
 #define VG_DRIVER_TYPE(name, ...) typedef CUresult (*vg_##name##_fn)(__VA_ARGS__);

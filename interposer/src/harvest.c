@@ -55,7 +55,7 @@ static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t to
 	meter->union_charged += charged;
 	if (meter->union_charged < vg_union_window_ns && meter->union_ns < vg_union_window_ns)
 		return;
-	vg_correct(meter, meter->union_charged, meter->union_ns);
+	meter->owed += meter->union_ns - meter->union_charged;
 	seen = overlap * (uint64_t)meter->union_ns / (uint64_t)(meter->union_charged + 1);
 	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
 	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;

@@ -236,6 +236,16 @@ void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed)
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }
 
+uint64_t vg_meter_busy_until(const struct vg_meter *meter)
+{
+	uint64_t until = 0;
+
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
+		if (meter->streams[i].dry_at > until)
+			until = meter->streams[i].dry_at;
+	return until;
+}
+
 // ---- ends
 
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)

@@ -97,6 +97,9 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
 // vg_meter_settle takes a segment that is done off what is under way.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 
+// vg_meter_busy_until is when all work under way is expected to be done, as vg_now.
+uint64_t vg_meter_busy_until(const struct vg_meter *meter);
+
 // vg_meter_wants_probes says whether work is under way that is so long that
 // others' slices must be told from it.
 bool vg_meter_wants_probes(const struct vg_meter *meter);

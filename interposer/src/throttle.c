@@ -24,9 +24,8 @@ enum {
 	vg_poll_ns = 500000,
 };
 
-// vg_sleep_until sleeps with the kernel's finest timer slack, without which
-// it would come 50 µs late.
-static void vg_sleep_until(uint64_t when)
+// The kernel's finest timer slack is set meanwhile: without, it comes 50 µs late.
+void vg_sleep_until(uint64_t when)
 {
 	struct timespec at = {(time_t)(when / 1000000000), (long)(when % 1000000000)};
 	int slack = prctl(PR_GET_TIMERSLACK);

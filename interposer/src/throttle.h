@@ -50,6 +50,9 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 // vg_work_end is told the launch's result, and returns it.
 CUresult vg_work_end(struct vg_ticket *ticket, CUresult result);
 
+// vg_sleep_until sleeps until this vg_now, as exactly as the kernel can.
+void vg_sleep_until(uint64_t when);
+
 // vg_throttle_drop_stream forgets a stream before it is destroyed,
 // vg_throttle_drop_context all of a context after it was; vg_throttle_forget
 // what a key meant.

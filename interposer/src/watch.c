@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "watch.h"
+
+#include "meter.h"
+#include "stream.h"
+#include "throttle.h"
+
+enum {
+	vg_watch_ns = 50000,  // between two looks
+	vg_close_ns = 10000,  // …near the time at which the work should be done
+	vg_near_ns = 200000,
+};
+
+// vg_watched is what is waited for.
+struct vg_watched {
+	CUstream stream;
+	CUevent event; // NULL: the stream
+	bool per_thread;
+};
+
+static bool vg_watched_done(const struct vg_watched *watched)
+{
+	if (watched->event)
+		return VG_CALL(cuEventQuery, watched->event) != CUDA_ERROR_NOT_READY;
+	if (watched->per_thread)
+		return VG_CALL(cuStreamQuery_ptsz, watched->stream) != CUDA_ERROR_NOT_READY;
+	return VG_CALL(cuStreamQuery, watched->stream) != CUDA_ERROR_NOT_READY;
+}
+
+static struct vg_meter *vg_watch_meter(struct vg_state *state)
+{
+	CUdevice device;
+	int index;
+
+	if (VG_CALL(cuCtxGetDevice, &device))
+		return NULL;
+	index = vg_device_index(state, device);
+	return index < 0 ? NULL : atomic_load(&state->meters[index]);
+}
+
+// vg_watch_look sends a probe if it is time, and says how long to wait until
+// the next look; 0: nothing is left to be watched.
+static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
+{
+	uint64_t now = vg_now();
+	uint64_t end = vg_meter_busy_until(meter);
+
+	if (!vg_meter_wants_probes(meter))
+		return 0;
+	if (now - *probed >= vg_probe_ns) {
+		vg_meter_harvest(meter, now);
+		vg_meter_probe(meter, context, now);
+		*probed = now;
+	}
+	return end < now + vg_near_ns && now < end + vg_near_ns ? vg_close_ns : vg_watch_ns;
+}
+
+static void vg_watch(const struct vg_watched *watched)
+{
+	struct vg_state *state = vg_throttled_state();
+	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
+	uint64_t context = meter ? vg_current_context() : 0;
+	uint64_t probed = 0;
+	uint64_t wait;
+
+	while (meter) {
+		vg_lock(&meter->mutex);
+		wait = vg_watch_look(meter, context, &probed);
+		vg_unlock(&meter->mutex);
+		if (wait == 0 || vg_watched_done(watched))
+			return;
+		vg_sleep_until(vg_now() + wait);
+	}
+}
+
+void vg_watch_stream(CUstream stream, bool per_thread)
+{
+	// A query would spoil a capture.
+	if (vg_throttled_state() && !vg_stream_capturing(stream, per_thread))
+		vg_watch(&(struct vg_watched){.stream = stream, .per_thread = per_thread});
+}
+
+void vg_watch_event(CUevent event)
+{
+	if (event && vg_throttled_state())
+		vg_watch(&(struct vg_watched){.event = event});
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A thread that waits for the GPU, watched over: while the work that it waits
+// for may be longer than a slice, probes are sent from it (probe.h).
+
+#ifndef VG_WATCH_H
+#define VG_WATCH_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+
+// These return when what they wait for is done, or at once where there is
+// nothing to watch. The driver is to be asked in any case.
+void vg_watch_stream(CUstream stream, bool per_thread);
+void vg_watch_event(CUevent event);
+
+#endif
