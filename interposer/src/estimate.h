@@ -21,6 +21,7 @@ struct vg_class {
 	uint64_t floor;   // least of the window before
 	uint64_t lowest;  // least of the current window; 0: none yet
 	uint64_t opened;  // when the current window began, or the last launch before any measure
+	uint64_t sampled; // when it was last measured on a stream that was dry
 	uint32_t seen;    // observations in the current window
 	bool measured;
 };

@@ -12,7 +12,8 @@ enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // of a segment that measures one class
 	vg_solo_every = 4,           // segments
-	vg_short_ns = 150000,        // work before which the gap of a begin event matters
+	vg_heavy_ns = 1500000,       // work that is measured each time
+	vg_sample_ns = 2000000000,   // between samples of work that is well known
 	vg_dry_slack_ns = 5000,
 	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
 };
@@ -121,18 +122,32 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 	return false;
 }
 
+// vg_begin_first says whether an event should go before work on a dry stream.
+// It costs: the launch's own time is measured along, and the event starts the
+// process's slice, so that a kernel as long as a slice may have to wait for a
+// second one. Work that is known well, and short, is measured seldom so.
+static bool vg_begin_first(const struct vg_stream *stream, struct vg_class *class, uint64_t now)
+{
+	bool known = class->floor != 0;
+
+	if (!class->measured || class->ns >= vg_heavy_ns)
+		return true;
+	if (known ? now - class->sampled < vg_sample_ns : stream->head % vg_solo_every != 0)
+		return false;
+	class->sampled = now;
+	return true;
+}
+
 // vg_segment_begin opens a segment. One that begins on a stream with work ahead
-// is measured from the end of the segment before it. On a stream that is dry,
-// the time that the launch itself takes would be measured: short work is then
-// measured from the end of its first piece on.
+// is measured from the end of the segment before it; on a stream that is dry,
+// from before its first piece of work or, cheaper, from that one's end on.
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
-			     const struct vg_class *class, uint64_t now, bool per_thread)
+			     struct vg_class *class, uint64_t now, bool per_thread)
 {
 	struct vg_segment *segment = vg_head(stream);
 	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
-	bool sample = stream->head % vg_solo_every == 0;
 
-	segment->solo = sample;
+	segment->solo = stream->head % vg_solo_every == 0;
 	segment->dirty = segment->covered = segment->chained = segment->fresh = false;
 	segment->lengthy = false;
 	segment->count = 0;
@@ -144,7 +159,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 		vg_base_renew(meter, stream, now, per_thread);
 	if (stream->head != stream->tail && !vg_event_done(before->end))
 		segment->chained = segment->covered = true;
-	else if (!class->measured || class->ns >= vg_short_ns || sample)
+	else if (vg_begin_first(stream, class, now))
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }
 
