@@ -14,6 +14,8 @@ enum {
 	vg_solo_every = 4,           // segments
 	vg_heavy_ns = 1500000,       // work that is measured each time
 	vg_sample_ns = 2000000000,   // between samples of work that is well known
+	vg_early_sample_ns = 400000000, // …or not yet so well
+	vg_first_samples = 4,
 	vg_dry_slack_ns = 5000,
 	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
 };
@@ -128,11 +130,13 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 // second one. Work that is known well, and short, is measured seldom so.
 static bool vg_begin_first(const struct vg_stream *stream, struct vg_class *class, uint64_t now)
 {
-	bool known = class->floor != 0;
+	uint64_t interval = class->floor ? vg_sample_ns : vg_early_sample_ns;
 
 	if (!class->measured || class->ns >= vg_heavy_ns)
 		return true;
-	if (known ? now - class->sampled < vg_sample_ns : stream->head % vg_solo_every != 0)
+	if (class->floor == 0 && class->seen < vg_first_samples)
+		interval = 0;
+	if (stream->head % vg_solo_every != 0 || now - class->sampled < interval)
 		return false;
 	class->sampled = now;
 	return true;
