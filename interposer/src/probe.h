@@ -17,6 +17,7 @@ enum {
 	vg_probes = 32,         // that may be under way
 	vg_stretches = 256,     // of others' time that are remembered
 	vg_probe_ns = 250000,   // between two
+	vg_probe_gap_ns = 2000000, // without any: nothing is known
 };
 
 // vg_stretch is a stretch of time on the GPU's clock, in ns since the base event.
@@ -55,7 +56,7 @@ int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t inter
 void vg_probe_drop(struct vg_probe *probe);
 
 // vg_probe_note takes in one probe that was sent at `sent` and came back at
-// `back`, each on its own clock, in ns. It is the pure part.
+// `back`, each on its own clock, in ns.
 void vg_probe_note(struct vg_probe *probe, int64_t sent, int64_t back);
 
 // vg_probe_overlap is how much of a stretch was not ours.

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The pure parts of the compute limit: bucket, estimates, unions of time, and
+// what probes tell. Clocks are arguments.
+
+#include <string.h>
+
+#include "bucket.h"
+#include "check.h"
+#include "estimate.h"
+#include "meter.h"
+#include "probe.h"
+
+enum { ms = 1000000, start = 1000 * ms, half = VG_PPM / 2 };
+
+// ---- bucket
+
+static void test_bucket_earns_its_part(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	CHECK_EQUAL(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_start);
+	vg_bucket_charge(&device, 1000 * (int64_t)ms);
+	for (int i = 0; i < 1000; i++)
+		vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 500 * (int64_t)ms);
+	CHECK_EQUAL(vg_bucket_delay(-4 * ms, 1 * ms, half), 10 * ms);
+	CHECK_EQUAL(vg_bucket_delay(2 * ms, 1 * ms, half), 0);
+}
+
+static void test_bucket_caps(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	vg_bucket_fill(&device, now, half, vg_bucket_idle_cap);
+	CHECK_EQUAL(vg_bucket_fill(&device, now += 900 * ms, half, vg_bucket_busy_cap), vg_bucket_busy_cap);
+	// What was saved while others had the GPU is not lost at the next look.
+	CHECK_EQUAL(vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
+	vg_bucket_charge(&device, vg_bucket_busy_cap);
+	CHECK_EQUAL(vg_bucket_fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
+}
+
+static void test_bucket_of_a_forger(void)
+{
+	const uint64_t values[] = {0, 1, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX, UINT64_C(1) << 62};
+
+	for (size_t i = 0; i < 36; i++) {
+		struct vg_container_device device = {.bucket_ns = values[i / 6],
+						     .bucket_filled_ns = values[i % 6]};
+
+		vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+		vg_bucket_charge(&device, ms);
+		CHECK(vg_bucket_fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
+		      vg_bucket_busy_cap || device.bucket_filled_ns != start + 10 * ms);
+	}
+}
+
+// ---- estimates
+
+static struct vg_estimates estimates;
+
+static void observe(struct vg_class *class, uint64_t ns, int times, uint64_t *now)
+{
+	for (int i = 0; i < times; i++)
+		vg_class_observe(class, ns, *now += 10 * ms);
+}
+
+static void test_estimate_keeps_to_the_least(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 7, 50000);
+	uint64_t now = start;
+
+	CHECK(!class->measured);
+	CHECK_EQUAL(class->ns, 50000);
+	observe(class, 400000, 1, &now);
+	CHECK_EQUAL(class->ns, 400000);
+	for (int i = 0; i < 300; i++) {
+		observe(class, 1200000, 4, &now); // another's slice in between
+		observe(class, 200000, 1, &now);
+	}
+	CHECK_EQUAL(class->ns, 200000);
+	CHECK(vg_class_of(&estimates, 7, 1) == class);
+}
+
+static void test_estimate_follows_a_change(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 8, 50000);
+	uint64_t now = start;
+
+	observe(class, 200000, 100, &now);
+	observe(class, 600000, 160, &now);
+	CHECK_EQUAL(class->ns, 600000);
+	observe(class, 100000, 1, &now);
+	CHECK_EQUAL(class->ns, 100000);
+	vg_class_forget(&estimates, 8);
+	CHECK(!class->measured);
+}
+
+static void test_more_classes_than_places(void)
+{
+	for (uint64_t key = 1; key < 5000; key++) {
+		struct vg_class *class = vg_class_of(&estimates, key * 77, 3);
+
+		CHECK_EQUAL(class->key, key * 77);
+		CHECK(vg_class_of(&estimates, key * 77, 4) == class);
+	}
+}
+
+// ---- unions
+
+static void test_cover_counts_time_once(void)
+{
+	struct vg_cover covers[vg_covers];
+	uint32_t count = 0;
+
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){10, 20}), 10);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){15, 25}), 5);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){40, 50}), 10);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){0, 60}), 35);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){0, 60}), 0);
+	CHECK_EQUAL(count, 1);
+	for (int i = 0; i < 1000; i++) {
+		struct vg_cover next = {100 + i * 10, 105 + i * 10};
+
+		CHECK_EQUAL(vg_cover_add(covers, &count, next), 5);
+		CHECK(count <= vg_covers);
+	}
+}
+
+// ---- probes
+
+// Others have each second millisecond; probes go out every 250 µs and come back
+// when it is ours. The clocks differ by 7 ms, the way back takes 3 µs.
+static void test_probes_find_the_slices_of_others(void)
+{
+	static struct vg_probe probe;
+	const int64_t offset = 7 * ms + 3000;
+	int64_t found;
+
+	memset(&probe, 0, sizeof probe);
+	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	for (int64_t sent = 0; sent < 100 * ms; sent += 250000) {
+		bool theirs = sent / ms % 2 == 1;
+		int64_t back = theirs ? (sent / ms + 1) * ms : sent;
+
+		vg_probe_note(&probe, sent, back + offset);
+	}
+	found = vg_probe_overlap(&probe, (struct vg_stretch){10 * ms + offset, 90 * ms + offset});
+	CHECK(found > 36 * (int64_t)ms && found < 46 * (int64_t)ms);
+}
+
+static void test_probes_alone(void)
+{
+	static struct vg_probe probe;
+
+	memset(&probe, 0, sizeof probe);
+	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	for (int64_t sent = 0; sent < 100 * ms; sent += 250000)
+		vg_probe_note(&probe, sent, sent + 5000 + sent % 7000);
+	CHECK_EQUAL(vg_probe_overlap(&probe, (struct vg_stretch){0, 100 * ms}), 0);
+}
+
+int main(void)
+{
+	test_bucket_earns_its_part();
+	test_bucket_caps();
+	test_bucket_of_a_forger();
+	test_estimate_keeps_to_the_least();
+	test_estimate_follows_a_change();
+	test_more_classes_than_places();
+	test_cover_counts_time_once();
+	test_probes_find_the_slices_of_others();
+	test_probes_alone();
+	return 0;
+}

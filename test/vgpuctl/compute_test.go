@@ -1,0 +1,103 @@
+package vgpuctl
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+)
+
+// Bounds on a share, in points. A machine that is busy with other things can
+// keep a program from using its share, but lets none have more.
+const (
+	over  = 4
+	under = 12
+)
+
+// tenant keeps a GPU busy under a compute limit.
+type tenant struct {
+	limit   int // percent
+	pattern string
+	kernel  string // µs
+}
+
+// gpuTime is the time each process had on all GPUs.
+func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
+	m.Helper()
+	live, err := o.Processes()
+	if err != nil {
+		m.Fatal(err)
+	}
+	times := make(map[int]uint64)
+	for _, p := range live {
+		for _, g := range p.GPUs {
+			times[int(p.Pid)] += g.GPUTimeNs
+		}
+	}
+	return times
+}
+
+// shares runs tenants beside each other and measures their shares in percent.
+func (m *machine) shares(tenants []tenant, duration time.Duration) []float64 {
+	m.Helper()
+	pids := make([]int, len(tenants))
+	for i, t := range tenants {
+		cmd := m.command("run", "--cores", strconv.Itoa(t.limit), "--", m.workload("spin"),
+			"--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60")
+		pids[i] = m.start(cmd).Process.Pid
+	}
+	o := m.oracle()
+	m.eventually("all use the GPU", func() bool {
+		times := m.gpuTime(o)
+		for _, pid := range pids {
+			if times[pid] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	time.Sleep(time.Second)
+	from, before := time.Now(), m.gpuTime(o)
+	time.Sleep(duration)
+	after, passed := m.gpuTime(o), time.Since(from)
+	shares := make([]float64, len(pids))
+	for i, pid := range pids {
+		shares[i] = 100 * float64(after[pid]-before[pid]) / float64(passed.Nanoseconds())
+	}
+	return shares
+}
+
+// TestComputeShares: a container has the part of the GPU's time that it was
+// given, whatever its kernels are and however they are launched, alone and
+// beside others.
+func TestComputeShares(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		tenants []tenant
+	}{
+		{"short", []tenant{{30, "async", "20"}}},
+		{"usual", []tenant{{50, "async", "200"}}},
+		{"waiting", []tenant{{30, "sync", "2000"}}},
+		{"graph", []tenant{{30, "graph", "200"}}},
+		{"streams", []tenant{{30, "streams", "200"}}},
+		{"per-thread stream", []tenant{{30, "ptds", "200"}}},
+		{"cooperative", []tenant{{30, "coop", "200"}}},
+		{"CUDA 2", []tenant{{30, "legacy", "200"}}},
+		{"extended", []tenant{{30, "ex", "20000"}}},
+		{"alike", []tenant{{30, "async", "200"}, {60, "async", "200"}}},
+		{"unlike", []tenant{{30, "async", "20000"}, {60, "async", "200"}}},
+		{"three", []tenant{{20, "async", "200"}, {30, "async", "2000"}, {40, "async", "20000"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			for i, share := range m.shares(c.tenants, 2*time.Second) {
+				limit := float64(c.tenants[i].limit)
+				t.Logf("limit %.0f: %.1f", limit, share)
+				if share > limit+over || share < limit-under {
+					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
+				}
+			}
+		})
+	}
+}
