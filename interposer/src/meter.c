@@ -12,6 +12,8 @@ enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // of a segment that measures one class
 	vg_solo_every = 4,           // segments
+	vg_short_ns = 150000,        // work beside which an event is costly
+	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // work that is measured each time
 	vg_sample_ns = 2000000000,   // between samples of work that is well known
 	vg_early_sample_ns = 400000000, // …or not yet so well
@@ -113,12 +115,13 @@ static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream
 		meter->base = NULL;
 }
 
-static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t now)
+// vg_others_busy says whether other streams had work under way since `since`.
+static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		const struct vg_stream *other = &meter->streams[i];
 
-		if (other != stream && (other->tail != other->head || other->dry_at > now))
+		if (other != stream && (other->tail != other->head || other->dry_at > since))
 			return true;
 	}
 	return false;
@@ -128,12 +131,19 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 // It costs: the launch's own time is measured along, and the event starts the
 // process's slice, so that a kernel as long as a slice may have to wait for a
 // second one. Work that is known well, and short, is measured seldom so.
-static bool vg_begin_first(const struct vg_stream *stream, struct vg_class *class, uint64_t now)
+static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
+			   struct vg_class *class, uint64_t now)
 {
 	uint64_t interval = class->floor ? vg_sample_ns : vg_early_sample_ns;
 
 	if (!class->measured || class->ns >= vg_heavy_ns)
 		return true;
+	// Of streams side by side, all is needed to know how much they overlap.
+	if (vg_others_busy(meter, stream, now - vg_lately_ns)) {
+		if (class->ns >= vg_short_ns)
+			return true;
+		interval = 0;
+	}
 	if (class->floor == 0 && class->seen < vg_first_samples)
 		interval = 0;
 	if (stream->head % vg_solo_every != 0 || now - class->sampled < interval)
@@ -163,7 +173,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 		vg_base_renew(meter, stream, now, per_thread);
 	if (stream->head != stream->tail && !vg_event_done(before->end))
 		segment->chained = segment->covered = true;
-	else if (vg_begin_first(stream, class, now))
+	else if (vg_begin_first(meter, stream, class, now))
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }
 
