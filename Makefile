@@ -12,9 +12,9 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 # Packages that start a real cluster, and so need root, or parts of one.
 CLUSTER_PKGS := ./test/cluster ./test/e2e/...
-# Packages that strain the machine for as long as they are told to.
-STRESS_PKGS  := ./test/storm
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/storm)
+# Packages that judge memory and time under load, and want the machine alone.
+STRESS_PKGS  := ./test/storm ./test/vgpuctl
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/storm -e /test/vgpuctl)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 
@@ -52,8 +52,8 @@ unit: build ## run the tests that need neither root nor a cluster
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
 
 .PHONY: stress
-stress: build ## storm the memory limits for half a minute
-	$(GO) test -count=1 -timeout 10m $(STRESS_PKGS)
+stress: build ## hold workloads to their limits on simulated GPUs, storms among them
+	$(GO) test -count=1 -timeout 10m -p 1 $(STRESS_PKGS)
 
 .PHONY: sanitize
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
@@ -62,7 +62,7 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 
 .PHONY: storm
 storm: build ## storm the memory limits for five minutes, as every night
-	$(GO) test -count=1 -timeout 30m -v $(STRESS_PKGS) -storm.duration=5m
+	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
 
 .PHONY: fuzz
 fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
