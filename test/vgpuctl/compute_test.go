@@ -32,7 +32,7 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	times := make(map[int]uint64)
 	for _, p := range live {
 		for _, g := range p.GPUs {
-			times[int(p.Pid)] += g.GPUTimeNs
+			times[p.Pid] += g.GPUTimeNs
 		}
 	}
 	return times
