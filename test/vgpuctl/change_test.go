@@ -30,7 +30,9 @@ func (m *machine) change(bytes uint64) {
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
-	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "100000", "--chunk", "32MiB"))
+	// A limit that rises while fill asks for its smallest piece is filled with
+	// such pieces: bytes would take minutes.
+	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "100000", "--chunk", "32MiB", "--granularity", "1MiB"))
 	const look = 50 * time.Millisecond
 	most := func(during time.Duration) uint64 {
 		var seen uint64
