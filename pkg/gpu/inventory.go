@@ -18,6 +18,9 @@ type Driver interface {
 	// List gives the GPUs that the driver knows now. An entry of which only
 	// the index could be read has no UUID, and a reason.
 	List() ([]GPU, error)
+	// Processes gives those that compute now, by the GPU's UUID. GPUs that do
+	// not answer are left out.
+	Processes() (map[string][]Process, error)
 }
 
 // Inventory is the node's GPUs as last seen. A GPU that was seen once stays
@@ -26,6 +29,9 @@ type Inventory struct {
 	driver  Driver
 	timeout time.Duration
 	calls   worker
+	// turn is held by who asks the driver, so that nobody finds it busy for
+	// another's question.
+	turn chan struct{}
 
 	mu   sync.Mutex
 	gpus []GPU
@@ -38,7 +44,7 @@ func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	return &Inventory{driver: d, timeout: timeout}
+	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1)}
 }
 
 // GPUs gives a copy of the GPUs as last seen, ordered by index. It never
@@ -55,7 +61,7 @@ func (i *Inventory) GPUs() []GPU {
 func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
-	seen, err := i.calls.do(ctx, i.driver.List)
+	seen, err := ask(ctx, i, i.driver.List)
 	if err != nil {
 		err = i.explain(err)
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err

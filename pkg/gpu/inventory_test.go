@@ -17,6 +17,10 @@ type script func() ([]GPU, error)
 
 func (s script) List() ([]GPU, error) { return s() }
 
+func (s script) Processes() (map[string][]Process, error) {
+	return map[string][]Process{"GPU-a": {{PID: 1}}}, nil
+}
+
 func two() []GPU {
 	return []GPU{
 		{UUID: "GPU-a", Index: 0, MemoryBytes: 1, Healthy: true},
@@ -123,4 +127,45 @@ func mustRefresh(t *testing.T, inv *Inventory) {
 	if _, err := inv.Refresh(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Both questions are asked of one driver, and neither takes the other for a
+// driver that hangs.
+func TestQuestionsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inv := NewInventory(script(func() ([]GPU, error) {
+			time.Sleep(time.Second)
+			return two(), nil
+		}), 10*time.Second)
+		done := make(chan struct{})
+		go func() { mustRefresh(t, inv); close(done) }()
+		synctest.Wait()
+		begin := time.Now()
+		if processes, err := inv.Processes(context.Background()); err != nil || len(processes) != 1 {
+			t.Errorf("got %v, %v", processes, err)
+		}
+		if waited := time.Since(begin); waited != time.Second {
+			t.Errorf("waited %v for a call of a second", waited)
+		}
+		<-done
+	})
+}
+
+// A driver that hangs is waited for no longer by whoever asks next.
+func TestAHangingDriverTellsNoProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		inv := NewInventory(script(func() ([]GPU, error) { <-hang; return two(), nil }), time.Second)
+		if _, err := inv.Refresh(context.Background()); err == nil {
+			t.Error("a driver that hangs answered")
+		}
+		if _, err := inv.Processes(context.Background()); err == nil || !strings.Contains(err.Error(), "not answer") {
+			t.Errorf("got %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if _, err := inv.Processes(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }

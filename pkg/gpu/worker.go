@@ -19,25 +19,26 @@ type worker struct {
 
 // do runs call and waits for it until ctx ends. The call goes on then, and
 // what it returns late is dropped.
-func (w *worker) do(ctx context.Context, call func() ([]GPU, error)) ([]GPU, error) {
+func do[T any](ctx context.Context, w *worker, call func() (T, error)) (T, error) {
+	var none T
 	if !w.take() {
-		return nil, errBusy
+		return none, errBusy
 	}
 	type result struct {
-		gpus []GPU
-		err  error
+		value T
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		gpus, err := call()
+		value, err := call()
 		w.release()
-		done <- result{gpus, err}
+		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
-		return r.gpus, r.err
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return none, ctx.Err()
 	}
 }
 

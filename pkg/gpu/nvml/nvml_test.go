@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
@@ -45,6 +46,8 @@ func TestDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkInventory(t, before)
+
+	checkProcesses(t, inv, dir, before)
 
 	gpusim(t, "inject", "--gpu", "1", "lost", dir)
 	gpus, err := inv.Refresh(t.Context())
@@ -84,6 +87,28 @@ func checkInventory(t *testing.T, gpus []gpu.GPU) {
 	if gpus[0].UUID == gpus[1].UUID || gpus[0].Minor == gpus[1].Minor {
 		t.Errorf("two GPUs are one: %+v", gpus)
 	}
+}
+
+// checkProcesses has a process hold memory of the second GPU, and looks for it.
+func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU) {
+	t.Helper()
+	holder := simtest.StartHolder(t, simtest.At(t, dir))
+	if !holder.Hold(t, 1, 1<<30) {
+		t.Fatal("the GPU has no memory")
+	}
+	got, err := inv.Processes(t.Context())
+	want := map[string][]gpu.Process{gpus[0].UUID: {}, gpus[1].UUID: {{PID: holder.Pid, Bytes: 1 << 30}}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	gpusim(t, "inject", "--gpu", "0", "lost", dir)
+	got, err = inv.Processes(t.Context())
+	delete(want, gpus[0].UUID)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("with a GPU lost: %v\n%s", err, diff)
+	}
+	gpusim(t, "inject", "clear", dir)
+	holder.Kill(t)
 }
 
 // mustRecover waits until the inventory is as it was.
