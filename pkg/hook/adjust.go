@@ -141,6 +141,10 @@ func (a *Adjustment) mountOnce(m Mount) {
 	}
 }
 
+func bind(source, destination string, options []string) Mount {
+	return Mount{Source: source, Destination: destination, Options: options}
+}
+
 func bindOptions(readOnly bool) []string {
 	access := "rw"
 	if readOnly {
@@ -157,12 +161,12 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 		preload = filepath.Join(dir, layout.Preload)
 	}
 	for _, m := range []Mount{
-		{filepath.Join(dir, limits.LimitsFile), layout.ContainerLimits, append(ro, "nodev", "noexec")},
-		{filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")},
-		{filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro},
-		{filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro},
-		{filepath.Join(libraryDir, layout.Vgpuctl), layout.ContainerVgpuctl, ro},
-		{preload, layout.ContainerPreload, append(ro, "nodev", "noexec")},
+		bind(filepath.Join(dir, limits.LimitsFile), layout.ContainerLimits, append(ro, "nodev", "noexec")),
+		bind(filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")),
+		bind(filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro),
+		bind(filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro),
+		bind(filepath.Join(libraryDir, layout.Vgpuctl), layout.ContainerVgpuctl, ro),
+		bind(preload, layout.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)
 		a.Mounts = append(a.Mounts, m)
@@ -172,9 +176,8 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 // mountAssignment marks a container without the interposer as ours: unlike an
 // annotation a mount from our directory cannot be written by a user.
 func (a *Adjustment) mountAssignment(dir string) {
-	a.Mounts = append(a.Mounts, Mount{
-		filepath.Join(dir, layout.Assignment), layout.ContainerAssignment, append(bindOptions(true), "nodev", "noexec"),
-	})
+	a.Mounts = append(a.Mounts,
+		bind(filepath.Join(dir, layout.Assignment), layout.ContainerAssignment, append(bindOptions(true), "nodev", "noexec")))
 }
 
 func (a *Adjustment) annotate(c Container, given Assignment) error {

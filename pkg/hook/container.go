@@ -5,12 +5,13 @@
 package hook
 
 import (
-	"strings"
-
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 // Container is what the runtime tells of a container that it creates.
@@ -37,21 +38,11 @@ type Container struct {
 // variable gives the value of a variable that the container will see, and how
 // often the variable stands in the spec.
 func (c Container) variable(name string) (value string, count int) {
-	for _, entry := range c.Env {
-		key, v, _ := strings.Cut(entry, "=")
-		if key == name {
-			value = v
-			count++
-		}
-	}
-	return value, count
+	return reach.Variable(c.Env, name)
 }
 
 // Mount is a bind mount; paths are the host's and the container's.
-type Mount struct {
-	Source, Destination string
-	Options             []string
-}
+type Mount = injected.Mount
 
 // Variable is an environment variable.
 type Variable struct{ Name, Value string }
@@ -72,11 +63,7 @@ type Adjustment struct {
 }
 
 // Runtime is what the container runtime can do.
-type Runtime struct {
-	Name, Version string
-	// CDI tells whether it injects CDI devices that a plugin asks for.
-	CDI bool
-}
+type Runtime = runtimes.Runtime
 
 // Assignment is what a container is given.
 type Assignment struct {

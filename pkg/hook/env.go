@@ -1,13 +1,15 @@
 package hook
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+)
 
 const (
-	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
-	// noDevices is the value by which the NVIDIA runtime leaves a container
-	// alone.
-	noDevices = "void"
-	ldPreload = "LD_PRELOAD"
+	visibleDevices = reach.VisibleDevices
+	noDevices      = reach.NoDevices
+	ldPreload      = "LD_PRELOAD"
 )
 
 // setVisible makes the container see NVIDIA_VISIBLE_DEVICES=value. A variable

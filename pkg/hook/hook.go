@@ -14,8 +14,10 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -246,7 +248,7 @@ func (h *Hook) checkStart(c Container) error {
 	if h.exempt(c) {
 		return nil
 	}
-	dir, injected := injectedDir(c)
+	dir, carries := injected.Dir(c.Mounts)
 	given, holds := h.Ledger.Get(c.PodUID, c.Name)
 	if holds {
 		want, err := h.Store.Dir(given.PodUID, given.Container)
@@ -255,7 +257,7 @@ func (h *Hook) checkStart(c Container) error {
 		}
 		return c.checkMounted(h.Proc)
 	}
-	if injected {
+	if carries {
 		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
 	}
 	return h.checkUnadjusted(c)
@@ -270,9 +272,8 @@ func (h *Hook) checkUnadjusted(c Container) error {
 			return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
 		}
 	}
-	value, _ := c.variable(visibleDevices)
-	if value != "" && value != noDevices && value != "none" {
-		return c.refuse(ReasonUnadjusted, "it asks for no GPU and was created with %s=%s: kubelet will create it anew", visibleDevices, value)
+	if by := reach.ByVariable(c.Env); by != "" {
+		return c.refuse(ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)
 	}
 	return nil
 }

@@ -6,8 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
@@ -172,13 +171,13 @@ func (h *Hook) synchronize(containers []runningContainer) {
 // we left with the runtime, which no tenant can write.
 func (h *Hook) adopt(c Container) {
 	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
-	var injected placement.Allocation
-	err := json.Unmarshal([]byte(c.Assignment), &injected)
-	if err != nil || injected.PodUID != c.PodUID || injected.Container != c.Name {
+	var given placement.Allocation
+	err := json.Unmarshal([]byte(c.Assignment), &given)
+	if err != nil || given.PodUID != c.PodUID || given.Container != c.Name {
 		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
 		return
 	}
-	if err := h.Ledger.Restore(injected); err != nil {
+	if err := h.Ledger.Restore(given); err != nil {
 		log.Error("a running container was given something else than the ledger says", "error", err)
 		return
 	}
@@ -190,7 +189,7 @@ func (h *Hook) adopt(c Container) {
 	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil {
 		return
 	}
-	if err := h.Store.Reserve(injected); err != nil {
+	if err := h.Store.Reserve(given); err != nil {
 		log.Error("a running container's assignment cannot be written", "error", err)
 		return
 	}
@@ -219,23 +218,7 @@ func (h *Hook) audit() {
 // carriesOurs tells whether a container has its files mounted, and not
 // another's.
 func (h *Hook) carriesOurs(c Container) bool {
-	dir, injected := injectedDir(c)
+	dir, carries := injected.Dir(c.Mounts)
 	want, err := h.Store.Dir(c.PodUID, c.Name)
-	return injected && err == nil && dir == want
-}
-
-// injectedDir is the host's directory of the files that a container carries.
-func injectedDir(c Container) (dir string, injected bool) {
-	for _, m := range c.Mounts {
-		if m.Destination == layout.ContainerLimits && filepath.Base(m.Source) == limits.LimitsFile || isAssignment(m) {
-			return filepath.Dir(m.Source), true
-		}
-	}
-	return "", false
-}
-
-// isAssignment tells whether a mount is all that a container has of ours that
-// was given whole GPUs.
-func isAssignment(m Mount) bool {
-	return m.Destination == layout.ContainerAssignment && filepath.Base(m.Source) == layout.Assignment
+	return carries && err == nil && dir == want
 }

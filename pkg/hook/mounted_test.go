@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 )
 
@@ -23,7 +24,7 @@ func builtContainer(t testing.TB) (c Container, proc, root string) {
 	proc = filepath.Join(host, "proc")
 	root = filepath.Join(proc, strconv.Itoa(testPID), "root")
 	c = Container{Name: "main", PID: testPID}
-	for _, destination := range ourFiles {
+	for _, destination := range injected.Files {
 		source := filepath.Join(host, "sources", destination)
 		write(t, source, destination)
 		mustLink(t, source, filepath.Join(root, destination))

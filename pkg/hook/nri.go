@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 // answerMargin is how long before the runtime's patience ends a handler gives
@@ -45,7 +47,7 @@ type edge struct {
 
 // Configure learns which runtime this is.
 func (e *edge) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
-	rt := DetectRuntime(name, version, e.nriVersion())
+	rt := runtimes.Detect(name, version, e.nriVersion())
 	e.runtime.Store(&rt)
 	e.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI)
 	return events, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 )
 
 func collect(c prometheus.Collector) iter.Seq[*dto.Metric] {
@@ -210,7 +211,7 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 		}
 		theirs := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == destination })
 		ours := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == layout.ContainerPreload })
-		if within(layout.ContainerPreload, filepath.Clean(destination)) && theirs > ours {
+		if reach.Within(layout.ContainerPreload, filepath.Clean(destination)) && theirs > ours {
 			t.Errorf("%s is mounted over %s: %+v", destination, layout.ContainerPreload, spec.Mounts)
 		}
 	}

@@ -18,32 +18,6 @@ var (
 	withoutCDI = Runtime{Name: "containerd", Version: "1.7.35"}
 )
 
-func TestDetectRuntime(t *testing.T) {
-	tests := []struct {
-		name, version, nri string
-		cdi                bool
-	}{
-		{"containerd", "v2.4.2", "v0.12.3", true},
-		{"containerd", "2.4.2+unknown", "v0.12.3", true},
-		{"containerd", "v2.1.0-rc.1", "v0.8.0", true},
-		{"containerd", "v2.0.14", "v0.8.0", false},
-		{"containerd", "v1.7.35", "v0.8.0", false},
-		{"cri-o", "1.34.0", "v0.10.0", true},
-		{"cri-o", "v1.33.8", "v0.9.0", false},
-		{"CRI-O", "1.36.1", "v0.11.0", true},
-		{"other", "0.1", "v0.10.0", true},
-		{"other", "9.9", "v0.9.0", false},
-		{"other", "9.9", "unknown", false},
-		{"containerd", "devel", "v0.12.3", true},
-		{"", "", "", false},
-	}
-	for _, tt := range tests {
-		if got := DetectRuntime(tt.name, tt.version, tt.nri); got.CDI != tt.cdi {
-			t.Errorf("%s %s with NRI %s: CDI is %v", tt.name, tt.version, tt.nri, got.CDI)
-		}
-	}
-}
-
 func TestWithhold(t *testing.T) {
 	set := Adjustment{Env: []Variable{{visibleDevices, "void"}}}
 	byCDI := Adjustment{CDIDevices: []string{"nri-vgpu.io/env=void"}}
@@ -142,23 +116,5 @@ func TestInjectionMethod(t *testing.T) {
 				t.Errorf("visible are %q, want %q", visible, tt.visible)
 			}
 		})
-	}
-}
-
-func TestIsGPUDevice(t *testing.T) {
-	for device, want := range map[string]bool{
-		"nvidia.com/gpu=0":            true,
-		"nvidia.com/mig=1":            true,
-		"runtime.nvidia.com/gpu=all":  true,
-		"k8s.device.nvidia.com/gpu=x": true,
-		"acme.org/gpu=1":              true,
-		"acme.org/nic=1":              false,
-		"notnvidia.com/gpu=0":         false,
-		"nonsense":                    false,
-		"":                            false,
-	} {
-		if got := isGPUDevice(device, "acme.org/gpu"); got != want {
-			t.Errorf("%q: got %v", device, got)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -56,7 +57,7 @@ func checkNothingOfOurs(t *testing.T, n *node, uid string, spec *rspec.Spec) {
 	if value, set := env(spec, ldPreload); set {
 		t.Errorf("%s=%s", ldPreload, value)
 	}
-	for _, destination := range ourFiles {
+	for _, destination := range injected.Files {
 		if m, ok := mountAt(spec, destination); ok {
 			t.Errorf("it has %+v", m)
 		}

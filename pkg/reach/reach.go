@@ -1,0 +1,149 @@
+// Package reach knows the ways by which a container comes to NVIDIA's GPUs
+// beside ours: what its image and its pod may say to NVIDIA's runtime, and
+// what others may have given it. It decides nothing.
+package reach
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/parser"
+)
+
+const (
+	// VisibleDevices is the variable that tells the NVIDIA runtime which GPUs
+	// a container gets.
+	VisibleDevices = "NVIDIA_VISIBLE_DEVICES"
+	// NoDevices is the value by which it leaves a container alone.
+	NoDevices = "void"
+
+	// VolumeDevicesDir is where the NVIDIA runtime, if configured so, takes
+	// mounts for requests of GPUs.
+	VolumeDevicesDir = "/var/run/nvidia-container-devices"
+)
+
+// Container is what of a container may lead to GPUs.
+type Container struct {
+	// Env is "NAME=value" in the order of the OCI spec.
+	Env []string
+	// Mounts are the destinations of its mounts.
+	Mounts []string
+	// Annotations are the pod's and the container's together.
+	Annotations map[string]string
+	CDIDevices  []string
+	// Devices are the paths of its device nodes.
+	Devices []string
+}
+
+// Variable gives the value that a container sees of a variable, and how often
+// the variable stands in its spec: the last one counts.
+func Variable(env []string, name string) (value string, count int) {
+	for _, entry := range env {
+		key, v, _ := strings.Cut(entry, "=")
+		if key == name {
+			value = v
+			count++
+		}
+	}
+	return value, count
+}
+
+// Hides tells whether a value of VisibleDevices gives no GPU.
+func Hides(value string) bool { return value == "" || value == NoDevices || value == "none" }
+
+// ByVariable gives what of its environment makes the NVIDIA runtime give a
+// container GPUs, "" where nothing does.
+func ByVariable(env []string) string {
+	value, count := Variable(env, VisibleDevices)
+	if count > 0 && Hides(value) {
+		return ""
+	}
+	if count > 0 {
+		return VisibleDevices + "=" + value
+	}
+	// Images of CUDA's first years do not set the variable, and get all GPUs.
+	_, cuda := Variable(env, "CUDA_VERSION")
+	_, require := Variable(env, "NVIDIA_REQUIRE_CUDA")
+	if cuda > 0 && require == 0 {
+		return "CUDA_VERSION without " + VisibleDevices
+	}
+	return ""
+}
+
+// ByVolume tells whether a mount's destination asks the NVIDIA runtime for a
+// GPU.
+func ByVolume(destination string) bool {
+	return Within(destination, VolumeDevicesDir) || Within(destination, strings.TrimPrefix(VolumeDevicesDir, "/var"))
+}
+
+// ByAnnotation gives the annotation, and its device, that asks for a GPU.
+func ByAnnotation(annotations map[string]string, kind string) (key, device string, found bool) {
+	for key, value := range annotations {
+		if !strings.HasPrefix(key, "cdi.k8s.io/") && !strings.Contains(key, ".cdi.k8s.io/") {
+			continue
+		}
+		for device := range strings.SplitSeq(value, ",") {
+			if device = strings.TrimSpace(device); IsGPU(device, kind) {
+				return key, device, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// IsGPU tells whether a CDI device is one of the configured kind, or any other
+// of NVIDIA's: "runtime.nvidia.com/gpu=0" is made by their runtime on the fly.
+func IsGPU(device, kind string) bool {
+	vendor, class, _ := parser.ParseDevice(device)
+	if vendor == "" {
+		return false
+	}
+	return vendor+"/"+class == kind || vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com")
+}
+
+// privilegedNodes are device nodes that only a container with all of the
+// node's has.
+var privilegedNodes = []string{"/dev/kmsg", "/dev/mem", "/dev/port"}
+
+// ByDevice gives the device node of a GPU that somebody gave the container. A
+// privileged container has every node, and has not asked for one.
+func ByDevice(devices []string) string {
+	if slices.ContainsFunc(devices, func(d string) bool { return slices.Contains(privilegedNodes, d) }) {
+		return ""
+	}
+	for _, d := range devices {
+		if strings.HasPrefix(d, "/dev/nvidia") || strings.HasPrefix(d, "/dev/dxg") {
+			return d
+		}
+	}
+	return ""
+}
+
+// Wish gives the first sign, in words, that a container is to have GPUs, ""
+// where there is none. kind is the configured vendor and class of CDI devices.
+func (c Container) Wish(kind string) string {
+	if by := ByVariable(c.Env); by != "" {
+		return by
+	}
+	if k := slices.IndexFunc(c.Mounts, ByVolume); k >= 0 {
+		return fmt.Sprintf("a volumeMount at %q", c.Mounts[k])
+	}
+	if key, device, found := ByAnnotation(c.Annotations, kind); found {
+		return fmt.Sprintf("the annotation %s for %q", key, device)
+	}
+	if k := slices.IndexFunc(c.CDIDevices, func(d string) bool { return IsGPU(d, kind) }); k >= 0 {
+		return fmt.Sprintf("the CDI device %q", c.CDIDevices[k])
+	}
+	if node := ByDevice(c.Devices); node != "" {
+		return "the device node " + node
+	}
+	return ""
+}
+
+// Within tells whether a destination is at or below dir.
+func Within(destination, dir string) bool {
+	clean := path.Clean("/" + destination)
+	return clean == dir || strings.HasPrefix(clean, dir+"/")
+}
