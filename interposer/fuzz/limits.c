@@ -143,6 +143,7 @@ static void check_limits(struct vg_pages *pages, uint64_t generation, const uint
 		uint64_t limit = vg_memory_limit(pages, i);
 
 		vg_context_hint(pages, i);
+		FUZZ_CHECK(page->observed[i] >> VG_OBSERVED_LOOK_BITS || vg_memory_floor(pages, i) == 0);
 		if (page->generation == generation)
 			FUZZ_CHECK(limit == verified[i] || limit == 0);
 		else

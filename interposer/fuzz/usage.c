@@ -5,10 +5,12 @@
 // release, come and go, while anything is written over the page.
 //
 // What is promised: no crash, no endless waiting, and
-//   - a process whose own counters nobody wrote is never granted more than the
-//     limit, whatever others claim;
-//   - nor are all such processes together, unless the bound of the scan was
-//     written, too: who lowers that hides processes from each other;
+//   - no process is ever granted more than the limit, whatever anybody writes;
+//   - nor is it granted more than what the last look at the GPU left, once it
+//     has seen what was observed;
+//   - nor are all processes together whose counters nobody wrote granted more,
+//     unless the bound of the scan was written, too: who lowers that hides
+//     processes from each other;
 //   - on a page that nobody wrote, exactly what fits is granted.
 
 #define _GNU_SOURCE
@@ -25,17 +27,25 @@
 
 enum { devices = 2, processes = 4, poked_slots = 8 }; // no higher slot is ever used
 
+static const uint64_t usual_limit = 1 << 24;
+static const uint64_t most_observed = UINT64_C(1) << 60;
+
 struct process {
 	struct vg_pages pages;
 	bool attached;
 	bool written; // somebody else wrote its counters
 	uint64_t granted[devices];
+	// The last look at the GPU that it has seen, and what it was granted then.
+	uint32_t look[devices];
+	uint64_t granted_then[devices];
 };
 
 static char dir[256];
 static struct vg_usage_page *page; // the file, for writing
 static struct vg_limits_device limits[devices];
 static struct process all[processes];
+static uint64_t observed[devices]; // 0: nothing
+static uint32_t looks[devices];
 static bool page_written;
 static bool scan_written;
 
@@ -82,8 +92,25 @@ static void limit(struct fuzz_input *input)
 {
 	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
 
-	limits[device].memory_bytes = fuzz_number(input, 1000);
+	limits[device].memory_bytes = fuzz_number(input, usual_limit);
 	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
+}
+
+// observe looks at the GPU, which knows what all processes hold.
+static void observe(struct fuzz_input *input)
+{
+	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
+	uint64_t unit = UINT64_C(1) << VG_OBSERVED_LOOK_BITS;
+	uint64_t held = 0;
+
+	for (int i = 0; i < processes; i++)
+		if (all[i].attached)
+			held = vg_add_saturating(held, all[i].granted[device]);
+	if (held > most_observed || fuzz_bits(input, 1) % 4 == 0)
+		held = 0;
+	observed[device] = vg_round_up(held, unit);
+	looks[device]++;
+	FUZZ_CHECK(test_pages_observe(dir, device, held) == 0);
 }
 
 static void reset(void)
@@ -93,8 +120,11 @@ static void reset(void)
 		.size = sizeof *page, .device_count = devices,
 	};
 
-	for (int i = 0; i < devices; i++)
-		limits[i].memory_bytes = 1000;
+	for (uint32_t i = 0; i < devices; i++) {
+		limits[i].memory_bytes = usual_limit;
+		observed[i] = 0;
+		FUZZ_CHECK(test_pages_observe(dir, i, 0) == 0);
+	}
 	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
 	memset(page->slots, 0, poked_slots * sizeof *page->slots);
 	page->header = head;
@@ -161,7 +191,7 @@ static void poke_field(struct fuzz_input *input)
 	uint64_t *field = fields[fuzz_bits(input, 1) % (sizeof fields / sizeof *fields)];
 
 	note_written((size_t)((uint8_t *)field - (uint8_t *)page), sizeof *field);
-	*field = fuzz_number(input, 1000);
+	*field = fuzz_number(input, usual_limit);
 }
 
 static void poke_header(struct fuzz_input *input)
@@ -187,23 +217,40 @@ static uint64_t granted_to_all(uint32_t device)
 	return sum;
 }
 
+// least is what a process has to take the container to use.
+static uint64_t least(struct process *process, uint32_t device)
+{
+	uint64_t granted = process->granted[device];
+
+	if (!observed[device])
+		return granted;
+	vg_memory_used(&process->pages, device); // now it has seen the look
+	if (process->look[device] != looks[device])
+		process->granted_then[device] = granted;
+	process->look[device] = looks[device];
+	if (granted < process->granted_then[device])
+		return vg_max(granted, observed[device] - vg_min(observed[device],
+						process->granted_then[device] - granted));
+	return vg_max(granted, vg_add_saturating(observed[device],
+						 granted - process->granted_then[device]));
+}
+
 static void reserve(struct process *process, struct fuzz_input *input)
 {
 	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
 	uint64_t bytes = fuzz_number(input, limits[device].memory_bytes);
 	uint64_t most = limits[device].memory_bytes;
 	uint64_t together = vg_add_saturating(granted_to_all(device), bytes);
+	uint64_t at_least = vg_add_saturating(least(process, device), bytes);
 	bool granted = vg_reserve(&process->pages, device, bytes);
 
-	FUZZ_CHECK(page_written || granted == (together <= most));
+	FUZZ_CHECK(page_written || granted == (together <= most && at_least <= most));
 	if (!granted) {
 		vg_refused(&process->pages, device, VG_WAY_ALLOC, bytes);
 		return;
 	}
-	if (!process->written) {
-		FUZZ_CHECK(vg_add_saturating(process->granted[device], bytes) <= most);
-		FUZZ_CHECK(scan_written || together <= most);
-	}
+	FUZZ_CHECK(at_least <= most);
+	FUZZ_CHECK(process->written || scan_written || together <= most);
 	process->granted[device] += bytes;
 }
 
@@ -232,7 +279,7 @@ static void act(struct process *process, struct fuzz_input *input)
 		break;
 	case 3:
 		vg_slots_reap(&process->pages, (uint32_t)fuzz_bits(input, 1) % devices);
-		vg_memory_used(&process->pages, 0);
+		least(process, 0);
 		break;
 	default:
 		detach(process);
@@ -261,6 +308,9 @@ static void run(struct fuzz_input *input)
 			break;
 		case 4:
 			limit(input);
+			break;
+		case 5:
+			observe(input);
 			break;
 		default:
 			act(&all[what / 16 % processes], input);

@@ -32,10 +32,7 @@ static void vg_audit_apply(struct vg_state *state, uint32_t device, uint64_t phy
 	uint64_t known = used > state->unseen[device] ? used - state->unseen[device] : 0;
 	uint64_t unseen = physical > known ? physical - known : 0;
 
-	if (unseen > state->unseen[device])
-		vg_force(&state->pages, device, unseen - state->unseen[device]);
-	else
-		vg_release(&state->pages, device, state->unseen[device] - unseen);
+	vg_note_unseen(&state->pages, device, state->unseen[device], unseen);
 	state->unseen[device] = unseen;
 }
 

@@ -98,7 +98,7 @@ int vg_nvml_index(const struct vg_pages *pages, void *device)
 
 // vg_nvml_used is what living processes use: who only looks does not empty the
 // slots of the dead.
-static uint64_t vg_nvml_used(const struct vg_pages *pages, uint32_t device)
+static uint64_t vg_nvml_used(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
 	bool live[VG_MAX_SLOTS];
@@ -108,7 +108,7 @@ static uint64_t vg_nvml_used(const struct vg_pages *pages, uint32_t device)
 	for (uint32_t i = 0; i < slots; i++)
 		if (live[i])
 			sum = vg_add_saturating(sum, vg_load(&vg_slot_device(pages, i, device)->used));
-	return sum;
+	return vg_max(sum, vg_memory_floor(pages, device));
 }
 
 // vg_nvml_describe turns the driver's figures into the container's. A GPU that

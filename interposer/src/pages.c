@@ -251,12 +251,42 @@ int vg_pages_find(const struct vg_pages *pages, const uint8_t uuid[16])
 	return -1;
 }
 
-uint64_t vg_memory_used(const struct vg_pages *pages, uint32_t device)
+uint64_t vg_memory_used(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < slots; i++)
-		sum = vg_add_saturating(sum, vg_load(&vg_slot_device(pages, i, device)->used));
-	return sum;
+		sum = vg_add_saturating(sum, vg_slot_used(pages, i, device));
+	return vg_max(sum, vg_memory_floor(pages, device));
+}
+
+// vg_observed_bytes is what a look found, without its number.
+static uint64_t vg_observed_bytes(uint64_t word)
+{
+	return word >> VG_OBSERVED_LOOK_BITS << VG_OBSERVED_LOOK_BITS;
+}
+
+uint64_t vg_memory_floor(struct vg_pages *pages, uint32_t device)
+{
+	const uint64_t *observed = &pages->limits->observed[device];
+	uint64_t floor;
+	uint64_t word;
+	uint64_t own;
+
+	if (__builtin_expect(vg_observed_bytes(vg_load(observed)) == 0, 1))
+		return 0;
+	// Each look is the agent's newest word on all processes; from there on,
+	// this process knows about itself.
+	vg_lock(&pages->look);
+	word = vg_load(observed);
+	own = atomic_load(&pages->own[device]);
+	if (word != pages->looked[device]) {
+		pages->looked[device] = word;
+		pages->own_then[device] = own;
+	}
+	floor = vg_add_saturating(vg_observed_bytes(word), own);
+	floor -= vg_min(floor, pages->own_then[device]);
+	vg_unlock(&pages->look);
+	return vg_observed_bytes(word) ? floor : 0;
 }

@@ -40,6 +40,12 @@ struct vg_pages {
 	_Atomic bool throttled;                   // some GPU has a compute limit
 	// Threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow;
+	// What this process itself was granted, where no other can write it.
+	_Atomic uint64_t own[VG_MAX_DEVICES];
+	// The agent's last look, as this process has seen it, and `own` at that time.
+	struct vg_mutex look;
+	uint64_t looked[VG_MAX_DEVICES];
+	uint64_t own_then[VG_MAX_DEVICES];
 };
 
 // vg_pages_dir is the directory that holds the container's pages: the fixed
@@ -86,7 +92,12 @@ static inline bool vg_is_throttled(struct vg_pages *pages)
 
 // vg_memory_used is what all processes of the container use now, in bytes;
 // those that died and were not yet reclaimed count.
-uint64_t vg_memory_used(const struct vg_pages *pages, uint32_t device);
+uint64_t vg_memory_used(struct vg_pages *pages, uint32_t device);
+
+// vg_memory_floor is the least that the container uses, whatever stands on its
+// usage page: what the agent saw it hold, and what this process was granted or
+// has freed since. It is 0 where the agent found nothing amiss.
+uint64_t vg_memory_floor(struct vg_pages *pages, uint32_t device);
 
 // vg_slot_device is the record of a slot for a GPU.
 static inline struct vg_slot_device *vg_slot_device(const struct vg_pages *pages, uint32_t slot,
@@ -111,6 +122,11 @@ static inline void vg_add(uint64_t *field, uint64_t value)
 	__atomic_fetch_add(field, value, __ATOMIC_SEQ_CST);
 }
 
+static inline uint64_t vg_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 // vg_sub subtracts, stopping at 0 where a tenant has written a smaller value.
 static inline void vg_sub(uint64_t *field, uint64_t value)
 {
@@ -119,6 +135,15 @@ static inline void vg_sub(uint64_t *field, uint64_t value)
 	while (!__atomic_compare_exchange_n(field, &old, old > value ? old - value : 0, true,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		continue;
+}
+
+// vg_slot_used is what a slot's process was granted. What others write over our
+// own slot does not make us forget.
+static inline uint64_t vg_slot_used(const struct vg_pages *pages, uint32_t slot, uint32_t device)
+{
+	uint64_t used = vg_load(&vg_slot_device(pages, slot, device)->used);
+
+	return (int)slot == pages->slot ? vg_max(used, atomic_load(&pages->own[device])) : used;
 }
 
 // vg_slots_in_use bounds a scan of the slots.

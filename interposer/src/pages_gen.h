@@ -24,6 +24,9 @@
 // RefusalSizeBits is the width of the size in a packed refusal; the way
 // of allocating stands above it.
 #define VG_REFUSAL_SIZE_BITS 56u
+// ObservedLookBits is the width of the number of the look in what was
+// observed; the bytes stand above it, as a multiple of 1 << its value.
+#define VG_OBSERVED_LOOK_BITS 12u
 #define VG_WAY_NONE 0u
 #define VG_WAY_CONTEXT 1u
 #define VG_WAY_ALLOC 2u
@@ -95,8 +98,13 @@ struct vg_limits_page {
 	uint64_t generation;
 	uint64_t reserved[5];
 	struct vg_limits_copy copies[2];
+	// Observed is, per GPU, what the agent last saw the container hold, if
+	// that was more than its usage page owned up to, else 0; together with
+	// the number of the look, which tells two looks that found the same
+	// apart. It is no part of the copies: one store sets it.
+	uint64_t observed[16];
 	// Tail fills the page up to 4096 bytes.
-	uint64_t tail[242];
+	uint64_t tail[226];
 };
 _Static_assert(sizeof(struct vg_limits_page) == 4096, "size of vg_limits_page");
 _Static_assert(offsetof(struct vg_limits_page, magic) == 0, "offset of vg_limits_page.magic");
@@ -105,7 +113,8 @@ _Static_assert(offsetof(struct vg_limits_page, size) == 12, "offset of vg_limits
 _Static_assert(offsetof(struct vg_limits_page, generation) == 16, "offset of vg_limits_page.generation");
 _Static_assert(offsetof(struct vg_limits_page, reserved) == 24, "offset of vg_limits_page.reserved");
 _Static_assert(offsetof(struct vg_limits_page, copies) == 64, "offset of vg_limits_page.copies");
-_Static_assert(offsetof(struct vg_limits_page, tail) == 2160, "offset of vg_limits_page.tail");
+_Static_assert(offsetof(struct vg_limits_page, observed) == 2160, "offset of vg_limits_page.observed");
+_Static_assert(offsetof(struct vg_limits_page, tail) == 2288, "offset of vg_limits_page.tail");
 
 // SlotDevice is what one process holds and did on one GPU.
 struct vg_slot_device {

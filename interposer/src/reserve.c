@@ -29,6 +29,11 @@
 // of dead processes have been emptied. Where nothing moves for vg_patience_ns,
 // as a process is stopped or the driver waits, what is pending counts as used.
 //
+// A page that lies. Every process of the container can write the page, and so
+// make others look smaller than they are. What this process was granted it keeps
+// to itself, too; and of all of them the agent tells what they hold, as the driver
+// sees it, where that is more than the page says (vg_memory_floor).
+//
 // Nothing to leave behind. A process killed between any two steps leaves bytes
 // in its slot, which is emptied by whoever finds too little room, as the lock
 // on it has gone (slot.c).
@@ -50,7 +55,7 @@ struct vg_sum {
 	uint64_t pending_below; // in slots that go before this process's
 };
 
-static struct vg_sum vg_sum_up(const struct vg_pages *pages, uint32_t device)
+static struct vg_sum vg_sum_up(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
 	struct vg_sum sum = {0, 0, 0};
@@ -58,19 +63,27 @@ static struct vg_sum vg_sum_up(const struct vg_pages *pages, uint32_t device)
 	for (uint32_t i = 0; i < slots; i++) {
 		const struct vg_slot_device *slot = vg_slot_device(pages, i, device);
 		uint64_t pending = vg_load(&slot->pending); // first: see above
-		uint64_t used = vg_load(&slot->used);
+		uint64_t used = vg_slot_used(pages, i, device);
 
 		sum.pending = vg_add_saturating(sum.pending, pending);
 		sum.used = vg_add_saturating(sum.used, used);
 		if ((int)i < pages->slot)
 			sum.pending_below = sum.pending;
 	}
+	sum.used = vg_max(sum.used, vg_memory_floor(pages, device));
 	return sum;
 }
 
 static struct vg_slot_device *vg_own(const struct vg_pages *pages, uint32_t device)
 {
 	return vg_slot_device(pages, (uint32_t)pages->slot, device);
+}
+
+// vg_fits says whether the sum, in which the bytes are pending, is within the
+// limit. Somebody may have written over our own `pending`.
+static bool vg_fits(const struct vg_sum *sum, uint64_t bytes, uint64_t limit)
+{
+	return vg_add_saturating(sum->used, vg_max(sum->pending, bytes)) <= limit;
 }
 
 static void vg_note_peak(struct vg_slot_device *own)
@@ -80,6 +93,14 @@ static void vg_note_peak(struct vg_slot_device *own)
 
 	while (peak < used && !__atomic_compare_exchange_n(&own->peak, &peak, used, true,
 							   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		continue;
+}
+
+static void vg_own_sub(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+{
+	uint64_t own = atomic_load(&pages->own[device]);
+
+	while (!atomic_compare_exchange_weak(&pages->own[device], &own, own - vg_min(own, bytes)))
 		continue;
 }
 
@@ -124,7 +145,7 @@ static bool vg_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t byt
 			vg_add(&own->pending, bytes);
 		published = true;
 		sum = vg_sum_up(pages, device);
-		if (vg_add_saturating(sum.used, sum.pending) <= limit)
+		if (vg_fits(&sum, bytes, limit))
 			return true;
 		if (vg_add_saturating(sum.used, bytes) > limit ||
 		    vg_wait_is_over(&wait, &sum, bytes)) {
@@ -149,7 +170,7 @@ bool vg_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 		return false;
 	vg_add(&own->pending, bytes);
 	sum = vg_sum_up(pages, device);
-	if (vg_add_saturating(sum.used, sum.pending) <= limit)
+	if (vg_fits(&sum, bytes, limit))
 		return true;
 	vg_sub(&own->pending, bytes);
 	return false;
@@ -175,6 +196,7 @@ void vg_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t 
 
 	if (taken) {
 		vg_add(&own->used, taken);
+		atomic_fetch_add(&pages->own[device], taken);
 		vg_note_peak(own);
 	}
 	if (held)
@@ -192,16 +214,22 @@ bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 
 void vg_release(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
-	if (bytes)
-		vg_sub(&vg_own(pages, device)->used, bytes);
+	if (!bytes)
+		return;
+	vg_own_sub(pages, device, bytes);
+	vg_sub(&vg_own(pages, device)->used, bytes);
 }
 
-void vg_force(struct vg_pages *pages, uint32_t device, uint64_t bytes)
+void vg_note_unseen(struct vg_pages *pages, uint32_t device, uint64_t before, uint64_t now)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
 
-	vg_add(&own->used, bytes);
-	vg_note_peak(own);
+	if (now > before) {
+		vg_add(&own->used, now - before);
+		vg_note_peak(own);
+	} else if (now < before) {
+		vg_sub(&own->used, before - now);
+	}
 }
 
 void vg_refused(struct vg_pages *pages, uint32_t device, uint32_t way, uint64_t bytes)

@@ -156,6 +156,8 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 			     VG_MAX_SLOTS, pages->usage_path);
 		return -1;
 	}
+	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++)
+		atomic_store(&pages->own[i], 0);
 	vg_slot_clear(pages, (uint32_t)slot);
 	vg_slot_sign(pages, (uint32_t)slot);
 	pages->slot = slot;

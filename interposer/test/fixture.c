@@ -64,20 +64,42 @@ int test_pages_make(const char *dir, const struct vg_limits_device *devices, uin
 	return write_file(dir, "usage", &head, sizeof head, sizeof(struct vg_usage_page));
 }
 
-int test_pages_update(const char *dir, const struct vg_limits_device *devices, uint32_t count)
+static struct vg_limits_page *map_limits(const char *dir)
 {
 	struct vg_limits_page *page;
 	char path[4096];
-	uint64_t next;
 	int fd;
 
 	snprintf(path, sizeof path, "%s/limits", dir);
 	fd = open(path, O_RDWR);
 	if (fd < 0)
-		return -1;
+		return NULL;
 	page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
-	if (page == MAP_FAILED)
+	return page == MAP_FAILED ? NULL : page;
+}
+
+int test_pages_observe(const char *dir, uint32_t device, uint64_t bytes)
+{
+	struct vg_limits_page *page = map_limits(dir);
+	uint64_t look = UINT64_C(1) << VG_OBSERVED_LOOK_BITS;
+	uint64_t next;
+
+	if (!page)
+		return -1;
+	next = (page->observed[device] + 1) % look;
+	__atomic_store_n(&page->observed[device], (bytes + look - 1) / look * look + next,
+			 __ATOMIC_SEQ_CST);
+	munmap(page, sizeof *page);
+	return 0;
+}
+
+int test_pages_update(const char *dir, const struct vg_limits_device *devices, uint32_t count)
+{
+	struct vg_limits_page *page = map_limits(dir);
+	uint64_t next;
+
+	if (!page)
 		return -1;
 	next = page->generation + 1;
 	fill_copy(&page->copies[next & 1], next, devices, count);

@@ -15,6 +15,10 @@ int test_pages_make(const char *dir, const struct vg_limits_device *devices, uin
 // test_pages_update changes the limits in place, as an agent does.
 int test_pages_update(const char *dir, const struct vg_limits_device *devices, uint32_t count);
 
+// test_pages_observe tells what the container was seen to hold on a GPU, in whole
+// units of 4 KiB; 0: no more than its usage page says.
+int test_pages_observe(const char *dir, uint32_t device, uint64_t bytes);
+
 // test_device is a GPU whose UUID is 16 times the byte.
 struct vg_limits_device test_device(uint8_t byte, uint64_t memory);
 

@@ -122,6 +122,89 @@ static void test_hostile_counters(void)
 	vg_pages_close(&pages);
 }
 
+// ---- what was observed
+
+enum { unit = 1 << VG_OBSERVED_LOOK_BITS };
+
+// forge makes the page say that nobody holds anything.
+static void forge(void)
+{
+	for (uint32_t i = 0; i < 4; i++)
+		vg_slot_device(&pages, i, 0)->used = vg_slot_device(&pages, i, 0)->pending = 0;
+}
+
+static void test_own_memory_is_not_forgotten(void)
+{
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 900));
+	forge();
+	CHECK(!vg_reserve(&pages, 0, 101));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 900);
+	vg_release(&pages, 0, 900);
+	CHECK(vg_reserve(&pages, 0, 1000));
+	vg_pages_close(&pages);
+}
+
+// The page claims nothing, again and again, while the container holds 70 of its
+// 100 units.
+static void test_observed_on_a_forged_page(void)
+{
+	uint64_t granted = 0;
+
+	make_pages(100 * unit);
+	attach(&pages);
+	CHECK(test_pages_observe(dir, 0, 70 * unit) == 0);
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 70 * unit);
+	CHECK(!vg_reserve(&pages, 0, 31 * unit));
+	for (int i = 0; i < 100; i++) {
+		forge();
+		granted += vg_reserve(&pages, 0, unit);
+	}
+	CHECK_EQUAL(granted, 30);
+	vg_release(&pages, 0, 10 * unit); // what this process frees it has at once
+	CHECK(!vg_reserve(&pages, 0, 11 * unit));
+	CHECK(vg_reserve(&pages, 0, 10 * unit));
+	vg_pages_close(&pages);
+}
+
+// The next look counts what was granted since the last; and a look that finds as
+// much as the one before is another look.
+static void test_next_look(void)
+{
+	make_pages(100 * unit);
+	attach(&pages);
+	CHECK(test_pages_observe(dir, 0, 60 * unit) == 0);
+	CHECK(vg_reserve(&pages, 0, 40 * unit));
+	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_pages_observe(dir, 0, 60 * unit) == 0);
+	CHECK(vg_reserve(&pages, 0, 40 * unit));
+	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0);
+	vg_release(&pages, 0, 80 * unit); // before the look is seen, though after it
+	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_pages_observe(dir, 0, 0) == 0);
+	CHECK(vg_reserve(&pages, 0, 100 * unit));
+	vg_release(&pages, 0, 50 * unit);
+	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0); // cleared in between
+	CHECK(!vg_reserve(&pages, 0, 1));
+	vg_pages_close(&pages);
+}
+
+static void test_observed_less_than_claimed(void)
+{
+	make_pages(100 * unit);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 50 * unit));
+	CHECK(test_pages_observe(dir, 0, unit) == 0);
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 50 * unit);
+	vg_release(&pages, 0, 50 * unit); // more than was observed
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK(test_pages_observe(dir, 0, UINT64_MAX - 2 * unit) == 0);
+	CHECK(!vg_reserve(&pages, 0, 1));
+	vg_pages_close(&pages);
+}
+
 // ---- many processes of many threads
 
 // A ledger that only the test writes: what is held, by its own count.
@@ -260,6 +343,10 @@ int main(void)
 	test_bytes_a_dead_process_left_pending();
 	test_process_stopped_with_bytes_pending();
 	test_hostile_counters();
+	test_own_memory_is_not_forgotten();
+	test_observed_on_a_forged_page();
+	test_next_look();
+	test_observed_less_than_claimed();
 	test_never_over_the_limit();
 	test_no_false_refusal();
 	test_kills_leave_nothing();

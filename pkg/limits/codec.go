@@ -17,10 +17,11 @@ const (
 
 	slotsOffset = int64(unsafe.Offsetof(layout.UsagePage{}.Slots))
 
-	copySize      = unsafe.Sizeof(layout.LimitsCopy{})
-	checkedSize   = unsafe.Offsetof(layout.LimitsCopy{}.Checksum)
-	copiesOffset  = unsafe.Offsetof(layout.LimitsPage{}.Copies)
-	generationOff = unsafe.Offsetof(layout.LimitsPage{}.Generation)
+	copySize       = unsafe.Sizeof(layout.LimitsCopy{})
+	checkedSize    = unsafe.Offsetof(layout.LimitsCopy{}.Checksum)
+	copiesOffset   = unsafe.Offsetof(layout.LimitsPage{}.Copies)
+	generationOff  = unsafe.Offsetof(layout.LimitsPage{}.Generation)
+	observedOffset = unsafe.Offsetof(layout.LimitsPage{}.Observed)
 )
 
 // encodeCopy checks the devices and lays them out as the copy of a generation.

@@ -28,6 +28,9 @@ const (
 	// RefusalSizeBits is the width of the size in a packed refusal; the way
 	// of allocating stands above it.
 	RefusalSizeBits = 56
+	// ObservedLookBits is the width of the number of the look in what was
+	// observed; the bytes stand above it, as a multiple of 1 << its value.
+	ObservedLookBits = 12
 )
 
 // The ways of acquiring device memory, as a refusal names them.
@@ -90,8 +93,13 @@ type LimitsPage struct {
 	Generation uint64
 	Reserved   [5]uint64
 	Copies     [2]LimitsCopy
+	// Observed is, per GPU, what the agent last saw the container hold, if
+	// that was more than its usage page owned up to, else 0; together with
+	// the number of the look, which tells two looks that found the same
+	// apart. It is no part of the copies: one store sets it.
+	Observed [MaxDevices]uint64
 	// Tail fills the page up to 4096 bytes.
-	Tail [242]uint64
+	Tail [226]uint64
 }
 
 // SlotDevice is what one process holds and did on one GPU.
