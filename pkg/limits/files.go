@@ -155,9 +155,17 @@ func Read(path string) ([]Device, error) {
 const readAttempts = 100
 
 func readLimits(f *os.File) ([]Device, uint64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, fmt.Errorf("look at limits page: %w", err)
+	}
+	return readLimitsFrom(f, info.Size())
+}
+
+func readLimitsFrom(file io.ReaderAt, size int64) ([]Device, uint64, error) {
 	var lastErr error
 	for range readAttempts {
-		page, err := readPage(f)
+		page, err := readPage(file, size)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -172,15 +180,11 @@ func readLimits(f *os.File) ([]Device, uint64, error) {
 	return nil, 0, lastErr
 }
 
-func readPage(f *os.File) ([]byte, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("look at limits page: %w", err)
-	}
+func readPage(file io.ReaderAt, size int64) ([]byte, error) {
 	page := make([]byte, limitsSize)
-	n, err := f.ReadAt(page, 0)
+	n, err := file.ReadAt(page, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read limits page: %w", err)
 	}
-	return page, checkHead(page[:n], layout.LimitsMagic, info.Size(), limitsSize)
+	return page, checkHead(page[:n], layout.LimitsMagic, size, limitsSize)
 }

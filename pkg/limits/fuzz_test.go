@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
@@ -53,16 +54,16 @@ func FuzzRead(f *testing.F) {
 			seal(page)
 		}
 		page = page[:len(page)-int(cut)%(len(page)+1)]
-		path := filepath.Join(t.TempDir(), limits.LimitsFile)
-		if err := os.WriteFile(path, page, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		devices, err := limits.Read(path)
+		devices, err := limits.Decode(page)
 		if err != nil {
 			return
 		}
-		if err := limits.Create(t.TempDir(), devices); err != nil {
-			t.Errorf("accepted limits that cannot be written: %v", err)
+		again, err := limits.Encode(devices)
+		if err != nil {
+			t.Fatalf("accepted limits that cannot be written: %v", err)
+		}
+		if got, err := limits.Decode(again); err != nil || !slices.Equal(got, devices) {
+			t.Errorf("%+v became %+v when written: %v", devices, got, err)
 		}
 	})
 }
@@ -79,13 +80,12 @@ func FuzzReadUsage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(page[:4096], page[4096:4096+slotSize])
+	crowded := bytes.Clone(page[:4096])
+	crowded[highWaterOffset] = 3
+	f.Add(crowded, []byte{1, 2, 3})
 	f.Add([]byte{}, []byte{0xff, 0xff})
 	f.Fuzz(func(t *testing.T, head, slot []byte) {
-		p := newUsagePage(t, device(gpuA, 1<<30, 1))
-		p.put(0, head)
-		p.put(slotsOffset, slot)
-		p.hold(0)
-		usage, err := limits.ReadUsage(p.path)
+		usage, err := limits.DecodeUsage(tornPage{page, head, slot}, int64(len(page)))
 		if err != nil {
 			return
 		}
@@ -98,4 +98,18 @@ func FuzzReadUsage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// tornPage is a usage page with other content at its start and in all slots.
+type tornPage struct{ page, head, slot []byte }
+
+func (p tornPage) ReadAt(to []byte, offset int64) (int, error) {
+	n := copy(to, p.page[offset:])
+	if offset == 0 {
+		copy(to, p.head)
+	}
+	if offset >= slotsOffset {
+		copy(to, p.slot)
+	}
+	return n, nil
 }

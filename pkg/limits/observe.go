@@ -68,7 +68,7 @@ func Observed(path string) ([]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	page, err := readPage(f)
+	page, err := readPage(f, limitsSize)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

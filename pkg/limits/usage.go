@@ -79,15 +79,20 @@ func ReadUsage(path string) (Usage, error) {
 		return Usage{}, fmt.Errorf("open usage page: %w", err)
 	}
 	defer f.Close()
-	usage, err := readUsage(f)
+	info, err := f.Stat()
+	if err != nil {
+		return Usage{}, fmt.Errorf("look at usage page: %w", err)
+	}
+	lives := func(offset int64) (bool, error) { return slotLives(f, offset) }
+	usage, err := readUsageFrom(f, info.Size(), lives)
 	if err != nil {
 		return Usage{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return usage, nil
 }
 
-func readUsage(f *os.File) (Usage, error) {
-	header, err := readUsageHeader(f)
+func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool, error)) (Usage, error) {
+	header, err := readUsageHeader(file, size)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -98,13 +103,13 @@ func readUsage(f *os.File) (Usage, error) {
 	raw := make([]byte, slotSize)
 	for i := range int64(header.HighWater) {
 		offset := slotsOffset + i*slotSize
-		if live, err := slotLives(f, offset); err != nil || !live {
+		if live, err := lives(offset); err != nil || !live {
 			if err != nil {
 				return Usage{}, err
 			}
 			continue
 		}
-		if _, err := f.ReadAt(raw, offset); err != nil {
+		if _, err := file.ReadAt(raw, offset); err != nil {
 			return Usage{}, fmt.Errorf("read usage page: %w", err)
 		}
 		usage.add(raw)
@@ -112,17 +117,13 @@ func readUsage(f *os.File) (Usage, error) {
 	return usage, nil
 }
 
-func readUsageHeader(f *os.File) (*layout.UsageHeader, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("look at usage page: %w", err)
-	}
+func readUsageHeader(file io.ReaderAt, size int64) (*layout.UsageHeader, error) {
 	raw := make([]byte, slotsOffset)
-	n, err := f.ReadAt(raw, 0)
+	n, err := file.ReadAt(raw, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read usage page: %w", err)
 	}
-	if err := checkHead(raw[:n], layout.UsageMagic, info.Size(), usageSize); err != nil {
+	if err := checkHead(raw[:n], layout.UsageMagic, size, usageSize); err != nil {
 		return nil, err
 	}
 	var h layout.UsageHeader
