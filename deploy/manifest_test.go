@@ -104,6 +104,7 @@ func TestRightsAreAsSmallAsDocumented(t *testing.T) {
 	want := map[string][]rbacv1.PolicyRule{
 		"nri-vgpu": {
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 		"extended-resource-patcher": {
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},

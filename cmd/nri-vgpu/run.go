@@ -21,6 +21,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
@@ -50,17 +51,17 @@ func run(ctx context.Context, f flags) error {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	klog.SetSlogLogger(log)
-	client, err := connect(f.kubeconfig)
+	clients, err := connect(f.kubeconfig)
 	if err != nil {
 		return err
 	}
 	log.Info("starting", "version", version.Version, "node", f.nodeName)
-	parts, err := assemble(ctx, cfg, f.nodeName, client, log)
+	parts, err := assemble(ctx, cfg, f.nodeName, clients, log)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context){parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve} {
+	for _, part := range []func(context.Context){parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve} {
 		group.Go(func() error {
 			part(ctx)
 			return nil
@@ -74,29 +75,31 @@ func run(ctx context.Context, f flags) error {
 
 // parts of the agent, wired together.
 type parts struct {
+	events  *events.Recorder
 	pods    *pods.Cache
 	hook    *hook.Hook
 	agent   *agent.Agent
 	handler http.Handler
 }
 
-func assemble(ctx context.Context, cfg config.Config, node string, client kubernetes.Interface, log *slog.Logger) (*parts, error) {
+func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
 	var p parts
 	registry := prometheus.NewRegistry()
+	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
 	inventory := gpu.NewInventory(nvml.New(nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}), gpu.DefaultTimeout)
 	gpus := look(ctx, inventory, log)
 	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus); err != nil {
 		return nil, err
 	}
 	var err error
-	p.pods, err = pods.New(client, pods.Options{
+	p.pods, err = pods.New(clients.reads, pods.Options{
 		Node: node, Wait: cfg.NRI.PodWait.Duration, Gone: func(uid string) { p.hook.PodGone(uid) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	ledger := placement.New(gpus, cfg)
-	p.hook, err = newHook(cfg, p.pods, ledger, inventory, registry, func() { p.agent.Poke() }, log)
+	p.hook, err = newHook(cfg, p.pods, ledger, inventory, p.events, registry, func() { p.agent.Poke() }, log)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +107,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, client kubern
 		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Log: log,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
-	p.handler, err = handler(p.agent, registry)
+	p.handler, err = handler(registry, p.agent, p.events)
 	return &p, err
 }
 
@@ -120,7 +123,7 @@ func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu
 	return gpus
 }
 
-func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
+func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
 	store, err := hook.NewStore(layout.Containers(cfg.Paths.RunDir))
 	if err != nil {
 		return nil, err
@@ -140,13 +143,13 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
 			HasCDIDevice: devices.Has,
 		},
-		Pods: cache, Ledger: ledger, GPUs: inventory.GPUs, Store: store, Metrics: metrics, Changed: changed, Log: log,
+		Pods: cache, Ledger: ledger, GPUs: inventory.GPUs, Store: store, Metrics: metrics, Events: recorder, Changed: changed, Log: log,
 	}), nil
 }
 
-func handler(a *agent.Agent, registry *prometheus.Registry) (http.Handler, error) {
+func handler(registry *prometheus.Registry, a *agent.Agent, recorder *events.Recorder) (http.Handler, error) {
 	for _, c := range []prometheus.Collector{
-		a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		a, recorder, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("set up metrics: %w", err)
@@ -171,20 +174,28 @@ func logger(cfg config.Log) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
 }
 
-func connect(kubeconfig string) (kubernetes.Interface, error) {
+// clients of the API server. Each has a rate limiter of its own: a handler that
+// has to read a pod must not wait behind Events.
+type clients struct{ reads, writes kubernetes.Interface }
+
+func connect(kubeconfig string) (clients, error) {
 	cfg, err := apiServer(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server (--kubeconfig): %w", err)
+		return clients{}, fmt.Errorf("find the API server (--kubeconfig): %w", err)
 	}
 	cfg.UserAgent = "nri-vgpu/" + version.Version
 	// Protobuf costs a fraction of JSON's time and memory.
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
+	var c clients
+	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes} {
+		made, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return clients{}, fmt.Errorf("make a Kubernetes client: %w", err)
+		}
+		*client = made
 	}
-	return client, nil
+	return c, nil
 }
 
 func apiServer(kubeconfig string) (*rest.Config, error) {

@@ -41,6 +41,8 @@ type Options struct {
 	GPUs    func() []gpu.GPU
 	Store   *Store
 	Metrics *Metrics
+	// Events, where set, tells of what was refused. It must not block.
+	Events Events
 	// Proc is where the host's processes are seen, /proc if empty.
 	Proc string
 	// Changed, where set, is called when Registered changes; it must not

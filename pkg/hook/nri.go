@@ -110,6 +110,7 @@ func (e *edge) report(c Container, result outcome, err error) error {
 	switch {
 	case err != nil:
 		e.Metrics.refused(err)
+		e.tellRefusal(c, err)
 		log.Warn("refused a container", "error", err)
 	case result == outcomeGranted:
 		log.Info("gave a container its part of a GPU")

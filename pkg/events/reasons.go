@@ -1,0 +1,52 @@
+package events
+
+import corev1 "k8s.io/api/core/v1"
+
+// Reason is why an Event is written: its name, which alerts and
+// `kubectl get events --field-selector reason=…` go by, whether somebody has
+// to act on it, and what was being done. All reasons are declared here, and
+// explained in docs/operations.md.
+type Reason struct {
+	Name   string
+	Type   string
+	Action string
+}
+
+// On Pods.
+var (
+	// VGPURefused: a container was not created or not started, and the note
+	// says why; where it fits no GPU, what is free on each.
+	VGPURefused = Reason{"VGPURefused", corev1.EventTypeWarning, "Refuse"}
+	// VGPUEvicted: the pod fits no GPU of its node though the sum of them
+	// did, and was evicted so that its controller makes another elsewhere.
+	VGPUEvicted = Reason{"VGPUEvicted", corev1.EventTypeWarning, "Evict"}
+	// VGPUNotEvicted: the pod fits no GPU of its node and stays there, as
+	// nobody would make another or a disruption budget forbids it.
+	VGPUNotEvicted = Reason{"VGPUNotEvicted", corev1.EventTypeWarning, "Evict"}
+	// VGPUUnadjusted: a container runs that was created without the plugin
+	// and asks for, or may see, GPUs.
+	VGPUUnadjusted = Reason{"VGPUUnadjusted", corev1.EventTypeWarning, "Audit"}
+	// VGPUStopped: a container that ran without its limits, or around them,
+	// was stopped, as the configuration says.
+	VGPUStopped = Reason{"VGPUStopped", corev1.EventTypeWarning, "Stop"}
+	// VGPUMemoryLimitHit: a container was refused memory beyond its limit.
+	VGPUMemoryLimitHit = Reason{"VGPUMemoryLimitHit", corev1.EventTypeWarning, "Limit"}
+	// VGPUIsolationUnavailable: something that the configuration asks for
+	// cannot be held on this node, and the note says what.
+	VGPUIsolationUnavailable = Reason{"VGPUIsolationUnavailable", corev1.EventTypeWarning, "Isolate"}
+)
+
+// On Pods and on the Node.
+var (
+	// VGPUBypassed: a process uses a GPU that no container of ours accounts
+	// for. It is on the Pod whose process it is, else on the Node.
+	VGPUBypassed = Reason{"VGPUBypassed", corev1.EventTypeWarning, "Detect"}
+)
+
+// On the Node.
+var (
+	// GPUUnhealthy: a GPU takes no new containers, and the note says why.
+	GPUUnhealthy = Reason{"GPUUnhealthy", corev1.EventTypeWarning, "Watch"}
+	// GPURecovered: a GPU that was unhealthy takes containers again.
+	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
+)
