@@ -29,7 +29,7 @@ func main() {
 }
 
 func runCommand() *cobra.Command {
-	var memory, group string
+	var memory, policy, group string
 	var cores int
 	var gpus []string
 	cmd := &cobra.Command{
@@ -50,6 +50,9 @@ one that wants out, for which there are containers.`,
 			if err != nil {
 				return err
 			}
+			if err := request.SetPolicy(policy); err != nil {
+				return err
+			}
 			if request.Empty() && group == "" {
 				return errors.New("nothing to hold the program to; give --memory, --cores or both, or a --group that has them")
 			}
@@ -60,6 +63,7 @@ one that wants out, for which there are containers.`,
 	flags.SetInterspersed(false)
 	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; all of it if left out")
 	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; no limit if left out")
+	flags.StringVar(&policy, "policy", ctl.PolicyCap, "what --cores means: cap, never more; share, a guarantee, where idle time is lent among your runs with this policy")
 	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; the first if left out")
 	flags.StringVar(&group, "group", "", "name of the runs that share the limit")
 	return cmd

@@ -5,6 +5,7 @@
 enum {
 	vg_fill_step = 5000,                // a refill earlier than this is not worth its cost
 	vg_fill_longest = 1000000000,       // of one refill: a longer silence earns the cap anyway
+	vg_lent_longest = 20000000,         // …from a lease, which may be younger than the silence
 };
 
 // A tenant can write the page: whatever stands there must harm nobody else, nor
@@ -37,7 +38,30 @@ static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 }
 
+uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now)
+{
+	return lease.ppm > ppm && lease.until > now ? lease.ppm : ppm;
+}
+
+// vg_earn_lent adds what a lease gave between two refills.
+static void vg_earn_lent(struct vg_container_device *device, uint64_t from, uint64_t to,
+			 uint32_t ppm, struct vg_lease lease)
+{
+	if (vg_min(to, lease.until) <= from || lease.ppm <= ppm)
+		return;
+	vg_earn(device,
+		(int64_t)(vg_min(vg_min(to, lease.until) - from, vg_lent_longest) *
+			  (lease.ppm - ppm) / VG_PPM),
+		vg_bucket_lent_cap);
+}
+
 int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
+{
+	return vg_bucket_fill_lent(device, now, ppm, cap, (struct vg_lease){0, 0});
+}
+
+int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, uint32_t ppm,
+			    int64_t cap, struct vg_lease lease)
 {
 	uint64_t filled = vg_load(&device->bucket_filled_ns);
 	uint64_t elapsed = now - filled;
@@ -53,12 +77,14 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 		vg_earn(device, vg_bucket_start, cap);
 	else
 		vg_earn(device, (int64_t)(vg_min(elapsed, vg_fill_longest) * ppm / VG_PPM), cap);
+	vg_earn_lent(device, now - elapsed, now, ppm, lease);
 	return vg_balance(device);
 }
 
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns)
 {
 	__atomic_fetch_sub(&device->bucket_ns, (uint64_t)ns, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&device->spent_ns, (uint64_t)ns, __ATOMIC_RELAXED);
 }
 
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm)

@@ -18,6 +18,9 @@ enum {
 	// What it may claim later while it had work waiting for the GPU, which
 	// others held.
 	vg_bucket_busy_cap = 40000000,
+	// What it may have saved up of time that was lent to it: lent time is for
+	// use at once, as its owner may want it back.
+	vg_bucket_lent_cap = 2000000,
 	// What it starts with.
 	vg_bucket_start = 4000000,
 };
@@ -25,6 +28,13 @@ enum {
 // vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap`
 // ns, and returns the balance in ns. `now` is CLOCK_MONOTONIC.
 int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap);
+
+// vg_bucket_fill_lent does so, and adds what a lease allows beyond `ppm`.
+int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, uint32_t ppm,
+			    int64_t cap, struct vg_lease lease);
+
+// vg_bucket_rate is the rate at which a bucket fills at `now`, in parts per million.
+uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 
 // vg_bucket_charge takes GPU time from the bucket; a negative amount gives back.
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);

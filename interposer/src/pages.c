@@ -115,6 +115,7 @@ static void vg_limits_take(struct vg_pages *pages, const struct vg_limits_copy *
 		atomic_store(&pages->memory[i], copy->devices[i].memory_bytes);
 		atomic_store(&pages->context[i], copy->devices[i].context_bytes);
 		atomic_store(&pages->compute[i], ppm ? ppm : 1);
+		atomic_store(&pages->shares[i], (copy->devices[i].flags & VG_FLAG_SHARE) != 0);
 		throttled |= ppm < VG_PPM;
 	}
 	atomic_store(&pages->throttled, throttled);
@@ -177,6 +178,19 @@ uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device)
 	if (vg_limits_changed(pages))
 		vg_limits_follow(pages);
 	return atomic_load(&pages->compute[device]);
+}
+
+struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device)
+{
+	struct vg_lease lease = {0, 0};
+	uint64_t word;
+
+	if (!atomic_load_explicit(&pages->shares[device], memory_order_relaxed))
+		return lease;
+	word = vg_load(&pages->limits->leases[device]);
+	lease.ppm = (uint32_t)vg_min(word & ((UINT64_C(1) << VG_LEASE_PPM_BITS) - 1), VG_PPM);
+	lease.until = word >> VG_LEASE_PPM_BITS << VG_LEASE_UNIT_BITS;
+	return lease;
 }
 
 static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_error *error)

@@ -37,6 +37,7 @@ struct vg_pages {
 	_Atomic uint64_t memory[VG_MAX_DEVICES];
 	_Atomic uint64_t context[VG_MAX_DEVICES];
 	_Atomic uint32_t compute[VG_MAX_DEVICES]; // parts per million of the GPU's time
+	_Atomic bool shares[VG_MAX_DEVICES];      // the part is a guarantee: see vg_compute_lease
 	_Atomic bool throttled;                   // some GPU has a compute limit
 	// Threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow;
@@ -74,6 +75,17 @@ uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
 // million; VG_PPM: no limit. It is never 0: work that is to wait for ever would
 // take its program's locks along.
 uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device);
+
+// vg_lease is a part of the GPU's time, in parts per million, and the vg_now
+// until which it may be used; both are 0 where there is none.
+struct vg_lease {
+	uint32_t ppm;
+	uint64_t until;
+};
+
+// vg_compute_lease is what the container may use beyond its part for now,
+// because others don't.
+struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device);
 
 // vg_limits_follow brings the verified limits up to date after a change.
 void vg_limits_follow(struct vg_pages *pages);

@@ -21,6 +21,15 @@
 #define VG_KIND_GPU 1u
 // KindMIG marks a MIG device's UUID.
 #define VG_KIND_MIG 2u
+// FlagShare marks a limit on time that is a guarantee: what nobody uses is
+// lent, by leases.
+#define VG_FLAG_SHARE 1u
+// LeasePPMBits is the width of a lease's part of the GPU's time; the time
+// at which it ends stands above it, in units of 1 << LeaseUnitBits ns of
+// CLOCK_MONOTONIC.
+#define VG_LEASE_PPM_BITS 20u
+// LeaseUnitBits is the width of what is left out of a lease's end.
+#define VG_LEASE_UNIT_BITS 16u
 // RefusalSizeBits is the width of the size in a packed refusal; the way
 // of allocating stands above it.
 #define VG_REFUSAL_SIZE_BITS 56u
@@ -53,7 +62,7 @@ struct vg_limits_device {
 	uint64_t memory_bytes;
 	// ContextBytes is what one context is expected to take; 0 is unknown.
 	uint64_t context_bytes;
-	// Flags is reserved and 0.
+	// Flags is FlagShare or 0.
 	uint32_t flags;
 	// Reserved is 0.
 	uint32_t reserved[5];
@@ -103,8 +112,12 @@ struct vg_limits_page {
 	// the number of the look, which tells two looks that found the same
 	// apart. It is no part of the copies: one store sets it.
 	uint64_t observed[16];
+	// Leases are, by device, what part of the GPU's time a container with
+	// FlagShare may use for a few milliseconds beyond its limit: one word
+	// each, written at any time; 0 for none.
+	uint64_t leases[16];
 	// Tail fills the page up to 4096 bytes.
-	uint64_t tail[226];
+	uint64_t tail[210];
 };
 _Static_assert(sizeof(struct vg_limits_page) == 4096, "size of vg_limits_page");
 _Static_assert(offsetof(struct vg_limits_page, magic) == 0, "offset of vg_limits_page.magic");
@@ -114,7 +127,8 @@ _Static_assert(offsetof(struct vg_limits_page, generation) == 16, "offset of vg_
 _Static_assert(offsetof(struct vg_limits_page, reserved) == 24, "offset of vg_limits_page.reserved");
 _Static_assert(offsetof(struct vg_limits_page, copies) == 64, "offset of vg_limits_page.copies");
 _Static_assert(offsetof(struct vg_limits_page, observed) == 2160, "offset of vg_limits_page.observed");
-_Static_assert(offsetof(struct vg_limits_page, tail) == 2288, "offset of vg_limits_page.tail");
+_Static_assert(offsetof(struct vg_limits_page, leases) == 2288, "offset of vg_limits_page.leases");
+_Static_assert(offsetof(struct vg_limits_page, tail) == 2416, "offset of vg_limits_page.tail");
 
 // SlotDevice is what one process holds and did on one GPU.
 struct vg_slot_device {
@@ -190,7 +204,10 @@ struct vg_container_device {
 	// BucketFilledNs is when the bucket was last filled, in ns of
 	// CLOCK_MONOTONIC.
 	uint64_t bucket_filled_ns;
-	uint64_t reserved[9];
+	// SpentNs is all GPU time that was ever taken from the bucket, in ns, less
+	// what was given back.
+	uint64_t spent_ns;
+	uint64_t reserved[8];
 };
 _Static_assert(sizeof(struct vg_container_device) == 128, "size of vg_container_device");
 _Static_assert(offsetof(struct vg_container_device, refusals) == 0, "offset of vg_container_device.refusals");
@@ -200,7 +217,8 @@ _Static_assert(offsetof(struct vg_container_device, retired_wait_ns) == 24, "off
 _Static_assert(offsetof(struct vg_container_device, retired_launches) == 32, "offset of vg_container_device.retired_launches");
 _Static_assert(offsetof(struct vg_container_device, bucket_ns) == 40, "offset of vg_container_device.bucket_ns");
 _Static_assert(offsetof(struct vg_container_device, bucket_filled_ns) == 48, "offset of vg_container_device.bucket_filled_ns");
-_Static_assert(offsetof(struct vg_container_device, reserved) == 56, "offset of vg_container_device.reserved");
+_Static_assert(offsetof(struct vg_container_device, spent_ns) == 56, "offset of vg_container_device.spent_ns");
+_Static_assert(offsetof(struct vg_container_device, reserved) == 64, "offset of vg_container_device.reserved");
 
 // UsageHeader is the first 4096 bytes of the file "usage".
 struct vg_usage_header {

@@ -102,7 +102,8 @@ struct vg_door {
 	uint64_t came;
 	uint64_t now;
 	int64_t balance;
-	uint32_t ppm;
+	uint32_t ppm;  // the container's part of the GPU's time
+	uint32_t rate; // …and what is lent to it
 	bool slept; // for allowance
 };
 
@@ -111,21 +112,23 @@ static void vg_door_look(struct vg_door *door)
 	struct vg_pages *pages = &door->ticket->state->pages;
 	struct vg_meter *meter = door->meter;
 	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
+	struct vg_lease lease = vg_compute_lease(pages, door->ticket->device);
 
 	door->now = vg_now();
 	door->ppm = vg_compute_limit(pages, door->ticket->device);
+	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
 	if (meter->owed) {
 		vg_bucket_charge(door->bucket, meter->owed);
 		vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
 		       (uint64_t)meter->owed);
 		meter->owed = 0;
 	}
-	door->balance = vg_bucket_fill(door->bucket, door->now, door->ppm, cap);
+	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease);
 }
 
 static int64_t vg_door_target(const struct vg_door *door)
 {
-	int64_t earned = (int64_t)vg_allowance_wait_ns * door->ppm / VG_PPM;
+	int64_t earned = (int64_t)vg_allowance_wait_ns * door->rate / VG_PPM;
 
 	if (!door->slept)
 		return 1;
@@ -145,7 +148,7 @@ static uint64_t vg_door_wait(struct vg_door *door)
 		return 0;
 	if (door->balance < vg_door_target(door)) {
 		door->slept = true;
-		return vg_bucket_delay(door->balance, vg_door_target(door), door->ppm);
+		return vg_bucket_delay(door->balance, vg_door_target(door), door->rate);
 	}
 	if (!door->class->measured && door->class->opened &&
 	    door->now - door->class->opened < vg_first_wait_ns)

@@ -57,6 +57,39 @@ static void test_bucket_of_a_forger(void)
 	}
 }
 
+// A lease adds to the part, while it lasts, and is not saved up; it does not
+// touch what was saved of the part itself.
+static void test_bucket_uses_leases(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+	struct vg_lease all = {VG_PPM, start + 30 * ms};
+
+	vg_bucket_fill_lent(&device, now, half, vg_bucket_idle_cap, all);
+	vg_bucket_charge(&device, vg_bucket_start + 50 * ms);
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 10 * ms, half, vg_bucket_idle_cap, all), -40 * ms);
+	// The lease ends after 20 of these 40 ms.
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 40 * ms, half, vg_bucket_busy_cap, all), -10 * ms);
+	vg_bucket_charge(&device, -10 * ms);
+	all.until = now + 1000 * ms;
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += ms, half, vg_bucket_idle_cap, all), ms);
+	for (int i = 0; i < 8; i++)
+		vg_bucket_fill_lent(&device, now += ms, 1000, vg_bucket_idle_cap, all);
+	CHECK(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
+	// A lease that is new is not owed for the time before it.
+	vg_bucket_charge(&device, 500 * ms);
+	CHECK(vg_bucket_fill_lent(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
+}
+
+static void test_rate_of_leases(void)
+{
+	struct vg_lease lease = {700000, start};
+
+	CHECK_EQUAL(vg_bucket_rate(half, lease, start - 1), 700000);
+	CHECK_EQUAL(vg_bucket_rate(half, lease, start), half);
+	CHECK_EQUAL(vg_bucket_rate(800000, lease, start - 1), 800000);
+}
+
 // ---- estimates
 
 static struct vg_estimates estimates;
@@ -167,6 +200,8 @@ int main(void)
 	test_bucket_earns_its_part();
 	test_bucket_caps();
 	test_bucket_of_a_forger();
+	test_bucket_uses_leases();
+	test_rate_of_leases();
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
 	test_more_classes_than_places();

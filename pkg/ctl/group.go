@@ -108,7 +108,7 @@ func (g Groups) devicesOf(name string, want []limits.Device) (held []limits.Devi
 	case missing:
 		return want, true, g.found(name, want)
 	case want != nil && !slices.Equal(held, want):
-		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores and --gpu out to share them",
+		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores, --policy and --gpu out to share them",
 			name, describe(held))
 	}
 	return held, false, nil
@@ -226,6 +226,9 @@ func describe(devices []limits.Device) string {
 		text += fmt.Sprintf("%s: %s", d.UUID, mebibytes(d.MemoryBytes))
 		if d.ComputePPM < limits.NoComputeLimit {
 			text += ", " + percent(d.ComputePPM)
+			if d.Share {
+				text += " guaranteed"
+			}
 		}
 	}
 	return text

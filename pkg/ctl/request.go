@@ -19,6 +19,8 @@ type Request struct {
 	MemoryBytes uint64
 	// ComputePPM is the limit on GPU time, in parts per million; 0 for none.
 	ComputePPM uint32
+	// Share makes ComputePPM a guarantee: idle time is lent and borrowed.
+	Share bool
 	// GPUs names them by index or UUID; none for the first.
 	GPUs []string
 }
@@ -50,6 +52,27 @@ func parseMemory(memory string) (uint64, error) {
 	return uint64(bytes), nil
 }
 
+// Policies are what a limit on GPU time can mean, as --policy has them.
+const (
+	PolicyCap   = "cap"
+	PolicyShare = "share"
+)
+
+// SetPolicy takes what the command line says of the policy; "" is PolicyCap.
+func (r *Request) SetPolicy(policy string) error {
+	switch policy {
+	case "", PolicyCap:
+	case PolicyShare:
+		if r.ComputePPM == 0 || r.ComputePPM == limits.NoComputeLimit {
+			return errors.New("--policy share needs a guarantee: give --cores, 1 to 99")
+		}
+		r.Share = true
+	default:
+		return fmt.Errorf("--policy is %q; allowed: %s, %s", policy, PolicyCap, PolicyShare)
+	}
+	return nil
+}
+
 // Empty tells whether nothing is asked for.
 func (r Request) Empty() bool {
 	return r.MemoryBytes == 0 && r.ComputePPM == 0 && len(r.GPUs) == 0
@@ -75,7 +98,7 @@ func (r Request) Devices(gpus []GPU) ([]limits.Device, error) {
 			return nil, fmt.Errorf("--memory is %d MiB; allowed: at most the %d MiB of GPU %d (%s)",
 				r.MemoryBytes>>20, g.MemoryBytes>>20, g.Index, g.UUID)
 		}
-		devices[i] = limits.Device{UUID: g.UUID, MemoryBytes: r.MemoryBytes, ComputePPM: r.ComputePPM}
+		devices[i] = limits.Device{UUID: g.UUID, MemoryBytes: r.MemoryBytes, ComputePPM: r.ComputePPM, Share: r.Share}
 		if r.MemoryBytes == 0 {
 			devices[i].MemoryBytes = g.MemoryBytes
 		}

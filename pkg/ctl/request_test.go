@@ -93,3 +93,26 @@ func TestDevices(t *testing.T) {
 		})
 	}
 }
+
+func TestSetPolicy(t *testing.T) {
+	tests := []struct {
+		policy string
+		ppm    uint32
+		share  bool
+		err    string
+	}{
+		{"", 0, false, ""},
+		{"cap", 300_000, false, ""},
+		{"share", 300_000, true, ""},
+		{"share", 0, false, "--policy share needs a guarantee: give --cores, 1 to 99"},
+		{"share", 1_000_000, false, "--policy share needs a guarantee: give --cores, 1 to 99"},
+		{"lend", 300_000, false, `--policy is "lend"; allowed: cap, share`},
+	}
+	for _, tt := range tests {
+		r := Request{ComputePPM: tt.ppm}
+		err := r.SetPolicy(tt.policy)
+		if (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err || r.Share != tt.share {
+			t.Errorf("%q with %d ppm: shares %v, error %v; want %v, %q", tt.policy, tt.ppm, r.Share, err, tt.share, tt.err)
+		}
+	}
+}

@@ -149,7 +149,9 @@ func startWatcher(self string, groups Groups, group string) error {
 // stays and waits.
 func Watch(dir, group string, detached bool) error {
 	if detached {
-		return Groups{dir}.RemoveWhenEmpty(group)
+		groups := Groups{dir}
+		go groups.lend(group) // until this process ends
+		return groups.RemoveWhenEmpty(group)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -56,10 +56,14 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 		return layout.LimitsDevice{}, fmt.Errorf("%w: compute of %q is %d ppm, want 1 to %d",
 			ErrInvalid, d.UUID, d.ComputePPM, NoComputeLimit)
 	}
-	return layout.LimitsDevice{
+	entry := layout.LimitsDevice{
 		UUID: uuid, Kind: kind,
 		MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
-	}, nil
+	}
+	if d.Share {
+		entry.Flags = layout.FlagShare
+	}
+	return entry, nil
 }
 
 // decodeCopy is the inverse of encodeCopy for a copy that should belong to the
@@ -87,6 +91,7 @@ func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 		seen[d.UUID] = true
 		devices = append(devices, Device{
 			UUID: name, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
+			Share: d.Flags&layout.FlagShare != 0,
 		})
 	}
 	return devices, nil

@@ -52,6 +52,9 @@ type Device struct {
 	// ComputePPM is the part of the GPU's time, in parts per million;
 	// NoComputeLimit is no limit.
 	ComputePPM uint32
+	// Share makes ComputePPM a guarantee: what nobody uses of the GPU's time
+	// is lent, this container's too.
+	Share bool
 	// ContextBytes is what one context is expected to take on this GPU; 0
 	// where that is unknown.
 	ContextBytes uint64

@@ -116,6 +116,7 @@ func TestUpdate(t *testing.T) {
 	before, _ := os.Stat(path)
 	for i := range uint64(5) {
 		devices[0].MemoryBytes = i
+		devices[1].Share = i%2 == 0
 		if err := limits.Update(dir, devices); err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,15 @@ const (
 	KindGPU = 1
 	// KindMIG marks a MIG device's UUID.
 	KindMIG = 2
+	// FlagShare marks a limit on time that is a guarantee: what nobody uses is
+	// lent, by leases.
+	FlagShare = 1
+	// LeasePPMBits is the width of a lease's part of the GPU's time; the time
+	// at which it ends stands above it, in units of 1 << LeaseUnitBits ns of
+	// CLOCK_MONOTONIC.
+	LeasePPMBits = 20
+	// LeaseUnitBits is the width of what is left out of a lease's end.
+	LeaseUnitBits = 16
 	// RefusalSizeBits is the width of the size in a packed refusal; the way
 	// of allocating stands above it.
 	RefusalSizeBits = 56
@@ -62,7 +71,7 @@ type LimitsDevice struct {
 	MemoryBytes uint64
 	// ContextBytes is what one context is expected to take; 0 is unknown.
 	ContextBytes uint64
-	// Flags is reserved and 0.
+	// Flags is FlagShare or 0.
 	Flags uint32
 	// Reserved is 0.
 	Reserved [5]uint32
@@ -98,8 +107,12 @@ type LimitsPage struct {
 	// the number of the look, which tells two looks that found the same
 	// apart. It is no part of the copies: one store sets it.
 	Observed [MaxDevices]uint64
+	// Leases are, by device, what part of the GPU's time a container with
+	// FlagShare may use for a few milliseconds beyond its limit: one word
+	// each, written at any time; 0 for none.
+	Leases [MaxDevices]uint64
 	// Tail fills the page up to 4096 bytes.
-	Tail [226]uint64
+	Tail [210]uint64
 }
 
 // SlotDevice is what one process holds and did on one GPU.
@@ -158,7 +171,10 @@ type ContainerDevice struct {
 	// BucketFilledNs is when the bucket was last filled, in ns of
 	// CLOCK_MONOTONIC.
 	BucketFilledNs uint64
-	Reserved       [9]uint64
+	// SpentNs is all GPU time that was ever taken from the bucket, in ns, less
+	// what was given back.
+	SpentNs  uint64
+	Reserved [8]uint64
 }
 
 // UsageHeader is the first 4096 bytes of the file "usage".

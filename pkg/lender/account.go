@@ -1,0 +1,107 @@
+package lender
+
+import (
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const (
+	// linger is how long a container counts as busy after it last gave the GPU
+	// work: so long it may think between two launches and keep its guarantee.
+	linger = 5 * time.Millisecond
+	// hungryBelow is the balance below which a container could use more than
+	// it has. What it saves up of its own time is more, of lent time less.
+	hungryBelow = 3 * time.Millisecond
+	// hungryFor is how long after it last looked at its allowance a container
+	// may be waiting for it: who waits looks every 20 ms.
+	hungryFor = 25 * time.Millisecond
+	// most bounds what is believed of a container's claims.
+	most = 10 * time.Second
+)
+
+// account is what the lender knows of one container on one GPU. It follows
+// from what the container's processes write, who may lie: who claims work keeps
+// its own time from being lent, and is lent no more than one that has it; who
+// hides work lends its own time away.
+type account struct {
+	guarantee uint32 // parts per million
+	share     bool   // by the policy that lends
+
+	known   bool // `last` was read
+	last    limits.Allowance
+	backlog time.Duration // work that cannot have run yet
+	worked  time.Duration // when there was work last
+	looked  time.Duration // when somebody last filled the allowance
+	busy    bool          // it needs its guarantee
+	hungry  bool          // it could use more
+	lease   uint32        // what it may use until the next look; 0: its guarantee
+}
+
+// rate is the part of the GPU's time that the container may use.
+func (a *account) rate() uint32 { return max(a.guarantee, a.lease) }
+
+// look takes in what the container claims at a time, `passed` after the last
+// look.
+func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
+	spent := bounded(int64(claim.Spent - a.last.Spent))
+	filled := claim.Filled != a.last.Filled
+	first := !a.known
+	a.known, a.last = true, claim
+	if first {
+		a.worked, a.looked = now-most, now-most
+		return
+	}
+	a.backlog += spent - part(passed, a.rate())
+	a.backlog = min(max(a.backlog, 0), most)
+	if filled {
+		a.looked = now
+	}
+	a.hungry = a.share && now-a.looked <= hungryFor && a.balance(now) < hungryBelow
+	if spent != 0 || a.backlog > 0 || a.hungry {
+		a.worked = now
+	}
+	a.busy = now-a.worked <= linger
+}
+
+// missed is a look at which the container's claims could not be read.
+func (a *account) missed() { a.busy, a.hungry = false, false }
+
+// balance is the container's allowance now, without what was lent.
+func (a *account) balance(now time.Duration) time.Duration {
+	since := min(max(now-a.last.Filled, 0), most)
+	return bounded(a.last.Balance) + part(since, a.guarantee)
+}
+
+func bounded(ns int64) time.Duration { return min(max(time.Duration(ns), -most), most) }
+
+// part is so many parts per million of a time of at most a few minutes.
+func part(of time.Duration, ppm uint32) time.Duration {
+	return of * time.Duration(ppm) / limits.NoComputeLimit
+}
+
+// lend decides what each container of one GPU may use until the next look. A
+// container whose limit is a cap keeps its time for itself, used or not. So does
+// one that is busy. What is left is for those that could use it, in proportion
+// to their guarantees; a container gets the lease that it has the guarantee for,
+// so that the leases and guarantees of a GPU never add up to more than all.
+func lend(accounts []*account) {
+	free, weights := int64(limits.NoComputeLimit), int64(0)
+	for _, a := range accounts {
+		a.lease = 0
+		if !a.share || a.busy {
+			free -= int64(a.guarantee)
+		}
+		if a.hungry {
+			weights += int64(a.guarantee)
+		}
+	}
+	if free <= 0 {
+		return
+	}
+	for _, a := range accounts {
+		if a.hungry {
+			a.lease = a.guarantee + uint32(free*int64(a.guarantee)/weights)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package limits
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+)
+
+const (
+	leasesOffset  = unsafe.Offsetof(layout.LimitsPage{}.Leases)
+	devicesOffset = unsafe.Offsetof(layout.UsageHeader{}.Devices)
+	deviceSize    = unsafe.Sizeof(layout.ContainerDevice{})
+	balanceOffset = unsafe.Offsetof(layout.ContainerDevice{}.BucketNs)
+	filledOffset  = unsafe.Offsetof(layout.ContainerDevice{}.BucketFilledNs)
+	spentOffset   = unsafe.Offsetof(layout.ContainerDevice{}.SpentNs)
+)
+
+// Allowance is what a container claims of its allowance of one GPU's time. Any
+// of it may be forged.
+type Allowance struct {
+	// Spent is all GPU time that was taken from it, in ns; it wraps around.
+	Spent uint64
+	// Balance is what is left, in ns; negative: debt.
+	Balance int64
+	// Filled is when it was last filled up to then, as [Monotonic].
+	Filled time.Duration
+}
+
+// Monotonic is the kernel's CLOCK_MONOTONIC, by which allowances are filled and
+// leases end.
+func Monotonic() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for unknown clocks alone
+	return time.Duration(now.Nano())
+}
+
+// Lending is a container's two pages, opened to see what it uses of its GPUs'
+// time, and to lend it some.
+//
+// The usage page is read, not mapped: a tenant may cut it short, and whoever
+// touches a mapping beyond a file's end is killed.
+type Lending struct {
+	page  []byte // the limits page
+	usage *os.File
+	raw   []byte
+	info  os.FileInfo // of the limits page
+	path  string
+}
+
+// OpenLending opens the pages in a container's directory.
+func OpenLending(dir string) (*Lending, error) {
+	l := &Lending{path: filepath.Join(dir, LimitsFile), raw: make([]byte, slotsOffset)}
+	file, err := os.OpenFile(l.path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open limits page: %w", err)
+	}
+	defer file.Close()
+	if l.info, err = file.Stat(); err != nil {
+		return nil, fmt.Errorf("look at limits page: %w", err)
+	}
+	if _, _, err := readLimits(file); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.path, err)
+	}
+	if l.usage, err = os.OpenFile(filepath.Join(dir, UsageFile), os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+		return nil, fmt.Errorf("open usage page: %w", err)
+	}
+	l.page, err = unix.Mmap(int(file.Fd()), 0, int(limitsSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map limits page: %w", err), l.usage.Close())
+	}
+	return l, nil
+}
+
+// Close takes the leases back and closes the pages.
+func (l *Lending) Close() error {
+	for i := range MaxDevices {
+		l.Lend(i, 0, 0)
+	}
+	return errors.Join(unix.Munmap(l.page), l.usage.Close())
+}
+
+// Current tells whether these are still the pages that stand in the
+// container's directory.
+func (l *Lending) Current() bool {
+	info, err := os.Stat(l.path)
+	return err == nil && os.SameFile(info, l.info)
+}
+
+// Generation counts the changes of the limits.
+func (l *Lending) Generation() uint64 { return atomic.LoadUint64(l.word(generationOff)) }
+
+// Devices are the limits now in force.
+func (l *Lending) Devices() ([]Device, error) {
+	var err error
+	for range readAttempts {
+		generation := l.Generation()
+		var devices []Device
+		if devices, err = decodeCopy(l.page[copyOffset(generation):][:copySize], generation); err == nil {
+			return devices, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", l.path, err)
+}
+
+// Allowances reads what the container claims of as many of its devices as
+// allowances has room for.
+func (l *Lending) Allowances(allowances []Allowance) error {
+	allowances = allowances[:min(len(allowances), MaxDevices)]
+	raw := l.raw[:devicesOffset+uintptr(len(allowances))*deviceSize]
+	if n, err := l.usage.ReadAt(raw, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: %d bytes", ErrTruncated, n)
+		}
+		return fmt.Errorf("read usage page: %w", err)
+	}
+	for i := range allowances {
+		device := raw[devicesOffset+uintptr(i)*deviceSize:]
+		allowances[i] = Allowance{
+			Spent:   binary.LittleEndian.Uint64(device[spentOffset:]),
+			Balance: int64(binary.LittleEndian.Uint64(device[balanceOffset:])),
+			Filled:  duration(binary.LittleEndian.Uint64(device[filledOffset:])),
+		}
+	}
+	return nil
+}
+
+// Lend lets the container use a part of a device's time, in parts per million,
+// until the given time of [Monotonic]. A container whose limit is no guarantee
+// makes no use of it.
+func (l *Lending) Lend(device int, ppm uint32, until time.Duration) {
+	word := uint64(0)
+	if ppm > 0 {
+		word = uint64(until)>>layout.LeaseUnitBits<<layout.LeasePPMBits | uint64(min(ppm, NoComputeLimit))
+	}
+	at := l.word(leasesOffset + uintptr(device)*8)
+	if atomic.LoadUint64(at) != word {
+		atomic.StoreUint64(at, word)
+	}
+}
+
+func (l *Lending) word(offset uintptr) *uint64 { return (*uint64)(unsafe.Pointer(&l.page[offset])) }
