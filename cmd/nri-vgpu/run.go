@@ -26,6 +26,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/lender"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
@@ -61,7 +62,7 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context){parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve} {
+	for _, part := range []func(context.Context){parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run} {
 		group.Go(func() error {
 			part(ctx)
 			return nil
@@ -79,6 +80,7 @@ type parts struct {
 	pods    *pods.Cache
 	hook    *hook.Hook
 	agent   *agent.Agent
+	lender  *lender.Lender
 	handler http.Handler
 }
 
@@ -103,6 +105,8 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if err != nil {
 		return nil, err
 	}
+	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Log: log})
+	p.hook.LiveChanged = p.lender.Poke
 	p.agent = agent.New(agent.Options{
 		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Log: log,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },

@@ -48,6 +48,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
 	c.injection(cfg.Injection)
 	c.oneOf("placement.policy", cfg.Placement.Policy, PlaceBinpack, PlaceSpread)
+	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.dialects(cfg.Dialects)
 	c.nri(cfg.NRI)
 	c.path("paths.install_dir", cfg.Paths.InstallDir)

@@ -10,6 +10,7 @@ type Config struct {
 	Driver    Driver    `toml:"driver"`
 	Injection Injection `toml:"injection"`
 	Placement Placement `toml:"placement"`
+	Compute   Compute   `toml:"compute"`
 	Dialects  Dialects  `toml:"dialects"`
 	NRI       NRI       `toml:"nri"`
 	Paths     Paths     `toml:"paths"`
@@ -84,6 +85,19 @@ const (
 // Placement is how GPUs are chosen.
 type Placement struct {
 	Policy string `toml:"policy"`
+}
+
+// Policies of compute limits.
+const (
+	ComputeCap   = "cap"   // never more than the limit
+	ComputeShare = "share" // the limit is a guarantee; idle time is lent
+)
+
+// Compute is what a limit on a GPU's time means.
+type Compute struct {
+	Policy string `toml:"policy"`
+	// PodsMayChoose lets a pod say otherwise by an annotation.
+	PodsMayChoose bool `toml:"pods_may_choose"`
 }
 
 // Dialects are the languages in which pods may ask.

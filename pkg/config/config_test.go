@@ -69,6 +69,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"nothing is the default", "", func(*Config) {}},
 		{"one key", "[placement]\npolicy = \"spread\"", func(c *Config) { c.Placement.Policy = PlaceSpread }},
+		{"another policy", "[compute]\npolicy = \"share\"", func(c *Config) { c.Compute.Policy = ComputeShare }},
 		{"a list replaces the default", "[node]\nexempt_namespaces = []",
 			func(c *Config) { c.Node.ExemptNamespaces = []string{} }},
 		{"a table array replaces the default",
@@ -117,7 +118,8 @@ func TestParseRefuses(t *testing.T) {
 		{"not TOML", "[node]\n\nslots_per_gpu = ten\n", []string{"line 3: expected value but found \"ten\""}},
 		{"unknown key", "\n[node]\nslots = 4", []string{
 			"line 3: node.slots is unknown; allowed here: exempt_namespaces, reserved_memory_mib, slots_per_gpu"}},
-		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: dialects, driver, "}},
+		{"unknown policy", "[compute]\npolicy = \"burst\"", []string{`line 2: compute.policy is "burst"; allowed: cap, share`}},
+		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: compute, dialects, driver, "}},
 		{"wrong types", "[node]\nslots_per_gpu = \"4\"\nexempt_namespaces = \"a\"\nreserved_memory_mib = -1\n[http]\naddress = 9394",
 			[]string{
 				"line 2: node.slots_per_gpu is a string; allowed: a whole number",

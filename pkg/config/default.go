@@ -13,6 +13,7 @@ func Default() Config {
 		Driver:    Driver{Root: "/"},
 		Injection: defaultInjection(),
 		Placement: Placement{Policy: PlaceBinpack},
+		Compute:   Compute{Policy: ComputeCap},
 		Dialects:  defaultDialects(),
 		NRI: NRI{
 			SocketPath:  "/var/run/nri/nri.sock",

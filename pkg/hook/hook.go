@@ -48,7 +48,9 @@ type Options struct {
 	// Changed, where set, is called when Registered changes; it must not
 	// block.
 	Changed func()
-	Log     *slog.Logger
+	// LiveChanged, where set, is called when LiveDirs changes; it must not block.
+	LiveChanged func()
+	Log         *slog.Logger
 }
 
 // Hook answers the container runtime. Its state lives in the ledger and in
@@ -156,6 +158,9 @@ func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, err
 	if err != nil {
 		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
 	}
+	if asked.Share, err = request.Shares(pod, h.Config.Compute); err != nil {
+		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
+	}
 	asked.UID = c.PodUID
 	return asked, asks(asked, c.Name), nil
 }
@@ -199,6 +204,7 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 		return Adjustment{}, c.refuse(ReasonState, "its limits cannot be written: %w", err)
 	}
 	h.live[id] = me
+	h.liveChanged()
 	return a, nil
 }
 

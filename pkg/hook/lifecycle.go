@@ -36,6 +36,7 @@ func (h *Hook) stopped(id string) {
 		return
 	}
 	delete(h.live, id)
+	h.liveChanged()
 	h.releaseIfGone(c.podUID)
 }
 
@@ -48,6 +49,7 @@ func (h *Hook) sandboxStopped(sandbox, podUID string) {
 			delete(h.live, id)
 		}
 	}
+	h.liveChanged()
 	h.releaseIfGone(podUID)
 }
 
@@ -127,6 +129,26 @@ func (h *Hook) holds(podUID string) bool {
 	return false
 }
 
+// LiveDirs are the directories of the containers with a part of a GPU that may
+// have processes.
+func (h *Hook) LiveDirs() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var dirs []string
+	for _, c := range h.live {
+		if dir, err := h.Store.Dir(c.podUID, c.name); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func (h *Hook) liveChanged() {
+	if h.LiveChanged != nil {
+		h.LiveChanged()
+	}
+}
+
 func (h *Hook) lives(podUID string) bool {
 	for _, c := range h.live {
 		if c.podUID == podUID {
@@ -161,6 +183,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 		h.live[c.id] = liveContainer{c.PodUID, c.Name, c.sandbox}
 		h.adopt(c.Container)
 	}
+	h.liveChanged()
 	if h.Pods.HasSynced() {
 		h.audit()
 	}

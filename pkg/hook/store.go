@@ -72,7 +72,7 @@ func (s *Store) Save(a placement.Allocation, preload []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	if err := limits.Create(dir, pageDevices(a.Devices)); err != nil {
+	if err := limits.Create(dir, pageDevices(a)); err != nil {
 		return err
 	}
 	if len(preload) > 0 {
@@ -117,10 +117,10 @@ func (s *Store) Reserve(a placement.Allocation) error {
 	return writeAssignment(dir, a)
 }
 
-func pageDevices(devices []placement.Device) []limits.Device {
-	page := make([]limits.Device, len(devices))
-	for i, d := range devices {
-		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM}
+func pageDevices(a placement.Allocation) []limits.Device {
+	page := make([]limits.Device, len(a.Devices))
+	for i, d := range a.Devices {
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, Share: a.Share}
 		if d.ComputePPM == 0 {
 			page[i].ComputePPM = limits.NoComputeLimit
 		}

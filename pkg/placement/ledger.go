@@ -103,6 +103,7 @@ func blank(pod request.Pod, position int) Allocation {
 		Kind:      c.Kind,
 		Position:  position,
 		Dialect:   c.Dialect,
+		Share:     pod.Share,
 	}
 }
 

@@ -31,4 +31,6 @@ type Allocation struct {
 	Position int      `json:"position"`
 	Dialect  string   `json:"dialect"`
 	Devices  []Device `json:"devices"`
+	// Share makes the devices' ComputePPM guarantees: idle time is lent.
+	Share bool `json:"share,omitempty"`
 }

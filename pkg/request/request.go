@@ -96,4 +96,6 @@ type Pod struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`
+	// Share makes all limits on time guarantees; see Policy.
+	Share bool `json:"share,omitempty"`
 }

@@ -1,0 +1,104 @@
+package hook
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+func withPolicy(policy string, choice bool) nodeOption {
+	return func(n *node) { n.cfg.Compute = config.Compute{Policy: policy, PodsMayChoose: choice} }
+}
+
+// podWithCores adds a pod with a part of the GPU's time and a policy, "" for
+// the node's.
+func (n *node) podWithCores(uid, policy string) {
+	pod := n.pod(uid, "main=1024")
+	pod.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-cores"] = resource.MustParse("30")
+	if policy != "" {
+		pod.Annotations = map[string]string{request.PolicyAnnotation: policy}
+	}
+}
+
+// lends tells what a container's limits page says.
+func (n *node) lends(uid string) bool {
+	n.t.Helper()
+	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main/limits"))
+	if err != nil || len(devices) != 1 || devices[0].ComputePPM != 300_000 {
+		n.t.Fatalf("limits page of %s: %+v, %v", uid, devices, err)
+	}
+	return devices[0].Share
+}
+
+func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
+	n := newNode(t, withPolicy(config.ComputeShare, true))
+	for _, test := range []struct {
+		uid, policy string
+		lends       bool
+	}{{"plain", "", true}, {"capped", "cap", false}, {"shared", "share", true}} {
+		n.podWithCores(test.uid, test.policy)
+		mustCreate(t, n, test.uid)
+		if got := n.lends(test.uid); got != test.lends {
+			t.Errorf("%s: its limit is a guarantee: %v", test.uid, got)
+		}
+	}
+
+	// It outlives the agent, and what the pod says later does not count.
+	n.exit("plain")
+	n.podWithCores("plain", "cap")
+	n.stopHook()
+	n.startHook()
+	mustCreate(t, n, "plain")
+	if !n.lends("plain") {
+		t.Error("a container's policy has changed with its pod's annotation")
+	}
+}
+
+func TestPolicyIsNotForPodsToChoose(t *testing.T) {
+	n := newNode(t)
+	n.podWithCores("u", "share")
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "compute.pods_may_choose") {
+		t.Errorf("it was created: %v", err)
+	}
+	n.podWithCores("u", "")
+	mustCreate(t, n, "u")
+	if n.lends("u") {
+		t.Error("its limit is a guarantee by default")
+	}
+}
+
+func TestLiveDirs(t *testing.T) {
+	n := newNode(t)
+	changes := 0
+	n.hook.LiveChanged = func() { changes++ }
+	want := func(uids ...string) {
+		t.Helper()
+		var dirs []string
+		for _, uid := range uids {
+			dirs = append(dirs, filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main"))
+		}
+		if got := n.hook.LiveDirs(); !slices.Equal(slices.Sorted(slices.Values(got)), dirs) {
+			t.Errorf("they are %v, want %v", got, dirs)
+		}
+	}
+	n.podWithCores("a", "")
+	n.podWithCores("b", "")
+	mustCreate(t, n, "a")
+	mustCreate(t, n, "b")
+	want("a", "b")
+	n.exit("a")
+	want("b")
+	if changes != 3 {
+		t.Errorf("%d changes were told of 3", changes)
+	}
+	n.stopHook()
+	n.startHook()
+	want("b")
+}
