@@ -138,6 +138,20 @@ static int vg_slot_find(int fd)
 	return vg_no_slot;
 }
 
+// vg_slot_reserve has the file system find room for a slot. The file has holes,
+// and a store into a hole of a file system that is full ends the process.
+static int vg_slot_reserve(int fd, uint32_t slot)
+{
+	struct flock range = vg_slot_range(slot, F_WRLCK);
+	int failed;
+
+	do
+		failed = fallocate(fd, 0, range.l_start, range.l_len);
+	while (failed && errno == EINTR);
+	// Where it cannot be asked for, it is left to luck.
+	return failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM ? -1 : 0;
+}
+
 int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 {
 	int fd = vg_usage_fd(pages);
@@ -150,12 +164,17 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 		return -1;
 	}
 	slot = vg_slot_find(fd);
-	close(fd);
-	if (slot == vg_no_slot) {
+	if (slot == vg_no_slot)
 		vg_error_set(error, "%u processes of this container use the GPU already, or %s cannot be locked",
 			     VG_MAX_SLOTS, pages->usage_path);
-		return -1;
+	else if (vg_slot_reserve(fd, (uint32_t)slot)) {
+		vg_error_set(error, "%s cannot be written: %s; make room in /run on the node",
+			     pages->usage_path, strerror(errno));
+		slot = vg_no_slot;
 	}
+	close(fd);
+	if (slot == vg_no_slot)
+		return -1;
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++)
 		atomic_store(&pages->own[i], 0);
 	vg_slot_clear(pages, (uint32_t)slot);

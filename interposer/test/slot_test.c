@@ -5,11 +5,14 @@
 #define _GNU_SOURCE
 #include "slot.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -223,8 +226,62 @@ static void test_slots_run_out_and_come_back(void)
 	vg_pages_close(&more);
 }
 
+// fill_up leaves no room in the file system of the current directory.
+static void fill_up(void)
+{
+	static const char page[4096];
+	int fd = open("filler", O_CREAT | O_WRONLY, 0600);
+
+	CHECK(fd >= 0);
+	while (write(fd, page, sizeof page) > 0)
+		continue;
+	CHECK_EQUAL(errno, ENOSPC);
+	close(fd);
+}
+
+// on_a_full_disk has a process take the last slots for which there is room.
+static void on_a_full_disk(void)
+{
+	static struct vg_pages pages, more;
+	struct vg_limits_device device = test_device(1, 1000);
+	struct vg_error error;
+
+	CHECK(unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) == 0);
+	CHECK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+	CHECK(mount("none", dir, "tmpfs", 0, "size=64k") == 0);
+	CHECK(chdir(dir) == 0);
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+	attach(&pages);
+	fill_up();
+	for (int i = 0; i < 3; i++) {
+		memset(&more, 0, sizeof more);
+		CHECK(vg_pages_open(&more, dir, &error) == 0);
+		if (vg_slot_take(&more, &error))
+			break;
+	}
+	CHECK(strstr(error.text, "cannot be written"));
+	// Who has a slot goes on.
+	CHECK(vg_reserve(&pages, 0, 100));
+}
+
+static void test_full_disk_refuses_and_kills_nobody(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		snprintf(dir, sizeof dir, "%s", test_dir());
+		on_a_full_disk();
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQUAL(status, 0);
+}
+
 int main(void)
 {
+	test_full_disk_refuses_and_kills_nobody();
 	test_killed_process_gives_back();
 	test_forked_child_does_not_keep_the_slot();
 	test_slot_outlives_its_descriptors();
