@@ -62,7 +62,9 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context){parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run} {
+	for _, part := range []func(context.Context){
+		parts.watch, parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run,
+	} {
 		group.Go(func() error {
 			part(ctx)
 			return nil
@@ -76,6 +78,7 @@ func run(ctx context.Context, f flags) error {
 
 // parts of the agent, wired together.
 type parts struct {
+	watch   func(context.Context)
 	events  *events.Recorder
 	pods    *pods.Cache
 	hook    *hook.Hook
@@ -88,7 +91,13 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	var p parts
 	registry := prometheus.NewRegistry()
 	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
-	inventory := gpu.NewInventory(nvml.New(nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}), gpu.DefaultTimeout)
+	driver := nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}
+	inventory := gpu.NewInventory(nvml.New(driver), gpu.DefaultTimeout)
+	p.watch = func(ctx context.Context) {
+		inventory.Watch(ctx, nvml.NewEvents(driver), gpu.WatchOptions{
+			Ignored: cfg.Health.IgnoredXIDs, Changed: func() { p.agent.Poke() }, Log: log,
+		})
+	}
 	gpus := look(ctx, inventory, log)
 	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus); err != nil {
 		return nil, err
@@ -108,7 +117,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Log: log})
 	p.hook.LiveChanged = p.lender.Poke
 	p.agent = agent.New(agent.Options{
-		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Log: log,
+		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
 	p.handler, err = handler(registry, p.agent, p.events)

@@ -140,6 +140,17 @@ struct nvml_event {
 	unsigned gpu_instance, compute_instance;
 };
 
+struct nvml_field {
+	unsigned id, scope;
+	long long timestamp, latency; /* µs */
+	unsigned type;		      /* of the value */
+	nvmlReturn_t result;
+	union {
+		unsigned value;
+		nvml_u64 whole;
+	};
+};
+
 struct nvml_attributes {
 	unsigned sm_count, copy_engines, decoders, encoders, jpeg_engines, ofa_engines;
 	unsigned gpu_slices, compute_slices;
@@ -170,6 +181,7 @@ _Static_assert(sizeof(struct nvml_process_utilization) == 40, "process utilizati
 _Static_assert(sizeof(struct nvml_processes_utilization) == 24, "processes utilization");
 _Static_assert(sizeof(struct nvml_sample) == 16, "sample");
 _Static_assert(sizeof(struct nvml_event) == 32, "event");
+_Static_assert(sizeof(struct nvml_field) == 40, "field");
 _Static_assert(sizeof(struct nvml_attributes) == 40, "attributes");
 _Static_assert(sizeof(struct nvml_temperature) == 12, "temperature");
 _Static_assert(sizeof(struct nvml_uuid) == 52, "UUID");

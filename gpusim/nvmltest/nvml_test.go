@@ -426,6 +426,36 @@ func TestFaults(t *testing.T) {
 	expect(t, result, nvml.ERROR_GPU_IS_LOST)
 }
 
+func TestRecoveryAction(t *testing.T) {
+	library, machine := start(t)
+	broken, sound := deviceAt(t, library, 0), deviceAt(t, library, 1)
+	set := newEventSet(t, library)
+	succeed(t, broken.RegisterEvents(nvml.EventTypeXidCriticalError, set))
+	action := func(device nvml.Device) byte {
+		t.Helper()
+		fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, {FieldId: nvml.FI_DEV_ECC_CURRENT}}
+		succeed(t, device.GetFieldValues(fields))
+		succeed(t, nvml.Return(fields[0].NvmlReturn))
+		expect(t, nvml.Return(fields[1].NvmlReturn), nvml.ERROR_NOT_SUPPORTED)
+		return fields[0].Value[0]
+	}
+	if got := action(broken); got != byte(nvml.GPU_RECOVERY_ACTION_NONE) {
+		t.Errorf("a sound GPU asks for %d", got)
+	}
+	machine.Tool(t, "inject", "--gpu", "0", "recovery", "1", machineDir)
+	if got := action(broken); got != byte(nvml.GPU_RECOVERY_ACTION_GPU_RESET) {
+		t.Errorf("a broken GPU asks for %d", got)
+	}
+	if got := action(sound); got != byte(nvml.GPU_RECOVERY_ACTION_NONE) {
+		t.Errorf("the other GPU asks for %d", got)
+	}
+	event, result := set.Wait(1000)
+	succeed(t, result)
+	if event.EventData != 154 {
+		t.Errorf("a changed recovery action reports XID %d", event.EventData)
+	}
+}
+
 func TestHang(t *testing.T) {
 	library, machine := start(t)
 	hung, sound := deviceAt(t, library, 0), deviceAt(t, library, 1)

@@ -110,7 +110,9 @@ struct gs_faults {
 	uint32_t lost;            /* the GPU has fallen off the bus */
 	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */
 	uint64_t nvml_hang_until; /* NVML calls block until this CLOCK_MONOTONIC ns */
-	uint64_t reserved[6];
+	uint32_t recovery;        /* what NVML asks for: nvmlDeviceGpuRecoveryAction_t */
+	uint32_t reserved0;
+	uint64_t reserved[5];
 };
 
 struct gs_gpu {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { XID_FALLEN_OFF_BUS = 79 };
+enum { XID_FALLEN_OFF_BUS = 79, XID_RECOVERY_ACTION = 154 };
 
 /* An effect on one GPU; `value` is the fault's number. Called under the lock. */
 typedef void (*effect)(struct gs_handle *handle, uint32_t gpu, uint64_t value);
@@ -37,6 +37,14 @@ static void set_hang(struct gs_handle *handle, uint32_t gpu, uint64_t seconds)
 			 __ATOMIC_RELAXED);
 }
 
+/* A changed recovery action is an XID, too, as on a real GPU. */
+static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action)
+{
+	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, (uint32_t)action,
+			 __ATOMIC_RELAXED);
+	gs_add_xid(handle, gpu, XID_RECOVERY_ACTION);
+}
+
 /* A GPU that falls off the bus says so in the kernel log, as a real one does. */
 static void lose(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 {
@@ -51,6 +59,7 @@ static void clear(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 	set_lost(handle, gpu, false);
 	set_error(handle, gpu, 0);
 	set_hang(handle, gpu, 0);
+	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, 0, __ATOMIC_RELAXED);
 }
 
 static const struct fault {
@@ -62,6 +71,8 @@ static const struct fault {
 } faults[] = {
 	{"xid", "NUMBER", 1, 1000, add_xid, "report this XID as an event"},
 	{"lost", NULL, 0, 0, lose, "the GPU falls off the bus (XID 79)"},
+	{"recovery", "ACTION", 0, 7, set_recovery,
+	 "NVML asks for this recovery action (XID 154); 0: none, 1: a reset of the GPU"},
 	{"nvml-error", "CODE", 0, 999, set_error, "NVML calls on it return this code; 0: none"},
 	{"nvml-hang", "SECONDS", 0, 86400, set_hang, "NVML calls on it block this long; 0: none"},
 	{"clear", NULL, 0, 0, clear, "lift all of these"},

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -27,6 +28,7 @@ const Interval = 5 * time.Second
 type Inventory interface {
 	Refresh(context.Context) ([]gpu.GPU, error)
 	GPUs() []gpu.GPU
+	XIDs() map[gpu.XID]uint64
 }
 
 // Pods are the node's pods.
@@ -41,6 +43,12 @@ type Plugin interface {
 	Stuck() time.Duration
 }
 
+// Events tell people what became of the node.
+type Events interface {
+	// OnNode must not block.
+	OnNode(reason events.Reason, format string, args ...any)
+}
+
 // Options of an Agent.
 type Options struct {
 	Config    config.Config
@@ -50,6 +58,7 @@ type Options struct {
 	Plugin    Plugin
 	// Changed is told the GPUs whenever they may be others than before.
 	Changed func([]gpu.GPU) error
+	Events  Events
 	Log     *slog.Logger
 }
 
@@ -61,11 +70,13 @@ type Agent struct {
 	beat atomic.Int64
 	// failed is the last error of the driver, to say each only once.
 	failed string
+	// health is what was last said of each GPU, by UUID: "" is healthy.
+	health map[string]string
 }
 
 // New gives an agent that does nothing until Run.
 func New(opts Options) *Agent {
-	return &Agent{Options: opts, poke: make(chan struct{}, 1)}
+	return &Agent{Options: opts, poke: make(chan struct{}, 1), health: map[string]string{}}
 }
 
 // Poke asks for a round now. It never blocks.
@@ -99,6 +110,7 @@ func (a *Agent) round(ctx context.Context) {
 	}
 	a.tell(err)
 	a.Ledger.SetGPUs(gpus)
+	a.tellHealth(gpus)
 	if err := a.Changed(gpus); err != nil {
 		a.Log.Error("the node's GPUs could not be made known to the runtime", "error", err)
 	}
@@ -117,6 +129,28 @@ func (a *Agent) tell(err error) {
 	case err != nil && err.Error() != a.failed:
 		a.Log.Error("the node's GPUs cannot be used", "error", err)
 		a.failed = err.Error()
+	}
+}
+
+// tellHealth writes an Event for each GPU that is unhealthy, or for another
+// reason than before, and for each that has recovered.
+func (a *Agent) tellHealth(gpus []gpu.GPU) {
+	for _, g := range gpus {
+		before, now := a.health[g.UUID], ""
+		if !g.Healthy {
+			now = g.Reason
+		}
+		if before == now {
+			continue
+		}
+		a.health[g.UUID] = now
+		if now == "" {
+			a.Log.Info("a GPU takes containers again", "gpu", g.UUID, "index", g.Index)
+			a.Events.OnNode(events.GPURecovered, "GPU %d (%s) takes containers again", g.Index, g.UUID)
+			continue
+		}
+		a.Log.Error("a GPU takes no containers", "gpu", g.UUID, "index", g.Index, "reason", now)
+		a.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, now)
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,12 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -32,21 +35,28 @@ type node struct {
 	synced     bool
 	registered bool
 	stuck      time.Duration
+	xids       map[gpu.XID]uint64
+	told       []string
 }
 
 func (n *node) Refresh(context.Context) ([]gpu.GPU, error) { return n.gpus, n.err }
 func (n *node) GPUs() []gpu.GPU                            { return n.gpus }
+func (n *node) XIDs() map[gpu.XID]uint64                   { return n.xids }
 func (n *node) List() []*corev1.Pod                        { return n.pods }
 func (n *node) HasSynced() bool                            { return n.synced }
 func (n *node) Registered() bool                           { return n.registered }
 func (n *node) Stuck() time.Duration                       { return n.stuck }
+
+func (n *node) OnNode(reason events.Reason, format string, args ...any) {
+	n.told = append(n.told, reason.Name+": "+fmt.Sprintf(format, args...))
+}
 
 func newAgent(t *testing.T, n *node) *Agent {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Paths.RunDir = t.TempDir()
 	return New(Options{
-		Config: cfg, Inventory: n, Ledger: placement.New(n.gpus, cfg), Pods: n, Plugin: n,
+		Config: cfg, Inventory: n, Ledger: placement.New(n.gpus, cfg), Pods: n, Plugin: n, Events: n,
 		Changed: func([]gpu.GPU) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -86,6 +96,24 @@ func TestReport(t *testing.T) {
 	}
 	if free := a.Ledger.Free(); len(free) != 1 || free[0].Healthy {
 		t.Errorf("the ledger was not told: %+v", free)
+	}
+}
+
+func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.round(t.Context())
+	for _, reason := range []string{"lost", "lost", "reset", "", ""} {
+		n.gpus[0].Healthy, n.gpus[0].Reason = reason == "", reason
+		a.round(t.Context())
+	}
+	want := []string{
+		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: lost",
+		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: reset",
+		"GPURecovered: GPU 0 (GPU-1) takes containers again",
+	}
+	if diff := cmp.Diff(want, n.told); diff != "" {
+		t.Error(diff)
 	}
 }
 

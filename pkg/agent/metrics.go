@@ -23,6 +23,8 @@ var (
 
 	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
 		"1 when the GPU may be given to new containers.", gpuLabels, nil)
+	descXIDs = prometheus.NewDesc("nri_vgpu_gpu_xids_total",
+		"Errors (XIDs) that the driver has reported of the GPU, by number; uuid is empty where it did not tell of which.", []string{"uuid", "xid"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
 		"Memory of the GPU that may be given to containers.", gpuLabels, nil)
 	descFreeMemory = prometheus.NewDesc("nri_vgpu_gpu_free_memory_bytes",
@@ -42,7 +44,7 @@ var (
 func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuild, descRegistered, descPodsSynced,
-		descHealthy, descMemory, descFreeMemory, descFreeCompute, descContainers,
+		descHealthy, descXIDs, descMemory, descFreeMemory, descFreeCompute, descContainers,
 		descLimitMemory, descLimitCompute,
 	} {
 		ch <- d
@@ -68,6 +70,9 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 		gauge(descFreeMemory, float64(room.FreeMemoryBytes), labels...)
 		gauge(descFreeCompute, ratio(room.FreeComputePPM), labels...)
 		gauge(descContainers, float64(room.Holders), labels...)
+	}
+	for x, n := range a.Inventory.XIDs() {
+		ch <- prometheus.MustNewConstMetric(descXIDs, prometheus.CounterValue, float64(n), x.UUID, strconv.FormatUint(x.Number, 10))
 	}
 	for _, c := range a.Ledger.Allocations() {
 		for _, d := range c.Devices {

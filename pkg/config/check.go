@@ -19,6 +19,7 @@ const (
 	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
 	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
 	maxAWSSlots    = 48      // the MPS client limit, as the original has it
+	maxXID         = 9999    // far beyond NVIDIA's catalogue
 	maxShares      = 1000    // a share is at least a thousandth of a GPU
 	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
 	// starts the container unadjusted, half a second for all else.
@@ -49,6 +50,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.injection(cfg.Injection)
 	c.oneOf("placement.policy", cfg.Placement.Policy, PlaceBinpack, PlaceSpread)
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
+	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
 	c.nri(cfg.NRI)
 	c.path("paths.install_dir", cfg.Paths.InstallDir)
@@ -99,6 +101,12 @@ func (c *checker) injection(in Injection) {
 		key := element("injection.direct.mounts", i)
 		c.template(key+".source", mount.Source)
 		c.template(key+".destination", mount.Destination)
+	}
+}
+
+func (c *checker) health(h Health) {
+	for i, xid := range h.IgnoredXIDs {
+		c.upTo(element("health.ignored_xids", i), xid, maxXID)
 	}
 }
 

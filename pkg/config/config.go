@@ -11,6 +11,7 @@ type Config struct {
 	Injection Injection `toml:"injection"`
 	Placement Placement `toml:"placement"`
 	Compute   Compute   `toml:"compute"`
+	Health    Health    `toml:"health"`
 	Dialects  Dialects  `toml:"dialects"`
 	NRI       NRI       `toml:"nri"`
 	Paths     Paths     `toml:"paths"`
@@ -98,6 +99,13 @@ type Compute struct {
 	Policy string `toml:"policy"`
 	// PodsMayChoose lets a pod say otherwise by an annotation.
 	PodsMayChoose bool `toml:"pods_may_choose"`
+}
+
+// Health is when a GPU takes no new containers.
+type Health struct {
+	// IgnoredXIDs are errors of the driver after which a GPU is as good as
+	// before; all others make it unhealthy.
+	IgnoredXIDs []int `toml:"ignored_xids"`
 }
 
 // Dialects are the languages in which pods may ask.

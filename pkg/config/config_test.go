@@ -82,6 +82,7 @@ func TestParse(t *testing.T) {
 			func(c *Config) {
 				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, []string{"*"}}}
 			}},
+		{"no XID is ignored", "health.ignored_xids = []", func(c *Config) { c.Health.IgnoredXIDs = []int{} }},
 		{"inline tables", "[dialects]\nmetagpu.device_sharing = [{ resource_name = \"a.b/c\" }]",
 			func(c *Config) {
 				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, []string{"*"}}}
@@ -138,6 +139,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no such choice", "injection.method = \"CDI\"\nlog.level = \"trace\"", []string{
 			`line 1: injection.method is "CDI"; allowed: auto, cdi, env, direct`,
 			`line 2: log.level is "trace"; allowed: debug, info, warn, error`}},
+		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
+			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},
 		{"pod_wait as long as the runtime's", "[nri]\npod_wait = \"2s\"", []string{
 			`line 2: nri.pod_wait is "2s"; allowed: more than 0 and less than 1.5s, for the runtime gives up at 2s`}},
 		{"pod_wait without a unit", "[nri]\npod_wait = 1", []string{

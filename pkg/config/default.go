@@ -14,6 +14,7 @@ func Default() Config {
 		Injection: defaultInjection(),
 		Placement: Placement{Policy: PlaceBinpack},
 		Compute:   Compute{Policy: ComputeCap},
+		Health:    Health{IgnoredXIDs: ignoredXIDs()},
 		Dialects:  defaultDialects(),
 		NRI: NRI{
 			SocketPath:  "/var/run/nri/nri.sock",
@@ -47,6 +48,29 @@ func defaultInjection() Injection {
 				{Source: lib + "libnvidia-ptxjitcompiler.so.1", Destination: lib + "libnvidia-ptxjitcompiler.so.1", ReadOnly: true},
 			},
 		},
+	}
+}
+
+// ignoredXIDs are errors after which a GPU is as good as before: an application
+// failed, or the driver dealt with what it reports. So says NVIDIA's catalogue
+// (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), where
+// the immediate action is to restart the application or none, and its guide to
+// memory errors (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). What
+// is not listed makes a GPU unhealthy, numbers too that are yet to come.
+func ignoredXIDs() []int {
+	return []int{
+		8,   // a channel made no progress: restart the application
+		11,  // invalid push buffer: restart the application
+		13,  // exception in a kernel: restart the application
+		31,  // page fault: restart the application
+		43,  // an application's fault, whose channel was reset
+		45,  // clean-up after an application ended early, or after another XID
+		63,  // a memory row is remapped at the next reset; new work may go on
+		68,  // exception of the video processor: restart the application
+		92,  // many memory errors were corrected
+		94,  // a memory error was contained: restart the application
+		109, // a context switch timed out: restart the application
+		154, // the recovery action changed, which the driver is asked for
 	}
 }
 

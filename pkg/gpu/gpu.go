@@ -23,4 +23,7 @@ type GPU struct {
 	Healthy bool `json:"healthy"`
 	// Reason says why an unhealthy GPU is so, in one line.
 	Reason string `json:"reason,omitempty"`
+	// RecoveryKnown: the driver tells whether the GPU needs a reset or a
+	// reboot, and Healthy says that too. Older drivers do not tell.
+	RecoveryKnown bool `json:"-"`
 }

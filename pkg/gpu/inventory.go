@@ -33,8 +33,10 @@ type Inventory struct {
 	// another's question.
 	turn chan struct{}
 
-	mu   sync.Mutex
-	gpus []GPU
+	mu     sync.Mutex
+	gpus   []GPU
+	faults map[string]*fault // by UUID
+	xids   map[XID]uint64    // how often each came
 }
 
 // NewInventory gives an inventory that is empty until its first Refresh, as
@@ -44,7 +46,7 @@ func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1)}
+	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1), faults: map[string]*fault{}, xids: map[XID]uint64{}}
 }
 
 // GPUs gives a copy of the GPUs as last seen, ordered by index. It never
@@ -66,7 +68,7 @@ func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 		err = i.explain(err)
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err
 	}
-	return i.update(func(known []GPU) []GPU { return merge(known, seen) }), nil
+	return i.update(func(known []GPU) []GPU { return judge(merge(known, seen), i.faults, time.Now()) }), nil
 }
 
 func (i *Inventory) explain(err error) error {

@@ -85,6 +85,11 @@ func (d *Driver) describe(index int) gpu.GPU {
 		g.Reason = "MIG mode is on, and MIG devices are not shared: turn it off with nvidia-smi -mig 0"
 		return g
 	}
+	var asked string
+	if asked, g.RecoveryKnown = recovery(device); asked != "" {
+		g.Reason = "the driver asks for " + asked
+		return g
+	}
 	g.Healthy = true
 	return g
 }

@@ -60,6 +60,16 @@ func TestDriver(t *testing.T) {
 	gpusim(t, "inject", "clear", dir)
 	mustRecover(t, inv, before)
 
+	gpusim(t, "inject", "--gpu", "0", "recovery", "1", dir)
+	gpus, err = inv.Refresh(t.Context())
+	if err != nil || gpus[0].Healthy || !strings.Contains(gpus[0].Reason, "--gpu-reset") || !gpus[0].RecoveryKnown || !gpus[1].Healthy {
+		t.Fatalf("with a GPU to be reset: got %+v, %v", gpus, err)
+	}
+	gpusim(t, "inject", "--gpu", "0", "recovery", "0", dir)
+	mustRecover(t, inv, before)
+
+	checkEvents(t, library, dir, before)
+
 	gpusim(t, "inject", "nvml-hang", "1", dir)
 	begin := time.Now()
 	gpus, err = inv.Refresh(t.Context())
@@ -71,6 +81,42 @@ func TestDriver(t *testing.T) {
 	}
 	gpusim(t, "inject", "clear", dir)
 	mustRecover(t, inv, before)
+}
+
+// checkEvents listens to a driver that loses a GPU and gets it back.
+func checkEvents(t *testing.T, library, dir string, gpus []gpu.GPU) {
+	t.Helper()
+	events := NewEvents(Options{Library: library})
+	defer events.Close()
+	next := func(want gpu.XID) {
+		t.Helper()
+		if got, err := events.Next(time.Second); err != nil || got != want {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	nothing := func() {
+		t.Helper()
+		if x, err := events.Next(10 * time.Millisecond); !errors.Is(err, gpu.ErrNoEvent) {
+			t.Fatalf("got %+v, %v", x, err)
+		}
+	}
+	nothing()
+	gpusim(t, "inject", "--gpu", "1", "xid", "31", dir)
+	next(gpu.XID{UUID: gpus[1].UUID, Number: 31})
+	gpusim(t, "inject", "--gpu", "0", "lost", dir)
+	gpusim(t, "inject", "--gpu", "1", "xid", "48", dir)
+	next(gpu.XID{UUID: gpus[0].UUID, Number: 79})
+	next(gpu.XID{UUID: gpus[1].UUID, Number: 48})
+	if _, err := events.Next(time.Second); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("with a GPU lost: got %v", err)
+	}
+	nothing() // and the other GPU is heard on
+	gpusim(t, "inject", "--gpu", "1", "xid", "95", dir)
+	next(gpu.XID{UUID: gpus[1].UUID, Number: 95})
+	gpusim(t, "inject", "clear", dir)
+	nothing()
+	gpusim(t, "inject", "--gpu", "0", "xid", "13", dir)
+	next(gpu.XID{UUID: gpus[0].UUID, Number: 13})
 }
 
 func checkInventory(t *testing.T, gpus []gpu.GPU) {

@@ -1,0 +1,108 @@
+package gpu
+
+import (
+	"fmt"
+	"time"
+)
+
+// recoveryChanged is the XID that tells of a new recovery action.
+const recoveryChanged = 154
+
+// meanings of XIDs that operators meet, for the reason that they read.
+var meanings = map[uint64]string{
+	48:  "memory error that could not be corrected",
+	62:  "internal controller halted",
+	64:  "a memory row could not be remapped",
+	74:  "NVLink error",
+	79:  "the GPU has fallen off the bus",
+	95:  "memory error that was not contained",
+	119: "the GPU's system processor does not answer",
+	120: "the GPU's system processor failed",
+	140: "memory error that could not be recovered from",
+}
+
+// XID is an error number of the driver on one GPU.
+type XID struct {
+	// UUID is empty where the driver does not tell which GPU it is: all are
+	// meant then.
+	UUID   string
+	Number uint64
+}
+
+// settle is how long after an XID the driver's word that no recovery is due
+// counts: it may come to that only after the XID.
+const settle = 10 * time.Second
+
+// fault is an XID that made a GPU unhealthy.
+type fault struct {
+	number uint64
+	at     time.Time
+	// down: the driver has not shown the GPU, or asked for its recovery, since.
+	down bool
+}
+
+func (f *fault) String() string {
+	if meaning, ok := meanings[f.number]; ok {
+		return fmt.Sprintf("XID %d, %s", f.number, meaning)
+	}
+	return fmt.Sprintf("XID %d", f.number)
+}
+
+// judge makes GPUs unhealthy for what was reported of them, and forgets that
+// when the driver says that they have recovered: it shows a GPU again that it
+// did not show, or asks for no recovery of one.
+func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
+	for k := range gpus {
+		g := &gpus[k]
+		f, ok := faults[g.UUID]
+		switch {
+		case !ok:
+		case !g.Healthy:
+			f.down = true
+			g.Reason = fmt.Sprintf("%s, after %s", g.Reason, f)
+		case f.down, g.RecoveryKnown && now.Sub(f.at) >= settle:
+			delete(faults, g.UUID)
+		case g.RecoveryKnown:
+			g.Healthy, g.Reason = false, f.String()
+		default:
+			g.Healthy, g.Reason = false, fmt.Sprintf("%s: reset the GPU (nvidia-smi --gpu-reset) or reboot the node, and restart the agent", f)
+		}
+	}
+	return gpus
+}
+
+// report takes an XID in, and tells whether it made a GPU unhealthy.
+func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.xids[x]++
+	if ignored(x.Number) {
+		return false
+	}
+	for k := range i.gpus {
+		g := &i.gpus[k]
+		if x.UUID != "" && x.UUID != g.UUID {
+			continue
+		}
+		f := &fault{number: x.Number, at: now}
+		if old, ok := i.faults[g.UUID]; ok {
+			f.down = old.down
+		}
+		i.faults[g.UUID] = f
+		if g.Healthy {
+			g.Healthy, g.Reason = false, f.String()
+		}
+	}
+	return true
+}
+
+// XIDs tells how often each came since the start.
+func (i *Inventory) XIDs() map[XID]uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	counts := make(map[XID]uint64, len(i.xids))
+	for x, n := range i.xids {
+		counts[x] = n
+	}
+	return counts
+}
