@@ -14,7 +14,7 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 CLUSTER_PKGS := ./test/cluster ./test/e2e/...
 # Packages that judge memory and time under load, and want the machine alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/storm -e /test/vgpuctl)
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 
@@ -74,6 +74,13 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 e2e: image root ## run the end-to-end tests on a real local node
 	$(GO) test -count=1 -timeout 40m -p 1 -v $(CLUSTER_PKGS)
 
+# How long chaos lasts, in minutes.
+MINUTES ?= 3
+
+.PHONY: chaos
+chaos: image root ## break things on a real local node for MINUTES=3, and check the promises
+	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m $(ARGS)
+
 .PHONY: demo
 demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs
 	$(BUILD)/bin/demo up
@@ -112,6 +119,11 @@ bench-overhead: build ## measure what the interposer costs beside native calls; 
 	@$(MAKE) --no-print-directory -C bench/overhead/calls BUILD=$(BUILD) all
 	@$(GO) build -o $(BUILD)/bench/ ./bench/overhead
 	@$(BUILD)/bench/overhead $(BENCH) $(ARGS)
+
+.PHONY: bench-agent
+bench-agent: build root ## measure what agent and patcher cost a node with 500 pods; ARGS=--help
+	@$(GO) build -o $(BUILD)/bench/ ./bench/agent
+	@$(BUILD)/bench/agent $(BENCH) $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built; the cache of Kubernetes' components stays

@@ -37,6 +37,12 @@ type Options struct {
 	Binaries components.Binaries
 	// GPU equips the node. Default: no GPU.
 	GPU *GPU
+	// Containerd and Kubelet are appended to their configurations.
+	Containerd, Kubelet string
+	// APIServer are more of its flags, and Files what is installed on the
+	// node besides: path there → file on this machine.
+	APIServer []string
+	Files     map[string]string
 	// Reuse takes a cluster of this name that runs already as it is, instead
 	// of replacing it.
 	Reuse bool

@@ -3,6 +3,7 @@ package cluster
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
@@ -135,7 +136,7 @@ func (p plan) components() []node.Component {
 		},
 		{
 			Name:  APIServer,
-			Args:  append([]string{"kube-apiserver"}, apiServerFlags(address)...),
+			Args:  slices.Concat([]string{"kube-apiserver"}, apiServerFlags(address), p.APIServer),
 			After: []string{Etcd},
 			Ready: node.Probe{
 				URL: "https://127.0.0.1/readyz", CA: pkiDir + "/ca.crt",

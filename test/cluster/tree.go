@@ -51,10 +51,10 @@ func (t tree) copy(path, source string) error {
 // writeConfig lays out everything that the components read.
 func (t tree) writeConfig(p plan) error {
 	files := []struct{ path, content string }{
-		{"/etc/containerd/config.toml", containerdConfig(hasCapability(capSysResource))},
+		{"/etc/containerd/config.toml", containerdConfig(hasCapability(capSysResource)) + p.Containerd},
 		{"/etc/nvidia-container-runtime/config.toml", nvidiaRuntimeConfig},
 		{"/etc/cni/net.d/10-bridge.conflist", cniConfig},
-		{kubeletConfig, kubeletConfiguration()},
+		{kubeletConfig, kubeletConfiguration() + p.Kubelet},
 		{"/etc/hostname", p.Name + "\n"},
 		{"/etc/hosts", "127.0.0.1 localhost\n" + p.link.node.Addr().String() + " " + p.Name + "\n"},
 		{"/etc/resolv.conf", "# Pods resolve no names: the cluster has no DNS server.\n"},
@@ -70,6 +70,7 @@ func (t tree) writeConfig(p plan) error {
 		}
 	}
 	copies := p.copies()
+	maps.Copy(copies, p.Files)
 	if p.GPU != nil {
 		maps.Copy(copies, p.GPU.Files)
 	}

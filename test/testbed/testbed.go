@@ -38,6 +38,10 @@ type Options struct {
 	// GPUs and GPUMemory (bytes) describe the simulated cards.
 	GPUs      int
 	GPUMemory uint64
+	// Containerd and Kubelet are appended to their configurations.
+	Containerd, Kubelet string
+	// Setup are commands that run on the node before its components.
+	Setup [][]string
 	// Log receives a line per step.
 	Log func(format string, args ...any)
 }

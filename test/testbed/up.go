@@ -38,6 +38,7 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
+	gpu.Setup = append(gpu.Setup, options.Setup...)
 	o := options.cluster()
 	o.GPU = gpu
 	running, err := cluster.Up(ctx, o)
@@ -69,7 +70,9 @@ func (b *Bed) Down(keepLogs bool) error {
 }
 
 func (o Options) cluster() cluster.Options {
-	return cluster.Options{Name: o.Name, Root: o.Source, Out: logWriter{o.Log}}
+	return cluster.Options{
+		Name: o.Name, Root: o.Source, Containerd: o.Containerd, Kubelet: o.Kubelet, Out: logWriter{o.Log},
+	}
 }
 
 // Simulated tells whether simulated GPUs stand in, as this machine has none.

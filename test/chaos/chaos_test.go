@@ -1,0 +1,216 @@
+// Package chaos breaks things on a real node, at random and all the time, and
+// looks all the time whether the promises hold: while pods of all kinds come
+// and go, the agent, the patcher, containerd, kubelet and the API server are
+// killed, stopped and slowed, GPUs fail and the state directory is full. Only
+// the GPU is simulated, and its simulator, which knows nothing of limits, is
+// the judge.
+//
+// `make image` comes first. `make chaos MINUTES=20` is the long form.
+//
+// Jumps of the wall clock are not among what happens: time namespaces have
+// none of their own, so that a jump would be the whole machine's.
+package chaos
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+var (
+	duration = flag.Duration("chaos.duration", time.Minute, "how long things are broken")
+	round    = flag.Duration("chaos.round", 4*time.Minute, "how often all is mended, and looked at what is left")
+	seed     = flag.Uint64("chaos.seed", 0, "of all random choices; 0: a new one")
+	output   = flag.String("chaos.summary", "", "a file to which the summary is written, as JSON")
+)
+
+const (
+	name = "chaos"
+	gpus = 4
+	// gpuMemory is such that every dialect's unit is a whole number of MiB.
+	gpuMemory = 20000 * mib
+	mib       = 1 << 20
+	// contextBytes is what a context takes of a simulated GPU.
+	contextBytes = 512 * mib
+	// stateSize is that of the state directory's file system, which is filled.
+	stateSize = "8m"
+	runDir    = "/run/nri-vgpu"
+
+	// patience is for what takes some seconds on an idle machine.
+	patience = 2 * time.Minute
+	// freed is how soon after the last pod's end its reservation is gone. The
+	// promise is 5 s; the rest is for reading it.
+	freed = 8 * time.Second
+)
+
+// requirePlugin is what docs/operations.md tells operators to put into
+// containerd's configuration.
+const requirePlugin = `
+[plugins.'io.containerd.nri.v1.nri'.default_validator]
+  enable = true
+  required_plugins = ["nri-vgpu"]
+  tolerate_missing_plugins_annotation = "nri-vgpu.io/tolerate-missing"
+`
+
+// eager makes kubelet start again at once what has ended, or most of the time
+// nothing would be there to be killed.
+const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+`
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	os.Exit(m.Run())
+}
+
+// TestChaos: whatever dies, no container holds more than it was given, none
+// that asks for nothing sees a GPU, none runs without its limits, what runs is
+// not disturbed, and what has gone leaves nothing behind.
+func TestChaos(t *testing.T) {
+	w := newWorld(t)
+	defer w.down()
+	w.settle()
+	for end := time.Now().Add(*duration); time.Now().Before(end); {
+		w.round(min(*round, time.Until(end)))
+		w.settle()
+	}
+	w.summarize()
+}
+
+// world is the node, what runs on it, and what has been seen.
+type world struct {
+	*testing.T
+	*testbed.Bed
+	seed  uint64
+	begin time.Time
+
+	count    *counts
+	subjects subjects
+	scanner  *scanner
+	faults   faultLog
+	spent    time.Duration // breaking things
+	stop     context.CancelFunc
+	watchers sync.WaitGroup
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, seed: *seed, begin: time.Now(), count: newCounts()}
+	if w.seed == 0 {
+		w.seed = rand.Uint64()
+	}
+	t.Logf("seed %d", w.seed)
+	w.Bed, err = testbed.Up(t.Context(), testbed.Options{
+		Name: name, Source: source, GPUs: gpus, GPUMemory: gpuMemory,
+		Containerd: requirePlugin, Kubelet: eager,
+		Setup: [][]string{
+			{"mkdir", "-p", runDir},
+			{"mount", "-t", "tmpfs", "-o", "mode=0755,size=" + stateSize, "nri-vgpu", runDir},
+		},
+		Log: w.log,
+	})
+	if err != nil {
+		if w.Bed != nil {
+			err = errors.Join(err, w.Down(true))
+		}
+		t.Fatal(err)
+	}
+	w.watch()
+	w.makeSteady()
+	return w
+}
+
+// log prints at once: a test's own log comes when it has ended.
+func (w *world) log(format string, args ...any) {
+	fmt.Printf("chaos %6.1fs: %s\n", time.Since(w.begin).Seconds(), strings.TrimSpace(fmt.Sprintf(format, args...)))
+}
+
+// broken notes that a promise was broken.
+func (w *world) broken(promise, format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	w.log("BROKEN %s: %s", promise, message)
+	w.count.add("broken", promise)
+	w.Errorf("%6.1fs: %s: %s", time.Since(w.begin).Seconds(), promise, message)
+}
+
+func (w *world) random(lane uint64) *rand.Rand { return rand.New(rand.NewPCG(w.seed, lane)) }
+
+// watch begins to look, until down.
+func (w *world) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stop = cancel
+	w.scanner = newScanner(w)
+	for _, watcher := range []func(context.Context){w.scanner.run, w.watchMemory, w.watchLogs, w.watchPods} {
+		w.watchers.Go(func() { watcher(ctx) })
+	}
+}
+
+// round breaks things for a while.
+func (w *world) round(length time.Duration) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(w.Context(), length)
+	defer cancel()
+	lane := uint64(begin.Sub(w.begin)) << 8
+	if w.spent == 0 {
+		lane = 0
+	}
+	w.log("breaking things for %v", length.Round(time.Second))
+	var all sync.WaitGroup
+	for i, actor := range []func(context.Context, *rand.Rand){w.createPods, w.breakOurs, w.breakNode, w.breakHardware} {
+		all.Go(func() { actor(ctx, w.random(lane+uint64(i))) })
+	}
+	all.Wait()
+	w.spent += time.Since(begin)
+}
+
+func (w *world) down() {
+	w.stop()
+	w.watchers.Wait()
+	if err := w.Down(w.Failed()); err != nil {
+		w.Errorf("take the cluster down: %v", err)
+	}
+	if w.Failed() {
+		w.log("the logs are in %s/logs", w.Cluster.StateDir)
+	}
+}
+
+// sleep tells whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// between is a random duration.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// eventually waits until there is no error; the last is returned.
+func eventually(ctx context.Context, within time.Duration, check func() error) error {
+	for end := time.Now().Add(within); ; {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// crowd is how many subjects are there at most beside the steady ones.
+const crowd = 10
+
+// createPods keeps pods of all kinds coming and going.
+func (w *world) createPods(ctx context.Context, r *rand.Rand) {
+	var lives sync.WaitGroup
+	room := make(chan struct{}, crowd)
+	for sleep(ctx, between(r, 50*time.Millisecond, 500*time.Millisecond)) {
+		room <- struct{}{}
+		d, make := w.plan(r, w.subjects.next())
+		w.subjects.add(d.subject)
+		w.count.add("subjects", d.kind)
+		if err := make(w, d); err != nil {
+			// It may be there nevertheless, if only the answer was lost.
+			w.count.add("creations failed", reason(err))
+		}
+		lives.Go(func() {
+			sleep(ctx, d.life)
+			w.remove(ctx, d.subject)
+			<-room
+		})
+	}
+	lives.Wait()
+}
+
+// remove ends a subject, again and again while nobody answers.
+func (w *world) remove(ctx context.Context, one *subject) {
+	one.ordered.Store(true)
+	for one.end() != nil && sleep(ctx, time.Second) {
+	}
+}
+
+// makeSteady makes the pods that nothing may disturb: one of every sort that
+// holds something, and one that asks for nothing.
+func (w *world) makeSteady() {
+	w.Helper()
+	r := w.random(1 << 32)
+	for _, make := range []struct {
+		name string
+		pod  func(*draft)
+		make func(*world, *draft) error
+	}{
+		{"steady-one", func(d *draft) {
+			d.pod.Spec.Containers = []corev1.Container{d.hold("main", askMemory(4096), r)}
+		}, (*world).makePod},
+		{"steady-three", func(d *draft) {
+			d.pod.Spec.InitContainers = []corev1.Container{d.brief("init", askMemory(1000), r)}
+			d.pod.Spec.Containers = []corev1.Container{d.hold("a", askMemory(1000), r), d.hold("b", askMemory(2000), r), d.idle("c", true)}
+			d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		}, (*world).makePod},
+		{"steady-static", func(d *draft) {
+			d.pod.Spec.Containers = []corev1.Container{d.hold("main", askMemory(3000), r)}
+		}, (*world).makeStatic},
+		{"steady-job", func(d *draft) {
+			d.pod.Spec.Containers = []corev1.Container{d.hold("main", askMemory(1500), r)}
+		}, (*world).makeJob},
+		{"steady-whole", func(d *draft) {
+			d.pod.Spec.Containers = []corev1.Container{d.hold("main", askMemory(gpuMemory/mib), r)}
+		}, (*world).makePod},
+		{"steady-idle", func(d *draft) {
+			d.pod.Spec.Containers = []corev1.Container{d.idle("main", true)}
+		}, (*world).makePod},
+	} {
+		d := newDraft(make.name, "steady", r)
+		d.steady = true
+		make.pod(d)
+		w.subjects.add(d.subject)
+		if err := make.make(w, d); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := eventually(w.Context(), patience, w.scanner.steadyRuns); err != nil {
+		w.Fatalf("before anything was broken: %v", err)
+	}
+}

@@ -1,0 +1,156 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// breakOurs kills the agent and the patcher, and now and then stops or slows
+// them, or replaces the agent's pod.
+func (w *world) breakOurs(ctx context.Context, r *rand.Rand) {
+	for sleep(ctx, between(r, 300*time.Millisecond, 4*time.Second)) {
+		switch r.IntN(16) {
+		case 0:
+			w.halt(ctx, agent, between(r, 100*time.Millisecond, 6*time.Second))
+		case 1:
+			w.slow(ctx, agent, between(r, time.Second, 4*time.Second))
+		case 2:
+			w.halt(ctx, patcher, between(r, 100*time.Millisecond, 6*time.Second))
+		case 3:
+			w.slow(ctx, patcher, between(r, time.Second, 3*time.Second))
+		case 4:
+			w.replaceAgent()
+		case 5, 6, 7, 8, 9:
+			w.kill(ctx, patcher, 0)
+		default:
+			w.kill(ctx, agent, 0)
+		}
+	}
+}
+
+// replaceAgent is what an upgrade does to the agent's pod.
+func (w *world) replaceAgent() {
+	w.log("replacing the agent's pod")
+	w.count.add("faults", "agent's pod replaced")
+	// The API server may be away: then it is not replaced.
+	_ = call(func(ctx context.Context) error { return w.deleteAgent(ctx) })
+}
+
+// breakNode does the same to what the node consists of.
+func (w *world) breakNode(ctx context.Context, r *rand.Rand) {
+	for sleep(ctx, between(r, time.Second, 10*time.Second)) {
+		t := nodes[r.IntN(len(nodes))]
+		switch r.IntN(6) {
+		case 0:
+			w.halt(ctx, t, between(r, 100*time.Millisecond, 5*time.Second))
+		case 1:
+			w.slow(ctx, t, between(r, time.Second, 5*time.Second))
+		default:
+			w.kill(ctx, t, between(r, 0, 4*time.Second))
+		}
+	}
+}
+
+// breakHardware lets GPUs fail, the state directory's file system be full, and
+// tenants' programs die.
+func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
+	for sleep(ctx, between(r, time.Second, 8*time.Second)) {
+		gpu := strconv.Itoa(r.IntN(gpus))
+		switch r.IntN(8) {
+		case 0:
+			w.failGPU(ctx, between(r, time.Second, 12*time.Second), gpu, "lost")
+		case 1:
+			w.failGPU(ctx, between(r, time.Second, 5*time.Second), gpu, "nvml-hang", strconv.Itoa(1+r.IntN(15)))
+		case 2:
+			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "nvml-error", "999")
+		case 3:
+			// Of an application, of the hardware, fallen off the bus.
+			xid := []string{"31", "48", "79"}[r.IntN(3)]
+			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "xid", xid)
+		case 4:
+			w.fillDisk(ctx, between(r, time.Second, 8*time.Second))
+		default:
+			w.killTenant(r)
+		}
+	}
+}
+
+// failGPU injects a fault, and takes it back after a while.
+func (w *world) failGPU(ctx context.Context, length time.Duration, gpu string, fault ...string) {
+	w.log("GPU %s: %v for %v", gpu, fault, length.Round(time.Millisecond))
+	w.count.add("faults", "GPU "+fault[0])
+	w.faults.note()
+	w.inject(append([]string{"--gpu", gpu}, fault...)...)
+	sleep(ctx, length)
+	w.inject("--gpu", gpu, "clear")
+	w.faults.note()
+}
+
+func (w *world) inject(args ...string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	args = append(append([]string{"gpusim", "inject"}, args...), "/dev/gpusim")
+	if _, err := w.Cluster.Exec(ctx, args...); err != nil {
+		w.Errorf("inject: %v", err)
+	}
+}
+
+// filler is the file that fills the state directory's file system.
+func (w *world) filler() string { return filepath.Join(w.Cluster.Root(), runDir, "filler") }
+
+func (w *world) fillDisk(ctx context.Context, length time.Duration) {
+	w.log("the state directory is full for %v", length.Round(time.Millisecond))
+	w.count.add("faults", "state directory full")
+	defer w.emptyDisk()
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		// Again and again: what others free is theirs to take, too.
+		if err := fill(w.filler()); err != nil {
+			w.Errorf("fill the state directory: %v", err)
+			return
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return
+		}
+	}
+}
+
+func (w *world) emptyDisk() {
+	if err := os.Remove(w.filler()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.Errorf("empty the state directory: %v", err)
+	}
+}
+
+// fill appends to a file until nothing fits any more.
+func fill(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			return nil
+		}
+		return err
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	for {
+		if _, err := f.Write(page); errors.Is(err, syscall.ENOSPC) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// killTenant kills a program in a container that is restarted then.
+func (w *world) killTenant(r *rand.Rand) {
+	if p, ok := w.scanner.pick(r); ok && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
+		w.log("killed process %d of %s", p.pid, p.where())
+		w.count.add("kills", "tenant's program")
+	}
+}

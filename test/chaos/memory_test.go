@@ -1,0 +1,176 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+)
+
+const memoryInterval = 25 * time.Millisecond
+
+// watchMemory asks the simulator, all the time, what every process holds, and
+// what those held that have ended.
+func (w *world) watchMemory(ctx context.Context) {
+	judge, err := oracle.Open(filepath.Join(w.Cluster.Root(), "dev", "gpusim"))
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	defer judge.Close()
+	past := map[string]bool{}
+	for n := 0; sleep(ctx, memoryInterval); n++ {
+		w.checkHeld(judge)
+		// The simulator remembers the last thousand.
+		if n%20 == 0 {
+			w.checkPast(judge, past)
+		}
+	}
+}
+
+// checkHeld sums up what the processes of each container hold.
+func (w *world) checkHeld(judge *oracle.Oracle) {
+	processes, err := judge.Processes()
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	w.count.add("looks", "memory")
+	held := map[string]map[string]uint64{}
+	of := map[string]process{}
+	for _, one := range processes {
+		p, ok := w.scanner.find(one.Pid)
+		if !ok {
+			continue // in the scanner's next look
+		}
+		of[p.id] = p
+		for _, use := range one.GPUs {
+			if held[p.id] == nil {
+				held[p.id] = map[string]uint64{}
+			}
+			held[p.id][use.UUID] += use.Bytes
+		}
+	}
+	for id, byGPU := range held {
+		for uuid, bytes := range byGPU {
+			if p := of[id]; bytes > p.bytes {
+				w.broken("over", "container %s (%s) holds %d bytes of %s, %d more than its limit", p.where(), id[:12], bytes, uuid, bytes-p.bytes)
+			}
+		}
+	}
+}
+
+// checkPast judges processes that have ended, however short they lived, by the
+// host name that the test gave them.
+func (w *world) checkPast(judge *oracle.Oracle, past map[string]bool) {
+	finished, err := judge.Finished()
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	for _, one := range finished {
+		key := fmt.Sprintf("%s %d %d", one.Hostname, one.SelfPid, one.Start)
+		subject := w.subjects.get(one.Hostname)
+		if past[key] || subject == nil {
+			continue
+		}
+		past[key] = true
+		w.count.add("processes", "ended, that used a GPU")
+		for _, use := range one.GPUs {
+			if use.PeakBytes > subject.most {
+				w.broken("over", "a process of %s held %d bytes of %s, %d more than any of its containers may", one.Hostname, use.PeakBytes, use.UUID, use.PeakBytes-subject.most)
+			}
+		}
+	}
+}
+
+// fillResult is what the workload fill prints.
+type fillResult struct {
+	Granted uint64 `json:"granted_bytes"`
+	Total   uint64 `json:"total_mem_seen"`
+	Outcome string `json:"outcome"`
+	line    string
+}
+
+// watchLogs reads what containers print, from kubelet's files, as nobody needs
+// to be there for that.
+func (w *world) watchLogs(ctx context.Context) {
+	read := map[string]bool{}
+	for sleep(ctx, time.Second) {
+		// The pattern is right, and that is the only error.
+		files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods/*/*/*.log"))
+		for _, file := range files {
+			if !read[file] {
+				read[file] = w.readLog(file)
+			}
+		}
+	}
+}
+
+// readLog judges what a container has printed, once it has.
+func (w *world) readLog(file string) (done bool) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	var m mark
+	for line := range strings.Lines(string(content)) {
+		// Time, stream and a flag stand before what was printed.
+		parts := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		if len(parts) < 4 {
+			continue
+		}
+		if found, ok := parseMark(parts[3]); ok {
+			m = found
+		}
+		var result fillResult
+		if strings.HasPrefix(parts[3], "{") && json.Unmarshal([]byte(parts[3]), &result) == nil && m.bytes > 0 {
+			result.line = parts[3]
+			w.judgeFill(m, result)
+			return true
+		}
+	}
+	return false
+}
+
+// judgeFill: a container gets what it was promised, and not more.
+func (w *world) judgeFill(m mark, result fillResult) {
+	w.count.add("fills", cmp.Or(result.Outcome, "could not begin"))
+	least := m.bytes - contextBytes - m.bytes/100
+	switch {
+	case result.Outcome != "refused" && w.faults.recently():
+		w.count.add("fills", "failed while a GPU did")
+	case result.Outcome != "refused":
+		w.broken("failed", "%s could not fill: %s", m.where(), result.line)
+	case result.Total != m.bytes:
+		w.broken("promise", "%s was shown a GPU of %d bytes, and asks for %d", m.where(), result.Total, m.bytes)
+	case result.Granted < least || result.Granted > m.bytes:
+		w.broken("promise", "%s was granted %d bytes, and asks for %d", m.where(), result.Granted, m.bytes)
+	}
+}
+
+// faultLog tells when GPUs last failed.
+type faultLog struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (f *faultLog) note() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = time.Now()
+}
+
+// recently tells whether a failing GPU explains what a program has just said.
+func (f *faultLog) recently() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(f.last) < 30*time.Second
+}

@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// promises are what must never be broken, by the names in which they are
+// counted.
+var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", "promise", "failed", "mended"}
+
+// counts are numbers by group and name.
+type counts struct {
+	mu sync.Mutex
+	n  map[string]map[string]int
+	// containers that were ever seen, by the runtime's id.
+	containers map[string]bool
+}
+
+func newCounts() *counts {
+	c := &counts{n: map[string]map[string]int{"broken": {}}, containers: map[string]bool{}}
+	for _, p := range promises {
+		c.n["broken"][p] = 0
+	}
+	return c
+}
+
+func (c *counts) add(group, name string) { c.addN(group, name, 1) }
+
+func (c *counts) addN(group, name string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n[group] == nil {
+		c.n[group] = map[string]int{}
+	}
+	c.n[group][name] += n
+}
+
+// container notes that a container was seen by one of the watchers.
+func (c *counts) container(id, how string) {
+	c.mu.Lock()
+	fresh := !c.containers[id]
+	c.containers[id] = true
+	c.mu.Unlock()
+	if fresh {
+		c.add("containers, by who saw them first", how)
+	}
+}
+
+func (c *counts) sum(group string) (sum int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.n[group] {
+		sum += n
+	}
+	return sum
+}
+
+func (c *counts) get(group, name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[group][name]
+}
+
+// summary is what a run comes to.
+type summary struct {
+	Commit     string                    `json:"commit"`
+	Date       string                    `json:"date"`
+	Machine    string                    `json:"machine"`
+	Seed       uint64                    `json:"seed"`
+	Seconds    int                       `json:"seconds"`
+	Containers int                       `json:"containers_created"`
+	Kills      int                       `json:"kills"`
+	Broken     int                       `json:"promises_broken"`
+	Counts     map[string]map[string]int `json:"counts"`
+}
+
+func (w *world) summarize() {
+	w.Helper()
+	commit, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+	s := summary{
+		Commit:     strings.TrimSpace(string(commit)),
+		Date:       w.begin.UTC().Format(time.RFC3339),
+		Machine:    fmt.Sprintf("simulated GPUs, %d cores", runtime.NumCPU()),
+		Seed:       w.seed,
+		Seconds:    int(w.spent.Seconds()),
+		Containers: len(w.count.containers),
+		Kills:      w.count.sum("kills"),
+		Broken:     w.count.sum("broken"),
+		Counts:     w.count.n,
+	}
+	w.print(s)
+	line, err := json.Marshal(s)
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	fmt.Println(string(line))
+	if *output != "" {
+		if err := os.WriteFile(*output, append(line, '\n'), 0o644); err != nil {
+			w.Error(err)
+		}
+	}
+	// A storm in which nothing dies, or nobody looks, tells nothing.
+	if s.Kills == 0 || s.Containers == 0 || w.count.get("looks", "memory") == 0 || w.count.get("fills", "refused") == 0 {
+		w.Errorf("%d kills, %d containers: that was no chaos", s.Kills, s.Containers)
+	}
+}
+
+func (w *world) print(s summary) {
+	fmt.Printf("\n%d s, seed %d, %s: %d containers created, %d kills, %d promises broken\n\n",
+		s.Seconds, s.Seed, s.Machine, s.Containers, s.Kills, s.Broken)
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, group := range slices.Sorted(maps.Keys(s.Counts)) {
+		for _, name := range slices.Sorted(maps.Keys(s.Counts[group])) {
+			fmt.Fprintf(table, "%s\t%s\t%d\n", group, name, s.Counts[group][name])
+		}
+	}
+	_ = table.Flush()
+	fmt.Println()
+}

@@ -1,0 +1,352 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const (
+	scanInterval = 150 * time.Millisecond
+	// cgroupOfNode is in the cgroup paths of all of the node's processes.
+	cgroupOfNode = "/nri-vgpu-clusters/" + name + "/"
+	// pageInContainer is where a container has its limits.
+	pageInContainer = "/run/nri-vgpu/limits"
+	simulatedGPU    = "/dev/gpusim/gpu"
+)
+
+// process is the marked process of a container, as it is found on the machine.
+type process struct {
+	mark
+	pid      int
+	id       string // the runtime's, of the container
+	pod      string // its UID there
+	promised map[string]uint64
+}
+
+// scanner finds the containers' processes by looking at all of the machine's,
+// and judges each when it is first seen.
+type scanner struct {
+	*world
+
+	mu      sync.Mutex
+	foreign map[int]bool // no container's, or not marked
+	young   map[int]int  // how often a process was seen without a mark
+	known   map[int]*process
+	homes   map[string]string // subject/container → container's first id, of steady ones
+	killed  map[int]bool      // by the test
+}
+
+func newScanner(w *world) *scanner {
+	return &scanner{world: w, foreign: map[int]bool{}, young: map[int]int{}, known: map[int]*process{},
+		homes: map[string]string{}, killed: map[int]bool{}}
+}
+
+func (s *scanner) run(ctx context.Context) {
+	for sleep(ctx, scanInterval) {
+		s.scan()
+	}
+}
+
+func (s *scanner) scan() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := map[int]bool{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			present[pid] = true
+		}
+	}
+	for pid := range s.foreign {
+		if !present[pid] {
+			delete(s.foreign, pid)
+		}
+	}
+	for pid, p := range s.known {
+		if !present[pid] {
+			delete(s.known, pid)
+			s.ended(p)
+		}
+	}
+	for pid := range present {
+		if !s.foreign[pid] && s.known[pid] == nil {
+			s.meet(pid)
+		}
+	}
+	s.count.add("looks", "processes")
+	s.checkPromises()
+}
+
+// unmarkedLooks is how often a process of a pod is looked at before it is
+// taken for one that has no mark, such as a pause; until then it may be runc.
+const unmarkedLooks = 40
+
+// meet looks at a process that was not known.
+func (s *scanner) meet(pid int) {
+	pod, id, ours := containerOf(pid)
+	if !ours {
+		s.foreign[pid] = true
+		return
+	}
+	m, ok := markOf(pid)
+	if !ok {
+		if s.young[pid]++; s.young[pid] >= unmarkedLooks {
+			delete(s.young, pid)
+			s.foreign[pid] = true
+		}
+		return
+	}
+	delete(s.young, pid)
+	p := &process{mark: m, pid: pid, id: id, pod: pod}
+	s.count.container(id, "the process list")
+	if err := s.judge(p); err != nil && alive(pid) {
+		s.broken("unlimited", "container %s (%s), process %d: %v", p.where(), id[:12], pid, err)
+	}
+	s.known[pid] = p
+	s.home(p)
+}
+
+// judge tells what is wrong with how a container was made.
+func (s *scanner) judge(p *process) error {
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.pid))
+	if err != nil {
+		return err
+	}
+	p.promised = map[string]uint64{}
+	for _, index := range shownGPUs(string(mounts)) {
+		p.promised[s.UUIDs[index]] = p.bytes
+	}
+	switch {
+	case p.gpus == 0 && len(p.promised) > 0:
+		return fmt.Errorf("it asks for nothing and is shown %v", p.promised)
+	case len(p.promised) != p.gpus:
+		return fmt.Errorf("it asks for %d GPUs and is shown %v", p.gpus, p.promised)
+	case p.gpus == 0 || p.bytes == gpuMemory:
+		return nil // no limits, or all of its GPUs
+	}
+	devices, err := limits.Read(fmt.Sprintf("/proc/%d/root%s", p.pid, pageInContainer))
+	if err != nil {
+		return err
+	}
+	held := map[string]uint64{}
+	for _, d := range devices {
+		held[d.UUID] = d.MemoryBytes
+	}
+	if !maps.Equal(held, p.promised) {
+		return fmt.Errorf("its limits are %v, and it asks for %v", held, p.promised)
+	}
+	return nil
+}
+
+// shownGPUs are the simulated GPUs that a container has, by index.
+func shownGPUs(mounts string) []int {
+	var indices []int
+	for line := range strings.Lines(mounts) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		if number, ok := strings.CutPrefix(fields[4], simulatedGPU); ok {
+			if index, err := strconv.Atoi(number); err == nil && index < gpus {
+				indices = append(indices, index)
+			}
+		}
+	}
+	return indices
+}
+
+// checkPromises: what living containers were promised fits into each GPU.
+func (s *scanner) checkPromises() {
+	sum := map[string]uint64{}
+	seen := map[string]bool{}
+	var who []string
+	for _, p := range s.known {
+		if seen[p.id] || !alive(p.pid) {
+			continue
+		}
+		seen[p.id] = true
+		for uuid, bytes := range p.promised {
+			sum[uuid] += bytes
+			who = append(who, fmt.Sprintf("%s: %d MiB of %s", p.where(), bytes/mib, uuid))
+		}
+	}
+	for uuid, bytes := range sum {
+		if bytes > gpuMemory {
+			slices.Sort(who)
+			s.broken("oversold", "GPU %s of %d MiB is promised to %d MiB: %s", uuid, gpuMemory/mib, bytes/mib, strings.Join(who, ", "))
+		}
+	}
+}
+
+// ended judges a process that is no longer there.
+func (s *scanner) ended(p *process) {
+	if s.killed[p.pid] {
+		delete(s.killed, p.pid)
+		return
+	}
+	one := s.subjects.get(p.subject)
+	if p.eternal && one != nil && !one.ordered.Load() {
+		s.broken("disturbed", "process %d of %s has ended, and nobody told it to", p.pid, p.where())
+	}
+}
+
+// home notes where a steady container lives; it must not move.
+func (s *scanner) home(p *process) {
+	one := s.subjects.get(p.subject)
+	if one == nil || !one.steady || !p.eternal {
+		return
+	}
+	first, ok := s.homes[p.where()]
+	if !ok {
+		s.homes[p.where()] = p.id
+	} else if first != p.id {
+		s.broken("disturbed", "steady container %s was %s and is %s", p.where(), first, p.id)
+	}
+}
+
+// steadyContainers are those that hold or idle for ever.
+const steadyContainers = 8
+
+// steadyRuns is nil when all steady containers run.
+func (s *scanner) steadyRuns() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.homes) != steadyContainers {
+		return fmt.Errorf("%d of %d steady containers run: %v", len(s.homes), steadyContainers, s.homes)
+	}
+	return nil
+}
+
+// others are the subjects, beside the steady ones, that have processes.
+func (s *scanner) others() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, p := range s.known {
+		if one := s.subjects.get(p.subject); one == nil || !one.steady {
+			names = append(names, p.where())
+		}
+	}
+	return names
+}
+
+// find gives the process with this id.
+func (s *scanner) find(pid int) (process, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.known[pid]; p != nil {
+		return *p, true
+	}
+	return process{}, false
+}
+
+// containerOf gives the container that a process is in, if it is in one of the
+// node's.
+func containerOf(pid int) (pod, id string, ok bool) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return "", "", false
+	}
+	for line := range strings.Lines(string(raw)) {
+		path := strings.TrimSpace(line)
+		if strings.Contains(path, cgroupOfNode) && strings.Contains(path, "/pod") {
+			pod = strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "pod")
+			return pod, filepath.Base(path), len(filepath.Base(path)) == 64
+		}
+	}
+	return "", "", false
+}
+
+// markOf gives the mark of a process that is no longer runc.
+func markOf(pid int) (mark, bool) {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil || bytes.HasPrefix(comm, []byte("runc")) {
+		return mark{}, false
+	}
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return mark{}, false
+	}
+	for variable := range bytes.SplitSeq(environment, []byte{0}) {
+		if text, ok := bytes.CutPrefix(variable, []byte(markVariable+"=")); ok {
+			return parseMark(string(text))
+		}
+	}
+	return mark{}, false
+}
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	_, after, _ := bytes.Cut(stat, []byte(") "))
+	return len(after) > 0 && after[0] != 'Z' && after[0] != 'X'
+}
+
+// pick chooses a container's process that may be killed.
+func (s *scanner) pick(r *rand.Rand) (process, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*process
+	for _, pid := range slices.Sorted(maps.Keys(s.known)) {
+		one := s.subjects.get(s.known[pid].subject)
+		if one != nil && !one.steady && s.known[pid].eternal {
+			all = append(all, s.known[pid])
+		}
+	}
+	if len(all) == 0 {
+		return process{}, false
+	}
+	p := all[r.IntN(len(all))]
+	s.killed[p.pid] = true
+	return *p, true
+}
+
+// promised is what the running containers were promised, by GPU.
+func (s *scanner) promised() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := map[string]uint64{}
+	seen := map[string]bool{}
+	for _, p := range s.known {
+		if seen[p.id] {
+			continue
+		}
+		seen[p.id] = true
+		for uuid, bytes := range p.promised {
+			sum[uuid] += bytes
+		}
+	}
+	return sum
+}
+
+// steadyPods are the UIDs, as the runtime knows them, of the steady pods.
+func (s *scanner) steadyPods() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uids := map[string]bool{}
+	for _, p := range s.known {
+		if one := s.subjects.get(p.subject); one != nil && one.steady {
+			uids[p.pod] = true
+		}
+	}
+	return uids
+}

@@ -1,0 +1,182 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// settle mends everything, removes all but the steady pods, and looks at what
+// is left: nothing may be.
+func (w *world) settle() {
+	w.Helper()
+	w.log("mending everything")
+	begin := time.Now()
+	w.mend()
+	w.removeAll()
+	for _, check := range []struct {
+		what    string
+		promise string
+		within  time.Duration
+		still   func() error
+	}{
+		{"the pods are gone", "mended", patience, w.podsLeft},
+		{"the agent is ready", "mended", patience, w.agentServes},
+		{"the node offers its GPUs", "mended", patience, w.capacityIsBack},
+		{"nothing is left", "leaked", freed, w.nothingLeft},
+	} {
+		if err := eventually(w.Context(), check.within, check.still); err != nil {
+			w.broken(check.promise, "%v", err)
+		}
+		w.log("  %v: %s", time.Since(begin).Round(100*time.Millisecond), check.what)
+	}
+	w.log("settled after %v", time.Since(begin).Round(time.Second))
+	w.count.add("looks", "settled")
+}
+
+// mend ends all faults and brings back what was killed.
+func (w *world) mend() {
+	w.inject("clear")
+	w.emptyDisk()
+	for _, t := range append([]target{agent, patcher}, nodes...) {
+		w.signal(t, syscall.SIGCONT)
+		if t.component == "" {
+			continue
+		}
+		if err := w.start(t); err != nil {
+			w.broken("mended", "%s does not come back: %v", t.name, err)
+		}
+	}
+}
+
+func (w *world) removeAll() {
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, one := range w.subjects.remain() {
+		all.Go(func() { w.remove(ctx, one) })
+	}
+	all.Wait()
+}
+
+func (w *world) podsLeft() error {
+	names, err := w.left()
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("these pods do not go: %v", names)
+	}
+	if running := w.scanner.others(); err == nil && len(running) > 0 {
+		err = fmt.Errorf("these containers still run: %v", running)
+	}
+	return err
+}
+
+func (w *world) deleteAgent(ctx context.Context) error {
+	return w.Client.CoreV1().Pods(testbed.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=nri-vgpu"})
+}
+
+// agentServes is nil when the agent is ready.
+func (w *world) agentServes() error {
+	_, err := w.ask("/readyz")
+	return err
+}
+
+// ask asks the agent over HTTP.
+func (w *world) ask(path string) (body string, err error) {
+	err = call(func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Cluster.Address+":9394"+path, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		content, err := io.ReadAll(response.Body)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("the agent's %s: %s: %s", path, response.Status, strings.TrimSpace(string(content)))
+		}
+		body = string(content)
+		return err
+	})
+	return body, err
+}
+
+func (w *world) capacityIsBack() error {
+	return call(func(ctx context.Context) error {
+		node, err := w.Node(ctx)
+		if err != nil {
+			return err
+		}
+		quantity := node.Status.Allocatable[testbed.Memory]
+		if want := int64(gpus * gpuMemory / mib); quantity.Value() != want {
+			return fmt.Errorf("the node offers %d MiB, want %d", quantity.Value(), want)
+		}
+		return nil
+	})
+}
+
+// nothingLeft compares what is taken, on disk and in the agent's ledger, with
+// what the steady containers hold.
+func (w *world) nothingLeft() error {
+	return errors.Join(w.checkFiles(), w.checkLedger(), w.scanner.steadyRuns())
+}
+
+func (w *world) checkFiles() error {
+	entries, err := os.ReadDir(filepath.Join(w.Cluster.Root(), layout.Containers(runDir)))
+	if err != nil {
+		return err
+	}
+	steady := w.scanner.steadyPods()
+	for _, entry := range entries {
+		if !steady[entry.Name()] {
+			return fmt.Errorf("the state directory has files of the pod %s, which is gone", entry.Name())
+		}
+	}
+	return nil
+}
+
+func (w *world) checkLedger() error {
+	metrics, err := w.ask("/metrics")
+	if err != nil {
+		return err
+	}
+	promised := w.scanner.promised()
+	seen := 0
+	for lines := bufio.NewScanner(strings.NewReader(metrics)); lines.Scan(); {
+		line := lines.Text()
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		switch {
+		case err != nil:
+		case strings.HasPrefix(line, "nri_vgpu_unadjusted_containers") && value != 0:
+			return fmt.Errorf("by the agent %v containers run unadjusted", value)
+		case strings.HasPrefix(line, "nri_vgpu_gpu_free_memory_bytes{"):
+			seen++
+			_, after, _ := strings.Cut(line, `uuid="`)
+			uuid, _, _ := strings.Cut(after, `"`)
+			if want := gpuMemory - promised[uuid]; uint64(value) != want {
+				return fmt.Errorf("by the agent %d MiB of GPU %s are free; by what runs, %d", uint64(value)/mib, uuid, want/mib)
+			}
+		}
+	}
+	if seen != gpus {
+		return fmt.Errorf("the agent knows %d GPUs, not %d", seen, gpus)
+	}
+	return nil
+}

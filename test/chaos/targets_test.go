@@ -1,0 +1,155 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
+)
+
+// target is a program that is killed, stopped and slowed.
+type target struct {
+	name string
+	// pids are its processes on this machine now.
+	pids func(*world) []int
+	// component is its name as one of the node, "" if kubelet restarts it.
+	component string
+}
+
+var (
+	agent   = target{name: "agent", pids: ours("/usr/local/nri-vgpu/bin/nri-vgpu", "nri-vgpu")}
+	patcher = target{name: "patcher", pids: ours("extended-resource-patcher")}
+	nodes   = []target{
+		{name: "containerd", pids: component(cluster.Containerd), component: cluster.Containerd},
+		{name: "kubelet", pids: component(cluster.Kubelet), component: cluster.Kubelet},
+		{name: "API server", pids: component(cluster.APIServer), component: cluster.APIServer},
+	}
+)
+
+// ours finds the processes of the node's pods whose program has one of these
+// names, without the init container that installs.
+func ours(programs ...string) func(*world) []int {
+	return func(*world) []int {
+		// The pattern is right, and that is the only error.
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		var pids []int
+		for _, dir := range dirs {
+			cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+			if err != nil || len(cmdline) == 0 {
+				continue
+			}
+			args := strings.Split(string(cmdline), "\x00")
+			named := slices.Contains(programs, args[0]) || slices.Contains(programs, filepath.Base(args[0]))
+			if !named || slices.Contains(args, "install") {
+				continue
+			}
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			if _, _, inNode := containerOf(pid); err == nil && inNode {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+}
+
+func component(name string) func(*world) []int {
+	return func(w *world) []int {
+		pid, err := w.Cluster.Pid(context.Background(), name)
+		if err != nil {
+			return nil
+		}
+		return []int{pid}
+	}
+}
+
+// signal sends a signal to all of a target's processes; it tells whether there
+// were any.
+func (w *world) signal(t target, sig syscall.Signal) bool {
+	sent := false
+	for _, pid := range t.pids(w) {
+		err := syscall.Kill(pid, sig)
+		if err != nil && !errors.Is(err, syscall.ESRCH) {
+			w.Errorf("signal %s: %v", t.name, err)
+		}
+		sent = sent || err == nil
+	}
+	return sent
+}
+
+// kill kills a target, and starts it again after a while if nobody else does.
+func (w *world) kill(ctx context.Context, t target, away time.Duration) {
+	if !w.signal(t, syscall.SIGKILL) {
+		return
+	}
+	w.count.add("kills", t.name)
+	w.log("killed %s", t.name)
+	if t.component == "" {
+		return
+	}
+	sleep(ctx, away)
+	if err := w.start(t); err != nil {
+		w.broken("mended", "%s does not come back: %v", t.name, err)
+	}
+}
+
+// start starts a component, unless it runs.
+func (w *world) start(t target) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return eventually(ctx, patience, func() error {
+		all, err := w.Cluster.Components(ctx)
+		if err != nil {
+			return err
+		}
+		for _, one := range all {
+			if one.Name == t.component && one.State == node.Ready {
+				return nil
+			}
+		}
+		return w.Cluster.Start(ctx, t.component)
+	})
+}
+
+// halt stops a target for a while.
+func (w *world) halt(ctx context.Context, t target, length time.Duration) {
+	pids := t.pids(w)
+	if len(pids) == 0 {
+		return
+	}
+	w.count.add("stops", t.name)
+	w.log("stopping %s for %v", t.name, length.Round(time.Millisecond))
+	signalAll(pids, syscall.SIGSTOP)
+	sleep(ctx, length)
+	signalAll(pids, syscall.SIGCONT)
+}
+
+// slow lets a target run for a tenth of the time.
+func (w *world) slow(ctx context.Context, t target, length time.Duration) {
+	pids := t.pids(w)
+	if len(pids) == 0 {
+		return
+	}
+	w.count.add("slowed", t.name)
+	w.log("slowing %s for %v", t.name, length.Round(time.Millisecond))
+	const slice = 10 * time.Millisecond
+	for end := time.Now().Add(length); time.Now().Before(end) && sleep(ctx, slice); {
+		signalAll(pids, syscall.SIGSTOP)
+		sleep(ctx, 9*slice)
+		signalAll(pids, syscall.SIGCONT)
+	}
+}
+
+// signalAll sends a signal to processes that may have ended.
+func signalAll(pids []int, sig syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, sig)
+	}
+}
