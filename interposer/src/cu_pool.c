@@ -173,26 +173,42 @@ static CUresult vg_synced(CUresult result)
 	return result;
 }
 
+static CUresult vg_stream_synced(CUstream stream, bool per_thread, CUresult result)
+{
+	if (!result)
+		vg_watched_stream(stream, per_thread);
+	return vg_synced(result);
+}
+
+static CUresult vg_context_synced(CUcontext context, CUresult result)
+{
+	if (!result)
+		vg_watched_context(context);
+	return vg_synced(result);
+}
+
 VG_API(cuStreamSynchronize, CUstream stream)
 {
 	vg_watch_stream(stream, false);
-	return vg_synced(VG_CALL(cuStreamSynchronize, stream));
+	return vg_stream_synced(stream, false, VG_CALL(cuStreamSynchronize, stream));
 }
 
 VG_API(cuStreamSynchronize_ptsz, CUstream stream)
 {
 	vg_watch_stream(stream, true);
-	return vg_synced(VG_CALL(cuStreamSynchronize_ptsz, stream));
+	return vg_stream_synced(stream, true, VG_CALL(cuStreamSynchronize_ptsz, stream));
 }
 
 VG_API(cuCtxSynchronize, void)
 {
-	return vg_synced(VG_CALL(cuCtxSynchronize));
+	vg_watch_context(NULL);
+	return vg_context_synced(NULL, VG_CALL(cuCtxSynchronize));
 }
 
 VG_API(cuCtxSynchronize_v2, CUcontext context)
 {
-	return vg_synced(VG_CALL(cuCtxSynchronize_v2, context));
+	vg_watch_context(context);
+	return vg_context_synced(context, VG_CALL(cuCtxSynchronize_v2, context));
 }
 
 VG_API(cuEventSynchronize, CUevent event)

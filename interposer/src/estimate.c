@@ -7,7 +7,7 @@ enum {
 	vg_window_observations = 16,  // that a window holds at least…
 	vg_window_ns = 500000000,     // …and how long it lasts at least
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
-	vg_smoothing = 8,
+	vg_smoothing = 8,             // observations of which the mean is taken
 };
 
 static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int probe)
@@ -71,6 +71,15 @@ static uint64_t vg_floor(const struct vg_class *class)
 	return class->floor ? vg_min(class->floor, class->lowest) : class->lowest;
 }
 
+// vg_class_average takes an observation into the mean. The very first one is not
+// in it when there are others: a first launch is slow.
+static void vg_class_average(struct vg_class *class, uint64_t ns)
+{
+	if (class->averaged < vg_smoothing)
+		class->averaged++;
+	class->ns = (class->ns * (class->averaged - 1) + ns) / class->averaged;
+}
+
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
 {
 	uint64_t floor;
@@ -78,8 +87,10 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
 	ns = ns ? ns : 1;
 	if (!class->measured) {
 		class->measured = true;
-		class->ns = ns;
+		class->ns = class->lowest = ns;
 		class->opened = now;
+		class->seen = 1;
+		return;
 	}
 	if (class->seen >= vg_window_observations && now - class->opened >= vg_window_ns)
 		vg_window_turn(class, now);
@@ -87,7 +98,7 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
 	floor = vg_floor(class);
 	if (ns <= floor + floor / vg_nearness)
-		class->ns = (class->ns * (vg_smoothing - 1) + ns) / vg_smoothing;
+		vg_class_average(class, ns);
 	if (class->ns > floor + floor / vg_nearness || class->ns < floor)
 		class->ns = floor;
 }

@@ -23,6 +23,7 @@ struct vg_class {
 	uint64_t opened;  // when the current window began, or the last launch before any measure
 	uint64_t sampled; // when it was last measured on a stream that was dry
 	uint32_t seen;    // observations in the current window
+	uint32_t averaged; // observations in the estimate, up to a few
 	bool measured;
 };
 

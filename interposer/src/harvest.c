@@ -78,6 +78,15 @@ static bool vg_own_part(const struct vg_meter *meter, const struct vg_segment *s
 	return true;
 }
 
+// vg_less_launching takes out of an interval what lies between the event before
+// a launch on a dry stream and the work itself: the time of the launch.
+static int64_t vg_less_launching(const struct vg_segment *segment, int64_t interval)
+{
+	int64_t launching = segment->begun ? segment->launching : 0;
+
+	return interval - (launching < interval / 2 ? launching : interval / 2);
+}
+
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
@@ -88,6 +97,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	if (!segment->covered || segment->count == 0 || segment->dirty ||
 	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
 		return;
+	interval = vg_less_launching(segment, interval);
 	sure = vg_own_part(meter, segment, &interval);
 	if (segment->key)
 		vg_class_observe(vg_class_of(&meter->estimates, segment->key, 0),

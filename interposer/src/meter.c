@@ -15,16 +15,21 @@ enum {
 	vg_short_ns = 150000,        // work beside which an event is costly
 	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // work that is measured each time
-	vg_sample_ns = 2000000000,   // between samples of work that is well known
-	vg_early_sample_ns = 400000000, // …or not yet so well
+	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
 	vg_first_samples = 4,
 	vg_dry_slack_ns = 5000,
+	vg_idle_ns = 1000000,        // a stream without work for this long is looked at
+	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
+	vg_launching_part = 32,      // …or this part of the work
 	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
 };
 
 // How long times are told from one base event: a float of milliseconds resolves
 // 0.25 µs until then.
 static const uint64_t vg_base_age_ns = 4000000000;
+
+// …up to this, for work that is well known.
+static const uint64_t vg_sample_ns = 3000000000;
 
 static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64_t context,
 			 uint64_t thread)
@@ -127,14 +132,27 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 	return false;
 }
 
-// vg_begin_first says whether an event should go before work on a dry stream.
-// It costs: the launch's own time is measured along, and the event starts the
-// process's slice, so that a kernel as long as a slice may have to wait for a
-// second one. Work that is known well, and short, is measured seldom so.
-static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
-			   struct vg_class *class, uint64_t now)
+// vg_sample_interval is the time between two samples of a class. Each costs: the
+// event before the work starts the process's slice, so that a kernel as long as
+// a slice may have to wait for a second one.
+static uint64_t vg_sample_interval(const struct vg_class *class)
 {
-	uint64_t interval = class->floor ? vg_sample_ns : vg_early_sample_ns;
+	uint32_t later;
+
+	if (class->floor)
+		return vg_sample_ns;
+	if (class->seen < vg_first_samples)
+		return 0;
+	later = class->seen - vg_first_samples;
+	return later < 8 ? vg_min((uint64_t)vg_early_sample_ns << later, vg_sample_ns) : vg_sample_ns;
+}
+
+// vg_begin_first says whether an event should go before work on a dry stream.
+// Work that is known well, and short, is measured seldom so.
+static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
+			   struct vg_segment *segment, struct vg_class *class, uint64_t now)
+{
+	uint64_t interval = vg_sample_interval(class);
 
 	if (!class->measured || class->ns >= vg_heavy_ns)
 		return true;
@@ -142,39 +160,39 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 	if (vg_others_busy(meter, stream, now - vg_lately_ns)) {
 		if (class->ns >= vg_short_ns)
 			return true;
+		if (!segment->solo)
+			return false;
 		interval = 0;
 	}
-	if (class->floor == 0 && class->seen < vg_first_samples)
-		interval = 0;
-	if (stream->head % vg_solo_every != 0 || now - class->sampled < interval)
+	if (now - class->sampled < interval)
 		return false;
 	class->sampled = now;
+	segment->solo = true;
 	return true;
 }
 
 // vg_segment_begin opens a segment. One that begins on a stream with work ahead
 // is measured from the end of the segment before it; on a stream that is dry,
-// from before its first piece of work or, cheaper, from that one's end on.
+// from before its first piece of work or, cheaper, not until more work comes.
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 			     struct vg_class *class, uint64_t now, bool per_thread)
 {
 	struct vg_segment *segment = vg_head(stream);
 	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
+	CUevent begin = segment->begin, end = segment->end;
 
-	segment->solo = stream->head % vg_solo_every == 0;
-	segment->dirty = segment->covered = segment->chained = segment->fresh = false;
-	segment->lengthy = false;
-	segment->count = 0;
-	segment->key = 0;
-	segment->measured = segment->charged = 0;
+	*segment = (struct vg_segment){.begin = begin, .end = end,
+				       .solo = stream->turns++ % vg_solo_every == 0};
 	segment->many = (meter->overlap && meter->overlap < 1000) || vg_others_busy(meter, stream, now);
 	stream->open = true;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
-	if (stream->head != stream->tail && !vg_event_done(before->end))
+	if (stream->head != stream->tail && !vg_event_done(before->end)) {
 		segment->chained = segment->covered = true;
-	else if (vg_begin_first(meter, stream, class, now))
-		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
+	} else if (vg_begin_first(meter, stream, segment, class, now)) {
+		segment->covered = segment->begun = vg_record(&segment->begin, stream->handle, per_thread);
+		segment->begun_at = vg_now();
+	}
 }
 
 static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
@@ -182,16 +200,16 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 {
 	segment->charged += charge;
 	meter->outstanding += charge;
-	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns)) {
-		segment->lengthy = true;
-		meter->lengthy++;
-	}
 	if (!class->measured) {
 		segment->fresh = true;
 		class->opened = now;
 	}
 	if (!segment->covered)
 		return;
+	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns)) {
+		segment->lengthy = true;
+		meter->lengthy++;
+	}
 	segment->key = segment->count == 0 || segment->key == class->key ? class->key : 0;
 	segment->count++;
 	segment->measured += charge;
@@ -208,24 +226,140 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 	return (int64_t)(class->ns * (meter->overlap ? meter->overlap : 1000) / 1000);
 }
 
+static bool vg_stream_done(const struct vg_stream *stream, bool per_thread)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result;
+
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	result = per_thread ? VG_CALL(cuStreamQuery_ptsz, stream->handle) :
+			      VG_CALL(cuStreamQuery, stream->handle);
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
+{
+	const struct vg_segment *segment = vg_head(stream);
+
+	if (!stream->open || segment->covered || segment->fresh ||
+	    now <= stream->dry_at + vg_dry_slack_ns)
+		return;
+	if (segment->charged < vg_solo_ns && now - stream->dry_at < vg_idle_ns)
+		return; // a look costs, too
+	if (vg_stream_done(stream, per_thread)) {
+		vg_meter_settle(meter, segment);
+		stream->open = false;
+	} else {
+		stream->dry_at = now; // it takes longer than was thought
+	}
+}
+
+// vg_stream_waited enters that a stream is dry.
+static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
+{
+	struct vg_segment *segment = vg_head(stream);
+
+	stream->dry_at = vg_min(stream->dry_at, now - vg_dry_slack_ns - 1);
+	if (!stream->open)
+		return;
+	if (segment->covered || segment->fresh) {
+		segment->dirty = true; // its end would come too late
+		return;
+	}
+	vg_meter_settle(meter, segment);
+	stream->open = false;
+}
+
+void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->handle == handle && stream->thread == thread)
+			vg_stream_waited(meter, stream, now);
+	}
+}
+
+void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
+		if (meter->streams[i].context == context)
+			vg_stream_waited(meter, &meter->streams[i], now);
+}
+
+bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		const struct vg_stream *stream = &meter->streams[i];
+		bool per_thread = stream->thread != 0;
+
+		if (stream->context != context || (per_thread && stream->thread != thread) ||
+		    (!stream->open && stream->tail == stream->head))
+			continue;
+		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_done(stream, per_thread))
+			return false;
+	}
+	return true;
+}
+
+// vg_must_close says whether the open segment has to end before more work.
+static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class)
+{
+	return !class->measured || segment->charged >= vg_segment_ns ||
+	       (segment->solo && segment->count && segment->key != class->key);
+}
+
 bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		     int64_t charge, uint64_t now, bool per_thread)
 {
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
-	struct vg_segment *segment = vg_head(stream);
+	struct vg_segment *segment;
 
-	if (stream->open && (!class->measured ||
-			     (segment->solo && segment->count && segment->key != class->key)))
+	if (stream->open && vg_must_close(vg_head(stream), class))
 		vg_meter_close(stream, per_thread);
 	segment = vg_head(stream);
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
+	else if (!segment->covered && !dry)
+		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 	else if (dry && segment->covered)
 		segment->dirty = true;
 	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
 	vg_segment_add(meter, segment, class, charge, now);
-	return !segment->covered || vg_segment_full(segment, class) ||
-	       (segment->solo && dry && segment->count == 1);
+	if (!segment->covered)
+		return segment->fresh;
+	return vg_segment_full(segment, class) || (segment->begun && segment->count == 1);
+}
+
+// vg_launching_note enters how long a launch on a dry stream took. One that took
+// longer than usual, as the thread had to wait for a processor, leaves unknown
+// when the work began.
+static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment)
+{
+	int64_t took = (int64_t)(vg_now() - segment->begun_at);
+	int64_t least = meter->launching;
+	int64_t slack = segment->charged / vg_launching_part;
+
+	slack = slack > vg_launching_slack_ns ? slack : vg_launching_slack_ns;
+	meter->launching = least && least < took ? least + least / 64 + 1 : took;
+	segment->launching = took <= least + slack ? took : least;
+	if (took > least + slack && least && !segment->fresh && segment->charged < vg_heavy_ns)
+		segment->dirty = true;
+}
+
+void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
+{
+	struct vg_segment *segment = vg_head(stream);
+
+	if (!stream->open)
+		return; // another thread has closed it
+	segment->dirty |= failed;
+	if (segment->begun && segment->count == 1)
+		vg_launching_note(meter, segment);
+	// What nobody measures is seen to have ended by the next launch.
+	if (segment->fresh || (segment->covered && (segment->charged >= vg_segment_ns || segment->solo)))
+		vg_meter_close(stream, per_thread);
 }
 
 void vg_meter_close(struct vg_stream *stream, bool per_thread)
@@ -240,29 +374,18 @@ void vg_meter_close(struct vg_stream *stream, bool per_thread)
 	stream->open = false;
 }
 
-void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread)
+void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
 		if (stream->open && stream->context == context &&
 		    (stream->thread == 0 || stream->thread == thread) &&
-		    !vg_stream_capturing(stream->handle, stream->thread != 0))
+		    !vg_stream_capturing(stream->handle, stream->thread != 0)) {
+			vg_head(stream)->dirty |= now > stream->dry_at + vg_dry_slack_ns;
 			vg_meter_close(stream, stream->thread != 0);
+		}
 	}
-}
-
-void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed)
-{
-	struct vg_segment *segment = vg_head(stream);
-
-	if (!stream->open)
-		return; // another thread has closed it
-	segment->dirty |= failed;
-	if (segment->charged >= vg_segment_ns || segment->fresh || (segment->solo && segment->covered))
-		vg_meter_close(stream, per_thread);
-	else if (!segment->covered)
-		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
 }
 
 uint64_t vg_meter_busy_until(const struct vg_meter *meter)

@@ -22,6 +22,7 @@ struct vg_segment {
 	CUevent begin; // made when first needed, as is `end`
 	CUevent end;
 	bool chained; // it begins where the segment before it ends
+	bool begun;   // it begins before its first launch, on a stream that was dry
 	bool covered; // there is an event where its measured part begins
 	bool dirty;   // the stream ran dry in it, or a launch failed: not measured
 	bool many;    // other streams had work at the same time
@@ -32,6 +33,8 @@ struct vg_segment {
 	uint64_t key;    // their class; 0: several
 	int64_t measured; // charged for the measured part, in ns
 	int64_t charged;  // charged for all of it
+	uint64_t begun_at; // when the event before its first launch was recorded, as vg_now
+	int64_t launching; // time in it that its first launch took until it was on its way
 };
 
 struct vg_stream {
@@ -42,6 +45,7 @@ struct vg_stream {
 	uint64_t thread; // of a per-thread default stream, else 0
 	uint32_t head;   // counts segments; the ring has its remainder
 	uint32_t tail;   // the oldest that is not done
+	uint32_t turns;  // counts segments, those that ended without an event, too
 	uint64_t dry_at; // when its work is expected to end, as vg_now
 	struct vg_segment ring[vg_ring];
 };
@@ -58,6 +62,7 @@ struct vg_meter {
 	struct vg_stream *last; // that was found last
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t lengthy;       // segments under way that are so
+	int64_t launching;      // least time of a launch, 0: unknown
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
@@ -78,18 +83,30 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 // vg_meter_charge is what work of a class is charged now, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
+// vg_meter_drain sees whether a stream that should be dry by now is so. What ran
+// on it, unless that is measured, needs no event then to be known as done.
+void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
+
+// vg_meter_waited is told that a program has waited for a stream, and
+// vg_meter_context_waited that it has for a context: nothing runs there any more.
+void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now);
+void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
+
+// vg_meter_context_done says whether no work is under way in this thread's context.
+bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread);
+
 // vg_meter_before enters work that is about to be launched into its stream's
 // segment; vg_meter_after is called when it has been, where `before` said so.
 bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		     int64_t charge, uint64_t now, bool per_thread);
-void vg_meter_after(struct vg_stream *stream, bool per_thread, bool failed);
+void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
 
 // vg_meter_close ends the open segment of a stream, in order to learn its end.
 void vg_meter_close(struct vg_stream *stream, bool per_thread);
 
 // vg_meter_close_all does so for all streams that a thread may record events in:
 // those of the context that is current, less other threads' own.
-void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread);
+void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
 
 // vg_meter_harvest takes in all segments that are done.
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now);

@@ -111,10 +111,13 @@ static void vg_door_look(struct vg_door *door)
 {
 	struct vg_pages *pages = &door->ticket->state->pages;
 	struct vg_meter *meter = door->meter;
-	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	struct vg_lease lease = vg_compute_lease(pages, door->ticket->device);
+	int64_t cap;
 
 	door->now = vg_now();
+	if (door->stream)
+		vg_meter_drain(meter, door->stream, door->now, door->ticket->per_thread);
+	cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	door->ppm = vg_compute_limit(pages, door->ticket->device);
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
 	if (meter->owed) {
@@ -183,7 +186,7 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 		if (wait == 0)
 			return;
 		vg_meter_close_all(door->meter, door->ticket->context,
-				   (uint64_t)(uintptr_t)__builtin_thread_pointer());
+				   (uint64_t)(uintptr_t)__builtin_thread_pointer(), door->now);
 		wait = vg_min(wait, vg_longest_sleep_ns);
 		if (vg_meter_wants_probes(door->meter)) {
 			vg_meter_probe(door->meter, door->ticket->context, vg_now());
@@ -235,7 +238,7 @@ CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
 	if (result)
 		ticket->meter->owed -= ticket->charge;
 	if (stream)
-		vg_meter_after(stream, ticket->per_thread, result != CUDA_SUCCESS);
+		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
 	vg_unlock(&ticket->meter->mutex);
 	return result;
 }

@@ -15,12 +15,30 @@ enum {
 // vg_watched is what is waited for.
 struct vg_watched {
 	CUstream stream;
-	CUevent event; // NULL: the stream
+	CUevent event;    // NULL: the stream
+	uint64_t context; // 0: the stream or event
 	bool per_thread;
 };
 
-static bool vg_watched_done(const struct vg_watched *watched)
+static uint64_t vg_thread(void)
 {
+	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+}
+
+static bool vg_context_done(struct vg_meter *meter, uint64_t context)
+{
+	bool done;
+
+	vg_lock(&meter->mutex);
+	done = vg_meter_context_done(meter, context, vg_thread());
+	vg_unlock(&meter->mutex);
+	return done;
+}
+
+static bool vg_watched_done(struct vg_meter *meter, const struct vg_watched *watched)
+{
+	if (watched->context)
+		return vg_context_done(meter, watched->context);
 	if (watched->event)
 		return VG_CALL(cuEventQuery, watched->event) != CUDA_ERROR_NOT_READY;
 	if (watched->per_thread)
@@ -68,7 +86,7 @@ static void vg_watch(const struct vg_watched *watched)
 		vg_lock(&meter->mutex);
 		wait = vg_watch_look(meter, context, &probed);
 		vg_unlock(&meter->mutex);
-		if (wait == 0 || vg_watched_done(watched))
+		if (wait == 0 || vg_watched_done(meter, watched))
 			return;
 		vg_sleep_until(vg_now() + wait);
 	}
@@ -85,4 +103,47 @@ void vg_watch_event(CUevent event)
 {
 	if (event && vg_throttled_state())
 		vg_watch(&(struct vg_watched){.event = event});
+}
+
+// vg_watch_current is the context if it is the thread's own, whose streams it may
+// ask, else 0.
+static uint64_t vg_watch_current(CUcontext context)
+{
+	uint64_t current = vg_current_context();
+
+	return !context || vg_key(context) == current ? current : 0;
+}
+
+void vg_watch_context(CUcontext context)
+{
+	uint64_t key = vg_throttled_state() ? vg_watch_current(context) : 0;
+
+	if (key)
+		vg_watch(&(struct vg_watched){.context = key});
+}
+
+void vg_watched_stream(CUstream stream, bool per_thread)
+{
+	struct vg_state *state = vg_throttled_state();
+	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
+	bool own = stream == vg_per_thread_stream || (per_thread && !stream);
+
+	if (!meter)
+		return;
+	vg_lock(&meter->mutex);
+	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_now());
+	vg_unlock(&meter->mutex);
+}
+
+void vg_watched_context(CUcontext context)
+{
+	struct vg_state *state = vg_throttled_state();
+	uint64_t key = state ? vg_watch_current(context) : 0;
+	struct vg_meter *meter = key ? vg_watch_meter(state) : NULL;
+
+	if (!meter)
+		return;
+	vg_lock(&meter->mutex);
+	vg_meter_context_waited(meter, key, vg_now());
+	vg_unlock(&meter->mutex);
 }

@@ -14,5 +14,10 @@
 // nothing to watch. The driver is to be asked in any case.
 void vg_watch_stream(CUstream stream, bool per_thread);
 void vg_watch_event(CUevent event);
+void vg_watch_context(CUcontext context); // NULL: the current one
+
+// These are told that a program has waited: what it waited for is dry.
+void vg_watched_stream(CUstream stream, bool per_thread);
+void vg_watched_context(CUcontext context);
 
 #endif

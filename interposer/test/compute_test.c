@@ -131,6 +131,22 @@ static void test_estimate_follows_a_change(void)
 	CHECK(!class->measured);
 }
 
+// A first launch is slow: what was measured of it is not held against the others.
+static void test_estimate_is_a_mean_without_the_first(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 9, 50000);
+	uint64_t now = start;
+
+	observe(class, 20900, 1, &now);
+	CHECK_EQUAL(class->ns, 20900);
+	observe(class, 20000, 1, &now);
+	CHECK_EQUAL(class->ns, 20000);
+	observe(class, 20600, 1, &now);
+	CHECK_EQUAL(class->ns, 20300);
+	observe(class, 20400, 100, &now);
+	CHECK(class->ns > 20390 && class->ns <= 20400);
+}
+
 static void test_more_classes_than_places(void)
 {
 	for (uint64_t key = 1; key < 5000; key++) {
@@ -204,6 +220,7 @@ int main(void)
 	test_rate_of_leases();
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
+	test_estimate_is_a_mean_without_the_first();
 	test_more_classes_than_places();
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();
