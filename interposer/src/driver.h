@@ -155,6 +155,44 @@
 	X(cuMemcpy_ptds, CUdeviceptr, CUdeviceptr, size_t)                                         \
 	X(cuMemcpyAsync, CUdeviceptr, CUdeviceptr, size_t, CUstream)                               \
 	X(cuMemcpyAsync_ptsz, CUdeviceptr, CUdeviceptr, size_t, CUstream)                          \
+	X(cuMemcpyHtoD, CUdeviceptr_v1, const void *, unsigned)                                    \
+	X(cuMemcpyHtoD_v2, CUdeviceptr, const void *, size_t)                                      \
+	X(cuMemcpyHtoD_v2_ptds, CUdeviceptr, const void *, size_t)                                 \
+	X(cuMemcpyDtoH, void *, CUdeviceptr_v1, unsigned)                                          \
+	X(cuMemcpyDtoH_v2, void *, CUdeviceptr, size_t)                                            \
+	X(cuMemcpyDtoH_v2_ptds, void *, CUdeviceptr, size_t)                                       \
+	X(cuMemcpy2D, const CUDA_MEMCPY2D_v1 *)                                                    \
+	X(cuMemcpy2D_v2, const CUDA_MEMCPY2D *)                                                    \
+	X(cuMemcpy2D_v2_ptds, const CUDA_MEMCPY2D *)                                               \
+	X(cuMemcpy2DUnaligned, const CUDA_MEMCPY2D_v1 *)                                           \
+	X(cuMemcpy2DUnaligned_v2, const CUDA_MEMCPY2D *)                                           \
+	X(cuMemcpy2DUnaligned_v2_ptds, const CUDA_MEMCPY2D *)                                      \
+	X(cuMemcpy2DAsync, const CUDA_MEMCPY2D_v1 *, CUstream)                                     \
+	X(cuMemcpy2DAsync_v2, const CUDA_MEMCPY2D *, CUstream)                                     \
+	X(cuMemcpy2DAsync_v2_ptsz, const CUDA_MEMCPY2D *, CUstream)                                \
+	X(cuMemcpy3D, const CUDA_MEMCPY3D_v1 *)                                                    \
+	X(cuMemcpy3D_v2, const CUDA_MEMCPY3D *)                                                    \
+	X(cuMemcpy3D_v2_ptds, const CUDA_MEMCPY3D *)                                               \
+	X(cuMemcpy3DAsync, const CUDA_MEMCPY3D_v1 *, CUstream)                                     \
+	X(cuMemcpy3DAsync_v2, const CUDA_MEMCPY3D *, CUstream)                                     \
+	X(cuMemcpy3DAsync_v2_ptsz, const CUDA_MEMCPY3D *, CUstream)                                \
+	X(cuMemcpy3DPeer, const CUDA_MEMCPY3D_PEER *)                                              \
+	X(cuMemcpy3DPeer_ptds, const CUDA_MEMCPY3D_PEER *)                                         \
+	X(cuMemcpy3DPeerAsync, const CUDA_MEMCPY3D_PEER *, CUstream)                               \
+	X(cuMemcpy3DPeerAsync_ptsz, const CUDA_MEMCPY3D_PEER *, CUstream)                          \
+	X(cuMemcpyDtoA, CUarray, unsigned, CUdeviceptr_v1, unsigned)                               \
+	X(cuMemcpyDtoA_v2, CUarray, size_t, CUdeviceptr, size_t)                                   \
+	X(cuMemcpyDtoA_v2_ptds, CUarray, size_t, CUdeviceptr, size_t)                              \
+	X(cuMemcpyAtoD, CUdeviceptr_v1, CUarray, unsigned, unsigned)                               \
+	X(cuMemcpyAtoD_v2, CUdeviceptr, CUarray, size_t, size_t)                                   \
+	X(cuMemcpyAtoD_v2_ptds, CUdeviceptr, CUarray, size_t, size_t)                              \
+	X(cuMemcpyAtoA, CUarray, unsigned, CUarray, unsigned, unsigned)                            \
+	X(cuMemcpyAtoA_v2, CUarray, size_t, CUarray, size_t, size_t)                               \
+	X(cuMemcpyAtoA_v2_ptds, CUarray, size_t, CUarray, size_t, size_t)                          \
+	X(cuMemcpyPeer, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)                    \
+	X(cuMemcpyPeer_ptds, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)               \
+	X(cuMemcpyPeerAsync, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)     \
+	X(cuMemcpyPeerAsync_ptsz, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)\
 	X(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchKernel_ptsz, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **) \

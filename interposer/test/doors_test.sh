@@ -63,9 +63,24 @@ test_imports() {
 	limited imports "$programs/imports" || fail "imports"
 }
 
+# Copies within a device are held to the limit on GPU time, whatever their shape.
+test_copies() {
+	local output took wall
+	pages copies "$((4 * gib)):$context:300000" "$((4 * gib)):$context:300000"
+	limited copies "$programs/copies" || fail "copies"
+	output=$(limited copies "$programs/copies" load) || fail "a load of copies: $output"
+	wall=$(echo "$output" | field wall_ns)
+	took=$(oracle | grep -o "{\"pid\":$(echo "$output" | field pid),[^]]*\]" | field gpu_time_ns)
+	# A start may have 50 ms more; a busy machine may leave much unused.
+	if [ "$took" -gt $((wall * 32 / 100 + 50000000)) ] || [ "$took" -lt $((wall / 10)) ]; then
+		fail "copies had $took ns of $wall, want 30 %"
+	fi
+}
+
 test_doors
 test_linked
 test_imports
+test_copies
 test_processes 2>/dev/null # the shell reports whom it killed
 
 [ "$failures" -eq 0 ] || exit 1

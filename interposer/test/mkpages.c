@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mkpages [-u] DIR UUID=MEMORY[:CONTEXT]… makes a container's pages, or with -u
-// changes their limits. Sizes are in bytes.
+// mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]… makes a container's pages, or
+// with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
+// parts per million.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,8 @@ static int parse_device(const char *text, struct vg_limits_device *device)
 	device->memory_bytes = strtoull(equals + 1, &end, 10);
 	if (*end == ':')
 		device->context_bytes = strtoull(end + 1, &end, 10);
+	if (*end == ':')
+		device->compute_ppm = (uint32_t)strtoul(end + 1, &end, 10);
 	return *end ? -1 : 0;
 }
 
@@ -47,7 +50,7 @@ int main(int argc, char **argv)
 	int failed;
 
 	if (argc < first || argc - first > (int)VG_MAX_DEVICES) {
-		fprintf(stderr, "usage: mkpages [-u] DIR UUID=MEMORY[:CONTEXT]...\n");
+		fprintf(stderr, "usage: mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]...\n");
 		return 64;
 	}
 	for (int i = first; i < argc; i++) {

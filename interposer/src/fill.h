@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Memsets and copies within a device as work: what is known of them is their kind
+// and size.
+
+#ifndef VG_FILL_H
+#define VG_FILL_H
+
+#include "stream.h"
+#include "throttle.h"
+
+enum { vg_bytes_per_us = 1500000 }; // until the first of a size was measured
+
+enum vg_fill_kind { VG_FILL = 1, VG_FILL_ROWS, VG_COPY, VG_COPY_ROWS };
+
+static inline uint64_t vg_fill_prior(uint64_t bytes)
+{
+	return 1000 + bytes / (vg_bytes_per_us / 1000);
+}
+
+// vg_fill_key takes sizes that differ by less than 1/8 for the same.
+static inline uint64_t vg_fill_key(enum vg_fill_kind kind, uint64_t bytes)
+{
+	int bits = 63 - __builtin_clzll(bytes | 8);
+
+	return vg_work_key((uint64_t)bits << 3 | (bytes >> (bits - 3) & 7), (uint64_t)kind + 1000);
+}
+
+#define VG_BYTES(kind, bytes, stream, per_thread, call) \
+	VG_WORK(vg_fill_key(kind, bytes), vg_fill_prior(bytes), stream, per_thread, call)
+
+#endif

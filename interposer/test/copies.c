@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// copies expects of every copy whether it is held to the limit on GPU time: those
+// within a device are, those from and to the host or another device are free. Run
+// by doors_test.sh, with two GPUs. `copies load` copies for a second and a half.
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "cuda_abi.h"
+#include "pages_gen.h"
+
+// The simulator moves the content of smaller copies, which takes the host's time.
+enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
+
+typedef void (*plain_fn)(void);
+
+static plain_fn find(const char *name)
+{
+	static void *library;
+	plain_fn function;
+	void *symbol;
+
+	if (!library)
+		library = dlopen("libcuda.so.1", RTLD_NOW);
+	CHECK(library);
+	symbol = dlsym(library, name);
+	if (!symbol)
+		fprintf(stderr, "copies: no %s\n", name);
+	CHECK(symbol);
+	memcpy(&function, &symbol, sizeof function);
+	return function;
+}
+
+// CALL calls a function of the driver by name, with these types.
+#define CALL(name, types, ...) (((CUresult (*) types)find(name))(__VA_ARGS__))
+
+static const struct vg_usage_page *usage(void)
+{
+	static const struct vg_usage_page *page;
+	char path[4096];
+	int fd;
+
+	if (page)
+		return page;
+	snprintf(path, sizeof path, "%s/usage", getenv("NRI_VGPU_DIR"));
+	fd = open(path, O_RDONLY);
+	CHECK(fd >= 0);
+	page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(page != MAP_FAILED);
+	close(fd);
+	return page;
+}
+
+// launches counts the work of this container that went through the door.
+static uint64_t launches(void)
+{
+	uint64_t sum = 0;
+
+	for (size_t s = 0; s < VG_MAX_SLOTS; s++)
+		for (size_t d = 0; d < VG_MAX_DEVICES; d++)
+			sum += __atomic_load_n(&usage()->slots[s].devices[d].launches, __ATOMIC_RELAXED);
+	return sum;
+}
+
+static CUcontext contexts[2];
+static CUdeviceptr first, second, elsewhere;
+static CUarray array;
+static char host[bytes];
+
+static void start(void)
+{
+	const CUDA_ARRAY_DESCRIPTOR shape = {.Width = bytes, .Height = 4, .Format = 1, .NumChannels = 1};
+
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	for (int i = 1; i >= 0; i--) {
+		CHECK_EQUAL(CALL("cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice), &contexts[i], i), 0);
+		CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), contexts[i]), 0);
+		if (i == 1)
+			CHECK_EQUAL(CALL("cuMemAlloc_v2", (CUdeviceptr *, size_t), &elsewhere, bytes), 0);
+	}
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", (CUdeviceptr *, size_t), &first, load_bytes), 0);
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", (CUdeviceptr *, size_t), &second, load_bytes), 0);
+	CHECK_EQUAL(CALL("cuArrayCreate_v2", (CUarray *, const CUDA_ARRAY_DESCRIPTOR *), &array, &shape), 0);
+}
+
+// METERED expects work through the door; what the simulator does not have has been
+// there all the same. FREE expects none.
+#define METERED(name, types, ...) expect(name, 1, CALL(name, types, __VA_ARGS__))
+#define FREE(name, types, ...) expect(name, 0, CALL(name, types, __VA_ARGS__))
+
+static void expect(const char *name, uint64_t through, CUresult result)
+{
+	static uint64_t before;
+	uint64_t now = launches();
+
+	if ((result && result != not_supported) || now - before != through) {
+		fprintf(stderr, "copies: %s returned %d, and went %llu times through the door, not %llu\n",
+			name, result, (unsigned long long)(now - before), (unsigned long long)through);
+		abort();
+	}
+	before = now;
+}
+
+static void test_lines(void)
+{
+	METERED("cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, size_t), first, second, bytes);
+	METERED("cuMemcpyDtoD_v2_ptds", (CUdeviceptr, CUdeviceptr, size_t), first, second, bytes);
+	METERED("cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream), first, second, bytes, NULL);
+	METERED("cuMemcpy", (CUdeviceptr, CUdeviceptr, size_t), first, second, bytes);
+	METERED("cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream), first, second, bytes, NULL);
+	FREE("cuMemcpy", (CUdeviceptr, CUdeviceptr, size_t), first, (CUdeviceptr)(uintptr_t)host, bytes);
+	FREE("cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t), first, host, bytes);
+	FREE("cuMemcpyHtoD_v2_ptds", (CUdeviceptr, const void *, size_t), first, host, bytes);
+	FREE("cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t), host, first, bytes);
+	FREE("cuMemcpyDtoH_v2_ptds", (void *, CUdeviceptr, size_t), host, first, bytes);
+}
+
+static void test_planes(void)
+{
+	static const char *const calls[] = {"cuMemcpy2D_v2", "cuMemcpy2D_v2_ptds", "cuMemcpy2DUnaligned_v2",
+					    "cuMemcpy2DUnaligned_v2_ptds"};
+	static const char *const streamed[] = {"cuMemcpy2DAsync_v2", "cuMemcpy2DAsync_v2_ptsz"};
+	const CUDA_MEMCPY2D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = first,
+				      .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = second,
+				      .srcPitch = 64, .dstPitch = 64, .WidthInBytes = 32, .Height = 8};
+	CUDA_MEMCPY2D outside = within;
+
+	outside.dstDevice = (CUdeviceptr)(uintptr_t)host;
+	for (size_t i = 0; i < 4; i++) {
+		METERED(calls[i], (const CUDA_MEMCPY2D *), &within);
+		FREE(calls[i], (const CUDA_MEMCPY2D *), &outside);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		METERED(streamed[i], (const CUDA_MEMCPY2D *, CUstream), &within, NULL);
+		FREE(streamed[i], (const CUDA_MEMCPY2D *, CUstream), &outside, NULL);
+	}
+}
+
+static void test_volumes(void)
+{
+	static const char *const calls[] = {"cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds", "cuMemcpy3DPeer",
+					    "cuMemcpy3DPeer_ptds"};
+	static const char *const streamed[] = {"cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2_ptsz",
+					       "cuMemcpy3DPeerAsync", "cuMemcpy3DPeerAsync_ptsz"};
+	CUDA_MEMCPY3D_PEER within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = first,
+				     .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = array,
+				     .WidthInBytes = 32, .Height = 2, .Depth = 1};
+	CUDA_MEMCPY3D_PEER outside = within;
+
+	outside.srcMemoryType = CU_MEMORYTYPE_HOST;
+	outside.srcHost = host;
+	for (size_t i = 0; i < 4; i++) {
+		// The contexts are reserved in what is not a copy between peers.
+		within.srcContext = within.dstContext = i < 2 ? NULL : contexts[0];
+		METERED(calls[i], (const CUDA_MEMCPY3D_PEER *), &within);
+		FREE(calls[i], (const CUDA_MEMCPY3D_PEER *), &outside);
+		METERED(streamed[i], (const CUDA_MEMCPY3D_PEER *, CUstream), &within, NULL);
+		FREE(streamed[i], (const CUDA_MEMCPY3D_PEER *, CUstream), &outside, NULL);
+	}
+	within.dstContext = contexts[1];
+	FREE("cuMemcpy3DPeer", (const CUDA_MEMCPY3D_PEER *), &within);
+	FREE("cuMemcpy3DPeerAsync", (const CUDA_MEMCPY3D_PEER *, CUstream), &within, NULL);
+}
+
+// CUDA 3.1 and before: addresses of 32 bits.
+static void test_old(void)
+{
+	const CUDA_MEMCPY2D_v1 plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = 1,
+					.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = 2,
+					.WidthInBytes = 32, .Height = 8};
+	const CUDA_MEMCPY3D_v1 volume = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = 1,
+					 .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = 2,
+					 .WidthInBytes = 32, .Height = 8, .Depth = 2};
+	CUDA_MEMCPY2D_v1 upload = plane;
+
+	upload.srcMemoryType = CU_MEMORYTYPE_HOST;
+	METERED("cuMemcpy2D", (const CUDA_MEMCPY2D_v1 *), &plane);
+	FREE("cuMemcpy2D", (const CUDA_MEMCPY2D_v1 *), &upload);
+	METERED("cuMemcpy2DUnaligned", (const CUDA_MEMCPY2D_v1 *), &plane);
+	METERED("cuMemcpy2DAsync", (const CUDA_MEMCPY2D_v1 *, CUstream), &plane, NULL);
+	METERED("cuMemcpy3D", (const CUDA_MEMCPY3D_v1 *), &volume);
+	METERED("cuMemcpy3DAsync", (const CUDA_MEMCPY3D_v1 *, CUstream), &volume, NULL);
+	METERED("cuMemcpyAtoA", (CUarray, unsigned, CUarray, unsigned, unsigned), array, 0, array, 64, 64);
+	METERED("cuMemcpyDtoA", (CUarray, unsigned, CUdeviceptr_v1, unsigned), array, 0, 1, 64);
+	METERED("cuMemcpyAtoD", (CUdeviceptr_v1, CUarray, unsigned, unsigned), 1, array, 0, 64);
+}
+
+static void test_arrays(void)
+{
+	METERED("cuMemcpyAtoA_v2", (CUarray, size_t, CUarray, size_t, size_t), array, 0, array, 64, 64);
+	METERED("cuMemcpyAtoA_v2_ptds", (CUarray, size_t, CUarray, size_t, size_t), array, 0, array, 64, 64);
+	METERED("cuMemcpyDtoA_v2", (CUarray, size_t, CUdeviceptr, size_t), array, 0, first, 64);
+	METERED("cuMemcpyDtoA_v2_ptds", (CUarray, size_t, CUdeviceptr, size_t), array, 0, first, 64);
+	METERED("cuMemcpyAtoD_v2", (CUdeviceptr, CUarray, size_t, size_t), first, array, 0, 64);
+	METERED("cuMemcpyAtoD_v2_ptds", (CUdeviceptr, CUarray, size_t, size_t), first, array, 0, 64);
+}
+
+#define PEER (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)
+#define PEER_ASYNC (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)
+
+static void test_peers(void)
+{
+	METERED("cuMemcpyPeer", PEER, first, contexts[0], second, contexts[0], bytes);
+	METERED("cuMemcpyPeer_ptds", PEER, first, contexts[0], second, contexts[0], bytes);
+	METERED("cuMemcpyPeerAsync", PEER_ASYNC, first, contexts[0], second, contexts[0], bytes, NULL);
+	METERED("cuMemcpyPeerAsync_ptsz", PEER_ASYNC, first, contexts[0], second, contexts[0], bytes, NULL);
+	FREE("cuMemcpyPeer", PEER, elsewhere, contexts[1], second, contexts[0], bytes);
+	FREE("cuMemcpyPeerAsync", PEER_ASYNC, elsewhere, contexts[1], second, contexts[0], bytes, NULL);
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+// load copies planes of 1 GiB as fast as it may, and prints the time in ns.
+static void load(void)
+{
+	const CUDA_MEMCPY2D plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = first,
+				     .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = second,
+				     .srcPitch = 1 << 20, .dstPitch = 1 << 20,
+				     .WidthInBytes = 1 << 20, .Height = 1 << 10};
+	double began = seconds();
+
+	while (seconds() - began < 1.5) {
+		for (int i = 0; i < 10; i++)
+			CHECK_EQUAL(CALL("cuMemcpy2DAsync_v2", (const CUDA_MEMCPY2D *, CUstream), &plane, NULL), 0);
+		CHECK_EQUAL(CALL("cuCtxSynchronize", (void)), 0);
+	}
+	printf("{\"pid\":%d,\"wall_ns\":%.0f}\n", (int)getpid(), (seconds() - began) * 1e9);
+}
+
+int main(int argc, char **argv)
+{
+	start();
+	if (argc > 1 && strcmp(argv[1], "load") == 0) {
+		load();
+		return 0;
+	}
+	test_lines();
+	test_planes();
+	test_volumes();
+	test_old();
+	test_arrays();
+	test_peers();
+	return 0;
+}
