@@ -23,12 +23,16 @@ var timedCalls = []timed{
 	{"alloc", 200, nil},
 	{"meminfo", 200, noMore},
 	{"meminfo-apart", 10, noMore}, // half a millisecond apart
-	{"launch", 200, nil},
+	{"launch", 200, map[string]rule{
+		limited: {bounded: true, mostNs: 20},
+		whole:   {bounded: true, mostNs: 20},
+		capped:  {bounded: true, mostNs: 100},
+	}},
 }
 
 // inTurns measures all sides in each round, one after the other. Rounds begin
 // with different sides, so that none has the better place.
-func inTurns(rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
+func inTurns(sides []string, rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
 	samples := map[string][]float64{}
 	for round := range rounds {
 		for i := range sides {
@@ -51,7 +55,7 @@ func (b *bench) calls(ctx context.Context, rounds int) (results []Result, err er
 			err = errors.Join(err, s.end())
 		}
 	}()
-	for _, side := range sides {
+	for _, side := range callSides {
 		s, err := b.serve(ctx, side)
 		if err != nil {
 			return nil, err
@@ -60,14 +64,14 @@ func (b *bench) calls(ctx context.Context, rounds int) (results []Result, err er
 	}
 	for _, call := range timedCalls {
 		measure := func(side string) (float64, error) { return servers[side].time(call.name, call.count) }
-		if _, err := inTurns(rounds/10+1, measure); err != nil { // to warm up
+		if _, err := inTurns(callSides, rounds/10+1, measure); err != nil { // to warm up
 			return nil, err
 		}
-		samples, err := inTurns(rounds, measure)
+		samples, err := inTurns(callSides, rounds, measure)
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, compare(call.name, call.count, sides, samples, call.rules)...)
+		results = append(results, compare(call.name, call.count, callSides, samples, call.rules)...)
 	}
 	return results, nil
 }
@@ -77,7 +81,7 @@ const millisecond = 1e6 // ns
 // starts times processes that start one by one.
 func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 	opened := map[string][]float64{}
-	inits, err := inTurns(rounds, func(side string) (float64, error) {
+	inits, err := inTurns(sides, rounds, func(side string) (float64, error) {
 		said, err := b.once(ctx, side)
 		opened[side] = append(opened[side], said.StartNs)
 		return said.InitNs, err
@@ -94,7 +98,7 @@ func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 // storms times processes that start at once.
 func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, error) {
 	cpu := map[string][]float64{}
-	walls, err := inTurns(rounds, func(side string) (float64, error) {
+	walls, err := inTurns(sides, rounds, func(side string) (float64, error) {
 		said, err := b.storm(ctx, side, processes)
 		cpu[side] = append(cpu[side], said.CPUNs)
 		return said.Ns, err

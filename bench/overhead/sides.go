@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
@@ -19,9 +20,17 @@ const (
 	control = "control" // native once more: what differs is chance
 	limited = "limited" // under a limit on memory
 	whole   = "whole"   // with the interposer, and limits that are all there is
+	capped  = "capped"  // under a limit on GPU time that is not reached
 )
 
 var sides = []string{native, control, limited, whole}
+
+// callSides are those of calls: a limit on GPU time costs nothing before the
+// first launch.
+var callSides = append(slices.Clone(sides), capped)
+
+// cappedPPM is the limit of 99 %, which a few launches in each round do not reach.
+const cappedPPM = 990_000
 
 // bench is the simulated or real machine, and the environments of all sides.
 type bench struct {
@@ -77,9 +86,14 @@ func (b *bench) makeSides(ctx context.Context, lib, temp string, env []string) e
 	if err != nil {
 		return err
 	}
-	for side, memory := range map[string]uint64{limited: gpu.Memory / 2, whole: gpu.Memory} {
+	for side, limit := range map[string]limits.Device{
+		limited: {MemoryBytes: gpu.Memory / 2, ComputePPM: limits.NoComputeLimit},
+		whole:   {MemoryBytes: gpu.Memory, ComputePPM: limits.NoComputeLimit},
+		capped:  {MemoryBytes: gpu.Memory, ComputePPM: cappedPPM},
+	} {
 		pages := filepath.Join(temp, side)
-		devices := []limits.Device{{UUID: gpu.UUID, MemoryBytes: memory, ComputePPM: limits.NoComputeLimit}}
+		limit.UUID = gpu.UUID
+		devices := []limits.Device{limit}
 		if err := errors.Join(os.Mkdir(pages, 0o700), limits.Create(pages, devices)); err != nil {
 			return err
 		}

@@ -73,6 +73,7 @@ struct vg_state {
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
 	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
+	_Atomic uint64_t place; // of the last launch, see throttle.c
 	struct vg_table table;
 };
 

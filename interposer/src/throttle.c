@@ -66,6 +66,35 @@ static bool vg_work_context(const struct vg_work *work, CUcontext *context)
 	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
 }
 
+// A place is a context, and in the bits that its address leaves the index of its
+// GPU. The last one is kept, as a launch has no time for asking the driver
+// over and over.
+enum { vg_place_device = 15 };
+_Static_assert(VG_MAX_DEVICES <= vg_place_device + 1, "an index has four bits");
+
+static int vg_place_find(struct vg_state *state, const struct vg_work *work, CUcontext context)
+{
+	uint64_t key = vg_key(context);
+	uint64_t place = atomic_load_explicit(&state->place, memory_order_relaxed);
+	CUdevice device;
+	int index;
+
+	if ((place & ~(uint64_t)vg_place_device) == key)
+		return (int)(place & vg_place_device);
+	if (vg_stream_device(work->stream, &device))
+		return -1;
+	index = vg_device_index(state, device);
+	if (index >= 0 && (key & vg_place_device) == 0)
+		atomic_store_explicit(&state->place, key | (uint64_t)index, memory_order_relaxed);
+	return index;
+}
+
+// vg_tally adds to what only this process writes, with the meter locked.
+static void vg_tally(uint64_t *sum, uint64_t value)
+{
+	__atomic_store_n(sum, __atomic_load_n(sum, __ATOMIC_RELAXED) + value, __ATOMIC_RELAXED);
+}
+
 // vg_ticket_fill finds out where the work goes. It leaves the meter NULL where
 // there is nothing to meter.
 static void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
@@ -73,15 +102,13 @@ static void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
 {
 	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
 	CUcontext context = NULL;
-	CUdevice device;
 	int index;
 
 	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
 				     .per_thread = work->per_thread};
-	if (vg_stream_capturing(work->stream, work->per_thread) || !vg_work_context(work, &context) ||
-	    vg_stream_device(work->stream, &device))
+	if (vg_stream_capturing(work->stream, work->per_thread) || !vg_work_context(work, &context))
 		return;
-	index = vg_device_index(state, device);
+	index = vg_place_find(state, work, context);
 	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
 		return;
 	ticket->context = vg_key(context);
@@ -122,8 +149,8 @@ static void vg_door_look(struct vg_door *door)
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
 	if (meter->owed) {
 		vg_bucket_charge(door->bucket, meter->owed);
-		vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
-		       (uint64_t)meter->owed);
+		vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
+			 (uint64_t)meter->owed);
 		meter->owed = 0;
 	}
 	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease);
@@ -215,10 +242,10 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, door.class);
 	vg_bucket_charge(door.bucket, ticket->charge);
-	vg_add(&slot->gpu_time_ns, (uint64_t)ticket->charge);
-	vg_add(&slot->launches, 1);
+	vg_tally(&slot->gpu_time_ns, (uint64_t)ticket->charge);
+	vg_tally(&slot->launches, 1);
 	if (door.slept)
-		vg_add(&slot->wait_ns, door.now - door.came);
+		vg_tally(&slot->wait_ns, door.now - door.came);
 	if (door.stream)
 		ticket->after = vg_meter_before(ticket->meter, door.stream, door.class,
 						ticket->charge, door.now, ticket->per_thread);
@@ -260,6 +287,7 @@ void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
+	atomic_store(&state->place, 0); // another may get its address
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
 
