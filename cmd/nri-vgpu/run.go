@@ -22,6 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
@@ -63,7 +64,7 @@ func run(ctx context.Context, f flags) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
-		parts.watch, parts.events.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run,
+		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -80,6 +81,7 @@ func run(ctx context.Context, f flags) error {
 type parts struct {
 	watch   func(context.Context)
 	events  *events.Recorder
+	evictor *evict.Evictor
 	pods    *pods.Cache
 	hook    *hook.Hook
 	agent   *agent.Agent
@@ -120,7 +122,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
-	p.handler, err = handler(registry, p.agent, p.events)
+	p.evictor = evict.New(evict.Options{
+		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
+	})
+	p.hook.Room = p.evictor
+	p.handler, err = handler(registry, p.agent, p.events, p.evictor)
 	return &p, err
 }
 
@@ -160,10 +166,11 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 	}), nil
 }
 
-func handler(registry *prometheus.Registry, a *agent.Agent, recorder *events.Recorder) (http.Handler, error) {
-	for _, c := range []prometheus.Collector{
-		a, recorder, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+func handler(registry *prometheus.Registry, a *agent.Agent, others ...prometheus.Collector) (http.Handler, error) {
+	all := append([]prometheus.Collector{
+		a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}, others...)
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("set up metrics: %w", err)
 		}

@@ -19,6 +19,7 @@ const (
 	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
 	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
 	maxAWSSlots    = 48      // the MPS client limit, as the original has it
+	maxEvictAfter  = 1000    // some hours of refusals
 	maxXID         = 9999    // far beyond NVIDIA's catalogue
 	maxShares      = 1000    // a share is at least a thousandth of a GPU
 	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
@@ -48,7 +49,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.optionalPath("driver.root", cfg.Driver.Root)
 	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
 	c.injection(cfg.Injection)
-	c.oneOf("placement.policy", cfg.Placement.Policy, PlaceBinpack, PlaceSpread)
+	c.placement(cfg.Placement)
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
@@ -101,6 +102,13 @@ func (c *checker) injection(in Injection) {
 		key := element("injection.direct.mounts", i)
 		c.template(key+".source", mount.Source)
 		c.template(key+".destination", mount.Destination)
+	}
+}
+
+func (c *checker) placement(p Placement) {
+	c.oneOf("placement.policy", p.Policy, PlaceBinpack, PlaceSpread)
+	if p.EvictAfter < 0 || p.EvictAfter > maxEvictAfter {
+		c.bad("placement.evict_after", "is %d; allowed: 0 (never) to %d", p.EvictAfter, maxEvictAfter)
 	}
 }
 

@@ -86,6 +86,9 @@ const (
 // Placement is how GPUs are chosen.
 type Placement struct {
 	Policy string `toml:"policy"`
+	// EvictAfter is how many times a container that fits no GPU is refused
+	// before its pod is evicted; 0 is never.
+	EvictAfter int `toml:"evict_after"`
 }
 
 // Policies of compute limits.

@@ -82,6 +82,7 @@ func TestParse(t *testing.T) {
 			func(c *Config) {
 				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, []string{"*"}}}
 			}},
+		{"no eviction", "placement.evict_after = 0", func(c *Config) { c.Placement.EvictAfter = 0 }},
 		{"no XID is ignored", "health.ignored_xids = []", func(c *Config) { c.Health.IgnoredXIDs = []int{} }},
 		{"inline tables", "[dialects]\nmetagpu.device_sharing = [{ resource_name = \"a.b/c\" }]",
 			func(c *Config) {
@@ -139,6 +140,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no such choice", "injection.method = \"CDI\"\nlog.level = \"trace\"", []string{
 			`line 1: injection.method is "CDI"; allowed: auto, cdi, env, direct`,
 			`line 2: log.level is "trace"; allowed: debug, info, warn, error`}},
+		{"fewer refusals than none", "[placement]\nevict_after = -1", []string{
+			"line 2: placement.evict_after is -1; allowed: 0 (never) to 1000"}},
 		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
 			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},
 		{"pod_wait as long as the runtime's", "[nri]\npod_wait = \"2s\"", []string{

@@ -12,7 +12,7 @@ func Default() Config {
 		},
 		Driver:    Driver{Root: "/"},
 		Injection: defaultInjection(),
-		Placement: Placement{Policy: PlaceBinpack},
+		Placement: Placement{Policy: PlaceBinpack, EvictAfter: 3},
 		Compute:   Compute{Policy: ComputeCap},
 		Health:    Health{IgnoredXIDs: ignoredXIDs()},
 		Dialects:  defaultDialects(),

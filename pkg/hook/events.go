@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
 
@@ -15,6 +16,17 @@ type Events interface {
 	OnPod(pod kubeevents.Pod, reason kubeevents.Reason, format string, args ...any)
 }
 
+// Room is told which pods find no room on the node's GPUs, and which do.
+type Room interface {
+	// Refused and Granted must not block.
+	Refused(pod pods.Ref, container, why string)
+	Granted(pod pods.Ref)
+}
+
+func (c Container) ref() pods.Ref {
+	return pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+}
+
 // tell writes an Event about a container's pod.
 func (h *Hook) tell(c Container, reason kubeevents.Reason, format string, args ...any) {
 	if h.Events == nil {
@@ -22,7 +34,7 @@ func (h *Hook) tell(c Container, reason kubeevents.Reason, format string, args .
 	}
 	about := kubeevents.Pod{Namespace: c.Namespace, Name: c.Pod, UID: types.UID(c.PodUID)}
 	// A static pod's mirror has another UID than the runtime knows.
-	if pod, ok := h.Pods.Cached(pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}); ok {
+	if pod, ok := h.Pods.Cached(c.ref()); ok {
 		about.UID = pod.UID
 	}
 	h.Events.OnPod(about, reason, format, args...)
@@ -35,5 +47,16 @@ func (h *Hook) tellRefusal(c Container, err error) {
 	var refusal *RefusalError
 	if errors.As(err, &refusal) && refusal.Reason != ReasonPodUnknown {
 		h.tell(c, kubeevents.VGPURefused, "container %q: %v", refusal.Container, refusal.Err)
+	}
+	var noRoom *placement.NoRoomError
+	if h.Room != nil && errors.As(err, &noRoom) {
+		h.Room.Refused(c.ref(), c.Name, noRoom.Error())
+	}
+}
+
+// tellGrant notes that a container found room.
+func (h *Hook) tellGrant(c Container) {
+	if h.Room != nil {
+		h.Room.Granted(c.ref())
 	}
 }

@@ -8,20 +8,35 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
 
 // told are the Events that a hook wrote.
 type told struct {
 	mu     sync.Mutex
 	events []string
+	room   []string
 }
 
 func (w *told) OnPod(pod kubeevents.Pod, reason kubeevents.Reason, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: ", pod.Namespace, pod.Name, pod.UID, reason.Name)+fmt.Sprintf(format, args...))
+}
+
+func (w *told) Refused(pod pods.Ref, container, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room = append(w.room, pod.UID+"/"+container+" refused: "+why[:20])
+}
+
+func (w *told) Granted(pod pods.Ref) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room = append(w.room, pod.UID+" granted")
 }
 
 func (w *told) all() []string {
@@ -54,5 +69,23 @@ func TestAnEventAboutAStaticPodIsOnItsMirror(t *testing.T) {
 	events := n.told.all()
 	if len(events) != 1 || !strings.Contains(events[0], " mirror VGPURefused: ") {
 		t.Errorf("got %q", events)
+	}
+}
+
+// Whoever evicts hears of pods without room, and of no other refusal.
+func TestWhoFindsRoomAndWhoDoesNotIsTold(t *testing.T) {
+	n := newNode(t)
+	n.pod("huge", "main=16385")
+	n.pod("small", "main=1024")
+	twice := n.pod("two-dialects", "main=1024")
+	twice.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = resource.MustParse("1")
+	for uid, refused := range map[string]bool{"huge": true, "small": false, "two-dialects": true} {
+		if _, err := n.create(uid); (err != nil) != refused {
+			t.Fatalf("%s: got %v", uid, err)
+		}
+	}
+	slices.Sort(n.told.room)
+	if diff := cmp.Diff([]string{"huge/main refused: no GPU has room for ", "small granted"}, n.told.room); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	Metrics *Metrics
 	// Events, where set, tells of what was refused. It must not block.
 	Events Events
+	// Room, where set, is told who finds none.
+	Room Room
 	// Proc is where the host's processes are seen, /proc if empty.
 	Proc string
 	// Changed, where set, is called when Registered changes; it must not

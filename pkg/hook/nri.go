@@ -113,6 +113,7 @@ func (e *edge) report(c Container, result outcome, err error) error {
 		e.tellRefusal(c, err)
 		log.Warn("refused a container", "error", err)
 	case result == outcomeGranted:
+		e.tellGrant(c)
 		log.Info("gave a container its part of a GPU")
 	default:
 		log.Debug("looked at a container", "outcome", result)

@@ -201,7 +201,7 @@ func (n *node) startHook() {
 	}
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
-		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics, Events: &n.told, Proc: n.proc,
+		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
 		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), HasCDIDevice: devices.Has},
 		Log:   slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
 	})

@@ -125,6 +125,7 @@ func reduce(obj any) (any, error) {
 		},
 		Spec: corev1.PodSpec{
 			NodeName:            pod.Spec.NodeName,
+			NodeSelector:        pod.Spec.NodeSelector,
 			SchedulerName:       pod.Spec.SchedulerName,
 			Resources:           pod.Spec.Resources,
 			InitContainers:      reduceContainers(pod.Spec.InitContainers),

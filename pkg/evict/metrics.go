@@ -1,0 +1,30 @@
+package evict
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// What became of pods that were refused too often.
+const (
+	resultEvicted = "evicted"
+	resultKept    = "kept"   // nobody would make another, or only here
+	resultBudget  = "budget" // a disruption budget forbids it
+	resultFailed  = "failed" // the API server did not take it
+)
+
+type metrics struct{ results *prometheus.CounterVec }
+
+func newMetrics() metrics {
+	m := metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nri_vgpu_evictions_total",
+		Help: "Evictions of pods that fit no GPU of the node, tried or considered, by result: evicted; kept, it would help nobody; budget, a disruption budget forbids it; failed.",
+	}, []string{"result"})}
+	for _, result := range []string{resultEvicted, resultKept, resultBudget, resultFailed} {
+		m.results.WithLabelValues(result)
+	}
+	return m
+}
+
+// Describe is for prometheus.Collector.
+func (e *Evictor) Describe(ch chan<- *prometheus.Desc) { e.metrics.results.Describe(ch) }
+
+// Collect is for prometheus.Collector.
+func (e *Evictor) Collect(ch chan<- prometheus.Metric) { e.metrics.results.Collect(ch) }
