@@ -113,6 +113,7 @@
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
+	X(cuStreamGetDevice, CUstream, CUdevice *)                                                 \
 	X(cuStreamSynchronize, CUstream)                                                           \
 	X(cuStreamSynchronize_ptsz, CUstream)                                                      \
 	X(cuMemsetD8, CUdeviceptr_v1, uint8_t, unsigned)                                           \

@@ -37,6 +37,30 @@ static int vg_read_at(int fd, void *buffer, size_t size, uint64_t offset)
 	return pread(fd, buffer, size, (off_t)offset) == (ssize_t)size ? 0 : -1;
 }
 
+// vg_elf is a library's file, whose start, with all that is looked at in most, is
+// read at once.
+struct vg_elf {
+	int fd;
+	size_t size;
+	unsigned char start[2048];
+};
+
+static void vg_elf_open(struct vg_elf *elf, int fd)
+{
+	ssize_t size = pread(fd, elf->start, sizeof elf->start, 0);
+
+	elf->fd = fd;
+	elf->size = size < 0 ? 0 : (size_t)size;
+}
+
+static int vg_elf_read(const struct vg_elf *elf, void *buffer, size_t size, uint64_t offset)
+{
+	if (offset > elf->size || size > elf->size - offset)
+		return vg_read_at(elf->fd, buffer, size, offset);
+	memcpy(buffer, elf->start + offset, size);
+	return 0;
+}
+
 // vg_note_is_ours looks for the note that stubs.S puts into each of our
 // libraries.
 static int vg_note_is_ours(const unsigned char *notes, size_t size)
@@ -62,7 +86,7 @@ static int vg_note_is_ours(const unsigned char *notes, size_t size)
 	return 0;
 }
 
-static int vg_segment_is_ours(int fd, const ElfW(Phdr) *segment)
+static int vg_segment_is_ours(const struct vg_elf *elf, const ElfW(Phdr) *segment)
 {
 	unsigned char *notes;
 	int ours = 0;
@@ -72,7 +96,7 @@ static int vg_segment_is_ours(int fd, const ElfW(Phdr) *segment)
 	notes = malloc(segment->p_filesz + 1);
 	if (!notes)
 		return 1; // better no driver than our own
-	if (vg_read_at(fd, notes, segment->p_filesz, segment->p_offset) == 0)
+	if (vg_elf_read(elf, notes, segment->p_filesz, segment->p_offset) == 0)
 		ours = vg_note_is_ours(notes, segment->p_filesz);
 	free(notes);
 	return ours;
@@ -82,16 +106,18 @@ static int vg_is_foreign_library(int fd)
 {
 	ElfW(Ehdr) head;
 	ElfW(Phdr) segment;
+	struct vg_elf elf;
 
-	if (vg_read_at(fd, &head, sizeof head, 0) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+	vg_elf_open(&elf, fd);
+	if (vg_elf_read(&elf, &head, sizeof head, 0) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
 	    head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != VG_ELF_MACHINE ||
 	    head.e_type != ET_DYN || head.e_phentsize != sizeof segment ||
 	    head.e_phnum > vg_max_segments)
 		return 0;
 	for (uint64_t i = 0; i < head.e_phnum; i++) {
-		if (vg_read_at(fd, &segment, sizeof segment, head.e_phoff + i * sizeof segment))
+		if (vg_elf_read(&elf, &segment, sizeof segment, head.e_phoff + i * sizeof segment))
 			return 0;
-		if (vg_segment_is_ours(fd, &segment))
+		if (vg_segment_is_ours(&elf, &segment))
 			return 0;
 	}
 	return 1;

@@ -24,6 +24,9 @@ static const uint64_t vg_pool_granule = 2 * VG_MIB;
 // Its pieces are multiples of this.
 static const uint64_t vg_pool_part = 512;
 
+// vg_pool's `visits`.
+enum { vg_ticket_shift = 16, vg_visitors = (1 << vg_ticket_shift) - 1 };
+
 static struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
 {
 	for (size_t i = 0; i < vg_max_pools; i++) {
@@ -54,10 +57,10 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->handle = handle;
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_device_index(state, ordinal);
-		pool->in_use = true;
 		pool->on_host = pool->destroyed = false;
 		pool->charged = pool->borrowed = 0;
-		pool->applied = pool->asked;
+		pool->applied = atomic_load(&pool->visits) >> vg_ticket_shift;
+		pool->in_use = true;
 		return pool;
 	}
 	return NULL;
@@ -101,11 +104,8 @@ static void vg_pool_of_device(CUmemoryPool handle, CUdevice *device)
 
 struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice device)
 {
-	struct vg_pool *pool;
+	struct vg_pool *pool = vg_pool_find(state, device, handle);
 
-	vg_lock(&state->pool_mutex);
-	pool = vg_pool_find(state, device, handle);
-	vg_unlock(&state->pool_mutex);
 	if (pool)
 		return pool;
 	if (handle)
@@ -150,7 +150,7 @@ static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 	vg_lock(&state->pool_mutex);
 	there = ref->pool->in_use && !ref->pool->destroyed && ref->pool->handle == ref->handle;
 	if (there)
-		atomic_fetch_add(&ref->pool->visitors, 1);
+		atomic_fetch_add(&ref->pool->visits, 1);
 	vg_unlock(&state->pool_mutex);
 	return there;
 }
@@ -163,26 +163,34 @@ struct vg_pool_answer {
 	bool valid;
 };
 
+// vg_pool_enter takes a ticket, and keeps the pool from being destroyed until
+// vg_pool_leave. It returns false where that is under way or done: who destroys
+// it says so first and looks for visitors then.
+static bool vg_pool_enter(struct vg_pool *pool, uint64_t *ticket)
+{
+	uint64_t visit = (UINT64_C(1) << vg_ticket_shift) + 1;
+
+	*ticket = (atomic_fetch_add(&pool->visits, visit) + visit) >> vg_ticket_shift;
+	return pool->in_use && !pool->destroyed && !pool->on_host;
+}
+
+static void vg_pool_leave(struct vg_pool *pool)
+{
+	atomic_fetch_sub(&pool->visits, 1);
+}
+
 // vg_pool_ask asks what a pool holds, and if need be, what of that it uses: for
 // what is promised to others, that must be known.
-static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool *pool,
-					 bool need_used)
+static struct vg_pool_answer vg_pool_ask(struct vg_pool *pool, bool need_used)
 {
-	struct vg_pool_answer answer = {0, 0, 0, false, false};
-	CUmemoryPool handle;
-	CUdevice ordinal;
+	struct vg_pool_answer answer = {.knows_used = need_used || pool->borrowed};
+	CUmemoryPool handle = pool->handle;
+	CUdevice ordinal = pool->ordinal;
 
-	vg_lock(&state->pool_mutex);
-	handle = pool->handle;
-	ordinal = pool->ordinal;
-	answer.ticket = ++pool->asked;
-	answer.valid = pool->in_use && !pool->destroyed && !pool->on_host;
-	answer.knows_used = need_used || pool->borrowed;
-	if (answer.valid)
-		atomic_fetch_add(&pool->visitors, 1);
-	vg_unlock(&state->pool_mutex);
-	if (!answer.valid)
+	if (!vg_pool_enter(pool, &answer.ticket)) {
+		vg_pool_leave(pool);
 		return answer;
+	}
 	if (handle)
 		answer.valid = (!answer.knows_used ||
 				!VG_CALL(cuMemPoolGetAttribute, handle,
@@ -195,7 +203,7 @@ static struct vg_pool_answer vg_pool_ask(struct vg_state *state, struct vg_pool 
 					 CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &answer.used)) &&
 			       !VG_CALL(cuDeviceGetGraphMemAttribute, ordinal,
 					CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &answer.held);
-	atomic_fetch_sub(&pool->visitors, 1);
+	vg_pool_leave(pool);
 	return answer;
 }
 
@@ -214,7 +222,8 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 	charged = pool->charged;
 	before = charged + claimed;
 	if (claim) {
-		pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
+		if (claim->borrowed)
+			pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
 		claim->borrowed = 0;
 		claim->bytes = 0;
 	}
@@ -241,7 +250,7 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 // may return some of it at a later synchronisation.
 static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 {
-	struct vg_pool_answer answer = vg_pool_ask(state, pool, true);
+	struct vg_pool_answer answer = vg_pool_ask(pool, true);
 
 	vg_pool_apply(state, pool, &answer, NULL);
 	return answer.valid && answer.held > vg_round_up(answer.used, vg_pool_granule);
@@ -276,7 +285,7 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 
 		if (list[i].device != device)
 			continue;
-		answer = vg_pool_ask(state, list[i].pool, false);
+		answer = vg_pool_ask(list[i].pool, false);
 		if (!answer.valid)
 			return false;
 		*held += answer.held;
@@ -299,7 +308,7 @@ static void vg_pool_trim(struct vg_state *state, const struct vg_pool_ref *pool)
 			VG_CALL(cuDeviceGraphMemTrim, pool->ordinal);
 		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	}
-	atomic_fetch_sub(&pool->pool->visitors, 1);
+	vg_pool_leave(pool->pool);
 }
 
 bool vg_pools_trim(struct vg_state *state, uint32_t device)
@@ -324,7 +333,7 @@ bool vg_pools_trim(struct vg_state *state, uint32_t device)
 // much more than it uses.
 static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
-	struct vg_pool_answer answer = vg_pool_ask(state, pool, true);
+	struct vg_pool_answer answer = vg_pool_ask(pool, true);
 	uint64_t needed = vg_round_up(bytes, vg_pool_part);
 	bool enough;
 
@@ -365,7 +374,7 @@ bool vg_pool_settle(struct vg_claim *claim)
 	struct vg_pool_answer answer;
 	uint64_t beyond;
 
-	answer = vg_pool_ask(claim->state, pool, false);
+	answer = vg_pool_ask(pool, false);
 	beyond = vg_pool_apply(claim->state, pool, &answer, claim);
 	vg_claim_void(claim);
 	return !beyond || vg_memory_used(&claim->state->pages, claim->device) <=
@@ -380,7 +389,7 @@ static void vg_pool_close(struct vg_state *state, struct vg_pool *pool)
 	vg_lock(&state->pool_mutex);
 	pool->destroyed = true;
 	vg_unlock(&state->pool_mutex);
-	while (atomic_load(&pool->visitors))
+	while (atomic_load(&pool->visits) & vg_visitors)
 		nanosleep(&nap, NULL);
 }
 
@@ -394,7 +403,7 @@ struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool
 	vg_unlock(&state->pool_mutex);
 	if (!pool)
 		return NULL;
-	answer = vg_pool_ask(state, pool, true);
+	answer = vg_pool_ask(pool, true);
 	*empty = answer.valid && answer.used == 0;
 	vg_pool_close(state, pool);
 	return pool;

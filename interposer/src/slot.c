@@ -130,12 +130,28 @@ static int vg_usage_own(struct vg_pages *pages, int fd)
 	return 0;
 }
 
-static int vg_slot_find(int fd)
+static int vg_slot_find_from(int fd, uint32_t first, uint32_t end)
 {
-	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++)
+	for (uint32_t i = first; i < end; i++)
 		if (vg_slot_lock(fd, i, F_WRLCK) == 0)
 			return (int)i;
 	return vg_no_slot;
+}
+
+// vg_slot_find tries some of the slots that were taken before, and then the first
+// that was not: where hundreds of processes start at once, each would otherwise
+// ask the kernel about hundreds of slots. They remain few: the more of them are
+// free, the surer one is found.
+static int vg_slot_find(const struct vg_pages *pages, int fd)
+{
+	static const uint32_t tries = 8;
+	uint32_t taken = vg_slots_in_use(pages);
+	uint32_t start = taken > tries ? (uint32_t)getpid() * tries % (taken - tries) : 0;
+	int slot = vg_slot_find_from(fd, start, start + tries < taken ? start + tries : taken);
+
+	if (slot == vg_no_slot)
+		slot = vg_slot_find_from(fd, taken, VG_MAX_SLOTS);
+	return slot == vg_no_slot ? vg_slot_find_from(fd, 0, taken) : slot;
 }
 
 // vg_slot_reserve has the file system find room for a slot. The file has holes,
@@ -163,7 +179,7 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 			close(fd);
 		return -1;
 	}
-	slot = vg_slot_find(fd);
+	slot = vg_slot_find(pages, fd);
 	if (slot == vg_no_slot)
 		vg_error_set(error, "%u processes of this container use the GPU already, or %s cannot be locked",
 			     VG_MAX_SLOTS, pages->usage_path);

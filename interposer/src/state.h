@@ -20,17 +20,19 @@ enum {
 // vg_pool is a source of stream-ordered memory: a pool, or a device's memory of
 // graphs. What it holds of the device is for the driver to say.
 struct vg_pool {
-	CUmemoryPool handle; // NULL: the graphs' memory of `ordinal`
-	CUdevice ordinal;
+	// What identifies it is read without a lock, and changed under pool_mutex.
+	_Atomic(CUmemoryPool) handle; // NULL: the graphs' memory of `ordinal`
+	_Atomic CUdevice ordinal;
 	uint32_t device;
-	bool in_use;
-	bool on_host;      // it holds no device memory at all
-	bool destroyed;    // the program cannot name it any more, but it holds memory
-	_Atomic uint32_t visitors; // calls of the driver that we make with it
-	uint64_t charged;  // bytes accounted
-	uint64_t borrowed; // promised to calls under way, out of what is charged
-	uint64_t asked;   // ticket of the last question to the driver
-	uint64_t applied; // ticket of the last answer that was applied
+	_Atomic bool in_use;
+	_Atomic bool on_host;   // it holds no device memory at all
+	_Atomic bool destroyed; // the program cannot name it any more, but it holds memory
+	// Calls of the driver that we make with it: in the low bits (vg_visitors)
+	// those under way, above them the ticket of the last question.
+	_Atomic uint64_t visits;
+	uint64_t charged;          // bytes accounted
+	_Atomic uint64_t borrowed; // promised to calls under way, out of what is charged
+	uint64_t applied;          // ticket of the last answer that was applied
 };
 
 // vg_answer is what the driver said of a GPU's memory, and what the container

@@ -4,6 +4,21 @@
 
 #include "claim.h"
 
+// vg_can_tell says whether this driver is one that tells a stream's device, as
+// those since CUDA 12.8 do.
+static bool vg_can_tell(void)
+{
+	enum { unknown, yes, no };
+	static _Atomic int known;
+	int can = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (can == unknown) {
+		can = vg_real_lookup(VG_SYM_cuStreamGetDevice) ? yes : no;
+		atomic_store(&known, can);
+	}
+	return can == yes;
+}
+
 CUresult vg_stream_device(CUstream stream, CUdevice *device)
 {
 	CUcontext context = NULL;
@@ -11,6 +26,8 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 
 	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
 		return VG_CALL(cuCtxGetDevice, device);
+	if (vg_can_tell())
+		return VG_CALL(cuStreamGetDevice, stream, device);
 	result = VG_CALL(cuStreamGetCtx, stream, &context);
 	if (result)
 		return result;

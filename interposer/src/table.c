@@ -18,6 +18,19 @@ static struct vg_place vg_place(struct vg_table *table, enum vg_kind kind, uint6
 	return (struct vg_place){shard, &shard->buckets[(hash >> 50) % vg_buckets]};
 }
 
+// vg_link changes a link under the shard's mutex; vg_is_empty looks without.
+static void vg_link(struct vg_entry **at, struct vg_entry *entry)
+{
+	__atomic_store_n(at, entry, __ATOMIC_RELEASE);
+}
+
+// vg_is_empty is true only where nothing with this key was put before: most
+// frees of stream-ordered memory need no more than that.
+static bool vg_is_empty(struct vg_place place)
+{
+	return !__atomic_load_n(place.bucket, __ATOMIC_ACQUIRE);
+}
+
 static struct vg_entry **vg_find(struct vg_place place, enum vg_kind kind, uint64_t key)
 {
 	struct vg_entry **at = place.bucket;
@@ -33,7 +46,7 @@ void vg_table_put(struct vg_table *table, struct vg_entry *entry)
 
 	vg_lock(&place.shard->mutex);
 	entry->next = *place.bucket;
-	*place.bucket = entry;
+	vg_link(place.bucket, entry);
 	vg_unlock(&place.shard->mutex);
 }
 
@@ -46,7 +59,7 @@ bool vg_table_put_new(struct vg_table *table, struct vg_entry *entry)
 	is_new = !*vg_find(place, entry->kind, entry->key);
 	if (is_new) {
 		entry->next = *place.bucket;
-		*place.bucket = entry;
+		vg_link(place.bucket, entry);
 	}
 	vg_unlock(&place.shard->mutex);
 	return is_new;
@@ -58,11 +71,13 @@ struct vg_entry *vg_table_take(struct vg_table *table, enum vg_kind kind, uint64
 	struct vg_entry **at;
 	struct vg_entry *entry;
 
+	if (vg_is_empty(place))
+		return NULL;
 	vg_lock(&place.shard->mutex);
 	at = vg_find(place, kind, key);
 	entry = *at;
 	if (entry)
-		*at = entry->next;
+		vg_link(at, entry->next);
 	vg_unlock(&place.shard->mutex);
 	return entry;
 }
@@ -96,9 +111,9 @@ void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 	now = visit(old, context);
 	if (now) {
 		now->next = next;
-		*at = now;
+		vg_link(at, now);
 	} else if (old) {
-		*at = next;
+		vg_link(at, next);
 	}
 	vg_unlock(&place.shard->mutex);
 }
@@ -121,7 +136,7 @@ struct vg_entry *vg_table_sweep(struct vg_table *table,
 				at = &entry->next;
 				continue;
 			}
-			*at = entry->next;
+			vg_link(at, entry->next);
 			entry->next = swept;
 			swept = entry;
 		}

@@ -2,7 +2,7 @@
 
 // What this process holds: a hash table from the driver's handles to what was
 // charged for them. Its locks are held for nanoseconds, never over a call of
-// the driver.
+// the driver. A removal does not lock where there is nothing.
 
 #ifndef VG_TABLE_H
 #define VG_TABLE_H
