@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -178,5 +180,29 @@ func TestAgentsNamespaceIsExempt(t *testing.T) {
 		if got := config.Default().Node.ExemptNamespaces; len(got) != 1 || set.Namespace != got[0] {
 			t.Errorf("%s runs in %s, exempt are %v", name, set.Namespace, got)
 		}
+	}
+}
+
+// The policy for the patcher knows the names that hold without a config.toml.
+func TestPolicyKnowsTheDefaultNames(t *testing.T) {
+	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
+	k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "defaults" })
+	if k < 0 {
+		t.Fatal("the policy has no variable defaults")
+	}
+	var got []string
+	if err := utiljson.Unmarshal([]byte(policy.Spec.Variables[k].Expression), &got); err != nil {
+		t.Fatal(err)
+	}
+	d := config.Default().Dialects
+	want := []string{
+		d.Native.Number, d.Native.Memory, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
+		d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores,
+	}
+	for _, s := range d.MetaGPU.DeviceSharing {
+		want = append(want, s.ResourceName)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("names (-default +policy):\n%s", diff)
 	}
 }

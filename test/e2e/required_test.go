@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -74,6 +76,7 @@ func TestRequiredPlugin(t *testing.T) {
 	}
 	tolerating := testbed.Pod("tolerates", testbed.Container("main", nil, "env"))
 	tolerating.Annotations = map[string]string{"nri-vgpu.io/tolerate-missing": "true"}
+	mayTolerate(t)
 	create(t, tolerating)
 	if _, err := bed.WaitSucceeded(t.Context(), "tolerates", patience); err != nil {
 		t.Error(err)
@@ -92,4 +95,20 @@ func TestRequiredPlugin(t *testing.T) {
 		t.Errorf("a pod that asks for no GPU sees %d", len(info.CUDA.Devices))
 	}
 	check()
+}
+
+// mayTolerate lets pods of the default namespace run without the plugin, until
+// the test ends. Nobody may say that of a pod elsewhere.
+func mayTolerate(t *testing.T) {
+	t.Helper()
+	set := func(ctx context.Context, value string) {
+		t.Helper()
+		patch := `{"metadata":{"labels":{"nri-vgpu.io/may-tolerate-missing":` + value + `}}}`
+		_, err := bed.Client.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { set(context.Background(), "null") })
+	set(t.Context(), `"true"`)
 }

@@ -269,6 +269,7 @@ func TestPatcherMayNotDoMore(t *testing.T) {
 	mine, other := newWorld(t, "mine"), newWorld(t, "other")
 	mine.agentReports(true)
 	mine.await(full, 3*time.Second)
+	mine.patch(`{"status":{"capacity":{"example.com/nic":"4"},"allocatable":{"example.com/nic":"4"}}}`)
 	// The credentials of a patcher, in hostile hands.
 	stolen := clientOf(t, patcherConfig(t, mine.node))
 	nodes := stolen.CoreV1().Nodes()
@@ -281,6 +282,15 @@ func TestPatcherMayNotDoMore(t *testing.T) {
 		{name: "another node", node: other.node, body: hostile("5"), subresource: []string{"status"}},
 		{name: "native resources", node: mine.node, body: `{"status":{"capacity":{"cpu":"64"}}}`, subresource: []string{"status"}},
 		{name: "a native resource removed", node: mine.node, body: `{"status":{"allocatable":{"cpu":null}}}`, subresource: []string{"status"}},
+		{name: "another's resource", node: mine.node, body: `{"status":{"capacity":{"nvidia.com/gpu":"8"}}}`, subresource: []string{"status"}},
+		{name: "another's resource zeroed", node: mine.node, body: `{"status":{"allocatable":{"example.com/nic":"0"}}}`, subresource: []string{"status"}},
+		{name: "another's resource removed", node: mine.node, body: `{"status":{"capacity":{"example.com/nic":null}}}`, subresource: []string{"status"}},
+		{name: "another's resource listed as its own", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/advertised":"example.com/nic"}}}`, subresource: []string{"status"}},
+		{name: "labels by the status", node: mine.node, body: `{"metadata":{"labels":{"zone":"secret"}}}`, subresource: []string{"status"}},
+		{name: "annotations by the status", node: mine.node, body: `{"metadata":{"annotations":{"another":"x"}}}`, subresource: []string{"status"}},
+		{name: "finalizers by the status", node: mine.node, body: `{"metadata":{"finalizers":["example.com/stays"]}}`, subresource: []string{"status"}},
+		{name: "addresses", node: mine.node, body: `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`, subresource: []string{"status"}},
+		{name: "its own condition", node: mine.node, body: `{"status":{"conditions":[{"type":"VGPUReady","status":"True"}]}}`, subresource: []string{"status"}, allowed: true},
 		{name: "conditions", node: mine.node, body: `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, subresource: []string{"status"}},
 		{name: "labels and taints", node: mine.node, body: `{"spec":{"unschedulable":true}}`},
 	}

@@ -1,0 +1,173 @@
+package nodestatus_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// The policy follows config.toml: names that it gives to dialects may be
+// advertised, and such that it does not name any more may be withdrawn.
+func TestPolicyFollowsTheConfiguration(t *testing.T) {
+	w := &world{t: t, node: "follows", admin: clientOf(t, plane.admin)}
+	w.register()
+	t.Cleanup(w.remove)
+	stolen := clientOf(t, patcherConfig(t, w.node)).CoreV1().Nodes()
+	patch := func(listed, value string) error {
+		body := `{"metadata":{"annotations":{"nri-vgpu.io/advertised":` + listed + `}},"status":{"capacity":{"example.com/part":` + value + `}}}`
+		_, err := stolen.Patch(t.Context(), w.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+		return err
+	}
+	advertise := func() error { return patch(`"example.com/part"`, `"4"`) }
+	if err := advertise(); !refused(err) {
+		t.Errorf("a name that is not configured was not refused: %v", err)
+	}
+	configure(t, w.admin, "[dialects]\nmetagpu.device_sharing = [{ resource_name = \"example.com/part\" }]\n")
+	eventually(t, "the policy takes a name that is configured", func() bool { return advertise() == nil })
+	configure(t, w.admin, "[dialects]\nnative.enabled = true\n")
+	if err := patch(`null`, `null`); err != nil {
+		t.Errorf("a name that was advertised before cannot be withdrawn: %v", err)
+	}
+	eventually(t, "the policy refuses a name that is not configured any more", func() bool { return refused(advertise()) })
+}
+
+// configure sets config.toml for the time of the test.
+func configure(t *testing.T, admin kubernetes.Interface, content string) {
+	t.Helper()
+	maps := admin.CoreV1().ConfigMaps(system)
+	before, err := maps.Get(t.Context(), "nri-vgpu", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Parse([]byte(content)); err != nil {
+		t.Fatal(err)
+	}
+	changed := before.DeepCopy()
+	changed.Data["config.toml"] = content
+	if _, err := maps.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		before.ResourceVersion = ""
+		if _, err := maps.Update(context.Background(), before, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Errorf("not within 10 s: %s", what)
+}
+
+// What a pod was assigned is ours to write, and who may run while the plugin
+// is away, the cluster's to say.
+func TestAnnotationsOnPodsAreReserved(t *testing.T) {
+	admin := clientOf(t, plane.admin)
+	for name, labels := range map[string]map[string]string{
+		"tenant":  nil,
+		"network": {"nri-vgpu.io/may-tolerate-missing": "true"},
+	} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := admin.CoreV1().ServiceAccounts(name).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const forged = `{"podUID":"x","container":"main","devices":[{"uuid":"GPU-a","memoryBytes":17179869184}]}`
+	tests := []struct {
+		name, namespace, key, value string
+		allowed                     bool
+	}{
+		{"forged assignment", "tenant", "nri-vgpu.io/assignment", forged, false},
+		{"forged assignment where more is allowed", "network", "nri-vgpu.io/assignment", forged, false},
+		{"what is not known yet", "tenant", "nri-vgpu.io/future", "x", false},
+		{"running without the plugin", "tenant", "nri-vgpu.io/tolerate-missing", "true", false},
+		{"running without the plugin where the cluster says so", "network", "nri-vgpu.io/tolerate-missing", "true", true},
+		{"a policy of its own", "tenant", "nri-vgpu.io/compute-policy", "share", true},
+		{"somebody else's annotation", "tenant", "example.com/nri-vgpu.io", "x", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pods := admin.CoreV1().Pods(tt.namespace)
+			check := func(doing string, err error) {
+				t.Helper()
+				if tt.allowed && err != nil || !tt.allowed && !refused(err) {
+					t.Errorf("%s: got %v, allowed: %v", doing, err, tt.allowed)
+				}
+			}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Annotations: map[string]string{tt.key: tt.value}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			}
+			_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+			check("created with it", err)
+			pod.Annotations = nil
+			plain, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain.Annotations = map[string]string{tt.key: tt.value}
+			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{})
+			check("set by its status", err)
+			if !tt.allowed {
+				_, err = pods.Update(t.Context(), plain, metav1.UpdateOptions{})
+				check("set later", err)
+			}
+		})
+	}
+}
+
+// A pod from before the policy goes on being written by kubelet.
+func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
+	admin := clientOf(t, plane.admin)
+	bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	binding, err := bindings.Get(t.Context(), "nri-vgpu-annotations", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := admin.CoreV1().Pods(system)
+	var old *corev1.Pod
+	eventually(t, "a pod with the annotation is made while there is no policy", func() bool {
+		old, err = pods.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "old-", Annotations: map[string]string{"nri-vgpu.io/assignment": "x"}},
+			Spec:       corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		return err == nil
+	})
+	binding.ResourceVersion, binding.UID = "", ""
+	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy is back", func() bool {
+		changed := old.DeepCopy()
+		changed.Annotations["nri-vgpu.io/assignment"] = "y"
+		_, err := pods.Update(t.Context(), changed, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		return refused(err)
+	})
+	old.Status.Message = "kubelet was here"
+	if _, err := pods.UpdateStatus(t.Context(), old, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("its status cannot be written any more: %v", err)
+	}
+}
