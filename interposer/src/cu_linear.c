@@ -3,6 +3,7 @@
 // Linear memory: plain, pitched and managed.
 
 #include "linear.h"
+#include "orphan.h"
 
 static CUresult vg_undo_free(CUdeviceptr address)
 {
@@ -90,7 +91,15 @@ VG_API(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned flags)
 // allocated: the driver knows.
 VG_API(cuMemFree_v2, CUdeviceptr address)
 {
-	VG_FREE(VG_LINEAR, address, VG_CALL(cuMemFree_v2, address));
+	struct vg_state *state = vg_ready_state();
+	struct vg_entry *entry = vg_free_begin(state, VG_LINEAR, address);
+	struct vg_orphan orphan = vg_orphan_find(state, address);
+	CUresult result = VG_CALL(cuMemFree_v2, address);
+
+	if (orphan.pool && !result)
+		vg_orphan_freed(state, &orphan);
+	vg_free_finish(state, entry, result);
+	return result;
 }
 
 VG_API(cuMemFree, CUdeviceptr_v1 address)

@@ -4,6 +4,7 @@
 // In a stream that is being captured nothing is acquired: the allocation
 // becomes a node of a graph, which cu_graph.c accounts for.
 
+#include "orphan.h"
 #include "pool.h"
 #include "stream.h"
 #include "watch.h"
@@ -111,14 +112,29 @@ VG_API(cuMemAllocFromPoolAsync_ptsz, CUdeviceptr *address, size_t bytes, CUmemor
 						     .way = VG_WAY_POOL});
 }
 
+static CUresult vg_ordered_give(CUdeviceptr address, CUstream stream, bool per_thread)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_entry *entry = vg_free_begin(state, VG_LINEAR, address);
+	struct vg_orphan orphan = vg_orphan_find(state, address);
+	bool later = orphan.pool && !vg_stream_capturing(stream, per_thread);
+	CUresult result = per_thread ? VG_CALL(cuMemFreeAsync_ptsz, address, stream) :
+				       VG_CALL(cuMemFreeAsync, address, stream);
+
+	if (later && !result)
+		vg_orphan_freed_in(state, &orphan, stream, per_thread);
+	vg_free_finish(state, entry, result);
+	return result;
+}
+
 VG_API(cuMemFreeAsync, CUdeviceptr address, CUstream stream)
 {
-	VG_FREE(VG_LINEAR, address, VG_CALL(cuMemFreeAsync, address, stream));
+	return vg_ordered_give(address, stream, false);
 }
 
 VG_API(cuMemFreeAsync_ptsz, CUdeviceptr address, CUstream stream)
 {
-	VG_FREE(VG_LINEAR, address, VG_CALL(cuMemFreeAsync_ptsz, address, stream));
+	return vg_ordered_give(address, stream, true);
 }
 
 VG_API(cuMemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties)
@@ -137,17 +153,17 @@ VG_API(cuMemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties)
 VG_API(cuMemPoolDestroy, CUmemoryPool pool)
 {
 	struct vg_state *state = vg_ready_state();
-	bool empty = false;
+	uint64_t used = 0;
 	struct vg_pool *ending;
 	CUresult result;
 
 	if (!state)
 		return VG_CALL(cuMemPoolDestroy, pool);
 	vg_begin(state);
-	ending = vg_pool_ending(state, pool, &empty);
+	ending = vg_pool_ending(state, pool, &used);
 	result = VG_CALL(cuMemPoolDestroy, pool);
 	if (ending)
-		vg_pool_ended(state, ending, empty, result);
+		vg_pool_ended(state, ending, used, result);
 	vg_end(state);
 	return result;
 }

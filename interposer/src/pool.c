@@ -16,13 +16,11 @@
 
 #include <time.h>
 
+#include "orphan.h"
 #include "reserve.h"
 
 // A pool grows by whole granules of the driver's virtual memory.
 static const uint64_t vg_pool_granule = 2 * VG_MIB;
-
-// Its pieces are multiples of this.
-static const uint64_t vg_pool_part = 512;
 
 // vg_pool's `visits`.
 enum { vg_ticket_shift = 16, vg_visitors = (1 << vg_ticket_shift) - 1 };
@@ -82,6 +80,7 @@ void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocati
 	struct vg_pool *pool;
 
 	vg_lock(&state->pool_mutex);
+	vg_orphan_gone(state, handle);
 	pool = vg_pool_follow_locked(state, on_host ? 0 : location->id, handle);
 	if (pool)
 		pool->on_host = on_host;
@@ -260,7 +259,7 @@ void vg_pools_refresh(struct vg_state *state)
 {
 	struct vg_pool_ref list[vg_max_pools];
 	size_t count = vg_pools_list(state, list);
-	bool stale = false;
+	bool stale = vg_orphans_look(state);
 
 	for (size_t i = 0; i < count; i++)
 		stale |= vg_pool_refresh(state, list[i].pool);
@@ -315,7 +314,9 @@ bool vg_pools_trim(struct vg_state *state, uint32_t device)
 {
 	struct vg_pool_ref list[vg_max_pools];
 	size_t count = vg_pools_list(state, list);
-	bool found = false;
+	bool found = atomic_load(&state->orphans) != 0;
+
+	vg_orphans_look(state);
 
 	for (size_t i = 0; i < count; i++) {
 		if (list[i].destroyed || list[i].device != device)
@@ -393,7 +394,7 @@ static void vg_pool_close(struct vg_state *state, struct vg_pool *pool)
 		nanosleep(&nap, NULL);
 }
 
-struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool *empty)
+struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, uint64_t *used)
 {
 	struct vg_pool_answer answer;
 	struct vg_pool *pool;
@@ -404,19 +405,21 @@ struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool
 	if (!pool)
 		return NULL;
 	answer = vg_pool_ask(pool, true);
-	*empty = answer.valid && answer.used == 0;
+	*used = answer.valid ? answer.used : UINT64_MAX;
 	vg_pool_close(state, pool);
 	return pool;
 }
 
-void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, bool empty, CUresult result)
+void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, CUresult result)
 {
 	vg_lock(&state->pool_mutex);
 	if (result) {
 		pool->destroyed = false;
-	} else if (empty || pool->on_host) {
+	} else if (used == 0 || pool->on_host) {
 		vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
 		pool->in_use = false;
+	} else {
+		vg_orphan_left(state, pool, used);
 	}
 	vg_unlock(&state->pool_mutex);
 }

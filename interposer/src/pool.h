@@ -9,6 +9,9 @@
 
 #include "claim.h"
 
+// The pieces of a pool are multiples of this.
+static const uint64_t vg_pool_part = 512;
+
 // vg_pool_made notes a new pool and where its memory lies.
 void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location);
 
@@ -41,12 +44,11 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held);
 // returns whether there were any.
 bool vg_pools_trim(struct vg_state *state, uint32_t device);
 
-// vg_pool_ending asks a pool that is about to be destroyed whether it is empty,
-// and keeps us from using it; NULL: it is not known. vg_pool_ended releases it if
-// it was empty. One that is not holds its memory until the last piece is freed,
-// which nobody can ask about any more: it stays charged for as long as the
-// process lives.
-struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, bool *empty);
-void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, bool empty, CUresult result);
+// vg_pool_ending asks a pool that is about to be destroyed how much of it is in
+// use, and keeps us from using it; NULL: it is not known. vg_pool_ended releases
+// it if nothing was. One that is in use holds its memory until the last piece is
+// freed (orphan.h); where that cannot be told, it stays charged.
+struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, uint64_t *used);
+void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, CUresult result);
 
 #endif

@@ -33,6 +33,9 @@ struct vg_pool {
 	uint64_t charged;          // bytes accounted
 	_Atomic uint64_t borrowed; // promised to calls under way, out of what is charged
 	uint64_t applied;          // ticket of the last answer that was applied
+	// Of a pool that was destroyed while in use: see orphan.h.
+	uint64_t remaining;
+	struct vg_leaving *leaving;
 };
 
 // vg_answer is what the driver said of a GPU's memory, and what the container
@@ -62,6 +65,8 @@ struct vg_state {
 	// Calls of the driver that may change what this process holds: in the low
 	// half those under way, in the high half all that ever began. See physical.h.
 	_Atomic uint64_t calls;
+	_Atomic uint32_t orphans; // pools that were destroyed while in use
+	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
 	struct vg_pool pools[vg_max_pools];
 	struct vg_mutex answer_mutex;

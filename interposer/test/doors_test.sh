@@ -63,6 +63,12 @@ test_imports() {
 	limited imports "$programs/imports" || fail "imports"
 }
 
+# A pool that is destroyed while in use is charged until its last piece is freed.
+test_pools() {
+	pages pools $((2 * gib))
+	limited pools "$programs/pools" || fail "destroyed pools"
+}
+
 # Copies within a device are held to the limit on GPU time, whatever their shape.
 test_copies() {
 	local output took wall
@@ -80,6 +86,7 @@ test_copies() {
 test_doors
 test_linked
 test_imports
+test_pools
 test_copies
 test_processes 2>/dev/null # the shell reports whom it killed
 

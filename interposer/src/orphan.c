@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "orphan.h"
+
+#include <stdlib.h>
+
+#include "pool.h"
+#include "reserve.h"
+#include "stream.h"
+
+// vg_leaving is a free that a stream has yet to come to.
+struct vg_leaving {
+	CUevent event;
+	struct vg_leaving *next;
+};
+
+// What is not known to be freed keeps its pool charged.
+static const uint64_t vg_never = UINT64_MAX;
+
+static bool vg_is_orphan(const struct vg_pool *pool)
+{
+	return pool->in_use && pool->destroyed && !pool->on_host;
+}
+
+void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
+{
+	pool->remaining = bytes;
+	pool->leaving = NULL;
+	atomic_fetch_add(&state->orphans, 1);
+}
+
+// vg_orphan_drop is called with pool_mutex held.
+static void vg_orphan_drop(struct vg_state *state, struct vg_pool *pool)
+{
+	vg_release(&state->pages, pool->device, pool->charged);
+	pool->in_use = false;
+	atomic_fetch_sub(&state->orphans, 1);
+}
+
+void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
+{
+	for (size_t i = 0; atomic_load(&state->orphans) && i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (vg_is_orphan(pool) && pool->handle == handle && !pool->leaving)
+			vg_orphan_drop(state, pool);
+	}
+}
+
+static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handle)
+{
+	for (size_t i = 0; handle && i < vg_max_pools; i++)
+		if (vg_is_orphan(&state->pools[i]) && state->pools[i].handle == handle)
+			return &state->pools[i];
+	return NULL;
+}
+
+struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
+{
+	struct vg_orphan orphan = {NULL, 0};
+	CUmemoryPool handle = NULL;
+	size_t bytes = 0;
+
+	if (!state || !atomic_load_explicit(&state->orphans, memory_order_relaxed) ||
+	    VG_CALL(cuPointerGetAttribute, &handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ||
+	    VG_CALL(cuPointerGetAttribute, &bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
+		return orphan;
+	orphan.pool = vg_orphan_pool(state, handle);
+	orphan.bytes = vg_round_up(bytes, vg_pool_part);
+	return orphan;
+}
+
+static void vg_orphan_count(struct vg_state *state, const struct vg_orphan *orphan)
+{
+	struct vg_pool *pool = orphan->pool;
+
+	if (pool->remaining != vg_never)
+		pool->remaining -= vg_min(pool->remaining, orphan->bytes);
+	atomic_store(&state->stale_pools, 1);
+}
+
+void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan)
+{
+	vg_lock(&state->pool_mutex);
+	vg_orphan_count(state, orphan);
+	vg_unlock(&state->pool_mutex);
+	vg_orphans_look(state);
+}
+
+// vg_mark puts an event behind all that a stream has to do.
+static bool vg_mark(CUevent *event, CUstream stream, bool per_thread)
+{
+	CUresult result = VG_CALL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
+
+	if (result)
+		return false;
+	if (per_thread)
+		result = VG_CALL(cuEventRecord_ptsz, *event, stream);
+	else
+		result = VG_CALL(cuEventRecord, *event, stream);
+	if (result)
+		VG_CALL(cuEventDestroy_v2, *event);
+	return !result;
+}
+
+void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, CUstream stream,
+			bool per_thread)
+{
+	struct vg_leaving *leaving = calloc(1, sizeof *leaving);
+	bool marked = leaving && vg_mark(&leaving->event, stream, per_thread);
+
+	vg_lock(&state->pool_mutex);
+	vg_orphan_count(state, orphan);
+	if (marked) {
+		leaving->next = orphan->pool->leaving;
+		orphan->pool->leaving = leaving;
+	} else {
+		orphan->pool->remaining = vg_never;
+	}
+	vg_unlock(&state->pool_mutex);
+	if (!marked)
+		free(leaving);
+}
+
+// vg_leave drops those that have been freed from a list, and returns the rest. A
+// stream that is gone has done all that it had to.
+static struct vg_leaving *vg_leave(struct vg_leaving *list)
+{
+	struct vg_leaving *rest = NULL;
+
+	while (list) {
+		struct vg_leaving *next = list->next;
+
+		if (VG_CALL(cuEventQuery, list->event) == CUDA_ERROR_NOT_READY) {
+			list->next = rest;
+			rest = list;
+		} else {
+			VG_CALL(cuEventDestroy_v2, list->event);
+			free(list);
+		}
+		list = next;
+	}
+	return rest;
+}
+
+// vg_orphan_look asks without the mutex; the list stays in place meanwhile, but
+// for what others put before it.
+static bool vg_orphan_look(struct vg_state *state, struct vg_pool *pool)
+{
+	struct vg_leaving *list;
+	struct vg_leaving **end;
+	bool gone;
+
+	vg_lock(&state->pool_mutex);
+	list = vg_is_orphan(pool) ? pool->leaving : NULL;
+	if (list)
+		pool->leaving = NULL;
+	vg_unlock(&state->pool_mutex);
+	list = vg_leave(list);
+	vg_lock(&state->pool_mutex);
+	for (end = &pool->leaving; list && *end; end = &(*end)->next)
+		continue;
+	if (list)
+		*end = list;
+	gone = vg_is_orphan(pool) && pool->remaining == 0 && !pool->leaving;
+	if (gone)
+		vg_orphan_drop(state, pool);
+	list = vg_is_orphan(pool) ? pool->leaving : NULL;
+	vg_unlock(&state->pool_mutex);
+	return list != NULL;
+}
+
+bool vg_orphans_look(struct vg_state *state)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool left = false;
+
+	if (!atomic_load(&state->orphans))
+		return false;
+	if (!vg_try_lock(&state->orphan_mutex))
+		return true;
+	// Not a call of the program's: it must not break the capture of a stream.
+	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS) {
+		for (size_t i = 0; i < vg_max_pools; i++)
+			left |= vg_orphan_look(state, &state->pools[i]);
+		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	}
+	vg_unlock(&state->orphan_mutex);
+	return left;
+}

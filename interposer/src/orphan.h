@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Memory whose pool the program has destroyed: the driver keeps the pool until
+// its last piece is freed, but answers no more questions about it. So what is
+// freed of it is counted from here.
+
+#ifndef VG_ORPHAN_H
+#define VG_ORPHAN_H
+
+#include "claim.h"
+
+// vg_orphan is a piece of such a pool that is about to be freed; its pool is
+// NULL for any other memory.
+struct vg_orphan {
+	struct vg_pool *pool;
+	uint64_t bytes;
+};
+
+// vg_orphan_left notes that a pool was destroyed while so much of it was in use.
+// The caller holds pool_mutex.
+void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
+
+// vg_orphan_gone releases what is charged for a destroyed pool of this handle:
+// the driver has given the handle to another. The caller holds pool_mutex.
+void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle);
+
+// vg_orphan_find says what the driver is about to free.
+struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address);
+
+// vg_orphan_freed counts a piece that the driver has freed, and
+// vg_orphan_freed_in one that it frees when a stream gets there.
+void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan);
+void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, CUstream stream,
+			bool per_thread);
+
+// vg_orphans_look releases what has gone, and returns whether streams have yet
+// to free some.
+bool vg_orphans_look(struct vg_state *state);
+
+#endif
