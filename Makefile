@@ -31,7 +31,7 @@ build: c go ## build everything into build/
 go:
 	@mkdir -p $(BUILD)/bin
 	$(GOBUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu
-	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard
 	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo
 
 .PHONY: c

@@ -148,7 +148,7 @@ func TestPatcherHasNoPrivileges(t *testing.T) {
 func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	cfg := config.Default()
 	paths := append([]string{
-		cfg.Paths.InstallDir, cfg.Paths.RunDir, filepath.Dir(cfg.NRI.SocketPath), cfg.Injection.CDIOutputDir,
+		cfg.Paths.InstallDir, cfg.Paths.RunDir, cfg.Paths.StateDir, filepath.Dir(cfg.NRI.SocketPath), cfg.Injection.CDIOutputDir,
 	}, cfg.Injection.CDISpecDirs...)
 
 	spec := find[appsv1.DaemonSet](t)["nri-vgpu"].Spec.Template.Spec

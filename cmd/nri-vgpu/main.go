@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/install"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
@@ -50,7 +53,7 @@ func command() *cobra.Command {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
 	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the own Node; $NODE_NAME by default")
 	set.StringVar(&f.driverRoot, "driver-root", "", "the driver's root file system, instead of driver.root in config.toml")
-	cmd.AddCommand(installCommand(&f))
+	cmd.AddCommand(installCommand(&f), uninstallCommand(&f))
 	return cmd
 }
 
@@ -58,7 +61,7 @@ func installCommand(f *flags) *cobra.Command {
 	var source, dir string
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install the libraries and vgpuctl on the host, in a directory of this version",
+		Short: "Install the libraries and vgpuctl on the host, in a directory of this version, and the guard",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(f.config)
@@ -73,12 +76,43 @@ func installCommand(f *flags) *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), target)
-			return nil
+			return installGuard(cmd, cfg, source, dir)
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "where the files are, in lib and bin")
 	cmd.Flags().StringVar(&dir, "dir", "", "where to install; paths.install_dir by default")
 	return cmd
+}
+
+// installGuard installs the guard, or removes it where it is not wanted.
+func installGuard(cmd *cobra.Command, cfg config.Config, source, dir string) error {
+	if cfg.Guard.PluginDir == "" {
+		return install.RemoveGuard(config.Default().Guard.PluginDir)
+	}
+	settings := guard.SettingsFrom(cfg)
+	settings.InstallDir = dir
+	program, err := install.Guard(source, cfg.Guard.PluginDir, settings)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), program)
+	return nil
+}
+
+func uninstallCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the guard from the host, and the list of pods that it goes by",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := loadConfig(f.config)
+			if err != nil {
+				return err
+			}
+			dir := cmp.Or(cfg.Guard.PluginDir, config.Default().Guard.PluginDir)
+			return errors.Join(install.RemoveGuard(dir), guard.RemoveAsking(cfg.Paths.StateDir))
+		},
+	}
 }
 
 func loadConfig(path string) (config.Config, error) {

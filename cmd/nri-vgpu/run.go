@@ -64,7 +64,7 @@ func run(ctx context.Context, f flags) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
-		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.Serve, parts.lender.Run,
+		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -107,6 +107,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	var err error
 	p.pods, err = pods.New(clients.reads, pods.Options{
 		Node: node, Wait: cfg.NRI.PodWait.Duration, Gone: func(uid string) { p.hook.PodGone(uid) },
+		Changed: func() { p.hook.PodsChanged() },
 	})
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const (
 )
 
 var (
-	binaries    = []string{"nri-vgpu", "extended-resource-patcher", "vgpuctl"}
+	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "vgpuctl"}
 	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 
 	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -87,11 +88,22 @@ func (a *Agent) Poke() {
 	}
 }
 
+// tellGuard says once that the runtime has yet to load the guard.
+func (a *Agent) tellGuard() {
+	if a.Config.Guard.PluginDir == "" {
+		return
+	}
+	if _, loaded, err := guard.Loaded(a.Config.Paths.RunDir); err != nil || !loaded {
+		a.Log.Warn("the container runtime has not loaded nri-vgpu's guard: until it is restarted once, containers that are created while this agent is away may see GPUs", "error", err)
+	}
+}
+
 // Run looks at the GPUs and writes the report, at once and then at every
 // Interval and Poke, until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
+	a.tellGuard()
 	for {
 		a.round(ctx)
 		select {

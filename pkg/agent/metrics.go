@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
@@ -20,6 +21,9 @@ var (
 		"1 when the container runtime has the plugin.", nil, nil)
 	descPodsSynced = prometheus.NewDesc("nri_vgpu_pods_synced",
 		"1 when the node's pods are known.", nil, nil)
+
+	descGuard = prometheus.NewDesc("nri_vgpu_guard_loaded",
+		"1 when the container runtime has loaded the guard; it does when it starts.", nil, nil)
 
 	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
 		"1 when the GPU may be given to new containers.", gpuLabels, nil)
@@ -43,7 +47,7 @@ var (
 // Describe is for prometheus.Collector.
 func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descBuild, descRegistered, descPodsSynced,
+		descBuild, descRegistered, descPodsSynced, descGuard,
 		descHealthy, descXIDs, descMemory, descFreeMemory, descFreeCompute, descContainers,
 		descLimitMemory, descLimitCompute,
 	} {
@@ -59,6 +63,8 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 	gauge(descBuild, 1, version.Version, runtime.Version())
 	gauge(descRegistered, truth(a.Plugin.Registered()))
 	gauge(descPodsSynced, truth(a.Pods.HasSynced()))
+	_, loaded, err := guard.Loaded(a.Config.Paths.RunDir)
+	gauge(descGuard, truth(err == nil && loaded))
 	names := map[string]string{}
 	for _, g := range a.Inventory.GPUs() {
 		names[g.UUID] = g.Name

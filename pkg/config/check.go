@@ -32,8 +32,9 @@ var (
 	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	cdiKind      = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	pluginName   = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
-	pluginIndex  = regexp.MustCompile(`^[0-9]{2}$`)
-	placeholder  = regexp.MustCompile(`\{[^}]*\}?|\}`)
+	// 99 is the guard's, which comes after us.
+	pluginIndex = regexp.MustCompile(`^([0-8][0-9]|9[0-8])$`)
+	placeholder = regexp.MustCompile(`\{[^}]*\}?|\}`)
 )
 
 // checker collects what is wrong with values of the right type. Keys in
@@ -56,6 +57,8 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.nri(cfg.NRI)
 	c.path("paths.install_dir", cfg.Paths.InstallDir)
 	c.path("paths.run_dir", cfg.Paths.RunDir)
+	c.path("paths.state_dir", cfg.Paths.StateDir)
+	c.optionalPath("guard.plugin_dir", cfg.Guard.PluginDir)
 	c.address("http.address", cfg.HTTP.Address)
 	c.oneOf("log.level", cfg.Log.Level, "debug", "info", "warn", "error")
 	c.oneOf("log.format", cfg.Log.Format, "text", "json")
@@ -124,7 +127,7 @@ func (c *checker) nri(n NRI) {
 		c.bad("nri.plugin_name", "is %q; allowed: letters, digits, '-', '_' and '.'", n.PluginName)
 	}
 	if !pluginIndex.MatchString(n.PluginIndex) {
-		c.bad("nri.plugin_index", `is %q; allowed: two digits, "00" to "99"`, n.PluginIndex)
+		c.bad("nri.plugin_index", `is %q; allowed: two digits, "00" to "98"`, n.PluginIndex)
 	}
 	if n.PodWait.Duration <= 0 || n.PodWait.Duration >= maxPodWait {
 		c.bad("nri.pod_wait", "is %q; allowed: more than 0 and less than %s, for the runtime gives up at 2s",

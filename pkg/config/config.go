@@ -14,6 +14,7 @@ type Config struct {
 	Health    Health    `toml:"health"`
 	Dialects  Dialects  `toml:"dialects"`
 	NRI       NRI       `toml:"nri"`
+	Guard     Guard     `toml:"guard"`
 	Paths     Paths     `toml:"paths"`
 	HTTP      HTTP      `toml:"http"`
 	Log       Log       `toml:"log"`
@@ -178,12 +179,25 @@ type NRI struct {
 	PodWait Duration `toml:"pod_wait"`
 }
 
+// Guard is the plugin that the runtime starts itself, and what is done about
+// containers that nevertheless run without us.
+type Guard struct {
+	// PluginDir is where the runtime takes its plugins from; "" installs no
+	// guard.
+	PluginDir string `toml:"plugin_dir"`
+	// StopUnadjusted stops running containers that ask for GPUs, or see some,
+	// and carry no limits.
+	StopUnadjusted bool `toml:"stop_unadjusted"`
+}
+
 // Paths are the places on the host; see docs/architecture.md.
 type Paths struct {
 	// InstallDir holds a directory of libraries per version.
 	InstallDir string `toml:"install_dir"`
 	// RunDir holds node.json and the containers' files.
 	RunDir string `toml:"run_dir"`
+	// StateDir holds what must outlive a reboot of the node.
+	StateDir string `toml:"state_dir"`
 }
 
 // HTTP is the endpoint of health, readiness and metrics.

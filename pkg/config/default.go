@@ -22,7 +22,8 @@ func Default() Config {
 			PluginIndex: "90",
 			PodWait:     Duration{time.Second},
 		},
-		Paths: Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu"},
+		Guard: Guard{PluginDir: "/opt/nri/plugins"},
+		Paths: Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},
 		HTTP:  HTTP{Address: ":9394"},
 		Log:   Log{Level: "info", Format: "text"},
 	}

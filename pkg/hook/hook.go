@@ -15,6 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
@@ -28,6 +29,8 @@ type Pods interface {
 	// Get may ask the API server, for a bounded time.
 	Get(context.Context, pods.Ref) (*corev1.Pod, error)
 	Alive(uid string) bool
+	// List gives all pods of the node.
+	List() []*corev1.Pod
 	HasSynced() bool
 }
 
@@ -63,6 +66,8 @@ type Hook struct {
 	runtime    atomic.Pointer[Runtime]
 	registered atomic.Bool
 	handlers   inFlight
+	// podsChanged wakes KeepAsking.
+	podsChanged chan struct{}
 
 	// mu makes one step of what belongs together: a place in the ledger, its
 	// files, and that its container lives.
@@ -82,7 +87,7 @@ type liveContainer struct{ podUID, name, sandbox string }
 // say is taken. Files that cannot be trusted are put aside, and named in the
 // log. Call it before the runtime is asked to register.
 func New(opts Options) *Hook {
-	h := &Hook{Options: opts, live: map[string]liveContainer{}}
+	h := &Hook{Options: opts, live: map[string]liveContainer{}, podsChanged: make(chan struct{}, 1)}
 	h.Proc = cmp.Or(h.Proc, "/proc")
 	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
@@ -127,6 +132,7 @@ func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adj
 	}
 	if !wants {
 		a, err := h.Rules.Withhold(c, rt)
+		a.Annotations = map[string]string{layout.AdjustedAnnotation: "withheld"}
 		return a, outcomeWithheld.or(err), err
 	}
 	a, err := h.grant(c, rt, pod, liveContainer{c.PodUID, c.Name, sandbox}, id)
@@ -207,6 +213,7 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 	}
 	h.live[id] = me
 	h.liveChanged()
+	h.PodsChanged()
 	return a, nil
 }
 

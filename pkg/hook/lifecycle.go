@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -220,8 +221,8 @@ func (h *Hook) adopt(c Container) {
 	log.Warn("recovered the assignment of a running container whose files were lost")
 }
 
-// audit counts running containers that ask for a GPU and carry no limits.
-// h.mu is held.
+// audit looks at running containers that carry no limits, and reports those
+// that ask for a GPU or may see one. h.mu is held.
 func (h *Hook) audit() {
 	if h.unaudited == nil {
 		return
@@ -230,12 +231,29 @@ func (h *Hook) audit() {
 	for _, c := range h.unaudited {
 		if err := h.checkUnadjusted(c); err != nil {
 			bad++
-			h.Log.Error("a container runs without adjustment: delete its pod",
-				"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
+			h.reportUnadjusted(c, err)
 		}
 	}
 	h.unaudited = nil
 	h.Metrics.unadjusted.Set(float64(bad))
+}
+
+// reportUnadjusted says, and if so configured ends, that a container runs
+// which should not.
+func (h *Hook) reportUnadjusted(c Container, why error) {
+	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	if !h.Config.Guard.StopUnadjusted {
+		log.Error("a container runs without adjustment: delete its pod", "error", why)
+		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, as it was created while nri-vgpu was away: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
+		return
+	}
+	if err := c.stop(h.Proc); err != nil {
+		log.Error("a container runs without adjustment and cannot be stopped: delete its pod", "error", err)
+		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits and cannot be stopped (%v): delete the pod", c.Name, err)
+		return
+	}
+	log.Warn("stopped a container that ran without adjustment", "error", why)
+	h.tell(c, kubeevents.VGPUStopped, "container %q ran without its limits, as it was created while nri-vgpu was away, and was stopped", c.Name)
 }
 
 // carriesOurs tells whether a container has its files mounted, and not

@@ -22,18 +22,23 @@ const answerMargin = 300 * time.Millisecond
 // 0.2: a runtime rejects a plugin that asks for one that it does not know.
 // That is why the mask is spelled out: the stub would ask for every event for
 // which its plugin has a method.
-var events = mask(
+var events = []api.Event{
 	api.Event_CREATE_CONTAINER,
 	api.Event_START_CONTAINER,
 	api.Event_STOP_CONTAINER,
 	api.Event_REMOVE_CONTAINER,
 	api.Event_STOP_POD_SANDBOX,
 	api.Event_REMOVE_POD_SANDBOX,
-)
+}
 
-func mask(events ...api.Event) api.EventMask {
+// subscription is what to ask of a runtime.
+func subscription(rt Runtime) api.EventMask {
 	var m api.EventMask
-	return *m.Set(events...)
+	m.Set(events...)
+	if rt.Validation {
+		m.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	}
+	return m
 }
 
 // edge speaks NRI for a Hook, during one connection.
@@ -49,8 +54,8 @@ type edge struct {
 func (e *edge) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
 	rt := runtimes.Detect(name, version, e.nriVersion())
 	e.runtime.Store(&rt)
-	e.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI)
-	return events, nil
+	e.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI, "validation", rt.Validation)
+	return subscription(rt), nil
 }
 
 // Synchronize takes the runtime's containers over.

@@ -23,6 +23,8 @@ const (
 	ReasonState Reason = "state"
 	// ReasonUnadjusted: it was created without our adjustment.
 	ReasonUnadjusted Reason = "unadjusted"
+	// ReasonConflict: another plugin changed what we did.
+	ReasonConflict Reason = "conflict"
 )
 
 // RefusalError is the error that keeps a container from being created or started.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -82,6 +84,12 @@ func (s *apiServer) Alive(uid string) bool {
 	return ok && !pods.Ended(pod)
 }
 
+func (s *apiServer) List() []*corev1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.pods))
+}
+
 func (s *apiServer) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +140,7 @@ func newNode(t testing.TB, opts ...nodeOption) *node {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &node{t: t, cfg: config.Default(), dir: dir, version: "v2.4.2",
 		api: &apiServer{pods: map[string]*corev1.Pod{}, lagging: map[string]bool{}}}
-	n.cfg.Paths = config.Paths{InstallDir: filepath.Join(dir, "opt"), RunDir: filepath.Join(dir, "run")}
+	n.cfg.Paths = config.Paths{InstallDir: filepath.Join(dir, "opt"), RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state")}
 	n.cfg.NRI.SocketPath = filepath.Join(dir, "nri.sock")
 	n.cfg.Injection.CDISpecDirs = []string{filepath.Join(dir, "cdi")}
 	n.cfg.Injection.CDIOutputDir = filepath.Join(dir, "cdi")
@@ -220,12 +228,17 @@ func (n *node) waitRegistered() {
 	// The runtime takes up the plugin only after Synchronize has returned:
 	// when it answers a request with the plugin, it has.
 	eventually(n.t, func() bool { return n.hook.Registered() })
-	probe := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "nri-vgpu-system"}
 	eventually(n.t, func() bool {
 		before := n.handled()
-		_, err := n.runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: probe, Container: &api.Container{Id: "probe", Name: "probe"}})
+		_, err := n.runtime.CreateContainer(context.Background(), probe())
 		return err == nil && n.handled() > before
 	})
+}
+
+// probe is a container that the hook lets pass, to see who is asked.
+func probe() *api.CreateContainerRequest {
+	pod := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "nri-vgpu-system"}
+	return &api.CreateContainerRequest{Pod: pod, Container: &api.Container{Id: "probe", Name: "probe"}}
 }
 
 func (n *node) handled() uint64 {

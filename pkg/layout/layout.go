@@ -35,6 +35,19 @@ const (
 	ContainerAssignment = ContainerRunDir + "/" + Assignment
 )
 
+// AdjustedAnnotation marks, in the spec that the runtime keeps, a container
+// that the agent has looked at and given no GPU. Those that it gave one have
+// our files.
+const AdjustedAnnotation = "nri-vgpu.io/adjusted"
+
+// The guard's index and name among the runtime's plugins, and its program's
+// name, by which the runtime starts it.
+const (
+	GuardIndex   = "99"
+	GuardName    = "nri-vgpu-guard"
+	GuardProgram = GuardIndex + "-" + GuardName
+)
+
 // PreloadContent is the content of a ld.so.preload that loads our libraries,
 // and after them others.
 func PreloadContent(others ...string) []byte {
@@ -47,6 +60,15 @@ func PreloadContent(others ...string) []byte {
 
 // Versioned is the host's directory with a version's libraries.
 func Versioned(installDir, version string) string { return filepath.Join(installDir, version) }
+
+// AskingPods is the host's file that lists the node's pods that ask for GPUs.
+func AskingPods(stateDir string) string { return filepath.Join(stateDir, "pods.json") }
+
+// GuardStatus is the host's file in which the guard says that it runs.
+func GuardStatus(runDir string) string { return filepath.Join(runDir, "guard.json") }
+
+// GuardSettings is the host's file with what the guard has to know.
+func GuardSettings(program string) string { return program + ".json" }
 
 // Containers is the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }

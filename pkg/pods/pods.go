@@ -54,6 +54,7 @@ type Cache struct {
 	mu      sync.Mutex
 	waiters map[string][]chan struct{} // by runtime UID
 	gone    func(uid string)
+	changed func()
 }
 
 // Options of a Cache.
@@ -66,6 +67,8 @@ type Options struct {
 	// deleted or has ended. It must not block. An event may be missed while
 	// the agent is away: see Alive.
 	Gone func(uid string)
+	// Changed, where set, is called after each change. It must not block.
+	Changed func()
 }
 
 // New gives a cache that is empty until Run.
@@ -76,6 +79,7 @@ func New(client kubernetes.Interface, opts Options) (*Cache, error) {
 		wait:    opts.Wait,
 		waiters: map[string][]chan struct{}{},
 		gone:    opts.Gone,
+		changed: opts.Changed,
 	}
 	c.informer = cache.NewSharedIndexInformerWithOptions(c.listWatch(), &corev1.Pod{},
 		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{byRuntimeUID: indexRuntimeUID}})

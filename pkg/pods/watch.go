@@ -81,6 +81,7 @@ func (c *Cache) handler() cache.ResourceEventHandler {
 				obj = last.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
+				c.tellChanged()
 				c.tellGone(pod)
 			}
 		},
@@ -93,8 +94,15 @@ func (c *Cache) seen(obj any) {
 		return
 	}
 	c.wake(RuntimeUID(pod))
+	c.tellChanged()
 	if Ended(pod) {
 		c.tellGone(pod)
+	}
+}
+
+func (c *Cache) tellChanged() {
+	if c.changed != nil {
+		c.changed()
 	}
 }
 

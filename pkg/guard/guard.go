@@ -1,0 +1,179 @@
+// Package guard is a plugin that the container runtime starts itself, before
+// any container, from its directory of plugins. It stands behind the agent's
+// plugin and sees to it that a container which the agent did not answer for,
+// as it is late, hung or dead, gets no GPU: what may want one is refused until
+// the agent is back, all else goes on without.
+//
+// It asks nobody: no API server, no driver, no agent. It reads three small
+// files, and where nri-vgpu was removed it lets everything pass.
+package guard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+)
+
+// Guard answers the runtime.
+type Guard struct {
+	// program is where the guard is installed; its settings lie beside it.
+	program string
+	proc    string
+
+	read       watched[Settings]
+	asking     watched[[]string]
+	rt         atomic.Pointer[runtimes.Runtime]
+	nriVersion func() string
+	configured chan struct{}
+}
+
+// New gives a guard whose program is at that path.
+func New(program string) *Guard {
+	return &Guard{program: program, proc: "/proc", configured: make(chan struct{}, 1), nriVersion: func() string { return "" }}
+}
+
+// Run answers the runtime over the connection that it gave the process, until
+// that is lost: a runtime that starts again starts a guard, too.
+func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
+	nrilog.Set(silent{}) // the runtime reads nothing that its plugins print
+	st, err := stub.New(g, append([]stub.Option{
+		// Of a runtime with NRI 0.12.4 or newer. Older ones ignore it.
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+		stub.WithLogger(silent{}),
+	}, opts...)...)
+	if err != nil {
+		return fmt.Errorf("set up the guard: %w", err)
+	}
+	g.nriVersion = st.RuntimeNRIVersion
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go g.keepStatus(ctx)
+	if err := st.Run(ctx); err != nil {
+		return fmt.Errorf("serve the runtime: %w", err)
+	}
+	return nil
+}
+
+func (g *Guard) runtime() string {
+	rt := g.rt.Load()
+	if rt == nil {
+		return ""
+	}
+	return rt.Name + " " + rt.Version
+}
+
+// Configure learns which runtime this is, and asks for the events that it
+// knows.
+func (g *Guard) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
+	rt := runtimes.Detect(name, version, g.nriVersion())
+	g.rt.Store(&rt)
+	select {
+	case g.configured <- struct{}{}:
+	default:
+	}
+	var events api.EventMask
+	events.Set(api.Event_CREATE_CONTAINER, api.Event_START_CONTAINER)
+	if rt.Validation {
+		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	}
+	return events, nil
+}
+
+// Synchronize is asked for by the runtime; what runs is the agent's business.
+func (g *Guard) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	return nil, nil
+}
+
+// CreateContainer judges a container as the plugins before have left it.
+func (g *Guard) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	s, installed := g.settings()
+	if !installed {
+		return nil, nil, nil
+	}
+	c := describe(pod, container)
+	hide, err := s.Judge(c, g.asks(s, c.PodUID))
+	if err != nil || !hide {
+		return nil, nil, err
+	}
+	adjust := &api.ContainerAdjustment{}
+	adjust.AddEnv(reach.VisibleDevices, reach.NoDevices)
+	return adjust, nil, nil
+}
+
+// ValidateContainerAdjustment judges what all plugins together made of a
+// container, and knows who did what: CDI devices are seen nowhere else, and a
+// mark counts only if it is the agent's.
+func (g *Guard) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
+	s, installed := g.settings()
+	if !installed {
+		return nil
+	}
+	c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
+	if by := req.GetOwners(); by != nil {
+		owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
+		c.Marked = c.Marked && owner == s.Plugin
+	}
+	hide, err := s.Judge(c, g.asks(s, c.PodUID))
+	if err == nil && hide {
+		err = s.refuse(c, "no plugin has hidden the GPUs from it")
+	}
+	return err
+}
+
+// StartContainer looks whether a container will find its limits.
+func (g *Guard) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	s, installed := g.settings()
+	if !installed {
+		return nil
+	}
+	return s.JudgeStart(describe(pod, container), g.proc)
+}
+
+// describe takes from NRI's messages what decides.
+func describe(pod *api.PodSandbox, container *api.Container) Container {
+	annotations := maps.Clone(pod.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	maps.Copy(annotations, container.GetAnnotations())
+	c := Container{
+		PodUID:      pod.GetUid(),
+		Namespace:   pod.GetNamespace(),
+		Name:        container.GetName(),
+		Env:         container.GetEnv(),
+		Annotations: annotations,
+		PID:         int(container.GetPid()),
+	}
+	// What a pod says under this name, a user has written.
+	_, marked := container.GetAnnotations()[layout.AdjustedAnnotation]
+	_, forged := pod.GetAnnotations()[layout.AdjustedAnnotation]
+	c.Marked = marked && !forged
+	for _, m := range container.GetMounts() {
+		c.Mounts = append(c.Mounts, injected.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
+	}
+	for _, d := range container.GetCDIDevices() {
+		c.CDIDevices = append(c.CDIDevices, d.GetName())
+	}
+	for _, d := range container.GetLinux().GetDevices() {
+		c.Devices = append(c.Devices, d.GetPath())
+	}
+	return c
+}
+
+// silent is a log that nobody reads.
+type silent struct{}
+
+func (silent) Debugf(context.Context, string, ...any) {}
+func (silent) Infof(context.Context, string, ...any)  {}
+func (silent) Warnf(context.Context, string, ...any)  {}
+func (silent) Errorf(context.Context, string, ...any) {}

@@ -1,0 +1,421 @@
+package guard
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+)
+
+// built is the guard's program.
+var built string
+
+func TestMain(m *testing.M) {
+	nrilog.Set(silent{})
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "guard")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	built = filepath.Join(dir, "program")
+	command := exec.Command("go", "build", "-o", built, "github.com/nri-vgpu/nri-vgpu/cmd/nri-vgpu-guard")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := command.CombinedOutput(); err != nil {
+		panic(string(output))
+	}
+	return m.Run()
+}
+
+// node is a runtime that has started the guard, as at boot.
+type node struct {
+	t        *testing.T
+	dir      string
+	program  string
+	settings Settings
+	runtime  *adaptation.Adaptation
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "guard") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := &node{t: t, dir: dir, program: filepath.Join(dir, "plugins", layout.GuardProgram), settings: SettingsFrom(config.Default())}
+	n.settings.InstallDir = filepath.Join(dir, "opt")
+	n.settings.RunDir = filepath.Join(dir, "run")
+	n.settings.StateDir = filepath.Join(dir, "state")
+	for _, d := range []string{n.settings.InstallDir, filepath.Dir(n.program)} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(built, n.program); err != nil {
+		t.Fatal(err)
+	}
+	// The program takes its settings from beside itself, links followed.
+	n.program = built
+	n.write()
+	n.start()
+	t.Cleanup(func() { n.runtime.Stop() })
+	return n
+}
+
+func (n *node) write() {
+	n.t.Helper()
+	if err := n.settings.Write(n.program); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) socket() string { return filepath.Join(n.dir, "nri.sock") }
+
+func (n *node) start() {
+	n.t.Helper()
+	sync := func(ctx context.Context, cb adaptation.SyncCB) error {
+		_, err := cb(ctx, nil, nil)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
+	var err error
+	n.runtime, err = adaptation.New("containerd", "v2.4.2", sync, update,
+		adaptation.WithSocketPath(n.socket()),
+		adaptation.WithPluginPath(filepath.Join(n.dir, "plugins")),
+		adaptation.WithPluginConfigPath(filepath.Join(n.dir, "conf.d")))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.runtime.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// create asks the runtime's plugins about a container.
+func (n *node) create(pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
+	n.t.Helper()
+	c.Id, c.Name = "c-"+pod.GetUid(), "main"
+	resp, err := n.runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: pod, Container: c})
+	return resp.GetAdjust(), err
+}
+
+func inPod(uid string) *api.PodSandbox {
+	return &api.PodSandbox{Id: "s-" + uid, Uid: uid, Name: "pod-" + uid, Namespace: "ns"}
+}
+
+func wants(value string) *api.Container {
+	return &api.Container{Env: []string{reach.VisibleDevices + "=" + value}}
+}
+
+func hides(adjust *api.ContainerAdjustment) bool {
+	for _, v := range adjust.GetEnv() {
+		if v.GetKey() == reach.VisibleDevices && v.GetValue() == reach.NoDevices {
+			return true
+		}
+	}
+	return false
+}
+
+// agent is a plugin in the agent's place.
+type agent struct {
+	adjust func(*api.ContainerAdjustment)
+	hang   chan struct{}
+	asked  atomic.Int32
+}
+
+func (a *agent) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	a.asked.Add(1)
+	if a.hang != nil {
+		<-a.hang
+	}
+	adjust := &api.ContainerAdjustment{}
+	if a.adjust != nil {
+		a.adjust(adjust)
+	}
+	return adjust, nil, nil
+}
+
+// connect registers a plugin, and waits until it is asked.
+func (n *node) connect(a *agent, index, name string) {
+	n.t.Helper()
+	st, err := stub.New(a, stub.WithPluginName(name), stub.WithPluginIdx(index),
+		stub.WithSocketPath(n.socket()), stub.WithLogger(silent{}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	hang := a.hang
+	a.hang = nil
+	if err := st.Start(context.Background()); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(st.Stop)
+	eventually(n.t, func() bool {
+		_, err := n.create(inPod("probe"), &api.Container{})
+		return a.asked.Load() > 0 || err != nil && a.asked.Load() > 0
+	})
+	a.hang = hang
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("did not happen within 10 s")
+}
+
+func TestWithoutTheAgent(t *testing.T) {
+	n := newNode(t)
+	adjust, err := n.create(inPod("system"), &api.Container{})
+	if err != nil || !hides(adjust) {
+		t.Errorf("a container that wants nothing: %v, %v", adjust, err)
+	}
+	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
+		t.Error("all GPUs for whoever asks by a variable")
+	}
+	exempt := inPod("agent")
+	exempt.Namespace = n.settings.ExemptNamespaces[0]
+	if adjust, err := n.create(exempt, wants("all")); err != nil || hides(adjust) {
+		t.Errorf("the agent itself cannot start: %v, %v", adjust, err)
+	}
+
+	// What the agent wrote down is heeded, though it came after the start.
+	if err := WriteAsking(n.settings.StateDir, []string{"listed"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.create(inPod("listed"), &api.Container{}); err == nil || !strings.Contains(err.Error(), "asks for a GPU") {
+		t.Errorf("a pod that asks for a GPU: %v", err)
+	}
+	if err := WriteAsking(n.settings.StateDir, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.create(inPod("listed"), &api.Container{}); err != nil {
+		t.Errorf("a pod that no longer asks: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(layout.Containers(n.settings.RunDir), "given"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.create(inPod("given"), &api.Container{}); err == nil {
+		t.Error("a pod that was given a GPU goes on without")
+	}
+	// A list that nobody can read says nothing, and opens nothing.
+	if err := os.WriteFile(layout.AskingPods(n.settings.StateDir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if adjust, err := n.create(inPod("any"), &api.Container{}); err != nil || !hides(adjust) {
+		t.Errorf("with a corrupt list: %v, %v", adjust, err)
+	}
+	if _, err := n.create(inPod("greedy"), wants("0")); err == nil {
+		t.Error("with a corrupt list: a GPU for whoever asks by a variable")
+	}
+}
+
+// The guard comes after the agent, sees what it did, and changes nothing of it.
+func TestBehindTheAgent(t *testing.T) {
+	n := newNode(t)
+	a := &agent{}
+	n.connect(a, "90", "nri-vgpu")
+	withheld := func(adjust *api.ContainerAdjustment) {
+		adjust.AddEnv(reach.VisibleDevices, reach.NoDevices)
+		adjust.AddAnnotation(layout.AdjustedAnnotation, "withheld")
+	}
+	granted := func(adjust *api.ContainerAdjustment) {
+		adjust.AddEnv(reach.VisibleDevices, "GPU-x")
+		adjust.AddMount(&api.Mount{Source: filepath.Join(layout.Containers(n.settings.RunDir), "u", "main", "limits"), Destination: layout.ContainerLimits})
+	}
+	byCDI := func(adjust *api.ContainerAdjustment) {
+		adjust.AddCDIDevice(&api.CDIDevice{Name: "nri-vgpu.io/env=void"})
+		adjust.AddAnnotation(layout.AdjustedAnnotation, "withheld")
+	}
+	twice := &api.Container{Env: []string{reach.VisibleDevices + "=all", reach.VisibleDevices + "=all"}}
+	tests := []struct {
+		name    string
+		adjust  func(*api.ContainerAdjustment)
+		c       *api.Container
+		visible string
+	}{
+		{"nothing asked, nothing given", withheld, wants("all"), "void"},
+		{"asked and given", granted, wants("all"), "GPU-x"},
+		{"a variable that only CDI can set", byCDI, twice, ""},
+	}
+	if err := WriteAsking(n.settings.StateDir, []string{"u"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a.adjust = tt.adjust
+			adjust, err := n.create(inPod("u"), tt.c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			visible := ""
+			for _, v := range adjust.GetEnv() {
+				if v.GetKey() == reach.VisibleDevices {
+					visible = v.GetValue()
+				}
+			}
+			if visible != tt.visible {
+				t.Errorf("it sees %q, want %q", visible, tt.visible)
+			}
+		})
+	}
+	a.adjust = func(*api.ContainerAdjustment) {}
+	if _, err := n.create(inPod("u"), wants("all")); err == nil {
+		t.Error("what the agent did not touch passes")
+	}
+}
+
+// A runtime that fails open drops a plugin that does not answer, and goes on
+// to the next.
+func TestBehindAnAgentThatHangs(t *testing.T) {
+	n := newNode(t)
+	a := &agent{hang: make(chan struct{})}
+	defer close(a.hang)
+	n.connect(a, "90", "nri-vgpu")
+	adaptation.SetPluginRequestTimeout(300 * time.Millisecond)
+	defer adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
+	before := a.asked.Load()
+	if _, err := n.create(inPod("u"), wants("all")); err == nil {
+		t.Error("all GPUs for whoever comes while the agent hangs")
+	}
+	if a.asked.Load() == before {
+		t.Error("the agent was not asked")
+	}
+	if adjust, err := n.create(inPod("system"), &api.Container{}); err != nil || !hides(adjust) {
+		t.Errorf("a container that wants nothing: %v, %v", adjust, err)
+	}
+}
+
+func TestForgedMarksAndForeignDevices(t *testing.T) {
+	n := newNode(t)
+	marked := map[string]string{layout.AdjustedAnnotation: "withheld"}
+	pod := inPod("forged")
+	pod.Annotations = marked
+	c := wants("all")
+	c.Annotations = marked
+	if _, err := n.create(pod, c); err == nil {
+		t.Error("a user's annotation is taken for the agent's")
+	}
+	c = wants("all")
+	c.Annotations = marked
+	if _, err := n.create(inPod("forged"), c); err == nil {
+		t.Error("an annotation that no plugin made is taken for the agent's")
+	}
+	other := &agent{adjust: func(adjust *api.ContainerAdjustment) { adjust.AddAnnotation(layout.AdjustedAnnotation, "withheld") }}
+	n.connect(other, "50", "other")
+	if _, err := n.create(inPod("forged"), wants("all")); err == nil {
+		t.Error("another plugin's annotation is taken for the agent's")
+	}
+	other.adjust = func(adjust *api.ContainerAdjustment) { adjust.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=all"}) }
+	if _, err := n.create(inPod("foreign"), &api.Container{}); err == nil {
+		t.Error("another plugin gives away all GPUs")
+	}
+}
+
+func TestSettingsAreFollowed(t *testing.T) {
+	n := newNode(t)
+	n.settings.ExemptNamespaces = append(n.settings.ExemptNamespaces, "ns")
+	n.write()
+	if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
+		t.Errorf("a namespace that was exempted: %v, %v", adjust, err)
+	}
+	n.settings.ExemptNamespaces = nil
+	n.write()
+	if _, err := n.create(inPod("u"), wants("all")); err == nil {
+		t.Error("a namespace that is no longer exempt")
+	}
+	// What cannot be read changes nothing.
+	if err := os.WriteFile(layout.GuardSettings(n.program), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.create(inPod("u"), wants("all")); err == nil {
+		t.Error("settings that cannot be read open the node")
+	}
+}
+
+func TestHarmlessWhereNothingIsInstalled(t *testing.T) {
+	for name, remove := range map[string]func(*node) error{
+		"settings": func(n *node) error { return os.Remove(layout.GuardSettings(n.program)) },
+		"libraries": func(n *node) error {
+			return os.RemoveAll(n.settings.InstallDir)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			if _, err := n.create(inPod("u"), wants("all")); err == nil {
+				t.Fatal("it does not guard")
+			}
+			if err := remove(n); err != nil {
+				t.Fatal(err)
+			}
+			if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
+				t.Errorf("it still guards: %v, %v", adjust, err)
+			}
+		})
+	}
+}
+
+func TestStatus(t *testing.T) {
+	n := newNode(t)
+	var s Status
+	loaded := func() bool {
+		var ok bool
+		var err error
+		s, ok, err = Loaded(n.settings.RunDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok && s.PID != 0
+	}
+	eventually(t, loaded)
+	if !strings.Contains(s.Runtime, "containerd") || s.Version == "" {
+		t.Errorf("it says %+v", s)
+	}
+	if rss := residentKiB(t, s.PID); rss > 20<<10 {
+		t.Errorf("the guard has %d KiB of memory", rss)
+	} else {
+		t.Logf("the guard has %d KiB of memory", rss)
+	}
+	n.runtime.Stop()
+	eventually(t, func() bool { return !loaded() })
+}
+
+func residentKiB(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib
+		}
+	}
+	t.Fatalf("no VmRSS in %s", status)
+	return 0
+}

@@ -1,0 +1,74 @@
+package guard
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+)
+
+func TestJudge(t *testing.T) {
+	const passes, hides, refuses = "passes", "hides", "refuses"
+	limits := func(dir string) []injected.Mount {
+		return []injected.Mount{{Source: dir + "/limits", Destination: layout.ContainerLimits}}
+	}
+	const ours = "/run/nri-vgpu/containers/u/main"
+	whole := []injected.Mount{{Source: ours + "/assignment.json", Destination: layout.ContainerAssignment}}
+	env := func(env ...string) Container { return Container{Env: env} }
+	tests := []struct {
+		name string
+		c    Container
+		asks bool
+		want string
+	}{
+		{"nothing", Container{}, false, hides},
+		{"another variable", env("NVIDIA_VISIBLE_DEVICES_=all"), false, hides},
+		{"an empty variable", env("NVIDIA_VISIBLE_DEVICES="), false, hides},
+		{"hidden already", env("NVIDIA_VISIBLE_DEVICES=void"), false, passes},
+		{"hidden by the pod", env("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"), false, passes},
+		{"all GPUs", env("NVIDIA_VISIBLE_DEVICES=all"), false, refuses},
+		{"all GPUs, twice", env("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=all"), false, refuses},
+		{"all GPUs, looked at", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Marked: true}, false, passes},
+		{"all GPUs, exempt", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Namespace: "nri-vgpu-system"}, false, passes},
+		{"a volume", Container{Mounts: []injected.Mount{{Destination: "/run/nvidia-container-devices/all"}}}, false, refuses},
+		{"an annotation", Container{Annotations: map[string]string{"cdi.k8s.io/x": "nvidia.com/gpu=all"}}, false, refuses},
+		{"a CDI device", Container{CDIDevices: []string{"nvidia.com/gpu=0"}}, false, refuses},
+		{"a device node", Container{Devices: []string{"/dev/nvidia0"}}, false, refuses},
+		{"every device node", Container{Devices: []string{"/dev/kmsg", "/dev/nvidia0"}}, false, hides},
+		{"asks", Container{}, true, refuses},
+		{"asks and hides", env("NVIDIA_VISIBLE_DEVICES=void"), true, refuses},
+		{"asks, looked at", Container{Marked: true}, true, passes},
+		{"has its limits", Container{Mounts: limits(ours), Env: []string{"NVIDIA_VISIBLE_DEVICES=GPU-x"}}, true, passes},
+		{"has whole GPUs", Container{Mounts: whole, Env: []string{"NVIDIA_VISIBLE_DEVICES=GPU-x"}}, true, passes},
+		{"has another's limits", Container{Mounts: limits("/run/nri-vgpu/containers/v/main")}, true, refuses},
+		{"has limits of its own making", Container{Mounts: limits("/home/user"), Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}}, false, refuses},
+	}
+	s := SettingsFrom(config.Default())
+	s.program = "/opt/nri/plugins/99-nri-vgpu-guard"
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.c
+			c.PodUID, c.Name = "u", "main"
+			hide, err := s.Judge(c, tt.asks)
+			got := passes
+			switch {
+			case err != nil:
+				got = refuses
+			case hide:
+				got = hides
+			}
+			if got != tt.want {
+				t.Errorf("%s, want %s: %v", got, tt.want, err)
+			}
+			if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), s.program)) {
+				t.Errorf("the refusal is %q", err)
+			}
+		})
+	}
+	// Without names a directory of ours is nobody's.
+	if _, err := s.Judge(Container{Mounts: limits("/run/nri-vgpu/containers")}, true); err == nil {
+		t.Error("a container without a name passes with the directory of all")
+	}
+}

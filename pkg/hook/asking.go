@@ -1,0 +1,101 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const (
+	// askingPause gathers changes that come together, of which each would be
+	// a write to a disk.
+	askingPause = 50 * time.Millisecond
+	// askingInterval is how often the list is looked at when nothing is heard.
+	askingInterval = 30 * time.Second
+)
+
+// PodsChanged says that pods have come or gone. It never blocks.
+func (h *Hook) PodsChanged() {
+	select {
+	case h.podsChanged <- struct{}{}:
+	default:
+	}
+}
+
+// KeepAsking keeps, until ctx ends, the list of the pods that ask for GPUs,
+// which the guard goes by when we are not there. The list outlives a reboot,
+// unlike all that we keep of containers; a pod is on it as soon as the watch
+// has brought it, before kubelet has made its sandbox.
+func (h *Hook) KeepAsking(ctx context.Context) {
+	ticker := time.NewTicker(askingInterval)
+	defer ticker.Stop()
+	said := ""
+	for {
+		switch err := h.writeAsking(); {
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			h.Log.Error("should this node reboot now, pods that ask for GPUs may start without", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-h.podsChanged:
+			if !sleep(ctx, askingPause) {
+				return
+			}
+		}
+	}
+}
+
+// writeAsking writes the list where it has changed.
+func (h *Hook) writeAsking() error {
+	uids := h.asking()
+	// What is written may have been lost meanwhile, or never have been good.
+	written, err := guard.ReadAsking(h.Config.Paths.StateDir)
+	if err == nil && slices.Equal(uids, written) {
+		return nil
+	}
+	if errors.Is(err, guard.ErrAsking) {
+		h.Log.Error("the list of pods that ask for GPUs is not trusted, and is written anew", "error", err)
+	}
+	return guard.WriteAsking(h.Config.Paths.StateDir, uids)
+}
+
+// asking are the pods that ask for GPUs or hold some, sorted. As long as the
+// pods are not known nobody is taken off the list.
+func (h *Hook) asking() []string {
+	var uids []string
+	for _, a := range h.Ledger.Allocations() {
+		uids = append(uids, a.PodUID)
+	}
+	if h.Pods.HasSynced() {
+		uids = append(uids, h.askingPods()...)
+	} else if before, err := guard.ReadAsking(h.Config.Paths.StateDir); err == nil {
+		uids = append(uids, before...)
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
+func (h *Hook) askingPods() []string {
+	var uids []string
+	for _, pod := range h.Pods.List() {
+		if pods.Ended(pod) || slices.Contains(h.Config.Node.ExemptNamespaces, pod.Namespace) {
+			continue
+		}
+		// One that asks for nonsense is refused, which the guard can do, too.
+		asked, err := request.FromPod(pod, h.Config.Dialects)
+		if err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 }) {
+			uids = append(uids, pods.RuntimeUID(pod))
+		}
+	}
+	return uids
+}

@@ -1,0 +1,85 @@
+package hook
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+)
+
+// keepAsking runs what keeps the list of asking pods until the test ends.
+func (n *node) keepAsking() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		n.hook.KeepAsking(ctx)
+		close(done)
+	}()
+	n.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (n *node) waitAsking(want ...string) {
+	n.t.Helper()
+	var got []string
+	defer func() {
+		if n.t.Failed() {
+			n.t.Logf("the list is %v, want %v", got, want)
+		}
+	}()
+	eventually(n.t, func() bool {
+		var err error
+		got, err = guard.ReadAsking(n.cfg.Paths.StateDir)
+		return err == nil && slices.Equal(got, want)
+	})
+}
+
+func TestPodsThatAskAreListed(t *testing.T) {
+	n := newNode(t)
+	n.pod("none", "main")
+	n.pod("some", "side", "main=1024")
+	nonsense := n.pod("nonsense", "main=1024")
+	nonsense.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = nonsense.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
+	exempt := n.pod("exempt", "main=1024")
+	exempt.Namespace = "nri-vgpu-system"
+	n.keepAsking()
+	n.waitAsking("nonsense", "some")
+
+	n.api.change(func() { n.api.pods["some"].Status.Phase = corev1.PodSucceeded })
+	n.pod("later", "main=1024")
+	n.hook.PodsChanged()
+	n.waitAsking("later", "nonsense")
+
+	// What holds a GPU is listed, though the API server has forgotten it.
+	mustCreate(t, n, "later")
+	n.deletePod("later")
+	n.hook.PodsChanged()
+	n.waitAsking("later", "nonsense")
+
+	// A list that was damaged is written anew.
+	if err := os.WriteFile(layout.AskingPods(n.cfg.Paths.StateDir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.hook.PodsChanged()
+	n.waitAsking("later", "nonsense")
+}
+
+// After a reboot the API server may be away.
+func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
+	n := newNode(t)
+	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []string{"before"}); err != nil {
+		t.Fatal(err)
+	}
+	n.pod("held", "main=1024")
+	mustCreate(t, n, "held")
+	n.api.change(func() { n.api.away = true })
+	n.keepAsking()
+	n.waitAsking("before", "held")
+	n.api.change(func() { n.api.away = false })
+	n.hook.PodsChanged()
+	n.waitAsking("held")
+}

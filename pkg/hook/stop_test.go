@@ -1,0 +1,105 @@
+package hook
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
+)
+
+// process starts one that is said to be of a pod, and tells by what signal it
+// ended, 0 as long as it runs.
+func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.Signal) {
+	t.Helper()
+	command := exec.Command("sleep", "600")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(done)
+	}()
+	t.Cleanup(func() { _ = command.Process.Kill(); <-done })
+	write(t, filepath.Join(proc, strconv.Itoa(command.Process.Pid), "cgroup"), "0::/kubepods.slice/kubepods-pod"+podUID+".slice/x\n")
+	return command.Process.Pid, func() syscall.Signal {
+		select {
+		case <-done:
+			return command.ProcessState.Sys().(syscall.WaitStatus).Signal()
+		default:
+			return 0
+		}
+	}
+}
+
+func (n *node) waitTold(pod string, reason kubeevents.Reason) {
+	n.t.Helper()
+	eventually(n.t, func() bool {
+		return slices.ContainsFunc(n.told.all(), func(e string) bool {
+			return strings.Contains(e, "/"+pod+" ") && strings.Contains(e, " "+reason.Name+": ")
+		})
+	})
+}
+
+func TestUnadjustedContainersAreStoppedWhereConfigured(t *testing.T) {
+	proc := t.TempDir()
+	n := newNode(t, func(n *node) {
+		n.proc = proc
+		n.cfg.Guard.StopUnadjusted = true
+	})
+	n.pod("a-b", "main=1024")
+	n.pod("good", "main=1024")
+	n.pod("none", "main")
+	mustCreate(t, n, "good")
+	n.stopHook()
+	bare := func(uid, cgroup string) func() syscall.Signal {
+		pid, ended := process(t, proc, cgroup)
+		c := fromSpec(sandbox(uid), "main", &rspec.Spec{Process: &rspec.Process{}})
+		c.Pid = uint32(pid)
+		n.keep(sandbox(uid), c)
+		return ended
+	}
+	bad := bare("a-b", "a_b")
+	harmless := bare("none", "none")
+	// Its number has gone to a process of another pod since.
+	n.pod("reused", "main=1024")
+	reused := bare("reused", "other")
+	pid, granted := process(t, proc, "good")
+	for _, c := range n.containers {
+		if c.GetPodSandboxId() == sandbox("good").GetId() {
+			c.Pid = uint32(pid)
+		}
+	}
+	n.startHook()
+	eventually(t, func() bool { return bad() == syscall.SIGKILL })
+	if harmless() != 0 || reused() != 0 || granted() != 0 {
+		t.Error("another process was ended")
+	}
+	n.waitTold("pod-a-b", kubeevents.VGPUStopped)
+	n.waitTold("pod-reused", kubeevents.VGPUUnadjusted)
+}
+
+func TestUnadjustedContainersAreReported(t *testing.T) {
+	proc := t.TempDir()
+	n := newNode(t, func(n *node) { n.proc = proc })
+	n.pod("u", "main=1024")
+	n.stopHook()
+	pid, ended := process(t, proc, "u")
+	c := fromSpec(sandbox("u"), "main", &rspec.Spec{Process: &rspec.Process{}})
+	c.Pid = uint32(pid)
+	c.State = api.ContainerState_CONTAINER_RUNNING
+	n.keep(sandbox("u"), c)
+	n.startHook()
+	n.waitTold("pod-u", kubeevents.VGPUUnadjusted)
+	if ended() != 0 {
+		t.Error("it was stopped, and nobody had said so")
+	}
+}

@@ -1,0 +1,116 @@
+package hook
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+)
+
+// another is a second NRI plugin on the node, called after ours.
+type another struct {
+	adjust func(*api.ContainerAdjustment)
+	asked  atomic.Bool
+}
+
+func (a *another) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	a.asked.Store(true)
+	adjust := &api.ContainerAdjustment{}
+	a.adjust(adjust)
+	return adjust, nil, nil
+}
+
+// withAnother runs f while another plugin adjusts containers.
+func (n *node) withAnother(adjust func(*api.ContainerAdjustment), f func()) {
+	n.t.Helper()
+	other := &another{adjust: adjust}
+	st, err := stub.New(other, stub.WithPluginName("other"), stub.WithPluginIdx("95"),
+		stub.WithSocketPath(n.runtimeSocket()), stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := st.Start(context.Background()); err != nil {
+		n.t.Fatal(err)
+	}
+	defer st.Stop()
+	eventually(n.t, func() bool {
+		_, _ = n.runtime.CreateContainer(context.Background(), probe())
+		return other.asked.Load()
+	})
+	f()
+}
+
+func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("some", "main=1024")
+	n.pod("none", "main")
+	tests := []struct {
+		name   string
+		adjust func(*api.ContainerAdjustment)
+		uids   []string // of pods whose container is refused
+	}{
+		{"something else", func(a *api.ContainerAdjustment) {
+			a.AddEnv("A", "b")
+			a.AddMount(&api.Mount{Source: "/x", Destination: "/x"})
+		}, nil},
+		{"a GPU by the variable", func(a *api.ContainerAdjustment) {
+			a.RemoveEnv(visibleDevices)
+			a.AddEnv(visibleDevices, "all")
+		}, []string{"some", "none"}},
+		{"the variable removed", func(a *api.ContainerAdjustment) {
+			a.RemoveEnv(visibleDevices)
+			a.AddEnv("CUDA_VERSION", "8.0")
+		}, []string{"some", "none"}},
+		{"a GPU by CDI", func(a *api.ContainerAdjustment) {
+			a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=all"})
+		}, []string{"some", "none"}},
+		{"the limits removed", func(a *api.ContainerAdjustment) {
+			a.RemoveMount(layout.ContainerLimits)
+		}, []string{"some"}},
+		{"a library replaced", func(a *api.ContainerAdjustment) {
+			a.RemoveMount(layout.ContainerCUDA)
+			a.AddMount(&api.Mount{Source: "/x", Destination: layout.ContainerCUDA})
+		}, []string{"some"}},
+		{"a mount over the limits", func(a *api.ContainerAdjustment) {
+			a.AddMount(&api.Mount{Source: "/x", Destination: layout.ContainerLimits + "/"})
+		}, []string{"some"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n.withAnother(tt.adjust, func() {
+				refused := map[string]bool{}
+				for _, uid := range tt.uids {
+					refused[uid] = true
+				}
+				for _, uid := range []string{"some", "none"} {
+					_, err := n.create(uid)
+					if (err != nil) != refused[uid] {
+						t.Errorf("%s: got %v", uid, err)
+					}
+					if err != nil && (!strings.Contains(err.Error(), "plugin") || strings.Contains(err.Error(), "\n")) {
+						t.Errorf("%s: the refusal is %q", uid, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A runtime rejects a plugin that asks for an event that it does not know.
+func TestOlderRuntimesAreAskedForWhatTheyKnow(t *testing.T) {
+	const knownToNRI08 = 1<<11 - 1
+	if got := subscription(runtimes.Detect("containerd", "v2.0.4", "v0.8.0")); got&^knownToNRI08 != 0 || got == 0 {
+		t.Errorf("NRI 0.8 is asked for %s", got.PrettyString())
+	}
+	got := subscription(runtimes.Detect("containerd", "v2.2.0", "v0.11.0"))
+	if !got.IsSet(api.Event_VALIDATE_CONTAINER_ADJUSTMENT) {
+		t.Errorf("NRI 0.11 is asked for %s only", got.PrettyString())
+	}
+}

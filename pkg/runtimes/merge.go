@@ -1,0 +1,99 @@
+package runtimes
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+)
+
+// Merge gives a container as the runtime will make it by an adjustment, as far
+// as it matters for GPUs: its environment, mounts, annotations, devices.
+// A variable that stands twice keeps its second value, as runtimes have it.
+func Merge(container *api.Container, adjust *api.ContainerAdjustment) *api.Container {
+	merged := &api.Container{
+		Id:           container.GetId(),
+		PodSandboxId: container.GetPodSandboxId(),
+		Name:         container.GetName(),
+		Env:          mergeEnv(container.GetEnv(), adjust.GetEnv()),
+		Mounts:       mergeMounts(container.GetMounts(), adjust.GetMounts()),
+		Annotations:  mergeAnnotations(container.GetAnnotations(), adjust.GetAnnotations()),
+		CDIDevices:   slices.Concat(container.GetCDIDevices(), adjust.GetCDIDevices()),
+		Linux:        &api.LinuxContainer{},
+	}
+	for _, d := range slices.Concat(container.GetLinux().GetDevices(), adjust.GetLinux().GetDevices()) {
+		if _, removed := d.IsMarkedForRemoval(); !removed {
+			merged.Linux.Devices = append(merged.Linux.Devices, d)
+		}
+	}
+	return merged
+}
+
+func mergeEnv(env []string, changes []*api.KeyValue) []string {
+	changed := map[string]*api.KeyValue{}
+	for _, change := range changes {
+		name, _ := change.IsMarkedForRemoval()
+		changed[name] = change
+	}
+	var merged []string
+	set := func(name, entry string) {
+		for i, old := range merged {
+			if strings.HasPrefix(old, name+"=") {
+				merged[i] = entry
+				return
+			}
+		}
+		merged = append(merged, entry)
+	}
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		change, ok := changed[name]
+		if !ok {
+			set(name, entry)
+			continue
+		}
+		// Only the first occurrence is changed.
+		delete(changed, name)
+		if _, removed := change.IsMarkedForRemoval(); !removed {
+			set(name, change.ToOCI())
+		}
+	}
+	for _, change := range changes {
+		if _, removed := change.IsMarkedForRemoval(); !removed && changed[change.GetKey()] == change {
+			set(change.GetKey(), change.ToOCI())
+		}
+	}
+	return merged
+}
+
+func mergeMounts(mounts, changes []*api.Mount) []*api.Mount {
+	gone := map[string]bool{}
+	var added []*api.Mount
+	for _, change := range changes {
+		destination, removed := change.IsMarkedForRemoval()
+		gone[destination] = true
+		if !removed {
+			added = append(added, change)
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(mounts), func(m *api.Mount) bool { return gone[m.GetDestination()] })
+	return append(kept, added...)
+}
+
+func mergeAnnotations(annotations, changes map[string]string) map[string]string {
+	merged := map[string]string{}
+	for key, value := range annotations {
+		merged[key] = value
+	}
+	for key := range changes {
+		if name, removed := api.IsMarkedForRemoval(key); removed {
+			delete(merged, name)
+		}
+	}
+	for key, value := range changes {
+		if _, removed := api.IsMarkedForRemoval(key); !removed {
+			merged[key] = value
+		}
+	}
+	return merged
+}
