@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
@@ -243,5 +246,62 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
 	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" {
 		t.Errorf("lost something: %+v", got.Spec)
+	}
+}
+
+// Client-go alone would be back half a minute later.
+func TestPodsAreKnownSoonAfterAnOutage(t *testing.T) {
+	client := fake.NewClientset(pod("plain", "u"))
+	var away atomic.Bool
+	var asked atomic.Int32
+	away.Store(true)
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked.Add(1)
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		asked.Add(1)
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	c, err := New(client, Options{Node: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	// By then client-go would wait for more than three seconds.
+	eventually(t, func() bool { return asked.Load() >= 3 })
+	if c.HasSynced() {
+		t.Fatal("pods are known from nobody")
+	}
+	away.Store(false)
+	begin := time.Now()
+	eventually(t, c.HasSynced)
+	if took := time.Since(begin); took > retryPause+time.Second {
+		t.Errorf("the pods were known %v after the outage", took)
+	}
+}
+
+func TestARefusalOfTheAPIServerIsAnAnswer(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{apierrors.NewForbidden(resource, "", errors.New("no")), true},
+		{apierrors.NewResourceExpired("too old"), true},
+		{apierrors.NewTooManyRequests("later", 1), true},
+		{apierrors.NewInternalError(errors.New("no leader")), false},
+		{apierrors.NewServiceUnavailable("starting"), false},
+		{errors.New("connection refused"), false},
+	} {
+		if got := answered(tt.err); got != tt.want {
+			t.Errorf("%v: %v", tt.err, got)
+		}
 	}
 }

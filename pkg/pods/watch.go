@@ -2,9 +2,14 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,14 +67,42 @@ func (c *Cache) listWatch() cache.ListerWatcher {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			return api.List(ctx, o)
+			return untilAnswered(ctx, func() (runtime.Object, error) { return api.List(ctx, o) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			return api.Watch(ctx, o)
+			return untilAnswered(ctx, func() (watch.Interface, error) { return api.Watch(ctx, o) })
 		},
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, c.client)
+}
+
+// retryPause is how long to wait for an API server that does not answer, half
+// of it for certain, before it is asked again.
+const retryPause = 2 * time.Second
+
+// untilAnswered asks until the API server answers, be it with a refusal.
+// Client-go's own retries end up as much as a minute apart, during which a
+// node would go on with what it knew before an outage.
+func untilAnswered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	for {
+		answer, err := ask()
+		if err == nil || answered(err) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, err
+		case <-time.After(retryPause/2 + rand.N(retryPause/2)):
+		}
+	}
+}
+
+// answered tells whether an error is the API server's word on a request, and
+// not of its being away or unwell.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
 
 func (c *Cache) handler() cache.ResourceEventHandler {
