@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -21,7 +23,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), statusCommand(), versionCommand(), watchCommand())
+	root.AddCommand(runCommand(), statusCommand(), doctorCommand(), versionCommand(), watchCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "vgpuctl:", err)
 		os.Exit(1)
@@ -96,6 +98,46 @@ func statusCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&runDir, "run-dir", "/run/nri-vgpu", "the agent's paths.run_dir")
+	return cmd
+}
+
+// errUnsound says that doctor found something; what, it has said.
+var errUnsound = errors.New("this node has problems; what mends them stands behind the arrows")
+
+func doctorCommand() *cobra.Command {
+	var output, path string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look what keeps nri-vgpu from working on this node, and say what mends it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg := config.Default()
+			if path != "" {
+				var err error
+				if cfg, err = config.Load(path); err != nil {
+					return err
+				}
+			}
+			findings := doctor.Examine(doctor.Gather(cmd.Context(), cfg))
+			write := doctor.WriteTable
+			switch output {
+			case "table":
+			case "json":
+				write = doctor.WriteJSON
+			default:
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			if err := write(cmd.OutOrStdout(), findings); err != nil {
+				return err
+			}
+			if !doctor.Sound(findings) {
+				return errUnsound
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&path, "config", "", "the node's config.toml; without it the defaults hold")
 	return cmd
 }
 

@@ -1,0 +1,185 @@
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+)
+
+// patience bounds each probe.
+const patience = 3 * time.Second
+
+// Gather looks at the node that this runs on.
+func Gather(ctx context.Context, cfg config.Config) Facts {
+	f := Facts{Config: cfg, Now: time.Now()}
+	f.Runtime = seeRuntime(ctx, cfg)
+	f.Guard = seeGuard(ctx, cfg)
+	f.Agent = seeAgentMetrics(ctx, cfg.HTTP.Address)
+	f.Report, f.ReportErr = nodereport.Read(filepath.Join(cfg.Paths.RunDir, nodereport.FileName))
+	f.CDI, f.CDIErr = seeCDI(cfg.Injection.CDISpecDirs)
+	f.DriverVersion = seeDriver("/proc/driver/nvidia/version")
+	_, f.KubeletErr = get(ctx, "http://127.0.0.1:10248/healthz")
+	f.RunDirInMemory = inMemory(cfg.Paths.RunDir)
+	_, f.StateErr = guard.ReadAsking(cfg.Paths.StateDir)
+	return f
+}
+
+// versioned finds a version in what a runtime's --version prints.
+var versioned = regexp.MustCompile(`v?\d+\.\d+\.\d+\S*`)
+
+func seeRuntime(ctx context.Context, cfg config.Config) Runtime {
+	var rt Runtime
+	for name, program := range map[string]string{"containerd": "containerd", "cri-o": "crio"} {
+		if out, err := output(ctx, program, "--version"); err == nil {
+			rt.Name, rt.Version = name, versioned.FindString(string(out))
+		}
+	}
+	rt.SocketErr = listening(ctx, cfg.NRI.SocketPath)
+	if rt.Name != "containerd" {
+		rt.SettingsErr = errors.New("only containerd's are read")
+		return rt
+	}
+	dump, err := output(ctx, "containerd", "config", "dump")
+	if err != nil {
+		rt.SettingsErr = err
+		return rt
+	}
+	rt.Settings, rt.SettingsErr = parseContainerd(dump)
+	return rt
+}
+
+func output(ctx context.Context, program string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
+
+func listening(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func seeGuard(ctx context.Context, cfg config.Config) Guard {
+	var g Guard
+	if cfg.Guard.PluginDir != "" {
+		if out, err := output(ctx, filepath.Join(cfg.Guard.PluginDir, layout.GuardProgram), "--version"); err == nil {
+			g.Installed = string(bytes.TrimSpace(out))
+		}
+	}
+	status, loaded, err := guard.Loaded(cfg.Paths.RunDir)
+	g.Err = err
+	if loaded {
+		g.Loaded = &status
+	}
+	return g
+}
+
+func seeAgentMetrics(ctx context.Context, address string) Agent {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return Agent{Err: err}
+	}
+	body, err := get(ctx, "http://"+net.JoinHostPort("127.0.0.1", port)+"/metrics")
+	if err != nil {
+		return Agent{Err: err}
+	}
+	return parseAgent(body)
+}
+
+// parseAgent reads the agent's metrics.
+func parseAgent(body []byte) Agent {
+	values := map[string]float64{}
+	for lines := bufio.NewScanner(bytes.NewReader(body)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if number, err := strconv.ParseFloat(value, 64); err == nil {
+			values[name] = number
+		}
+	}
+	return Agent{
+		Registered: values["nri_vgpu_registered"] == 1,
+		Synced:     values["nri_vgpu_pods_synced"] == 1,
+		Unadjusted: int(values["nri_vgpu_unadjusted_containers"]),
+	}
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	// The machine's proxy knows nothing of the node itself.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, 16<<20))
+}
+
+func seeCDI(dirs []string) ([]string, error) {
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for path, problems := range cache.GetErrors() {
+		errs = append(errs, fmt.Errorf("%s: %w", path, errors.Join(problems...)))
+	}
+	devices := cache.ListDevices()
+	slices.Sort(devices)
+	return devices, errors.Join(errs...)
+}
+
+func seeDriver(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return line
+}
+
+func inMemory(dir string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(dir, &stat) == nil && (stat.Type == unix.TMPFS_MAGIC || stat.Type == unix.RAMFS_MAGIC)
+}
