@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -123,7 +123,7 @@ func (a *nodeAPI) patch(w http.ResponseWriter, r *http.Request) {
 	case a.failWith != 0:
 		refuse(w, a.failWith, metav1.StatusReasonInternalError, "asked to fail")
 		return
-	case r.Header.Get("Content-Type") != string(types.MergePatchType):
+	case r.Header.Get("Content-Type") != string(types.StrategicMergePatchType):
 		refuse(w, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, r.Header.Get("Content-Type"))
 		return
 	case a.node == nil || r.PathValue("name") != a.name:
@@ -140,7 +140,7 @@ func (a *nodeAPI) apply(mergePatch []byte) {
 	if err != nil {
 		a.t.Error(err)
 	}
-	after, err := jsonpatch.MergePatch(before, mergePatch)
+	after, err := strategicpatch.StrategicMergePatch(before, mergePatch, corev1.Node{})
 	if err != nil {
 		a.t.Error(err)
 	}

@@ -146,21 +146,23 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		p.publish(state{turn: now, observed: observed, desired: desired, problem: absence(p.opts.NodeName, synced)})
 		return 0
 	}
-	node, delay, problem := p.converge(ctx, node, desired, why)
+	ready := changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
+	node, delay, problem := p.converge(ctx, node, desired, ready, why)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
 }
 
 // converge brings the Node to what is desired. It returns the Node as it then
 // is; if that is not as desired, also when to try again and why.
-func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, why string) (*corev1.Node, time.Duration, string) {
+func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, ready *corev1.NodeCondition, why string) (*corev1.Node, time.Duration, string) {
 	patch := Plan(node, desired, p.claimed)
+	patch.Condition = ready
 	if patch.Empty() {
 		p.pace.succeeded()
 		p.applied = &desired
 		return node, 0, ""
 	}
-	reason := p.reason(desired)
+	reason := p.reason(patch, desired)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.sayContested(reason, node, patch)
 		return node, d, "a write is due and waits for its turn"
@@ -198,7 +200,7 @@ func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	node, err := p.opts.Client.CoreV1().Nodes().Patch(ctx, p.opts.NodeName, types.MergePatchType, body,
+	node, err := p.opts.Client.CoreV1().Nodes().Patch(ctx, p.opts.NodeName, types.StrategicMergePatchType, body,
 		metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {
 		return nil, fmt.Errorf("patch the status of node %q: %w", p.opts.NodeName, err)
@@ -212,10 +214,13 @@ const (
 	reasonAdvertise = "advertise" // the agent's report changed, or this process is new
 	reasonRestore   = "restore"   // somebody else changed what was there
 	reasonWithdraw  = "withdraw"  // nothing may be advertised
+	reasonCondition = "condition" // only that of the Node changes
 )
 
-func (p *Patcher) reason(desired Resources) string {
+func (p *Patcher) reason(patch Patch, desired Resources) string {
 	switch {
+	case patch.onlyCondition():
+		return reasonCondition
 	case p.applied != nil && maps.Equal(*p.applied, desired):
 		return reasonRestore
 	case len(desired) == 0:
@@ -236,6 +241,9 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	delete(p.said, "contested")
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
 	switch reason {
+	case reasonCondition:
+		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,
+			"reason", patch.Condition.Reason, "message", patch.Condition.Message)
 	case reasonRestore:
 		p.metrics.drifts.Inc()
 		p.opts.Log.Warn("restored the node's resources after another writer's change", attrs...)

@@ -12,7 +12,8 @@ import (
 // Patch is what must change on a Node: units to set and names to remove. Its
 // zero value changes nothing.
 //
-// It is sent as a JSON merge patch to the status subresource. Server-side
+// It is sent as a strategic merge patch to the status subresource, which leaves
+// other conditions alone. Server-side
 // apply was considered and refused: kubelet and whoever else sets one of our
 // keys becomes its owner beside us, and a key with another owner is not
 // removed when we stop applying it. A merge patch states the outcome, needs
@@ -23,6 +24,8 @@ type Patch struct {
 	// Annotation is the new value of AdvertisedAnnotation; nil leaves it,
 	// a pointer to "" removes it.
 	Annotation *string
+	// Condition is to be set; nil leaves it.
+	Condition *corev1.NodeCondition
 }
 
 // Change is the difference of one resource list.
@@ -66,6 +69,11 @@ func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) 
 
 // Empty tells whether the Node is as it must be.
 func (p Patch) Empty() bool {
+	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil && p.Condition == nil
+}
+
+// onlyCondition tells whether all else is as it must be.
+func (p Patch) onlyCondition() bool {
 	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
 }
 
@@ -80,7 +88,8 @@ func (p Patch) Resources() []string {
 	return sets.List(names)
 }
 
-// mergePatch is a JSON merge patch (RFC 7386), in which null removes a key.
+// mergePatch is a strategic merge patch, in which null removes a key, and a
+// condition replaces the one of its type.
 type mergePatch struct {
 	Metadata *mergeMetadata `json:"metadata,omitempty"`
 	Status   *mergeStatus   `json:"status,omitempty"`
@@ -91,11 +100,12 @@ type mergeMetadata struct {
 }
 
 type mergeStatus struct {
-	Capacity    map[string]*string `json:"capacity,omitempty"`
-	Allocatable map[string]*string `json:"allocatable,omitempty"`
+	Capacity    map[string]*string     `json:"capacity,omitempty"`
+	Allocatable map[string]*string     `json:"allocatable,omitempty"`
+	Conditions  []corev1.NodeCondition `json:"conditions,omitempty"`
 }
 
-// JSON is the patch as a JSON merge patch for nodes/NAME/status.
+// JSON is the patch as a strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
 	if p.Annotation != nil {
@@ -104,8 +114,11 @@ func (p Patch) JSON() ([]byte, error) {
 			m.Metadata.Annotations[AdvertisedAnnotation] = nil
 		}
 	}
-	if !p.Capacity.empty() || !p.Allocatable.empty() {
+	if !p.Capacity.empty() || !p.Allocatable.empty() || p.Condition != nil {
 		m.Status = &mergeStatus{Capacity: p.Capacity.merge(), Allocatable: p.Allocatable.merge()}
+	}
+	if p.Condition != nil {
+		m.Status.Conditions = []corev1.NodeCondition{*p.Condition}
 	}
 	body, err := json.Marshal(m)
 	if err != nil {

@@ -1,0 +1,89 @@
+package nodestatus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// ConditionReady is the Node's condition that says whether all is well with its
+// GPUs and with the agent. The scheduler does not look at it: people and
+// alerts do.
+const ConditionReady corev1.NodeConditionType = "VGPUReady"
+
+// Reasons of the condition.
+const (
+	ReasonGPUsHealthy         = "GPUsHealthy"
+	ReasonGPUUnhealthy        = "GPUUnhealthy"        // some take no new containers
+	ReasonNoGPU               = "NoGPU"               // the driver shows none any more
+	ReasonPluginNotRegistered = "PluginNotRegistered" // the runtime does not ask the agent
+	ReasonAgentAway           = "AgentAway"           // it has not reported for long
+)
+
+// condition is the state of the agent and its GPUs, without times. A Node that
+// never had a GPU has none, nor one whose agent has yet to report.
+func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now time.Time) *corev1.NodeCondition {
+	say := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
+		return &corev1.NodeCondition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
+	}
+	known := currentCondition(node) != nil
+	switch {
+	case o.Report == nil:
+		return nil
+	case len(o.Report.GPUs) == 0 && !known:
+		return nil
+	case o.Age(now) > staleAfter:
+		return say(corev1.ConditionFalse, ReasonAgentAway, "the agent does not report: see whether its pod runs, and its log")
+	case !o.Report.PluginRegistered:
+		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the container runtime does not have the NRI plugin: see the agent's log")
+	case len(o.Report.GPUs) == 0:
+		return say(corev1.ConditionFalse, ReasonNoGPU, "the NVIDIA driver shows no GPU: see the agent's log")
+	}
+	if bad := unhealthy(o.Report.GPUs); len(bad) > 0 {
+		return say(corev1.ConditionFalse, ReasonGPUUnhealthy,
+			fmt.Sprintf("%d of %d GPUs take no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
+	}
+	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that take containers: %d", len(o.Report.GPUs)))
+}
+
+func unhealthy(gpus []gpu.GPU) []string {
+	var bad []string
+	for _, g := range gpus {
+		if !g.Healthy {
+			bad = append(bad, fmt.Sprintf("GPU %d (%s): %s", g.Index, g.UUID, g.Reason))
+		}
+	}
+	return bad
+}
+
+func currentCondition(node *corev1.Node) *corev1.NodeCondition {
+	k := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == ConditionReady })
+	if k < 0 {
+		return nil
+	}
+	return &node.Status.Conditions[k]
+}
+
+// changed is the condition to write, with its times: nil when the Node has it
+// already. It has no heartbeat of its own, which would be a write each time.
+func changed(node *corev1.Node, want *corev1.NodeCondition, now time.Time) *corev1.NodeCondition {
+	have := currentCondition(node)
+	switch {
+	case want == nil:
+		return nil
+	case have != nil && have.Status == want.Status && have.Reason == want.Reason && have.Message == want.Message:
+		return nil
+	}
+	c := *want
+	c.LastHeartbeatTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	if have != nil && have.Status == c.Status {
+		c.LastTransitionTime = have.LastTransitionTime
+	}
+	return &c
+}
