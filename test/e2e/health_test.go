@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// inject makes a simulated GPU fail, until the test ends.
+func inject(t *testing.T, args ...string) {
+	t.Helper()
+	if err := bed.Inject(args...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Inject("clear"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func index(t *testing.T, uuid string) string {
+	t.Helper()
+	return []string{"0", "1"}[slices.Index(bed.UUIDs, uuid)]
+}
+
+// waitEvent waits for an Event about an object that says something.
+func waitEvent(t *testing.T, namespace, selector, reason, says string, within time.Duration) {
+	t.Helper()
+	var seen []string
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		list, err := bed.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: selector + ",reason=" + reason})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = nil
+		for i := range list.Items {
+			if strings.Contains(list.Items[i].Message, says) {
+				return
+			}
+			seen = append(seen, list.Items[i].Message)
+		}
+	}
+	t.Errorf("within %v no Event %s of %s says %q, but %q", within, reason, selector, says, seen)
+}
+
+func waitPodEvent(t *testing.T, pod, reason, says string, within time.Duration) {
+	t.Helper()
+	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Pod,involvedObject.name="+pod, reason, says, within)
+}
+
+func waitNodeEvent(t *testing.T, reason, says string) {
+	t.Helper()
+	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+bed.Cluster.NodeName, reason, says, patience)
+}
+
+// waitCondition waits until the Node's condition says something.
+func waitCondition(t *testing.T, status corev1.ConditionStatus, says string) {
+	t.Helper()
+	if err := bed.WaitNode(t.Context(), patience, func(node *corev1.Node) bool {
+		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == "VGPUReady" && c.Status == status && strings.Contains(c.Message, says)
+		})
+	}); err != nil {
+		t.Errorf("the condition VGPUReady is not %s with %q: %v", status, says, err)
+	}
+}
+
+// A GPU is lost and comes back: what runs on the other one is untouched, new
+// pods go there, capacity follows both ways, and a kubelet that restarts in
+// between fails nobody.
+func TestGPULostAndBack(t *testing.T) {
+	check := untouched(t)
+	steady, _ := onlyGPU(t, held(t, running(t, "steady")))
+	// This one fits only on the GPU that is to be lost.
+	create(t, testbed.Pod("unlucky", filler("main", testbed.Limits{testbed.Memory: 14336})))
+	lost := checkFilled(t, "unlucky", 14*gib)
+	if lost == steady {
+		t.Fatalf("both pods are on %s", lost)
+	}
+	before := running(t, "unlucky")
+
+	inject(t, "--gpu", index(t, lost), "lost")
+	// What its pods hold stays: 16 GiB of the healthy GPU would be less than
+	// the 4 and 14 GiB that are admitted.
+	if err := bed.WaitCapacity(t.Context(), testbed.Memory, 4096+14336, patience); err != nil {
+		t.Fatal(err)
+	}
+	waitNodeEvent(t, "GPUUnhealthy", lost)
+	waitCondition(t, corev1.ConditionFalse, lost)
+	check()
+
+	if err := bed.Cluster.Restart(t.Context(), "kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.WaitNodeReady(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	after := running(t, "unlucky")
+	if was, is := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; is.ContainerID != was.ContainerID || after.UID != before.UID {
+		t.Errorf("the container on the lost GPU was replaced: %s is now %s", was.ContainerID, is.ContainerID)
+	}
+
+	if err := bed.Delete(t.Context(), "unlucky"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.WaitCapacity(t.Context(), testbed.Memory, gpuMemory/mib, patience); err != nil {
+		t.Fatal(err)
+	}
+	create(t, testbed.Pod("new", filler("main", testbed.Limits{testbed.Memory: 4096})))
+	if uuid := checkFilled(t, "new", 4*gib); uuid != steady {
+		t.Errorf("the new pod is on %s, which is lost", uuid)
+	}
+	create(t, testbed.Pod("waits", filler("main", testbed.Limits{testbed.Memory: 16384})))
+	if _, err := bed.WaitPod(t.Context(), "waits", "unschedulable", patience, unschedulable); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := bed.Inject("clear"); err != nil {
+		t.Fatal(err)
+	}
+	waitCapacity(t, patience)
+	waitNodeEvent(t, "GPURecovered", lost)
+	waitCondition(t, corev1.ConditionTrue, "")
+	if uuid := checkFilled(t, "waits", 16*gib); uuid != lost {
+		t.Errorf("the pod that needs a whole GPU is on %s, want %s, which is back", uuid, lost)
+	}
+	check()
+}
+
+// An application's XID is nothing; a critical one keeps new containers off its
+// GPU until the driver asks for no recovery any more.
+func TestXIDs(t *testing.T) {
+	inject(t, "--gpu", "0", "xid", "31")
+	inject(t, "--gpu", "0", "recovery", "1")
+	inject(t, "--gpu", "0", "xid", "95")
+	waitNodeEvent(t, "GPUUnhealthy", "XID 95")
+	if err := bed.WaitCapacity(t.Context(), testbed.Memory, gpuMemory/mib, patience); err != nil {
+		t.Fatal(err)
+	}
+	create(t, testbed.Pod("aside", filler("main", testbed.Limits{testbed.Memory: 1024})))
+	if uuid := checkFilled(t, "aside", gib); uuid != bed.UUIDs[1] {
+		t.Errorf("the pod is on %s, which asks for a reset", uuid)
+	}
+	inject(t, "--gpu", "0", "recovery", "0") // the reset was done
+	waitCapacity(t, patience)
+	inject(t, "--gpu", "0", "xid", "31")
+	time.Sleep(6 * time.Second) // a look at the GPUs
+	waitCapacity(t, time.Second)
+}
+
+// The driver hangs for longer than the agent asks it: containers run on, and
+// all is well when it answers.
+func TestHangingDriver(t *testing.T) {
+	check := untouched(t)
+	inject(t, "nvml-hang", "20")
+	waitNodeEvent(t, "GPUUnhealthy", "does not answer")
+	check()
+	waitCapacity(t, patience)
+	check()
+}
+
+// occupy takes so much of each GPU that their sum has room for more than any
+// of them.
+func occupy(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"first", "second"} {
+		create(t, testbed.Pod(name, filler("main", testbed.Limits{testbed.Memory: 10240})))
+		checkFilled(t, name, 10*gib)
+	}
+}
+
+// A pod that the scheduler placed by the sum, and that fits no GPU, moves on.
+func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
+	occupy(t)
+	set, err := bed.CreateReplicaSet(t.Context(), "moves", filler("main", testbed.Limits{testbed.Memory: 8192}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.DeleteReplicaSet(context.Background(), set); err != nil {
+			t.Error(err)
+		}
+	})
+	first, err := bed.WaitReplica(t.Context(), set, patience, func(*corev1.Pod) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A pod like it that nobody would make again.
+	create(t, testbed.Pod("stays", filler("main", testbed.Limits{testbed.Memory: 7168})))
+	free := "GPU 0 (" + bed.UUIDs[0] + "): 6144 MiB"
+	waitPodEvent(t, first.Name, "VGPURefused", free, patience)
+	waitPodEvent(t, first.Name, "VGPUEvicted", free, 2*patience)
+	next, err := bed.WaitReplica(t.Context(), set, patience, func(pod *corev1.Pod) bool { return pod.UID != first.UID })
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
+	// There is no other node; where there is room it is let in.
+	for _, name := range []string{"stays", "first"} {
+		if err := bed.Delete(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkFilled(t, next.Name, 8*gib)
+}
