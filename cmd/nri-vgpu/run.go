@@ -21,6 +21,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -30,6 +31,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/lender"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -65,6 +67,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
+		parts.clients.Run, parts.detector.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -79,14 +82,16 @@ func run(ctx context.Context, f flags) error {
 
 // parts of the agent, wired together.
 type parts struct {
-	watch   func(context.Context)
-	events  *events.Recorder
-	evictor *evict.Evictor
-	pods    *pods.Cache
-	hook    *hook.Hook
-	agent   *agent.Agent
-	lender  *lender.Lender
-	handler http.Handler
+	watch    func(context.Context)
+	events   *events.Recorder
+	evictor  *evict.Evictor
+	pods     *pods.Cache
+	hook     *hook.Hook
+	agent    *agent.Agent
+	lender   *lender.Lender
+	clients  *registry.Server
+	detector *detection.Detector
+	handler  http.Handler
 }
 
 func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
@@ -127,7 +132,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
 	p.hook.Room = p.evictor
-	p.handler, err = handler(registry, p.agent, p.events, p.evictor)
+	if p.clients, err = newClients(cfg, p.hook, registry, log); err != nil {
+		return nil, err
+	}
+	p.detector = newDetector(cfg, inventory, &p, log)
+	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics)
 	return &p, err
 }
 
@@ -161,6 +170,7 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 		Rules: hook.Rules{
 			Injection:    cfg.Injection,
 			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
+			AgentDir:     layout.Agent(cfg.Paths.RunDir),
 			HasCDIDevice: devices.Has,
 		},
 		Pods: cache, Ledger: ledger, GPUs: inventory.GPUs, Store: store, Metrics: metrics, Events: recorder, Changed: changed, Log: log,

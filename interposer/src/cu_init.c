@@ -4,6 +4,7 @@
 // no other function works before cuInit has.
 
 #include "linear.h"
+#include "registration.h"
 #include "slot.h"
 
 static CUresult vg_refuse_init(const struct vg_error *error)
@@ -59,6 +60,7 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 		return result;
 	if (vg_slot_take(&state->pages, &error))
 		return vg_refuse_init(&error);
+	vg_register(dir, (uint32_t)state->pages.slot);
 	atomic_store_explicit(&state->ready, 1, memory_order_release);
 	return CUDA_SUCCESS;
 }

@@ -25,6 +25,10 @@ const (
 	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
 	// starts the container unadjusted, half a second for all else.
 	maxPodWait = 1500 * time.Millisecond
+	// minInterval keeps the questions to the driver cheap, and maxInterval
+	// lets it be known within 10 s who uses a GPU and should not.
+	minInterval = time.Second
+	maxInterval = 8 * time.Second
 )
 
 var (
@@ -54,6 +58,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
+	c.detection(cfg.Detection)
 	c.nri(cfg.NRI)
 	c.path("paths.install_dir", cfg.Paths.InstallDir)
 	c.path("paths.run_dir", cfg.Paths.RunDir)
@@ -119,6 +124,14 @@ func (c *checker) health(h Health) {
 	for i, xid := range h.IgnoredXIDs {
 		c.upTo(element("health.ignored_xids", i), xid, maxXID)
 	}
+}
+
+func (c *checker) detection(d Detection) {
+	if d.Interval.Duration < minInterval || d.Interval.Duration > maxInterval {
+		c.bad("detection.interval", "is %q; allowed: %s to %s", d.Interval, minInterval, maxInterval)
+	}
+	c.oneOf("detection.action", d.Action, DetectReport, DetectStop)
+	c.oneOf("detection.host_action", d.HostAction, DetectIgnore, DetectReport, DetectStop)
 }
 
 func (c *checker) nri(n NRI) {

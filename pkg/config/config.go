@@ -13,6 +13,7 @@ type Config struct {
 	Compute   Compute   `toml:"compute"`
 	Health    Health    `toml:"health"`
 	Dialects  Dialects  `toml:"dialects"`
+	Detection Detection `toml:"detection"`
 	NRI       NRI       `toml:"nri"`
 	Guard     Guard     `toml:"guard"`
 	Paths     Paths     `toml:"paths"`
@@ -167,6 +168,22 @@ type DeviceSharing struct {
 	ResourceName string   `toml:"resource_name"`
 	SharesPerGPU int      `toml:"shares_per_gpu"`
 	UUIDs        []string `toml:"uuids"` // "*" is every GPU
+}
+
+// What is done about processes that use GPUs and should not.
+const (
+	DetectIgnore = "ignore" // nothing; for those outside of pods alone
+	DetectReport = "report" // say so: metric, Event, log
+	DetectStop   = "stop"   // say so, and kill them
+)
+
+// Detection looks for processes on the GPUs that no container accounts for.
+type Detection struct {
+	// Interval is how often the driver is asked for its processes.
+	Interval Duration `toml:"interval"`
+	// Action is for processes in pods, HostAction for all others.
+	Action     string `toml:"action"`
+	HostAction string `toml:"host_action"`
 }
 
 // NRI is the connection to the container runtime.

@@ -121,7 +121,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", "\n[node]\nslots = 4", []string{
 			"line 3: node.slots is unknown; allowed here: exempt_namespaces, reserved_memory_mib, slots_per_gpu"}},
 		{"unknown policy", "[compute]\npolicy = \"burst\"", []string{`line 2: compute.policy is "burst"; allowed: cap, share`}},
-		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: compute, dialects, driver, "}},
+		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: compute, detection, dialects, "}},
 		{"wrong types", "[node]\nslots_per_gpu = \"4\"\nexempt_namespaces = \"a\"\nreserved_memory_mib = -1\n[http]\naddress = 9394",
 			[]string{
 				"line 2: node.slots_per_gpu is a string; allowed: a whole number",
@@ -144,6 +144,10 @@ func TestParseRefuses(t *testing.T) {
 			"line 2: placement.evict_after is -1; allowed: 0 (never) to 1000"}},
 		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
 			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},
+		{"a look that comes too late", "[detection]\ninterval = \"10s\"\naction = \"ignore\"\nhost_action = \"kill\"", []string{
+			`line 2: detection.interval is "10s"; allowed: 1s to 8s`,
+			`line 3: detection.action is "ignore"; allowed: report, stop`,
+			`line 4: detection.host_action is "kill"; allowed: ignore, report, stop`}},
 		{"pod_wait as long as the runtime's", "[nri]\npod_wait = \"2s\"", []string{
 			`line 2: nri.pod_wait is "2s"; allowed: more than 0 and less than 1.5s, for the runtime gives up at 2s`}},
 		{"pod_wait without a unit", "[nri]\npod_wait = 1", []string{

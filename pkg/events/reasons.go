@@ -29,6 +29,9 @@ var (
 	// VGPUStopped: a container that ran without its limits, or around them,
 	// was stopped, as the configuration says.
 	VGPUStopped = Reason{"VGPUStopped", corev1.EventTypeWarning, "Stop"}
+	// VGPUUsageForged: a container holds more of a GPU than its usage page
+	// owns up to, or than its limit; what the driver sees counts from then on.
+	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
 	// VGPUMemoryLimitHit: a container was refused memory beyond its limit.
 	VGPUMemoryLimitHit = Reason{"VGPUMemoryLimitHit", corev1.EventTypeWarning, "Limit"}
 	// VGPUIsolationUnavailable: something that the configuration asks for

@@ -18,6 +18,8 @@ type Rules struct {
 	Injection config.Injection
 	// LibraryDir is the host's directory with this version's libraries.
 	LibraryDir string
+	// AgentDir is the host's directory with the agent's socket.
+	AgentDir string
 	// HasCDIDevice tells whether a CDI spec on the node defines a device.
 	HasCDIDevice func(name string) bool
 }
@@ -53,6 +55,7 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	if r.interposes(given) {
 		a.setPreload(c, rt)
 		a.mountOurs(r.LibraryDir, given.Dir)
+		a.mountAgent(r.AgentDir)
 	} else {
 		a.mountAssignment(given.Dir)
 	}
@@ -171,6 +174,14 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 		m.Options = slices.Clone(m.Options)
 		a.Mounts = append(a.Mounts, m)
 	}
+}
+
+// mountAgent gives the container the way to the agent. The directory is mounted,
+// not the socket, as the next agent makes another one.
+func (a *Adjustment) mountAgent(dir string) {
+	a.Mounts = append(a.Mounts, Mount{
+		Source: dir, Destination: layout.ContainerAgent, Options: append(bindOptions(true), "nodev", "noexec"),
+	})
 }
 
 // mountAssignment marks a container without the interposer as ours: unlike an

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -255,6 +257,10 @@ func (h *Hook) save(given Assignment, preload []string) error {
 	}
 	if !h.Rules.interposes(given) {
 		return h.Store.SaveWhole(allocation)
+	}
+	// Somebody may have emptied the directory of all that is ours.
+	if err := os.MkdirAll(h.Rules.AgentDir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
 	return h.Store.Save(allocation, preload)
 }

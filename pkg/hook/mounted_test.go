@@ -117,7 +117,7 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	spec := mustCreate(t, n, "u")
 	root := filepath.Join(proc, strconv.Itoa(testPID), "root")
 	for _, m := range spec.Mounts {
-		if _, err := os.Stat(m.Source); err == nil && m.Type == "bind" {
+		if info, err := os.Stat(m.Source); err == nil && info.Mode().IsRegular() && m.Type == "bind" {
 			mustLink(t, m.Source, filepath.Join(root, m.Destination))
 		}
 	}

@@ -98,6 +98,7 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 		layout.ContainerNVML:    {lib + "/libnvidia-ml.so.1", "ro"},
 		layout.ContainerVgpuctl: {lib + "/vgpuctl", "ro"},
 		layout.ContainerPreload: {lib + "/ld.so.preload", "ro"},
+		layout.ContainerAgent:   {n.cfg.Paths.RunDir + "/agent", "ro"},
 	} {
 		m, ok := mountAt(spec, destination)
 		if !ok || m.Source != want.source || !slices.Contains(m.Options, want.access) || m.Type != "bind" {

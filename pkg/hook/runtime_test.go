@@ -27,6 +27,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
@@ -210,7 +211,7 @@ func (n *node) startHook() {
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
 		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
-		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), HasCDIDevice: devices.Has},
+		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: layout.Agent(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
 		Log:   slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -25,6 +25,7 @@ const (
 
 	ContainerLimits  = ContainerRunDir + "/limits"
 	ContainerUsage   = ContainerRunDir + "/usage"
+	ContainerAgent   = ContainerRunDir + "/agent"
 	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
 	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
@@ -69,6 +70,13 @@ func GuardStatus(runDir string) string { return filepath.Join(runDir, "guard.jso
 
 // GuardSettings is the host's file with what the guard has to know.
 func GuardSettings(program string) string { return program + ".json" }
+
+// Agent is the host's directory that containers have as ContainerAgent. It stays
+// while agents come and go, each with a new socket in it.
+func Agent(runDir string) string { return filepath.Join(runDir, "agent") }
+
+// AgentSocket is where processes of containers register.
+func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "agent.sock") }
 
 // Containers is the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }

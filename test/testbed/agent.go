@@ -33,6 +33,15 @@ func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
 	return b.kubectl(ctx, "-n", Namespace, "rollout", "status", "daemonset/"+agent, "--timeout", timeout.String())
 }
 
+// Config is the agent's config.toml.
+func (b *Bed) Config(ctx context.Context) (string, error) {
+	config, err := b.Client.CoreV1().ConfigMaps(Namespace).Get(ctx, agent, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	return config.Data[configFile], nil
+}
+
 // SetConfig gives the agent another config.toml and restarts it. It returns
 // the one before.
 func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {

@@ -44,6 +44,10 @@ expect 0 '"message":' "$programs/info" --library "$missing" --nvml-library "$mis
 expect 0 'cuMemAllocPitch' "$programs/fill" --list
 expect 0 'cuGraphLaunch' "$programs/spin" --list
 expect 64 'unknown way "no"' "$programs/fill" --way no
+expect 0 'Usage:' "$programs/pester" --help
+expect 64 'unknown way "no"' "$programs/pester" --way no
+expect 1 'cannot reach' "$programs/pester" --dir /nonexistent
+expect 1 'cannot map' "$programs/pester" --dir /nonexistent --way forge
 expect 64 'unknown pattern "no"' "$programs/spin" --pattern no
 expect 64 'bad value' "$programs/fill" --chunk 3parsecs
 expect 64 'bad value' "$programs/fill" --chunk 99999999999GiB

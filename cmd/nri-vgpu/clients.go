@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+)
+
+// newClients makes the socket at which containers' processes register.
+func newClients(cfg config.Config, h *hook.Hook, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
+	server := &registry.Server{
+		Path: layout.AgentSocket(cfg.Paths.RunDir), Registry: registry.New(), Proc: registry.HostProc, Log: log,
+	}
+	names := func() map[string]registry.Name {
+		names := map[string]registry.Name{}
+		for id, held := range h.Holders() {
+			names[id] = registry.Name{Namespace: held.Namespace, Pod: held.Pod, Container: held.Container}
+		}
+		return names
+	}
+	if err := metrics.Register(registry.Metrics{Registry: server.Registry, Names: names}); err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
+	return server, nil
+}
+
+// newDetector looks from outside who uses the GPUs.
+func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detection.Detector {
+	return detection.New(detection.Options{
+		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, GPUs: inventory, Containers: p.hook, Pods: p.pods,
+		Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
+	})
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A connection is made, one packet sent, and the connection closed. Who it is,
+// the agent asks the kernel; when the process ends, the kernel tells it. So we
+// keep no descriptor that a program could close and use again, a fork has
+// nothing to share, and a new agent is not waited for.
+
+#define _GNU_SOURCE
+#include "registration.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+// A full queue of the agent's is tried again so often, a nap apart: a
+// millisecond in all.
+static const int vg_attempts = 5;
+static const long vg_attempt_nap_ns = 200000;
+
+// As pkg/registry reads it.
+struct vg_registration {
+	char magic[4];
+	uint16_t version;
+	uint16_t size;
+	uint32_t slot;
+	uint32_t pid;
+};
+
+_Static_assert(sizeof(struct vg_registration) == 16, "the message of a process");
+
+static int vg_connect(int fd, const struct sockaddr_un *address)
+{
+	struct timespec nap = {.tv_nsec = vg_attempt_nap_ns};
+
+	for (int i = 0; i < vg_attempts; i++) {
+		if (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0)
+			return 0;
+		if (errno != EAGAIN)
+			return -1;
+		nanosleep(&nap, NULL);
+	}
+	return -1;
+}
+
+static void vg_tell_agent(const struct sockaddr_un *address, uint32_t slot)
+{
+	struct vg_registration said = {
+		.magic = {'N', 'V', 'G', 'R'}, .version = 1, .size = sizeof said,
+		.slot = slot, .pid = (uint32_t)getpid(),
+	};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return;
+	if (vg_connect(fd, address) == 0)
+		send(fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+	close(fd);
+}
+
+void vg_register(const char *dir, uint32_t slot)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/agent/agent.sock", dir);
+	int saved = errno;
+
+	if (length > 0 && (size_t)length < sizeof address.sun_path)
+		vg_tell_agent(&address, slot);
+	errno = saved;
+}

@@ -1,0 +1,296 @@
+// Package detection looks from outside who uses the node's GPUs. It asks the
+// driver for the processes and the kernel where they run: one that belongs to no
+// container of ours, or goes around the interposer, is reported, and stopped
+// where the configuration says so. Where a container holds more than its usage
+// page owns up to, its processes are told what was seen.
+package detection
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+)
+
+const (
+	// looks must agree before anything is done, with a pause between them:
+	// processes end and memory is freed while they are being looked at.
+	looks        = 3
+	betweenLooks = 500 * time.Millisecond
+	// maxSaid bounds the lines of the log and the Events of one round.
+	maxSaid = 10
+)
+
+// GPUs are asked for processes.
+type GPUs interface {
+	Processes(context.Context) (map[string][]gpu.Process, error)
+}
+
+// Containers are those that the runtime has.
+type Containers interface {
+	// Holders gives what each of our containers holds that runs, by the
+	// runtime's id.
+	Holders() map[string]placement.Allocation
+	// Synchronized tells whether that is all of them.
+	Synchronized() bool
+}
+
+// Pods are the node's.
+type Pods interface {
+	Cached(pods.Ref) (*corev1.Pod, bool)
+	HasSynced() bool
+}
+
+// Events are written for people to act on.
+type Events interface {
+	OnPod(pod events.Pod, reason events.Reason, format string, args ...any)
+	OnNode(reason events.Reason, format string, args ...any)
+}
+
+// Options of a Detector.
+type Options struct {
+	Config config.Detection
+	// Exempt namespaces may use every GPU.
+	Exempt     []string
+	GPUs       GPUs
+	Containers Containers
+	Pods       Pods
+	// Registered tells whether a process has registered.
+	Registered func(registry.Process) bool
+	// Dir is where the files of a container are.
+	Dir    func(podUID, container string) (string, error)
+	Proc   registry.Proc
+	Events Events
+	Log    *slog.Logger
+}
+
+// Detector looks every interval.
+type Detector struct {
+	Options
+	Metrics *Metrics
+	// reported are findings that were told of, and are still there.
+	reported map[key]bool
+	// observed are containers whose limits page says what was seen, by id.
+	observed map[string]bool
+	// seen are containers whose limits page this agent has looked at.
+	seen   map[string]bool
+	failed string
+	pause  time.Duration
+}
+
+// New gives a detector that looks at nothing until Run.
+func New(opts Options) *Detector {
+	return &Detector{
+		Options: opts, Metrics: newMetrics(), pause: betweenLooks,
+		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{},
+	}
+}
+
+// Run looks every interval until ctx ends.
+func (d *Detector) Run(ctx context.Context) {
+	for sleep(ctx, d.Config.Interval.Duration) {
+		d.round(ctx)
+	}
+}
+
+// sleep tells whether it slept to the end.
+func sleep(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// round looks once, and where something is amiss again until it is sure.
+func (d *Detector) round(ctx context.Context) {
+	if !d.Containers.Synchronized() || !d.Pods.HasSynced() {
+		return // that a container is not known means nothing yet
+	}
+	p, ok := d.look(ctx)
+	if !ok {
+		return
+	}
+	findings, mismatches := d.judge(p), p.compare()
+	for range looks - 1 {
+		if len(findings) == 0 && len(mismatches) == 0 {
+			break
+		}
+		if !sleep(ctx, d.pause) {
+			return
+		}
+		if p, ok = d.look(ctx); !ok {
+			return
+		}
+		findings = confirmFindings(findings, d.judge(p))
+		mismatches = confirmMismatches(mismatches, p.compare())
+	}
+	d.act(findings)
+	d.observe(p, mismatches)
+}
+
+// look asks the driver and the kernel. Nothing is known where the driver does
+// not answer.
+func (d *Detector) look(ctx context.Context) (*picture, bool) {
+	p := &picture{answered: map[string]bool{}, containers: map[string]container{}}
+	for id, held := range d.Containers.Holders() {
+		p.containers[id] = d.open(held)
+	}
+	processes, err := d.GPUs.Processes(ctx)
+	if d.tell(err); err != nil {
+		return nil, false
+	}
+	for uuid, running := range processes {
+		p.answered[uuid] = true
+		for _, r := range running {
+			// One that ends meanwhile is no longer worth a thought.
+			if process, err := d.Proc.Look(r.PID); err == nil {
+				p.sightings = append(p.sightings, sighting{process, uuid, r.Bytes})
+			}
+		}
+	}
+	for id, c := range p.containers {
+		c.after = d.usage(c)
+		p.containers[id] = c
+	}
+	return p, true
+}
+
+// tell logs what the driver says when that changes. That it does not answer is
+// said elsewhere, too.
+func (d *Detector) tell(err error) {
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said != d.failed && said != "" {
+		d.Log.Warn("the processes on the GPUs cannot be looked at", "error", err)
+	}
+	d.failed = said
+}
+
+func (d *Detector) open(held placement.Allocation) container {
+	c := container{Allocation: held}
+	dir, err := d.Dir(held.PodUID, held.Container)
+	if err != nil {
+		return c
+	}
+	_, err = os.Stat(filepath.Join(dir, limits.LimitsFile))
+	c.interposed = err == nil
+	c.before = d.usage(c)
+	return c
+}
+
+// usage reads a container's usage page. One that tenants have broken says that
+// nothing is used.
+func (d *Detector) usage(c container) limits.Usage {
+	if !c.interposed {
+		return limits.Usage{}
+	}
+	dir, err := d.Dir(c.PodUID, c.Container)
+	if err != nil {
+		return limits.Usage{}
+	}
+	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	if err != nil {
+		d.Log.Debug("a usage page cannot be read", "pod", c.Pod, "container", c.Container, "error", err)
+	}
+	return usage
+}
+
+// judge gives the processes that should not be where they are.
+func (d *Detector) judge(p *picture) []finding {
+	var findings []finding
+	for _, s := range p.sightings {
+		kind, ok := p.judge(s, d.Registered)
+		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || d.exempt(s) {
+			continue
+		}
+		findings = append(findings, finding{s, kind})
+	}
+	return findings
+}
+
+func (d *Detector) exempt(s sighting) bool {
+	pod, ok := d.pod(s.PodUID)
+	return ok && slices.Contains(d.Exempt, pod.Namespace)
+}
+
+// observe tells the processes of containers with a mismatch what was seen, each
+// time anew, and takes it back from those that have none any more.
+func (d *Detector) observe(p *picture, mismatches []mismatch) {
+	held := map[string][]uint64{}
+	for _, m := range mismatches {
+		c := p.containers[m.container]
+		if held[m.container] == nil {
+			held[m.container] = make([]uint64, len(c.Devices))
+		}
+		held[m.container][m.device] = m.held
+		d.accuse(c, m)
+	}
+	d.Metrics.setMismatches(p, mismatches)
+	for id, c := range p.containers {
+		bytes, amiss := held[id]
+		if !c.interposed || !amiss && !d.wasObserved(id, c) {
+			continue
+		}
+		if bytes == nil {
+			bytes = make([]uint64, len(c.Devices))
+		}
+		if err := d.put(c, bytes); err != nil {
+			d.Log.Error("a container cannot be told what it was seen to hold", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
+			continue
+		}
+		d.observed[id] = amiss
+	}
+	for id := range d.seen {
+		if _, runs := p.containers[id]; !runs {
+			delete(d.seen, id)
+			delete(d.observed, id)
+		}
+	}
+}
+
+func (d *Detector) put(c container, bytes []uint64) error {
+	dir, err := d.Dir(c.PodUID, c.Container)
+	if err != nil {
+		return err
+	}
+	return limits.Observe(dir, bytes)
+}
+
+// wasObserved tells whether a container's limits page says what was seen, maybe
+// by an earlier agent.
+func (d *Detector) wasObserved(id string, c container) bool {
+	if d.seen[id] {
+		return d.observed[id]
+	}
+	d.seen[id] = true
+	dir, err := d.Dir(c.PodUID, c.Container)
+	if err != nil {
+		return false
+	}
+	words, err := limits.Observed(filepath.Join(dir, limits.LimitsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.Log.Error("a limits page cannot be read", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
+	}
+	d.observed[id] = slices.ContainsFunc(words, func(bytes uint64) bool { return bytes != 0 })
+	return d.observed[id]
+}

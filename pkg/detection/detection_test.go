@@ -1,0 +1,363 @@
+package detection
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+)
+
+const (
+	gpuA   = "GPU-11111111-2222-3333-4444-555555555555"
+	podUID = "0fa3c2d1-1111-2222-3333-444455556666"
+)
+
+var containerID = strings.Repeat("0123abcd", 8)
+
+// house is a node as the test wants it: real processes, in cgroups that the
+// test says, and real pages.
+type house struct {
+	*testing.T
+	proc, dir    string
+	processes    map[string][]gpu.Process
+	err          error
+	holders      map[string]placement.Allocation
+	synchronized bool
+	pods         map[string]*corev1.Pod
+	registered   bool
+	told         []string
+	detector     *Detector
+}
+
+func (h *house) Processes(context.Context) (map[string][]gpu.Process, error) {
+	return h.processes, h.err
+}
+func (h *house) Holders() map[string]placement.Allocation { return h.holders }
+func (h *house) Synchronized() bool                       { return h.synchronized }
+func (h *house) HasSynced() bool                          { return true }
+
+func (h *house) Cached(ref pods.Ref) (*corev1.Pod, bool) {
+	pod, ok := h.pods[ref.UID]
+	return pod, ok
+}
+
+func (h *house) OnPod(pod events.Pod, reason events.Reason, format string, args ...any) {
+	h.told = append(h.told, pod.Name+" "+reason.Name+" "+fmt.Sprintf(format, args...))
+}
+
+func (h *house) OnNode(reason events.Reason, format string, args ...any) {
+	h.told = append(h.told, "node "+reason.Name+" "+fmt.Sprintf(format, args...))
+}
+
+// newHouse has one container of ours, with 1000 MiB of one GPU.
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{
+		T: t, proc: t.TempDir(), dir: t.TempDir(), synchronized: true,
+		processes: map[string][]gpu.Process{gpuA: nil},
+		pods:      map[string]*corev1.Pod{podUID: {ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}},
+	}
+	h.holders = map[string]placement.Allocation{containerID: {
+		PodUID: podUID, Namespace: "ns", Pod: "p", Container: "main",
+		Devices: []placement.Device{{UUID: gpuA, MemoryBytes: 1000 * mib}},
+	}}
+	device := limits.Device{UUID: gpuA, MemoryBytes: 1000 * mib, ComputePPM: limits.NoComputeLimit}
+	if err := limits.Create(h.dir, []limits.Device{device}); err != nil {
+		t.Fatal(err)
+	}
+	h.restart(config.Default().Detection)
+	return h
+}
+
+// restart is another agent.
+func (h *house) restart(cfg config.Detection) {
+	h.detector = New(Options{
+		Config: cfg, Exempt: []string{"exempt"}, GPUs: h, Containers: h, Pods: h, Events: h,
+		Registered: func(registry.Process) bool { return h.registered },
+		Dir:        func(string, string) (string, error) { return h.dir, nil },
+		Proc:       registry.Proc(h.proc), Log: slog.New(slog.DiscardHandler),
+	})
+	h.detector.pause = time.Millisecond
+}
+
+// process starts one in a cgroup that holds memory of the GPU.
+func (h *house) process(cgroup string, bytes uint64) *exec.Cmd {
+	h.Helper()
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	pid := child.Process.Pid
+	h.put(pid, "cgroup", "0::"+cgroup+"\n")
+	for _, name := range []string{"stat", "status"} {
+		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), name))
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.put(pid, name, string(content))
+	}
+	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: pid, Bytes: bytes})
+	return child
+}
+
+func (h *house) put(pid int, name, content string) {
+	h.Helper()
+	dir := filepath.Join(h.proc, strconv.Itoa(pid))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		h.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+		h.Fatal(err)
+	}
+}
+
+const ours = "/kubepods/pod" + podUID + "/"
+
+func (h *house) round() { h.Helper(); h.detector.round(h.Context()) }
+
+// wantTold wants, of what was told since the last time, one line for each of
+// these beginnings.
+func (h *house) wantTold(want ...string) {
+	h.Helper()
+	slices.Sort(h.told)
+	slices.Sort(want)
+	if !slices.EqualFunc(h.told, want, strings.HasPrefix) {
+		h.Errorf("told was %q, want %q", h.told, want)
+	}
+	h.told = nil
+}
+
+func (h *house) wantMetric(want float64, c prometheus.Collector) {
+	h.Helper()
+	if got := testutil.ToFloat64(c); got != want {
+		h.Errorf("the metric is %v, want %v", got, want)
+	}
+}
+
+// ended tells whether a process has ended, or does within a moment.
+func (h *house) ended(child *exec.Cmd) bool {
+	h.Helper()
+	_, handle, err := registry.HostProc.Pin(child.Process.Pid)
+	if err != nil {
+		return true
+	}
+	defer handle.Close()
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if handle.Ended() {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWhoShouldNotBeThereIsReportedOnce(t *testing.T) {
+	h := newHouse(t)
+	h.process(ours+containerID, mib)
+	h.process("/kubepods/pod"+podUID+"/"+strings.Repeat("ab", 32), mib)
+	h.process("/kubepods/pod9fa3c2d1-1111-2222-3333-444455556666/"+strings.Repeat("cd", 32), mib)
+	h.process("/system.slice", mib)
+	h.round()
+	h.wantTold("p VGPUBypassed", "p VGPUBypassed", "node VGPUBypassed", "node VGPUBypassed")
+	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "bypass"))
+	h.wantMetric(2, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "pod"))
+	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "host"))
+	h.round()
+	h.wantTold()
+
+	h.processes[gpuA] = nil
+	h.round()
+	h.wantMetric(0, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "host"))
+	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("host"))
+}
+
+func TestWhoMayBeThereIsLeftAlone(t *testing.T) {
+	h := newHouse(t)
+	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectIgnore})
+	h.registered = true
+	h.pods["9fa3c2d1-1111-2222-3333-444455556666"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "exempt", Name: "dcgm"}}
+	h.process(ours+containerID, mib)
+	h.process("/kubepods/pod9fa3c2d1-1111-2222-3333-444455556666/"+strings.Repeat("cd", 32), mib)
+	h.process("/system.slice", mib)
+	// Ended before it could be looked at.
+	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: 1 << 22, Bytes: mib})
+	h.round()
+	h.wantTold()
+
+	// Before the runtime has told its containers nothing is known.
+	h.registered, h.synchronized = false, false
+	h.round()
+	h.wantTold()
+	h.synchronized, h.err = true, errors.New("the driver does not answer")
+	h.round()
+	h.wantTold()
+}
+
+func TestStop(t *testing.T) {
+	h := newHouse(t)
+	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
+	bypass := h.process(ours+containerID, mib)
+	unknown := h.process("/kubepods/pod9fa3c2d1-1111-2222-3333-444455556666/"+strings.Repeat("cd", 32), mib)
+	host := h.process("/system.slice", mib)
+	h.round()
+	if !h.ended(bypass) {
+		t.Error("who goes around the limits was not stopped")
+	}
+	if h.ended(unknown) || h.ended(host) {
+		t.Error("one was stopped that the configuration does not name")
+	}
+	h.wantTold("p VGPUBypassed", "p VGPUStopped", "node VGPUBypassed", "node VGPUBypassed")
+
+	h.restart(config.Detection{Action: config.DetectReport, HostAction: config.DetectStop})
+	h.processes[gpuA] = h.processes[gpuA][1:]
+	h.round()
+	if h.ended(unknown) || !h.ended(host) {
+		t.Error("want the one of the host stopped alone")
+	}
+}
+
+// Between the look and the kill a process may have moved, or be another.
+func TestStopLooksAgain(t *testing.T) {
+	h := newHouse(t)
+	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
+	child := h.process(ours+containerID, mib)
+	p, ok := h.detector.look(t.Context())
+	if !ok {
+		t.Fatal("nothing was seen")
+	}
+	findings := h.detector.judge(p)
+	if len(findings) != 1 {
+		t.Fatalf("found %+v", findings)
+	}
+	moved := findings[0]
+	h.put(child.Process.Pid, "cgroup", "0::"+ours+strings.Repeat("ab", 32)+"\n")
+	h.detector.stop(moved)
+	h.put(child.Process.Pid, "cgroup", "0::"+ours+containerID+"\n")
+	another := findings[0]
+	another.Started++
+	h.detector.stop(another)
+	if h.ended(child) {
+		t.Error("a process was killed that was not the one found")
+	}
+	h.detector.stop(findings[0])
+	if !h.ended(child) {
+		t.Error("the one found was not killed")
+	}
+}
+
+func (h *house) observed() uint64 {
+	h.Helper()
+	bytes, err := limits.Observed(filepath.Join(h.dir, limits.LimitsFile))
+	if err != nil {
+		h.Fatal(err)
+	}
+	return bytes[0]
+}
+
+func TestAContainerIsToldWhatItWasSeenToHold(t *testing.T) {
+	h := newHouse(t)
+	h.registered = true
+	h.process(ours+containerID, 400*mib)
+	h.round()
+	if got := h.observed(); got != 400*mib {
+		t.Errorf("observed are %d bytes", got)
+	}
+	h.wantTold("p VGPUUsageForged")
+	h.wantMetric(1, h.detector.Metrics.mismatches)
+	// Said anew at each look, but told people once.
+	h.processes[gpuA][0].Bytes = 500 * mib
+	h.round()
+	if got := h.observed(); got != 500*mib {
+		t.Errorf("observed are %d bytes", got)
+	}
+	h.wantTold()
+
+	// The driver does not answer for the GPU: what was seen stands.
+	running := h.processes[gpuA]
+	h.err = errors.New("the driver does not answer")
+	h.round()
+	if got := h.observed(); got != 500*mib {
+		t.Errorf("without an answer observed are %d bytes", got)
+	}
+
+	// The next agent takes it back when it is no longer true.
+	h.err, h.processes[gpuA] = nil, nil
+	h.restart(config.Default().Detection)
+	h.round()
+	if got := h.observed(); got != 0 {
+		t.Errorf("with nobody there observed are %d bytes", got)
+	}
+	h.processes[gpuA] = running
+	h.round()
+	h.wantTold("p VGPUUsageForged")
+}
+
+// A container's own page is what it may break as it likes.
+func TestABrokenUsagePageClaimsNothing(t *testing.T) {
+	h := newHouse(t)
+	h.registered = true
+	h.process(ours+containerID, 400*mib)
+	page := filepath.Join(h.dir, limits.UsageFile)
+	head := make([]byte, 4096)
+	binary.LittleEndian.PutUint64(head, 0x6b6f6f6c)
+	for _, damage := range []func() error{
+		func() error { return os.WriteFile(page, head, 0o666) },
+		func() error { return os.Truncate(page, 0) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		h.round()
+		if got := h.observed(); got != 400*mib {
+			t.Errorf("observed are %d bytes", got)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	h := newHouse(t)
+	h.registered = true
+	h.process(ours+containerID, 400*mib)
+	h.process("/system.slice", mib)
+	h.round()
+	metrics := prometheus.NewPedanticRegistry()
+	if err := metrics.Register(h.detector.Metrics); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP nri_vgpu_container_observed_memory_bytes Memory of the GPU that the container was seen to hold, where its usage page owns up to less.
+# TYPE nri_vgpu_container_observed_memory_bytes gauge
+nri_vgpu_container_observed_memory_bytes{container="main",namespace="ns",pod="p",uuid="` + gpuA + `"} 4.194304e+08
+# HELP nri_vgpu_unaccounted_processes Processes on the GPU now that no container of ours accounts for, by kind: bypass (in a container of ours, around its limits), pod (in another pod), host.
+# TYPE nri_vgpu_unaccounted_processes gauge
+nri_vgpu_unaccounted_processes{kind="host",uuid="` + gpuA + `"} 1
+`
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "nri_vgpu_container_observed_memory_bytes", "nri_vgpu_unaccounted_processes"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(metrics); err != nil || len(problems) != 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}

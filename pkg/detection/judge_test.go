@@ -1,0 +1,125 @@
+package detection
+
+import (
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+)
+
+const mib = 1 << 20
+
+func allocation(devices ...placement.Device) placement.Allocation {
+	return placement.Allocation{PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: "main", Kind: "app", Devices: devices}
+}
+
+func usage(pid uint32, used, pending uint64) limits.Usage {
+	device := limits.DeviceUsage{UsedBytes: used, PendingBytes: pending}
+	return limits.Usage{
+		Devices:   []limits.DeviceUsage{device},
+		Processes: []limits.ProcessUsage{{PID: pid, Devices: []limits.ProcessDeviceUsage{{DeviceUsage: device}}}},
+	}
+}
+
+func at(pod, container string) registry.Place {
+	return registry.Place{PodUID: pod, Container: container}
+}
+
+func TestJudge(t *testing.T) {
+	a := placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}
+	slot := usage(7, 0, 0)
+	tests := []struct {
+		name       string
+		place      registry.Place
+		uuid       string
+		container  container
+		registered bool
+		want       Kind // "" is one that may be there
+	}{
+		{"registered", at("u", "c"), "GPU-a", container{Allocation: allocation(a), interposed: true}, true, ""},
+		{"has a slot", at("u", "c"), "GPU-a", container{Allocation: allocation(a), interposed: true, after: slot}, false, ""},
+		{"had a slot", at("u", "c"), "GPU-a", container{Allocation: allocation(a), interposed: true, before: slot}, false, ""},
+		{"neither", at("u", "c"), "GPU-a", container{Allocation: allocation(a), interposed: true, after: usage(8, 0, 0)}, false, Bypass},
+		{"whole GPU", at("u", "c"), "GPU-a", container{Allocation: allocation(a)}, false, ""},
+		{"another's whole GPU", at("u", "c"), "GPU-b", container{Allocation: allocation(a)}, false, Bypass},
+		{"registered, another GPU", at("u", "c"), "GPU-b", container{Allocation: allocation(a), interposed: true}, true, Bypass},
+		{"ours, but what it holds is not known", at("u", "c"), "GPU-a", container{Allocation: allocation()}, false, ""},
+		{"another container", at("u", "d"), "GPU-a", container{Allocation: allocation(a)}, true, Pod},
+		{"no container of its pod", at("u", ""), "GPU-a", container{Allocation: allocation(a)}, false, Pod},
+		{"no pod", at("", ""), "GPU-a", container{Allocation: allocation(a)}, true, Host},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &picture{containers: map[string]container{"c": tt.container}}
+			s := sighting{Process: registry.Process{PID: 1, InnerPID: 7, Place: tt.place}, uuid: tt.uuid}
+			kind, ok := p.judge(s, func(registry.Process) bool { return tt.registered })
+			if kind != tt.want || ok != (tt.want == "") {
+				t.Errorf("got %q, %v", kind, ok)
+			}
+		})
+	}
+}
+
+func TestCompare(t *testing.T) {
+	const limit = 1000 * mib
+	tests := []struct {
+		name          string
+		held          []uint64 // by process, MiB
+		before, after limits.Usage
+		want          bool
+	}{
+		{"as it says", []uint64{300}, usage(7, 300*mib, 0), usage(7, 300*mib, 0), false},
+		{"it is about to get it", []uint64{300}, usage(7, 0, 300*mib), usage(7, 0, 300*mib), false},
+		{"it got more meanwhile", []uint64{800}, usage(7, 100*mib, 0), usage(7, 800*mib, 0), false},
+		{"it freed some meanwhile", []uint64{800}, usage(7, 800*mib, 0), usage(7, 100*mib, 0), false},
+		{"within the noise", []uint64{364}, usage(7, 300*mib, 0), usage(7, 300*mib, 0), false},
+		{"beyond the noise", []uint64{365}, usage(7, 300*mib, 0), usage(7, 300*mib, 0), true},
+		{"the noise of two", []uint64{300, 128}, usage(7, 300*mib, 0), usage(7, 300*mib, 0), false},
+		{"forged", []uint64{300, 300}, usage(7, 0, 0), usage(7, 0, 0), true},
+		{"the page is broken", []uint64{300}, limits.Usage{}, limits.Usage{}, true},
+		{"beyond its limit, whatever it says", []uint64{1065}, usage(7, 1<<50, 0), usage(7, 1<<50, 0), true},
+		{"nobody is there", nil, usage(7, 300*mib, 0), usage(7, 300*mib, 0), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &picture{answered: map[string]bool{"GPU-a": true}, containers: map[string]container{
+				"c": {Allocation: allocation(placement.Device{UUID: "GPU-a", MemoryBytes: limit}), interposed: true, before: tt.before, after: tt.after},
+			}}
+			var sum uint64
+			for i, held := range tt.held {
+				sum += held * mib
+				p.sightings = append(p.sightings,
+					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-a", held * mib},
+					// Neither counts.
+					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-b", 1 << 40},
+					sighting{registry.Process{PID: i, Place: at("u", "d")}, "GPU-a", 1 << 40})
+			}
+			found := p.compare()
+			if (len(found) == 1) != tt.want || tt.want && found[0].held != sum {
+				t.Errorf("got %+v", found)
+			}
+			p.answered = nil
+			if found := p.compare(); len(found) != 0 {
+				t.Errorf("of a GPU that did not answer: %+v", found)
+			}
+			c := p.containers["c"]
+			c.interposed, p.containers["c"], p.answered = false, c, map[string]bool{"GPU-a": true}
+		})
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	earlier := []mismatch{{"c", 0, 100, 10}, {"c", 1, 100, 10}, {"d", 0, 100, 10}}
+	later := []mismatch{{"c", 0, 90, 20}, {"d", 1, 100, 10}, {"e", 0, 100, 10}}
+	if got := confirmMismatches(earlier, later); len(got) != 1 || got[0] != (mismatch{"c", 0, 90, 20}) {
+		t.Errorf("got %+v", got)
+	}
+	f := func(pid int, started uint64, uuid string) finding {
+		return finding{sighting{registry.Process{PID: pid, Started: started}, uuid, 0}, Host}
+	}
+	got := confirmFindings([]finding{f(1, 1, "a"), f(2, 1, "a"), f(3, 1, "a")}, []finding{f(1, 1, "a"), f(2, 2, "a"), f(3, 1, "b")})
+	if len(got) != 1 || got[0].PID != 1 {
+		t.Errorf("got %+v", got)
+	}
+}

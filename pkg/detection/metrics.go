@@ -1,0 +1,75 @@
+package detection
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics of a Detector.
+type Metrics struct {
+	unaccounted *prometheus.GaugeVec
+	found       *prometheus.CounterVec
+	stopped     *prometheus.CounterVec
+	observed    *prometheus.GaugeVec
+	mismatches  prometheus.Counter
+}
+
+func newMetrics() *Metrics {
+	m := &Metrics{
+		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nri_vgpu_unaccounted_processes",
+			Help: "Processes on the GPU now that no container of ours accounts for, by kind: bypass (in a container of ours, around its limits), pod (in another pod), host.",
+		}, []string{"uuid", "kind"}),
+		found: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nri_vgpu_unaccounted_processes_found_total",
+			Help: "Such processes that were found, by kind.",
+		}, []string{"kind"}),
+		stopped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nri_vgpu_unaccounted_processes_stopped_total",
+			Help: "Such processes that were stopped, as the configuration says, by kind.",
+		}, []string{"kind"}),
+		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nri_vgpu_container_observed_memory_bytes",
+			Help: "Memory of the GPU that the container was seen to hold, where its usage page owns up to less.",
+		}, []string{"namespace", "pod", "container", "uuid"}),
+		mismatches: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nri_vgpu_usage_mismatches_total",
+			Help: "Times that a container was found to hold more than its usage page owned up to, or than its limit.",
+		}),
+	}
+	for _, kind := range []Kind{Bypass, Pod, Host} {
+		m.found.WithLabelValues(string(kind))
+		m.stopped.WithLabelValues(string(kind))
+	}
+	return m
+}
+
+func (m *Metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.unaccounted, m.found, m.stopped, m.observed, m.mismatches}
+}
+
+// Describe is for prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect is for prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+func (m *Metrics) setFindings(findings []finding) {
+	m.unaccounted.Reset()
+	for _, f := range findings {
+		m.unaccounted.WithLabelValues(f.uuid, string(f.kind)).Inc()
+	}
+}
+
+func (m *Metrics) setMismatches(p *picture, mismatches []mismatch) {
+	m.observed.Reset()
+	for _, x := range mismatches {
+		c := p.containers[x.container]
+		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Set(float64(x.held))
+	}
+}

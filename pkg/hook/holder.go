@@ -1,0 +1,28 @@
+package hook
+
+import "github.com/nri-vgpu/nri-vgpu/pkg/placement"
+
+// Holders gives what each container holds that runs now and was given a part of
+// a GPU, by the runtime's id. One of which the ledger does not know what it was
+// given holds no devices.
+func (h *Hook) Holders() map[string]placement.Allocation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	holders := make(map[string]placement.Allocation, len(h.live))
+	for id, c := range h.live {
+		held, ok := h.Ledger.Get(c.podUID, c.name)
+		if !ok {
+			held = placement.Allocation{PodUID: c.podUID, Container: c.name}
+		}
+		holders[id] = held
+	}
+	return holders
+}
+
+// Synchronized tells whether the runtime has told its containers: before, that
+// one is not known means nothing.
+func (h *Hook) Synchronized() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.synchronized
+}

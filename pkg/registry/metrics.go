@@ -1,0 +1,47 @@
+package registry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Name is what a container is called in Kubernetes.
+type Name struct{ Namespace, Pod, Container string }
+
+// Metrics are the registry's.
+type Metrics struct {
+	Registry *Registry
+	// Names gives the names of the containers of ours, by the runtime's ids.
+	Names func() map[string]Name
+}
+
+var (
+	descProcesses = prometheus.NewDesc("nri_vgpu_container_processes",
+		"Processes of the container that have begun to use CUDA and told the agent, at most 256.",
+		[]string{"namespace", "pod", "container"}, nil)
+	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
+		"Connections of processes that begin to use CUDA, by what became of them.",
+		[]string{"outcome"}, nil)
+	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
+		"Messages of such processes that were none.", nil, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (m Metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descProcesses
+	ch <- descRegistrations
+	ch <- descInvalid
+}
+
+// Collect is for prometheus.Collector.
+func (m Metrics) Collect(ch chan<- prometheus.Metric) {
+	counts := m.Registry.counts()
+	for id, name := range m.Names() {
+		if n := counts[id]; n > 0 {
+			ch <- prometheus.MustNewConstMetric(descProcesses, prometheus.GaugeValue, float64(n), name.Namespace, name.Pod, name.Container)
+		}
+	}
+	m.Registry.mu.Lock()
+	defer m.Registry.mu.Unlock()
+	for _, outcome := range []Outcome{Registered, Known, Foreign, Full, Gone} {
+		ch <- prometheus.MustNewConstMetric(descRegistrations, prometheus.CounterValue, float64(m.Registry.outcomes[outcome]), string(outcome))
+	}
+	ch <- prometheus.MustNewConstMetric(descInvalid, prometheus.CounterValue, float64(m.Registry.invalid))
+}

@@ -1,0 +1,169 @@
+package registry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is what the kernel says of a process.
+type Process struct {
+	// PID is in the agent's pid namespace, which is the host's.
+	PID int
+	// Started, in clock ticks since boot, and PID together name one process
+	// for ever.
+	Started uint64
+	// UID is the host's number of the user that it runs as.
+	UID uint32
+	// InnerPID is in the innermost pid namespace, the container's.
+	InnerPID uint32
+	// Name is the short name, which the process may choose.
+	Name string
+	Place
+}
+
+// ErrGone is what is said of a process that has ended.
+var ErrGone = errors.New("the process has ended")
+
+// Proc is a procfs in which the host's processes are seen.
+type Proc string
+
+// HostProc is the one of the agent's own pid namespace.
+const HostProc Proc = "/proc"
+
+// Look reads what the kernel says of a process. Another one may have got the
+// pid meanwhile: see Pin.
+func (p Proc) Look(pid int) (Process, error) {
+	process := Process{PID: pid}
+	stat, err := p.read(pid, "stat")
+	if err == nil {
+		process.Started, err = parseStat(stat)
+	}
+	if err != nil {
+		return Process{}, err
+	}
+	status, err := p.read(pid, "status")
+	if err != nil {
+		return Process{}, err
+	}
+	process.readStatus(status)
+	cgroups, err := p.read(pid, "cgroup")
+	if err != nil {
+		return Process{}, err
+	}
+	process.Place = ParseCgroups(string(cgroups))
+	return process, nil
+}
+
+// maxProcFile bounds what is read of a file of procfs.
+const maxProcFile = 64 << 10
+
+func (p Proc) read(pid int, name string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), name))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	defer f.Close()
+	content := make([]byte, 4096)
+	for n := 0; ; {
+		k, err := f.Read(content[n:])
+		n += k
+		if k == 0 || n == maxProcFile {
+			if err != nil && n == 0 {
+				return nil, fmt.Errorf("%w: %w", ErrGone, err)
+			}
+			return content[:n], nil
+		}
+		if n == len(content) {
+			content = append(content, make([]byte, min(len(content), maxProcFile-n))...)
+		}
+	}
+}
+
+// parseStat gives field 22, the start time. Field 2, the name, may hold blanks
+// and parentheses.
+func parseStat(stat []byte) (uint64, error) {
+	const started = 22 - 3 // counted from field 3
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= started {
+		return 0, fmt.Errorf("%w: its stat has %d fields", ErrGone, len(fields)+2)
+	}
+	value, err := strconv.ParseUint(fields[started], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the start time of a process: %w", err)
+	}
+	return value, nil
+}
+
+func (p *Process) readStatus(status []byte) {
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":\t")
+		fields := strings.Fields(value)
+		switch {
+		case key == "Name":
+			p.Name = value
+		case key == "Uid" && len(fields) > 1:
+			p.UID = number(fields[1])
+		case key == "NSpid" && len(fields) > 0:
+			p.InnerPID = number(fields[len(fields)-1])
+		}
+	}
+}
+
+// number reads what the kernel wrote as one.
+func number(text string) uint32 {
+	value, _ := strconv.ParseUint(text, 10, 32)
+	return uint32(value)
+}
+
+// Handle is a process itself, which no reuse of its pid changes.
+type Handle struct{ fd int }
+
+// Pin gives a handle of the process that has the pid now, and what the kernel
+// says of that very process.
+func (p Proc) Pin(pid int) (Process, Handle, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return Process{}, Handle{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return p.pinned(pid, Handle{fd})
+}
+
+// pinned looks at a process whose handle is known, and owns the handle on
+// failure.
+func (p Proc) pinned(pid int, h Handle) (Process, Handle, error) {
+	process, err := p.Look(pid)
+	if err == nil && h.Ended() {
+		// What was read may be of its successor.
+		err = ErrGone
+	}
+	if err != nil {
+		h.Close()
+		return Process{}, Handle{}, err
+	}
+	return process, h, nil
+}
+
+// Ended tells whether the process has ended.
+func (h Handle) Ended() bool {
+	fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}
+
+// Kill kills the process.
+func (h Handle) Kill() error {
+	if err := unix.PidfdSendSignal(h.fd, unix.SIGKILL, nil, 0); err != nil {
+		return fmt.Errorf("kill the process: %w", err)
+	}
+	return nil
+}
+
+// Close forgets the process.
+func (h Handle) Close() { _ = unix.Close(h.fd) }

@@ -1,0 +1,209 @@
+// Package registry knows the processes that use CUDA in the node's containers.
+// Each tells of itself once, at its first cuInit, by a connection to the agent's
+// socket. Who it is and where it runs, the kernel says: what the process says is
+// a claim. Nothing that holds a container to its limits depends on it.
+package registry
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds on what is kept, so that no container can take the agent's memory or
+// file descriptors: a process costs some 300 bytes and a descriptor.
+const (
+	maxPerContainer = 256
+	maxProcesses    = 4096
+)
+
+// Outcome is what became of a registration.
+type Outcome string
+
+// Outcomes; they are the label of a metric.
+const (
+	Registered Outcome = "registered" // it is known now
+	Known      Outcome = "known"      // it was before
+	Foreign    Outcome = "foreign"    // it runs in no container of a pod
+	Full       Outcome = "full"       // its container, or all of them, have too many
+	Gone       Outcome = "gone"       // it ended before it was looked at
+)
+
+// Entry is a process that has registered.
+type Entry struct {
+	Process
+	// Claim is what it said of itself; nil before it did.
+	Claim *Claim
+}
+
+// Slot is the slot of the container's usage page that is the process's, as far
+// as it says so and the kernel does not contradict.
+func (e Entry) Slot() (slot uint32, ok bool) {
+	if e.Claim == nil || e.Claim.InnerPID != e.InnerPID {
+		return 0, false
+	}
+	return e.Claim.Slot, true
+}
+
+// Registry is the list of processes. It is safe for concurrent use.
+type Registry struct {
+	mu         sync.Mutex
+	processes  map[int]*registered // by PID
+	containers map[string]int      // how many, by runtime id
+	perContainer,
+	total int
+	outcomes map[Outcome]uint64
+	invalid  uint64
+}
+
+type registered struct {
+	Entry
+	handle Handle
+}
+
+// New gives an empty registry.
+func New() *Registry {
+	return &Registry{
+		processes: map[int]*registered{}, containers: map[string]int{},
+		perContainer: maxPerContainer, total: min(maxProcesses, descriptors()/4),
+		outcomes: map[Outcome]uint64{},
+	}
+}
+
+// descriptors is how many this process may have.
+func descriptors() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+// knows tells whether the process with this pid has registered, and not another
+// one before it.
+func (r *Registry) knows(pid int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, ok := r.processes[pid]
+	if ok && known.handle.Ended() {
+		r.remove(known)
+		return false
+	}
+	return ok
+}
+
+// add enters a process, and takes its handle over.
+func (r *Registry) add(process Process, handle Handle) Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	outcome := r.admit(process)
+	if outcome != Registered {
+		handle.Close()
+		return outcome
+	}
+	r.processes[process.PID] = &registered{Entry{Process: process}, handle}
+	r.containers[process.Container]++
+	return outcome
+}
+
+func (r *Registry) admit(process Process) Outcome {
+	if known, ok := r.processes[process.PID]; ok {
+		if known.Started == process.Started {
+			return Known
+		}
+		r.remove(known)
+	}
+	switch {
+	case process.Container == "":
+		return Foreign
+	case r.containers[process.Container] >= r.perContainer, len(r.processes) >= r.total:
+		return Full
+	default:
+		return Registered
+	}
+}
+
+func (r *Registry) remove(known *registered) {
+	known.handle.Close()
+	delete(r.processes, known.PID)
+	if r.containers[known.Container]--; r.containers[known.Container] == 0 {
+		delete(r.containers, known.Container)
+	}
+}
+
+// claim notes what a process says of itself; a later word goes before.
+func (r *Registry) claim(pid int, said Claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.processes[pid]; ok {
+		known.Claim = &said
+	}
+}
+
+// Sweep forgets the processes that have ended.
+func (r *Registry) Sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*registered, 0, len(r.processes))
+	polled := make([]unix.PollFd, 0, len(r.processes))
+	for _, known := range r.processes {
+		all = append(all, known)
+		polled = append(polled, unix.PollFd{Fd: int32(known.handle.fd), Events: unix.POLLIN})
+	}
+	if n, err := unix.Poll(polled, 0); err != nil || n == 0 {
+		return
+	}
+	for i, known := range all {
+		if polled[i].Revents != 0 {
+			r.remove(known)
+		}
+	}
+}
+
+// Has tells whether a process has registered.
+func (r *Registry) Has(process Process) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, ok := r.processes[process.PID]
+	return ok && known.Started == process.Started
+}
+
+// Processes gives the processes of a container, by its runtime id, ordered by
+// pid. One that ended within the last second may be among them.
+func (r *Registry) Processes(container string) []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var entries []Entry
+	for _, known := range r.processes {
+		if known.Container == container {
+			entries = append(entries, known.Entry)
+		}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.PID, b.PID) })
+	return entries
+}
+
+// counts gives how many processes each container has.
+func (r *Registry) counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := make(map[string]int, len(r.containers))
+	for id, n := range r.containers {
+		counts[id] = n
+	}
+	return counts
+}
+
+func (r *Registry) count(outcome Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcomes[outcome]++
+}
+
+func (r *Registry) countInvalid() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.invalid++
+}

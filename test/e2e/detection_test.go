@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// detected is how soon it must be known who uses a GPU and should not.
+const detected = 10 * time.Second
+
+// arounder is a container in which root, on a root file system that it can
+// write, hides what loads the interposer.
+func arounder() corev1.Container {
+	return testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
+		"mv /etc /etc.old && mkdir /etc && unset LD_PRELOAD && exec fill --max 3GiB --hold 3600")
+}
+
+// waitHeld waits until a pod holds more than so many bytes, by the oracle.
+func waitHeld(t *testing.T, pod *corev1.Pod, bytes uint64) {
+	t.Helper()
+	var sum uint64
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		sum = 0
+		for _, b := range held(t, pod) {
+			sum += b
+		}
+		if sum > bytes {
+			return
+		}
+	}
+	t.Fatalf("pod %s holds %d bytes after %v, want more than %d", pod.Name, sum, patience, bytes)
+}
+
+// waitEvent waits for an Event with a reason about an object, as long as it may
+// take to detect what it tells of.
+func waitEvent(t *testing.T, kind, name string, reason events.Reason) {
+	t.Helper()
+	var seen []string
+	for end := time.Now().Add(detected); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		list, err := bed.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = nil
+		for i := range list.Items {
+			seen = append(seen, list.Items[i].Reason)
+		}
+		if slices.Contains(seen, reason.Name) {
+			return
+		}
+	}
+	t.Fatalf("no Event %s about %s %s after %v, but %q", reason.Name, kind, name, detected, seen)
+}
+
+// onNode starts a program of the workloads on the node itself, outside of all
+// pods.
+func onNode(t *testing.T, program string, args ...string) {
+	t.Helper()
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(source, "build", "workload", program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/run/e2e-" + program
+	if err := os.WriteFile(filepath.Join(bed.Cluster.Root(), path), content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	command := bed.Cluster.Command(ctx, append([]string{path}, args...)...)
+	command.Stdout = io.Discard
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = command.Wait()
+		_ = os.Remove(filepath.Join(bed.Cluster.Root(), path))
+	})
+}
+
+func unaccounted(t *testing.T, kind string, n float64) {
+	t.Helper()
+	waitMetric(t, detected, n, "nri_vgpu_unaccounted_processes", map[string]string{"kind": kind})
+}
+
+// Who uses a GPU and should not is known within ten seconds, and stopped where
+// the configuration says so; nobody else is touched.
+func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
+	check := untouched(t)
+	create(t, testbed.Pod("around", arounder()))
+	pod := running(t, "around")
+	waitHeld(t, pod, 2*gib)
+	waitEvent(t, "Pod", "around", events.VGPUBypassed)
+	unaccounted(t, "bypass", 1)
+
+	onNode(t, "fill", "--max", "64MiB", "--hold", "3600")
+	unaccounted(t, "host", 1)
+	waitEvent(t, "Node", bed.Cluster.NodeName, events.VGPUBypassed)
+
+	stop := func(config string) string {
+		return strings.Replace(config, "\naction = \"report\"", "\naction = \"stop\"", 1)
+	}
+	setConfig(t, stop)
+	if _, err := bed.WaitPod(t.Context(), "around", "ended", patience, func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodFailed
+	}); err != nil {
+		t.Fatal(err)
+	}
+	waitEvent(t, "Pod", "around", events.VGPUStopped)
+	unaccounted(t, "bypass", 0)
+	unaccounted(t, "host", 1) // host_action is report
+	check()
+}
+
+// setConfig changes the agent's configuration until the test ends.
+func setConfig(t *testing.T, change func(string) string) {
+	t.Helper()
+	before, err := bed.Config(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := change(before)
+	if after == before {
+		t.Fatal("the configuration is as before")
+	}
+	t.Cleanup(func() {
+		if _, err := bed.SetConfig(context.Background(), before, patience); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := bed.SetConfig(t.Context(), after, patience); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A container that forgets on its usage page what its processes hold gets no
+// more than its limit once the agent has looked.
+func TestForgedUsagePage(t *testing.T) {
+	pod := idle(t, "forger", 4096)
+	first := background(t, "forger", "fill", "--max", "2GiB", "--hold", "25")
+	waitHeld(t, pod, 2*gib)
+	forged := background(t, "forger", "pester", "--way", "forge", "--duration", "20")
+	waitEvent(t, "Pod", "forger", events.VGPUUsageForged)
+
+	fill := execFill(t, "forger", "--chunk", "64MiB")
+	if sum := fill.GrantedBytes + contextBytes; sum > 4*gib-2*gib-contextBytes {
+		t.Errorf("beside 2 GiB of 4 a process was granted %d bytes", sum)
+	}
+	waitMetric(t, detected, 1, "nri_vgpu_usage_mismatches_total", nil)
+	<-forged
+	<-first
+	// Once nothing is amiss the container has all of its memory again.
+	waitMetric(t, detected, 0, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"})
+	if fill := execFill(t, "forger"); fill.GrantedBytes+contextBytes != 4*gib {
+		t.Errorf("alone a process was granted %d bytes, want all but its context of 4 GiB", fill.GrantedBytes)
+	}
+}

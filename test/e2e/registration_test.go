@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// waitMetric waits until a metric of the agent has a value.
+func waitMetric(t *testing.T, within time.Duration, want float64, name string, labels map[string]string) {
+	t.Helper()
+	var got float64
+	var err error
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if got, err = bed.Metric(t.Context(), name, labels); err == nil && got == want {
+			return
+		}
+	}
+	t.Fatalf("%s of %v is %v after %v, want %v: %v", name, labels, got, within, want, err)
+}
+
+// background runs a command in a pod until the test ends or it ends by itself.
+func background(t *testing.T, pod string, command ...string) (ended <-chan string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan string, 1)
+	go func() {
+		stdout, stderr, err := bed.ExecOutput(ctx, pod, command...)
+		if err != nil {
+			stdout += stderr + err.Error()
+		}
+		done <- stdout
+	}()
+	t.Cleanup(cancel)
+	return done
+}
+
+// A process is known to the agent from its first cuInit to its end, also to an
+// agent that is newer than its container.
+func TestProcessesRegister(t *testing.T) {
+	idle(t, "registers", 1024)
+	processes := func(n float64) {
+		t.Helper()
+		waitMetric(t, patience, n, "nri_vgpu_container_processes", map[string]string{"namespace": "default", "pod": "registers", "container": "main"})
+	}
+	one := background(t, "registers", "fill", "--max", "64MiB", "--hold", "8")
+	two := background(t, "registers", "fill", "--max", "64MiB", "--hold", "8")
+	processes(2)
+	<-one
+	<-two
+	processes(0)
+	if err := bed.RestartAgent(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	background(t, "registers", "fill", "--max", "64MiB", "--hold", "3600")
+	processes(1)
+}

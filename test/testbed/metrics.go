@@ -1,0 +1,67 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// agentPort is where the agent serves its metrics, on the node's address.
+const agentPort = "9394"
+
+// Metric is the sum of an agent's metric over all of its series that have these
+// labels, and 0 where there is none.
+func (b *Bed) Metric(ctx context.Context, name string, labels map[string]string) (float64, error) {
+	node, err := b.Node(ctx)
+	if err != nil {
+		return 0, err
+	}
+	address := ""
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			address = a.Address
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address, agentPort)+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("ask the agent for its metrics: %w", err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("read the agent's metrics: %w", err)
+	}
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		if hasLabels(m, labels) {
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return sum, nil
+}
+
+func hasLabels(m *dto.Metric, want map[string]string) bool {
+	found := 0
+	for _, pair := range m.GetLabel() {
+		value, ok := want[pair.GetName()]
+		if ok && value != pair.GetValue() {
+			return false
+		}
+		if ok {
+			found++
+		}
+	}
+	return found == len(want)
+}

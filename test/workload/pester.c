@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// pester does what a hostile program in a container can do to the agent and to
+// its own container's usage page, for as long as it is told to. It uses no GPU.
+// Where there is no agent it says so, and fails.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "options.h"
+
+#include "../../interposer/src/pages_gen.h"
+
+struct wl_pester {
+	const char *way;
+	const char *dir;
+	uint64_t connections;
+	double duration;
+	uint64_t made;
+	uint64_t refused;
+};
+
+static double wl_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void wl_rest(long ns)
+{
+	struct timespec nap = {.tv_nsec = ns};
+
+	nanosleep(&nap, NULL);
+}
+
+// wl_connect gives a connection to the agent, or -1: its queue is full.
+static int wl_connect(struct wl_pester *pester)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof address.sun_path, "%s/agent/agent.sock", pester->dir);
+	if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) {
+		pester->made++;
+		return fd;
+	}
+	if (fd >= 0 && errno != EAGAIN) {
+		fprintf(stderr, "pester: cannot reach %s: %s\n", address.sun_path, strerror(errno));
+		exit(1);
+	}
+	pester->refused++;
+	if (fd >= 0)
+		close(fd);
+	wl_rest(100000);
+	return -1;
+}
+
+static uint32_t wl_random(void)
+{
+	static uint64_t state = 0x9e3779b97f4a7c15;
+
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)(state >> 32);
+}
+
+// wl_fuzz says what is no registration, or nearly one.
+static void wl_fuzz(struct wl_pester *pester)
+{
+	unsigned char said[256] = {'N', 'V', 'G', 'R', 1, 0, 16, 0};
+	int fd = wl_connect(pester);
+	size_t length = wl_random() % sizeof said;
+
+	if (fd < 0)
+		return;
+	for (size_t i = wl_random() % 16; i < sizeof said; i++)
+		said[i] = (unsigned char)wl_random();
+	for (int i = 0; i < 4; i++)
+		send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	close(fd);
+}
+
+// wl_flood connects and hangs up, from processes that last no longer.
+static void wl_flood(struct wl_pester *pester)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		for (int i = 0; i < 100; i++) {
+			int fd = wl_connect(pester);
+
+			if (fd >= 0)
+				close(fd);
+		}
+		_exit(0);
+	}
+	if (child < 0)
+		return;
+	waitpid(child, NULL, 0);
+	pester->made += 100;
+}
+
+// wl_half_open keeps connections and says nothing; those that the agent has
+// closed are made anew.
+static void wl_half_open(struct wl_pester *pester)
+{
+	static int *held;
+	static uint64_t at;
+	int fd;
+
+	if (!held) {
+		struct rlimit all;
+
+		getrlimit(RLIMIT_NOFILE, &all);
+		all.rlim_cur = all.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &all);
+		held = calloc(pester->connections, sizeof *held);
+		if (!held)
+			exit(1);
+	}
+	fd = wl_connect(pester);
+	if (fd < 0)
+		return;
+	if (held[at])
+		close(held[at]);
+	held[at] = fd;
+	at = (at + 1) % pester->connections;
+}
+
+// wl_forge claims that nobody in the container holds anything.
+static void wl_forge(const struct wl_pester *pester)
+{
+	static struct vg_usage_page *page;
+	char path[200];
+
+	if (!page) {
+		int fd;
+
+		snprintf(path, sizeof path, "%s/usage", pester->dir);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (page == MAP_FAILED) {
+			fprintf(stderr, "pester: cannot map %s: %s\n", path, strerror(errno));
+			exit(1);
+		}
+		close(fd);
+	}
+	for (unsigned i = 0; i < VG_MAX_SLOTS; i++)
+		for (unsigned k = 0; k < VG_MAX_DEVICES; k++) {
+			__atomic_store_n(&page->slots[i].devices[k].used, 0, __ATOMIC_SEQ_CST);
+			__atomic_store_n(&page->slots[i].devices[k].pending, 0, __ATOMIC_SEQ_CST);
+		}
+	wl_rest(1000000);
+}
+
+static void wl_pester_once(struct wl_pester *pester)
+{
+	if (strcmp(pester->way, "fuzz") == 0)
+		wl_fuzz(pester);
+	else if (strcmp(pester->way, "flood") == 0)
+		wl_flood(pester);
+	else if (strcmp(pester->way, "half-open") == 0)
+		wl_half_open(pester);
+	else
+		wl_forge(pester);
+}
+
+static bool wl_is_way(const char *way)
+{
+	static const char *const ways[] = {"fuzz", "flood", "half-open", "forge"};
+
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		if (strcmp(way, ways[i]) == 0)
+			return true;
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	struct wl_pester pester = {
+		.way = "fuzz", .dir = "/run/nri-vgpu", .connections = 10000, .duration = 1,
+	};
+	const struct wl_option options[] = {
+		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, flood, half-open: the agent's socket; forge: the usage page"},
+		{"dir", WL_OPTION_TEXT, &pester.dir, "where the container's pages are"},
+		{"connections", WL_OPTION_COUNT, &pester.connections, "how many to hold half open"},
+		{"duration", WL_OPTION_NUMBER, &pester.duration, "seconds"},
+		{NULL, WL_OPTION_FLAG, NULL, NULL},
+	};
+	double end;
+
+	wl_options_parse(argc, argv, "Do what a hostile program in a container can do to the agent.", options);
+	if (!wl_is_way(pester.way) || pester.connections == 0) {
+		fprintf(stderr, "pester: unknown way \"%s\"; it must be one of --help, with a connection at least\n", pester.way);
+		return WL_EXIT_USAGE;
+	}
+	end = wl_seconds() + pester.duration;
+	while (wl_seconds() < end)
+		wl_pester_once(&pester);
+	wl_json_open(NULL);
+	wl_json_string("way", pester.way);
+	wl_json_integer("connections_made", (int64_t)pester.made);
+	wl_json_integer("connections_refused", (int64_t)pester.refused);
+	wl_json_close();
+	return 0;
+}
