@@ -166,6 +166,7 @@ void sim_context_end(struct sim_context *context)
 		sim_pools_reset(context->device);
 		(void)cuDeviceGraphMemTrim((CUdevice)(context->device - sim.devices));
 	}
+	sim_limits_end(context);
 	count_context(context, false);
 	sim_uncharge(context->device, context->bytes);
 }

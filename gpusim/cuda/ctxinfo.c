@@ -99,6 +99,50 @@ CU_API CUresult cuCtxGetLimit(size_t *value, unsigned limit)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * What a limit takes of the device, all at once: the FIFO and the heap as they
+ * are, the stack for each thread that the GPU can hold. What they have at first
+ * is part of the context.
+ */
+static uint64_t limit_bytes(const struct sim_context *context, unsigned limit, uint64_t value)
+{
+	static const uint64_t first[] = {1024, 1 << 20, 8 << 20};
+	uint64_t unit = limit ? 1 : (uint64_t)sim_gpu(context->device)->sm_count * THREADS_PER_SM;
+
+	if (limit > 2 || value <= first[limit])
+		return 0;
+	value -= first[limit];
+	if (value > UINT64_MAX / 4 / unit)
+		return UINT64_MAX / 4;
+	return round_up(value * unit, 2 << 20);
+}
+
+static CUresult take_limit(struct sim_context *context, unsigned limit, uint64_t value)
+{
+	uint64_t bytes = limit_bytes(context, limit, value);
+	uint64_t *have;
+	CUresult err = CUDA_SUCCESS;
+
+	if (limit > 2)
+		return CUDA_SUCCESS;
+	have = &context->raised[limit];
+	if (bytes > *have)
+		err = sim_charge(context->device, bytes - *have);
+	else
+		sim_uncharge(context->device, *have - bytes);
+	if (!err)
+		*have = bytes;
+	return err;
+}
+
+void sim_limits_end(struct sim_context *context)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		sim_uncharge(context->device, context->raised[i]);
+		context->raised[i] = 0;
+	}
+}
+
 CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 {
 	struct sim_context *context;
@@ -108,8 +152,12 @@ CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 		return err;
 	if (!known_limit(limit))
 		return CUDA_ERROR_INVALID_VALUE;
-	context->limits[limit] = value;
-	return CUDA_SUCCESS;
+	sim_lock();
+	err = take_limit(context, limit, value);
+	if (!err)
+		context->limits[limit] = value;
+	sim_unlock();
+	return err;
 }
 
 /* Preferences that change nothing here. */

@@ -152,7 +152,7 @@ static const struct {
 	{36, 3201000},     /* memory clock, kHz */
 	{37, 6144},        /* memory bus, bits */
 	{38, 62914560},    /* L2, bytes */
-	{39, 2048},        /* threads per SM */
+	{39, THREADS_PER_SM},
 	{40, 3},           /* copy engines */
 	{41, 1},           /* unified addressing */
 	{78, 1},           /* stream priorities */

@@ -3,7 +3,6 @@
 #include "module.h"
 
 #define THREADS_PER_BLOCK_MAX 1024
-#define THREADS_PER_SM 2048
 #define BLOCKS_PER_SM 32
 #define SHARED_PER_SM 233472
 #define SHARED_DEFAULT_MAX 49152

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#define THREADS_PER_SM 2048u
 #define BLOCKS_PER_SM 32u
 #define THREADS_PER_BLOCK_MAX 1024u
 

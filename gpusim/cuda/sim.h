@@ -80,6 +80,9 @@ void sim_uncharge(struct sim_device *device, uint64_t bytes);
 
 /* ---- contexts (context.c) ---- */
 
+/* Threads that one multiprocessor can hold at a time. */
+#define THREADS_PER_SM 2048
+
 struct sim_context {
 	struct sim_context *next;
 	struct sim_device *device;
@@ -91,6 +94,7 @@ struct sim_context {
 	uint64_t id;
 	uint64_t bytes;
 	uint64_t limits[16];
+	uint64_t raised[3]; /* bytes that raised limits took: stack, FIFO, heap */
 	uint16_t peers; /* devices whose memory may be reached, a bit each */
 	struct sim_stream *legacy;
 	struct sim_stream *streams;
@@ -110,6 +114,8 @@ CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_c
 /* Destroys all that lives in it. */
 void sim_context_end(struct sim_context *context);
 void sim_push(struct sim_context *context);
+/* Gives back what raised limits took. */
+void sim_limits_end(struct sim_context *context);
 
 /* ---- device addresses and allocations (table.c) ---- */
 

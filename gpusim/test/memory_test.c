@@ -360,10 +360,42 @@ static void imports_cost_nothing(void *unused)
 	CHECK(cuIpcOpenMemHandle_v2(&address, handle, 1) == CUDA_ERROR_INVALID_HANDLE);
 }
 
+/* What a context holds for kernels grows with its limits, and goes with it. */
+static void raised_limits(void *unused)
+{
+	DRIVER(cuDevicePrimaryCtxReset_v2, CUdevice);
+	DRIVER(cuCtxSetLimit, unsigned, size_t);
+	DRIVER(cuCtxGetLimit, size_t *, unsigned);
+	DRIVER(cuDeviceGetAttribute, int *, int, CUdevice);
+	int processors, threads;
+	size_t value;
+
+	(void)unused;
+	begin();
+	OK(cuCtxSetLimit(2, 8 * MIB));
+	CHECK(mine() == CONTEXT);
+	OK(cuCtxSetLimit(2, 108 * MIB));
+	CHECK(mine() == CONTEXT + 100 * MIB);
+	OK(cuCtxSetLimit(1, 11 * MIB));
+	CHECK(mine() == CONTEXT + 110 * MIB);
+	OK(cuCtxSetLimit(2, MIB));
+	CHECK(mine() == CONTEXT + 10 * MIB);
+	OK(cuDeviceGetAttribute(&processors, 16, 0));
+	OK(cuDeviceGetAttribute(&threads, 39, 0));
+	OK(cuCtxSetLimit(0, 2048));
+	CHECK(mine() - CONTEXT - 10 * MIB >= (uint64_t)processors * (uint64_t)threads * 1024);
+	CHECK(cuCtxSetLimit(0, SIZE_MAX) == CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuCtxGetLimit(&value, 0));
+	CHECK(value == 2048);
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	CHECK(mine() <= CONTEXT);
+}
+
 int main(void)
 {
 	finish(start(each_way, NULL));
 	finish(start(a_primary_context_takes_all_with_it, NULL));
+	finish(start(raised_limits, NULL));
 	finish(start(imports_cost_nothing, NULL));
 	CHECK(used(0) == 0);
 	return 0;

@@ -4,6 +4,8 @@
 // memory. Making and ending them goes one at a time in a process: otherwise the
 // end of one could be taken for that of another with the same handle.
 
+#include <stdlib.h>
+
 #include "measured.h"
 
 // What a context takes where neither the page nor a measurement says.
@@ -373,16 +375,50 @@ VG_API(cuGreenCtxDestroy, CUgreenCtx green)
 	return result;
 }
 
-// ---- heaps of a context that a program can enlarge
+// ---- what a context holds for kernels, which a program can enlarge
+
+// Where the driver's rounding is not known, its largest.
+static const uint64_t vg_heap_granule = 2 * VG_MIB;
 
 // vg_heap_key is the context with the limit in the bits that are no address.
 static uint64_t vg_heap_key(uint64_t context, int limit)
 {
-	return context | (uint64_t)limit << 48;
+	return context | (uint64_t)(limit + 1) << 48;
+}
+
+// vg_heap_unit is how many bytes of the device one byte of the limit takes: a
+// stack is there for each thread that the GPU can hold at a time.
+static uint64_t vg_heap_unit(int limit)
+{
+	CUdevice device;
+	int processors;
+	int threads;
+
+	if (limit != CU_LIMIT_STACK_SIZE)
+		return 1;
+	if (VG_CALL(cuCtxGetDevice, &device) ||
+	    VG_CALL(cuDeviceGetAttribute, &processors,
+		    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) ||
+	    VG_CALL(cuDeviceGetAttribute, &threads,
+		    CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device) ||
+	    processors <= 0 || threads <= 0)
+		return UINT64_MAX;
+	return (uint64_t)processors * (uint64_t)threads;
+}
+
+static uint64_t vg_heap_bytes(int limit, size_t first, size_t value)
+{
+	uint64_t unit = vg_heap_unit(limit);
+
+	if (value <= first)
+		return 0;
+	if (value - first > UINT64_MAX / unit)
+		return UINT64_MAX;
+	return vg_round_up((value - first) * unit, vg_heap_granule);
 }
 
 // vg_heap_charge claims what the limit grows by above its first value, which is
-// part of the context.
+// part of the context. The driver may take it later, when a kernel needs it.
 static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 {
 	uint64_t context = vg_current_context();
@@ -390,11 +426,15 @@ static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 	size_t first = 0;
 	struct vg_claim claim;
 	CUresult result = VG_CALL(cuCtxGetLimit, &first, limit);
+	uint64_t had = old ? old->bytes : 0;
+	uint64_t bytes;
 
 	if (old)
 		first = (size_t)old->extra;
+	// What a larger value took before may not come back before the context ends.
+	bytes = vg_max(had, result ? 0 : vg_heap_bytes(limit, first, value));
 	if (!result)
-		result = vg_claim_current(&claim, VG_WAY_CONTEXT, value > first ? value - first : 0);
+		result = vg_claim_current(&claim, VG_WAY_CONTEXT, bytes - had);
 	if (!result) {
 		result = VG_CALL(cuCtxSetLimit, limit, value);
 		if (result)
@@ -406,9 +446,8 @@ static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 		return result;
 	}
 	claim.entry->extra = first;
-	vg_claim_settle(&claim, VG_HEAP, vg_heap_key(context, limit), context);
-	if (old)
-		vg_drop(state, old);
+	vg_claim_settle_as(&claim, VG_HEAP, vg_heap_key(context, limit), context, bytes);
+	free(old);
 	return result;
 }
 
@@ -418,7 +457,8 @@ VG_API(cuCtxSetLimit, int limit, size_t value)
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE)
+	if (limit == CU_LIMIT_STACK_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE ||
+	    limit == CU_LIMIT_PRINTF_FIFO_SIZE)
 		return vg_heap_charge(state, limit, value);
 	return VG_CALL(cuCtxSetLimit, limit, value);
 }

@@ -15,6 +15,7 @@
 	X(cuGetProcAddress_v2, const char *, void **, int, uint64_t, int *)                        \
 	X(cuDeviceGetCount, int *)                                                                 \
 	X(cuDeviceGet, CUdevice *, int)                                                            \
+	X(cuDeviceGetAttribute, int *, int, CUdevice)                                              \
 	X(cuDeviceGetUuid, CUuuid *, CUdevice)                                                     \
 	X(cuDeviceGetUuid_v2, CUuuid *, CUdevice)                                                  \
 	X(cuDeviceTotalMem, unsigned *, CUdevice)                                                  \

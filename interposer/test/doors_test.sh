@@ -69,6 +69,14 @@ test_pools() {
 	limited pools "$programs/pools" || fail "destroyed pools"
 }
 
+# What a context holds for kernels is held to the limit, too.
+test_heaps() {
+	local output
+	pages heaps "$gib"
+	output=$(limited heaps "$programs/heaps" 2>/dev/null) || fail "heaps: $output"
+	[ "$(peak "$(echo "$output" | field pid)")" -le "$gib" ] || fail "heaps: more than the limit: $output"
+}
+
 # Copies within a device are held to the limit on GPU time, whatever their shape.
 test_copies() {
 	local output took wall
@@ -87,6 +95,7 @@ test_doors
 test_linked
 test_imports
 test_pools
+test_heaps
 test_copies
 test_processes 2>/dev/null # the shell reports whom it killed
 
