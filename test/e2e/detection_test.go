@@ -43,9 +43,9 @@ func waitHeld(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Fatalf("pod %s holds %d bytes after %v, want more than %d", pod.Name, sum, patience, bytes)
 }
 
-// waitEvent waits for an Event with a reason about an object, as long as it may
+// waitReason waits for an Event with a reason about an object, as long as it may
 // take to detect what it tells of.
-func waitEvent(t *testing.T, kind, name string, reason events.Reason) {
+func waitReason(t *testing.T, kind, name string, reason events.Reason) {
 	t.Helper()
 	var seen []string
 	for end := time.Now().Add(detected); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -107,12 +107,12 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	create(t, testbed.Pod("around", arounder()))
 	pod := running(t, "around")
 	waitHeld(t, pod, 2*gib)
-	waitEvent(t, "Pod", "around", events.VGPUBypassed)
+	waitReason(t, "Pod", "around", events.VGPUBypassed)
 	unaccounted(t, "bypass", 1)
 
 	onNode(t, "fill", "--max", "64MiB", "--hold", "3600")
 	unaccounted(t, "host", 1)
-	waitEvent(t, "Node", bed.Cluster.NodeName, events.VGPUBypassed)
+	waitReason(t, "Node", bed.Cluster.NodeName, events.VGPUBypassed)
 
 	stop := func(config string) string {
 		return strings.Replace(config, "\naction = \"report\"", "\naction = \"stop\"", 1)
@@ -123,7 +123,7 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	waitEvent(t, "Pod", "around", events.VGPUStopped)
+	waitReason(t, "Pod", "around", events.VGPUStopped)
 	unaccounted(t, "bypass", 0)
 	unaccounted(t, "host", 1) // host_action is report
 	check()
@@ -157,7 +157,7 @@ func TestForgedUsagePage(t *testing.T) {
 	first := background(t, "forger", "fill", "--max", "2GiB", "--hold", "25")
 	waitHeld(t, pod, 2*gib)
 	forged := background(t, "forger", "pester", "--way", "forge", "--duration", "20")
-	waitEvent(t, "Pod", "forger", events.VGPUUsageForged)
+	waitReason(t, "Pod", "forger", events.VGPUUsageForged)
 
 	fill := execFill(t, "forger", "--chunk", "64MiB")
 	if sum := fill.GrantedBytes + contextBytes; sum > 4*gib-2*gib-contextBytes {
