@@ -1,11 +1,14 @@
 package vgpuctl
 
 import (
+	"math"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
 // Bounds on a share, in points. A machine that is busy with other things can
@@ -97,6 +100,49 @@ func TestComputeShares(t *testing.T) {
 				if share > limit+over || share < limit-under {
 					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
 				}
+			}
+		})
+	}
+}
+
+// mostWrong bounds the difference between what work was charged and what it
+// took, in percent.
+const mostWrong = 3
+
+// charged is the GPU time that a group was charged.
+func (m *machine) charged(group string) (sum time.Duration) {
+	m.Helper()
+	usage, err := limits.ReadUsage(filepath.Join(m.runs, "nri-vgpu", group, "usage"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, d := range usage.Devices {
+		sum += d.GPUTime
+	}
+	return sum
+}
+
+// TestComputeCharges: what is charged for work is what it takes, however busy the
+// machine is, for programs too that wait for each launch.
+func TestComputeCharges(t *testing.T) {
+	for _, c := range []struct{ pattern, kernel string }{
+		{"async", "200"}, {"graph", "20"},
+		{"sync", "20"}, {"sync", "200"}, {"sync", "1000"}, {"sync", "5000"},
+	} {
+		t.Run(c.pattern+" "+c.kernel, func(t *testing.T) {
+			m := newMachine(t)
+			cmd := m.start(m.command("run", "--group", "charged", "--cores", "50", "--",
+				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--duration", "60"))
+			o := m.oracle()
+			took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
+			m.eventually("the GPU is used", func() bool { return took() > 300*time.Millisecond })
+			before, charged := took(), m.charged("charged")
+			m.eventually("more work is done", func() bool { return took() > before+time.Second })
+			charged, after := m.charged("charged")-charged, took()-before
+			wrong := 100 * (float64(charged)/float64(after) - 1)
+			t.Logf("charged %+.2f %% more than it took", wrong)
+			if math.Abs(wrong) > mostWrong {
+				t.Errorf("%s was charged for %s", charged, after)
 			}
 		})
 	}
