@@ -80,6 +80,14 @@ static void vg_class_average(struct vg_class *class, uint64_t ns)
 	class->ns = (class->ns * (class->averaged - 1) + ns) / class->averaged;
 }
 
+void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now)
+{
+	if (!class->measured)
+		class->opened = now;
+	class->measured = true;
+	vg_class_average(class, ns ? ns : 1);
+}
+
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
 {
 	uint64_t floor;

@@ -24,6 +24,7 @@ struct vg_class {
 	uint64_t sampled; // when it was last measured on a stream that was dry
 	uint32_t seen;    // observations in the current window
 	uint32_t averaged; // observations in the estimate, up to a few
+	uint32_t samples;  // taken on a stream that was dry
 	bool measured;
 };
 
@@ -37,6 +38,10 @@ struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint6
 
 // vg_class_observe takes an observation of one piece of work of the class, in ns.
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now);
+
+// vg_class_observe_roughly takes one out of which others' slices were taken, which
+// may err to either side.
+void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now);
 
 // vg_class_forget drops what is known of a key that may come to mean another work.
 void vg_class_forget(struct vg_estimates *estimates, uint64_t key);

@@ -62,6 +62,19 @@ static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t to
 	meter->union_ns = meter->union_charged = 0;
 }
 
+// vg_observe enters what one piece of work took into its class.
+static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment, int64_t interval,
+		       bool rough, uint64_t now)
+{
+	struct vg_class *class = vg_class_of(&meter->estimates, segment->key, 0);
+	uint64_t ns = interval > 0 ? (uint64_t)interval / segment->count : 0;
+
+	if (rough)
+		vg_class_observe_roughly(class, ns, now);
+	else
+		vg_class_observe(class, ns, now);
+}
+
 // vg_own_part takes others' slices out of an interval, as far as probes tell. It
 // returns whether what is left is sure.
 static bool vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
@@ -91,17 +104,16 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
-	int64_t interval;
+	int64_t interval, raw;
 	bool sure;
 
 	if (!segment->covered || segment->count == 0 || segment->dirty ||
 	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
 		return;
-	interval = vg_less_launching(segment, interval);
+	raw = interval = vg_less_launching(segment, interval);
 	sure = vg_own_part(meter, segment, &interval);
 	if (segment->key)
-		vg_class_observe(vg_class_of(&meter->estimates, segment->key, 0),
-				 (uint64_t)interval / segment->count, now);
+		vg_observe(meter, segment, interval, interval < raw, now);
 	if (segment->many) {
 		interval = vg_fresh_part(meter, stream, segment, interval);
 		if (!segment->fresh)

@@ -16,6 +16,7 @@ enum {
 	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // work that is measured each time
 	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
+	vg_samplings = 3,            // …so often
 	vg_first_samples = 4,
 	vg_dry_slack_ns = 5000,
 	vg_idle_ns = 1000000,        // a stream without work for this long is looked at
@@ -137,14 +138,11 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 // a slice may have to wait for a second one.
 static uint64_t vg_sample_interval(const struct vg_class *class)
 {
-	uint32_t later;
+	uint32_t later = class->samples - vg_first_samples;
 
-	if (class->floor)
-		return vg_sample_ns;
-	if (class->seen < vg_first_samples)
+	if (class->samples < vg_first_samples)
 		return 0;
-	later = class->seen - vg_first_samples;
-	return later < 8 ? vg_min((uint64_t)vg_early_sample_ns << later, vg_sample_ns) : vg_sample_ns;
+	return later < vg_samplings ? (uint64_t)vg_early_sample_ns << later : vg_sample_ns;
 }
 
 // vg_begin_first says whether an event should go before work on a dry stream.
@@ -167,6 +165,7 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 	if (now - class->sampled < interval)
 		return false;
 	class->sampled = now;
+	class->samples++;
 	segment->solo = true;
 	return true;
 }

@@ -147,6 +147,22 @@ static void test_estimate_is_a_mean_without_the_first(void)
 	CHECK(class->ns > 20390 && class->ns <= 20400);
 }
 
+// Probes err to either side: the least of such observations is too little.
+static void test_estimate_is_a_mean_of_rough_ones(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 10, 50000);
+	uint64_t now = start;
+
+	vg_class_observe_roughly(class, 1760000, now);
+	CHECK(class->measured);
+	CHECK_EQUAL(class->ns, 1760000);
+	for (int i = 0; i < 100; i++)
+		vg_class_observe_roughly(class, i % 10 ? 2050000 : 1500000, now += 20 * ms);
+	CHECK(class->ns > 1900000 && class->ns < 2060000);
+	observe(class, 2000000, 20, &now);
+	CHECK(class->ns > 1990000 && class->ns < 2010000);
+}
+
 static void test_more_classes_than_places(void)
 {
 	for (uint64_t key = 1; key < 5000; key++) {
@@ -221,6 +237,7 @@ int main(void)
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
 	test_estimate_is_a_mean_without_the_first();
+	test_estimate_is_a_mean_of_rough_ones();
 	test_more_classes_than_places();
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();
