@@ -137,6 +137,31 @@ dlopen:
 	jmp *%rax
 	.cfi_endproc
 	.size dlopen, . - dlopen
+
+	// void *dlmopen(Lmid_t space, const char *name, int flags): the same.
+	.globl dlmopen
+	.balign 16
+	.type dlmopen, @function
+dlmopen:
+	.cfi_startproc
+	endbr64
+	pushq %rdx
+	.cfi_adjust_cfa_offset 8
+	pushq %rsi
+	.cfi_adjust_cfa_offset 8
+	pushq %rdi
+	.cfi_adjust_cfa_offset 8
+	leaq 8(%rsp), %rdx
+	call vg_dlmopen_target
+	popq %rdi
+	.cfi_adjust_cfa_offset -8
+	popq %rsi
+	.cfi_adjust_cfa_offset -8
+	popq %rdx
+	.cfi_adjust_cfa_offset -8
+	jmp *%rax
+	.cfi_endproc
+	.size dlmopen, . - dlmopen
 #endif
 
 #else

@@ -10,6 +10,12 @@
 #include "check.h"
 
 __attribute__((visibility("default"))) void *module_find(const char *name);
+__attribute__((visibility("default"))) void *module_open(const char *path);
+
+void *module_open(const char *path)
+{
+	return dlopen(path, RTLD_NOW);
+}
 
 #ifdef VG_LINKED
 

@@ -175,22 +175,47 @@ static int try_fork_after(void)
 	return 0;
 }
 
-// What the process takes behind our back, here by a door of which nobody keeps the
-// key, is seen by the next allocations, which leave room for it.
-static int try_behind(const char *path)
+static void open_namespace(const char *name)
+{
+	library = dlmopen(LM_ID_NEWLM, name, RTLD_NOW);
+	if (!library)
+		fprintf(stderr, "%s\n", dlerror());
+	CHECK(library);
+}
+
+// Doors of which nobody keeps the key: the C library's own dlopen, and that of a
+// module which looks into the C library first.
+
+static void *by_libc(const char *path)
+{
+	void *(*open_real)(const char *name, int flags);
+	void *symbol = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlopen");
+
+	CHECK(symbol);
+	memcpy(&open_real, &symbol, sizeof open_real);
+	return open_real(path, RTLD_NOW);
+}
+
+static void *by_deepbind(const char *path)
+{
+	void *module = dlopen(getenv("DOOR_MODULE"), RTLD_NOW | TEST_DEEPBIND);
+
+	CHECK(module);
+	return ((module_fn)as_function(dlsym(module, "module_open")))(path);
+}
+
+// What the process takes behind our back is seen by the next allocations, which leave room for it.
+static int try_behind(const char *path, void *(*open_real)(const char *path))
 {
 	const struct timespec until_next_look = {.tv_nsec = 300000000};
-	void *(*open_real)(const char *name, int flags);
 	uint64_t address;
-	void *symbol;
+	void *real;
 
 	open_library("libcuda.so.1", 0);
 	start(by_handle);
-	symbol = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlopen");
-	memcpy(&open_real, &symbol, sizeof open_real);
-	symbol = open_real(path, RTLD_NOW);
-	CHECK(symbol);
-	CHECK_EQUAL(((alloc_fn)as_function(dlsym(symbol, "cuMemAlloc_v2")))(&address, 256 * MIB), 0);
+	real = open_real(path);
+	CHECK(real && real != library);
+	CHECK_EQUAL(((alloc_fn)as_function(dlsym(real, "cuMemAlloc_v2")))(&address, 256 * MIB), 0);
 	nanosleep(&until_next_look, NULL);
 	CHECK_EQUAL(((alloc_fn)by_handle("cuMemAlloc_v2"))(&address, 192 * MIB), 0);
 	CHECK_EQUAL(((alloc_fn)by_handle("cuMemAlloc_v2"))(&address, 128 * MIB), 2);
@@ -226,7 +251,11 @@ static int run(const char *door, const char *path)
 	if (strcmp(door, "proc-v2") == 0)
 		return try_proc(proc_v2);
 	if (strcmp(door, "behind") == 0)
-		return try_behind(path);
+		return try_behind(path, by_libc);
+	if (strcmp(door, "behind-module") == 0)
+		return try_behind(path, by_deepbind);
+	if (strcmp(door, "namespace") == 0)
+		return open_namespace(path), try_door(by_handle);
 	if (strcmp(door, "fork") == 0)
 		return in_child(as_program);
 	if (strcmp(door, "fork-after") == 0)

@@ -16,6 +16,12 @@ check_door() {
 	"$mkpages" "$work/door" "${uuids[0]}=$gib"
 }
 
+# A namespace of its own has a C library of its own, and a sanitizer cannot be in
+# it.
+check_namespace() {
+	[ -n "${sanitizer:-}" ] || check_door namespace "$1"
+}
+
 test_doors() {
 	local door
 	for door in soname plain deepbind default next proc proc-v2 fork fork-after fork-exec; do
@@ -23,7 +29,11 @@ test_doors() {
 	done
 	check_door path "$gpusim/libcuda.so.1"
 	check_door path "$gpusim/../gpusim/libcuda.so.1"
+	for door in libcuda.so.1 libcuda.so "$gpusim/libcuda.so.1"; do
+		check_namespace "$door"
+	done
 	check_door behind "$gpusim/libcuda.so.1"
+	DOOR_MODULE=$programs/door_module.so check_door behind-module "$gpusim/libcuda.so.1"
 }
 
 # What is linked to the driver, as a program or as a module.
