@@ -77,13 +77,21 @@ type Hook struct {
 	live map[string]liveContainer // by the runtime's id
 	// synchronized: the runtime has told which containers it has.
 	synchronized bool
+	// compared: what the ledger has was held against the pods' specs.
+	compared bool
 	// unaudited are running containers that carry no injection, to be looked
 	// at once the pods are known.
 	unaudited []Container
 }
 
 // liveContainer is a container with a part of a GPU that may have processes.
-type liveContainer struct{ podUID, name, sandbox string }
+type liveContainer struct {
+	podUID, name, sandbox string
+	// process is known once the container has been created in full.
+	process firstProcess
+	// created is when its creation was asked for, by this agent.
+	created time.Time
+}
 
 // New gives a hook with the state that the last agent left: what its files
 // say is taken. Files that cannot be trusted are put aside, and named in the
@@ -137,7 +145,7 @@ func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adj
 		a.Annotations = map[string]string{layout.AdjustedAnnotation: "withheld"}
 		return a, outcomeWithheld.or(err), err
 	}
-	a, err := h.grant(c, rt, pod, liveContainer{c.PodUID, c.Name, sandbox}, id)
+	a, err := h.grant(c, rt, pod, liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}, id)
 	return a, outcomeGranted.or(err), err
 }
 

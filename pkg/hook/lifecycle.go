@@ -9,6 +9,8 @@ import (
 	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Lifecycle of what a container holds:
@@ -23,7 +25,9 @@ import (
 // A pod's share is freed when the API server no longer has the pod, or has it
 // as ended, and none of its containers lives: a restarting container keeps
 // its GPU, and a pod that was deleted by force holds its own until it is gone.
-// That is looked at with each event and, as events get lost, every sweep.
+// That is looked at with each event and, as events get lost, every sweep; a
+// sweep also finds containers whose end the runtime did not tell, by their
+// first process.
 
 // SweepInterval is how often Sweep runs.
 const SweepInterval = 2 * time.Second
@@ -39,6 +43,17 @@ func (h *Hook) stopped(id string) {
 	delete(h.live, id)
 	h.liveChanged()
 	h.releaseIfGone(c.podUID)
+}
+
+// started notes a container's first process.
+func (h *Hook) started(id string, pid int) {
+	p := findProcess(h.Proc, pid)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c, ok := h.live[id]; ok {
+		c.process = p
+		h.live[id] = c
+	}
 }
 
 // sandboxStopped notes that a sandbox and all that ran in it are gone.
@@ -70,6 +85,8 @@ func (h *Hook) Sweep() {
 		return
 	}
 	h.audit()
+	h.compare()
+	h.bury(time.Now())
 	holders := map[string]bool{}
 	for _, a := range h.Ledger.Allocations() {
 		holders[a.PodUID] = true
@@ -85,6 +102,47 @@ func (h *Hook) Sweep() {
 	}
 	for uid := range holders {
 		h.releaseIfGone(uid)
+	}
+}
+
+// unstarted is how long a container may take from its creation to its start, if
+// its pod has gone: longer than runtimes take for both.
+const unstarted = 5 * time.Minute
+
+// bury forgets containers that have ended without the runtime's telling: a
+// restarted one may not, of those from before. h.mu is held.
+func (h *Hook) bury(now time.Time) {
+	before := len(h.live)
+	for id, c := range h.live {
+		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.Pods.Alive(c.podUID)
+		if failed || c.process.ended(h.Proc) {
+			h.Log.Info("a container has ended, which the runtime did not tell", "pod_uid", c.podUID, "container", c.name)
+			delete(h.live, id)
+		}
+	}
+	if len(h.live) != before {
+		h.liveChanged()
+	}
+}
+
+// compare says, once, where pods hold what their specs do not ask for: the
+// configuration was changed, or the state directory. They keep it, as what runs
+// has it. h.mu is held.
+func (h *Hook) compare() {
+	if h.compared || !h.synchronized {
+		return
+	}
+	h.compared = true
+	for _, a := range h.Ledger.Allocations() {
+		pod, ok := h.Pods.Cached(pods.Ref{UID: a.PodUID})
+		if !ok {
+			continue
+		}
+		if asked, err := request.FromPod(pod, h.Config.Dialects); err != nil || !asks(asked, a.Container) {
+			h.Metrics.unexplained.Inc()
+			h.Log.Warn("a container holds a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
+				"namespace", pod.Namespace, "pod", pod.Name, "container", a.Container, "error", err)
+		}
 	}
 }
 
@@ -181,7 +239,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 			h.unaudited = append(h.unaudited, c.Container)
 			continue
 		}
-		h.live[c.id] = liveContainer{c.PodUID, c.Name, c.sandbox}
+		h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
 		h.adopt(c.Container)
 	}
 	h.liveChanged()
@@ -201,8 +259,9 @@ func (h *Hook) adopt(c Container) {
 		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
 		return
 	}
-	if err := h.Ledger.Restore(given); err != nil {
-		log.Error("a running container was given something else than the ledger says", "error", err)
+	replaced, err := h.Ledger.Adopt(given)
+	if err != nil {
+		log.Error("a running container's assignment cannot be taken over", "error", err)
 		return
 	}
 	dir, err := h.Store.Dir(c.PodUID, c.Name)
@@ -210,15 +269,15 @@ func (h *Hook) adopt(c Container) {
 		log.Error("a running container's files have no place", "error", err)
 		return
 	}
-	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil {
+	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
 		return
 	}
-	if err := h.Store.Reserve(given); err != nil {
+	if err := h.Store.Rewrite(given); err != nil {
 		log.Error("a running container's assignment cannot be written", "error", err)
 		return
 	}
 	h.Metrics.recovered.Inc()
-	log.Warn("recovered the assignment of a running container whose files were lost")
+	log.Warn("recovered the assignment of a running container whose files were lost, or said something else", "replaced", replaced)
 }
 
 // audit looks at running containers that carry no limits, and reports those

@@ -32,6 +32,8 @@ type Metrics struct {
 	refusals   *prometheus.CounterVec
 	unadjusted prometheus.Gauge
 	recovered  prometheus.Counter
+	// unexplained are allocations that no spec asks for.
+	unexplained prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -52,10 +54,14 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}),
 		recovered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_recovered_assignments_total",
-			Help: "Assignments whose files were lost and that were recovered from a running container.",
+			Help: "Assignments whose files were lost, or said something else, and that were recovered from a running container.",
+		}),
+		unexplained: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nri_vgpu_unexplained_assignments_total",
+			Help: "Containers that were found, at the start, to hold what their pod's spec does not ask for.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.latency, m.refusals, m.unadjusted, m.recovered} {
+	for _, c := range []prometheus.Collector{m.latency, m.refusals, m.unadjusted, m.recovered, m.unexplained} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -105,6 +105,9 @@ func (e *edge) StartContainer(_ context.Context, pod *api.PodSandbox, container 
 	defer e.handlers.enter(begin)()
 	c := describe(pod, container)
 	err := e.checkStart(c)
+	if err == nil {
+		e.started(container.GetId(), c.PID)
+	}
 	result := outcomeDone.or(err)
 	e.Metrics.observe("StartContainer", result, begin)
 	return e.report(c, result, err)

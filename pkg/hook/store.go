@@ -111,6 +111,15 @@ func (s *Store) Reserve(a placement.Allocation) error {
 	if _, err := os.Stat(filepath.Join(dir, assignmentFile)); err == nil {
 		return nil
 	}
+	return s.Rewrite(a)
+}
+
+// Rewrite writes down what a container was given, and leaves its pages alone.
+func (s *Store) Rewrite(a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}

@@ -134,6 +134,31 @@ func (l *Ledger) Restore(a Allocation) error {
 	return nil
 }
 
+// Adopt enters what a running container has, as its runtime tells it, and which
+// so goes before what was restored of it. It tells whether that was something
+// else.
+func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
+	if err := validate(a); err != nil {
+		return false, fmt.Errorf("adopt container %q of pod %s: %w", a.Container, a.PodUID, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	containers := l.pods[a.PodUID]
+	i := slices.IndexFunc(containers, func(c Allocation) bool { return c.Container == a.Container })
+	switch {
+	case i < 0 && len(a.Devices) == 0:
+		return false, nil
+	case i < 0:
+		l.pods[a.PodUID] = inOrder(append(containers, clone(a)))
+		return false, nil
+	case slices.Equal(containers[i].Devices, a.Devices):
+		return false, nil
+	}
+	containers[i] = clone(a)
+	l.pods[a.PodUID] = inOrder(containers)
+	return true, nil
+}
+
 func validate(a Allocation) error {
 	if a.PodUID == "" || a.Container == "" {
 		return errors.New("pod UID or container name is missing")

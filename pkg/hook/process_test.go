@@ -1,0 +1,170 @@
+package hook
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// born makes a process in a /proc of the test's.
+func born(t *testing.T, proc string, pid int, start string) {
+	t.Helper()
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stat := fmt.Sprintf("%d (a) (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %s 20 21", pid, start)
+	if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func died(t *testing.T, proc string, pid int) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(proc, strconv.Itoa(pid))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFirstProcess(t *testing.T) {
+	proc := t.TempDir()
+	born(t, proc, 7, "100")
+	p := findProcess(proc, 7)
+	if p.pid != 7 || p.start != "100" || p.ended(proc) {
+		t.Errorf("got %+v, ended: %v", p, p.ended(proc))
+	}
+	born(t, proc, 7, "200")
+	if !p.ended(proc) {
+		t.Error("another process that has its number is taken for it")
+	}
+	died(t, proc, 7)
+	if !p.ended(proc) {
+		t.Error("it is not seen to have gone")
+	}
+	for _, unknown := range []firstProcess{findProcess(proc, 7), findProcess(proc, 0)} {
+		if unknown.ended(proc) {
+			t.Error("what is not known is taken for ended")
+		}
+	}
+	if self := findProcess("/proc", os.Getpid()); self.start == "" || self.ended("/proc") {
+		t.Errorf("this process is %+v", self)
+	}
+}
+
+// The runtime tells nothing of the end of containers from before its restart.
+func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
+	proc := t.TempDir()
+	n := newNode(t, func(n *node) { n.proc = proc })
+	for pid, uid := range []string{"synced", "started", "unknown", "lives"} {
+		n.pod(uid, "main=1024")
+		mustCreate(t, n, uid)
+		born(t, proc, pid+1, "100")
+	}
+	for _, c := range n.containers {
+		switch c.GetPodSandboxId() {
+		case sandbox("synced").GetId():
+			c.Pid = 1
+		case sandbox("lives").GetId():
+			c.Pid = 4
+		}
+	}
+	n.stopRuntime()
+	n.startRuntime()
+	n.waitRegistered()
+	n.hook.started(sandbox("started").GetId()+"-main", 2)
+	holds := func(uid string) bool { _, ok := n.ledger.Get(uid, "main"); return ok }
+	for pid, uid := range []string{"synced", "started", "unknown"} {
+		n.deletePod(uid)
+		n.hook.Sweep()
+		if !holds(uid) {
+			t.Errorf("%s was freed while it lived", uid)
+		}
+		died(t, proc, pid+1)
+	}
+	n.hook.Sweep()
+	for uid, want := range map[string]bool{"synced": false, "started": false, "unknown": true, "lives": true} {
+		if holds(uid) != want {
+			t.Errorf("%s holds its GPU: %v", uid, !want)
+		}
+	}
+}
+
+// A container whose creation failed in the runtime, which did not tell.
+func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	n.deletePod("u")
+	bury := func(after time.Duration) {
+		n.hook.mu.Lock()
+		defer n.hook.mu.Unlock()
+		n.hook.bury(time.Now().Add(after))
+	}
+	bury(unstarted - time.Minute)
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Error("it was freed while it may yet start")
+	}
+	bury(unstarted + time.Minute)
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); ok {
+		t.Error("it holds its GPU for ever")
+	}
+}
+
+// What a running container really has goes before what its files say.
+func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u")
+	n.stopHook()
+	store := n.hook.Store
+	wrong, _ := n.ledger.Get("u", "main")
+	wrong.Devices[0] = placement.Device{UUID: gpuB, MemoryBytes: 1 << 20, Slots: 1}
+	if err := store.Rewrite(wrong); err != nil {
+		t.Fatal(err)
+	}
+	n.startHook()
+	check := func(where string, given placement.Allocation) {
+		t.Helper()
+		if d := given.Devices[0]; d.UUID != gpuA || d.MemoryBytes != 4096*mib {
+			t.Errorf("%s it has %+v", where, d)
+		}
+	}
+	given, _ := n.ledger.Get("u", "main")
+	check("by the ledger", given)
+	kept, errs := store.Load()
+	if len(kept) != 1 || len(errs) != 0 {
+		t.Fatalf("got %v, %v", kept, errs)
+	}
+	check("by its files", kept[0])
+	if got := testutil.ToFloat64(n.hook.Metrics.recovered); got != 1 {
+		t.Errorf("recovered %v", got)
+	}
+}
+
+func TestWhatNoSpecAsksForIsSaid(t *testing.T) {
+	n := newNode(t)
+	pod := n.pod("u", "main=4096")
+	n.pod("v", "main=4096")
+	mustCreate(t, n, "u")
+	mustCreate(t, n, "v")
+	n.stopHook()
+	n.api.change(func() { pod.Spec.Containers[0].Resources.Limits = nil })
+	n.startHook()
+	for range 2 {
+		n.hook.Sweep()
+	}
+	if got := testutil.ToFloat64(n.hook.Metrics.unexplained); got != 1 {
+		t.Errorf("%v were said to be unexplained, want 1", got)
+	}
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Error("what runs lost its GPU")
+	}
+}
