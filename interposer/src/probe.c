@@ -4,8 +4,11 @@
 
 #include <string.h>
 
+#include "base.h"
+
 enum {
 	vg_stream_non_blocking = 1,
+	vg_probe_slow_ns = 30000, // a call that takes longer had to wait for a processor
 };
 
 // How long times are told from one base event: see meter.c.
@@ -42,6 +45,7 @@ void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now)
 {
 	uint32_t at = probe->head % vg_probes;
 	CUcontext current = NULL;
+	uint64_t began;
 
 	if (VG_CALL(cuCtxGetCurrent, &current) || (uint64_t)(uintptr_t)current != context)
 		return;
@@ -49,9 +53,10 @@ void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now)
 		return;
 	if (!probe->events[at] && VG_CALL(cuEventCreate, &probe->events[at], 0))
 		return;
+	began = vg_now();
 	if (VG_CALL(cuEventRecord, probe->events[at], probe->stream))
 		return;
-	probe->sent[at] = now;
+	probe->sent[at] = vg_now() - began < vg_probe_slow_ns ? began : 0;
 	probe->head++;
 }
 
@@ -73,7 +78,7 @@ void vg_probe_harvest(struct vg_probe *probe)
 
 		if (VG_CALL(cuEventQuery, probe->events[at]) == CUDA_ERROR_NOT_READY)
 			return;
-		if (vg_probe_elapsed(probe, probe->events[at], &back))
+		if (probe->sent[at] && vg_probe_elapsed(probe, probe->events[at], &back))
 			vg_probe_note(probe, (int64_t)(probe->sent[at] - probe->base_sent), back);
 		probe->tail++;
 	}

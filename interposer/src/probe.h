@@ -31,7 +31,7 @@ struct vg_probe {
 	CUevent base;
 	uint64_t base_sent; // vg_now when the base event was recorded
 	CUevent events[vg_probes];
-	uint64_t sent[vg_probes];
+	uint64_t sent[vg_probes]; // as vg_now; 0: nobody knows exactly
 	uint32_t head, tail; // count probes
 	bool offset_known;
 	int64_t offset;  // least delay of a probe so far, from the host's clock to the GPU's
