@@ -42,6 +42,8 @@ type Pods interface {
 type Plugin interface {
 	Registered() bool
 	Stuck() time.Duration
+	// Unadjusted is how many containers run without their limits.
+	Unadjusted() int
 }
 
 // Events tell people what became of the node.
@@ -170,6 +172,7 @@ func (a *Agent) report(gpus []gpu.GPU) error {
 	return nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
 		Heartbeat:        time.Now().UTC(),
 		PluginRegistered: a.Plugin.Registered(),
+		Unadjusted:       a.Plugin.Unadjusted(),
 		AgentVersion:     version.Version,
 		GPUs:             gpus,
 		Used:             request.Used(a.Pods.List(), a.Config.Dialects),

@@ -45,6 +45,7 @@ func (n *node) XIDs() map[gpu.XID]uint64                   { return n.xids }
 func (n *node) List() []*corev1.Pod                        { return n.pods }
 func (n *node) HasSynced() bool                            { return n.synced }
 func (n *node) Registered() bool                           { return n.registered }
+func (n *node) Unadjusted() int                            { return 0 }
 func (n *node) Stuck() time.Duration                       { return n.stuck }
 
 func (n *node) OnNode(reason events.Reason, format string, args ...any) {

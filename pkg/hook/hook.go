@@ -68,6 +68,8 @@ type Hook struct {
 	runtime    atomic.Pointer[Runtime]
 	registered atomic.Bool
 	handlers   inFlight
+	// unadjustedCount is the number of unadjusted, without mu.
+	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
 	podsChanged chan struct{}
 
@@ -81,7 +83,10 @@ type Hook struct {
 	compared bool
 	// unaudited are running containers that carry no injection, to be looked
 	// at once the pods are known.
-	unaudited []Container
+	unaudited []runningContainer
+	// unadjusted are those that were found to run without their limits: the
+	// sandbox by the runtime's id of the container.
+	unadjusted map[string]string
 }
 
 // liveContainer is a container with a part of a GPU that may have processes.

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -36,6 +37,8 @@ const SweepInterval = 2 * time.Second
 func (h *Hook) stopped(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	delete(h.unadjusted, id)
+	h.countUnadjusted()
 	c, ok := h.live[id]
 	if !ok {
 		return
@@ -65,6 +68,8 @@ func (h *Hook) sandboxStopped(sandbox, podUID string) {
 			delete(h.live, id)
 		}
 	}
+	maps.DeleteFunc(h.unadjusted, func(_, in string) bool { return in == sandbox })
+	h.countUnadjusted()
 	h.liveChanged()
 	h.releaseIfGone(podUID)
 }
@@ -230,13 +235,15 @@ func (h *Hook) synchronize(containers []runningContainer) {
 	defer h.mu.Unlock()
 	clear(h.live)
 	h.unaudited = nil
+	h.unadjusted = map[string]string{}
+	h.countUnadjusted()
 	h.synchronized = true
 	for _, c := range containers {
 		if h.exempt(c.Container) {
 			continue
 		}
 		if !h.carriesOurs(c.Container) {
-			h.unaudited = append(h.unaudited, c.Container)
+			h.unaudited = append(h.unaudited, c)
 			continue
 		}
 		h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
@@ -283,19 +290,26 @@ func (h *Hook) adopt(c Container) {
 // audit looks at running containers that carry no limits, and reports those
 // that ask for a GPU or may see one. h.mu is held.
 func (h *Hook) audit() {
-	if h.unaudited == nil {
-		return
-	}
-	bad := 0
 	for _, c := range h.unaudited {
-		if err := h.checkUnadjusted(c); err != nil {
-			bad++
-			h.reportUnadjusted(c, err)
+		if err := h.checkUnadjusted(c.Container); err != nil {
+			h.unadjusted[c.id] = c.sandbox
+			h.reportUnadjusted(c.Container, err)
 		}
 	}
 	h.unaudited = nil
-	h.Metrics.unadjusted.Set(float64(bad))
+	h.countUnadjusted()
 }
+
+// countUnadjusted tells how many containers run without their limits. h.mu is
+// held.
+func (h *Hook) countUnadjusted() {
+	h.Metrics.unadjusted.Set(float64(len(h.unadjusted)))
+	h.unadjustedCount.Store(int64(len(h.unadjusted)))
+}
+
+// Unadjusted gives how many containers run without their limits, as they were
+// created without us.
+func (h *Hook) Unadjusted() int { return int(h.unadjustedCount.Load()) }
 
 // reportUnadjusted says, and if so configured ends, that a container runs
 // which should not.

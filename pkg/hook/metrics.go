@@ -50,7 +50,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"reason"}),
 		unadjusted: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unadjusted_containers",
-			Help: "Running containers that were created without the plugin and ask for or may see GPUs, as found when it last registered.",
+			Help: "Running containers that were created without the plugin and ask for or may see GPUs.",
 		}),
 		recovered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_recovered_assignments_total",

@@ -143,10 +143,22 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	for _, uid := range []string{"some", "none"} {
 		n.keep(sandbox(uid), fromSpec(sandbox(uid), "main", &rspec.Spec{Process: &rspec.Process{}}))
 	}
-	n.startHook()
-	if got := testutil.ToFloat64(n.hook.Metrics.unadjusted); got != 1 {
-		t.Errorf("counted %v", got)
+	counted := func(when string, want int) {
+		t.Helper()
+		if got := testutil.ToFloat64(n.hook.Metrics.unadjusted); got != float64(want) || n.hook.Unadjusted() != want {
+			t.Errorf("%s: counted %v and %d, want %d", when, got, n.hook.Unadjusted(), want)
+		}
 	}
+	n.startHook()
+	counted("taken over", 1)
+	n.stopRuntime()
+	n.startRuntime()
+	n.waitRegistered()
+	counted("taken over again", 1)
+	n.exit("none")
+	counted("another has ended", 1)
+	n.exit("some")
+	counted("it has ended", 0)
 }
 
 // A runtime with NRI 0.12.4 or newer refuses what we do not answer in time.

@@ -21,9 +21,12 @@ type Report struct {
 	// Heartbeat is when the agent last wrote the report.
 	Heartbeat time.Time `json:"heartbeat"`
 	// PluginRegistered tells whether the runtime has our NRI plugin.
-	PluginRegistered bool      `json:"pluginRegistered"`
-	AgentVersion     string    `json:"agentVersion"`
-	GPUs             []gpu.GPU `json:"gpus"`
+	PluginRegistered bool `json:"pluginRegistered"`
+	// Unadjusted is how many containers run without their limits, as they
+	// were created without the plugin.
+	Unadjusted   int       `json:"unadjusted,omitempty"`
+	AgentVersion string    `json:"agentVersion"`
+	GPUs         []gpu.GPU `json:"gpus"`
 	// Used is what running pods hold, in each dialect's units, by resource
 	// name: capacity is never patched below it.
 	Used map[string]int64 `json:"used,omitempty"`

@@ -20,10 +20,11 @@ const ConditionReady corev1.NodeConditionType = "VGPUReady"
 // Reasons of the condition.
 const (
 	ReasonGPUsHealthy         = "GPUsHealthy"
-	ReasonGPUUnhealthy        = "GPUUnhealthy"        // some take no new containers
-	ReasonNoGPU               = "NoGPU"               // the driver shows none any more
-	ReasonPluginNotRegistered = "PluginNotRegistered" // the runtime does not ask the agent
-	ReasonAgentAway           = "AgentAway"           // it has not reported for long
+	ReasonGPUUnhealthy        = "GPUUnhealthy"         // some take no new containers
+	ReasonNoGPU               = "NoGPU"                // the driver shows none any more
+	ReasonPluginNotRegistered = "PluginNotRegistered"  // the runtime does not ask the agent
+	ReasonUnadjusted          = "ContainersUnadjusted" // some run without their limits
+	ReasonAgentAway           = "AgentAway"            // it has not reported for long
 )
 
 // condition is the state of the agent and its GPUs, without times. A Node that
@@ -44,6 +45,10 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the container runtime does not have the NRI plugin: see the agent's log")
 	case len(o.Report.GPUs) == 0:
 		return say(corev1.ConditionFalse, ReasonNoGPU, "the NVIDIA driver shows no GPU: see the agent's log")
+	}
+	if n := o.Report.Unadjusted; n > 0 {
+		return say(corev1.ConditionFalse, ReasonUnadjusted,
+			fmt.Sprintf("containers that run without their limits: %d; their pods' events VGPUUnadjusted name them: delete these pods", n))
 	}
 	if bad := unhealthy(o.Report.GPUs); len(bad) > 0 {
 		return say(corev1.ConditionFalse, ReasonGPUUnhealthy,

@@ -35,6 +35,8 @@ func TestCondition(t *testing.T) {
 		{"all well", bare, seen(0, true, healthy), "True GPUsHealthy: GPUs that take containers: 1"},
 		{"one lost", had, seen(0, true, healthy, lost), "False GPUUnhealthy: 1 of 2 GPUs take no new containers: GPU 1 (GPU-b): fell off the bus"},
 		{"GPUs gone", had, seen(0, true), "False NoGPU: "},
+		{"containers without limits", had, Observation{Alive: now,
+			Report: &nodereport.Report{PluginRegistered: true, GPUs: []gpu.GPU{healthy}, Unadjusted: 2}}, "False ContainersUnadjusted: "},
 		{"not registered", had, seen(0, false, healthy), "False PluginNotRegistered: "},
 		{"agent away", had, seen(31*time.Second, true, healthy), "False AgentAway: "},
 	}
