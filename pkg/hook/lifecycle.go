@@ -21,7 +21,9 @@ import (
 //	StopContainer,   end that; the runtime sends one of them also for a
 //	RemoveContainer  container that exits by itself or was never started.
 //	Stop/RemovePodSandbox  end it for all containers of the sandbox.
-//	Synchronize      tells, after every reconnect, which containers live.
+//	Synchronize      tells, after every reconnect, which containers live; one
+//	                 that was not started does from its StartContainer on, or
+//	                 PostStartContainer where that was missed.
 //
 // A pod's share is freed when the API server no longer has the pod, or has it
 // as ended, and none of its containers lives: a restarting container keeps
@@ -46,17 +48,6 @@ func (h *Hook) stopped(id string) {
 	delete(h.live, id)
 	h.liveChanged()
 	h.releaseIfGone(c.podUID)
-}
-
-// started notes a container's first process.
-func (h *Hook) started(id string, pid int) {
-	p := findProcess(h.Proc, pid)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c, ok := h.live[id]; ok {
-		c.process = p
-		h.live[id] = c
-	}
 }
 
 // sandboxStopped notes that a sandbox and all that ran in it are gone.
@@ -222,10 +213,34 @@ func (h *Hook) lives(podUID string) bool {
 	return false
 }
 
+// started notes the first process of a container of ours that is about to live,
+// or does; it tells whether it was not known.
+func (h *Hook) started(c Container, id, sandbox string) bool {
+	if h.exempt(c) || !h.carriesOurs(c) {
+		return false
+	}
+	process := findProcess(h.Proc, c.PID)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	live, known := h.live[id]
+	if !known {
+		live = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}
+	}
+	live.process = process
+	h.live[id] = live
+	if !known {
+		h.liveChanged()
+	}
+	return !known
+}
+
 // runningContainer is a container that the runtime has when we register.
 type runningContainer struct {
 	Container
 	id, sandbox string
+	// created: it has not been started, and may never be: where kubelet died
+	// before, nobody removes it for minutes, even though its pod is gone.
+	created bool
 }
 
 // synchronize takes over the containers that the runtime has: the state of
@@ -246,7 +261,9 @@ func (h *Hook) synchronize(containers []runningContainer) {
 			h.unaudited = append(h.unaudited, c)
 			continue
 		}
-		h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
+		if !c.created {
+			h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
+		}
 		h.adopt(c.Container)
 	}
 	h.liveChanged()

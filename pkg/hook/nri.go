@@ -25,6 +25,7 @@ const answerMargin = 300 * time.Millisecond
 var events = []api.Event{
 	api.Event_CREATE_CONTAINER,
 	api.Event_START_CONTAINER,
+	api.Event_POST_START_CONTAINER,
 	api.Event_STOP_CONTAINER,
 	api.Event_REMOVE_CONTAINER,
 	api.Event_STOP_POD_SANDBOX,
@@ -74,6 +75,7 @@ func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers
 		}
 		running = append(running, runningContainer{
 			Container: describe(sandboxes[c.GetPodSandboxId()], c), id: c.GetId(), sandbox: c.GetPodSandboxId(),
+			created: c.GetState() == api.ContainerState_CONTAINER_CREATED,
 		})
 	}
 	e.synchronize(running)
@@ -104,13 +106,24 @@ func (e *edge) StartContainer(_ context.Context, pod *api.PodSandbox, container 
 	begin := time.Now()
 	defer e.handlers.enter(begin)()
 	c := describe(pod, container)
+	fresh := e.started(c, container.GetId(), pod.GetId())
 	err := e.checkStart(c)
-	if err == nil {
-		e.started(container.GetId(), c.PID)
+	if err != nil && fresh {
+		e.stopped(container.GetId())
 	}
 	result := outcomeDone.or(err)
 	e.Metrics.observe("StartContainer", result, begin)
 	return e.report(c, result, err)
+}
+
+// PostStartContainer notes that a container lives, should we have registered
+// while it was being started.
+func (e *edge) PostStartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	begin := time.Now()
+	defer e.handlers.enter(begin)()
+	e.started(describe(pod, container), container.GetId(), pod.GetId())
+	e.Metrics.observe("PostStartContainer", outcomeDone, begin)
+	return nil
 }
 
 func (e *edge) report(c Container, result outcome, err error) error {

@@ -77,7 +77,9 @@ func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	n.stopRuntime()
 	n.startRuntime()
 	n.waitRegistered()
-	n.hook.started(sandbox("started").GetId()+"-main", 2)
+	started := n.containers[1]
+	started.Pid = 2
+	n.hook.started(describe(sandbox("started"), started), started.GetId(), started.GetPodSandboxId())
 	holds := func(uid string) bool { _, ok := n.ledger.Get(uid, "main"); return ok }
 	for pid, uid := range []string{"synced", "started", "unknown"} {
 		n.deletePod(uid)

@@ -44,6 +44,38 @@ func TestReconnectsForEver(t *testing.T) {
 	}
 }
 
+// A container that was created and whose kubelet died then stays with the
+// runtime for minutes: it must not hold a GPU for a pod that is gone.
+func TestAContainerThatNeverStartedHoldsNothing(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	spec := mustCreate(t, n, "u")
+	again := func() {
+		n.stopHook()
+		n.containers[0].State = api.ContainerState_CONTAINER_CREATED
+		n.startHook()
+	}
+	again()
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Fatal("freed although its pod is there and may start it")
+	}
+	post := &api.PostStartContainerRequest{Pod: sandbox("u"), Container: fromSpec(sandbox("u"), "main", spec)}
+	if err := n.runtime.PostStartContainer(context.Background(), post); err != nil {
+		t.Fatal(err)
+	}
+	n.deletePod("u")
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Error("freed under a container that was started while nobody listened")
+	}
+	again()
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); ok {
+		t.Error("not freed although its pod is gone and it was never started")
+	}
+}
+
 func TestAgentMayDie(t *testing.T) {
 	n := newNode(t)
 	n.pod("a", "main=10000")
