@@ -145,6 +145,8 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	w.count.add("fills", cmp.Or(result.Outcome, "could not begin"))
 	least := m.bytes - contextBytes - m.bytes/100
 	switch {
+	case result.Outcome == "" && strings.Contains(result.line, "libcuda"):
+		w.count.add("started blind", "found no driver")
 	case result.Outcome != "refused" && w.faults.recently():
 		w.count.add("fills", "failed while a GPU did")
 	case result.Outcome != "refused":

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -78,6 +79,7 @@ type summary struct {
 	Machine    string                    `json:"machine"`
 	Seed       uint64                    `json:"seed"`
 	Seconds    int                       `json:"seconds"`
+	CPUSeconds int                       `json:"cpu_seconds"` // of the whole node
 	Containers int                       `json:"containers_created"`
 	Kills      int                       `json:"kills"`
 	Broken     int                       `json:"promises_broken"`
@@ -93,6 +95,7 @@ func (w *world) summarize() {
 		Machine:    fmt.Sprintf("simulated GPUs, %d cores", runtime.NumCPU()),
 		Seed:       w.seed,
 		Seconds:    int(w.spent.Seconds()),
+		CPUSeconds: cpuSeconds(),
 		Containers: len(w.count.containers),
 		Kills:      w.count.sum("kills"),
 		Broken:     w.count.sum("broken"),
@@ -114,6 +117,24 @@ func (w *world) summarize() {
 	if s.Kills == 0 || s.Containers == 0 || w.count.get("looks", "memory") == 0 || w.count.get("fills", "refused") == 0 {
 		w.Errorf("%d kills, %d containers: that was no chaos", s.Kills, s.Containers)
 	}
+}
+
+// cpuSeconds is the processor time of all that ran on the node, 0 where the
+// kernel does not say it.
+func cpuSeconds() int {
+	raw, err := os.ReadFile("/sys/fs/cgroup/cpuacct" + cgroupOfNode + "cpuacct.usage")
+	if err == nil {
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+		return int(time.Duration(n).Seconds())
+	}
+	raw, _ = os.ReadFile("/sys/fs/cgroup" + cgroupOfNode + "cpu.stat")
+	for line := range strings.Lines(string(raw)) {
+		if text, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			return int(n / 1e6)
+		}
+	}
+	return 0
 }
 
 func (w *world) print(s summary) {

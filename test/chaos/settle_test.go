@@ -90,9 +90,15 @@ func (w *world) deleteAgent(ctx context.Context) error {
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=nri-vgpu"})
 }
 
-// agentServes is nil when the agent is ready.
+// agentServes is nil when the agent is ready, and the guard is beside it.
 func (w *world) agentServes() error {
-	_, err := w.ask("/readyz")
+	if _, err := w.ask("/readyz"); err != nil {
+		return err
+	}
+	metrics, err := w.ask("/metrics")
+	if err == nil && !strings.Contains(metrics, "\nnri_vgpu_guard_loaded 1") {
+		err = errors.New("by the agent the guard is not loaded")
+	}
 	return err
 }
 

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,10 +95,37 @@ func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 	if t.component == "" {
 		return
 	}
+	if err := w.awaitEnd(t); err != nil {
+		w.broken("mended", "%s does not end: %v", t.name, err)
+	}
 	sleep(ctx, away)
 	if err := w.start(t); err != nil {
 		w.broken("mended", "%s does not come back: %v", t.name, err)
 	}
+}
+
+// awaitEnd waits until the node's supervisor knows that a component has ended.
+func (w *world) awaitEnd(t target) error {
+	return eventually(context.Background(), patience, func() error {
+		state, err := w.state(t)
+		if err == nil && state != node.Exited {
+			err = fmt.Errorf("it is %s", state)
+		}
+		return err
+	})
+}
+
+func (w *world) state(t target) (state node.State, err error) {
+	err = call(func(ctx context.Context) error {
+		all, err := w.Cluster.Components(ctx)
+		for _, one := range all {
+			if one.Name == t.component {
+				state = one.State
+			}
+		}
+		return err
+	})
+	return state, err
 }
 
 // start starts a component, unless it runs.
@@ -105,14 +133,8 @@ func (w *world) start(t target) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return eventually(ctx, patience, func() error {
-		all, err := w.Cluster.Components(ctx)
-		if err != nil {
+		if state, err := w.state(t); err != nil || state == node.Ready {
 			return err
-		}
-		for _, one := range all {
-			if one.Name == t.component && one.State == node.Ready {
-				return nil
-			}
 		}
 		return w.Cluster.Start(ctx, t.component)
 	})

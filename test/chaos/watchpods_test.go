@@ -70,6 +70,9 @@ func (p *podWatch) seeContainer(pod *corev1.Pod, one *subject, status *corev1.Co
 	for _, id := range ids {
 		if _, bare, ok := strings.Cut(id, "://"); ok {
 			p.count.container(bare, "the API server")
+			if status.State.Running != nil && id == status.ContainerID {
+				p.scanner.runs(bare)
+			}
 		}
 	}
 	if one.steady && status.RestartCount > 0 {
