@@ -9,14 +9,17 @@
 
 /* ---- what a launch means for the timeline ---- */
 
-/* The first parameter's value, from the pointers or from the packed buffer. */
-static CUresult first_param(void **params, void **extra, uint64_t *value)
+/*
+ * One of the first parameters' value, all being of 64 bits, from the pointers
+ * or from the packed buffer.
+ */
+static CUresult param(void **params, void **extra, size_t index, uint64_t *value)
 {
 	const void *buffer = NULL;
 	size_t size = 0;
 
-	if (params && params[0]) {
-		memcpy(value, params[0], sizeof(*value));
+	if (params && params[index]) {
+		memcpy(value, params[index], sizeof(*value));
 		return CUDA_SUCCESS;
 	}
 	for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
@@ -27,9 +30,9 @@ static CUresult first_param(void **params, void **extra, uint64_t *value)
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!buffer || size < sizeof(*value))
+	if (!buffer || size < (index + 1) * sizeof(*value))
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(value, buffer, sizeof(*value));
+	memcpy(value, (const char *)buffer + index * sizeof(*value), sizeof(*value));
 	return CUDA_SUCCESS;
 }
 
@@ -60,6 +63,7 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 		     struct sim_launch *launch)
 {
 	const struct gs_gpu *gpu = sim_gpu(device);
+	CUresult err;
 
 	if (volume(grid) == 0 || volume(block) == 0 || volume(block) > THREADS_PER_BLOCK_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -69,7 +73,15 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 		return CUDA_ERROR_INVALID_VALUE;
 	launch->demand_ppm = demand(gpu, grid, block);
 	launch->duration_ns = gpu->default_kernel_ns;
-	return function->entry->spins ? first_param(params, extra, &launch->duration_ns) : CUDA_SUCCESS;
+	launch->mine = launch->theirs = launch->turn = 0;
+	if (!function->entry->spins)
+		return CUDA_SUCCESS;
+	err = param(params, extra, 0, &launch->duration_ns);
+	if (!function->entry->meets)
+		return err;
+	err = err ? err : param(params, extra, 1, &launch->mine);
+	err = err ? err : param(params, extra, 2, &launch->theirs);
+	return err ? err : param(params, extra, 3, &launch->turn);
 }
 
 /* ---- cuLaunchKernel and its kin ---- */
@@ -92,6 +104,9 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 		return sim_capture_kernel(stream, p);
 	work.duration_ns = launch.duration_ns;
 	work.demand_ppm = launch.demand_ppm;
+	work.meet_mine = launch.mine;
+	work.meet_theirs = launch.theirs;
+	work.meet_turn = launch.turn;
 	return sim_submit(stream, &work, NULL);
 }
 

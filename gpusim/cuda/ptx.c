@@ -3,7 +3,9 @@
  * Reads of PTX text what the simulator needs: entries, their parameters and
  * the module's global variables. A kernel whose body reads %globaltimer and
  * whose first parameter is a .u64 with "ns" in its name runs for that many
- * nanoseconds.
+ * nanoseconds. If the next three are .u64 with "mine", "theirs" and "turn" in
+ * their names, it then writes the turn to the first and waits for it at the
+ * second.
  */
 #include "sim.h"
 
@@ -180,9 +182,14 @@ static CUresult add_param(struct ptx_entry *entry, const struct declaration *d)
 	return CUDA_SUCCESS;
 }
 
-/* "(.param .u64 a, .param .u32 b)"; says whether the first one is a time. */
-static CUresult read_params(struct text *t, struct ptx_entry *entry, bool *timed)
+/*
+ * "(.param .u64 a, .param .u32 b)"; says how many of the first ones are those
+ * that the simulator knows, in their order.
+ */
+static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *known)
 {
+	static const char *const names[] = {"ns", "mine", "theirs", "turn"};
+
 	for (;;) {
 		struct text word = next_word(t);
 		struct declaration d;
@@ -197,8 +204,8 @@ static CUresult read_params(struct text *t, struct ptx_entry *entry, bool *timed
 		read_declaration(t, &d);
 		if (is_end(d.name))
 			return CUDA_ERROR_INVALID_PTX;
-		if (entry->param_count == 0)
-			*timed = d.is_u64 && contains(d.name, "ns");
+		if (entry->param_count == *known && *known < 4 && d.is_u64 && contains(d.name, names[*known]))
+			++*known;
 		err = add_param(entry, &d);
 		if (err)
 			return err;
@@ -240,7 +247,7 @@ static CUresult read_entry(struct text *t, struct ptx *ptx)
 {
 	struct text name = next_word(t), body, word;
 	struct ptx_entry *entry;
-	bool timed = false;
+	uint32_t known = 0;
 	CUresult err = CUDA_SUCCESS;
 
 	if (is_end(name) || !word_char(*name.at))
@@ -253,14 +260,15 @@ static CUresult read_entry(struct text *t, struct ptx *ptx)
 		if (is_end(word))
 			return CUDA_ERROR_INVALID_PTX;
 		if (is(word, "("))
-			err = read_params(t, entry, &timed);
+			err = read_params(t, entry, &known);
 		if (err)
 			return err;
 	}
 	if (is(word, ";")) /* a declaration only */
 		return CUDA_SUCCESS;
 	err = skip_body(t, &body);
-	entry->spins = !err && timed && contains(body, "%globaltimer");
+	entry->spins = !err && known > 0 && contains(body, "%globaltimer");
+	entry->meets = entry->spins && known == 4;
 	return err;
 }
 

@@ -244,6 +244,7 @@ struct ptx_entry {
 	uint32_t param_count;
 	uint32_t param_bytes;
 	bool spins; /* runs for as many ns as its first parameter says */
+	bool meets; /* …and then until the kernel that it meets has done so */
 };
 
 struct ptx_global {
@@ -276,6 +277,7 @@ struct sim_function {
 struct sim_launch {
 	uint64_t duration_ns;
 	uint32_t demand_ppm;
+	uint64_t mine, theirs, turn; /* of a kernel that meets another */
 };
 
 CUresult sim_function_of(CUfunction handle, struct sim_function **function);

@@ -13,7 +13,7 @@ const (
 	// The byte of the file that process slot i locks is lockBase + i.
 	lockBase = 0x4000000000
 
-	stateSize        = 123556992
+	stateSize        = 157111424
 	stateMagicAt     = 0
 	stateVersionAt   = 8
 	stateGPUCountAt  = 12

@@ -71,6 +71,15 @@ struct gs_item {
 	uint16_t prev;
 	uint16_t first_child;
 	uint16_t ready; /* 1: in a ready or timed list */
+	/*
+	 * A kernel that meets another one of its process goes on holding its GPU,
+	 * when its time is over, until the other's is, too: the one whose addresses
+	 * are these exchanged, in the same turn. meet_mine is 0 where there is none.
+	 */
+	uint64_t meet_mine;
+	uint64_t meet_theirs;
+	uint64_t meet_turn;
+	uint64_t met; /* 1: both have come to their end */
 };
 
 /* What a process holds and did on one GPU. */

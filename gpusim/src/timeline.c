@@ -3,6 +3,7 @@
 
 #include "items.h"
 
+#define MEETING_NS 50000 /* after which a wait for two kernels that meet looks again */
 #define REAP_EVERY_NS 1000000 /* how long a dead process may go on holding slices */
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -39,6 +40,12 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 static bool holds(const struct gs_gpu *gpu)
 {
 	return gpu->current != GS_NO_PROC && has_bit(gpu->runnable, gpu->current);
+}
+
+/* Whether a kernel's time is over and it waits for the one that it meets. */
+static bool waits(const struct gs_item *item)
+{
+	return item->remaining_ns == 0 && item->meet_mine && !item->met;
 }
 
 /* ---- who has the GPU ---- */
@@ -112,7 +119,7 @@ static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
 	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
 		struct gs_item *item = gs_item_at(state, gpu->current, i);
 
-		if (item->start_ns)
+		if (item->start_ns && !waits(item))
 			limit = min_u64(limit, begin + item->remaining_ns);
 		i = item->next;
 	}
@@ -166,13 +173,29 @@ static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 		struct gs_item *item = gs_item_at(state, gpu->current, i);
 
 		if (item->start_ns)
-			item->remaining_ns -= to - from;
+			item->remaining_ns -= min_u64(item->remaining_ns, to - from);
 		i = item->next;
 	}
 	mine->gpu_time_ns += to - from;
 	gpu->busy_ns += to - from;
 	add_sample(mine->samples, GS_PROC_SAMPLES, from, to);
 	add_sample(gpu->samples, GS_GPU_SAMPLES, from, to);
+}
+
+/* Looks whether the kernel that this one meets waits for it on some GPU. */
+static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
+{
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+			struct gs_item *other = gs_item_at(state, slot, i);
+
+			if (other != item && other->start_ns && waits(other) &&
+			    other->meet_mine == item->meet_theirs &&
+			    other->meet_theirs == item->meet_mine && other->meet_turn == item->meet_turn)
+				other->met = item->met = 1;
+			i = other->next;
+		}
+	}
 }
 
 /* Ends the holder's items that have run to their end. */
@@ -187,7 +210,9 @@ static void finish_gpu(struct gs_state *state, uint32_t g)
 		struct gs_item *item = gs_item_at(state, slot, i);
 		uint16_t next = item->next;
 
-		if (item->start_ns && item->remaining_ns == 0)
+		if (item->start_ns && waits(item))
+			meet(state, slot, item);
+		if (item->start_ns && item->remaining_ns == 0 && !waits(item))
 			gs_item_finish(state, slot, i, state->clock_ns);
 		i = next;
 	}
@@ -273,6 +298,9 @@ struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work)
 		.demand_ppm = work->demand_ppm,
 		.remaining_ns = work->duration_ns,
 		.tag = work->tag,
+		.meet_mine = work->meet_mine,
+		.meet_theirs = work->meet_theirs,
+		.meet_turn = work->meet_turn,
 		.first_child = GS_NONE,
 	};
 	for (uint32_t d = 0; d < work->dep_count; d++) {
@@ -324,6 +352,8 @@ static uint64_t still_needs(const struct gs_state *state, const struct gs_item *
 {
 	if (item->kind == GS_ITEM_COPY && item->start_ns)
 		return item->end_ns - min_u64(item->end_ns, state->clock_ns);
+	if (waits(item))
+		return MEETING_NS;
 	return item->remaining_ns;
 }
 

@@ -26,6 +26,12 @@ const char test_ptx[] =
 	"  @%p bra again;\n"
 	"  ret;\n"
 	"}\n"
+	".visible .entry meet(.param .u64 ns, .param .u64 mine, .param .u64 theirs, .param .u64 turn)\n"
+	"{\n"
+	"  .reg .u64 %t;\n"
+	"  mov.u64 %t, %globaltimer; // and so on\n"
+	"  ret;\n"
+	"}\n"
 	".visible .entry empty() { ret; }\n"
 	".visible .entry mixed(.param .u32 a, .param .u64 b, .param .align 8 .b8 c[16]) { ret; }\n";
 

@@ -244,6 +244,44 @@ static void launches_block_when_the_queue_is_full(void *unused)
 	BETWEEN(gpu_time(getpid(), 0), 299.99 * MS, 300.01 * MS);
 }
 
+static void meet(CUstream stream, uint64_t ns, uint64_t mine, uint64_t theirs, uint64_t turn)
+{
+	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+	       unsigned, CUstream, void **, void **);
+	void *params[] = {&ns, &mine, &theirs, &turn};
+
+	OK(cuLaunchKernel(kernel("meet"), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+/* Both end when the later one is there; another turn is another meeting. */
+static void two_turns(void)
+{
+	meet(stream_a, 5 * MS, 0x1000, 0x2000, 1);
+	meet(stream_a, 20 * MS, 0x1000, 0x2000, 2);
+	meet(stream_b, 30 * MS, 0x2000, 0x1000, 1);
+	meet(stream_b, 5 * MS, 0x2000, 0x1000, 2);
+}
+
+static void kernels_meet(void *unused)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuStreamQuery, CUstream);
+
+	(void)unused;
+	begin();
+	OK(cuStreamCreate(&stream_a, 0));
+	OK(cuStreamCreate(&stream_b, 0));
+	kernel("meet");
+	BETWEEN(timed(two_turns), 49.9, 50.1);
+	/* One that nobody meets holds the GPU until somebody does. */
+	meet(stream_a, MS, 0x1000, 0x2000, 3);
+	meet(stream_b, MS, 0x2000, 0x1000, 4);
+	sleep_ns(50 * MS);
+	CHECK(cuStreamQuery(stream_a) == CUDA_ERROR_NOT_READY);
+	meet(stream_a, MS, 0x1000, 0x2000, 4);
+	CHECK(cuStreamQuery(stream_b) == CUDA_ERROR_NOT_READY);
+}
+
 static void mark_time(void *argument)
 {
 	*(uint64_t *)argument = gs_now();
@@ -278,6 +316,7 @@ int main(void)
 		the_default_stream_waits_for_all,
 		launches_block_when_the_queue_is_full,
 		host_functions_run_in_their_turn,
+		kernels_meet,
 	};
 
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)

@@ -169,6 +169,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	programs := [][]string{
 		{"info", "--context"},
 		{"latency", "--duration", "0.2"},
+		{"exchange", "--duration", "0.2"}, // finds no second GPU
 		{"storm", "--duration", "0.5"},
 		{"fill", "--way", "alloc", "--threads", "4"},
 		{"fill", "--way", "alloc", "--lookup", "dlsym"},

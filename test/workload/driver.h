@@ -108,6 +108,8 @@
 	  size_t)                                                              \
 	X(vmm_access, "cuMemSetAccess", 10020, 0, "cuMemSetAccess",            \
 	  CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)                \
+	X(host_alloc, "cuMemHostAlloc", 2020, 0, "cuMemHostAlloc", void **,     \
+	  size_t, unsigned)                                                    \
 	X(module_load, "cuModuleLoadData", 2000, 0, "cuModuleLoadData",        \
 	  CUmodule *, const void *)                                            \
 	X(module_unload, "cuModuleUnload", 2000, 0, "cuModuleUnload",          \

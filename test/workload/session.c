@@ -96,9 +96,14 @@ int wl_session_load_spin(struct wl_session *session)
 			     WL_CALL(driver, module_load, &module,
 				     wl_spin_ptx)))
 		return -1;
+	if (wl_session_check(session, "cuModuleGetFunction",
+			     WL_CALL(driver, module_function,
+				     &session->spin, module, "spin")))
+		return -1;
 	return wl_session_check(session, "cuModuleGetFunction",
 				WL_CALL(driver, module_function,
-					&session->spin, module, "spin"));
+					&session->exchange, module,
+					"exchange"));
 }
 
 void wl_session_report(const struct wl_session *session)

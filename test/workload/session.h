@@ -14,6 +14,7 @@ struct wl_session {
 	CUdevice device;
 	CUcontext context;
 	CUfunction spin;       // after wl_session_load_spin
+	CUfunction exchange;   // likewise
 	char uuid[41];
 	size_t total;          // bytes, as cuDeviceTotalMem says
 	CUresult result;       // of the driver call that failed

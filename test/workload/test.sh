@@ -29,13 +29,13 @@ expect() {
 	esac
 }
 
-for program in fill spin latency info storm; do
+for program in fill spin latency exchange info storm; do
 	expect 0 "Usage:" "$programs/$program" --help
 	expect 64 "unknown option" "$programs/$program" --nonsense
 	expect 64 "needs a value" "$programs/$program" --library
 	expect 64 "not an option" "$programs/$program" nonsense
 done
-for program in fill spin latency storm; do
+for program in fill spin latency exchange storm; do
 	expect 1 '"message":' "$programs/$program" --library "$missing"
 	expect 64 "bad value" "$programs/$program" --device=-1
 	expect 1 "--lookup must be" "$programs/$program" --lookup guess
@@ -56,6 +56,7 @@ expect 64 '--threads must be' "$programs/fill" --threads 0
 expect 64 '--threads must be' "$programs/storm" --threads 257
 expect 64 'unknown way "no"' "$programs/storm" --ways alloc,no
 expect 64 '--largest must be' "$programs/storm" --largest 0
+expect 64 '--depth must be' "$programs/exchange" --depth 0
 expect 64 '--streams must be' "$programs/spin" --streams 65
 expect 64 '--duration must be' "$programs/latency" --period-ms 0
 
