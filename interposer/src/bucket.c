@@ -38,6 +38,17 @@ static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 }
 
+int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm)
+{
+	uint64_t filled = vg_load(&device->bucket_filled_ns);
+	int64_t balance = vg_clamp(vg_balance(device), vg_bucket_busy_cap);
+	uint64_t since = filled < now ? vg_min(now - filled, vg_fill_longest) : 0;
+
+	if (filled == 0 || balance >= vg_bucket_idle_cap)
+		return filled == 0 ? vg_bucket_idle_cap : balance;
+	return vg_clamp(balance + (int64_t)(since * ppm / VG_PPM), vg_bucket_idle_cap);
+}
+
 uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now)
 {
 	return lease.ppm > ppm && lease.until > now ? lease.ppm : ppm;

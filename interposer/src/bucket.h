@@ -33,6 +33,9 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, uint32_t ppm,
 			    int64_t cap, struct vg_lease lease);
 
+// vg_bucket_peek is the balance that a refill at `ppm` would find now.
+int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm);
+
 // vg_bucket_rate is the rate at which a bucket fills at `now`, in parts per million.
 uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 

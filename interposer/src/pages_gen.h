@@ -207,7 +207,15 @@ struct vg_container_device {
 	// SpentNs is all GPU time that was ever taken from the bucket, in ns, less
 	// what was given back.
 	uint64_t spent_ns;
-	uint64_t reserved[8];
+	// Launches counts the work given to the GPU, where the container has
+	// several.
+	uint64_t launches;
+	// PhaseLaunches is what Launches was when the container's GPUs were last
+	// opened together, and PhaseGoal that and what was still to go of the phase
+	// before.
+	uint64_t phase_launches;
+	uint64_t phase_goal;
+	uint64_t reserved[5];
 };
 _Static_assert(sizeof(struct vg_container_device) == 128, "size of vg_container_device");
 _Static_assert(offsetof(struct vg_container_device, refusals) == 0, "offset of vg_container_device.refusals");
@@ -218,7 +226,10 @@ _Static_assert(offsetof(struct vg_container_device, retired_launches) == 32, "of
 _Static_assert(offsetof(struct vg_container_device, bucket_ns) == 40, "offset of vg_container_device.bucket_ns");
 _Static_assert(offsetof(struct vg_container_device, bucket_filled_ns) == 48, "offset of vg_container_device.bucket_filled_ns");
 _Static_assert(offsetof(struct vg_container_device, spent_ns) == 56, "offset of vg_container_device.spent_ns");
-_Static_assert(offsetof(struct vg_container_device, reserved) == 64, "offset of vg_container_device.reserved");
+_Static_assert(offsetof(struct vg_container_device, launches) == 64, "offset of vg_container_device.launches");
+_Static_assert(offsetof(struct vg_container_device, phase_launches) == 72, "offset of vg_container_device.phase_launches");
+_Static_assert(offsetof(struct vg_container_device, phase_goal) == 80, "offset of vg_container_device.phase_goal");
+_Static_assert(offsetof(struct vg_container_device, reserved) == 88, "offset of vg_container_device.reserved");
 
 // UsageHeader is the first 4096 bytes of the file "usage".
 struct vg_usage_header {
@@ -233,7 +244,15 @@ struct vg_usage_header {
 	uint32_t high_water;
 	// DeviceCount is how many devices are used, in the limits page's order.
 	uint32_t device_count;
-	uint64_t reserved[4];
+	// PhaseOpen is 1 while all GPUs of the container have allowance, and work
+	// may go to them; 0 from when one has none until all have some again.
+	uint64_t phase_open;
+	// PhaseReach is the most launches that any of them had in the phase that is
+	// over: the others may have as many, too.
+	uint64_t phase_reach;
+	// PhaseInStep is 1 if they all had about as many in the last one.
+	uint64_t phase_in_step;
+	uint64_t reserved[1];
 	struct vg_container_device devices[16];
 	// Tail fills the header up to 4096 bytes.
 	uint64_t tail[248];
@@ -245,7 +264,10 @@ _Static_assert(offsetof(struct vg_usage_header, slot_count) == 12, "offset of vg
 _Static_assert(offsetof(struct vg_usage_header, size) == 16, "offset of vg_usage_header.size");
 _Static_assert(offsetof(struct vg_usage_header, high_water) == 24, "offset of vg_usage_header.high_water");
 _Static_assert(offsetof(struct vg_usage_header, device_count) == 28, "offset of vg_usage_header.device_count");
-_Static_assert(offsetof(struct vg_usage_header, reserved) == 32, "offset of vg_usage_header.reserved");
+_Static_assert(offsetof(struct vg_usage_header, phase_open) == 32, "offset of vg_usage_header.phase_open");
+_Static_assert(offsetof(struct vg_usage_header, phase_reach) == 40, "offset of vg_usage_header.phase_reach");
+_Static_assert(offsetof(struct vg_usage_header, phase_in_step) == 48, "offset of vg_usage_header.phase_in_step");
+_Static_assert(offsetof(struct vg_usage_header, reserved) == 56, "offset of vg_usage_header.reserved");
 _Static_assert(offsetof(struct vg_usage_header, devices) == 64, "offset of vg_usage_header.devices");
 _Static_assert(offsetof(struct vg_usage_header, tail) == 2112, "offset of vg_usage_header.tail");
 

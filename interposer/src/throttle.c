@@ -10,6 +10,7 @@
 
 #include "bucket.h"
 #include "meter.h"
+#include "phase.h"
 #include "stream.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
 	vg_first_wait_ns = 500000000,  // at most, for the first measure of a class
 	vg_stuck_ns = 100000000,       // at most, for the end of work in flight
 	vg_longest_sleep_ns = 20000000, // until a changed limit is looked for
+	vg_longest_apart_ns = 1000000, // …or a peer that was launched on another GPU
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
 };
@@ -165,6 +167,20 @@ static int64_t vg_door_target(const struct vg_door *door)
 	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
 }
 
+// vg_door_phase is what the container's other GPUs mean for this one.
+static struct vg_phase vg_door_phase(const struct vg_door *door)
+{
+	struct vg_pages *pages = &door->ticket->state->pages;
+	uint32_t ppm[VG_MAX_DEVICES];
+
+	if (pages->device_count == 1)
+		return (struct vg_phase){false, 0};
+	for (uint32_t i = 0; i < pages->device_count; i++)
+		ppm[i] = vg_compute_limit(pages, i);
+	return vg_phase_look(&pages->usage->header, ppm, pages->device_count,
+			     door->ticket->device, door->now);
+}
+
 // vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
 // waits for the GPU end some time, whatever it does: another thread, or another
 // GPU, may wait for the very work that is held back here. Waits for allowance
@@ -174,11 +190,20 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	uint64_t waited = door->now - door->came;
 	int64_t outstanding = door->meter->outstanding;
 
+	struct vg_phase phase;
+
 	if (door->ppm >= VG_PPM)
+		return 0;
+	phase = vg_door_phase(door);
+	if (phase.behind)
 		return 0;
 	if (door->balance < vg_door_target(door)) {
 		door->slept = true;
 		return vg_bucket_delay(door->balance, vg_door_target(door), door->rate);
+	}
+	if (phase.wait && waited < vg_stuck_ns) {
+		door->slept = true;
+		return phase.wait;
 	}
 	if (!door->class->measured && door->class->opened &&
 	    door->now - door->class->opened < vg_first_wait_ns)
@@ -214,7 +239,8 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 			return;
 		vg_meter_close_all(door->meter, door->ticket->context,
 				   (uint64_t)(uintptr_t)__builtin_thread_pointer(), door->now);
-		wait = vg_min(wait, vg_longest_sleep_ns);
+		wait = vg_min(wait, door->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
+										  vg_longest_sleep_ns);
 		if (vg_meter_wants_probes(door->meter)) {
 			vg_meter_probe(door->meter, door->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
@@ -242,6 +268,7 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, door.class);
 	vg_bucket_charge(door.bucket, ticket->charge);
+	vg_phase_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
 	vg_tally(&slot->gpu_time_ns, (uint64_t)ticket->charge);
 	vg_tally(&slot->launches, 1);
 	if (door.slept)

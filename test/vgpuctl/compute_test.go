@@ -41,13 +41,22 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	return times
 }
 
-// shares runs tenants beside each other and measures their shares in percent.
-func (m *machine) shares(tenants []tenant, duration time.Duration) []float64 {
+// shares runs tenants beside each other, by a policy, and measures their shares
+// in percent.
+func (m *machine) shares(policy string, tenants []tenant, duration time.Duration) []float64 {
+	m.Helper()
+	pids := m.compete(policy, tenants)
+	time.Sleep(time.Second)
+	return m.sharesOf(pids, duration)
+}
+
+// compete starts tenants in groups t0, t1, … and waits until all use the GPU.
+func (m *machine) compete(policy string, tenants []tenant) []int {
 	m.Helper()
 	pids := make([]int, len(tenants))
 	for i, t := range tenants {
-		cmd := m.command("run", "--cores", strconv.Itoa(t.limit), "--", m.workload("spin"),
-			"--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60")
+		cmd := m.command("run", "--group", "t"+strconv.Itoa(i), "--cores", strconv.Itoa(t.limit), "--policy", policy, "--",
+			m.workload("spin"), "--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60")
 		pids[i] = m.start(cmd).Process.Pid
 	}
 	o := m.oracle()
@@ -60,7 +69,13 @@ func (m *machine) shares(tenants []tenant, duration time.Duration) []float64 {
 		}
 		return true
 	})
-	time.Sleep(time.Second)
+	return pids
+}
+
+// sharesOf measures the shares of processes from now on.
+func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
+	m.Helper()
+	o := m.oracle()
 	from, before := time.Now(), m.gpuTime(o)
 	time.Sleep(duration)
 	after, passed := m.gpuTime(o), time.Since(from)
@@ -94,7 +109,7 @@ func TestComputeShares(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			for i, share := range m.shares(c.tenants, 2*time.Second) {
+			for i, share := range m.shares("cap", c.tenants, 2*time.Second) {
 				limit := float64(c.tenants[i].limit)
 				t.Logf("limit %.0f: %.1f", limit, share)
 				if share > limit+over || share < limit-under {

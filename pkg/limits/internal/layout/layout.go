@@ -173,8 +173,16 @@ type ContainerDevice struct {
 	BucketFilledNs uint64
 	// SpentNs is all GPU time that was ever taken from the bucket, in ns, less
 	// what was given back.
-	SpentNs  uint64
-	Reserved [8]uint64
+	SpentNs uint64
+	// Launches counts the work given to the GPU, where the container has
+	// several.
+	Launches uint64
+	// PhaseLaunches is what Launches was when the container's GPUs were last
+	// opened together, and PhaseGoal that and what was still to go of the phase
+	// before.
+	PhaseLaunches uint64
+	PhaseGoal     uint64
+	Reserved      [5]uint64
 }
 
 // UsageHeader is the first 4096 bytes of the file "usage".
@@ -190,7 +198,15 @@ type UsageHeader struct {
 	HighWater uint32
 	// DeviceCount is how many devices are used, in the limits page's order.
 	DeviceCount uint32
-	Reserved    [4]uint64
+	// PhaseOpen is 1 while all GPUs of the container have allowance, and work
+	// may go to them; 0 from when one has none until all have some again.
+	PhaseOpen uint64
+	// PhaseReach is the most launches that any of them had in the phase that is
+	// over: the others may have as many, too.
+	PhaseReach uint64
+	// PhaseInStep is 1 if they all had about as many in the last one.
+	PhaseInStep uint64
+	Reserved    [1]uint64
 	Devices     [MaxDevices]ContainerDevice
 	// Tail fills the header up to 4096 bytes.
 	Tail [248]uint64
