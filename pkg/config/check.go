@@ -121,6 +121,7 @@ func (c *checker) placement(p Placement) {
 }
 
 func (c *checker) health(h Health) {
+	c.oneOf("health.taint", h.Taint, TaintOff, TaintAny, TaintAll)
 	for i, xid := range h.IgnoredXIDs {
 		c.upTo(element("health.ignored_xids", i), xid, maxXID)
 	}

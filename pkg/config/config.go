@@ -106,11 +106,20 @@ type Compute struct {
 	PodsMayChoose bool `toml:"pods_may_choose"`
 }
 
+// When a Node with unhealthy GPUs is tainted.
+const (
+	TaintOff = "off" // never
+	TaintAny = "any" // while one of its GPUs is unhealthy
+	TaintAll = "all" // while all of them are
+)
+
 // Health is when a GPU takes no new containers.
 type Health struct {
 	// IgnoredXIDs are errors of the driver after which a GPU is as good as
 	// before; all others make it unhealthy.
 	IgnoredXIDs []int `toml:"ignored_xids"`
+	// Taint says when the Node gets a taint for its GPUs.
+	Taint string `toml:"taint"`
 }
 
 // Dialects are the languages in which pods may ask.

@@ -142,6 +142,7 @@ func TestParseRefuses(t *testing.T) {
 			`line 2: log.level is "trace"; allowed: debug, info, warn, error`}},
 		{"fewer refusals than none", "[placement]\nevict_after = -1", []string{
 			"line 2: placement.evict_after is -1; allowed: 0 (never) to 1000"}},
+		{"no such taint", "health.taint = \"some\"", []string{`line 1: health.taint is "some"; allowed: off, any, all`}},
 		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
 			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},
 		{"a look that comes too late", "[detection]\ninterval = \"10s\"\naction = \"ignore\"\nhost_action = \"kill\"", []string{

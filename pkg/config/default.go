@@ -14,7 +14,7 @@ func Default() Config {
 		Injection: defaultInjection(),
 		Placement: Placement{Policy: PlaceBinpack, EvictAfter: 3},
 		Compute:   Compute{Policy: ComputeCap},
-		Health:    Health{IgnoredXIDs: ignoredXIDs()},
+		Health:    Health{IgnoredXIDs: ignoredXIDs(), Taint: TaintOff},
 		Dialects:  defaultDialects(),
 		Detection: Detection{Interval: Duration{5 * time.Second}, Action: DetectReport, HostAction: DetectReport},
 		NRI: NRI{

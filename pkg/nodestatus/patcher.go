@@ -56,6 +56,8 @@ type Patcher struct {
 
 	applied *Resources // what this process last wrote; nil before
 	said    map[string]string
+	// taintAfter is when a taint may be written again.
+	taintAfter time.Time
 
 	mu    sync.Mutex
 	state state
@@ -148,6 +150,7 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	}
 	ready := changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 	node, delay, problem := p.converge(ctx, node, desired, ready, why)
+	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
 }
