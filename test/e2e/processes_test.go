@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+)
+
+// nodeProcesses gives the processes of the node, as this machine knows them, for
+// which the condition holds.
+func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []int {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, dir := range dirs {
+		// It may end at any time.
+		cgroup, err := os.ReadFile(dir + "/cgroup")
+		if err != nil || !strings.Contains(string(cgroup), "/nri-vgpu-clusters/"+name+"/") {
+			continue
+		}
+		command, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || len(command) == 0 || !condition(string(cgroup), strings.ReplaceAll(string(command), "\x00", " ")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// agentPid is the agent's process.
+func agentPid(t *testing.T) int {
+	t.Helper()
+	pids := nodeProcesses(t, func(_, command string) bool {
+		return strings.HasPrefix(command, "/usr/local/nri-vgpu/bin/nri-vgpu --config")
+	})
+	if len(pids) != 1 {
+		t.Fatalf("the agent is %d processes", len(pids))
+	}
+	return pids[0]
+}
+
+func signal(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Errorf("signal %v to process %d: %v", sig, pid, err)
+	}
+}
+
+// stopped stops the agent, as if it hung, until the returned function is called
+// or the test ends.
+func stopped(t *testing.T) (resume func()) {
+	t.Helper()
+	pid := agentPid(t)
+	signal(t, pid, syscall.SIGSTOP)
+	hangs := true
+	resume = func() {
+		if hangs {
+			hangs = false
+			signal(t, pid, syscall.SIGCONT)
+		}
+	}
+	t.Cleanup(resume)
+	return resume
+}
+
+// away takes the agent off the node until the returned function is called or
+// the test ends.
+func away(t *testing.T) (back func()) {
+	t.Helper()
+	if err := bed.StopAgent(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	gone := true
+	back = func() {
+		if gone {
+			gone = false
+			if err := bed.StartAgent(context.Background(), patience); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(back)
+	return back
+}
+
+// guarded sees to it that containerd has loaded the guard, as it has on every
+// node that was booted since nri-vgpu was installed.
+func guarded(t *testing.T) {
+	t.Helper()
+	loaded := func() bool {
+		_, ok, err := guard.Loaded(filepath.Join(bed.Cluster.Root(), "run/nri-vgpu"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	if loaded() {
+		return
+	}
+	if err := bed.Cluster.Restart(t.Context(), "containerd"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the guard runs", loaded)
+	if err := bed.WaitNodeReady(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	waitCapacity(t, patience)
+}
