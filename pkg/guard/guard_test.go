@@ -231,6 +231,21 @@ func TestWithoutTheAgent(t *testing.T) {
 	}
 }
 
+func TestTheListIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAsking(dir, []string{"u"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // as often as one likes
+		if err := RemoveAsking(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
 // The guard comes after the agent, sees what it did, and changes nothing of it.
 func TestBehindTheAgent(t *testing.T) {
 	n := newNode(t)

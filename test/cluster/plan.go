@@ -39,7 +39,7 @@ var clearedPaths = []string{
 	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
 	"/opt/cni", "/opt/containerd", "/opt/nri", "/opt/nri-vgpu",
-	"/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet",
+	"/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/nri-vgpu",
 	"/var/log/containers", "/var/log/pods",
 }
 
