@@ -18,8 +18,6 @@ enum {
 	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
 	vg_samplings = 3,            // …so often
 	vg_first_samples = 4,
-	vg_dry_slack_ns = 5000,
-	vg_idle_ns = 1000000,        // a stream without work for this long is looked at
 	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
 	vg_launching_part = 32,      // …or this part of the work
 	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
@@ -99,11 +97,6 @@ static bool vg_event_done(CUevent event)
 
 // ---- segments
 
-static struct vg_segment *vg_head(struct vg_stream *stream)
-{
-	return &stream->ring[stream->head % vg_ring];
-}
-
 // vg_base_renew makes sure that there is a base event, not too old, that the
 // times of segments of several streams can be told from.
 static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream, uint64_t now,
@@ -176,7 +169,7 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 			     struct vg_class *class, uint64_t now, bool per_thread)
 {
-	struct vg_segment *segment = vg_head(stream);
+	struct vg_segment *segment = vg_stream_segment(stream);
 	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
 	CUevent begin = segment->begin, end = segment->end;
 
@@ -225,83 +218,6 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 	return (int64_t)(class->ns * (meter->overlap ? meter->overlap : 1000) / 1000);
 }
 
-static bool vg_stream_done(const struct vg_stream *stream, bool per_thread)
-{
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUresult result;
-
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-	result = per_thread ? VG_CALL(cuStreamQuery_ptsz, stream->handle) :
-			      VG_CALL(cuStreamQuery, stream->handle);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-	return result != CUDA_ERROR_NOT_READY;
-}
-
-void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
-{
-	const struct vg_segment *segment = vg_head(stream);
-
-	if (!stream->open || segment->covered || segment->fresh ||
-	    now <= stream->dry_at + vg_dry_slack_ns)
-		return;
-	if (segment->charged < vg_solo_ns && now - stream->dry_at < vg_idle_ns)
-		return; // a look costs, too
-	if (vg_stream_done(stream, per_thread)) {
-		vg_meter_settle(meter, segment);
-		stream->open = false;
-	} else {
-		stream->dry_at = now; // it takes longer than was thought
-	}
-}
-
-// vg_stream_waited enters that a stream is dry.
-static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
-{
-	struct vg_segment *segment = vg_head(stream);
-
-	stream->dry_at = vg_min(stream->dry_at, now - vg_dry_slack_ns - 1);
-	if (!stream->open)
-		return;
-	if (segment->covered || segment->fresh) {
-		segment->dirty = true; // its end would come too late
-		return;
-	}
-	vg_meter_settle(meter, segment);
-	stream->open = false;
-}
-
-void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now)
-{
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
-		if (stream->handle == handle && stream->thread == thread)
-			vg_stream_waited(meter, stream, now);
-	}
-}
-
-void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now)
-{
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].context == context)
-			vg_stream_waited(meter, &meter->streams[i], now);
-}
-
-bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
-{
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		const struct vg_stream *stream = &meter->streams[i];
-		bool per_thread = stream->thread != 0;
-
-		if (stream->context != context || (per_thread && stream->thread != thread) ||
-		    (!stream->open && stream->tail == stream->head))
-			continue;
-		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_done(stream, per_thread))
-			return false;
-	}
-	return true;
-}
-
 // vg_must_close says whether the open segment has to end before more work.
 static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class)
 {
@@ -315,9 +231,9 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
 	struct vg_segment *segment;
 
-	if (stream->open && vg_must_close(vg_head(stream), class))
+	if (stream->open && vg_must_close(vg_stream_segment(stream), class))
 		vg_meter_close(stream, per_thread);
-	segment = vg_head(stream);
+	segment = vg_stream_segment(stream);
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
 	else if (!segment->covered && !dry)
@@ -349,7 +265,7 @@ static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment
 
 void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
 {
-	struct vg_segment *segment = vg_head(stream);
+	struct vg_segment *segment = vg_stream_segment(stream);
 
 	if (!stream->open)
 		return; // another thread has closed it
@@ -363,7 +279,7 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 
 void vg_meter_close(struct vg_stream *stream, bool per_thread)
 {
-	struct vg_segment *segment = vg_head(stream);
+	struct vg_segment *segment = vg_stream_segment(stream);
 
 	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring)
 		return; // a full ring: the segment goes on
@@ -381,7 +297,7 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 		if (stream->open && stream->context == context &&
 		    (stream->thread == 0 || stream->thread == thread) &&
 		    !vg_stream_capturing(stream->handle, stream->thread != 0)) {
-			vg_head(stream)->dirty |= now > stream->dry_at + vg_dry_slack_ns;
+			vg_stream_segment(stream)->dirty |= now > stream->dry_at + vg_dry_slack_ns;
 			vg_meter_close(stream, stream->thread != 0);
 		}
 	}

@@ -15,6 +15,7 @@ enum {
 	vg_meter_streams = 128, // of one process on one GPU that are measured
 	vg_ring = 8,            // segments of a stream that may be under way
 	vg_covers = 32,
+	vg_dry_slack_ns = 5000, // by which a stream may be thought to run dry too early
 };
 
 // vg_segment is consecutive work of one stream with an event behind it.
@@ -49,6 +50,12 @@ struct vg_stream {
 	uint64_t dry_at; // when its work is expected to end, as vg_now
 	struct vg_segment ring[vg_ring];
 };
+
+// vg_stream_segment is the segment that takes work, or the next one.
+static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
+{
+	return &stream->ring[stream->head % vg_ring];
+}
 
 // vg_cover is time that is accounted for, relative to the base event, in ns.
 struct vg_cover {

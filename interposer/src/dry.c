@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Streams that have run dry: what ran on them is done without an event's word.
+
+#include "meter.h"
+#include "stream.h"
+
+enum {
+	vg_worth_a_look_ns = 200000, // work of which it is worth a look whether it is done
+	vg_idle_ns = 1000000,        // …or time without work
+};
+
+static bool vg_stream_done(const struct vg_stream *stream, bool per_thread)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result;
+
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	result = per_thread ? VG_CALL(cuStreamQuery_ptsz, stream->handle) :
+			      VG_CALL(cuStreamQuery, stream->handle);
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
+{
+	const struct vg_segment *segment = vg_stream_segment(stream);
+
+	if (!stream->open || segment->covered || segment->fresh ||
+	    now <= stream->dry_at + vg_dry_slack_ns)
+		return;
+	if (segment->charged < vg_worth_a_look_ns && now - stream->dry_at < vg_idle_ns)
+		return; // a look costs, too
+	if (vg_stream_done(stream, per_thread)) {
+		vg_meter_settle(meter, segment);
+		stream->open = false;
+	} else {
+		stream->dry_at = now; // it takes longer than was thought
+	}
+}
+
+// vg_stream_waited enters that a stream is dry.
+static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
+{
+	struct vg_segment *segment = vg_stream_segment(stream);
+
+	stream->dry_at = vg_min(stream->dry_at, now - vg_dry_slack_ns - 1);
+	if (!stream->open)
+		return;
+	if (segment->covered || segment->fresh) {
+		segment->dirty = true; // its end would come too late
+		return;
+	}
+	vg_meter_settle(meter, segment);
+	stream->open = false;
+}
+
+void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->handle == handle && stream->thread == thread)
+			vg_stream_waited(meter, stream, now);
+	}
+}
+
+void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
+		if (meter->streams[i].context == context)
+			vg_stream_waited(meter, &meter->streams[i], now);
+}
+
+bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		const struct vg_stream *stream = &meter->streams[i];
+		bool per_thread = stream->thread != 0;
+
+		if (stream->context != context || (per_thread && stream->thread != thread) ||
+		    (!stream->open && stream->tail == stream->head))
+			continue;
+		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_done(stream, per_thread))
+			return false;
+	}
+	return true;
+}
