@@ -104,6 +104,9 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.workload == share })
 	}
 	r := newRunner(o, h, temp)
+	if o.policies {
+		return nil, drawPolicies(ctx, r.machine, o.charts)
+	}
 	journal, records, err := openJournal(out, o.output, o.resume)
 	if err != nil {
 		return nil, err

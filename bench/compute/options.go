@@ -17,6 +17,7 @@ type options struct {
 	limits, policy               string
 	warmup, duration             time.Duration
 	quick, resume, check, list   bool
+	policies                     bool
 }
 
 // quickly are the options that --quick stands for, where they are not given.
@@ -47,6 +48,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.DurationVar(&o.duration, "duration", 10*time.Second, "time of each measurement; longer where launches are long")
 	flags.BoolVar(&o.quick, "quick", false, "measure a few points, for a short time each")
 	flags.BoolVar(&o.check, "check", false, "exit with 1 when a criterion fails")
+	flags.BoolVar(&o.policies, "policies", false, "draw what the policies are, in --charts, and measure nothing else")
 	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
 }
 

@@ -9,6 +9,7 @@ enum {
 	vg_phase_wait_ns = 20000000,    // …unless that takes it longer than this
 	vg_phase_saved_ns = 6000000,    // with which a GPU that is not in step goes on
 	vg_phase_debt_ns = 10000000,    // into which one may go that is behind
+	vg_phase_most_launches = 1 << 30, // of one phase: more is forged
 	vg_phase_carried = 64,          // launches to go, at most, after a phase's end
 };
 
@@ -29,7 +30,11 @@ static int64_t vg_phase_target(uint32_t ppm)
 // owed from before it.
 static int64_t vg_phase_had(const struct vg_container_device *device)
 {
-	return (int64_t)(vg_load(&device->launches) - vg_load(&device->phase_goal));
+	int64_t had = (int64_t)(vg_load(&device->launches) - vg_load(&device->phase_goal));
+
+	if (had > vg_phase_most_launches)
+		return vg_phase_most_launches;
+	return had < -vg_phase_most_launches ? -vg_phase_most_launches : had;
 }
 
 static int64_t vg_phase_most(const struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
