@@ -32,11 +32,6 @@ var (
 	// VGPUUsageForged: a container holds more of a GPU than its usage page
 	// owns up to, or than its limit; what the driver sees counts from then on.
 	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
-	// VGPUMemoryLimitHit: a container was refused memory beyond its limit.
-	VGPUMemoryLimitHit = Reason{"VGPUMemoryLimitHit", corev1.EventTypeWarning, "Limit"}
-	// VGPUIsolationUnavailable: something that the configuration asks for
-	// cannot be held on this node, and the note says what.
-	VGPUIsolationUnavailable = Reason{"VGPUIsolationUnavailable", corev1.EventTypeWarning, "Isolate"}
 )
 
 // On Pods and on the Node.
