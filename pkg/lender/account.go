@@ -9,7 +9,7 @@ import (
 const (
 	// linger is how long a container counts as busy after it last gave the GPU
 	// work: so long it may think between two launches and keep its guarantee.
-	linger = 5 * time.Millisecond
+	linger = 6 * time.Millisecond
 	// hungryBelow is the balance below which a container could use more than
 	// it has. What it saves up of its own time is more, of lent time less.
 	hungryBelow = 3 * time.Millisecond

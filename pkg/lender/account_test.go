@@ -43,15 +43,19 @@ func play(players []*player, now *time.Duration, during time.Duration) []int {
 }
 
 func (p *player) use(now time.Duration) {
-	if p.wants == 0 {
-		return
+	const launch = 500 * time.Microsecond
+	for at := now - busyTick + launch; p.wants > 0 && at <= now; at += launch {
+		p.launch(at, launch)
 	}
+}
+
+func (p *player) launch(now, passed time.Duration) {
 	// As the interposer's bucket: up to 8 ms of its own are saved by who needs
 	// less, 2 ms of what is lent.
 	balance := time.Duration(p.claim.Balance)
-	balance = max(balance, min(balance+part(busyTick, p.guarantee), 8*time.Millisecond))
-	balance = max(balance, min(balance+part(busyTick, p.rate()-p.guarantee), 2*time.Millisecond))
-	had := min(part(busyTick, p.wants), max(balance, 0))
+	balance = max(balance, min(balance+part(passed, p.guarantee), 8*time.Millisecond))
+	balance = max(balance, min(balance+part(passed, p.rate()-p.guarantee), 2*time.Millisecond))
+	had := min(part(passed, p.wants), max(balance, 0))
 	p.had += had
 	p.claim.Spent += uint64(had)
 	p.claim.Filled = now

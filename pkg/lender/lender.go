@@ -16,9 +16,9 @@ import (
 const (
 	// busyTick is between two looks while a container has work: a guarantee
 	// that was lent is given back at the next.
-	busyTick = 2 * time.Millisecond
+	busyTick = 4 * time.Millisecond
 	// idleTick is between two looks while none has.
-	idleTick = 20 * time.Millisecond
+	idleTick = 50 * time.Millisecond
 	// term is how long a lease holds if it is not renewed.
 	term = 15 * time.Millisecond
 	// refreshEvery is how often containers are looked for that nobody told of.
