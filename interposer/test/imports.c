@@ -29,6 +29,24 @@ struct ipc_handle {
 	char bytes[64];
 };
 
+struct external_handle {
+	int type;
+	union {
+		int fd;
+		void *pair[2];
+	} handle;
+	unsigned long long size;
+	unsigned flags;
+	unsigned reserved[16];
+};
+
+struct external_buffer {
+	unsigned long long offset;
+	unsigned long long size;
+	unsigned flags;
+	unsigned reserved[16];
+};
+
 typedef void (*plain_fn)(void);
 typedef int (*init_fn)(unsigned flags);
 typedef int (*retain_fn)(void **context, int device);
@@ -43,7 +61,10 @@ typedef int (*import_fn)(uint64_t *handle, void *fd, int type);
 typedef int (*ipc_get_fn)(struct ipc_handle *handle, uint64_t address);
 typedef int (*ipc_open_fn)(uint64_t *address, struct ipc_handle handle, unsigned flags);
 
-enum { posix_fd = 1 };
+typedef int (*external_fn)(void **memory, const struct external_handle *handle);
+typedef int (*buffer_fn)(uint64_t *address, void *memory, const struct external_buffer *buffer);
+
+enum { posix_fd = 1, opaque_fd = 1 };
 
 static plain_fn find(const char *name)
 {
@@ -98,6 +119,30 @@ static void test_shareable_handle(void)
 	close(fd);
 }
 
+// As memory of another API: it maps what exists, and its end frees nothing.
+static void test_external_memory(void)
+{
+	const struct properties properties = {.type = 1, .handle_types = posix_fd, .location_type = 1};
+	struct external_handle handle = {.type = opaque_fd, .size = 64 * MIB};
+	const struct external_buffer buffer = {.size = 32 * MIB};
+	size_t before = left();
+	uint64_t exported;
+	uint64_t address;
+	void *memory;
+
+	CHECK_EQUAL(((create_fn)find("cuMemCreate"))(&exported, 64 * MIB, &properties, 0), 0);
+	CHECK_EQUAL(((export_fn)find("cuMemExportToShareableHandle"))(&handle.handle.fd, exported,
+								      posix_fd, 0), 0);
+	CHECK_EQUAL(((external_fn)find("cuImportExternalMemory"))(&memory, &handle), 0);
+	CHECK_EQUAL(((buffer_fn)find("cuExternalMemoryGetMappedBuffer"))(&address, memory, &buffer), 0);
+	CHECK_EQUAL(left(), before - 64 * MIB);
+	CHECK_EQUAL(((free_fn)find("cuMemFree_v2"))(address), 0);
+	CHECK_EQUAL(((current_fn)find("cuDestroyExternalMemory"))(memory), 0);
+	CHECK_EQUAL(left(), before - 64 * MIB);
+	CHECK_EQUAL(((free_fn)find("cuMemRelease"))(exported), 0);
+	CHECK_EQUAL(left(), before);
+}
+
 // The importer is this process's child, which has not used CUDA before.
 static int import(int handles)
 {
@@ -141,6 +186,7 @@ int main(void)
 		return import(handles[0]);
 	start();
 	test_shareable_handle();
+	test_external_memory();
 	test_ipc(child, handles[1]);
 	return 0;
 }
