@@ -2,7 +2,8 @@
 
 // mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]… makes a container's pages, or
 // with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
-// parts per million.
+// parts per million. mkpages -o DIR BYTES tells what the container was observed to
+// hold on its first GPU.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,15 @@ static int parse_device(const char *text, struct vg_limits_device *device)
 	return *end ? -1 : 0;
 }
 
+static int observe(const char *dir, const char *bytes)
+{
+	int failed = test_pages_observe(dir, 0, strtoull(bytes, NULL, 10));
+
+	if (failed)
+		perror("mkpages");
+	return failed ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct vg_limits_device devices[VG_MAX_DEVICES];
@@ -49,6 +59,8 @@ int main(int argc, char **argv)
 	int first = 2 + update;
 	int failed;
 
+	if (argc == 4 && strcmp(argv[1], "-o") == 0)
+		return observe(argv[2], argv[3]);
 	if (argc < first || argc - first > (int)VG_MAX_DEVICES) {
 		fprintf(stderr, "usage: mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]...\n");
 		return 64;

@@ -101,6 +101,29 @@ test_storm() {
 		fail "after the storm: $output"
 }
 
+# A tenant writes zeros over the slots of its processes. What was observed holds
+# nevertheless; and when it is cleared, no more than what is there is refused.
+test_forged_page() {
+	local output limit=$((3 * gib)) first=$((context + gib))
+	pages forged "$limit"
+	limited forged "$workloads/fill" --max "$gib" --hold 100 >"$work/forged.1" 2>/dev/null &
+	while [ ! -s "$work/forged.1" ]; do sleep 0.02; done
+	[ "$(held)" -eq "$first" ] || fail "the first process holds $(held)"
+	dd if=/dev/zero of="$work/forged/usage" bs=4096 seek=1 count=16 conv=notrunc 2>/dev/null
+	"$mkpages" -o "$work/forged" "$first" || fail "observe"
+	output=$(limited forged "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - first - context - limit / 100)) ] ||
+		fail "beside what was observed: $output"
+	[ "$(peak "$(echo "$output" | field pid)")" -le $((limit - first)) ] ||
+		fail "more than what was observed leaves: $output"
+	kill -9 "$(field pid <"$work/forged.1")"
+	wait $! 2>/dev/null
+	"$mkpages" -o "$work/forged" 0 || fail "observe"
+	output=$(limited forged "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - context - limit / 100)) ] ||
+		fail "when nothing is observed any more: $output"
+}
+
 test_what_programs_see() {
 	local output
 	pages seen $((2 * gib)) $((3 * gib))
@@ -232,6 +255,7 @@ test_ways
 test_shared_limit
 test_killed_process
 test_storm 2>/dev/null # the shell reports whom it killed
+test_forged_page 2>/dev/null # the shell reports whom it killed
 test_what_programs_see
 test_gpu_that_was_not_given
 test_permuted_devices
