@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
@@ -70,5 +73,39 @@ func TestJudge(t *testing.T) {
 	// Without names a directory of ours is nobody's.
 	if _, err := s.Judge(Container{Mounts: limits("/run/nri-vgpu/containers")}, true); err == nil {
 		t.Error("a container without a name passes with the directory of all")
+	}
+}
+
+// A runtime that lets no plugin validate does not tell whose a mark is: there
+// it counts if the pod, which a user has written, does not have it.
+func TestAMarkOfThePodIsForged(t *testing.T) {
+	marked := map[string]string{layout.AdjustedAnnotation: "withheld"}
+	if c := describe(&api.PodSandbox{}, &api.Container{Annotations: marked}); !c.Marked {
+		t.Error("the agent's mark is not seen")
+	}
+	if c := describe(&api.PodSandbox{Annotations: marked}, &api.Container{Annotations: marked}); c.Marked {
+		t.Error("a user's annotation is taken for the agent's")
+	}
+	if c := describe(&api.PodSandbox{Annotations: marked}, &api.Container{}); c.Marked {
+		t.Error("a pod's annotation is taken for the agent's")
+	}
+}
+
+// Another plugin may take away what the guard has set.
+func TestWhatIsNotHiddenInTheEndIsRefused(t *testing.T) {
+	g := New(filepath.Join(t.TempDir(), layout.GuardProgram))
+	s := SettingsFrom(config.Default())
+	s.InstallDir = t.TempDir()
+	if err := s.Write(g.program); err != nil {
+		t.Fatal(err)
+	}
+	req := &api.ValidateContainerAdjustmentRequest{Pod: &api.PodSandbox{Uid: "u"}, Container: &api.Container{Id: "c", Name: "main"}}
+	if err := g.ValidateContainerAdjustment(t.Context(), req); err == nil {
+		t.Error("it passes without the variable")
+	}
+	req.Adjust = &api.ContainerAdjustment{}
+	req.Adjust.AddEnv("NVIDIA_VISIBLE_DEVICES", "void")
+	if err := g.ValidateContainerAdjustment(t.Context(), req); err != nil {
+		t.Error(err)
 	}
 }
