@@ -26,10 +26,22 @@ func main() {
 	debug.SetGCPercent(25)
 	program, err := os.Executable()
 	if err == nil {
-		err = guard.New(program).Run(context.Background())
+		err = run(program)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
 		os.Exit(1)
 	}
+}
+
+func run(program string) error {
+	g := guard.New(program)
+	if runtime, ok := guard.StandsIn(); ok {
+		return g.StandIn(context.Background(), runtime)
+	}
+	// A guard without a stand-in is better than none.
+	if err := guard.StartStandIn(program); err != nil {
+		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
+	}
+	return g.Run(context.Background())
 }

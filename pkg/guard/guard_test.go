@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,6 +63,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &node{t: t, dir: dir, program: filepath.Join(dir, "plugins", layout.GuardProgram), settings: SettingsFrom(config.Default())}
 	n.settings.InstallDir = filepath.Join(dir, "opt")
+	n.settings.Socket = n.socket()
 	n.settings.RunDir = filepath.Join(dir, "run")
 	n.settings.StateDir = filepath.Join(dir, "state")
 	for _, d := range []string{n.settings.InstallDir, filepath.Dir(n.program)} {
@@ -320,6 +322,30 @@ func TestBehindAnAgentThatHangs(t *testing.T) {
 	if adjust, err := n.create(inPod("system"), &api.Container{}); err != nil || !hides(adjust) {
 		t.Errorf("a container that wants nothing: %v, %v", adjust, err)
 	}
+}
+
+// A runtime does not start a guard again that has ended, or that it dropped.
+func TestAGuardThatWasDroppedComesBack(t *testing.T) {
+	n := newNode(t)
+	var status Status
+	eventually(t, func() bool {
+		var loaded bool
+		status, loaded, _ = Loaded(n.settings.RunDir)
+		return loaded && status.PID != 0
+	})
+	first := status.PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		var loaded bool
+		status, loaded, _ = Loaded(n.settings.RunDir)
+		return loaded && status.PID != 0 && status.PID != first
+	})
+	eventually(t, func() bool {
+		_, err := n.create(inPod("u"), wants("all"))
+		return err != nil
+	})
 }
 
 func TestForgedMarksAndForeignDevices(t *testing.T) {

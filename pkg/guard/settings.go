@@ -26,6 +26,8 @@ type Settings struct {
 	CDIKind          string   `json:"cdiKind"`
 	// Plugin is the agent among the runtime's plugins, as "90-nri-vgpu".
 	Plugin string `json:"plugin"`
+	// Socket is where plugins reach the runtime that it did not start.
+	Socket string `json:"socket"`
 
 	program string
 }
@@ -39,6 +41,7 @@ func SettingsFrom(cfg config.Config) Settings {
 		ExemptNamespaces: slices.Clone(cfg.Node.ExemptNamespaces),
 		CDIKind:          cfg.Injection.CDIKind,
 		Plugin:           cfg.NRI.PluginIndex + "-" + cfg.NRI.PluginName,
+		Socket:           cfg.NRI.SocketPath,
 	}
 }
 

@@ -1,0 +1,100 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+)
+
+// A runtime drops a plugin that once takes too long to answer, as on a machine
+// that is overloaded, kills it, and does not start it again before its own next
+// start. So a guard starts a stand-in: the same program, which sleeps until the
+// guard has ended, and then takes its place over the runtime's socket.
+
+// standInVariable tells a process that it is a stand-in, and the runtime's id.
+const standInVariable = "NRI_VGPU_GUARD_STANDS_IN_AT"
+
+// standInPause is how long after a lost connection the next attempt comes.
+const standInPause = 200 * time.Millisecond
+
+// life is the end of a pipe that is closed when this process ends.
+var life *os.File
+
+// StartStandIn starts the stand-in of this guard, which the runtime has started.
+func StartStandIn(program string) error {
+	// Were the runtime's connection inherited, it would not see our end.
+	if fd, err := strconv.Atoi(os.Getenv(api.PluginSocketEnvVar)); err == nil {
+		unix.CloseOnExec(fd)
+	}
+	other, own, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the guard's stand-in: %w", err)
+	}
+	defer other.Close()
+	cmd := exec.Command(program)
+	cmd.Env = []string{standInVariable + "=" + strconv.Itoa(os.Getppid())}
+	cmd.Stdin = other
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the guard's stand-in: %w", err)
+	}
+	life = own
+	go func() { _ = cmd.Wait() }()
+	return nil
+}
+
+// StandsIn tells whether this process is a stand-in, and for which runtime.
+func StandsIn() (runtime int, ok bool) {
+	runtime, err := strconv.Atoi(os.Getenv(standInVariable))
+	return runtime, err == nil
+}
+
+// StandIn waits for the end of the guard that started this process, and takes
+// its place until the runtime ends, whose next process starts a guard itself.
+func (g *Guard) StandIn(ctx context.Context, runtime int) error {
+	fd, err := unix.PidfdOpen(runtime, 0)
+	if err != nil {
+		return fmt.Errorf("watch the runtime, process %d: %w", runtime, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		awaitEnd(fd)
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	for ctx.Err() == nil {
+		if s, installed := g.settings(); installed {
+			// Why a connection was lost, nobody would hear.
+			_ = g.Run(ctx, stub.WithSocketPath(s.Socket),
+				stub.WithPluginName(layout.GuardName), stub.WithPluginIdx(layout.GuardIndex))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(standInPause):
+		}
+	}
+	return nil
+}
+
+// awaitEnd waits until the process of a descriptor has ended.
+func awaitEnd(fd int) {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
