@@ -1,0 +1,122 @@
+// Command agent measures what the agent and the patcher cost a node: how long
+// a container's creation waits, memory, processor time, and what they write to
+// the API server. Both are the released programs; the API server and the NRI
+// connection are real; only the GPUs are simulated, and no container is
+// started.
+//
+// It exits with 1 when a promise is broken.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+)
+
+type options struct {
+	build, commit, output string
+	pods, asking, rounds  int
+	idle                  time.Duration
+}
+
+// errBroken is returned when the measurements went well, and their result
+// breaks a promise.
+var errBroken = errors.New("the agent costs more than promised")
+
+func main() {
+	cluster.Supervise()
+	var o options
+	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
+	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
+	flag.IntVar(&o.pods, "pods", 500, "pods on the node")
+	flag.IntVar(&o.asking, "asking", 50, "those of them whose container has a part of a GPU")
+	flag.IntVar(&o.rounds, "rounds", 10, "how often each container is created")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "how long nothing happens")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	// As on a node, the state is in memory.
+	temp, err := os.MkdirTemp("/dev/shm", "vgpu-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	if o.build, err = filepath.Abs(o.build); err != nil {
+		return err
+	}
+	lines, err := report.Open(o.output)
+	if err != nil {
+		return err
+	}
+	verdicts, err := measure(ctx, o, temp, lines)
+	if err = errors.Join(err, lines.Close()); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(verdicts, func(v verdict) bool { return !v.Holds }) {
+		return errBroken
+	}
+	return nil
+}
+
+// conditions is the first line of the output.
+type conditions struct {
+	Bench string `json:"bench"`
+	report.Conditions
+	Pods   int `json:"pods"`
+	Asking int `json:"containers_with_gpu"`
+}
+
+func measure(ctx context.Context, o options, temp string, lines *report.Lines) (verdicts []verdict, err error) {
+	if err := lines.Write(conditions{"agent", report.Now(report.Simulated, o.commit), o.pods, o.asking}); err != nil {
+		return nil, err
+	}
+	n, err := newNode(ctx, o, temp)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	created, err := n.createAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range created {
+		if err := lines.Write(c); err != nil {
+			return nil, err
+		}
+	}
+	idle, err := n.rest(ctx, o.idle)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range idle {
+		if err := lines.Write(i); err != nil {
+			return nil, err
+		}
+	}
+	verdicts = judge(created, idle)
+	for _, v := range verdicts {
+		if err := lines.Write(v); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(os.Stderr, v)
+	}
+	return verdicts, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// creations is how long the runtime waited for the agent.
+type creations struct {
+	Measure string  `json:"measure"` // "create"
+	Which   string  `json:"which"`   // "all", "granted", "withheld"
+	Count   int     `json:"count"`
+	P50ms   float64 `json:"p50_ms"`
+	P99ms   float64 `json:"p99_ms"`
+	MaxMs   float64 `json:"max_ms"`
+}
+
+func newCreations(which string, took []time.Duration) creations {
+	slices.Sort(took)
+	return creations{"create", which, len(took), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)), ms(took[len(took)-1])}
+}
+
+// quantile is the smallest of the sorted values that so many are not above.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+func ms(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Microsecond)) / 1000
+}
+
+// idleness is what a program costs while nothing happens.
+type idleness struct {
+	Measure     string         `json:"measure"` // "idle"
+	Program     string         `json:"program"`
+	Seconds     float64        `json:"seconds"`
+	CPUPercent  float64        `json:"cpu_percent_of_a_core"`
+	ResidentMiB float64        `json:"resident_mib"`
+	PeakMiB     float64        `json:"peak_resident_mib"`
+	AnonMiB     float64        `json:"resident_anonymous_mib"`
+	Writes      int            `json:"api_writes"`
+	Requests    map[string]int `json:"api_requests"`
+}
+
+// verdict says whether a promise is kept.
+type verdict struct {
+	Measure string  `json:"measure"` // "verdict"
+	Promise string  `json:"promise"`
+	Limit   float64 `json:"limit"`
+	Got     float64 `json:"got"`
+	Holds   bool    `json:"holds"`
+}
+
+func (v verdict) String() string {
+	word := "holds "
+	if !v.Holds {
+		word = "BROKEN"
+	}
+	return fmt.Sprintf("%s  %-50s %8.3f  (at most %g)", word, v.Promise, v.Got, v.Limit)
+}
+
+// Promises.
+const (
+	maxCreateMs   = 2
+	maxAgentMiB   = 60
+	maxPatcherMiB = 30
+	maxCPU        = 0.5
+)
+
+func judge(created []creations, idle []idleness) []verdict {
+	var verdicts []verdict
+	add := func(promise string, limit, got float64) {
+		verdicts = append(verdicts, verdict{"verdict", promise, limit, got, got <= limit})
+	}
+	for _, c := range created {
+		add("CreateContainer, p99, ms ("+c.Which+")", maxCreateMs, c.P99ms)
+	}
+	memory := map[string]float64{agentName: maxAgentMiB, patcherName: maxPatcherMiB}
+	for _, i := range idle {
+		add("resident memory, MiB ("+i.Program+")", memory[i.Program], i.ResidentMiB)
+		add("processor time when idle, % of a core ("+i.Program+")", maxCPU, i.CPUPercent)
+		add("writes to the API server when idle ("+i.Program+")", 0, float64(i.Writes))
+	}
+	return verdicts
+}
