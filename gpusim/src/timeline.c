@@ -3,7 +3,7 @@
 
 #include "items.h"
 
-#define MEETING_NS 50000 /* after which a wait for two kernels that meet looks again */
+#define MEETING_NS 200000 /* after which a wait for two kernels that meet looks again */
 #define REAP_EVERY_NS 1000000 /* how long a dead process may go on holding slices */
 
 static uint64_t min_u64(uint64_t a, uint64_t b)

@@ -75,22 +75,29 @@ static void vg_phase_close(struct vg_usage_header *header, const uint32_t *ppm, 
 }
 
 // vg_phase_begin opens a phase. Who had less than the others in the last one
-// still has that to go, as a peer of its work may be waiting.
+// still has that to go, as a peer of its work may be waiting. What is to go is
+// counted from the goals, not from launches, which go on meanwhile.
 static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
 {
 	int64_t most = vg_phase_most(header, ppm, count);
+	bool in_step = vg_phase_in_step(header, ppm, count);
+	uint64_t open = 0;
 
-	vg_store(&header->phase_in_step, vg_phase_in_step(header, ppm, count));
+	if (!__atomic_compare_exchange_n(&header->phase_open, &open, 1, false, __ATOMIC_SEQ_CST,
+					 __ATOMIC_SEQ_CST) && open == 1)
+		return; // another thread was faster
+	vg_store(&header->phase_open, 1);
+	vg_store(&header->phase_in_step, in_step);
 	for (uint32_t i = 0; i < count; i++) {
 		struct vg_container_device *device = &header->devices[i];
-		int64_t less = most - vg_phase_had(device);
+		uint64_t launches = vg_load(&device->launches);
+		uint64_t goal = vg_load(&device->phase_goal) + (uint64_t)most;
 
-		less = less > vg_phase_carried ? vg_phase_carried : less;
-		vg_store(&device->phase_launches, vg_load(&device->launches));
-		vg_store(&device->phase_goal,
-			 vg_load(&device->launches) + (uint64_t)(less > 0 ? less : 0));
+		if ((int64_t)(goal - launches) > vg_phase_carried)
+			goal = launches + vg_phase_carried;
+		vg_store(&device->phase_launches, launches);
+		vg_store(&device->phase_goal, goal);
 	}
-	vg_store(&header->phase_open, 1);
 }
 
 // vg_phase_lack is how long it takes until all GPUs have what a phase begins
