@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// released is how soon what a pod held must be free when it has gone.
+const released = 5 * time.Second
+
+// waitReleased waits until nothing is kept for a pod any more, which must not
+// take longer than promised.
+func waitReleased(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	files := filepath.Dir(bed.ContainerFiles(pod, "main"))
+	for deadline := time.Now().Add(released); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(files); os.IsNotExist(err) {
+			return
+		}
+	}
+	t.Errorf("%v after pod %s was gone its GPU is still taken", released, pod.Name)
+}
+
+// nearlyWhole starts a pod that has a GPU nearly for itself, so that one more fits
+// only where it was freed.
+func nearlyWhole(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	create(t, testbed.Pod(name, filler("main", testbed.Limits{testbed.Memory: 15360})))
+	checkFilled(t, name, 15*gib)
+	pod := running(t, name)
+	if _, err := os.Stat(bed.ContainerFiles(pod, "main")); err != nil {
+		t.Fatalf("what waitReleased waits for the end of is not there: %v", err)
+	}
+	return pod
+}
+
+// A sidecar runs beside the app: what they hold adds up.
+func TestSidecarAddsUp(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := filler("sidecar", testbed.Limits{testbed.Memory: 4096})
+	sidecar.RestartPolicy = &always
+	pod := testbed.Pod("sidecar", filler("main", testbed.Limits{testbed.Memory: 2048}))
+	pod.Spec.InitContainers = []corev1.Container{sidecar}
+	create(t, pod)
+	made := running(t, "sidecar")
+	beside, main := filled(t, "sidecar", "sidecar"), filled(t, "sidecar", "main")
+	if beside.TotalBytes != 4*gib || main.TotalBytes != 2*gib {
+		t.Errorf("the sidecar saw %d bytes and the app %d, want %d and %d", beside.TotalBytes, main.TotalBytes, 4*gib, 2*gib)
+	}
+	if _, bytes := onlyGPU(t, held(t, made)); bytes != 6*gib {
+		t.Errorf("by the oracle the pod holds %d bytes, want %d", bytes, 6*gib)
+	}
+}
+
+// An ephemeral container cannot ask for anything, and sees no GPU whatever its
+// image says; the pod's own is untouched.
+func TestEphemeralContainerSeesNoGPU(t *testing.T) {
+	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
+	checkFilled(t, "debugged", 4*gib)
+	pod := running(t, "debugged")
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "debug", Image: testbed.CUDAImage, ImagePullPolicy: corev1.PullNever, Command: []string{"info"},
+	}}}
+	_, err := bed.Client.CoreV1().Pods(pod.Namespace).UpdateEphemeralContainers(t.Context(), pod.Name, pod, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info testbed.Info
+	if err := bed.WaitResult(t.Context(), "debugged", "debug", patience, &info); err != nil {
+		t.Fatal(err)
+	}
+	if len(info.CUDA.Devices) != 0 {
+		t.Errorf("the ephemeral container sees %d GPUs", len(info.CUDA.Devices))
+	}
+	checkFilled(t, "debugged", 4*gib)
+}
+
+// A Job's pods stay when they have succeeded, and hold nothing.
+func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
+	pod := testbed.Pod("job", testbed.Container("main", testbed.Limits{testbed.Memory: 16384}, "fill"))
+	n, background := int32(4), metav1.DeletePropagationBackground
+	jobs := bed.Client.BatchV1().Jobs(metav1.NamespaceDefault)
+	// Two GPUs, and four pods that each need a whole one.
+	_, err := jobs.Create(t.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "job"},
+		Spec: batchv1.JobSpec{
+			Completions: &n, Parallelism: &n,
+			Template: corev1.PodTemplateSpec{Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := jobs.Delete(context.Background(), "job", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(2 * patience); ; time.Sleep(100 * time.Millisecond) {
+		job, err := jobs.Get(t.Context(), "job", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job.Status.Succeeded == n {
+			break
+		}
+		if job.Status.Failed > 0 || time.Now().After(deadline) {
+			t.Fatalf("%d of %d pods have succeeded, %d failed", job.Status.Succeeded, n, job.Status.Failed)
+		}
+	}
+	list, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{LabelSelector: "job-name=job"})
+	if err != nil || len(list.Items) != int(n) {
+		t.Fatalf("the job has %d pods, want %d: %v", len(list.Items), n, err)
+	}
+	for i := range list.Items {
+		waitReleased(t, &list.Items[i])
+	}
+}
+
+// Pods of one name follow each other, each with a limit of its own.
+func TestNamesakes(t *testing.T) {
+	var before types.UID
+	for _, memory := range []int64{3072, 9216, 2048} {
+		pod := testbed.Pod("namesake", filler("main", testbed.Limits{testbed.Memory: memory}))
+		create(t, pod)
+		checkFilled(t, "namesake", uint64(memory)*mib)
+		made := running(t, "namesake")
+		if made.UID == before {
+			t.Error("it is the pod of before")
+		}
+		before = made.UID
+		if err := bed.Delete(t.Context(), "namesake"); err != nil {
+			t.Fatal(err)
+		}
+		waitReleased(t, made)
+	}
+}
+
+// Pods that are deleted while they are created leave nothing taken.
+func TestPodsDeletedWhileCreated(t *testing.T) {
+	var all []*corev1.Pod
+	for i := range 6 {
+		pod, err := bed.Create(t.Context(), testbed.Pod(fmt.Sprintf("hurried-%d", i), filler("main", testbed.Limits{testbed.Memory: 15360})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pod)
+		time.Sleep(time.Duration(i) * 150 * time.Millisecond)
+		if err := bed.Delete(t.Context(), pod.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pod := range all {
+		waitReleased(t, pod)
+	}
+	nearlyWhole(t, "one")
+	nearlyWhole(t, "two")
+}
+
+// A static pod is held to its limits, and freed when its manifest goes.
+func TestStaticPod(t *testing.T) {
+	pod := testbed.Pod("static", filler("main", testbed.Limits{testbed.Memory: 15360}))
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	pod.Namespace = metav1.NamespaceDefault
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	manifest, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests/static.yaml")
+	if err := os.WriteFile(path, manifest, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() error { return os.RemoveAll(path) }
+	t.Cleanup(func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	name := "static-" + bed.Cluster.NodeName
+	mirror := running(t, name)
+	// The runtime knows it by another UID than the API server.
+	real := mirror.DeepCopy()
+	real.UID = types.UID(mirror.Annotations[corev1.MirrorPodAnnotationKey])
+	if fill := filled(t, name, "main"); fill.TotalBytes != 15*gib {
+		t.Errorf("its program saw %d bytes, want %d", fill.TotalBytes, 15*gib)
+	}
+	if _, bytes := onlyGPU(t, held(t, real)); bytes != 15*gib {
+		t.Errorf("by the oracle it holds %d bytes, want %d", bytes, 15*gib)
+	}
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, real)
+	waitReleased(t, real)
+}
+
+// waitGone waits until no process of a pod holds anything by the oracle, and
+// the API server does not have the pod as alive.
+func waitGone(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		now, err := bed.Client.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		ended := apierrors.IsNotFound(err) || err == nil && (now.Status.Phase == corev1.PodFailed || now.Status.Phase == corev1.PodSucceeded)
+		if ended && len(held(t, pod)) == 0 {
+			return
+		}
+	}
+	t.Fatalf("pod %s does not go", pod.Name)
+}
+
+// What a pod held is free soon after it has gone, whatever was not there to
+// see it go.
+func TestReleaseIsNotMissed(t *testing.T) {
+	zero := int64(0)
+	pods := bed.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	remove := func(t *testing.T, options metav1.DeleteOptions) {
+		t.Helper()
+		if err := pods.Delete(t.Context(), "goes", options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		end  func(t *testing.T, pod *corev1.Pod)
+	}{
+		{"forced", func(t *testing.T, _ *corev1.Pod) {
+			remove(t, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+		}},
+		{"containerd restarted", func(t *testing.T, _ *corev1.Pod) {
+			if err := bed.Cluster.Restart(t.Context(), "containerd"); err != nil {
+				t.Fatal(err)
+			}
+			waitCapacity(t, patience) // the plugin is registered again
+			remove(t, metav1.DeleteOptions{})
+		}},
+		{"agent away", func(t *testing.T, pod *corev1.Pod) {
+			if err := bed.StopAgent(t.Context(), patience); err != nil {
+				t.Fatal(err)
+			}
+			remove(t, metav1.DeleteOptions{})
+			waitGone(t, pod)
+			if err := bed.StartAgent(t.Context(), patience); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"API server away", func(t *testing.T, pod *corev1.Pod) {
+			if err := bed.Cluster.Stop(t.Context(), "kube-apiserver"); err != nil {
+				t.Fatal(err)
+			}
+			if err := bed.KillContainer(pod); err != nil {
+				t.Error(err)
+			}
+			if err := bed.Cluster.Start(t.Context(), "kube-apiserver"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := nearlyWhole(t, "goes")
+			test.end(t, pod)
+			waitGone(t, pod)
+			waitReleased(t, pod)
+		})
+	}
+}
