@@ -85,6 +85,7 @@ type world struct {
 	begin time.Time
 
 	count    *counts
+	told     sync.Map // what brokenOnce has told
 	subjects subjects
 	scanner  *scanner
 	faults   faultLog
@@ -148,6 +149,13 @@ func (w *world) broken(promise, format string, args ...any) {
 	w.log("BROKEN %s: %s", promise, message)
 	w.count.add("broken", promise)
 	w.Errorf("%6.1fs: %s: %s", time.Since(w.begin).Seconds(), promise, message)
+}
+
+// brokenOnce tells of each culprit once: it is looked at all the time.
+func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
+	if _, again := w.told.LoadOrStore(promise+" "+culprit, true); !again {
+		w.broken(promise, format, args...)
+	}
 }
 
 func (w *world) random(lane uint64) *rand.Rand { return rand.New(rand.NewPCG(w.seed, lane)) }

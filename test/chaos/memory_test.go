@@ -61,7 +61,7 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	for id, byGPU := range held {
 		for uuid, bytes := range byGPU {
 			if p := of[id]; bytes > p.bytes {
-				w.broken("over", "container %s (%s) holds %d bytes of %s, %d more than its limit", p.where(), id[:12], bytes, uuid, bytes-p.bytes)
+				w.brokenOnce("over", id, "container %s (%s) holds %d bytes of %s, %d more than its limit", p.where(), id[:12], bytes, uuid, bytes-p.bytes)
 			}
 		}
 	}

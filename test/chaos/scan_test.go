@@ -196,7 +196,7 @@ func (s *scanner) checkPromises() {
 	for uuid, bytes := range sum {
 		if bytes > gpuMemory {
 			slices.Sort(who)
-			s.broken("oversold", "GPU %s of %d MiB is promised to %d MiB: %s", uuid, gpuMemory/mib, bytes/mib, strings.Join(who, ", "))
+			s.brokenOnce("oversold", uuid+strings.Join(who, ""), "GPU %s of %d MiB is promised to %d MiB: %s", uuid, gpuMemory/mib, bytes/mib, strings.Join(who, ", "))
 		}
 	}
 }
