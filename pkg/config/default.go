@@ -16,7 +16,7 @@ func Default() Config {
 		Compute:   Compute{Policy: ComputeCap},
 		Health:    Health{IgnoredXIDs: ignoredXIDs(), Taint: TaintOff},
 		Dialects:  defaultDialects(),
-		Detection: Detection{Interval: Duration{5 * time.Second}, Action: DetectReport, HostAction: DetectReport},
+		Detection: Detection{Interval: Duration{3 * time.Second}, Action: DetectReport, HostAction: DetectReport},
 		NRI: NRI{
 			SocketPath:  "/var/run/nri/nri.sock",
 			PluginName:  "nri-vgpu",

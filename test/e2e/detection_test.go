@@ -2,15 +2,16 @@ package e2e
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -59,15 +60,34 @@ func onNode(t *testing.T, program string, args ...string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	command := bed.Cluster.Command(ctx, append([]string{path}, args...)...)
-	command.Stdout = io.Discard
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		cancel()
 		_ = command.Wait()
+		endOnNode(t, filepath.Base(path))
 		_ = os.Remove(filepath.Join(bed.Cluster.Root(), path))
 	})
+}
+
+// endOnNode ends a program that uses a GPU, by its name.
+func endOnNode(t *testing.T, name string) {
+	t.Helper()
+	o, err := oracle.Open(filepath.Join(bed.Cluster.Root(), "dev", "gpusim"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	processes, err := o.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if p.Comm == name {
+			_ = syscall.Kill(p.Pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func unaccounted(t *testing.T, kind string, n float64) {
