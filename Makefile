@@ -10,8 +10,6 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-# Packages that start a real cluster, and so need root, or parts of one.
-CLUSTER_PKGS := ./test/cluster ./test/e2e/...
 # Packages that judge memory and time under load, and want the machine alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl)
@@ -70,12 +68,13 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(GO) test -run '^$$' -fuzz FuzzReadUsage -fuzztime 10m ./pkg/limits
 	$(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
 
-.PHONY: e2e
-e2e: image root ## run the end-to-end tests on a real local node
-	$(GO) test -count=1 -timeout 40m -p 1 -v $(CLUSTER_PKGS)
-
-# How long chaos lasts, in minutes.
+# How long chaos lasts, in minutes, and how many nodes there are at a time.
 MINUTES ?= 3
+NODES   ?= 3
+
+.PHONY: e2e
+e2e: image root ## run the end-to-end tests on real local nodes, NODES=3 at a time
+	NODES=$(NODES) CHAOS=$(MINUTES)m GO=$(GO) tools/e2e.sh
 
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, and check the promises

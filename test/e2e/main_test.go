@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -17,7 +18,6 @@ import (
 )
 
 const (
-	name      = "e2e"
 	gpus      = 2
 	gpuMemory = 16 << 30
 	mib       = 1 << 20
@@ -28,6 +28,9 @@ const (
 	patience = 60 * time.Second
 )
 
+// name of the cluster. Two runs at a time want two names.
+var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests bring up")
+
 // bed is the cluster that all tests of the package share, one after another.
 var bed *testbed.Bed
 
@@ -37,6 +40,10 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		return m.Run() // which runs none
+	}
 	ctx := context.Background()
 	source, err := testbed.SourceRoot()
 	if err != nil {
@@ -44,7 +51,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	bed, err = testbed.Up(ctx, testbed.Options{
-		Name:      name,
+		Name:      *name,
 		Source:    source,
 		GPUs:      gpus,
 		GPUMemory: gpuMemory,
@@ -55,7 +62,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if during, err := traces(name, false); err != nil || len(during) < 10 {
+	if during, err := traces(*name, false); err != nil || len(during) < 10 {
 		fmt.Fprintln(os.Stderr, "e2e: the traces of a running cluster are not seen:", during, err)
 		code = 1
 	}
@@ -63,7 +70,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e: the cluster cannot be taken down:", err)
 		return 1
 	}
-	if left, err := traces(name, code != 0); err != nil || len(left) > 0 {
+	if left, err := traces(*name, code != 0); err != nil || len(left) > 0 {
 		fmt.Fprintln(os.Stderr, "e2e: the cluster left something behind:", left, err)
 		return 1
 	}

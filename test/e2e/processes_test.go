@@ -24,7 +24,7 @@ func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []
 	for _, dir := range dirs {
 		// It may end at any time.
 		cgroup, err := os.ReadFile(dir + "/cgroup")
-		if err != nil || !strings.Contains(string(cgroup), "/nri-vgpu-clusters/"+name+"/") {
+		if err != nil || !strings.Contains(string(cgroup), "/nri-vgpu-clusters/"+*name+"/") {
 			continue
 		}
 		command, err := os.ReadFile(dir + "/cmdline")
