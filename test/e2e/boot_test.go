@@ -81,7 +81,7 @@ func emptyDir(t *testing.T, dir string) {
 }
 
 // kubelet starts the pods of before as soon as the runtime is there; the agent
-// is one of them, and comes when it comes. New pods come meanwhile.
+// is one of them, and comes when it comes. New pods have come meanwhile.
 func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	guarded(t)
 	create(t, lasting(testbed.Pod("booted", filler("main", testbed.Limits{testbed.Memory: 2048}))))
@@ -89,6 +89,9 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
 	back := away(t)
+	// At once: half a minute later the node has no capacity for new pods.
+	k := newKinds("absent")
+	checkBroken(t, k)
 	reboot(t)
 	for _, name := range []string{"booted", "booted-greedy"} {
 		refused, err := bed.WaitPod(t.Context(), name, "refused by the guard", patience, refusedBy(theGuard))
@@ -99,8 +102,6 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 			t.Errorf("%s holds %v before the agent is there", name, bytes)
 		}
 	}
-	k := newKinds("absent")
-	checkBroken(t, k)
 
 	back()
 	waitCapacity(t, patience)
