@@ -88,7 +88,8 @@ type world struct {
 	told     sync.Map // what brokenOnce has told
 	subjects subjects
 	scanner  *scanner
-	faults   faultLog
+	faults   faultLog      // of GPUs
+	full     faultLog      // of the state directory
 	spent    time.Duration // breaking things
 	stop     context.CancelFunc
 	watchers sync.WaitGroup

@@ -108,7 +108,11 @@ func (w *world) filler() string { return filepath.Join(w.Cluster.Root(), runDir,
 func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 	w.log("the state directory is full for %v", length.Round(time.Millisecond))
 	w.count.add("faults", "state directory full")
-	defer w.emptyDisk()
+	defer func() {
+		w.emptyDisk()
+		w.full.note()
+	}()
+	w.full.note()
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		// Again and again: what others free is theirs to take, too.
 		if err := fill(w.filler()); err != nil {

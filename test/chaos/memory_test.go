@@ -96,6 +96,7 @@ type fillResult struct {
 	Granted uint64 `json:"granted_bytes"`
 	Total   uint64 `json:"total_mem_seen"`
 	Outcome string `json:"outcome"`
+	Code    int    `json:"error_code"`
 	line    string
 }
 
@@ -147,6 +148,8 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	switch {
 	case result.Outcome == "" && strings.Contains(result.line, "libcuda"):
 		w.count.add("started blind", "found no driver")
+	case result.Code == notPermitted && w.full.recently():
+		w.count.add("fills", "refused CUDA while the state directory was full")
 	case result.Outcome != "refused" && w.faults.recently():
 		w.count.add("fills", "failed while a GPU did")
 	case result.Outcome != "refused":
@@ -158,7 +161,11 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	}
 }
 
-// faultLog tells when GPUs last failed.
+// notPermitted is what cuInit answers where there is no room on the usage page
+// for a process: without that, it would not be limited.
+const notPermitted = 800
+
+// faultLog tells when something last failed.
 type faultLog struct {
 	mu   sync.Mutex
 	last time.Time
@@ -170,7 +177,7 @@ func (f *faultLog) note() {
 	f.last = time.Now()
 }
 
-// recently tells whether a failing GPU explains what a program has just said.
+// recently tells whether that explains what a program has just said.
 func (f *faultLog) recently() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
