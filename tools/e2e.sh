@@ -4,15 +4,15 @@
 # time-outs are waited for more than anything is computed. What each says comes
 # with its name in front, and is kept in build/e2e.
 #
-#   NODES     how many nodes at a time (3)
+#   NODES     how many nodes at a time (4)
 #   CHAOS     how long chaos lasts (3m)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-nodes=${NODES:-3}
+nodes=${NODES:-4}
 chaos=${CHAOS:-3m}
 # More parts than this and their nodes' coming up costs more than it saves.
-parts=3
+parts=4
 logs=build/e2e
 rm -rf "$logs"
 mkdir -p "$logs"
