@@ -29,15 +29,13 @@ const standInVariable = "NRI_VGPU_GUARD_STANDS_IN_AT"
 // standInPause is how long after a lost connection the next attempt comes.
 const standInPause = 200 * time.Millisecond
 
-// life is the end of a pipe that is closed when this process ends.
-var life *os.File
-
 // StartStandIn starts the stand-in of this guard, which the runtime has started.
 func StartStandIn(program string) error {
 	// Were the runtime's connection inherited, it would not see our end.
 	if fd, err := strconv.Atoi(os.Getenv(api.PluginSocketEnvVar)); err == nil {
 		unix.CloseOnExec(fd)
 	}
+	// The stand-in reads until this process's end of the pipe is closed.
 	other, own, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start the guard's stand-in: %w", err)
@@ -48,10 +46,12 @@ func StartStandIn(program string) error {
 	cmd.Stdin = other
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the guard's stand-in: %w", err)
+		return errors.Join(fmt.Errorf("start the guard's stand-in: %w", err), own.Close())
 	}
-	life = own
-	go func() { _ = cmd.Wait() }()
+	go func() {
+		_ = cmd.Wait()
+		_ = own.Close() // which it is not before, by a finalizer
+	}()
 	return nil
 }
 
