@@ -94,11 +94,13 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	up = true
 	waitSaid(t, "nri_vgpu_pods_synced 1", wellAgain)
 	// kubelet itself would look for new pods up to a minute later; one that
-	// starts looks at once.
+	// starts looks at once. The scheduler comes as late, and is left out.
 	if err := bed.Cluster.Restart(t.Context(), cluster.Kubelet); err != nil {
 		t.Fatal(err)
 	}
-	create(t, testbed.Pod("after-outage", filler("main", testbed.Limits{testbed.Memory: 1024})))
+	after := testbed.Pod("after-outage", filler("main", testbed.Limits{testbed.Memory: 1024}))
+	after.Spec.NodeName = bed.Cluster.NodeName
+	create(t, after)
 	checkFilled(t, "after-outage", gib)
 	checkFilled(t, "lasting", 2*gib)
 	checkGreedy(t, "lasting-greedy")
