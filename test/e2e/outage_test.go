@@ -93,14 +93,14 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	up = true
 	waitSaid(t, "nri_vgpu_pods_synced 1", wellAgain)
-	// kubelet itself would look for new pods up to a minute later; one that
-	// starts looks at once. The scheduler comes as late, and is left out.
-	if err := bed.Cluster.Restart(t.Context(), cluster.Kubelet); err != nil {
-		t.Fatal(err)
+	// Kubernetes' own components would look again up to a minute later, or not
+	// at all; those that start look at once.
+	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager, cluster.Kubelet} {
+		if err := bed.Cluster.Restart(t.Context(), component); err != nil {
+			t.Fatal(err)
+		}
 	}
-	after := testbed.Pod("after-outage", filler("main", testbed.Limits{testbed.Memory: 1024}))
-	after.Spec.NodeName = bed.Cluster.NodeName
-	create(t, after)
+	create(t, testbed.Pod("after-outage", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	checkFilled(t, "after-outage", gib)
 	checkFilled(t, "lasting", 2*gib)
 	checkGreedy(t, "lasting-greedy")
