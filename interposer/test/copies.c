@@ -5,7 +5,6 @@
 // by doors_test.sh, with two GPUs. `copies load` copies for a second and a half.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -15,29 +14,11 @@
 
 #include "check.h"
 #include "cuda_abi.h"
+#include "driver.h"
 #include "pages_gen.h"
 
 // The simulator moves the content of smaller copies, which takes the host's time.
 enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
-
-typedef void (*plain_fn)(void);
-
-static plain_fn find(const char *name)
-{
-	static void *library;
-	plain_fn function;
-	void *symbol;
-
-	if (!library)
-		library = dlopen("libcuda.so.1", RTLD_NOW);
-	CHECK(library);
-	symbol = dlsym(library, name);
-	if (!symbol)
-		fprintf(stderr, "copies: no %s\n", name);
-	CHECK(symbol);
-	memcpy(&function, &symbol, sizeof function);
-	return function;
-}
 
 // CALL calls a function of the driver by name, with these types.
 #define CALL(name, types, ...) (((CUresult (*) types)find(name))(__VA_ARGS__))

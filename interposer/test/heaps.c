@@ -6,19 +6,18 @@
 // physically held.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "driver.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 enum { stack = 0, fifo = 1, heap = 2 };
 
-typedef void (*plain_fn)(void);
 typedef int (*init_fn)(unsigned flags);
 typedef int (*retain_fn)(void **context, int device);
 typedef int (*one_fn)(void *object);
@@ -27,21 +26,6 @@ typedef int (*info_fn)(size_t *available, size_t *total);
 typedef int (*set_fn)(int limit, size_t value);
 typedef int (*get_fn)(size_t *value, int limit);
 typedef int (*alloc_fn)(uint64_t *address, size_t bytes);
-
-static plain_fn find(const char *name)
-{
-	static void *library;
-	plain_fn function;
-	void *symbol;
-
-	if (!library)
-		library = dlopen("libcuda.so.1", RTLD_NOW);
-	CHECK(library);
-	symbol = dlsym(library, name);
-	CHECK(symbol);
-	memcpy(&function, &symbol, sizeof function);
-	return function;
-}
 
 static size_t left(void)
 {

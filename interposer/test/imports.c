@@ -5,7 +5,6 @@
 // doors_test.sh.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "driver.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -47,7 +47,6 @@ struct external_buffer {
 	unsigned reserved[16];
 };
 
-typedef void (*plain_fn)(void);
 typedef int (*init_fn)(unsigned flags);
 typedef int (*retain_fn)(void **context, int device);
 typedef int (*current_fn)(void *context);
@@ -65,21 +64,6 @@ typedef int (*external_fn)(void **memory, const struct external_handle *handle);
 typedef int (*buffer_fn)(uint64_t *address, void *memory, const struct external_buffer *buffer);
 
 enum { posix_fd = 1, opaque_fd = 1 };
-
-static plain_fn find(const char *name)
-{
-	static void *library;
-	plain_fn function;
-	void *symbol;
-
-	if (!library)
-		library = dlopen("libcuda.so.1", RTLD_NOW);
-	CHECK(library);
-	symbol = dlsym(library, name);
-	CHECK(symbol);
-	memcpy(&function, &symbol, sizeof function);
-	return function;
-}
 
 static void start(void)
 {

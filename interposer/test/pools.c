@@ -5,13 +5,13 @@
 // doors_test.sh.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
 
 #include "check.h"
+#include "driver.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -25,7 +25,6 @@ struct pool_properties {
 	unsigned char reserved[56];
 };
 
-typedef void (*plain_fn)(void);
 typedef int (*init_fn)(unsigned flags);
 typedef int (*retain_fn)(void **context, int device);
 typedef int (*one_fn)(void *object);
@@ -36,21 +35,6 @@ typedef int (*alloc_fn)(uint64_t *address, size_t bytes, void *pool, void *strea
 typedef int (*give_fn)(uint64_t address, void *stream);
 typedef int (*free_fn)(uint64_t address);
 typedef int (*host_fn)(void *stream, void (*function)(void *data), void *data);
-
-static plain_fn find(const char *name)
-{
-	static void *library;
-	plain_fn function;
-	void *symbol;
-
-	if (!library)
-		library = dlopen("libcuda.so.1", RTLD_NOW);
-	CHECK(library);
-	symbol = dlsym(library, name);
-	CHECK(symbol);
-	memcpy(&function, &symbol, sizeof function);
-	return function;
-}
 
 static void *new_stream(void)
 {
