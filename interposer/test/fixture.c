@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,10 +118,32 @@ struct vg_limits_device test_device(uint8_t byte, uint64_t memory)
 	return device;
 }
 
+// The last directory made, and by which process: its children share its tests'
+// files, and don't take them away.
+static char own_dir[] = "/tmp/vg-test-XXXXXX";
+static pid_t maker;
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *walk)
+{
+	(void)status;
+	(void)kind;
+	(void)walk;
+	return remove(path);
+}
+
+static void remove_dir(void)
+{
+	if (getpid() == maker)
+		nftw(own_dir, remove_entry, 4, FTW_DEPTH | FTW_PHYS);
+}
+
 const char *test_dir(void)
 {
-	static char dir[] = "/tmp/vg-test-XXXXXX";
-
-	strcpy(dir + strlen(dir) - 6, "XXXXXX");
-	return mkdtemp(dir);
+	if (maker == getpid())
+		remove_dir();
+	else
+		atexit(remove_dir);
+	maker = getpid();
+	strcpy(own_dir + strlen(own_dir) - 6, "XXXXXX");
+	return mkdtemp(own_dir);
 }

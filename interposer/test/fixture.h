@@ -23,7 +23,7 @@ int test_pages_observe(const char *dir, uint32_t device, uint64_t bytes);
 struct vg_limits_device test_device(uint8_t byte, uint64_t memory);
 
 // test_dir makes a directory for a test's files and returns its path, which
-// holds until the next call.
+// holds until the next call; the directory goes with the next call or the process.
 const char *test_dir(void);
 
 #endif

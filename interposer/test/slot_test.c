@@ -267,11 +267,12 @@ static void on_a_full_disk(void)
 static void test_full_disk_refuses_and_kills_nobody(void)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid;
 
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
-		snprintf(dir, sizeof dir, "%s", test_dir());
 		on_a_full_disk();
 		_exit(0);
 	}
