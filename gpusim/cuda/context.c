@@ -105,6 +105,9 @@ static CUresult start(struct sim_context *context)
 {
 	CUresult err;
 
+	err = sim_mps_admit(context->device);
+	if (err)
+		return err;
 	context->bytes = sim_gpu(context->device)->context_bytes;
 	err = sim_charge(context->device, context->bytes);
 	if (err)
@@ -196,7 +199,7 @@ CU_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
 	return create(out, flags, device);
 }
 
-/* Affinity and creation parameters ask for MPS's or CIG's features, not here. */
+/* Affinity and creation parameters ask for parts by context or for CIG, not here. */
 CU_API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
 			       CUdevice device)
 {

@@ -143,7 +143,6 @@ static const struct {
 	{17, 0},           /* kernel time limit */
 	{18, 0},           /* integrated */
 	{19, 1},           /* can map host memory */
-	{20, 0},           /* compute mode: default */
 	{21, 131072}, {22, 131072}, {23, 65536}, {24, 16384}, {25, 16384}, {26, 16384},
 	{30, 512},         /* surface alignment */
 	{31, 1},           /* concurrent kernels */
@@ -200,7 +199,7 @@ static const struct {
 	int attribute;
 	size_t offset;
 } from_gpu[] = {
-	{16, offsetof(struct gs_gpu, sm_count)},
+	{20, offsetof(struct gs_gpu, compute_mode)},
 	{75, offsetof(struct gs_gpu, cc_major)},
 	{76, offsetof(struct gs_gpu, cc_minor)},
 };
@@ -227,6 +226,8 @@ CU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice ordinal
 	for (size_t i = 0; i < sizeof(from_gpu) / sizeof(from_gpu[0]); i++)
 		if (from_gpu[i].attribute == attribute)
 			memcpy(value, (const char *)sim_gpu(device) + from_gpu[i].offset, sizeof(*value));
+	if (attribute == 16)
+		*value = (int)sim_mps_sms(sim_gpu(device));
 	if (attribute == 33 || attribute == 34 || attribute == 50)
 		*value = pci_attribute(device, attribute);
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
@@ -282,7 +283,7 @@ CU_API CUresult cuDeviceGetExecAffinitySupport(int *supported, int type, CUdevic
 		return err;
 	if (!supported)
 		return CUDA_ERROR_INVALID_VALUE;
-	*supported = 0; /* without MPS there is none */
+	*supported = 0; /* a part by context is not simulated, nor by MPS */
 	return CUDA_SUCCESS;
 }
 

@@ -291,7 +291,7 @@ static CUresult best_block(int *grid, int *block, CUfunction function, shared_fo
 	*block = limit > 0 && limit < THREADS_PER_BLOCK_MAX ? limit : THREADS_PER_BLOCK_MAX;
 	if (shared_of)
 		shared = shared_of(*block);
-	*grid = blocks_per_sm(*block, shared) * (int)sim_gpu(context->device)->sm_count;
+	*grid = blocks_per_sm(*block, shared) * (int)sim_mps_sms(sim_gpu(context->device));
 	return CUDA_SUCCESS;
 }
 

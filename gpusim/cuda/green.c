@@ -38,7 +38,7 @@ static CUresult whole(const struct sim_device *device, CUdevResource *resource, 
 		return CUDA_ERROR_NOT_SUPPORTED;
 	memset(resource, 0, sizeof(*resource));
 	resource->type = RESOURCE_SM;
-	resource->smCount = sim_gpu(device)->sm_count;
+	resource->smCount = sim_mps_sms(sim_gpu(device));
 	return CUDA_SUCCESS;
 }
 

@@ -136,7 +136,7 @@ static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 	int count = 0;
 
 	for (uint32_t g = 0; g < sim.handle.state->gpu_count; g++)
-		if (gs_gpu_visible(&sim.handle, g))
+		if (sim_mps_serves(g) && gs_gpu_visible(&sim.handle, g))
 			gpus[count++] = g;
 	return list ? choose(list, gpus, count) : count;
 }
@@ -166,6 +166,7 @@ static uint32_t *make_live(void)
 static CUresult initialise(void)
 {
 	uint32_t gpus[GS_MAX_GPUS] = {0};
+	CUresult mps;
 	int err;
 
 	if (!sim.handle.state) {
@@ -175,9 +176,13 @@ static CUresult initialise(void)
 		if (err)
 			return CUDA_ERROR_UNKNOWN;
 	}
+	mps = sim_mps_client() ? CUDA_SUCCESS : sim_mps_join();
+	if (mps)
+		return mps;
 	sim.device_count = visible_gpus(gpus);
 	for (int i = 0; i < sim.device_count; i++)
 		sim.devices[i].gpu = gpus[i];
+	sim_mps_limit();
 	return sim.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 

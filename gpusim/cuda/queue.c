@@ -183,10 +183,14 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 {
 	struct gather gather = {.device = device};
 	struct gs_ref put_ref;
+	CUresult err = sim_mps_alive();
 
+	if (err)
+		return err;
 	if (sim_gpu(device)->faults.lost)
 		return CUDA_ERROR_UNKNOWN;
 	work->gpu = device->gpu;
+	sim_mps_squeeze(work);
 	enter_with_room(count + (stream ? stream_dependencies(stream) : 0));
 	if (stream)
 		gather_stream(&gather, stream);

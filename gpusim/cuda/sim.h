@@ -78,6 +78,24 @@ static inline uint64_t round_up(uint64_t value, uint64_t multiple)
 CUresult sim_charge(struct sim_device *device, uint64_t bytes);
 void sim_uncharge(struct sim_device *device, uint64_t bytes);
 
+/* ---- the Multi-Process Service (mps.c) ---- */
+
+/* Becomes a client, where a control daemon answers. Before any other of these. */
+CUresult sim_mps_join(void);
+/* Takes the limits on memory, once the devices are known. */
+void sim_mps_limit(void);
+/* Whether the process may see the GPU: the server serves it, or there is none. */
+bool sim_mps_serves(uint32_t gpu);
+bool sim_mps_client(void);
+/* The SMs of a GPU that the process sees. */
+uint32_t sim_mps_sms(const struct gs_gpu *gpu);
+/* Work that would fill more of the GPU than the process's part takes longer. */
+void sim_mps_squeeze(struct gs_work *work);
+/* An error once the server has gone. */
+CUresult sim_mps_alive(void);
+/* Whether the process may have a context on the device. */
+CUresult sim_mps_admit(const struct sim_device *device);
+
 /* ---- contexts (context.c) ---- */
 
 /* Threads that one multiprocessor can hold at a time. */

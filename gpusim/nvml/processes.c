@@ -50,7 +50,7 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		};
 }
 
-static void list_all(struct listing *listing, uint32_t gpu)
+static void list_all(struct listing *listing, uint32_t gpu, bool mps_only)
 {
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
@@ -60,6 +60,8 @@ static void list_all(struct listing *listing, uint32_t gpu)
 
 		if (proc->gpu[gpu].contexts == 0 && proc->gpu[gpu].bytes == 0)
 			continue;
+		if (mps_only && proc->mps != GS_MPS_CLIENT)
+			continue;
 		pid = nv_visible_pid(proc);
 		if (pid > 0)
 			list_process(listing, pid, proc->gpu[gpu].bytes);
@@ -67,7 +69,7 @@ static void list_all(struct listing *listing, uint32_t gpu)
 }
 
 static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
-			    bool with_instance)
+			    bool with_instance, bool mps_only)
 {
 	nvmlReturn_t result = nv_enter_device(device);
 	struct listing listing = {.entries = entries, .with_instance = with_instance};
@@ -78,7 +80,7 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 		return NVML_ERROR_INVALID_ARGUMENT;
 	listing.room = entries ? *count : 0;
 	nv_lock();
-	list_all(&listing, device->gpu);
+	list_all(&listing, device->gpu, mps_only);
 	nv_unlock();
 	*count = listing.found;
 	return listing.found > listing.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -87,22 +89,41 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false);
+	return running(device, count, entries, false, false);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true);
+	return running(device, count, entries, true, false);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true);
+	return running(device, count, entries, true, false);
 }
 
-/* There is no graphics and no MPS: these lists are always empty. */
+/* MPS's clients stand in the first list, too, beside their server. */
+NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v1 *entries)
+{
+	return running(device, count, entries, false, true);
+}
+
+NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true, true);
+}
+
+NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true, true);
+}
+
+/* There is no graphics: these lists are always empty. */
 static nvmlReturn_t nobody(nvmlDevice_t device, unsigned *count)
 {
 	nvmlReturn_t result = nv_enter_device(device);
@@ -125,6 +146,3 @@ static nvmlReturn_t nobody(nvmlDevice_t device, unsigned *count)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2)
-EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3)

@@ -3,6 +3,7 @@
 #include "nvml.h"
 
 #include <stddef.h>
+#include <unistd.h>
 
 enum {
 	CORES_PER_SM = 128,
@@ -151,7 +152,7 @@ CONSTANT_GETTER(nvmlDeviceGetNumaNodeId, unsigned, 0)
 
 /* ---- modes: only those that are simulated can be set ---- */
 
-CONSTANT_GETTER(nvmlDeviceGetComputeMode, unsigned, NVML_COMPUTEMODE_DEFAULT)
+CONFIGURED_GETTER(nvmlDeviceGetComputeMode, unsigned, gpu->compute_mode)
 CONSTANT_GETTER(nvmlDeviceGetPersistenceMode, unsigned, NVML_FEATURE_ENABLED)
 CONSTANT_GETTER(nvmlDeviceGetDisplayMode, unsigned, NVML_FEATURE_DISABLED)
 CONSTANT_GETTER(nvmlDeviceGetDisplayActive, unsigned, NVML_FEATURE_DISABLED)
@@ -174,7 +175,18 @@ static nvmlReturn_t set_mode(nvmlDevice_t device, unsigned mode, unsigned simula
 
 NVML_FUNCTION(nvmlDeviceSetComputeMode, nvmlDevice_t device, unsigned mode)
 {
-	return set_mode(device, mode, NVML_COMPUTEMODE_DEFAULT);
+	nvmlReturn_t result = nv_enter_device(device);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS || mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (geteuid() != 0)
+		return NVML_ERROR_NO_PERMISSION;
+	nv_lock();
+	nv_gpu(device)->compute_mode = mode;
+	nv_unlock();
+	return NVML_SUCCESS;
 }
 
 NVML_FUNCTION(nvmlDeviceSetPersistenceMode, nvmlDevice_t device, unsigned mode)

@@ -227,8 +227,16 @@ func TestModes(t *testing.T) {
 	if mode != nvml.COMPUTEMODE_DEFAULT {
 		t.Errorf("compute mode %d", mode)
 	}
-	succeed(t, device.SetComputeMode(nvml.COMPUTEMODE_DEFAULT))
-	expect(t, device.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED), nvml.ERROR_NOT_SUPPORTED)
+	expect(t, device.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_THREAD), nvml.ERROR_INVALID_ARGUMENT)
+	if os.Geteuid() == 0 {
+		succeed(t, device.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
+		mode, result = device.GetComputeMode()
+		succeed(t, result)
+		if mode != nvml.COMPUTEMODE_EXCLUSIVE_PROCESS {
+			t.Errorf("compute mode %d, want exclusive", mode)
+		}
+		succeed(t, device.SetComputeMode(nvml.COMPUTEMODE_DEFAULT))
+	}
 	persistence, result := device.GetPersistenceMode()
 	succeed(t, result)
 	if persistence != nvml.FEATURE_ENABLED {

@@ -250,6 +250,8 @@ bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
 	struct gs_gpu *g = &handle->state->gpus[gpu];
 	struct gs_proc_gpu *mine = &handle->state->procs[handle->id].gpu[gpu];
 
+	if (mine->limit_bytes && (bytes > mine->limit_bytes || mine->bytes > mine->limit_bytes - bytes))
+		return false;
 	if (!fits(g, bytes))
 		gs_reap(handle);
 	if (!fits(g, bytes))

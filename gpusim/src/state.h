@@ -33,6 +33,7 @@
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
+#define GS_MPS_CLIENTS 48u     /* MPS clients that one GPU can serve */
 #define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
 /* The byte of the state file that identity i locks is GS_LOCK_BASE + i. */
 #define GS_LOCK_BASE INT64_C(0x4000000000)
@@ -82,6 +83,9 @@ struct gs_item {
 	uint64_t met; /* 1: both have come to their end */
 };
 
+/* What a process is to the Multi-Process Service. */
+enum gs_mps { GS_MPS_NONE = 0, GS_MPS_CLIENT = 1, GS_MPS_SERVER = 2 };
+
 /* What a process holds and did on one GPU. */
 struct gs_proc_gpu {
 	uint64_t bytes; /* physical, contexts included */
@@ -92,7 +96,8 @@ struct gs_proc_gpu {
 	uint16_t ready_head; /* derived: compute items that may run */
 	uint16_t ready_tail;
 	uint64_t launches; /* kernels ever finished */
-	uint64_t reserved[2];
+	uint64_t limit_bytes; /* MPS's limit on bytes, 0: none */
+	uint64_t reserved[1];
 	struct gs_sample samples[GS_PROC_SAMPLES];
 };
 
@@ -110,7 +115,9 @@ struct gs_proc {
 	uint32_t pending;    /* derived: items not done */
 	uint16_t free_head;  /* derived: free items below item_count */
 	uint16_t item_count; /* items from here on were never used */
-	uint64_t reserved[16];
+	uint32_t mps;        /* enum gs_mps */
+	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may fill */
+	uint64_t reserved[15];
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
 };
 
@@ -151,7 +158,9 @@ struct gs_gpu {
 	uint64_t used_bytes; /* derived: sum over the processes */
 	struct gs_faults faults;
 	uint64_t peak_used_bytes; /* the most that living processes ever held at once */
-	uint64_t reserved[15];
+	uint32_t compute_mode; /* as NVML's nvmlComputeMode_t */
+	uint32_t reserved0;
+	uint64_t reserved[14];
 	uint64_t runnable[GS_MAX_PROCS / 64]; /* derived: processes with ready compute work */
 	struct gs_sample samples[GS_GPU_SAMPLES];
 };

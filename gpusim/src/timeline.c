@@ -37,9 +37,60 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 	return GS_NO_PROC;
 }
 
-static bool holds(const struct gs_gpu *gpu)
+/*
+ * Who shares a slice: a process by itself, or all clients of the Multi-Process
+ * Service together.
+ */
+static bool together(const struct gs_state *state, uint32_t a, uint32_t b)
 {
-	return gpu->current != GS_NO_PROC && has_bit(gpu->runnable, gpu->current);
+	return a == b || (state->procs[a].mps == GS_MPS_CLIENT && state->procs[b].mps == GS_MPS_CLIENT);
+}
+
+/* The first process with ready work, from this one on, that shares the slice. */
+static uint32_t member_from(const struct gs_state *state, const struct gs_gpu *gpu, uint32_t from)
+{
+	if (state->procs[gpu->current].mps != GS_MPS_CLIENT)
+		return from <= gpu->current && has_bit(gpu->runnable, gpu->current) ? gpu->current :
+										      GS_NO_PROC;
+	while (from < GS_MAX_PROCS) {
+		uint32_t slot = next_bit(gpu->runnable, from);
+
+		if (slot < from || slot == GS_NO_PROC)
+			break;
+		if (together(state, slot, gpu->current))
+			return slot;
+		from = slot + 1;
+	}
+	return GS_NO_PROC;
+}
+
+/* For every process that holds the GPU now, with work that is ready. */
+#define FOR_MEMBERS(state, gpu, slot)                                     \
+	for (uint32_t slot = member_from(state, gpu, 0); slot != GS_NO_PROC; \
+	     slot = member_from(state, gpu, slot + 1))
+
+static bool holds(const struct gs_state *state, const struct gs_gpu *gpu)
+{
+	return gpu->current != GS_NO_PROC && member_from(state, gpu, 0) != GS_NO_PROC;
+}
+
+/* The next to have a slice, after those that have it now; GS_NO_PROC if none. */
+static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gpu)
+{
+	uint32_t slot = gpu->current;
+
+	for (uint32_t i = 0; i < gpu->runnable_count; i++) {
+		slot = next_bit(gpu->runnable, slot + 1);
+		if (slot != GS_NO_PROC && !together(state, slot, gpu->current))
+			return slot;
+	}
+	return GS_NO_PROC;
+}
+
+/* Whether a process with ready work waits for the slice to end. */
+static bool others_wait(const struct gs_state *state, const struct gs_gpu *gpu)
+{
+	return gpu->runnable_count > 1 && next_party(state, gpu) != GS_NO_PROC;
 }
 
 /* Whether a kernel's time is over and it waits for the one that it meets. */
@@ -60,7 +111,7 @@ static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at)
 }
 
 /* Chooses who holds the GPU at this time. */
-static void arbitrate(struct gs_gpu *gpu, uint64_t at)
+static void arbitrate(const struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 {
 	uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
 
@@ -68,39 +119,87 @@ static void arbitrate(struct gs_gpu *gpu, uint64_t at)
 		gpu->slice_start_ns = 0;
 		return;
 	}
-	if (!holds(gpu) || gpu->slice_start_ns == 0) {
+	if (!holds(state, gpu) || gpu->slice_start_ns == 0) {
 		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at);
 		return;
 	}
 	if (at < slice_end)
 		return;
-	if (gpu->runnable_count > 1)
-		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at);
+	if (others_wait(state, gpu))
+		begin_slice(gpu, next_party(state, gpu), at);
 	else /* alone: its slices follow one another */
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 
-/* Starts the holder's ready items in order, as far as they fit the GPU. */
-static void start_items(struct gs_state *state, uint32_t g)
+/* What of the GPU a process's started items fill. */
+static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 {
-	struct gs_gpu *gpu = &state->gpus[g];
 	uint32_t demand = 0;
 
-	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
-		struct gs_item *item = gs_item_at(state, gpu->current, i);
+	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, slot, i);
 
 		if (item->start_ns)
 			demand += item->demand_ppm;
 		i = item->next;
 	}
-	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
-		struct gs_item *item = gs_item_at(state, gpu->current, i);
+	return demand;
+}
 
-		if (!item->start_ns && demand + item->demand_ppm <= GS_DEMAND_ALL) {
-			item->start_ns = max_u64(state->clock_ns, gpu->hold_from_ns);
-			demand += item->demand_ppm;
-		}
+/*
+ * Starts a process's ready items in order, as far as they fit its own part and
+ * what is left of the GPU. False if one waits for others to leave the GPU.
+ */
+static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint32_t *demand)
+{
+	const struct gs_proc *proc = &state->procs[slot];
+	uint32_t limit = proc->mps == GS_MPS_CLIENT ? proc->mps_ppm : GS_DEMAND_ALL;
+	uint32_t own = filled(state, g, slot);
+	bool all = true;
+
+	for (uint16_t i = proc->gpu[g].ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, slot, i);
+
 		i = item->next;
+		if (item->start_ns || own + item->demand_ppm > limit)
+			continue;
+		if (*demand + item->demand_ppm > GS_DEMAND_ALL) {
+			all = false;
+			continue;
+		}
+		item->start_ns = max_u64(state->clock_ns, state->gpus[g].hold_from_ns);
+		*demand += item->demand_ppm;
+		own += item->demand_ppm;
+	}
+	return all;
+}
+
+/*
+ * Clients that share a slice come in turn: none passes one that waits until
+ * there is room, as that might then be never.
+ */
+static void start_items(struct gs_state *state, uint32_t g)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint32_t last = gpu->current, demand = 0;
+	bool wrapped = false;
+
+	FOR_MEMBERS(state, gpu, slot)
+		demand += filled(state, g, slot);
+	for (uint32_t slot = last;;) {
+		uint32_t before = demand;
+
+		slot = member_from(state, gpu, slot + 1);
+		if (slot == GS_NO_PROC && !wrapped) {
+			wrapped = true;
+			slot = member_from(state, gpu, 0);
+		}
+		if (slot == GS_NO_PROC || (wrapped && slot > last))
+			return;
+		if (!start_member(state, g, slot, &demand))
+			return;
+		if (demand > before)
+			gpu->current = slot;
 	}
 }
 
@@ -111,17 +210,19 @@ static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
 	struct gs_gpu *gpu = &state->gpus[g];
 	uint64_t begin;
 
-	if (!holds(gpu))
+	if (!holds(state, gpu))
 		return limit;
 	begin = max_u64(state->clock_ns, gpu->hold_from_ns);
-	if (gpu->runnable_count > 1)
+	if (others_wait(state, gpu))
 		limit = min_u64(limit, gpu->slice_start_ns + gpu->slice_ns);
-	for (uint16_t i = state->procs[gpu->current].gpu[g].ready_head; i != GS_NONE;) {
-		struct gs_item *item = gs_item_at(state, gpu->current, i);
+	FOR_MEMBERS(state, gpu, slot) {
+		for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+			struct gs_item *item = gs_item_at(state, slot, i);
 
-		if (item->start_ns && !waits(item))
-			limit = min_u64(limit, begin + item->remaining_ns);
-		i = item->next;
+			if (item->start_ns && !waits(item))
+				limit = min_u64(limit, begin + item->remaining_ns);
+			i = item->next;
+		}
 	}
 	return max_u64(limit, state->clock_ns);
 }
@@ -160,25 +261,37 @@ static void add_sample(struct gs_sample *ring, uint32_t size, uint64_t from, uin
 	}
 }
 
+/* Runs a process's started items. */
+static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64_t from, uint64_t to)
+{
+	struct gs_proc_gpu *mine = &state->procs[slot].gpu[g];
+	bool ran = false;
+
+	for (uint16_t i = mine->ready_head; i != GS_NONE;) {
+		struct gs_item *item = gs_item_at(state, slot, i);
+
+		if (item->start_ns) {
+			item->remaining_ns -= min_u64(item->remaining_ns, to - from);
+			ran = true;
+		}
+		i = item->next;
+	}
+	if (!ran)
+		return;
+	mine->gpu_time_ns += to - from;
+	add_sample(mine->samples, GS_PROC_SAMPLES, from, to);
+}
+
 static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 {
 	struct gs_gpu *gpu = &state->gpus[g];
 	uint64_t from = max_u64(state->clock_ns, gpu->hold_from_ns);
-	struct gs_proc_gpu *mine;
 
-	if (!holds(gpu) || to <= from)
+	if (!holds(state, gpu) || to <= from)
 		return;
-	mine = &state->procs[gpu->current].gpu[g];
-	for (uint16_t i = mine->ready_head; i != GS_NONE;) {
-		struct gs_item *item = gs_item_at(state, gpu->current, i);
-
-		if (item->start_ns)
-			item->remaining_ns -= min_u64(item->remaining_ns, to - from);
-		i = item->next;
-	}
-	mine->gpu_time_ns += to - from;
+	FOR_MEMBERS(state, gpu, slot)
+		run_member(state, g, slot, from, to);
 	gpu->busy_ns += to - from;
-	add_sample(mine->samples, GS_PROC_SAMPLES, from, to);
 	add_sample(gpu->samples, GS_GPU_SAMPLES, from, to);
 }
 
@@ -198,14 +311,9 @@ static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 	}
 }
 
-/* Ends the holder's items that have run to their end. */
-static void finish_gpu(struct gs_state *state, uint32_t g)
+/* Ends a process's items that have run to their end. */
+static void finish_member(struct gs_state *state, uint32_t g, uint32_t slot)
 {
-	struct gs_gpu *gpu = &state->gpus[g];
-	uint32_t slot = gpu->current;
-
-	if (!holds(gpu) || state->clock_ns < gpu->hold_from_ns)
-		return;
 	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
 		struct gs_item *item = gs_item_at(state, slot, i);
 		uint16_t next = item->next;
@@ -216,6 +324,16 @@ static void finish_gpu(struct gs_state *state, uint32_t g)
 			gs_item_finish(state, slot, i, state->clock_ns);
 		i = next;
 	}
+}
+
+static void finish_gpu(struct gs_state *state, uint32_t g)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+
+	if (!holds(state, gpu) || state->clock_ns < gpu->hold_from_ns)
+		return;
+	FOR_MEMBERS(state, gpu, slot)
+		finish_member(state, g, slot);
 }
 
 static void finish_copies(struct gs_state *state)
@@ -242,8 +360,8 @@ static void step(struct gs_state *state, uint64_t limit)
 	uint64_t to = next_copy(state, limit);
 
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
-		arbitrate(&state->gpus[g], state->clock_ns);
-		if (holds(&state->gpus[g]))
+		arbitrate(state, &state->gpus[g], state->clock_ns);
+		if (holds(state, &state->gpus[g]))
 			start_items(state, g);
 		to = min_u64(to, next_on_gpu(state, g, limit));
 	}
@@ -372,7 +490,7 @@ uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref)
 		const struct gs_gpu *gpu = &state->gpus[item->gpu];
 
 		/* Another's slice must end first. */
-		if (holds(gpu) && gpu->current != handle->id)
+		if (holds(state, gpu) && !together(state, gpu->current, handle->id))
 			needs += gpu->slice_start_ns + gpu->slice_ns -
 				 min_u64(gpu->slice_start_ns + gpu->slice_ns, state->clock_ns);
 	}

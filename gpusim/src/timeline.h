@@ -8,7 +8,9 @@
  * becoming ready, at full rate side by side as long as they fit the GPU.
  * Between processes a GPU is time-sliced: equal slices, round robin,
  * preempting; a process with nothing ready yields at once, and one that
- * becomes ready waits for the running slice to end.
+ * becomes ready waits for the running slice to end. All clients of the
+ * Multi-Process Service are one in this: in their slices they run side by side,
+ * as long as they fit the GPU.
  */
 #ifndef GPUSIM_TIMELINE_H
 #define GPUSIM_TIMELINE_H

@@ -15,7 +15,7 @@ for program in "$@"; do
 	dir=$work/$program
 	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 "$dir"
 	if GPUSIM_STATE=$dir/state GPUSIM_LIBCUDA=$out/libcuda.so.1 GPUSIM_LIBNVML=$out/libnvidia-ml.so.1 \
-		GPUSIM_TOOL=$out/gpusim GPUSIM_DATA=$here \
+		GPUSIM_TOOL=$out/gpusim GPUSIM_MPS=$out/nvidia-cuda-mps-control GPUSIM_DATA=$here \
 		timeout 120 "$out/test/$program" >"$work/log" 2>&1; then
 		echo "ok   $program"
 	else

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The control daemon: it hands clients to the server of their user. */
+#include "program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 10000 /* for a server to come up */
+#define WORD_MS 1000      /* for who connects to say what it wants */
+
+static void path_in(const struct control *control, const char *name, char path[128])
+{
+	(void)snprintf(path, 128, "%s/%s", control->dir, name);
+}
+
+static int listen_at(const struct control *control, const char *name, mode_t mode)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char path[128];
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	path_in(control, name, path);
+	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
+		return -1;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	(void)unlink(path);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || chmod(path, mode) != 0 ||
+	    listen(fd, 128) != 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* What a real daemon has beside its sockets, for who looks for it. */
+static int write_files(const struct control *control)
+{
+	char path[128];
+	FILE *pid;
+
+	path_in(control, "log", path);
+	(void)unlink(path);
+	if (mkfifo(path, 0777) != 0)
+		return -1;
+	path_in(control, "nvidia-cuda-mps-control.pid", path);
+	pid = fopen(path, "we");
+	if (!pid)
+		return -1;
+	fprintf(pid, "%d", (int)getpid());
+	return fclose(pid);
+}
+
+static int make_dir(const char *dir)
+{
+	return mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+/* Takes the directory for itself; another daemon there is an error. */
+static int open_control(struct control *control)
+{
+	char path[128];
+
+	*control = (struct control){.quit = -1, .defaults.part_ppm = GS_DEMAND_ALL};
+	(void)snprintf(control->dir, sizeof(control->dir), "%s", mps_pipes());
+	(void)snprintf(control->logs, sizeof(control->logs), "%s", mps_logs());
+	if (make_dir(control->dir) != 0 || make_dir(control->logs) != 0) {
+		fprintf(stderr, "Failed to make %s and %s: %s\n", control->dir, control->logs, strerror(errno));
+		return -1;
+	}
+	path_in(control, "control_lock", path);
+	control->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (control->lock < 0 || flock(control->lock, LOCK_EX | LOCK_NB) != 0) {
+		fprintf(stderr, "An instance of this daemon is already running\n");
+		return -1;
+	}
+	control->clients = listen_at(control, GS_MPS_CONTROL, 0666);
+	control->privileged = listen_at(control, GS_MPS_PRIVILEGED, 0755);
+	if (control->clients < 0 || control->privileged < 0 || write_files(control) != 0) {
+		fprintf(stderr, "Failed to open the pipes in %s: %s\n", control->dir, strerror(errno));
+		return -1;
+	}
+	return 0;
+}
+
+/* ---- servers ---- */
+
+static _Noreturn void become_server(int fd, const struct terms *terms)
+{
+	char number[16], text[512];
+	char *arguments[] = {"nvidia-cuda-mps-server", number, text, NULL};
+	size_t at = (size_t)snprintf(text, sizeof(text), "%u", terms->part_ppm);
+
+	for (uint32_t i = 0; i < GS_MAX_GPUS; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, ",%" PRIu64, terms->limits[i]);
+	(void)snprintf(number, sizeof(number), "%d", fd);
+	(void)fcntl(fd, F_SETFD, 0);
+	execv("/proc/self/exe", arguments);
+	_exit(127);
+}
+
+static bool comes_up(const struct server *server)
+{
+	struct pollfd word = {.fd = server->fd, .events = POLLIN};
+	char ready = 0;
+
+	return poll(&word, 1, PATIENCE_MS) == 1 && recv(server->fd, &ready, 1, 0) == 1;
+}
+
+static void forget_server(struct control *control, struct server *server)
+{
+	write_log(control->logs, "control", "Server %d exited", (int)server->pid);
+	close(server->fd);
+	*server = (struct server){0};
+}
+
+static struct server *new_server(struct control *control, struct server *server, uid_t uid)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+		return NULL;
+	*server = (struct server){.uid = uid, .fd = ends[0], .terms = control->defaults};
+	server->pid = fork();
+	if (server->pid == 0)
+		become_server(ends[1], &server->terms);
+	close(ends[1]);
+	if (server->pid > 0 && comes_up(server)) {
+		write_log(control->logs, "control", "Starting new server %d for user %u", (int)server->pid, uid);
+		return server;
+	}
+	forget_server(control, server);
+	return NULL;
+}
+
+struct server *control_server(struct control *control, uid_t uid)
+{
+	struct server *vacant = NULL;
+
+	for (int i = 0; i < MAX_SERVERS; i++) {
+		struct server *server = &control->servers[i];
+
+		if (server->pid && server->uid == uid)
+			return server;
+		if (!server->pid && !vacant)
+			vacant = server;
+	}
+	return vacant ? new_server(control, vacant, uid) : NULL;
+}
+
+int control_order(const struct server *server, const struct order *order, int fd)
+{
+	char space[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec data = {.iov_base = (void *)(uintptr_t)order, .iov_len = sizeof(*order)};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		struct cmsghdr *part;
+
+		message.msg_control = space;
+		message.msg_controllen = sizeof(space);
+		part = CMSG_FIRSTHDR(&message);
+		part->cmsg_level = SOL_SOCKET;
+		part->cmsg_type = SCM_RIGHTS;
+		part->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(part), &fd, sizeof(fd));
+	}
+	return sendmsg(server->fd, &message, MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+/* ---- who comes ---- */
+
+/* Accepts a connection whose first word is there, or will be at once. */
+static int accept_with_word(int listener, void *word, size_t room, ssize_t *size)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	if (fd < 0)
+		return -1;
+	*size = poll(&ready, 1, WORD_MS) == 1 ? recv(fd, word, room, 0) : -1;
+	if (*size > 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void refuse(int fd)
+{
+	const struct gs_mps_welcome no = {.magic = GS_MPS_MAGIC, .error = 807 /* server not ready */};
+
+	(void)send(fd, &no, sizeof(no), MSG_NOSIGNAL);
+}
+
+static void admit_client(struct control *control)
+{
+	struct order order = {.kind = ORDER_CLIENT};
+	struct gs_mps_hello hello;
+	struct server *server;
+	struct ucred who;
+	socklen_t length = sizeof(who);
+	ssize_t size;
+	int fd = accept_with_word(control->clients, &hello, sizeof(hello), &size);
+
+	if (fd < 0)
+		return;
+	if (size != sizeof(hello) || hello.magic != GS_MPS_MAGIC ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) {
+		close(fd);
+		return;
+	}
+	server = control->quit < 0 ? control_server(control, who.uid) : NULL;
+	order.pid = who.pid;
+	if (!server || control_order(server, &order, fd) != 0)
+		refuse(fd);
+	write_log(control->logs, "control", "User %u's client %d %s", who.uid, (int)who.pid,
+		  server ? "is served" : "is refused");
+	close(fd);
+}
+
+static void begin_quit(struct control *control, int fd, int seconds)
+{
+	const struct order order = {.kind = ORDER_QUIT, .seconds = seconds};
+
+	control->quit = fd;
+	for (int i = 0; i < MAX_SERVERS; i++)
+		if (control->servers[i].pid)
+			(void)control_order(&control->servers[i], &order, -1);
+}
+
+static void obey(struct control *control)
+{
+	char line[512], answer[TEXT_SIZE] = "";
+	int seconds;
+	ssize_t size;
+	int fd = accept_with_word(control->privileged, line, sizeof(line) - 1, &size);
+	FILE *out = fd >= 0 ? fmemopen(answer, sizeof(answer), "w") : NULL;
+
+	if (!out)
+		return;
+	line[size] = '\0';
+	write_log(control->logs, "control", "NEW UI: %s", line);
+	if (!control_command(control, line, out, &seconds)) {
+		fclose(out);
+		begin_quit(control, fd, seconds);
+		return;
+	}
+	fclose(out);
+	(void)send(fd, answer, strlen(answer), MSG_NOSIGNAL);
+	close(fd);
+}
+
+static bool has_servers(const struct control *control)
+{
+	for (int i = 0; i < MAX_SERVERS; i++)
+		if (control->servers[i].pid)
+			return true;
+	return false;
+}
+
+/* Waits for whoever comes, and for servers that go. */
+static void wait_for_word(struct control *control)
+{
+	struct pollfd words[2 + MAX_SERVERS] = {
+		{.fd = control->clients, .events = POLLIN},
+		{.fd = control->privileged, .events = POLLIN},
+	};
+
+	for (int i = 0; i < MAX_SERVERS; i++) /* they say nothing that they are not asked */
+		words[2 + i] = (struct pollfd){.fd = control->servers[i].pid ? control->servers[i].fd : -1,
+					       .events = POLLIN};
+	if (poll(words, 2 + MAX_SERVERS, -1) < 0)
+		return;
+	for (int i = 0; i < MAX_SERVERS; i++)
+		if (words[2 + i].revents)
+			forget_server(control, &control->servers[i]);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	if (words[0].revents)
+		admit_client(control);
+	if (words[1].revents)
+		obey(control);
+}
+
+int control_run(int ready)
+{
+	struct control control;
+	char path[128];
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (open_control(&control) != 0)
+		return 1;
+	write_log(control.logs, "control", "Start");
+	if (ready >= 0) {
+		(void)!write(ready, "", 1);
+		close(ready);
+	}
+	while (control.quit < 0 || has_servers(&control))
+		wait_for_word(&control);
+	write_log(control.logs, "control", "Exit");
+	path_in(&control, "nvidia-cuda-mps-control.pid", path);
+	(void)unlink(path);
+	return 0; /* who asked for the end sees it by that of its connection */
+}

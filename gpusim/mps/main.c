@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* nvidia-cuda-mps-control: the command line, and the commands of a user. */
+#include "program.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+const char *mps_pipes(void)
+{
+	const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
+
+	return dir && *dir ? dir : GS_MPS_DEFAULT_PIPES;
+}
+
+const char *mps_logs(void)
+{
+	const char *dir = getenv("CUDA_MPS_LOG_DIRECTORY");
+
+	return dir && *dir ? dir : GS_MPS_DEFAULT_LOGS;
+}
+
+void write_log(const char *dir, const char *who, const char *format, ...)
+{
+	char path[160], now[32];
+	time_t seconds = time(NULL);
+	struct tm tm;
+	va_list arguments;
+	FILE *log;
+
+	(void)snprintf(path, sizeof(path), "%s/%s.log", dir, who);
+	log = fopen(path, "ae");
+	if (!log)
+		return;
+	(void)strftime(now, sizeof(now), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &tm));
+	fprintf(log, "[%s %s %d] ", now, who, (int)getpid());
+	va_start(arguments, format);
+	vfprintf(log, format, arguments);
+	va_end(arguments);
+	fputc('\n', log);
+	fclose(log);
+}
+
+/* Sends a line to the daemon and prints its answer. */
+static int ask(const char *line)
+{
+	char answer[TEXT_SIZE];
+	ssize_t size;
+	int fd = gs_mps_connect(mps_pipes(), GS_MPS_PRIVILEGED);
+
+	if (fd < 0) {
+		fprintf(stderr, fd == -EACCES ? "Permission denied to the MPS control daemon\n" :
+						"Cannot find MPS control daemon process\n");
+		return 1;
+	}
+	if (send(fd, line, strlen(line) + 1, MSG_NOSIGNAL) < 0)
+		fprintf(stderr, "Failed to send the command to the MPS control daemon\n");
+	size = recv(fd, answer, sizeof(answer), 0);
+	if (size > 0)
+		(void)fwrite(answer, 1, (size_t)size, stdout);
+	close(fd);
+	return 0;
+}
+
+static int interact(void)
+{
+	char line[512];
+	int status = 0;
+
+	while (!status && fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (*line)
+			status = ask(line);
+	}
+	return status;
+}
+
+/* Goes to the background; the caller's process ends when clients may come. */
+static int start_daemon(void)
+{
+	int pipes[2];
+	char ready = 0;
+	pid_t child;
+
+	if (pipe(pipes) != 0)
+		return 1;
+	child = fork();
+	if (child < 0)
+		return 1;
+	if (child == 0) {
+		close(pipes[0]);
+		(void)setsid();
+		_exit(control_run(pipes[1]));
+	}
+	close(pipes[1]);
+	return read(pipes[0], &ready, 1) == 1 ? 0 : 1;
+}
+
+/* The program as its own server: the connection, and the terms in text. */
+static int serve(char **arguments)
+{
+	struct terms terms = {0};
+	const char *text = arguments[2];
+
+	(void)prctl(PR_SET_NAME, "nvidia-cuda-mps-server");
+	terms.part_ppm = (uint32_t)strtoul(text, (char **)&text, 10);
+	for (uint32_t i = 0; i < GS_MAX_GPUS && *text == ','; i++)
+		terms.limits[i] = strtoull(text + 1, (char **)&text, 10);
+	return server_run(atoi(arguments[1]), &terms);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[0], "nvidia-cuda-mps-server") == 0)
+		return serve(argv);
+	if (argc == 1)
+		return interact();
+	if (argc == 2 && strcmp(argv[1], "-d") == 0)
+		return start_daemon();
+	if (argc == 2 && strcmp(argv[1], "-f") == 0)
+		return control_run(-1);
+	fprintf(stderr, "usage: nvidia-cuda-mps-control [-d | -f]\n"
+			"-d starts the daemon in the background, -f in the foreground. Without either\n"
+			"commands for it are read from standard input: get_server_list, quit ...\n");
+	return 1;
+}
