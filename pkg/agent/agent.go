@@ -17,13 +17,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
 // Interval is how often GPUs are looked at and the heartbeat is written. The
 // patcher withdraws the node's capacity when some of them are missing.
 const Interval = 5 * time.Second
+
+// recountPause gathers changes of pods that come together.
+const recountPause = 100 * time.Millisecond
 
 // Inventory are the node's GPUs.
 type Inventory interface {
@@ -69,6 +71,11 @@ type Options struct {
 type Agent struct {
 	Options
 	poke chan struct{}
+	// podsChanged asks for a count of what is left.
+	podsChanged chan struct{}
+	// told is what the last report said, of which GPUs.
+	told     *nodereport.Sums
+	toldGPUs []gpu.GPU
 	// beat is when the last round ended, in Unix nanoseconds.
 	beat atomic.Int64
 	// failed is the last error of the driver, to say each only once.
@@ -79,13 +86,23 @@ type Agent struct {
 
 // New gives an agent that does nothing until Run.
 func New(opts Options) *Agent {
-	return &Agent{Options: opts, poke: make(chan struct{}, 1), health: map[string]string{}}
+	return &Agent{
+		Options: opts, poke: make(chan struct{}, 1), podsChanged: make(chan struct{}, 1), health: map[string]string{},
+	}
 }
 
 // Poke asks for a round now. It never blocks.
 func (a *Agent) Poke() {
 	select {
 	case a.poke <- struct{}{}:
+	default:
+	}
+}
+
+// PodsChanged asks for a count of what is left of the GPUs. It never blocks.
+func (a *Agent) PodsChanged() {
+	select {
+	case a.podsChanged <- struct{}{}:
 	default:
 	}
 }
@@ -101,19 +118,37 @@ func (a *Agent) tellGuard() {
 }
 
 // Run looks at the GPUs and writes the report, at once and then at every
-// Interval and Poke, until ctx ends.
+// Interval and Poke, until ctx ends. Changes of pods alone are told at once
+// where they cannot wait.
 func (a *Agent) Run(ctx context.Context) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
 	a.tellGuard()
+	a.round(ctx)
+	var recount <-chan time.Time
 	for {
-		a.round(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			a.round(ctx)
 		case <-a.poke:
+			a.round(ctx)
+		case <-a.podsChanged:
+			if recount == nil {
+				recount = time.After(recountPause)
+			}
+		case <-recount:
+			recount = nil
+			a.recount()
 		}
+	}
+}
+
+// recount writes the report anew if the Node must not wait for it.
+func (a *Agent) recount() {
+	if now := a.sums(a.toldGPUs); urgent(a.told, now) {
+		a.report(a.toldGPUs, now)
 	}
 }
 
@@ -128,9 +163,7 @@ func (a *Agent) round(ctx context.Context) {
 	if err := a.Changed(gpus); err != nil {
 		a.Log.Error("the node's GPUs could not be made known to the runtime", "error", err)
 	}
-	if err := a.report(gpus); err != nil {
-		a.Log.Error("the node's report could not be written: the patcher will withdraw the node's capacity", "error", err)
-	}
+	a.report(gpus, a.sums(gpus))
 	a.beat.Store(time.Now().UnixNano())
 }
 
@@ -168,13 +201,18 @@ func (a *Agent) tellHealth(gpus []gpu.GPU) {
 	}
 }
 
-func (a *Agent) report(gpus []gpu.GPU) error {
-	return nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
+// report writes node.json.
+func (a *Agent) report(gpus []gpu.GPU, sums *nodereport.Sums) {
+	a.told, a.toldGPUs = sums, gpus
+	err := nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
 		Heartbeat:        time.Now().UTC(),
 		PluginRegistered: a.Plugin.Registered(),
 		Unadjusted:       a.Plugin.Unadjusted(),
 		AgentVersion:     version.Version,
 		GPUs:             gpus,
-		Used:             request.Used(a.Pods.List(), a.Config.Dialects),
+		Sums:             sums,
 	})
+	if err != nil {
+		a.Log.Error("the node's report could not be written: the patcher will withdraw the node's capacity", "error", err)
+	}
 }

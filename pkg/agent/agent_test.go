@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
@@ -26,6 +27,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
+
+const testMemory = "nri-vgpu.io/vgpu-memory"
 
 // node is all that an agent looks at, as the test wants it.
 type node struct {
@@ -63,8 +66,8 @@ func newAgent(t *testing.T, n *node) *Agent {
 }
 
 func oneGPU() *node {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("512")}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{testMemory: resource.MustParse("512")}},
 	}}}}
 	return &node{
 		gpus:   []gpu.GPU{{UUID: "GPU-1", Name: "Test GPU", MemoryBytes: 1 << 30, Healthy: true}},
@@ -82,7 +85,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !report.PluginRegistered || len(report.GPUs) != 1 || !report.GPUs[0].Healthy || report.Used["nri-vgpu.io/vgpu-memory"] != 512 {
+	if !report.PluginRegistered || len(report.GPUs) != 1 || !report.GPUs[0].Healthy || report.Sums.Used[testMemory] != 512 || report.Sums.Free[testMemory] != 512 {
 		t.Errorf("got %+v", report)
 	}
 
@@ -142,6 +145,48 @@ func TestRunBeatsAndCanBePoked(t *testing.T) {
 		synctest.Wait()
 		if rounds := rounds.Load(); rounds != before+3 {
 			t.Errorf("%d rounds in three intervals", rounds-before)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// That a pod came is told at once, that one went when the next round is due; and
+// without news nothing is written between rounds.
+func TestWhatPodsTakeIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := oneGPU()
+		pod := n.pods[0]
+		n.pods = nil
+		a := newAgent(t, n)
+		path := filepath.Join(a.Config.Paths.RunDir, nodereport.FileName)
+		free := func() int64 {
+			t.Helper()
+			report, err := nodereport.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report.Sums.Free[testMemory]
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { a.Run(ctx); close(done) }()
+		synctest.Wait()
+		for _, step := range []struct {
+			pods  []*corev1.Pod
+			after time.Duration
+			want  int64
+		}{
+			{nil, 0, 1024}, {[]*corev1.Pod{pod}, 2 * recountPause, 512}, {nil, 2 * recountPause, 512}, {nil, Interval, 1024},
+		} {
+			n.pods = step.pods
+			a.PodsChanged()
+			a.PodsChanged()
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := free(); got != step.want {
+				t.Errorf("with %d pods %v later %d MiB are free, want %d", len(step.pods), step.after, got, step.want)
+			}
 		}
 		cancel()
 		<-done

@@ -21,7 +21,10 @@ func sample() Report {
 		PluginRegistered: true,
 		AgentVersion:     "1.2.3",
 		GPUs:             []gpu.GPU{{UUID: "GPU-1", Name: "NVIDIA H200", MemoryBytes: 1 << 30, Healthy: true}},
-		Used:             map[string]int64{"nri-vgpu.io/vgpu-memory": 4096},
+		Sums: &Sums{
+			Used: map[string]int64{"nri-vgpu.io/vgpu-memory": 512},
+			Free: map[string]int64{"nri-vgpu.io/vgpu-memory": 512},
+		},
 	}
 }
 

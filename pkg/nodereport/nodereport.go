@@ -27,7 +27,16 @@ type Report struct {
 	Unadjusted   int       `json:"unadjusted,omitempty"`
 	AgentVersion string    `json:"agentVersion"`
 	GPUs         []gpu.GPU `json:"gpus"`
-	// Used is what running pods hold, in each dialect's units, by resource
-	// name: capacity is never patched below it.
+	// Sums are left out as long as the agent does not know the node's pods.
+	Sums *Sums `json:"sums,omitempty"`
+}
+
+// Sums are what dialects have of the node, in their units, by resource name.
+type Sums struct {
+	// Used is what pods ask for that were sent to this node and have not
+	// ended, as scheduler and kubelet count: capacity is never patched below
+	// it.
 	Used map[string]int64 `json:"used,omitempty"`
+	// Free is what of the GPUs nobody has, in whichever dialect.
+	Free map[string]int64 `json:"free,omitempty"`
 }

@@ -7,9 +7,11 @@ package nodestatus
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -40,23 +42,55 @@ func Desired(o Observation, cfg config.Config, staleAfter time.Duration, now tim
 		return nil, fmt.Sprintf("the agent's last heartbeat is more than %s old", staleAfter)
 	case !o.Report.PluginRegistered:
 		return nil, "the NRI plugin is not registered with the runtime"
+	case o.Report.Sums == nil:
+		return nil, "the agent does not know the node's pods yet"
 	}
-	desired := capacity(o.Report, cfg)
+	desired := capacity(o.Report.GPUs, o.Report.Sums, cfg)
 	if len(desired) == 0 {
 		return nil, "the node has no GPU to offer"
 	}
 	return desired, ""
 }
 
-// capacity is what the healthy GPUs are worth, and never less than what
-// running pods hold: a kubelet that restarts admits them again, and fails
-// those that do not fit.
-func capacity(report *nodereport.Report, cfg config.Config) Resources {
+// undecided tells that the agent lives and does not know the node's pods yet,
+// so that neither more nor less than before may be advertised.
+func undecided(o Observation, staleAfter time.Duration, now time.Time) bool {
+	return o.Report != nil && o.Age(now) <= staleAfter && o.Report.PluginRegistered && o.Report.Sums == nil
+}
+
+// capacity is what a dialect's own pods use and what is left in its units, so
+// that the scheduler, which subtracts the former, has the latter, whatever
+// others hold. It is never less than what its pods use: a kubelet that
+// restarts admits them again, and fails those that do not fit. Nor is it more
+// than the GPUs are worth, though pods may ask for more than they can get.
+func capacity(gpus []gpu.GPU, sums *nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
-	for name, units := range request.Capacity(report.GPUs, cfg) {
-		if units = max(units, report.Used[name]); units > 0 {
+	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {
+		used := sums.Used[name]
+		if units := max(used, min(used+sums.Free[name], whole)); units > 0 {
 			desired[name] = units
 		}
 	}
+	keepVolcano(desired, cfg.Dialects.Volcano)
 	return desired
+}
+
+func asHealthy(gpus []gpu.GPU) []gpu.GPU {
+	all := slices.Clone(gpus)
+	for i := range all {
+		all[i].Healthy = true
+	}
+	return all
+}
+
+// keepVolcano has all three of Volcano's resources there where one is: its
+// scheduler takes a node that has none of one for a node without GPUs.
+func keepVolcano(desired Resources, v config.Volcano) {
+	names := []string{v.Number, v.Memory, v.Cores}
+	if !v.Enabled || !slices.ContainsFunc(names, func(name string) bool { return desired[name] > 0 }) {
+		return
+	}
+	for _, name := range names {
+		desired[name] = max(desired[name], 1)
+	}
 }

@@ -26,22 +26,19 @@ func testGPU(uuid string, healthy bool) gpu.GPU {
 	return gpu.GPU{UUID: uuid, Name: "NVIDIA H200", MemoryBytes: 16 << 30, Healthy: healthy}
 }
 
+// healthySums is that nobody uses anything of the healthy GPUs.
+func healthySums(gpus []gpu.GPU, cfg config.Config) *nodereport.Sums {
+	return &nodereport.Sums{Free: request.Capacity(gpus, cfg)}
+}
+
 func TestDesired(t *testing.T) {
-	const memory = "nri-vgpu.io/vgpu-memory"
 	now := time.Now()
 	cfg := nativeOnly()
 	one := Resources(request.Capacity([]gpu.GPU{testGPU("GPU-a", true)}, cfg))
-	raised := Resources{}
-	for name, units := range one {
-		raised[name] = units
-	}
-	raised[memory] = 30000
 
 	report := func(change func(*nodereport.Report)) *nodereport.Report {
-		r := nodereport.Report{
-			PluginRegistered: true,
-			GPUs:             []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", false)},
-		}
+		gpus := []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", false)}
+		r := nodereport.Report{PluginRegistered: true, GPUs: gpus, Sums: healthySums(gpus, cfg)}
 		if change != nil {
 			change(&r)
 		}
@@ -63,13 +60,9 @@ func TestDesired(t *testing.T) {
 		{name: "no GPU", without: true,
 			report: report(func(r *nodereport.Report) { r.GPUs = nil })},
 		{name: "only unhealthy GPUs: withdrawn, not zeroed", without: true,
-			report: report(func(r *nodereport.Report) { r.GPUs = r.GPUs[1:] })},
-		{name: "never below what is used", want: raised,
-			report: report(func(r *nodereport.Report) { r.Used = map[string]int64{memory: 30000} })},
-		{name: "use below capacity changes nothing", want: one,
-			report: report(func(r *nodereport.Report) { r.Used = map[string]int64{memory: 1} })},
-		{name: "use of a disabled dialect is not advertised", want: one,
-			report: report(func(r *nodereport.Report) { r.Used = map[string]int64{"cnvrg.io/metagpu": 30} })},
+			report: report(func(r *nodereport.Report) { r.GPUs, r.Sums.Free = r.GPUs[1:], nil })},
+		{name: "pods unknown", without: true,
+			report: report(func(r *nodereport.Report) { r.Sums = nil })},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,6 +73,70 @@ func TestDesired(t *testing.T) {
 			}
 			if (why != "") != tt.without {
 				t.Errorf("reason is %q", why)
+			}
+		})
+	}
+}
+
+func TestCapacityIsWhatIsUsedAndWhatIsFree(t *testing.T) {
+	const (
+		memory = "nri-vgpu.io/vgpu-memory"
+		cores  = "nri-vgpu.io/vgpu-cores"
+		number = "nri-vgpu.io/vgpu-number"
+	)
+	healthy := []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", true)} // 32768 MiB
+	ill := []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", false)}
+	type sums = nodereport.Sums
+	type units = map[string]int64
+	tests := []struct {
+		name string
+		gpus []gpu.GPU
+		sums sums
+		want Resources
+	}{
+		{"its own pods leave it as it is", healthy,
+			sums{Used: units{memory: 4096}, Free: units{memory: 28672, cores: 200, number: 19}},
+			Resources{memory: 32768, cores: 200, number: 19}},
+		{"others' pods lower it", healthy, sums{Free: units{memory: 28672, cores: 150, number: 20}},
+			Resources{memory: 28672, cores: 150, number: 20}},
+		{"nothing is left beside its own", healthy, sums{Used: units{memory: 4096}}, Resources{memory: 4096}},
+		{"what runs on a lost GPU stays", ill,
+			sums{Used: units{memory: 18432}, Free: units{memory: 12288}}, Resources{memory: 30720}},
+		{"what its pods ask for and cannot get makes it no larger", healthy,
+			sums{Used: units{memory: 8192}, Free: units{memory: 32768}}, Resources{memory: 32768}},
+		{"what its pods ask for is never too much", healthy,
+			sums{Used: units{memory: 40000}, Free: units{memory: 32768}}, Resources{memory: 40000}},
+		{"a disabled dialect is not advertised", healthy,
+			sums{Used: units{"cnvrg.io/metagpu": 30}, Free: units{"cnvrg.io/metagpu": 30}}, Resources{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, capacity(tt.gpus, &tt.sums, nativeOnly())); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVolcanoSeesANodeOfWhichAnythingIsLeft(t *testing.T) {
+	cfg := config.Default()
+	cfg.Dialects = config.Dialects{Volcano: cfg.Dialects.Volcano}
+	v := cfg.Dialects.Volcano
+	gpus := []gpu.GPU{testGPU("GPU-a", true)}
+	for _, tt := range []struct {
+		name string
+		sums nodereport.Sums
+		want Resources
+	}{
+		{"others have all of the time", nodereport.Sums{Free: map[string]int64{v.Number: 9, v.Memory: 512}},
+			Resources{v.Number: 9, v.Memory: 512, v.Cores: 1}},
+		{"its pods named memory alone, and have all of it", nodereport.Sums{Used: map[string]int64{v.Memory: 16384}},
+			Resources{v.Number: 1, v.Memory: 16384, v.Cores: 1}},
+		{"others have everything", nodereport.Sums{}, Resources{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, capacity(gpus, &tt.sums, cfg)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -148,6 +148,9 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		p.publish(state{turn: now, observed: observed, desired: desired, problem: absence(p.opts.NodeName, synced)})
 		return 0
 	}
+	if undecided(observed, p.opts.StaleAfter, now) {
+		desired = p.kept(node)
+	}
 	ready := changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 	node, delay, problem := p.converge(ctx, node, desired, ready, why)
 	p.keepTaint(ctx, node, observed, now)
@@ -182,6 +185,20 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	p.pace.succeeded()
 	p.sayWritten(reason, why, desired, patch)
 	return patched, 0, ""
+}
+
+// kept is what the Node has of us.
+func (p *Patcher) kept(node *corev1.Node) Resources {
+	if p.applied != nil {
+		return *p.applied
+	}
+	kept := Resources{}
+	for name := range p.claimed.Intersection(parseAdvertised(node.Annotations[AdvertisedAnnotation])) {
+		if quantity := node.Status.Allocatable[corev1.ResourceName(name)]; quantity.Value() > 0 {
+			kept[name] = quantity.Value()
+		}
+	}
+	return kept
 }
 
 // advertised are the desired resources as the Node has them.

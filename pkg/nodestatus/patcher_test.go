@@ -71,6 +71,12 @@ func (r *rig) report(change func(*nodereport.Report)) {
 	if change != nil {
 		change(&report)
 	}
+	report.Sums = healthySums(report.GPUs, r.patcher.opts.Config)
+	r.write(report)
+}
+
+func (r *rig) write(report nodereport.Report) {
+	r.t.Helper()
 	if err := nodereport.Write(r.path, report); err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,12 +85,13 @@ func (r *rig) report(change func(*nodereport.Report)) {
 // await fails unless the Node has exactly these extended resources in time.
 func (r *rig) await(want Resources, limit time.Duration) {
 	r.t.Helper()
-	deadline := time.Now().Add(limit)
-	for time.Now().Before(deadline) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		if cmp.Equal(want, r.api.extended()) {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		if time.Now().After(deadline) {
+			break
+		}
 	}
 	r.t.Fatalf("after %s (-want +got):\n%s\nlog:\n%s", limit, cmp.Diff(want, r.api.extended()), r.log)
 }
@@ -168,6 +175,38 @@ func TestPatcherWithdrawsByRemoving(t *testing.T) {
 		r.report(nil)
 		r.await(full, polled)
 	})
+}
+
+// An agent that starts does not know the node's pods at once. Meanwhile the
+// Node keeps what it has, also from a patcher that has just started, too.
+func TestPatcherLeavesTheNodeWhileThePodsAreUnknown(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	r := startRig(t, cfg, time.Minute)
+	beat := func() nodereport.Report {
+		return nodereport.Report{Heartbeat: time.Now(), PluginRegistered: true, GPUs: []gpu.GPU{testGPU("GPU-a", true)}}
+	}
+	r.write(beat())
+	for deadline := time.Now().Add(polled); r.patcher.snapshot().observed.Report == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the report is not read")
+		}
+	}
+	r.api.create()
+	r.api.interfere(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"` + testMemory + `"}},
+		"status":{"capacity":{"` + testMemory + `":"4096"},"allocatable":{"` + testMemory + `":"4096"}}}`)
+	time.Sleep(2 * pollInterval)
+	r.await(Resources{testMemory: 4096}, 0)
+
+	lowered := Resources{testMemory: 6000}
+	known := beat()
+	known.Sums = &nodereport.Sums{Free: lowered}
+	r.write(known)
+	r.await(lowered, polled)
+	r.write(beat())
+	r.still(2 * pollInterval)
+	r.api.interfere(`{"status":{"capacity":{"` + testMemory + `":"7"}}}`)
+	r.await(lowered, promptly)
 }
 
 func TestPatcherRemovesWhatAnEarlierConfigurationAdvertised(t *testing.T) {

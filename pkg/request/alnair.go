@@ -29,6 +29,12 @@ func (d alnair) shares(a amounts) ([]Share, error) {
 	return []Share{{Memory: memory, ComputePPM: uint32(compute) * ppmPerPercent}}, nil
 }
 
-func (d alnair) capacity(_ gpu.GPU, memory uint64) map[string]int64 {
-	return map[string]int64{d.Memory: int64(RoundGiB(memory)), d.Compute: 100}
+// worth: where memory is held in common, compute alone can still be had.
+func (d alnair) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
+	gib := most(int64(RoundGiB(total)), func(n int64) bool { return gibOn(uint64(n), total) <= left.Memory })
+	worth := map[string]int64{d.Memory: gib}
+	if gib > 0 || left.Common {
+		worth[d.Compute] = left.percent()
+	}
+	return worth
 }

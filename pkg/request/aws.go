@@ -22,6 +22,6 @@ func (d aws) shares(a amounts) ([]Share, error) {
 	return parts(slots, perGPU), nil
 }
 
-func (d aws) capacity(gpu.GPU, uint64) map[string]int64 {
-	return map[string]int64{d.Slots: int64(d.SlotsPerGPU)}
+func (d aws) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
+	return map[string]int64{d.Slots: partsLeft(d.SlotsPerGPU, total, left)}
 }

@@ -13,17 +13,56 @@ func Usable(g gpu.GPU, node config.Node) uint64 {
 	return g.MemoryBytes - min(reserved, g.MemoryBytes)
 }
 
+// Left is what of a GPU is still to be given away.
+type Left struct {
+	Memory     uint64 // bytes
+	ComputePPM uint32
+	// SlotsTaken are those that containers have, which count GPUs.
+	SlotsTaken int
+	// Held: somebody is on the GPU.
+	Held bool
+	// Common: somebody is who has its memory in common.
+	Common bool
+}
+
+func (l Left) percent() int64 { return int64(l.ComputePPM / ppmPerPercent) }
+
+// counted is what is left to dialects that count GPUs, where so many containers
+// may be on one: slots, and MiB. Without the one the other is of no use.
+func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
+	mib = int64(l.Memory / MiB)
+	slots = min(int64(max(slotsPerGPU-l.SlotsTaken, 0)), mib)
+	if slots == 0 {
+		return 0, 0
+	}
+	return slots, mib
+}
+
 // Capacity is what a node's GPUs are worth in every enabled dialect, by
 // resource name. Unhealthy GPUs are worth nothing. A resource that would be 0
 // is left out: a 0 on the Node would fail running pods when kubelet restarts.
 func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
+	all := make(map[string]Left)
+	for _, g := range gpus {
+		if g.Healthy {
+			all[g.UUID] = Left{Memory: Usable(g, cfg.Node), ComputePPM: Whole}
+		}
+	}
+	return Free(gpus, all, cfg)
+}
+
+// Free is what is left of a node's GPUs, in every enabled dialect's units, by
+// resource name. GPUs that are not in left give nothing. A resource of which
+// nothing is left is not named.
+func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]int64 {
 	total := make(map[string]int64)
 	for _, d := range enabled(cfg.Dialects, cfg.Node) {
 		for _, g := range gpus {
-			if !g.Healthy {
+			l, ok := left[g.UUID]
+			if !ok {
 				continue
 			}
-			for name, n := range d.capacity(g, Usable(g, cfg.Node)) {
+			for name, n := range d.worth(g, Usable(g, cfg.Node), l) {
 				if n > 0 {
 					total[name] += n
 				}

@@ -3,6 +3,7 @@ package request
 import (
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -43,9 +44,9 @@ type dialect interface {
 	resources() []string
 	// shares is what a container asks for. At least one amount is not zero.
 	shares(amounts) ([]Share, error)
-	// capacity is what one GPU is worth, by resource; memory is what of it
-	// may be given away, in bytes.
-	capacity(g gpu.GPU, memory uint64) map[string]int64
+	// worth is what can be had of one GPU, by resource. total is what of its
+	// memory may be given away in all, in bytes; left is what nobody has.
+	worth(g gpu.GPU, total uint64, left Left) map[string]int64
 }
 
 // enabled lists the dialects that the configuration offers.
@@ -96,4 +97,18 @@ func parts(units, perGPU int64) []Share {
 		shares = append(shares, Share{Memory: Memory{PPM: ppm}, ComputePPM: ppm})
 	}
 	return shares
+}
+
+// partsLeft is how many units of 1/perGPU GPU, in memory and time, are left.
+func partsLeft(perGPU int, total uint64, left Left) int64 {
+	return most(int64(perGPU), func(n int64) bool {
+		ppm := uint32(n * Whole / int64(perGPU))
+		return ppm <= left.ComputePPM && Memory{PPM: ppm}.On(total) <= left.Memory
+	})
+}
+
+// most is the largest number of units, at most limit, that fit. Where n fit,
+// fewer do.
+func most(limit int64, fits func(n int64) bool) int64 {
+	return int64(sort.Search(int(limit), func(n int) bool { return !fits(int64(n) + 1) }))
 }

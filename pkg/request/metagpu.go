@@ -56,11 +56,11 @@ func only(s config.DeviceSharing) []string {
 	return s.UUIDs
 }
 
-func (m metagpu) capacity(g gpu.GPU, _ uint64) map[string]int64 {
+func (m metagpu) worth(g gpu.GPU, total uint64, left Left) map[string]int64 {
 	worth := make(map[string]int64)
 	for _, s := range m.DeviceSharing {
 		if allowed := only(s); allowed == nil || slices.Contains(allowed, g.UUID) {
-			worth[s.ResourceName] = int64(s.SharesPerGPU)
+			worth[s.ResourceName] = partsLeft(s.SharesPerGPU, total, left)
 		}
 	}
 	return worth

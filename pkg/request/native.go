@@ -36,10 +36,10 @@ func (n native) shares(a amounts) ([]Share, error) {
 	return same(share, number), nil
 }
 
-func (n native) capacity(_ gpu.GPU, memory uint64) map[string]int64 {
-	return map[string]int64{
-		n.Number: int64(n.slots),
-		n.Memory: int64(memory / MiB),
-		n.Cores:  100,
+func (n native) worth(_ gpu.GPU, _ uint64, left Left) map[string]int64 {
+	slots, mib := left.counted(n.slots)
+	if slots == 0 {
+		return nil
 	}
+	return map[string]int64{n.Number: slots, n.Memory: mib, n.Cores: left.percent()}
 }

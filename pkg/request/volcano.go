@@ -61,11 +61,23 @@ func (v volcano) memory(a amounts) (Memory, error) {
 	}
 }
 
-func (v volcano) capacity(_ gpu.GPU, memory uint64) map[string]int64 {
+// worth: all of the time is not to be had of a GPU that somebody is on, as it
+// asks for the GPU alone.
+func (v volcano) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
+	slots, mib := left.counted(v.number)
+	if slots == 0 {
+		return nil
+	}
+	cores := left.percent()
+	if left.Held {
+		cores = min(cores, 99)
+	}
 	return map[string]int64{
-		v.Number:           int64(v.number),
-		v.Memory:           int64(memory / MiB),
-		v.MemoryPercentage: 100,
-		v.Cores:            100,
+		v.Number: slots,
+		v.Memory: mib,
+		v.MemoryPercentage: most(100, func(n int64) bool {
+			return Memory{PPM: uint32(n) * ppmPerPercent}.On(total) <= left.Memory
+		}),
+		v.Cores: cores,
 	}
 }

@@ -88,9 +88,8 @@ func TestGPULostAndBack(t *testing.T) {
 	before := running(t, "unlucky")
 
 	inject(t, "--gpu", index(t, lost), "lost")
-	// What its pods hold stays: 16 GiB of the healthy GPU would be less than
-	// the 4 and 14 GiB that are admitted.
-	if err := bed.WaitCapacity(t.Context(), testbed.Memory, 4096+14336, patience); err != nil {
+	// What its pods hold stays, and so does what is left of the healthy GPU.
+	if err := bed.WaitCapacity(t.Context(), testbed.Memory, 4096+14336+12288, patience); err != nil {
 		t.Fatal(err)
 	}
 	waitNodeEvent(t, "GPUUnhealthy", lost)

@@ -25,6 +25,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 const (
@@ -155,9 +156,16 @@ func (w *world) remove() {
 
 func (w *world) agentReports(registered bool) {
 	w.t.Helper()
+	w.reports(registered, gpu.GPU{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: true})
+}
+
+// reports says that the node has one GPU, of which nobody has anything.
+func (w *world) reports(registered bool, g gpu.GPU) {
+	w.t.Helper()
+	gpus := []gpu.GPU{g}
 	err := nodereport.Write(w.report, nodereport.Report{
-		Heartbeat: time.Now(), PluginRegistered: registered,
-		GPUs: []gpu.GPU{{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: true}},
+		Heartbeat: time.Now(), PluginRegistered: registered, GPUs: gpus,
+		Sums: &nodereport.Sums{Free: request.Capacity(gpus, config.Default())},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -97,11 +97,5 @@ func (w *world) runPatcher(taint string) {
 
 func (w *world) reportGPU(healthy bool) {
 	w.t.Helper()
-	err := nodereport.Write(w.report, nodereport.Report{
-		Heartbeat: time.Now(), PluginRegistered: true,
-		GPUs: []gpu.GPU{{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: healthy, Reason: "as the test says"}},
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.reports(true, gpu.GPU{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: healthy, Reason: "as the test says"})
 }

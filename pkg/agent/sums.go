@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// maxComing bounds how many coming pods are placed on trial, so that a crowd of
+// pods which fit nowhere costs no more than some milliseconds.
+const maxComing = 64
+
+// sums are what the node's pods use and what is left, in the units of every
+// dialect; nil when the pods are not known yet.
+func (a *Agent) sums(gpus []gpu.GPU) *nodereport.Sums {
+	if !a.Pods.HasSynced() {
+		return nil
+	}
+	all := a.Pods.List()
+	return &nodereport.Sums{
+		Used: request.Used(all, a.Config.Dialects),
+		Free: request.Free(gpus, a.Ledger.Left(a.coming(all)), a.Config),
+	}
+}
+
+// coming are the pods that ask for GPUs and may not have them yet, the oldest
+// first. What is refused whatever room there is takes none.
+func (a *Agent) coming(all []*corev1.Pod) []request.Pod {
+	placed := map[string]bool{}
+	for _, held := range a.Ledger.Allocations() {
+		placed[held.PodUID] = true
+	}
+	var waiting []*corev1.Pod
+	for _, pod := range all {
+		if !pods.Ended(pod) && !placed[pods.RuntimeUID(pod)] && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) &&
+			len(request.Units(pod, a.Config.Dialects)) > 0 {
+			waiting = append(waiting, pod)
+		}
+	}
+	slices.SortFunc(waiting, func(x, y *corev1.Pod) int {
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+	})
+	var coming []request.Pod
+	for _, pod := range waiting[:min(len(waiting), maxComing)] {
+		asked, err := request.FromPod(pod, a.Config.Dialects)
+		if err != nil {
+			continue
+		}
+		asked.UID = pods.RuntimeUID(pod)
+		coming = append(coming, asked)
+	}
+	return coming
+}
+
+// urgent tells whether the Node must not go on saying what it was told last:
+// where less is left than it offers, pods may be sent here in vain, and with
+// less than its own pods use, kubelet would turn some away. That more is left
+// can wait for the next round.
+func urgent(told, now *nodereport.Sums) bool {
+	if told == nil || now == nil {
+		return told != now
+	}
+	for name, free := range told.Free {
+		if now.Free[name] < free {
+			return true
+		}
+	}
+	for name, used := range now.Used {
+		if used > told.Used[name]+told.Free[name] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,47 @@
+package placement
+
+import (
+	"maps"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Left is what nobody has of each healthy GPU, by UUID, once the coming pods
+// have theirs, too: those that the scheduler has sent here and of which no
+// container has been created yet. They are placed in the given order, as they
+// would be now; those that find no room are left out of account, and so are
+// GPUs that somebody has alone. The ledger does not change.
+func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
+	shadow := l.shadow()
+	for _, pod := range coming {
+		if _, known := shadow.pods[pod.UID]; known {
+			continue
+		}
+		if placed, err := shadow.plan(pod); err == nil {
+			shadow.pods[pod.UID] = placed
+		}
+	}
+	left := make(map[string]request.Left)
+	for i, taken := range shadow.loads("") {
+		c := shadow.cards[i]
+		if !c.Healthy || taken.exclusive {
+			continue
+		}
+		left[c.UUID] = request.Left{
+			Memory:     c.usable - min(taken.memoryOf(c.usable), c.usable),
+			ComputePPM: uint32(request.Whole - min(taken.compute, request.Whole)),
+			SlotsTaken: taken.slots,
+			Held:       taken.holders > 0,
+			Common:     taken.common,
+		}
+	}
+	return left
+}
+
+// shadow is a copy to try things on. Allocations are shared: plan changes
+// none.
+func (l *Ledger) shadow() *Ledger {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Ledger{node: l.node, spread: l.spread, cards: l.cards, pods: maps.Clone(l.pods)}
+}
