@@ -115,6 +115,32 @@ CU_API CUresult cuMemcpyDtoD(CUdeviceptr_v1 to, CUdeviceptr_v1 from, unsigned si
 	return copy_line(D, to, D, from, size, NULL, false, true);
 }
 
+/* ---- batches of lines ---- */
+
+static CUresult copy_batch(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes,
+			   size_t count, size_t *failed, CUstream stream, bool ptds)
+{
+	CUresult err = to && from && sizes && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	for (size_t i = 0; i < count && !err; i++) {
+		err = copy_line(U, to[i], U, from[i], sizes[i], stream, ptds, false);
+		if (err && failed)
+			*failed = i;
+	}
+	return err;
+}
+
+CU_PTSZ(cuMemcpyBatchAsync,
+	(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes,
+	 size_t *indexes, size_t attribute_count, size_t *failed, CUstream stream),
+	((void)attributes, (void)indexes, (void)attribute_count,
+	 copy_batch(to, from, sizes, count, failed, stream, ptds)))
+CU_PTSZ(cuMemcpyBatchAsync_v2,
+	(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes,
+	 size_t *indexes, size_t attribute_count, CUstream stream),
+	((void)attributes, (void)indexes, (void)attribute_count,
+	 copy_batch(to, from, sizes, count, NULL, stream, ptds)))
+
 /* ---- arrays, one row at a time ---- */
 
 static CUresult array_row(CUDA_MEMCPY3D p, CUarray to, CUarray from, CUstream stream, bool ptds,

@@ -10,14 +10,6 @@
 
 // ---- what a copy is between
 
-static bool vg_on_host(CUdeviceptr address)
-{
-	unsigned type = CU_MEMORYTYPE_HOST;
-
-	return VG_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ||
-	       type == CU_MEMORYTYPE_HOST;
-}
-
 // vg_on_device says so of one side of a copy, of which the type is given.
 static bool vg_on_device(int type, CUdeviceptr address)
 {

@@ -175,6 +175,36 @@ typedef struct {
 	unsigned WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D_v1;
 
+// One side of a copy in a batch.
+typedef struct {
+	int type;
+	union {
+		struct {
+			CUdeviceptr ptr;
+			size_t rowLength, layerHeight;
+			int locType, locId;
+		} ptr;
+		struct {
+			CUarray array;
+			size_t x, y, z;
+		} array;
+	} op;
+} CUmemcpy3DOperand;
+
+enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1, CU_MEMCPY_OPERAND_TYPE_ARRAY = 2 };
+
+typedef struct {
+	CUmemcpy3DOperand src, dst;
+	struct {
+		size_t width, height, depth;
+	} extent;
+	int srcAccessOrder;
+	unsigned flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
+_Static_assert(sizeof(CUmemcpy3DOperand) == 40, "CUmemcpy3DOperand");
+_Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+
 // CUlaunchConfig and CUDA_LAUNCH_PARAMS begin alike but for the function.
 typedef struct {
 	unsigned gridDimX, gridDimY, gridDimZ;

@@ -11,7 +11,7 @@
 
 enum { vg_bytes_per_us = 1500000 }; // until the first of a size was measured
 
-enum vg_fill_kind { VG_FILL = 1, VG_FILL_ROWS, VG_COPY, VG_COPY_ROWS };
+enum vg_fill_kind { VG_FILL = 1, VG_FILL_ROWS, VG_COPY, VG_COPY_ROWS, VG_COPY_BATCH };
 
 static inline uint64_t vg_fill_prior(uint64_t bytes)
 {
@@ -24,6 +24,15 @@ static inline uint64_t vg_fill_key(enum vg_fill_kind kind, uint64_t bytes)
 	int bits = 63 - __builtin_clzll(bytes | 8);
 
 	return vg_work_key((uint64_t)bits << 3 | (bytes >> (bits - 3) & 7), (uint64_t)kind + 1000);
+}
+
+// vg_on_host says whether an address that may be either is the host's.
+static inline bool vg_on_host(CUdeviceptr address)
+{
+	unsigned type = CU_MEMORYTYPE_HOST;
+
+	return VG_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ||
+	       type == CU_MEMORYTYPE_HOST;
 }
 
 #define VG_BYTES(kind, bytes, stream, per_thread, call) \

@@ -81,6 +81,7 @@ struct vg_meter {
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
 	struct vg_probe probe;
+	uint64_t polled; // when a probe was sent last for a program that asks over and over
 };
 
 // vg_meter_stream finds the record of a stream, made if need be; NULL: too many.

@@ -74,6 +74,18 @@ static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t
 	return end < now + vg_near_ns && now < end + vg_near_ns ? vg_close_ns : vg_watch_ns;
 }
 
+void vg_watch_polled(void)
+{
+	struct vg_state *state = vg_throttled_state();
+	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
+
+	// Whoever has the lock sends probes itself, or will at the next look.
+	if (!meter || !vg_try_lock(&meter->mutex))
+		return;
+	vg_watch_look(meter, vg_current_context(), &meter->polled);
+	vg_unlock(&meter->mutex);
+}
+
 static void vg_watch(const struct vg_watched *watched)
 {
 	struct vg_state *state = vg_throttled_state();

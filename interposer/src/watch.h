@@ -16,6 +16,10 @@ void vg_watch_stream(CUstream stream, bool per_thread);
 void vg_watch_event(CUevent event);
 void vg_watch_context(CUcontext context); // NULL: the current one
 
+// vg_watch_polled is told that a program has asked whether work is done, and it is
+// not: where it asks instead of waiting, probes are sent from there.
+void vg_watch_polled(void);
+
 // These are told that a program has waited: what it waited for is dry.
 void vg_watched_stream(CUstream stream, bool per_thread);
 void vg_watched_context(CUcontext context);

@@ -197,6 +197,51 @@ static void test_peers(void)
 	FREE("cuMemcpyPeerAsync", PEER_ASYNC, elsewhere, contexts[1], second, contexts[0], bytes, NULL);
 }
 
+#define BATCH_V1 \
+	(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *, size_t *, size_t, size_t *, CUstream)
+#define BATCH (CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *, size_t *, size_t, CUstream)
+#define VOLUMES_V1 (size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream)
+#define VOLUMES (size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream)
+
+// A batch is metered if anything in it is within a device.
+static void test_batches(void)
+{
+	static const char *const old[] = {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_ptsz"};
+	static const char *const new[] = {"cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync_v2_ptsz"};
+	CUdeviceptr here = (CUdeviceptr)(uintptr_t)host;
+	CUdeviceptr to[] = {first, first}, from[] = {here, second}, outside[] = {here, here};
+	size_t sizes[] = {64, bytes}, index = 0, failed;
+	int order[4] = {1}; // CUmemcpyAttributes: in the stream's order
+
+	for (size_t i = 0; i < 2; i++) {
+		METERED(old[i], BATCH_V1, to, from, sizes, 2, order, &index, 1, &failed, NULL);
+		FREE(old[i], BATCH_V1, to, outside, sizes, 2, order, &index, 1, &failed, NULL);
+		METERED(new[i], BATCH, to, from, sizes, 2, order, &index, 1, NULL);
+		FREE(new[i], BATCH, outside, from, sizes, 2, order, &index, 1, NULL);
+	}
+}
+
+static void test_batches_of_volumes(void)
+{
+	static const char *const old[] = {"cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_ptsz"};
+	static const char *const new[] = {"cuMemcpy3DBatchAsync_v2", "cuMemcpy3DBatchAsync_v2_ptsz"};
+	CUDA_MEMCPY3D_BATCH_OP within = {
+		.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = first},
+		.dst = {.type = CU_MEMCPY_OPERAND_TYPE_ARRAY, .op.array.array = array},
+		.extent = {32, 2, 1}, .srcAccessOrder = 1,
+	};
+	CUDA_MEMCPY3D_BATCH_OP outside = within;
+	size_t failed;
+
+	outside.src.op.ptr.ptr = (CUdeviceptr)(uintptr_t)host;
+	for (size_t i = 0; i < 2; i++) {
+		METERED(old[i], VOLUMES_V1, 1, &within, &failed, 0, NULL);
+		FREE(old[i], VOLUMES_V1, 1, &outside, &failed, 0, NULL);
+		METERED(new[i], VOLUMES, 1, &within, 0, NULL);
+		FREE(new[i], VOLUMES, 1, &outside, 0, NULL);
+	}
+}
+
 static double seconds(void)
 {
 	struct timespec now;
@@ -235,5 +280,7 @@ int main(int argc, char **argv)
 	test_old();
 	test_arrays();
 	test_peers();
+	test_batches();
+	test_batches_of_volumes();
 	return 0;
 }

@@ -105,6 +105,7 @@ func TestComputeShares(t *testing.T) {
 		{"extended", []tenant{{30, "ex", "20000"}}},
 		{"alike", []tenant{{30, "async", "200"}, {60, "async", "200"}}},
 		{"unlike", []tenant{{30, "async", "20000"}, {60, "async", "200"}}},
+		{"asking", []tenant{{30, "poll", "20000"}, {60, "async", "200"}}},
 		{"three", []tenant{{20, "async", "200"}, {30, "async", "2000"}, {40, "async", "20000"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -138,6 +138,7 @@
 	  CUevent, CUstream)                                                   \
 	X(event_synchronize, "cuEventSynchronize", 2000, 0,                    \
 	  "cuEventSynchronize", CUevent)                                       \
+	X(event_query, "cuEventQuery", 2000, 0, "cuEventQuery", CUevent)       \
 	X(event_elapsed, "cuEventElapsedTime", 2000, 0, "cuEventElapsedTime",  \
 	  float *, CUevent, CUevent)                                           \
 	X(launch, "cuLaunchKernel", 4000, 0, "cuLaunchKernel", CUfunction,     \

@@ -131,6 +131,32 @@ static int wl_streams_join(struct wl_launcher *launcher)
 	return 0;
 }
 
+static int wl_poll_prepare(struct wl_launcher *launcher)
+{
+	return WL_TRY_LAUNCH(launcher, event_create, "cuEventCreate",
+			     &launcher->joins[0], 0);
+}
+
+// wl_launcher_poll asks for an event behind the last launch, as programs do
+// that have other things to do meanwhile.
+static int wl_launcher_poll(struct wl_launcher *launcher)
+{
+	const double pause_s = 50e-6;
+	CUresult result;
+
+	if (WL_TRY_LAUNCH(launcher, event_record, "cuEventRecord",
+			  launcher->joins[0], launcher->streams[0]))
+		return -1;
+	for (;;) {
+		result = WL_CALL(&launcher->session->driver, event_query,
+				 launcher->joins[0]);
+		if (result != CUDA_ERROR_NOT_READY)
+			return wl_session_check(launcher->session,
+						"cuEventQuery", result);
+		wl_sleep_until(wl_now() + pause_s);
+	}
+}
+
 static int wl_add_kernel(struct wl_launcher *launcher, CUgraph graph,
 			 CUgraphNode *last)
 {
@@ -172,6 +198,9 @@ static const struct wl_pattern wl_patterns[] = {
 	 .launch = wl_launch_first},
 	{.name = "sync", .help = "cuLaunchKernel, waiting for each",
 	 .waits = true, .launch = wl_launch_first},
+	{.name = "poll", .help = "cuLaunchKernel, asking after each until it is done",
+	 .waits = true, .polls = true, .prepare = wl_poll_prepare,
+	 .launch = wl_launch_first},
 	{.name = "null", .help = "cuLaunchKernel on the legacy default stream",
 	 .prepare = wl_null_prepare, .launch = wl_launch_null},
 	{.name = "ptds", .help = "cuLaunchKernel on the per-thread default stream",
@@ -236,6 +265,8 @@ int wl_launcher_record(struct wl_launcher *launcher, CUevent event)
 
 int wl_launcher_wait(struct wl_launcher *launcher)
 {
+	if (launcher->pattern->polls)
+		return wl_launcher_poll(launcher);
 	if (launcher->pattern->per_thread)
 		return WL_TRY_LAUNCH(launcher, stream_synchronize_ptsz,
 				     "cuStreamSynchronize_ptsz", NULL);

@@ -26,6 +26,7 @@ struct wl_pattern {
 	const char *name;
 	const char *help;
 	bool waits;           // after each launch for its end
+	bool polls;           // waits by asking over and over
 	bool per_thread;      // uses the per-thread default stream
 	int (*prepare)(struct wl_launcher *launcher);
 	// launch starts one kernel, or the kernels of one graph.
