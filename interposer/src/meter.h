@@ -57,6 +57,12 @@ static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
 	return &stream->ring[stream->head % vg_ring];
 }
 
+// vg_stream_is_empty says whether nothing is known to be under way.
+static inline bool vg_stream_is_empty(const struct vg_stream *stream)
+{
+	return !stream->open && stream->tail == stream->head;
+}
+
 // vg_cover is time that is accounted for, relative to the base event, in ns.
 struct vg_cover {
 	int64_t from, to;
@@ -74,6 +80,7 @@ struct vg_meter {
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
 	uint64_t overlap;
+	int64_t together; // ns charged for work that went side by side last
 	int64_t union_ns, union_charged;
 	CUevent base; // of `covers`
 	uint64_t base_context;

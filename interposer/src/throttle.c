@@ -24,6 +24,7 @@ enum {
 	vg_longest_apart_ns = 1000000, // …or a peer that was launched on another GPU
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
+	vg_most_together = 2, // times its own length that work side by side may be charged
 };
 
 // The kernel's finest timer slack is set meanwhile: without, it comes 50 µs late.
@@ -134,6 +135,7 @@ struct vg_door {
 	uint32_t ppm;  // the container's part of the GPU's time
 	uint32_t rate; // …and what is lent to it
 	bool slept; // for allowance
+	bool joins; // work under way, and needs none
 };
 
 static void vg_door_look(struct vg_door *door)
@@ -181,6 +183,22 @@ static struct vg_phase vg_door_phase(const struct vg_door *door)
 			     door->ticket->device, door->now);
 }
 
+// vg_door_joins says whether the work may go beside what runs already, without
+// allowance. Kernels of several streams that run at the same time take the GPU's
+// time once: let in one by one, each would take as much as all. What they take
+// together is learnt when they do (harvest.c): as long as that is unknown, or if
+// they run one after another after all, two go together.
+static bool vg_door_joins(const struct vg_door *door)
+{
+	const struct vg_meter *meter = door->meter;
+	const struct vg_class *class = door->class;
+
+	return class->measured && meter->outstanding > 0 && door->stream &&
+	       vg_stream_is_empty(door->stream) && door->ticket->state->pages.device_count == 1 &&
+	       meter->together > 0 &&
+	       meter->together + vg_meter_charge(meter, class) <= vg_most_together * (int64_t)class->ns;
+}
+
 // vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
 // waits for the GPU end some time, whatever it does: another thread, or another
 // GPU, may wait for the very work that is held back here. Waits for allowance
@@ -195,7 +213,8 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	if (door->ppm >= VG_PPM)
 		return 0;
 	phase = vg_door_phase(door);
-	if (phase.behind)
+	door->joins = vg_door_joins(door);
+	if (phase.behind || door->joins)
 		return 0;
 	if (door->balance < vg_door_target(door)) {
 		door->slept = true;
@@ -267,6 +286,7 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 	vg_door_pass(&door, work);
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, door.class);
+	ticket->meter->together = (door.joins ? ticket->meter->together : 0) + ticket->charge;
 	vg_bucket_charge(door.bucket, ticket->charge);
 	vg_phase_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
 	vg_tally(&slot->gpu_time_ns, (uint64_t)ticket->charge);

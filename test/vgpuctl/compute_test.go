@@ -121,6 +121,37 @@ func TestComputeShares(t *testing.T) {
 	}
 }
 
+// TestStreamsRunSideBySide: kernels of several streams that can run at the same
+// time do so under a limit, too, and take the GPU's time once.
+func TestStreamsRunSideBySide(t *testing.T) {
+	const streams, kernel, wanted = 8, 2 * time.Millisecond, 3 // of eight at a time
+	m := newMachine(t)
+	pid := m.compete("cap", []tenant{{10, "streams", "2000"}})[0]
+	o := m.oracle()
+	var took time.Duration
+	var kernels uint64
+	sum := func() (time.Duration, uint64) {
+		live, err := o.Processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range live {
+			if p.Pid == pid && len(p.GPUs) == 1 {
+				return time.Duration(p.GPUs[0].GPUTimeNs), p.GPUs[0].Launches
+			}
+		}
+		return 0, 0
+	}
+	m.eventually("it is known how they overlap", func() bool { took, kernels = sum(); return took > 100*time.Millisecond })
+	m.eventually("more is done", func() bool { now, _ := sum(); return now > took+100*time.Millisecond })
+	after, more := sum()
+	at := float64(time.Duration(more-kernels)*kernel) / float64(after-took)
+	t.Logf("%.1f of %d kernels at a time", at, streams)
+	if at < wanted {
+		t.Errorf("%.1f of %d kernels ran at a time, want %d", at, streams, wanted)
+	}
+}
+
 // mostWrong bounds the difference between what work was charged and what it
 // took, in percent.
 const mostWrong = 3
