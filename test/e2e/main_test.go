@@ -31,6 +31,10 @@ const (
 // name of the cluster. Two runs at a time want two names.
 var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests bring up")
 
+// eager makes kubelet start again at once what was killed, however often.
+const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+`
+
 // bed is the cluster that all tests of the package share, one after another.
 var bed *testbed.Bed
 
@@ -55,6 +59,7 @@ func run(m *testing.M) int {
 		Source:    source,
 		GPUs:      gpus,
 		GPUMemory: gpuMemory,
+		Kubelet:   eager,
 		Log:       func(format string, args ...any) { fmt.Printf("e2e: "+format+"\n", args...) },
 	})
 	if err != nil {

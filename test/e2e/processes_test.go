@@ -40,12 +40,14 @@ func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []
 	return pids
 }
 
+func isAgent(_, command string) bool {
+	return strings.HasPrefix(command, "/usr/local/nri-vgpu/bin/nri-vgpu --config")
+}
+
 // agentPid is the agent's process.
 func agentPid(t *testing.T) int {
 	t.Helper()
-	pids := nodeProcesses(t, func(_, command string) bool {
-		return strings.HasPrefix(command, "/usr/local/nri-vgpu/bin/nri-vgpu --config")
-	})
+	pids := nodeProcesses(t, isAgent)
 	if len(pids) != 1 {
 		t.Fatalf("the agent is %d processes", len(pids))
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,6 +72,21 @@ func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
 		}
 	}
 	return ours, nil
+}
+
+// Pids are the pod's processes that use a GPU, as this machine knows them.
+func (b *Bed) Pids(pod *corev1.Pod) ([]int, error) {
+	holdings, err := b.holdings(pod)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, h := range holdings {
+		if !slices.Contains(pids, h.pid) {
+			pids = append(pids, h.pid)
+		}
+	}
+	return pids, nil
 }
 
 // runsIn tells from its cgroup whether the process belongs to the pod, whose
