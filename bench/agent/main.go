@@ -102,6 +102,15 @@ func measure(ctx context.Context, o options, temp string, lines *report.Lines) (
 			return nil, err
 		}
 	}
+	handled, err := handlers(ctx, agentAddress)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range handled {
+		if err := lines.Write(h); err != nil {
+			return nil, err
+		}
+	}
 	idle, err := n.rest(ctx, o.idle)
 	if err != nil {
 		return nil, err
@@ -111,7 +120,7 @@ func measure(ctx context.Context, o options, temp string, lines *report.Lines) (
 			return nil, err
 		}
 	}
-	verdicts = judge(created, idle)
+	verdicts = judge(handled, idle)
 	for _, v := range verdicts {
 		if err := lines.Write(v); err != nil {
 			return nil, err

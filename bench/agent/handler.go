@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// handlerMetric is the agent's own measure of how long its handlers take.
+const handlerMetric = "nri_vgpu_handler_duration_seconds"
+
+// handled is how long the agent's handler took, as the agent itself says: the
+// wait of the runtime less the way there and back.
+type handled struct {
+	Measure string  `json:"measure"` // "handler"
+	Which   string  `json:"which"`   // "all", "granted", "withheld"
+	Count   uint64  `json:"count"`
+	MeanMs  float64 `json:"mean_ms"`
+	// SlowPercent are those that took longer than is promised for 99 of 100.
+	SlowPercent float64 `json:"over_2_ms_percent"`
+}
+
+// handlers asks the agent how long its handler for CreateContainer took.
+func handlers(ctx context.Context, address string) ([]handled, error) {
+	families, err := scrape(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("the agent's metrics: %w", err)
+	}
+	byOutcome := map[string]*dto.Histogram{}
+	for _, m := range families[handlerMetric].GetMetric() {
+		labels := map[string]string{}
+		for _, pair := range m.GetLabel() {
+			labels[pair.GetName()] = pair.GetValue()
+		}
+		if labels["handler"] == "CreateContainer" {
+			byOutcome[labels["outcome"]] = m.GetHistogram()
+		}
+	}
+	granted, withheld := byOutcome["granted"], byOutcome["withheld"]
+	if granted == nil || withheld == nil {
+		return nil, fmt.Errorf("the agent has no %s of both outcomes", handlerMetric)
+	}
+	var all []handled
+	for _, one := range []struct {
+		which string
+		parts []*dto.Histogram
+	}{{"all", []*dto.Histogram{granted, withheld}}, {"granted", []*dto.Histogram{granted}}, {"withheld", []*dto.Histogram{withheld}}} {
+		h, err := newHandled(one.which, one.parts)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// newHandled adds histograms up.
+func newHandled(which string, parts []*dto.Histogram) (handled, error) {
+	var sum float64
+	var count, within uint64
+	for _, h := range parts {
+		sum += h.GetSampleSum()
+		count += h.GetSampleCount()
+		bounded := false
+		for _, b := range h.GetBucket() {
+			if b.GetUpperBound() == maxCreateMs/1000. {
+				within += b.GetCumulativeCount()
+				bounded = true
+			}
+		}
+		if !bounded {
+			return handled{}, fmt.Errorf("%s has no bucket that ends at %d ms", handlerMetric, maxCreateMs)
+		}
+	}
+	if count == 0 {
+		return handled{}, errors.New("the agent's handler was not called")
+	}
+	return handled{"handler", which, count, thousandths(1000 * sum / float64(count)), thousandths(100 * float64(count-within) / float64(count))}, nil
+}
+
+func scrape(ctx context.Context, address string) (map[string]*dto.MetricFamily, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(response.Body)
+}
