@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define SUPPORTED_EVENTS NVML_EVENT_XID_CRITICAL_ERROR
-#define POLL_NS 50000000 /* how often a waiter looks for new events */
+#define POLL_NS 200000000 /* how often a waiter looks for new events */
 
 struct nv_event_set {
 	pthread_mutex_t mutex;

@@ -166,11 +166,23 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 			}
 		}
 	}
-	for id, c := range p.containers {
-		c.after = d.usage(c)
-		p.containers[id] = c
-	}
+	d.lookAgain(p)
 	return p, true
+}
+
+// lookAgain reads what the containers say that were seen on a GPU. What the
+// others say is of no matter, and an idle node is not to pay for it.
+func (d *Detector) lookAgain(p *picture) {
+	seen := map[string]bool{}
+	for _, s := range p.sightings {
+		seen[s.Container] = true
+	}
+	for id, c := range p.containers {
+		if seen[id] {
+			c.after = d.usage(c)
+			p.containers[id] = c
+		}
+	}
 }
 
 // tell logs what the driver says when that changes. That it does not answer is
