@@ -2,9 +2,11 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -71,11 +73,10 @@ func newNode(t *testing.T) *node {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(built, n.program); err != nil {
+	// The program takes its settings from beside itself.
+	if err := os.Link(built, n.program); err != nil {
 		t.Fatal(err)
 	}
-	// The program takes its settings from beside itself, links followed.
-	n.program = built
 	n.write()
 	n.start()
 	t.Cleanup(func() { n.runtime.Stop() })
@@ -324,28 +325,57 @@ func TestBehindAnAgentThatHangs(t *testing.T) {
 	}
 }
 
-// A runtime does not start a guard again that has ended, or that it dropped.
-func TestAGuardThatWasDroppedComesBack(t *testing.T) {
-	n := newNode(t)
-	var status Status
-	eventually(t, func() bool {
-		var loaded bool
-		status, loaded, _ = Loaded(n.settings.RunDir)
-		return loaded && status.PID != 0
+// guards waits until the runtime has its guard and the stand-in, and gives the
+// pids of both.
+func (n *node) guards() (guard, standIn int) {
+	n.t.Helper()
+	eventually(n.t, func() bool {
+		guard = n.childOf(os.Getpid())
+		standIn = n.childOf(guard)
+		return guard != 0 && standIn != 0 && connected(standIn)
 	})
-	first := status.PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+	return guard, standIn
+}
+
+// childOf finds a child of a process that runs the guard's program.
+func (n *node) childOf(parent int) int {
+	all, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, path := range all {
+		dir := filepath.Dir(path)
+		content, _ := os.ReadFile(path)
+		program, _ := os.Readlink(filepath.Join(dir, "exe"))
+		if program == n.program && strings.Contains(string(content), fmt.Sprintf("\nPPid:\t%d\n", parent)) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			return pid
+		}
+	}
+	return 0
+}
+
+// connected tells whether a process is a plugin: it watches the runtime by one
+// descriptor, and has another for the connection.
+func connected(pid int) bool {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(links, func(link string) bool {
+		target, _ := os.Readlink(link)
+		return strings.HasPrefix(target, "socket:")
+	})
+}
+
+// A runtime does not start a guard again that has ended, or that it dropped.
+func TestAGuardThatHasEnded(t *testing.T) {
+	n := newNode(t)
+	guard, standIn := n.guards()
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		var loaded bool
-		status, loaded, _ = Loaded(n.settings.RunDir)
-		return loaded && status.PID != 0 && status.PID != first
+		status, loaded, _ := Loaded(n.settings.RunDir)
+		return loaded && status.PID == standIn
 	})
-	eventually(t, func() bool {
-		_, err := n.create(inPod("u"), wants("all"))
-		return err != nil
-	})
+	if _, err := n.create(inPod("u"), wants("all")); err == nil {
+		t.Error("all GPUs for whoever comes after the guard has ended")
+	}
 }
 
 func TestForgedMarksAndForeignDevices(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -19,9 +18,11 @@ import (
 )
 
 // A runtime drops a plugin that once takes too long to answer, as on a machine
-// that is overloaded, kills it, and does not start it again before its own next
-// start. So a guard starts a stand-in: the same program, which sleeps until the
-// guard has ended, and then takes its place over the runtime's socket.
+// that is overloaded or when it was itself stopped meanwhile, kills it, and does
+// not start it again before its own next start. The container that it then
+// creates has been asked about by nobody. So a guard starts a stand-in: the same
+// program, which registers over the runtime's socket as a plugin after it, is
+// asked in the very same request, and comes back as often as it is dropped.
 
 // standInVariable tells a process that it is a stand-in, and the runtime's id.
 const standInVariable = "NRI_VGPU_GUARD_STANDS_IN_AT"
@@ -35,23 +36,13 @@ func StartStandIn(program string) error {
 	if fd, err := strconv.Atoi(os.Getenv(api.PluginSocketEnvVar)); err == nil {
 		unix.CloseOnExec(fd)
 	}
-	// The stand-in reads until this process's end of the pipe is closed.
-	other, own, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("start the guard's stand-in: %w", err)
-	}
-	defer other.Close()
 	cmd := exec.Command(program)
 	cmd.Env = []string{standInVariable + "=" + strconv.Itoa(os.Getppid())}
-	cmd.Stdin = other
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return errors.Join(fmt.Errorf("start the guard's stand-in: %w", err), own.Close())
+		return fmt.Errorf("start the guard's stand-in: %w", err)
 	}
-	go func() {
-		_ = cmd.Wait()
-		_ = own.Close() // which it is not before, by a finalizer
-	}()
+	go func() { _ = cmd.Wait() }()
 	return nil
 }
 
@@ -61,8 +52,8 @@ func StandsIn() (runtime int, ok bool) {
 	return runtime, err == nil
 }
 
-// StandIn waits for the end of the guard that started this process, and takes
-// its place until the runtime ends, whose next process starts a guard itself.
+// StandIn answers the runtime beside the guard that started this process, until
+// the runtime ends, whose next process starts a guard itself.
 func (g *Guard) StandIn(ctx context.Context, runtime int) error {
 	fd, err := unix.PidfdOpen(runtime, 0)
 	if err != nil {
@@ -74,12 +65,11 @@ func (g *Guard) StandIn(ctx context.Context, runtime int) error {
 		defer cancel()
 		awaitEnd(fd)
 	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
 	for ctx.Err() == nil {
 		if s, installed := g.settings(); installed {
 			// Why a connection was lost, nobody would hear.
 			_ = g.Run(ctx, stub.WithSocketPath(s.Socket),
-				stub.WithPluginName(layout.GuardName), stub.WithPluginIdx(layout.GuardIndex))
+				stub.WithPluginName(layout.StandInName), stub.WithPluginIdx(layout.GuardIndex))
 		}
 		select {
 		case <-ctx.Done():

@@ -15,8 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
-// statusInterval is how often a status file that is gone is made again.
-const statusInterval = 10 * time.Second
+// statusInterval is how often a status file that is gone is made again, and how
+// late a stand-in says that the guard has ended.
+const statusInterval = 2 * time.Second
 
 // Status is what a running guard says of itself.
 type Status struct {
@@ -58,6 +59,7 @@ func (g *Guard) keepStatus(ctx context.Context) {
 	case <-g.configured:
 	}
 	var held *os.File
+	defer func() { held.Close() }() // of nil, too
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	for {

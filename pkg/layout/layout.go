@@ -41,12 +41,13 @@ const (
 // our files.
 const AdjustedAnnotation = "nri-vgpu.io/adjusted"
 
-// The guard's index and name among the runtime's plugins, and its program's
-// name, by which the runtime starts it.
+// The guard's index and name among the runtime's plugins, its program's name,
+// by which the runtime starts it, and the name of its stand-in.
 const (
 	GuardIndex   = "99"
 	GuardName    = "nri-vgpu-guard"
 	GuardProgram = GuardIndex + "-" + GuardName
+	StandInName  = GuardName + "-2"
 )
 
 // PreloadContent is the content of a ld.so.preload that loads our libraries,

@@ -125,6 +125,23 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	check()
 }
 
+// With the agent away there is only the guard to ask, and the runtime drops it
+// when it doesn't answer: its stand-in is asked of the same container.
+func TestClosedWhileTheGuardHangs(t *testing.T) {
+	guarded(t)
+	check := untouched(t)
+	back := away(t)
+	guard := guardPid(t)
+	signal(t, guard, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // unless the runtime has ended it
+	k := newKinds("unguarded")
+	checkBroken(t, k)
+	check()
+	back()
+	checkMended(t, k)
+	check()
+}
+
 // What breaks in the middle of a request is done at that very moment, from
 // between the runtime and the agent. To the runtime an agent that dies is a
 // connection that breaks; one is really killed, and no more, as kubelet starts

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 )
 
 // nodeProcesses gives the processes of the node, as this machine knows them, for
@@ -52,6 +54,31 @@ func agentPid(t *testing.T) int {
 		t.Fatalf("the agent is %d processes", len(pids))
 	}
 	return pids[0]
+}
+
+// guardPid is the guard that the runtime has started, once its stand-in is
+// there, too.
+func guardPid(t *testing.T) int {
+	t.Helper()
+	var pids []int
+	eventually(t, "the guard has a stand-in", func() bool {
+		pids = nodeProcesses(t, func(_, command string) bool {
+			return strings.Contains(command, "/"+layout.GuardProgram)
+		})
+		return len(pids) == 2
+	})
+	for i, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[1-i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if strings.Fields(after)[1] == strconv.Itoa(pid) {
+			return pid
+		}
+	}
+	t.Fatalf("neither of the processes %v started the other", pids)
+	return 0
 }
 
 func signal(t *testing.T, pid int, sig syscall.Signal) {
