@@ -157,14 +157,17 @@ func (p plan) components() []node.Component {
 					"--root-ca-file="+pkiDir+"/ca.crt",
 					"--cluster-signing-cert-file="+pkiDir+"/ca.crt",
 					"--cluster-signing-key-file="+pkiDir+"/ca.key")...),
-			After: []string{APIServer},
-			Ready: node.Probe{URL: "https://127.0.0.1:10257/healthz"},
+			After:   []string{APIServer},
+			Ready:   node.Probe{URL: "https://127.0.0.1:10257/healthz"},
+			Restart: true,
 		},
 		{
 			Name:  Scheduler,
 			Args:  append([]string{"kube-scheduler"}, controllerFlags("scheduler.conf")...),
 			After: []string{APIServer},
 			Ready: node.Probe{URL: "https://127.0.0.1:10259/healthz"},
+			// It ends itself when it finds its view of the pods amiss.
+			Restart: true,
 		},
 		{
 			Name: Kubelet,

@@ -20,6 +20,9 @@ const stopPatience = 10 * time.Second
 // probeInterval is how often a starting component is asked whether it serves.
 const probeInterval = 100 * time.Millisecond
 
+// restartPause is how long after its end a component starts anew.
+const restartPause = time.Second
+
 // A manager starts and stops the components and takes away the dead. It is the
 // only one in its process that waits for children, as the containers' shims
 // are its children too, when they have lost their parents.
@@ -248,6 +251,22 @@ func (m *manager) ended(c *component, ws unix.WaitStatus) {
 	}
 	log.Printf("%s (process %d) ended: %s", c.spec.Name, c.status.Pid, detail)
 	m.set(c, state, 0, detail)
+	if c.spec.Restart && ws.Exited() && !c.stopping {
+		time.AfterFunc(restartPause, func() { m.restart(c) })
+	}
+}
+
+// restart starts a component that has ended, unless somebody else has.
+func (m *manager) restart(c *component) {
+	m.mu.Lock()
+	state := c.status.State
+	m.mu.Unlock()
+	if state != Exited {
+		return
+	}
+	if err := m.start(c.spec.Name); err != nil {
+		log.Printf("error: %v", err)
+	}
 }
 
 func (m *manager) find(name string) (*component, error) {

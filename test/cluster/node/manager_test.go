@@ -121,6 +121,34 @@ func TestManager(t *testing.T) {
 	}
 }
 
+func TestRestart(t *testing.T) {
+	ready := served(t)
+	marks := filepath.Join(t.TempDir(), "starts")
+	m, c := newTestManager(t, Component{
+		Name: "ends once", Ready: ready, Restart: true,
+		Args: []string{"sh", "-c", "echo >>" + marks + "; [ $(wc -l <" + marks + ") -gt 1 ] && exec sleep 3600; exit 1"},
+	})
+	go m.reap()
+	m.startAll()
+	ctx := context.Background()
+
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if content, _ := os.ReadFile(marks); strings.Count(string(content), "\n") == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a component that ended by itself is not started anew")
+		}
+	}
+	waitState(t, c, "ends once", Ready)
+	if err := c.Signal(ctx, "ends once", syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitState(t, c, "ends once", Exited)
+	time.Sleep(restartPause + 200*time.Millisecond)
+	waitState(t, c, "ends once", Exited)
+}
+
 func TestStartNeedsHook(t *testing.T) {
 	hooked = false
 	if _, err := Start(t.TempDir()); err == nil || !strings.Contains(err.Error(), "Supervise") {

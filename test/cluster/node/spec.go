@@ -53,6 +53,9 @@ type Component struct {
 	// After names the components that must be ready before this one starts.
 	After []string `json:"after"`
 	Ready Probe    `json:"ready"`
+	// Restart has a component start anew that ends by itself, as kubelet does
+	// with the control plane's pods. One that is stopped or killed stays so.
+	Restart bool `json:"restart,omitempty"`
 }
 
 // A Probe tells when a component serves: Socket accepts connections, or URL is
