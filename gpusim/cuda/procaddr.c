@@ -7,16 +7,19 @@
 #include "sim.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NEWEST_VARIANT 4
 
+static int compare(const void *name, const void *entry)
+{
+	return strcmp(name, ((const struct driver_name *)entry)->name);
+}
+
 static const struct driver_name *find(const char *name)
 {
-	for (size_t i = 0; i < driver_name_count; i++)
-		if (strcmp(driver_names[i].name, name) == 0)
-			return &driver_names[i];
-	return NULL;
+	return bsearch(name, driver_names, driver_name_count, sizeof(*driver_names), compare);
 }
 
 /* The name with a variant's and a flavour's suffix. */

@@ -161,10 +161,17 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 	return (nvmlReturn_t)__atomic_load_n(&faults->nvml_error, __ATOMIC_RELAXED);
 }
 
+/*
+ * To look for the dead costs a system call for each process, and the kernel as
+ * much again for each of them: where hundreds ask at once, one looks for all.
+ */
+#define FRESH_NS 500000
+
 void nv_lock(void)
 {
 	gs_lock(&nv.handle);
-	gs_reap(&nv.handle);
+	if (gs_now() - nv.handle.state->last_reap_ns > FRESH_NS)
+		gs_reap(&nv.handle);
 	gs_advance(&nv.handle, gs_now());
 }
 
