@@ -6,32 +6,44 @@
 #include "pool.h"
 #include "slot.h"
 
-// For so long an answer of the driver serves further questions.
-static const uint64_t vg_answer_ns = 100000;
+// For so long an answer of the driver serves further questions. What its own
+// container takes and frees is seen at once all the same: the answer lags
+// behind those alone who share the GPU, as any does that a program acts upon.
+static const uint64_t vg_answer_ns = 1000000;
 
 // And for so long dead processes may be taken for living ones.
 static const uint64_t vg_dead_ns = 100000000;
 
-static uint64_t vg_left(struct vg_state *state, uint32_t device)
-{
-	uint64_t limit = vg_memory_limit(&state->pages, device);
-	uint64_t used = vg_memory_used(&state->pages, device);
+// What the usage page and the limits page say of a device.
+struct vg_share {
+	uint64_t limit;
+	uint64_t used;
+	uint64_t left;
+};
 
-	return limit > used ? limit - used : 0;
+static struct vg_share vg_share_of(struct vg_state *state, uint32_t device)
+{
+	struct vg_share share = {.limit = vg_memory_limit(&state->pages, device),
+				 .used = vg_memory_used(&state->pages, device)};
+
+	share.left = share.limit > share.used ? share.limit - share.used : 0;
+	return share;
 }
 
 // vg_describe turns the driver's figures for a device into the container's.
 static void vg_describe(struct vg_state *state, CUdevice device, uint64_t *available, uint64_t *total)
 {
 	int index = vg_device_index(state, device);
+	struct vg_share share;
 
 	if (index < 0) {
 		*available = 0;
 		*total = 0;
 		return;
 	}
-	*available = vg_min(*available, vg_left(state, (uint32_t)index));
-	*total = vg_min(*total, vg_memory_limit(&state->pages, (uint32_t)index));
+	share = vg_share_of(state, (uint32_t)index);
+	*available = vg_min(*available, share.left);
+	*total = vg_min(*total, share.limit);
 }
 
 // vg_forget_the_dead empties the slots of dead processes from time to time: a
@@ -49,40 +61,31 @@ static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t
 // vg_answer_again answers without the driver, if its last answer was at most
 // vg_answer_ns ago and the container has freed nothing since. What it has taken
 // since is not free any more.
-static bool vg_answer_again(struct vg_state *state, uint32_t device, uint64_t now,
-			    uint64_t *available, uint64_t *total)
+static bool vg_answer_again(struct vg_state *state, uint32_t device, const struct vg_share *share,
+			    uint64_t now, struct vg_answer *answer)
 {
-	struct vg_answer answer;
-	uint64_t used = vg_memory_used(&state->pages, device);
-	uint64_t limit = vg_memory_limit(&state->pages, device);
-	uint64_t left = limit > used ? limit - used : 0;
-	uint64_t taken;
-
 	vg_lock(&state->answer_mutex);
-	answer = state->answers[device];
+	*answer = state->answers[device];
 	vg_unlock(&state->answer_mutex);
-	if (now - answer.at_ns > vg_answer_ns || used < answer.used)
+	if (now - answer->at_ns > vg_answer_ns || share->used < answer->used)
 		return false;
-	taken = vg_min(used - answer.used, answer.available);
-	*available = vg_min(left, answer.available - taken);
-	*total = vg_min(limit, answer.total);
+	answer->available -= vg_min(share->used - answer->used, answer->available);
 	return true;
 }
 
-static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, uint64_t now,
-			      uint64_t *available, uint64_t *total)
+static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, const struct vg_share *share,
+			      uint64_t now, struct vg_answer *answer)
 {
-	struct vg_answer answer = {.at_ns = now, .used = vg_memory_used(&state->pages, device)};
-	size_t real_available = 0;
-	size_t real_total = 0;
-	CUresult result = VG_CALL(cuMemGetInfo_v2, &real_available, &real_total);
+	size_t available = 0;
+	size_t total = 0;
+	CUresult result = VG_CALL(cuMemGetInfo_v2, &available, &total);
 
 	if (result)
 		return result;
-	*available = answer.available = real_available;
-	*total = answer.total = real_total;
+	*answer = (struct vg_answer){
+		.at_ns = now, .used = share->used, .available = available, .total = total};
 	vg_lock(&state->answer_mutex);
-	state->answers[device] = answer;
+	state->answers[device] = *answer;
 	vg_unlock(&state->answer_mutex);
 	return CUDA_SUCCESS;
 }
@@ -90,6 +93,8 @@ static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, uint64_t 
 static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 {
 	struct vg_state *state = vg_ready_state();
+	struct vg_answer answer;
+	struct vg_share share;
 	uint64_t now;
 	CUdevice device;
 	CUresult result;
@@ -108,12 +113,15 @@ static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 	now = vg_now();
 	vg_forget_the_dead(state, (uint32_t)index, now);
 	vg_pools_refresh_stale(state);
-	if (vg_answer_again(state, (uint32_t)index, now, available, total))
-		return CUDA_SUCCESS;
-	result = vg_ask_driver(state, (uint32_t)index, now, available, total);
-	if (!result)
-		vg_describe(state, device, available, total);
-	return result;
+	share = vg_share_of(state, (uint32_t)index);
+	if (!vg_answer_again(state, (uint32_t)index, &share, now, &answer)) {
+		result = vg_ask_driver(state, (uint32_t)index, &share, now, &answer);
+		if (result)
+			return result;
+	}
+	*available = vg_min(answer.available, share.left);
+	*total = vg_min(answer.total, share.limit);
+	return CUDA_SUCCESS;
 }
 
 VG_API(cuMemGetInfo_v2, size_t *available, size_t *total)
