@@ -4,29 +4,21 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/install"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "nri-vgpu:", err)
-		os.Exit(1)
-	}
+	os.Exit(daemon.Main(command()))
 }
 
 // flags of the command line.
@@ -40,13 +32,10 @@ type flags struct {
 func command() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use:           "nri-vgpu",
-		Short:         "Give the node's containers their parts of its GPUs",
-		Version:       version.Version,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
+		Use:   "nri-vgpu",
+		Short: "Give the node's containers their parts of its GPUs",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
 	cmd.PersistentFlags().StringVar(&f.config, "config", "", "config.toml; without it the defaults hold")
 	set := cmd.Flags()
@@ -64,7 +53,7 @@ func installCommand(f *flags) *cobra.Command {
 		Short: "Install the libraries and vgpuctl on the host, in a directory of this version, and the guard",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(f.config)
+			cfg, err := daemon.Config(f.config)
 			if err != nil {
 				return err
 			}
@@ -105,7 +94,7 @@ func uninstallCommand(f *flags) *cobra.Command {
 		Short: "Remove the guard from the host, and the list of pods that it goes by",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			cfg, err := loadConfig(f.config)
+			cfg, err := daemon.Config(f.config)
 			if err != nil {
 				return err
 			}
@@ -113,11 +102,4 @@ func uninstallCommand(f *flags) *cobra.Command {
 			return errors.Join(install.RemoveGuard(dir), guard.RemoveAsking(cfg.Paths.StateDir))
 		},
 	}
-}
-
-func loadConfig(path string) (config.Config, error) {
-	if path == "" {
-		return config.Default(), nil
-	}
-	return config.Load(path)
 }

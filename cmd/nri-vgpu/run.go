@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,12 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
@@ -40,21 +36,20 @@ import (
 const firstLook = 3 * time.Second
 
 func run(ctx context.Context, f flags) error {
-	cfg, err := loadConfig(f.config)
+	cfg, err := daemon.Config(f.config)
 	if err != nil {
 		return err
 	}
 	if f.driverRoot != "" {
 		cfg.Driver.Root = f.driverRoot
 	}
-	log, err := logger(cfg.Log)
+	log, err := daemon.Logger(cfg.Log)
 	if err != nil {
 		return err
 	}
 	if f.nodeName == "" {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
-	klog.SetSlogLogger(log)
 	clients, err := connect(f.kubeconfig)
 	if err != nil {
 		return err
@@ -74,7 +69,7 @@ func run(ctx context.Context, f flags) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return serve(ctx, cfg.HTTP.Address, parts.handler) })
+	group.Go(func() error { return daemon.Serve(ctx, cfg.HTTP.Address, parts.handler) })
 	err = group.Wait()
 	log.Info("stopped; running containers keep their limits")
 	return err
@@ -196,28 +191,15 @@ func handler(registry *prometheus.Registry, a *agent.Agent, others ...prometheus
 	return mux, nil
 }
 
-func logger(cfg config.Log) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
-}
-
 // clients of the API server. Each has a rate limiter of its own: a handler that
 // has to read a pod must not wait behind Events.
 type clients struct{ reads, writes kubernetes.Interface }
 
 func connect(kubeconfig string) (clients, error) {
-	cfg, err := apiServer(kubeconfig)
+	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
 	if err != nil {
-		return clients{}, fmt.Errorf("find the API server (--kubeconfig): %w", err)
+		return clients{}, err
 	}
-	cfg.UserAgent = "nri-vgpu/" + version.Version
 	// Protobuf costs a fraction of JSON's time and memory.
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
@@ -230,29 +212,4 @@ func connect(kubeconfig string) (clients, error) {
 		*client = made
 	}
 	return c, nil
-}
-
-func apiServer(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		return rest.InClusterConfig()
-	}
-	return clientcmd.BuildConfigFromFlags("", kubeconfig)
-}
-
-// serve serves until ctx ends.
-func serve(ctx context.Context, address string, handler http.Handler) error {
-	if address == "" {
-		return nil
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("serve health and metrics (http.address): %w", err)
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve health and metrics: %w", err)
-	}
-	return nil
 }
