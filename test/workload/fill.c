@@ -4,6 +4,7 @@
 // the driver refuses the smallest, and says how much it got.
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,13 @@ static size_t wl_allowance(struct wl_fill *fill, size_t size, size_t unit)
 	return allowed;
 }
 
+// wl_under_way tells whether other threads wait for answers: what they have
+// reserved of --max may come back.
+static bool wl_under_way(struct wl_fill *fill)
+{
+	return atomic_load(&fill->taken) > atomic_load(&fill->granted);
+}
+
 // wl_take_one asks for one piece of `size` bytes. It returns 1 when it was
 // granted, 0 when refused, -1 when something else failed.
 static int wl_take_one(struct wl_worker *worker, size_t size)
@@ -115,6 +123,10 @@ static enum wl_outcome wl_take_all(struct wl_worker *worker)
 		size_t ask = wl_allowance(fill, size, unit);
 		int got;
 
+		if (ask == 0 && wl_under_way(fill)) {
+			sched_yield();
+			continue;
+		}
 		if (ask == 0)
 			return WL_REACHED_MAX;
 		if (atomic_load(&fill->pieces) >= fill->options->pieces)
