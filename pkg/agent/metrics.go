@@ -83,7 +83,7 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range a.Ledger.Allocations() {
 		for _, d := range c.Devices {
 			labels := []string{c.Namespace, c.Pod, c.Container, d.UUID}
-			gauge(descLimitMemory, float64(d.MemoryBytes), labels...)
+			gauge(descLimitMemory, float64(d.Limit()), labels...)
 			if d.ComputePPM != 0 {
 				gauge(descLimitCompute, ratio(d.ComputePPM), labels...)
 			}

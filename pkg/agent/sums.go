@@ -48,7 +48,7 @@ func (a *Agent) coming(all []*corev1.Pod) []request.Pod {
 	})
 	var coming []request.Pod
 	for _, pod := range waiting[:min(len(waiting), maxComing)] {
-		asked, err := request.FromPod(pod, a.Config.Dialects)
+		asked, err := request.Read(pod, a.Config)
 		if err != nil {
 			continue
 		}

@@ -77,7 +77,7 @@ func newSite(t *testing.T, cfg config.Config, gpus []gpu.GPU) *site {
 func (s *site) advertised() units {
 	now := time.Now()
 	report := nodereport.Report{Heartbeat: now, PluginRegistered: true, GPUs: s.gpus, Sums: s.agent.sums(s.gpus)}
-	desired, _ := nodestatus.Desired(nodestatus.Observation{Report: &report, Alive: now}, s.cfg, time.Minute, now)
+	desired, _ := nodestatus.Desired(nodestatus.Observation{Report: &report, Alive: now}, s.cfg, nil, time.Minute, now)
 	return desired
 }
 

@@ -19,6 +19,7 @@ const (
 	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
 	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
 	maxAWSSlots    = 48      // the MPS client limit, as the original has it
+	maxOvercommit  = 1000    // eleven times what was asked for
 	maxEvictAfter  = 1000    // some hours of refusals
 	maxXID         = 9999    // far beyond NVIDIA's catalogue
 	maxShares      = 1000    // a share is at least a thousandth of a GPU
@@ -34,6 +35,7 @@ const (
 var (
 	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	nodeLabel    = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?(=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?)?$`)
 	cdiKind      = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	pluginName   = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	// 99 is the guard's, which comes after us.
@@ -55,6 +57,9 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
 	c.injection(cfg.Injection)
 	c.placement(cfg.Placement)
+	if n := cfg.Memory.OvercommitPercent; n < 0 || n > maxOvercommit {
+		c.bad("memory.overcommit_percent", "is %d; allowed: 0 (none) to %d", n, maxOvercommit)
+	}
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)

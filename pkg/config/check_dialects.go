@@ -7,6 +7,9 @@ type named struct{ key, name string }
 
 func (c *checker) dialects(d Dialects) {
 	c.upTo("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, maxAWSSlots)
+	if l := d.AWS.NodeLabel; l != "" && !nodeLabel.MatchString(l) {
+		c.bad("dialects.aws.node_label", `is %q; allowed: a label's key, or key=value, such as "k8s.amazonaws.com/accelerator=vgpu"`, l)
+	}
 	c.upTo("dialects.volcano.number_per_gpu", d.Volcano.NumberPerGPU, maxSlots)
 	c.sharing(d.MetaGPU)
 	enabled := enabledNames(d)

@@ -10,6 +10,7 @@ type Config struct {
 	Driver    Driver    `toml:"driver"`
 	Injection Injection `toml:"injection"`
 	Placement Placement `toml:"placement"`
+	Memory    Memory    `toml:"memory"`
 	Compute   Compute   `toml:"compute"`
 	Health    Health    `toml:"health"`
 	Dialects  Dialects  `toml:"dialects"`
@@ -93,6 +94,13 @@ type Placement struct {
 	EvictAfter int `toml:"evict_after"`
 }
 
+// Memory is what a limit on a GPU's memory means.
+type Memory struct {
+	// OvercommitPercent is how far above what it asks for a pod may set its
+	// limit by an annotation, in percent of what it asks for; 0 is not at all.
+	OvercommitPercent int `toml:"overcommit_percent"`
+}
+
 // Policies of compute limits.
 const (
 	ComputeCap   = "cap"   // never more than the limit
@@ -151,6 +159,9 @@ type AWS struct {
 	Enabled     bool   `toml:"enabled"`
 	Slots       string `toml:"slots"`
 	SlotsPerGPU int    `toml:"slots_per_gpu"`
+	// NodeLabel, "key=value" or "key", is that of the Nodes that offer slots;
+	// "" is all of them.
+	NodeLabel string `toml:"node_label"`
 }
 
 // Volcano is the dialect of the Volcano vGPU device plugin.

@@ -109,7 +109,7 @@ func (d *Detector) accuse(c container, m mismatch) {
 		return
 	}
 	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page says %d MiB, and its limit is %d MiB: something in it wrote to that page, or goes around the interposer. What the driver sees counts from now on",
-		c.Container, m.held>>20, c.Devices[m.device].UUID, m.claimed>>20, c.Devices[m.device].MemoryBytes>>20)
+		c.Container, m.held>>20, c.Devices[m.device].UUID, m.claimed>>20, c.Devices[m.device].Limit()>>20)
 	d.Metrics.mismatches.Inc()
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 	d.write(c.PodUID, events.VGPUUsageForged, line)

@@ -102,7 +102,7 @@ func (p *picture) compare() []mismatch {
 			}
 			held, processes := p.held(id, d.UUID)
 			claimed := max(claim(c.before, i), claim(c.after, i))
-			if held > claimed+noise*processes || held > d.MemoryBytes+noise {
+			if held > claimed+noise*processes || held > d.Limit()+noise {
 				found = append(found, mismatch{id, i, held, claimed})
 			}
 		}

@@ -177,11 +177,8 @@ func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, err
 			return request.Pod{}, false, h.unknown(c, err)
 		}
 	}
-	asked, err := request.FromPod(pod, h.Config.Dialects)
+	asked, err := request.Read(pod, h.Config)
 	if err != nil {
-		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
-	}
-	if asked.Share, err = request.Shares(pod, h.Config.Compute); err != nil {
 		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
 	}
 	asked.UID = c.PodUID

@@ -102,3 +102,36 @@ func TestLiveDirs(t *testing.T) {
 	n.startHook()
 	want("b")
 }
+
+func withOvercommit(percent int) nodeOption {
+	return func(n *node) { n.cfg.Memory.OvercommitPercent = percent }
+}
+
+// A container may use more than is kept for it where the node allows it, and
+// others get what it did not ask for.
+func TestOvercommit(t *testing.T) {
+	const annotation = request.LimitAnnotation + "nri-vgpu.io/vgpu-memory"
+	n := newNode(t, withOvercommit(50))
+	pod := n.pod("much", "main=1024")
+	pod.Annotations = map[string]string{annotation: "1536"}
+	mustCreate(t, n, "much")
+	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers/much/main/limits"))
+	if err != nil || len(devices) != 1 || devices[0].MemoryBytes != 1536<<20 {
+		t.Errorf("limits page: %+v, %v", devices, err)
+	}
+	if room := n.hook.Ledger.Free(); room[0].MemoryBytes-room[0].FreeMemoryBytes != 1024<<20 {
+		t.Errorf("what is kept for it is not what it asked for: %+v", room)
+	}
+
+	// The agent finds it again.
+	n.stopHook()
+	n.startHook()
+	if held, ok := n.hook.Ledger.Get("much", "main"); !ok || held.Devices[0].Limit() != 1536<<20 {
+		t.Errorf("after a restart it holds %+v", held)
+	}
+	pod = n.pod("too-much", "main=1024")
+	pod.Annotations = map[string]string{annotation: "1537"}
+	if _, err := n.create("too-much"); err == nil || !strings.Contains(err.Error(), "memory.overcommit_percent is 50") {
+		t.Errorf("it was created: %v", err)
+	}
+}

@@ -129,7 +129,7 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 func pageDevices(a placement.Allocation) []limits.Device {
 	page := make([]limits.Device, len(a.Devices))
 	for i, d := range a.Devices {
-		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, Share: a.Share}
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share}
 		if d.ComputePPM == 0 {
 			page[i].ComputePPM = limits.NoComputeLimit
 		}

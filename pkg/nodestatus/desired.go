@@ -7,7 +7,9 @@ package nodestatus
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -32,9 +34,9 @@ func (o Observation) Age(now time.Time) time.Duration { return now.Sub(o.Alive) 
 // advertised; 0 is never a value.
 type Resources map[string]int64
 
-// Desired is what the Node must advertise. When that is nothing, the second
-// result says why, in words for the log; else it is empty.
-func Desired(o Observation, cfg config.Config, staleAfter time.Duration, now time.Time) (Resources, string) {
+// Desired is what a Node with the given labels must advertise. When that is
+// nothing, the second result says why, in words for the log; else it is empty.
+func Desired(o Observation, cfg config.Config, labels map[string]string, staleAfter time.Duration, now time.Time) (Resources, string) {
 	switch {
 	case o.Report == nil:
 		return nil, "the agent has not reported"
@@ -45,7 +47,12 @@ func Desired(o Observation, cfg config.Config, staleAfter time.Duration, now tim
 	case o.Report.Sums == nil:
 		return nil, "the agent does not know the node's pods yet"
 	}
-	desired := capacity(o.Report.GPUs, o.Report.Sums, cfg)
+	sums := *o.Report.Sums
+	if !labelled(labels, cfg.Dialects.AWS.NodeLabel) {
+		sums.Free = maps.Clone(sums.Free)
+		delete(sums.Free, cfg.Dialects.AWS.Slots)
+	}
+	desired := capacity(o.Report.GPUs, sums, cfg)
 	if len(desired) == 0 {
 		return nil, "the node has no GPU to offer"
 	}
@@ -63,7 +70,7 @@ func undecided(o Observation, staleAfter time.Duration, now time.Time) bool {
 // others hold. It is never less than what its pods use: a kubelet that
 // restarts admits them again, and fails those that do not fit. Nor is it more
 // than the GPUs are worth, though pods may ask for more than they can get.
-func capacity(gpus []gpu.GPU, sums *nodereport.Sums, cfg config.Config) Resources {
+func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
 	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {
 		used := sums.Used[name]
@@ -73,6 +80,14 @@ func capacity(gpus []gpu.GPU, sums *nodereport.Sums, cfg config.Config) Resource
 	}
 	keepVolcano(desired, cfg.Dialects.Volcano)
 	return desired
+}
+
+// labelled tells whether a Node has a label, "key=value" or "key"; without one
+// to have, any Node has it.
+func labelled(labels map[string]string, label string) bool {
+	key, want, exact := strings.Cut(label, "=")
+	value, has := labels[key]
+	return label == "" || has && (!exact || value == want)
 }
 
 func asHealthy(gpus []gpu.GPU) []gpu.GPU {

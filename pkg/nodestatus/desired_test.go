@@ -67,7 +67,7 @@ func TestDesired(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Observation{Report: tt.report, Alive: now.Add(-tt.age)}
-			got, why := Desired(o, cfg, time.Minute, now)
+			got, why := Desired(o, cfg, nil, time.Minute, now)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
@@ -111,7 +111,7 @@ func TestCapacityIsWhatIsUsedAndWhatIsFree(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, capacity(tt.gpus, &tt.sums, nativeOnly())); diff != "" {
+			if diff := cmp.Diff(tt.want, capacity(tt.gpus, tt.sums, nativeOnly())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -135,9 +135,38 @@ func TestVolcanoSeesANodeOfWhichAnythingIsLeft(t *testing.T) {
 		{"others have everything", nodereport.Sums{}, Resources{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, capacity(gpus, &tt.sums, cfg)); diff != "" {
+			if diff := cmp.Diff(tt.want, capacity(gpus, tt.sums, cfg)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestSlotsAreForLabelledNodes(t *testing.T) {
+	const slots = "k8s.amazonaws.com/vgpu"
+	now := time.Now()
+	gpus := []gpu.GPU{testGPU("GPU-a", true)}
+	for _, tt := range []struct {
+		label  string
+		labels map[string]string
+		used   int64
+		want   int64
+	}{
+		{"", nil, 2, 10},
+		{"k8s.amazonaws.com/accelerator=vgpu", map[string]string{"k8s.amazonaws.com/accelerator": "vgpu"}, 2, 10},
+		{"k8s.amazonaws.com/accelerator", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 2, 10},
+		{"k8s.amazonaws.com/accelerator=vgpu", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 0, 0},
+		{"k8s.amazonaws.com/accelerator=vgpu", nil, 0, 0},
+		{"k8s.amazonaws.com/accelerator=vgpu", nil, 2, 2}, // its pods run on
+	} {
+		cfg := config.Default()
+		cfg.Dialects.AWS.NodeLabel = tt.label
+		sums := &nodereport.Sums{Used: map[string]int64{slots: tt.used}, Free: request.Capacity(gpus, cfg)}
+		sums.Free[slots] -= tt.used
+		report := &nodereport.Report{PluginRegistered: true, GPUs: gpus, Sums: sums}
+		got, _ := Desired(Observation{Report: report, Alive: now}, cfg, tt.labels, time.Minute, now)
+		if got[slots] != tt.want || got["cnvrg.io/metagpu"] != 100 || sums.Free[slots] != 10-tt.used {
+			t.Errorf("%+v: got %v of %v", tt, got, sums)
+		}
 	}
 }

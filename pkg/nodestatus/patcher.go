@@ -141,13 +141,12 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	now := time.Now()
 	observed, err := p.reports.observe(now)
 	p.sayError("report", err)
-	desired, why := Desired(observed, p.opts.Config, p.opts.StaleAfter, now)
-
 	node, synced := p.node.get()
 	if node == nil {
-		p.publish(state{turn: now, observed: observed, desired: desired, problem: absence(p.opts.NodeName, synced)})
+		p.publish(state{turn: now, observed: observed, problem: absence(p.opts.NodeName, synced)})
 		return 0
 	}
+	desired, why := Desired(observed, p.opts.Config, node.Labels, p.opts.StaleAfter, now)
 	if undecided(observed, p.opts.StaleAfter, now) {
 		desired = p.kept(node)
 	}

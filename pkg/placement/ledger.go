@@ -167,7 +167,7 @@ func validate(a Allocation) error {
 		return errors.New("kind of container is missing")
 	}
 	for _, d := range a.Devices {
-		if d.UUID == "" || d.MemoryBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole {
+		if d.UUID == "" || d.MemoryBytes > maxRestored || d.LimitBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole {
 			return fmt.Errorf("device %+v is out of range", d)
 		}
 	}

@@ -12,11 +12,17 @@ type Device struct {
 	// MemoryInCommon tells that MemoryBytes, the GPU's whole, is not the
 	// container's own but shared with every other that holds it so.
 	MemoryInCommon bool `json:"memoryInCommon,omitempty"`
+	// LimitBytes, where not 0, is what its programs may use: more than
+	// MemoryBytes, as long as others leave it.
+	LimitBytes uint64 `json:"limitBytes,omitempty"`
 	// ComputePPM is the limit on GPU time in parts per million; 0 is none.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
 }
+
+// Limit is how much of the GPU's memory its programs may use, in bytes.
+func (d Device) Limit() uint64 { return max(d.MemoryBytes, d.LimitBytes) }
 
 // Allocation is what one container holds, for as long as its pod lives. No
 // devices: it asked for none.

@@ -423,3 +423,50 @@ func TestPlaceAfterRestore(t *testing.T) {
 		t.Errorf("%d bytes free, want 6 GiB", got)
 	}
 }
+
+// A limit above what is asked for takes nothing from others, and is no more
+// than the GPU has.
+func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
+	part := func(ppm, limit uint32) request.Share {
+		return request.Share{Memory: request.Memory{PPM: ppm}, Limit: request.Memory{PPM: limit}, SplitPPM: 100_000}
+	}
+	bytes := func(n, limit uint64) request.Share {
+		return request.Share{Memory: request.Memory{Bytes: n * gib}, Limit: request.Memory{Bytes: limit * gib}}
+	}
+	for _, tt := range []struct {
+		name  string
+		share request.Share
+		want  []uint64 // limits, GiB
+	}{
+		{"a part", part(250_000, 500_000), []uint64{8}},
+		{"bytes", bytes(4, 12), []uint64{12}},
+		{"more than the GPU has", bytes(4, 32), []uint64{16}},
+		{"no more than asked for", part(250_000, 250_000), []uint64{4}},
+		{"spread over two GPUs", part(1_000_000, 1_500_000), []uint64{12, 12}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(gpus(16, 16), config.Default())
+			if len(tt.want) == 2 { // leave half of each
+				placeAll(l, pod("x", app("a", mem(8))))
+				placeAll(l, pod("y", app("a", request.Share{Memory: request.Memory{Bytes: 8 * gib}, GPUs: []string{"GPU-1"}})))
+			}
+			before := l.Free()
+			a, err := l.Place(pod("p", app("a", tt.share)), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var taken, kept uint64
+			var got []uint64
+			for i, room := range l.Free() {
+				taken += before[i].FreeMemoryBytes - room.FreeMemoryBytes
+			}
+			for _, d := range a.Devices {
+				got = append(got, d.Limit()/gib)
+				kept += d.MemoryBytes
+			}
+			if !slices.Equal(got, tt.want) || taken != kept || kept != tt.share.Memory.On(16*gib) {
+				t.Errorf("limits are %d GiB, want %d; %d bytes taken and %d kept", got, tt.want, taken, kept)
+			}
+		})
+	}
+}

@@ -181,8 +181,22 @@ func (p *planner) largest(container, g int, share request.Share, rest uint32) ui
 }
 
 func pieceOf(share request.Share, ppm uint32) request.Share {
+	share.Limit.PPM = uint32(uint64(share.Limit.PPM) * uint64(ppm) / uint64(share.Memory.PPM))
 	share.Memory.PPM, share.ComputePPM = ppm, ppm
 	return share
+}
+
+// limitOn is what a share may use of a GPU's usable memory, 0 where that is no
+// more than what is kept for it.
+func limitOn(usable uint64, share request.Share) uint64 {
+	if share.Limit == (request.Memory{}) {
+		return 0
+	}
+	limit := min(share.Limit.On(usable), usable)
+	if limit <= share.Memory.On(usable) {
+		return 0
+	}
+	return limit
 }
 
 // take gives a share on a card to a container, if it fits there.
@@ -196,6 +210,7 @@ func (p *planner) take(container, g int, share request.Share) bool {
 	*held = append(*held, Device{
 		UUID:           card.UUID,
 		MemoryBytes:    share.Memory.On(card.usable),
+		LimitBytes:     limitOn(card.usable, share),
 		MemoryInCommon: share.Memory.Common,
 		ComputePPM:     share.ComputePPM,
 		Slots:          share.Slots,
@@ -294,6 +309,6 @@ func (p *planner) reached(s step) {
 }
 
 func equal(a, b request.Share) bool {
-	return a.Memory == b.Memory && a.ComputePPM == b.ComputePPM && a.Slots == b.Slots &&
+	return a.Memory == b.Memory && a.Limit == b.Limit && a.ComputePPM == b.ComputePPM && a.Slots == b.Slots &&
 		a.Exclusive == b.Exclusive && a.SplitPPM == b.SplitPPM && slices.Equal(a.GPUs, b.GPUs)
 }

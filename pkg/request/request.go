@@ -53,6 +53,9 @@ func RoundGiB(bytes uint64) uint64 { return (bytes + GiB/2) / GiB }
 // Share is what a container asks of one GPU.
 type Share struct {
 	Memory Memory `json:"memory"`
+	// Limit, where set, is what its programs may use of the GPU's memory: more
+	// than Memory, which alone is kept for them.
+	Limit Memory `json:"limit,omitzero"`
 	// ComputePPM is the asked-for part of the GPU's time, in parts per
 	// million; 0 asks for no part and gets no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`

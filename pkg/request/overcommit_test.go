@@ -1,0 +1,98 @@
+package request
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+func TestOvercommit(t *testing.T) {
+	const (
+		ours    = "nri-vgpu.io/vgpu-memory"
+		metagpu = "cnvrg.io/metagpu"
+		alnair  = "alnair/vgpu-memory"
+		volcano = "volcano.sh/vgpu-memory"
+		percent = "volcano.sh/vgpu-memory-percentage"
+		aws     = "k8s.amazonaws.com/vgpu"
+	)
+	ppm := func(n uint32) Memory { return Memory{PPM: n} }
+	for _, tt := range []struct {
+		name            string
+		allowed         int
+		asks            asks
+		resource, value string
+		want            []Memory // limits of the shares
+		err             string
+	}{
+		{"MetaGPU", 100, asks{metagpu: "30"}, metagpu, "60", []Memory{ppm(600_000)}, ""},
+		{"a part beside a whole GPU", 100, asks{metagpu: "150"}, metagpu, "180", []Memory{ppm(Whole), ppm(800_000)}, ""},
+		{"AWS", 50, asks{aws: "2"}, aws, "3", []Memory{ppm(300_000)}, ""},
+		{"Alnair", 100, asks{alnair: "2", "alnair/vgpu-compute": "50"}, alnair, "4", []Memory{{GiB: 4}}, ""},
+		{"ours, on two GPUs", 100, asks{ours: "1000", "nri-vgpu.io/vgpu-number": "2"}, ours, "1500",
+			[]Memory{{Bytes: 1500 * MiB}, {Bytes: 1500 * MiB}}, ""},
+		{"Volcano", 100, asks{volcano: "1000"}, volcano, "2000", []Memory{{Bytes: 2000 * MiB}}, ""},
+		{"Volcano's percent", 100, asks{percent: "20"}, percent, "40", []Memory{ppm(400_000)}, ""},
+		{"no more than asked for", 100, asks{metagpu: "30"}, metagpu, "30", []Memory{ppm(300_000)}, ""},
+		{"not asking for GPUs", 0, asks{}, metagpu, "60", nil, ""},
+
+		{"not allowed", 0, asks{metagpu: "30"}, metagpu, "30", nil, "memory.overcommit_percent"},
+		{"too much", 50, asks{metagpu: "30"}, metagpu, "46", nil, `"46"; allowed: 30 to 45 for container "c", which asks for 30`},
+		{"less than asked for", 50, asks{metagpu: "30"}, metagpu, "29", nil, "allowed: 30 to 45"},
+		{"more than a GPU", 1000, asks{metagpu: "30"}, metagpu, "101", nil, "no more than the same 1 GPUs have"},
+		{"no number", 100, asks{metagpu: "30"}, metagpu, "60%", nil, "a whole number"},
+		{"another resource", 100, asks{metagpu: "30"}, aws, "2", nil, "that a container asks for"},
+		{"not of memory", 100, asks{ours: "1000", "nri-vgpu.io/vgpu-cores": "20"}, "nri-vgpu.io/vgpu-cores", "40", nil, "a resource of memory"},
+		{"percent where MiB go before them", 100, asks{volcano: "1000", percent: "20"}, percent, "40", nil, "a resource of memory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.Memory.OvercommitPercent = tt.allowed
+			pod := podOf(container("c", tt.asks))
+			pod.Annotations = map[string]string{"gpu-mem-limit." + tt.resource: tt.value, "other": "x"}
+			got, err := Read(pod, cfg)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("got %v, want an error with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := FromPod(pod, cfg.Dialects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range plain.Containers[0].Shares {
+				plain.Containers[0].Shares[i].Limit = tt.want[i]
+			}
+			if diff := cmp.Diff(plain, got); diff != "" {
+				t.Errorf("it changes more than the limits (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Of several containers those are meant that ask for the resource.
+func TestOvercommitOfSomeContainers(t *testing.T) {
+	cfg := config.Default()
+	cfg.Memory.OvercommitPercent = 100
+	pod := podOf(container("a", asks{"cnvrg.io/metagpu": "30"}), container("b", asks{"k8s.amazonaws.com/vgpu": "1"}),
+		container("c", asks{}), container("d", asks{"cnvrg.io/metagpu": "40"}))
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container("i", asks{"cnvrg.io/metagpu": "35"}))
+	pod.Annotations = map[string]string{"gpu-mem-limit.cnvrg.io/metagpu": "60"}
+	got, err := Read(pod, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range got.Containers {
+		for _, s := range c.Shares {
+			if raised := s.Limit == (Memory{PPM: 600_000}); raised != (c.Dialect == DialectMetaGPU) {
+				t.Errorf("container %s has the limit %+v", c.Name, s.Limit)
+			}
+		}
+	}
+}
