@@ -117,6 +117,9 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 	if err := journal.write(heading{"compute", conditions, span.warmup.Seconds(), span.measure.Seconds()}); err != nil {
 		return records, err
 	}
+	if o.utilisation {
+		return nil, drawUtilisation(ctx, r.machine, journal, o.charts, progress)
+	}
 	return r.runAll(ctx, missing(steps, records), records, journal, progress)
 }
 

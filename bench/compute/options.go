@@ -17,7 +17,7 @@ type options struct {
 	limits, policy               string
 	warmup, duration             time.Duration
 	quick, resume, check, list   bool
-	policies                     bool
+	policies, utilisation        bool
 }
 
 // quickly are the options that --quick stands for, where they are not given.
@@ -49,6 +49,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.quick, "quick", false, "measure a few points, for a short time each")
 	flags.BoolVar(&o.check, "check", false, "exit with 1 when a criterion fails")
 	flags.BoolVar(&o.policies, "policies", false, "draw what the policies are, in --charts, and measure nothing else")
+	flags.BoolVar(&o.utilisation, "utilisation", false, "draw what containers use over time by their limits, in --charts, and measure nothing else")
 	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
 }
 

@@ -3,6 +3,7 @@ package testbed
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -14,6 +15,8 @@ type holding struct {
 	pid   int // as this machine knows it
 	uuid  string
 	bytes uint64
+	// busy is the GPU time that it has had; real GPUs do not tell.
+	busy time.Duration
 }
 
 // physical tells, from outside, what processes really hold: the simulator
@@ -59,7 +62,7 @@ func (s simulator) Holdings() ([]holding, error) {
 	var all []holding
 	for _, process := range processes {
 		for _, use := range process.GPUs {
-			all = append(all, holding{pid: process.Pid, uuid: use.UUID, bytes: use.Bytes})
+			all = append(all, holding{pid: process.Pid, uuid: use.UUID, bytes: use.Bytes, busy: time.Duration(use.GPUTimeNs)})
 		}
 	}
 	return all, nil

@@ -55,6 +55,25 @@ func (b *Bed) Held(pod *corev1.Pod) (map[string]uint64, error) {
 	return held, nil
 }
 
+// Spender is a process on a GPU.
+type Spender struct {
+	Pid  int
+	UUID string
+}
+
+// Busy is the GPU time that the pod's processes have had by the oracle.
+func (b *Bed) Busy(pod *corev1.Pod) (map[Spender]time.Duration, error) {
+	holdings, err := b.holdings(pod)
+	if err != nil {
+		return nil, err
+	}
+	busy := map[Spender]time.Duration{}
+	for _, h := range holdings {
+		busy[Spender{h.pid, h.uuid}] = h.busy
+	}
+	return busy, nil
+}
+
 // holdings are what the pod's processes have on any GPU.
 func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
 	all, err := b.physical.Holdings()

@@ -116,4 +116,13 @@ type Info struct {
 			TotalBytes uint64 `json:"total_mem"`
 		} `json:"devices"`
 	} `json:"cuda"`
+	NVML struct {
+		Count   int `json:"device_count"`
+		Devices []struct {
+			UUID   string `json:"uuid"`
+			Memory struct {
+				TotalBytes uint64 `json:"total"`
+			} `json:"memory"`
+		} `json:"devices"`
+	} `json:"nvml"`
 }

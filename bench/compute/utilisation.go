@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/bench/chart"
+)
+
+// The picture of utilisation: containers that keep the GPU busy, one after
+// another, each with another limit, and the last with none.
+const utilisationTime = 4 * time.Second
+
+var (
+	utilisationLimits  = []int{20, 40, 60, 80, 0}
+	utilisationKernels = []float64{200, 5000} // µs
+)
+
+// Utilisation is a line of the output: what one container had, over time.
+type Utilisation struct {
+	ID           string  `json:"id"`
+	Workload     string  `json:"workload"`
+	KernelUS     float64 `json:"kernel_us"`
+	LimitPercent int     `json:"limit_percent"` // 0 is none
+	// Windows follow one another from the first work on.
+	Windows []Window `json:"windows"`
+}
+
+// Window is what was had around an instant.
+type Window struct {
+	AtS            float64 `json:"at_s"`
+	GPUTimePercent float64 `json:"gpu_time_percent"`
+}
+
+// drawUtilisation measures and draws. On a real GPU nobody tells GPU times.
+func drawUtilisation(ctx context.Context, m machine, journal *journal, dir string, progress io.Writer) error {
+	s, ok := m.(*simulated)
+	if !ok {
+		return errors.New("the picture of utilisation needs a simulated GPU")
+	}
+	figure := chart.Figure{
+		Title:    "GPU utilisation by limit",
+		Subtitle: "One container after another, each wants all it can get; windows of 100 ms",
+		Columns:  len(utilisationKernels),
+	}
+	for _, limit := range utilisationLimits {
+		figure.Legend = append(figure.Legend, limitName(limit))
+	}
+	for _, kernel := range utilisationKernels {
+		panel := chart.Lines{
+			Title: "kernels of " + length(kernel), Y: percents("GPU time, %"),
+			X: chart.Axis{Label: "s", Max: utilisationTime.Seconds(), Ticks: []float64{0, 1, 2, 3, 4}},
+		}
+		for _, limit := range utilisationLimits {
+			fmt.Fprintf(progress, "kernels of %s, limit %s\n", length(kernel), limitName(limit))
+			points, err := s.utilisation(ctx, load{kernelUS: kernel, pattern: allPatterns[0], limit: limit})
+			if err != nil {
+				return fmt.Errorf("limit %s: %w", limitName(limit), err)
+			}
+			panel.Series = append(panel.Series, points)
+			if err := journal.write(utilisationOf(kernel, limit, points)); err != nil {
+				return err
+			}
+		}
+		figure.Panels = append(figure.Panels, panel)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of charts: %w", err)
+	}
+	return writeFigure(filepath.Join(dir, "compute-utilisation.svg"), figure)
+}
+
+func limitName(limit int) string {
+	if limit == 0 {
+		return "no limit"
+	}
+	return strconv.Itoa(limit) + " %"
+}
+
+func utilisationOf(kernel float64, limit int, points []chart.Point) Utilisation {
+	u := Utilisation{
+		ID: fmt.Sprintf("utilisation/%s/%d", formatNumber(kernel), limit), Workload: "utilisation",
+		KernelUS: kernel, LimitPercent: limit,
+	}
+	for _, p := range points {
+		u.Windows = append(u.Windows, Window{round(p.X), round(p.Y)})
+	}
+	return u
+}
+
+// utilisation is what one container has from its first work on.
+func (s *simulated) utilisation(ctx context.Context, l load) (points []chart.Point, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, remove, err := s.create()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	watch, err := s.watch(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer watch.stop()
+	t, err := s.host.startTenant(ctx, l, "--duration", seconds(utilisationTime+2*startTimeout))
+	if err != nil {
+		return nil, err
+	}
+	defer t.stop()
+	watch.add(t)
+	if _, err := watch.follow(span{measure: utilisationTime + policyWindow}); err != nil {
+		return nil, err
+	}
+	series := watch.series[0]
+	began, ok := series.began()
+	if !ok {
+		return nil, errors.New("the container did no work")
+	}
+	return series.between(began, began+utilisationTime).overTime(began), nil
+}
