@@ -19,8 +19,9 @@ type outcome struct {
 	share         float64 // percent of GPU time
 	rate          float64 // kernels per second
 	firstSecond   float64 // percent of GPU time
-	windows       []float64
+	windows       []window
 	longestWindow time.Duration
+	stalled       float64 // percent of the time in which the processors stood still
 }
 
 // machine has the GPU.

@@ -15,6 +15,10 @@ type Record struct {
 	LostPercent *float64 `json:"lost_percent,omitempty"`
 	*Latencies
 	MeasuredS float64 `json:"measured_s"`
+	// StalledPercent is the part of the time in which the machine's processors
+	// stood still, Attempts how often the point was measured for that.
+	StalledPercent *float64 `json:"stalled_percent"`
+	Attempts       int      `json:"attempts,omitempty"`
 	// CPUPressurePercent is the part of the point's time in which some program
 	// of the machine waited for a processor: the result is as noisy.
 	CPUPressurePercent *float64 `json:"cpu_pressure_percent"`
@@ -37,11 +41,15 @@ type Tenant struct {
 	// ThroughputPercent is kernels per second, of those without limits.
 	ThroughputPercent float64 `json:"throughput_percent"`
 	// ErrorPoints is the GPU time, or else the throughput, less the target.
-	ErrorPoints          float64  `json:"error_points"`
-	P99WindowErrorPoints *float64 `json:"p99_window_error_points"`
-	FirstSecondPercent   *float64 `json:"first_second_percent"`
-	Windows              int      `json:"windows"`
-	LongestWindowMS      float64  `json:"longest_window_ms"`
+	ErrorPoints float64 `json:"error_points"`
+	// P99WindowErrorPoints is over the windows in which, and shortly before which,
+	// the processors hardly stood still; P99AllWindowsErrorPoints over all.
+	P99WindowErrorPoints     *float64 `json:"p99_window_error_points"`
+	P99AllWindowsErrorPoints *float64 `json:"p99_all_windows_error_points"`
+	FirstSecondPercent       *float64 `json:"first_second_percent"`
+	Windows                  int      `json:"windows"`
+	WindowsDisturbed         int      `json:"windows_disturbed"`
+	LongestWindowMS          float64  `json:"longest_window_ms"`
 }
 
 // Share is the percentage of GPU time, or of throughput where it is unknown.

@@ -44,7 +44,7 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 		}
 	}
 	span := r.span.of(s.loads)
-	outcomes, err := r.machine.run(ctx, s.loads, span)
+	outcomes, attempts, err := r.undisturbed(ctx, s.loads, span)
 	if err != nil {
 		return Record{}, err
 	}
@@ -52,7 +52,35 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	for i, o := range outcomes {
 		tenants[i] = tenantOf(s.loads[i], o, references[i], target(s, i, references[i]))
 	}
-	return recordOf(s, tenants, span), nil
+	record := recordOf(s, tenants, span)
+	record.StalledPercent, record.Attempts = known(outcomes[0].stalled), attempts
+	return record, nil
+}
+
+// A point is measured again while the machine's processors stood still for more
+// than this part of its time, in percent, but not for ever.
+const (
+	stalledTooLong = 1
+	mostAttempts   = 3
+)
+
+// undisturbed runs loads, again if the machine was not itself, and returns the
+// run that it disturbed least.
+func (r *runner) undisturbed(ctx context.Context, loads []load, s span) (best []outcome, attempts int, err error) {
+	for attempts < mostAttempts {
+		outcomes, err := r.machine.run(ctx, loads, s)
+		if err != nil {
+			return nil, attempts, err
+		}
+		attempts++
+		if best == nil || outcomes[0].stalled < best[0].stalled {
+			best = outcomes
+		}
+		if !(best[0].stalled > stalledTooLong) {
+			break
+		}
+	}
+	return best, attempts, nil
 }
 
 // target is what a load should get: its limit or, if it leaves the GPU idle by
@@ -87,6 +115,7 @@ func recordOf(s step, tenants []Tenant, span span) Record {
 }
 
 func tenantOf(l load, o, reference outcome, target float64) Tenant {
+	calm := undisturbed(o.windows)
 	t := Tenant{
 		KernelUS:           l.kernelUS,
 		Pattern:            l.pattern.name,
@@ -98,10 +127,12 @@ func tenantOf(l load, o, reference outcome, target float64) Tenant {
 		ThroughputPercent:  round(100 * o.rate / reference.rate),
 		FirstSecondPercent: known(o.firstSecond),
 		Windows:            len(o.windows),
+		WindowsDisturbed:   len(o.windows) - len(calm),
 		LongestWindowMS:    round(float64(o.longestWindow) / float64(time.Millisecond)),
 	}
 	t.ErrorPoints = round(t.Share() - target)
-	t.P99WindowErrorPoints = known(windowError(o.windows, target, 0.99))
+	t.P99WindowErrorPoints = known(windowError(calm, target, 0.99))
+	t.P99AllWindowsErrorPoints = known(windowError(o.windows, target, 0.99))
 	return t
 }
 

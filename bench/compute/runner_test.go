@@ -72,6 +72,37 @@ func TestRunner(t *testing.T) {
 	}
 }
 
+// TestRunnerMeasuresAgain: what the machine has spoilt is measured again, and the
+// best is taken.
+func TestRunnerMeasuresAgain(t *testing.T) {
+	for _, test := range []struct {
+		stalled    []float64
+		want, best float64
+	}{
+		{[]float64{0.2}, 1, 0.2},
+		{[]float64{3, 0.5}, 2, 0.5},
+		{[]float64{3, 2, 4}, 3, 2},
+	} {
+		m := &restless{stalled: test.stalled}
+		r := &runner{machine: m}
+		got, attempts, err := r.undisturbed(t.Context(), []load{{}}, span{})
+		if err != nil || float64(attempts) != test.want || got[0].stalled != test.best {
+			t.Errorf("%v: %d runs, the best at %v: %v", test.stalled, attempts, got, err)
+		}
+	}
+}
+
+// restless is a machine whose processors stand still as a test says.
+type restless struct {
+	scripted
+	stalled []float64
+}
+
+func (m *restless) run(context.Context, []load, span) ([]outcome, error) {
+	m.runs++
+	return []outcome{{stalled: m.stalled[m.runs-1]}}, nil
+}
+
 func TestRunnerSideBySide(t *testing.T) {
 	m := &scripted{outcomes: map[int]outcome{0: {share: 100, rate: 10}, 30: {share: 50, rate: 5}, 60: {share: 50, rate: 5}}}
 	r := &runner{machine: m, unlimited: map[string]outcome{}}

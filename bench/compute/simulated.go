@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
@@ -57,6 +58,8 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 		return nil, err
 	}
 	defer watch.stop()
+	still := watchStalls(ctx)
+	defer still.stop()
 	for _, l := range loads {
 		t, err := s.host.startTenant(ctx, l, "--duration", seconds(span.total()+2*startTimeout))
 		if err != nil {
@@ -69,18 +72,21 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 	if err != nil {
 		return nil, err
 	}
+	stood := still.stop()
 	for _, series := range watch.series {
-		outcomes = append(outcomes, judge(series, from, from+span.measure))
+		outcomes = append(outcomes, judge(series, from, from+span.measure, stood))
 	}
 	return outcomes, nil
 }
 
 // judge works a container's series out. The time measured is from one instant
 // to the other.
-func judge(s series, from, to time.Duration) outcome {
+func judge(s series, from, to time.Duration, stood stalls) outcome {
 	measured := s.between(from, to)
 	o := outcome{share: measured.share(), rate: measured.rate(), firstSecond: math.NaN()}
 	o.windows, o.longestWindow = measured.windows(windowLength)
+	disturb(o.windows, stood)
+	o.stalled = 100 * stood.within(from, to).Seconds() / (to - from).Seconds() / float64(runtime.NumCPU())
 	if began, ok := s.began(); ok {
 		o.firstSecond = 100 * s.busyAt(began+time.Second).Seconds()
 	}

@@ -77,10 +77,17 @@ func (s series) rate() float64 {
 	return (last.launches - first.launches) / (last.at - first.at).Seconds()
 }
 
-// windows are the shares in all windows that begin at a sample and end at the
-// first sample that is at least this much later. longest is the longest one:
-// samples that come late make windows longer than wanted.
-func (s series) windows(length time.Duration) (shares []float64, longest time.Duration) {
+// window is a stretch of time and the share in it.
+type window struct {
+	from, to  time.Duration
+	share     float64
+	disturbed bool // processors stood still in it or shortly before
+}
+
+// windows are all that begin at a sample and end at the first sample that is at
+// least this much later. longest is the longest one: samples that come late make
+// windows longer than wanted.
+func (s series) windows(length time.Duration) (all []window, longest time.Duration) {
 	end := 0
 	for begin := range s {
 		for end < len(s) && s[end].at-s[begin].at < length {
@@ -89,18 +96,34 @@ func (s series) windows(length time.Duration) (shares []float64, longest time.Du
 		if end == len(s) {
 			break
 		}
-		shares = append(shares, s[begin:end+1].share())
+		all = append(all, window{from: s[begin].at, to: s[end].at, share: s[begin : end+1].share()})
 		longest = max(longest, s[end].at-s[begin].at)
 	}
-	return shares, longest
+	return all, longest
 }
 
-// windowError is the error in points that this part of all windows keeps
-// within.
-func windowError(shares []float64, target, part float64) float64 {
-	errors := make([]float64, len(shares))
-	for i, share := range shares {
-		errors[i] = math.Abs(share - target)
+// mostStalled is how long processors may stand still in a window and in as long a
+// time before it, after which a program catches up.
+const mostStalled = 3 * time.Millisecond
+
+// disturb marks the windows that the machine has spoilt.
+func disturb(windows []window, by stalls) {
+	for i := range windows {
+		w := &windows[i]
+		w.disturbed = by.within(w.from-(w.to-w.from), w.to) > mostStalled
+	}
+}
+
+// undisturbed are those that the machine has not spoilt.
+func undisturbed(windows []window) []window {
+	return slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return w.disturbed })
+}
+
+// windowError is the error in points that this part of the windows keeps within.
+func windowError(windows []window, target, part float64) float64 {
+	errors := make([]float64, len(windows))
+	for i, w := range windows {
+		errors[i] = math.Abs(w.share - target)
 	}
 	return percentile(errors, part)
 }

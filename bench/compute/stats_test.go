@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -108,7 +109,11 @@ func TestWindows(t *testing.T) {
 		{"a late look", series{{0, 0, 0}, {50 * ms, 10 * ms, 0}, {160 * ms, 32 * ms, 0}}, []float64{20, 20}, 160 * ms},
 	}
 	for _, test := range tests {
-		got, longest := test.series.windows(windowLength)
+		windows, longest := test.series.windows(windowLength)
+		var got []float64
+		for _, w := range windows {
+			got = append(got, w.share)
+		}
 		if diff := cmp.Diff(test.want, got, approximately); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
@@ -142,8 +147,45 @@ func TestPercentile(t *testing.T) {
 			t.Errorf("%v of %v: %s", test.part, test.values, diff)
 		}
 	}
-	if got := windowError([]float64{28, 31, 30}, 30, 0.99); got != 2 {
+	if got := windowError([]window{{share: 28}, {share: 31}, {share: 30}}, 30, 0.99); got != 2 {
 		t.Errorf("window error %v, want 2", got)
+	}
+}
+
+// TestDisturb: a window is not held against a limiter if processors stood still in
+// it, or so shortly before that the program catches up in it.
+func TestDisturb(t *testing.T) {
+	stood := stalls{{105 * ms, 107 * ms}, {108 * ms, 110 * ms}, {400 * ms, 403 * ms}}
+	tests := []struct {
+		name     string
+		from, to time.Duration
+		want     bool
+	}{
+		{"before", 0, 100 * ms, false},
+		{"half of it", 7 * ms, 107 * ms, false},
+		{"in it", 25 * ms, 125 * ms, true},
+		{"shortly before it", 150 * ms, 250 * ms, true},
+		{"long before it", 225 * ms, 325 * ms, false},
+		{"not for long", 350 * ms, 450 * ms, false},
+	}
+	for _, test := range tests {
+		windows := []window{{from: test.from, to: test.to, share: 30}}
+		disturb(windows, stood)
+		if windows[0].disturbed != test.want || len(undisturbed(windows)) == 1 == test.want {
+			t.Errorf("%s: disturbed %v, want %v", test.name, windows[0].disturbed, test.want)
+		}
+	}
+}
+
+// TestWatchStalls: what goes before us on a processor is seen.
+func TestWatchStalls(t *testing.T) {
+	w := watchStalls(t.Context())
+	from := monotonic()
+	time.Sleep(50 * ms)
+	for _, s := range w.stop() {
+		if s.from < from || s.to <= s.from || s.to > monotonic() {
+			t.Errorf("stood still from %v to %v, watched from %v", s.from, s.to, from)
+		}
 	}
 }
 
@@ -179,7 +221,7 @@ func TestJudge(t *testing.T) {
 	for i := 1; i <= 160; i++ {
 		s = append(s, sample{50*ms + time.Duration(i)*25*ms, 50*ms + time.Duration(i)*5*ms, 5 + float64(i)/2})
 	}
-	got := judge(s, 2*time.Second, 4*time.Second)
+	got := judge(s, 2*time.Second, 4*time.Second, stalls{{3 * time.Second, 3010 * ms}, {5 * time.Second, 6 * time.Second}})
 	if math.Abs(got.share-20) > 1e-9 || math.Abs(got.rate-20) > 1e-9 {
 		t.Errorf("share %v, rate %v; want 20 and 20", got.share, got.rate)
 	}
@@ -189,5 +231,11 @@ func TestJudge(t *testing.T) {
 	}
 	if len(got.windows) != 77 || got.longestWindow != windowLength {
 		t.Errorf("%d windows, the longest %v", len(got.windows), got.longestWindow)
+	}
+	if calm := len(undisturbed(got.windows)); calm >= 77 || calm < 60 {
+		t.Errorf("%d of 77 windows are undisturbed", calm)
+	}
+	if want := 0.5 / float64(runtime.NumCPU()); math.Abs(got.stalled-want) > 1e-9 {
+		t.Errorf("the processors stood still for %v %%, want %v", got.stalled, want)
 	}
 }

@@ -77,13 +77,15 @@ func errorsOf(r Record) []float64 {
 const (
 	windowKernelUS = 2000
 	windowLaunchUS = 5000
+	// Fewer that the machine has not disturbed say nothing about one in a hundred.
+	fewestWindows = 50
 )
 
 func windowErrors(r Record) ([]float64, int) {
 	if r.Workload != single || r.P99WindowErrorPoints == nil || r.KernelUS > windowKernelUS {
 		return nil, 0
 	}
-	if r.LaunchUS > windowLaunchUS || r.idles() {
+	if r.LaunchUS > windowLaunchUS || r.idles() || r.Windows-r.WindowsDisturbed < fewestWindows {
 		return nil, 1
 	}
 	return []float64{*r.P99WindowErrorPoints}, 0

@@ -16,7 +16,8 @@ import (
 // alone is a point of one container.
 func alone(id string, change func(*Tenant)) Record {
 	t := Tenant{KernelUS: 200, Pattern: "async", LaunchUS: 200, LimitPercent: 30, TargetPercent: 30,
-		GPUTimePercent: known(30), ThroughputPercent: 30, P99WindowErrorPoints: known(1), FirstSecondPercent: known(32)}
+		GPUTimePercent: known(30), ThroughputPercent: 30, P99WindowErrorPoints: known(1), FirstSecondPercent: known(32),
+		Windows: 100}
 	change(&t)
 	return Record{ID: id, Workload: single, Tenant: &t}
 }
@@ -57,6 +58,9 @@ func TestSummarize(t *testing.T) {
 		{"mean off", []Record{alone("a", erring(-1.5)), alone("b", erring(1.5))}, "pFpp------"},
 		{"no number", []Record{alone("a", erring(math.NaN()))}, "FFpp------"},
 		{"windows", []Record{alone("a", func(t *Tenant) { t.P99WindowErrorPoints = known(5.1) })}, "ppFp------"},
+		{"windows disturbed by the machine", []Record{alone("a", func(t *Tenant) {
+			t.P99WindowErrorPoints, t.WindowsDisturbed = known(5.1), 60
+		})}, "pp-p------"},
 		{"first second", []Record{alone("a", func(t *Tenant) { t.FirstSecondPercent = known(41) })}, "pppF------"},
 		{"launch longer than a window's bound", []Record{alone("a", func(t *Tenant) {
 			t.LaunchUS, t.KernelUS, t.P99WindowErrorPoints = 40000, 2000, known(30)
