@@ -22,24 +22,23 @@ func (a *Agent) sums(gpus []gpu.GPU) *nodereport.Sums {
 	if !a.Pods.HasSynced() {
 		return nil
 	}
-	all := a.Pods.List()
+	all := request.Asking(a.Pods.List(), a.Config.Dialects)
 	return &nodereport.Sums{
 		Used: request.Used(all, a.Config.Dialects),
 		Free: request.Free(gpus, a.Ledger.Left(a.coming(all)), a.Config),
 	}
 }
 
-// coming are the pods that ask for GPUs and may not have them yet, the oldest
-// first. What is refused whatever room there is takes none.
-func (a *Agent) coming(all []*corev1.Pod) []request.Pod {
+// coming are those of the pods that ask for GPUs that may not have them yet, the
+// oldest first. What is refused whatever room there is takes none.
+func (a *Agent) coming(asking []*corev1.Pod) []request.Pod {
 	placed := map[string]bool{}
 	for _, held := range a.Ledger.Allocations() {
 		placed[held.PodUID] = true
 	}
 	var waiting []*corev1.Pod
-	for _, pod := range all {
-		if !pods.Ended(pod) && !placed[pods.RuntimeUID(pod)] && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) &&
-			len(request.Units(pod, a.Config.Dialects)) > 0 {
+	for _, pod := range asking {
+		if !placed[pods.RuntimeUID(pod)] && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) {
 			waiting = append(waiting, pod)
 		}
 	}

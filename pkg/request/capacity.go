@@ -72,35 +72,59 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 	return total
 }
 
-// Used is what pods that have not ended hold of every enabled dialect's
-// resources, as scheduler and kubelet count: what is patched on the Node must
-// never be less.
-func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
-	total := make(map[string]int64)
+// Asking are the pods that have not ended and name a resource of an enabled
+// dialect.
+func Asking(pods []*corev1.Pod, cfg config.Dialects) []*corev1.Pod {
+	ours := make(map[corev1.ResourceName]bool)
+	for _, name := range words(cfg) {
+		ours[corev1.ResourceName(name)] = true
+	}
+	var asking []*corev1.Pod
 	for _, pod := range pods {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for name, n := range Units(pod, cfg) {
-			total[name] += n
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && namesAny(&pod.Spec, ours) {
+			asking = append(asking, pod)
 		}
 	}
-	return total
+	return asking
 }
 
-// Units is what one pod asks of every enabled dialect's resources: the larger
-// of what its app containers and sidecars need together, and of what any init
-// container needs beside the sidecars that were started before it.
-func Units(pod *corev1.Pod, cfg config.Dialects) map[string]int64 {
-	need := make(map[string]int64)
-	for _, d := range enabled(cfg, config.Node{}) {
-		for _, name := range d.resources() {
-			if n := podUnits(&pod.Spec, corev1.ResourceName(name)); n > 0 {
-				need[name] = n
+func namesAny(spec *corev1.PodSpec, ours map[corev1.ResourceName]bool) bool {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for name := range containers[i].Resources.Limits {
+				if ours[name] {
+					return true
+				}
 			}
 		}
 	}
-	return need
+	return false
+}
+
+// words are the resources of all enabled dialects.
+func words(cfg config.Dialects) []string {
+	var all []string
+	for _, d := range enabled(cfg, config.Node{}) {
+		all = append(all, d.resources()...)
+	}
+	return all
+}
+
+// Used is what pods that have not ended hold of every enabled dialect's
+// resources, as scheduler and kubelet count: what is patched on the Node must
+// never be less. A pod needs the larger of what its app containers and sidecars
+// need together, and of what any init container needs beside the sidecars that
+// were started before it.
+func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
+	total, names := make(map[string]int64), words(cfg)
+	for _, pod := range Asking(pods, cfg) {
+		for _, name := range names {
+			if n := podUnits(&pod.Spec, corev1.ResourceName(name)); n > 0 {
+				total[name] += n
+			}
+		}
+	}
+	return total
 }
 
 func podUnits(spec *corev1.PodSpec, name corev1.ResourceName) int64 {

@@ -74,7 +74,7 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-func TestUnits(t *testing.T) {
+func TestUsedByOnePod(t *testing.T) {
 	const memory = "nri-vgpu.io/vgpu-memory"
 	always := corev1.ContainerRestartPolicyAlways
 	plain := func(n string) corev1.Container { return container("c", asks{memory: n}) }
@@ -101,7 +101,7 @@ func TestUnits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := podOf(tt.apps...)
 			pod.Spec.InitContainers = tt.init
-			got := Units(pod, config.Default().Dialects)
+			got := Used([]*corev1.Pod{pod}, config.Default().Dialects)
 			if diff := cmp.Diff(map[string]int64{memory: tt.want}, got); diff != "" {
 				t.Error(diff)
 			}
