@@ -259,7 +259,10 @@ static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment
 	slack = slack > vg_launching_slack_ns ? slack : vg_launching_slack_ns;
 	meter->launching = least && least < took ? least + least / 64 + 1 : took;
 	segment->launching = took <= least + slack ? took : least;
-	if (took > least + slack && least && !segment->fresh && segment->charged < vg_heavy_ns)
+	// Of streams side by side every segment counts: what one leaves out of their
+	// union would be charged by estimate besides.
+	if (took > least + slack && least && !segment->fresh && !segment->many &&
+	    segment->charged < vg_heavy_ns)
 		segment->dirty = true;
 }
 
