@@ -81,7 +81,9 @@ func (c *checker) sharing(m MetaGPU) {
 	}
 	for i, s := range m.DeviceSharing {
 		key := element(list, i)
-		c.upTo(key+".shares_per_gpu", s.SharesPerGPU, maxShares)
+		if !s.AutoReshare {
+			c.upTo(key+".shares_per_gpu", s.SharesPerGPU, maxShares)
+		}
 		c.uuids(key+".uuids", s.UUIDs)
 	}
 }

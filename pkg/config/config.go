@@ -187,7 +187,19 @@ type MetaGPU struct {
 type DeviceSharing struct {
 	ResourceName string   `toml:"resource_name"`
 	SharesPerGPU int      `toml:"shares_per_gpu"`
-	UUIDs        []string `toml:"uuids"` // "*" is every GPU
+	AutoReshare  bool     `toml:"auto_reshare"` // SharesPerGPU does not count
+	UUIDs        []string `toml:"uuids"`        // "*" is every GPU
+}
+
+// resharedPerGPU is how many shares a GPU has where AutoReshare says so.
+const resharedPerGPU = 100
+
+// PerGPU is how many shares a GPU has.
+func (s DeviceSharing) PerGPU() int {
+	if s.AutoReshare {
+		return resharedPerGPU
+	}
+	return s.SharesPerGPU
 }
 
 // What is done about processes that use GPUs and should not.

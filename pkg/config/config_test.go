@@ -75,18 +75,23 @@ func TestParse(t *testing.T) {
 		{"a table array replaces the default",
 			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/half\"\nshares_per_gpu = 2\nuuids = [\"GPU-1\"]",
 			func(c *Config) {
-				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/half", 2, []string{"GPU-1"}}}
+				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/half", 2, false, []string{"GPU-1"}}}
 			}},
 		{"an entry has defaults of its own",
 			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/c\"",
 			func(c *Config) {
-				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, []string{"*"}}}
+				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, false, []string{"*"}}}
+			}},
+		{"shared anew, the number does not count",
+			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/c\"\nshares_per_gpu = 0\nauto_reshare = true",
+			func(c *Config) {
+				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 0, true, []string{"*"}}}
 			}},
 		{"no eviction", "placement.evict_after = 0", func(c *Config) { c.Placement.EvictAfter = 0 }},
 		{"no XID is ignored", "health.ignored_xids = []", func(c *Config) { c.Health.IgnoredXIDs = []int{} }},
 		{"inline tables", "[dialects]\nmetagpu.device_sharing = [{ resource_name = \"a.b/c\" }]",
 			func(c *Config) {
-				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, []string{"*"}}}
+				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, false, []string{"*"}}}
 			}},
 		{"durations", "nri.pod_wait = \"200ms\"", func(c *Config) { c.NRI.PodWait.Duration = 2e8 }},
 		{"a disabled dialect gives its name away",
@@ -164,7 +169,7 @@ func TestParseRefuses(t *testing.T) {
 			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/c\"\n\n[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/d\"\nuuids = [\"*\", \"GPU-1\"]\ngpus = 1",
 			[]string{
 				`line 6: dialects.metagpu.device_sharing[1].uuids[0] is "*" beside others`,
-				"line 7: dialects.metagpu.device_sharing[1].gpus is unknown; allowed here: resource_name, shares_per_gpu, uuids",
+				"line 7: dialects.metagpu.device_sharing[1].gpus is unknown; allowed here: auto_reshare, resource_name, shares_per_gpu, uuids",
 			}},
 		{"one name twice", "[dialects.alnair]\nmemory = \"k8s.amazonaws.com/vgpu\"", []string{
 			`dialects.aws.slots is "k8s.amazonaws.com/vgpu", which dialects.alnair.memory is too; allowed: a name of its own`}},

@@ -108,5 +108,5 @@ func defaultDialects() Dialects {
 // defaultSharing is what an entry of device_sharing means that gives only
 // its name.
 func defaultSharing(name string) DeviceSharing {
-	return DeviceSharing{ResourceName: name, SharesPerGPU: 100, UUIDs: []string{AllGPUs}}
+	return DeviceSharing{ResourceName: name, SharesPerGPU: resharedPerGPU, UUIDs: []string{AllGPUs}}
 }

@@ -206,36 +206,6 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestMetaGPU has the placements that MetaGPU's users know, with two GPUs of
-// 10 shares.
-func TestMetaGPU(t *testing.T) {
-	divisible := part(80)
-	divisible.SplitPPM = 100_000
-	tests := []struct {
-		name string
-		ask  [][]request.Share
-		want []string
-	}{
-		{"12: all of the first and 2 of the second", [][]request.Share{{whole, part(20)}}, []string{"a:0,1"}},
-		{"5 after 5: the same GPU", [][]request.Share{{part(50)}, {part(50)}}, []string{"a:0", "a:0"}},
-		{"7 with 5 taken: the other", [][]request.Share{{part(50)}, {part(70)}}, []string{"a:0", "a:1"}},
-		{"8 with 5 taken: the other", [][]request.Share{{part(50)}, {part(80)}}, []string{"a:0", "a:1"}},
-		{"8 with both half taken: refused", [][]request.Share{{part(50)}, {part(60)}, {part(80)}}, []string{"a:0", "a:1", "no a"}},
-		{"8 with one free, though it may be divided: not divided", [][]request.Share{{part(50)}, {divisible}}, []string{"a:0", "a:1"}},
-		{"15 with 5 taken: no whole GPU and a half", [][]request.Share{{part(60)}, {whole, part(50)}}, []string{"a:0", "no a"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			l := New(gpus(16, 16), config.Default())
-			for i, shares := range tt.ask {
-				if got := placeAll(l, pod(fmt.Sprint(i), app("a", shares...))); got != tt.want[i] {
-					t.Errorf("pod %d: got %q, want %q", i, got, tt.want[i])
-				}
-			}
-		})
-	}
-}
-
 // TestDivide: 8 of 10 with both GPUs half taken are 5 and 3 where that is
 // allowed.
 func TestDivide(t *testing.T) {

@@ -29,7 +29,7 @@ func (m metagpu) shares(a amounts) ([]Share, error) {
 		if _, asked := a[sharing.ResourceName]; !asked {
 			continue
 		}
-		perGPU := int64(sharing.SharesPerGPU)
+		perGPU := int64(sharing.PerGPU())
 		units, err := a.between(sharing.ResourceName, 0, 1, MaxGPUs*perGPU, "shares")
 		if err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func (m metagpu) worth(g gpu.GPU, total uint64, left Left) map[string]int64 {
 	worth := make(map[string]int64)
 	for _, s := range m.DeviceSharing {
 		if allowed := only(s); allowed == nil || slices.Contains(allowed, g.UUID) {
-			worth[s.ResourceName] = partsLeft(s.SharesPerGPU, total, left)
+			worth[s.ResourceName] = partsLeft(s.PerGPU(), total, left)
 		}
 	}
 	return worth
