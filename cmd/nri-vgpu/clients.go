@@ -6,18 +6,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/census"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 )
 
-// newClients makes the socket at which containers' processes register.
-func newClients(cfg config.Config, h *hook.Hook, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
+// newClients makes the socket at which containers' processes register, and ask.
+func newClients(cfg config.Config, h *hook.Hook, answers registry.Answers, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
 	server := &registry.Server{
-		Path: layout.AgentSocket(cfg.Paths.RunDir), Registry: registry.New(), Proc: registry.HostProc, Log: log,
+		Path: layout.AgentSocket(cfg.Paths.RunDir), Registry: registry.New(), Answers: answers, Proc: registry.HostProc, Log: log,
 	}
 	names := func() map[string]registry.Name {
 		names := map[string]registry.Name{}
@@ -30,6 +32,19 @@ func newClients(cfg config.Config, h *hook.Hook, metrics prometheus.Registerer, 
 		return nil, fmt.Errorf("set up metrics: %w", err)
 	}
 	return server, nil
+}
+
+// newAnswers knows what those who ask may know.
+func newAnswers(cfg config.Config, node string, inventory *gpu.Inventory, ledger *placement.Ledger, p *parts) registry.Answers {
+	return census.New(census.Options{
+		Node: node, Config: cfg, GPUs: inventory, Containers: p.hook, Ledger: ledger, Pods: p.pods,
+		Dir: p.hook.Store.Dir, Proc: registry.HostProc,
+	})
+}
+
+// newAdmin makes the socket at which the node's root asks.
+func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *registry.Admin {
+	return &registry.Admin{Path: layout.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
 // newDetector looks from outside who uses the GPUs.

@@ -62,7 +62,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.clients.Run, parts.detector.Run,
+		parts.clients.Run, parts.admin.Run, parts.detector.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -85,6 +85,7 @@ type parts struct {
 	agent    *agent.Agent
 	lender   *lender.Lender
 	clients  *registry.Server
+	admin    *registry.Admin
 	detector *detection.Detector
 	handler  http.Handler
 }
@@ -130,9 +131,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
 	p.hook.Room = p.evictor
-	if p.clients, err = newClients(cfg, p.hook, registry, log); err != nil {
+	answers := newAnswers(cfg, node, inventory, ledger, &p)
+	if p.clients, err = newClients(cfg, p.hook, answers, registry, log); err != nil {
 		return nil, err
 	}
+	p.admin = newAdmin(cfg, answers, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
 	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics)
 	return &p, err

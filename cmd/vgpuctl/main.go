@@ -13,21 +13,38 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
 	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
+// exitAway is the status where no agent answers.
+const exitAway = 3
+
 func main() {
+	root := vgpuctl()
+	if ctl.IsMgctl(os.Args[0]) {
+		root = mgctl()
+	}
+	err := root.Execute()
+	if err == nil {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	if errors.Is(err, query.ErrAway) {
+		os.Exit(exitAway)
+	}
+	os.Exit(1)
+}
+
+func vgpuctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vgpuctl",
 		Short:         "Run programs under GPU limits, and see limits and use",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), statusCommand(), doctorCommand(), versionCommand(), watchCommand())
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "vgpuctl:", err)
-		os.Exit(1)
-	}
+	root.AddCommand(runCommand(), statusCommand(), getCommand(), pingCommand(), doctorCommand(), versionCommand(), watchCommand())
+	return root
 }
 
 func runCommand() *cobra.Command {

@@ -95,6 +95,7 @@ func content(o options) ([]image.File, error) {
 		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
 	}
 	return append(files,
+		image.File{Path: root + "/bin/mgctl", Link: "vgpuctl"},
 		image.File{Path: "/etc/passwd", Content: []byte(passwd)},
 		image.File{Path: "/etc/group", Content: []byte(group)},
 		image.File{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},

@@ -21,6 +21,9 @@ type Driver interface {
 	// Processes gives those that compute now, by the GPU's UUID. GPUs that do
 	// not answer are left out.
 	Processes() (map[string][]Process, error)
+	// Samples gives what was measured of the processes since a time, by the
+	// GPU's UUID. GPUs of which the driver does not tell are left out.
+	Samples(since time.Time) (map[string][]Sample, error)
 }
 
 // Inventory is the node's GPUs as last seen. A GPU that was seen once stays

@@ -21,6 +21,10 @@ func (s script) Processes() (map[string][]Process, error) {
 	return map[string][]Process{"GPU-a": {{PID: 1}}}, nil
 }
 
+func (s script) Samples(time.Time) (map[string][]Sample, error) {
+	return map[string][]Sample{"GPU-a": {{PID: 1, At: time.Now(), Percent: 40}}}, nil
+}
+
 func two() []GPU {
 	return []GPU{
 		{UUID: "GPU-a", Index: 0, MemoryBytes: 1, Healthy: true},

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"encoding/json"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Rules are what decides, beside the container itself, how it is adjusted.
@@ -55,10 +58,11 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	if r.interposes(given) {
 		a.setPreload(c, rt)
 		a.mountOurs(r.LibraryDir, given.Dir)
-		a.mountAgent(r.AgentDir)
 	} else {
 		a.mountAssignment(given.Dir)
 	}
+	a.mountAgent(r.AgentDir)
+	a.mountTools(c, r.LibraryDir, given.Dialect)
 	return a, a.annotate(c, given)
 }
 
@@ -168,7 +172,6 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 		bind(filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")),
 		bind(filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro),
 		bind(filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro),
-		bind(filepath.Join(libraryDir, layout.Vgpuctl), layout.ContainerVgpuctl, ro),
 		bind(preload, layout.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)
@@ -181,6 +184,30 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 func (a *Adjustment) mountAgent(dir string) {
 	a.Mounts = append(a.Mounts, Mount{
 		Source: dir, Destination: layout.ContainerAgent, Options: append(bindOptions(true), "nodev", "noexec"),
+	})
+}
+
+// mountTools adds the programs that tell the container what it has and uses. In
+// the search path they are a help and no more: where a volume of the user's has
+// that place, it keeps it.
+func (a *Adjustment) mountTools(c Container, libraryDir, dialect string) {
+	paths := []string{layout.ContainerVgpuctl, path.Join(layout.ContainerPath, layout.Vgpuctl)}
+	if dialect == request.DialectMetaGPU {
+		paths = append(paths, layout.ContainerMgctl, path.Join(layout.ContainerPath, layout.Mgctl))
+	}
+	for _, tool := range paths {
+		if path.Dir(tool) != layout.ContainerPath || !occupied(c.Mounts, tool) {
+			a.Mounts = append(a.Mounts, bind(filepath.Join(libraryDir, layout.Vgpuctl), tool, bindOptions(true)))
+		}
+	}
+}
+
+// occupied tells whether a volume of the user's has a path, or one above or below
+// it. In most images /bin is /usr/bin.
+func occupied(mounts []Mount, tool string) bool {
+	return slices.ContainsFunc(mounts, func(m Mount) bool {
+		at := path.Clean("/" + m.Destination)
+		return at != "/" && (reach.Within(tool, at) || reach.Within(at, tool) || reach.Within(strings.TrimPrefix(tool, "/usr"), at))
 	})
 }
 

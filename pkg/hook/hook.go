@@ -265,12 +265,12 @@ func (h *Hook) save(given Assignment, preload []string) error {
 			}
 		}
 	}
-	if !h.Rules.interposes(given) {
-		return h.Store.SaveWhole(allocation)
-	}
 	// Somebody may have emptied the directory of all that is ours.
 	if err := os.MkdirAll(h.Rules.AgentDir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
+	}
+	if !h.Rules.interposes(given) {
+		return h.Store.SaveWhole(allocation)
 	}
 	return h.Store.Save(allocation, preload)
 }

@@ -9,6 +9,8 @@ const (
 	CUDALibrary = "libcuda.so.1"
 	NVMLLibrary = "libnvidia-ml.so.1"
 	Vgpuctl     = "vgpuctl"
+	// Mgctl is vgpuctl under the name that MetaGPU's users know.
+	Mgctl = "mgctl"
 	// Preload lists the libraries for ld.so: it becomes a container's
 	// /etc/ld.so.preload.
 	Preload = "ld.so.preload"
@@ -29,12 +31,17 @@ const (
 	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
 	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
+	ContainerMgctl   = ContainerHomeDir + "/bin/" + Mgctl
 	ContainerPreload = "/etc/ld.so.preload"
 
 	// ContainerAssignment is what a container with whole GPUs alone has of
 	// ours.
 	ContainerAssignment = ContainerRunDir + "/" + Assignment
 )
+
+// ContainerPath is a directory that the search path of about every image has: the
+// tools are there, too, if no volume is.
+const ContainerPath = "/usr/bin"
 
 // AdjustedAnnotation marks, in the spec that the runtime keeps, a container
 // that the agent has looked at and given no GPU. Those that it gave one have
@@ -76,8 +83,11 @@ func GuardSettings(program string) string { return program + ".json" }
 // while agents come and go, each with a new socket in it.
 func Agent(runDir string) string { return filepath.Join(runDir, "agent") }
 
-// AgentSocket is where processes of containers register.
+// AgentSocket is where processes of containers register, and ask.
 func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "agent.sock") }
+
+// AdminSocket is where the node's root asks. Containers have no way to it.
+func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
 
 // Containers is the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }

@@ -40,7 +40,7 @@ func (m Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.Registry.mu.Lock()
 	defer m.Registry.mu.Unlock()
-	for _, outcome := range []Outcome{Registered, Known, Foreign, Full, Gone} {
+	for _, outcome := range []Outcome{Registered, Known, Foreign, Full, Gone, Busy} {
 		ch <- prometheus.MustNewConstMetric(descRegistrations, prometheus.CounterValue, float64(m.Registry.outcomes[outcome]), string(outcome))
 	}
 	ch <- prometheus.MustNewConstMetric(descInvalid, prometheus.CounterValue, float64(m.Registry.invalid))

@@ -2,12 +2,14 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,6 +61,42 @@ func (p Proc) Look(pid int) (Process, error) {
 	}
 	process.Place = ParseCgroups(string(cgroups))
 	return process, nil
+}
+
+// maxCommand bounds what is told of a command line.
+const maxCommand = 256
+
+// Command is the command line of a process that was looked at, which the process
+// may choose, made safe for a terminal; its name, if it has none. The kernel may
+// not answer for as long as the process hangs in a driver.
+func (p Proc) Command(process Process) (string, error) {
+	line, err := p.read(process.PID, "cmdline")
+	if err != nil {
+		line = nil
+	}
+	again, err := p.Look(process.PID)
+	if err != nil {
+		return "", err
+	}
+	if again.Started != process.Started {
+		return "", fmt.Errorf("%w: another one has its pid", ErrGone)
+	}
+	return cmp.Or(printable(line), printable([]byte(process.Name))), nil
+}
+
+// printable is a command line, its arguments parted by blanks.
+func printable(line []byte) string {
+	line = bytes.TrimRight(line[:min(len(line), maxCommand)], "\x00")
+	return string(bytes.Map(func(r rune) rune {
+		switch {
+		case r == 0:
+			return ' '
+		case !unicode.IsPrint(r):
+			return '?'
+		default:
+			return r
+		}
+	}, bytes.ToValidUTF8(line, []byte("?"))))
 }
 
 // maxProcFile bounds what is read of a file of procfs.

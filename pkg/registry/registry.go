@@ -29,6 +29,7 @@ const (
 	Foreign    Outcome = "foreign"    // it runs in no container of a pod
 	Full       Outcome = "full"       // its container, or all of them, have too many
 	Gone       Outcome = "gone"       // it ended before it was looked at
+	Busy       Outcome = "busy"       // its container, or all of them, have too many open connections
 )
 
 // Entry is a process that has registered.
@@ -81,17 +82,20 @@ func descriptors() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// knows tells whether the process with this pid has registered, and not another
+// known gives the process with this pid, if it has registered, and not another
 // one before it.
-func (r *Registry) knows(pid int) bool {
+func (r *Registry) known(pid int) (Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.processes[pid]
-	if ok && known.handle.Ended() {
-		r.remove(known)
-		return false
+	if !ok {
+		return Process{}, false
 	}
-	return ok
+	if known.handle.Ended() {
+		r.remove(known)
+		return Process{}, false
+	}
+	return known.Process, true
 }
 
 // add enters a process, and takes its handle over.

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 )
 
 // How much of the agent's time clients can take.
@@ -23,13 +25,32 @@ const (
 	// its registration, which harms nobody.
 	acceptsPerSecond = 500
 	acceptBurst      = 500
-	// maxWaiting bounds the connections whose message has not come.
-	maxWaiting = 128
+	// maxWaiting bounds the connections whose message has not come, or whose
+	// answer has not been taken; maxWaitingPerContainer those of one container.
+	maxWaiting             = 128
+	maxWaitingPerContainer = 16
 	// messagePatience is how long a message may take: it is sent right after
-	// the connection was made.
+	// the connection was made. So long may the answer take to be read.
 	messagePatience = time.Second
-	sweepInterval   = time.Second
+	// questionsPerSecond bounds a container's questions.
+	questionsPerSecond = 10
+	questionBurst      = 20
+	sweepInterval      = time.Second
 )
+
+// Answers are given to those who ask.
+type Answers interface {
+	// Answer is what one who asks may know; its error is for him.
+	Answer(ctx context.Context, who Asker, question query.Question) (any, error)
+}
+
+// Asker is who asks, by the kernel's word.
+type Asker struct {
+	// Node: the node's root, who may know all. PodUID and Container are empty.
+	Node bool
+	// PodUID and Container are the runtime's names for where the asker runs.
+	PodUID, Container string
+}
 
 // Server is the socket that containers reach.
 type Server struct {
@@ -37,17 +58,17 @@ type Server struct {
 	// containers have it mounted.
 	Path     string
 	Registry *Registry
+	Answers  Answers
 	Proc     Proc
 	Log      *slog.Logger
 
-	waiting chan struct{}
-	said    string
+	queue queue
+	said  string
 }
 
 // Run serves until ctx ends. Trouble with the socket is logged, and tried again:
 // the agent does not depend on it.
 func (s *Server) Run(ctx context.Context) {
-	s.waiting = make(chan struct{}, maxWaiting)
 	for ctx.Err() == nil {
 		if err := s.session(ctx); err != nil && ctx.Err() == nil {
 			s.tell(err)
@@ -69,7 +90,8 @@ func (s *Server) tell(err error) {
 
 // session serves one socket, until it is lost.
 func (s *Server) session(ctx context.Context) error {
-	listener, err := s.listen()
+	// A container's processes run as any user.
+	listener, err := listen(s.Path, 0o666)
 	if err != nil {
 		return err
 	}
@@ -91,7 +113,7 @@ func (s *Server) session(ctx context.Context) error {
 		conn, err := listener.AcceptUnix()
 		switch {
 		case err == nil:
-			s.receive(conn)
+			s.receive(ctx, conn)
 		case ctx.Err() != nil:
 			return errors.New("the socket was removed")
 		default: // out of descriptors, say: whoever comes then is not known
@@ -108,31 +130,40 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen makes the socket, in place of the one that an earlier agent left.
-func (s *Server) listen() (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
+// listen makes a socket, in place of the one that an earlier agent left.
+func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
-	if err := os.Remove(s.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the last agent's socket: %w", err)
 	}
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.Path, Net: "unixpacket"})
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("make the agent's socket: %w", err)
 	}
 	// Another agent's socket may stand there when this one is closed.
 	listener.SetUnlinkOnClose(false)
-	// A container's processes run as any user.
-	if err := os.Chmod(s.Path, 0o666); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		listener.Close()
-		return nil, fmt.Errorf("make the agent's socket accessible: %w", err)
+		return nil, fmt.Errorf("set the rights of the agent's socket: %w", err)
 	}
 	return listener, nil
 }
 
 // sweep forgets ended processes, and looks whether the socket is still there.
 func (s *Server) sweep(ctx context.Context, lost context.CancelFunc) {
-	made, err := os.Lstat(s.Path)
+	untilLost(ctx, s.Path, func() {
+		s.Registry.Sweep()
+		s.queue.sweep()
+	})
+	lost()
+}
+
+// untilLost returns when ctx ends or another file than now, or none, has a path.
+// It looks every sweepInterval, and calls each before.
+func untilLost(ctx context.Context, path string, each func()) {
+	made, err := os.Lstat(path)
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for err == nil {
@@ -141,65 +172,169 @@ func (s *Server) sweep(ctx context.Context, lost context.CancelFunc) {
 			return
 		case <-ticker.C:
 		}
-		s.Registry.Sweep()
+		each()
 		var now os.FileInfo
-		if now, err = os.Lstat(s.Path); err == nil && !os.SameFile(made, now) {
-			break
+		if now, err = os.Lstat(path); err == nil && !os.SameFile(made, now) {
+			return
 		}
 	}
-	lost()
 }
 
-// receive looks at who connected, and listens for what it says. It does not
-// wait: neither for the message, nor where too many wait already.
-func (s *Server) receive(conn *net.UnixConn) {
-	pid, outcome := s.identify(conn)
-	s.Registry.count(outcome)
-	if outcome != Registered && outcome != Known {
+// receive looks at who connected, and hears what it says. It does not wait:
+// neither for the message, nor where too many wait already.
+func (s *Server) receive(ctx context.Context, conn *net.UnixConn) {
+	who, err := s.identify(conn)
+	if err != nil {
+		s.Registry.count(Gone)
 		conn.Close()
 		return
 	}
-	select {
-	case s.waiting <- struct{}{}:
-		go func() {
-			defer func() { <-s.waiting }()
-			defer conn.Close()
-			s.hear(conn, pid)
-		}()
-	default:
+	raw, came := said(conn)
+	if came && !query.IsQuestion(raw) {
+		s.register(conn, &who, raw)
+		who.close()
 		conn.Close()
+		return
 	}
+	if !s.queue.enter(who.Container) {
+		s.Registry.count(Busy)
+		who.close()
+		conn.Close()
+		return
+	}
+	go func() {
+		defer s.queue.leave(who.Container)
+		defer conn.Close()
+		defer who.close()
+		if !came {
+			raw, came = hear(conn)
+		}
+		switch {
+		case !came: // it said nothing, which is as good
+		case query.IsQuestion(raw):
+			s.answer(ctx, conn, who.Process, raw)
+		default:
+			s.register(conn, &who, raw)
+		}
+	}()
 }
 
-func (s *Server) hear(conn *net.UnixConn, pid int) {
-	var raw [maxMessage + 1]byte
-	_ = conn.SetReadDeadline(time.Now().Add(messagePatience))
-	n, err := conn.Read(raw[:])
+// said is the message of a connection, if it has come already.
+func said(conn *net.UnixConn) (message []byte, came bool) {
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		return // it said nothing, which is as good
+		return nil, false
 	}
-	said, err := ParseMessage(raw[:n])
+	buffer := make([]byte, maxMessage+1)
+	n := 0
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, _ = unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
+		return true
+	})
+	return buffer[:max(n, 0)], err == nil && n > 0
+}
+
+// hear waits for the message of a connection.
+func hear(conn *net.UnixConn) (message []byte, came bool) {
+	buffer := make([]byte, maxMessage+1)
+	_ = conn.SetReadDeadline(time.Now().Add(messagePatience))
+	n, err := conn.Read(buffer)
+	return buffer[:n], err == nil && n > 0
+}
+
+// register takes a message for a registration. One that is none gets an error.
+func (s *Server) register(conn *net.UnixConn, who *caller, raw []byte) {
+	claim, err := ParseMessage(raw)
 	if err != nil {
 		s.Registry.countInvalid()
+		send(conn, query.Refuse(err))
 		return
 	}
-	s.Registry.claim(pid, said)
+	outcome := who.register(s.Registry)
+	s.Registry.count(outcome)
+	if outcome == Registered || outcome == Known {
+		s.Registry.claim(who.PID, claim)
+	}
+}
+
+// answer answers a question of a container about its own pod.
+func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, raw []byte) {
+	question, err := query.ParseQuestion(raw)
+	switch {
+	case err != nil:
+		s.Registry.countInvalid()
+	case s.Answers == nil, from.Container == "":
+		err = errors.New("only containers of pods are answered here; on the node root asks at another socket")
+	case !s.queue.mayAsk(from.Container):
+		err = fmt.Errorf("too many questions: a container may ask %d in a second", questionsPerSecond)
+	}
+	if err != nil {
+		send(conn, query.Refuse(err))
+		return
+	}
+	reply(ctx, conn, s.Answers, Asker{PodUID: from.PodUID, Container: from.Container}, question)
+}
+
+// reply gives the answer, or says why there is none.
+func reply(ctx context.Context, conn *net.UnixConn, answers Answers, who Asker, question query.Question) {
+	answer, err := answers.Answer(ctx, who, question)
+	var packets [][]byte
+	if err == nil {
+		packets, err = query.Answer(answer)
+	}
+	if err != nil {
+		packets = [][]byte{query.Refuse(err)}
+	}
+	send(conn, packets...)
+}
+
+// send writes an answer. Who does not read it in time does not get it.
+func send(conn *net.UnixConn, packets ...[]byte) {
+	_ = conn.SetWriteDeadline(time.Now().Add(messagePatience))
+	for _, packet := range packets {
+		if _, err := conn.Write(packet); err != nil {
+			return
+		}
+	}
+}
+
+// caller is the process that made a connection.
+type caller struct {
+	Process
+	known  bool   // it has registered
+	handle Handle // until it has
+}
+
+// register enters the caller.
+func (c *caller) register(r *Registry) Outcome {
+	if c.known {
+		return Known
+	}
+	c.known = true // the registry has the handle now
+	return r.add(c.Process, c.handle)
+}
+
+func (c *caller) close() {
+	if !c.known {
+		c.handle.Close()
+	}
 }
 
 // identify asks the kernel who connected.
-func (s *Server) identify(conn *net.UnixConn) (pid int, outcome Outcome) {
-	pid, handle, err := peer(conn, s.Registry.knows)
-	switch {
-	case errors.Is(err, errKnown):
-		return pid, Known
-	case err != nil:
-		return 0, Gone
+func (s *Server) identify(conn *net.UnixConn) (caller, error) {
+	var known Process
+	pid, handle, err := peer(conn, func(pid int) (ok bool) {
+		known, ok = s.Registry.known(pid)
+		return ok
+	})
+	if errors.Is(err, errKnown) {
+		return caller{Process: known, known: true}, nil
+	}
+	if err != nil {
+		return caller{}, err
 	}
 	process, handle, err := s.Proc.pinned(pid, handle)
-	if err != nil {
-		return 0, Gone
-	}
-	return pid, s.Registry.add(process, handle)
+	return caller{Process: process, handle: handle}, err
 }
 
 var errKnown = errors.New("the process is known")

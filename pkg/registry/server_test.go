@@ -179,7 +179,7 @@ func TestWhatIsNoMessageChangesNothing(t *testing.T) {
 		defer h.Registry.mu.Unlock()
 		return h.Registry.invalid == 4
 	})
-	if list := h.Registry.Processes(id); len(list) != 1 || list[0].Claim != nil {
+	if list := h.Registry.Processes(id); len(list) != 0 {
 		t.Errorf("got %+v", list)
 	}
 }
@@ -304,14 +304,14 @@ func TestHalfOpenConnections(t *testing.T) {
 	for range 1000 {
 		h.dial()
 	}
-	h.eventually("all were seen", func() bool { return h.outcome(Registered)+h.outcome(Known) == 1000 })
-	if more := runtime.NumGoroutine() - before; more > maxWaiting+10 {
+	h.eventually("most were turned away", func() bool { return h.outcome(Busy) > 900 })
+	if more := runtime.NumGoroutine() - before; more > maxWaitingPerContainer+10 {
 		t.Errorf("%d goroutines wait for them", more)
 	}
 	defer h.register(otherID)()
 	h.eventually("another one is known", func() bool { return len(h.Registry.Processes(otherID)) == 1 })
-	h.eventually("nobody waits for them any more", func() bool { return len(h.waiting) == 0 })
-	if counts := h.Registry.counts(); counts[id] != 1 {
+	h.eventually("nobody waits for them any more", func() bool { return h.queue.open() == 0 })
+	if counts := h.Registry.counts(); counts[id] != 0 {
 		t.Errorf("counts are %v", counts)
 	}
 }

@@ -43,6 +43,27 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	}, nil
 }
 
+// Amounts is what a container names of every enabled dialect's resources, as its
+// pod's spec has it: for people to read. What it means FromPod tells.
+func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]int64 {
+	all := map[string]int64{}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range list {
+			if c.Name != container {
+				continue
+			}
+			for _, d := range enabled(cfg, config.Node{}) {
+				for _, name := range d.resources() {
+					if n := limitOf(c.Resources, corev1.ResourceName(name)); n > 0 {
+						all[name] = n
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
 // reader collects the containers of a pod, and all that is wrong with them.
 type reader struct {
 	dialects   []dialect

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// A container that has all of a GPU runs as if we were not there, and still
-// nobody else gets its GPU.
+// A container that has all of a GPU runs as if we were not there, but for the
+// tools, and still nobody else gets its GPU.
 func TestWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	uuid := checkFilled(t, "whole", gpuMemory)
@@ -22,12 +22,12 @@ func TestWholeGPU(t *testing.T) {
 		t.Errorf("it has LD_PRELOAD: %s", environment)
 	}
 	for path, want := range map[string]string{
-		layout.ContainerRunDir:  layout.Assignment,
+		layout.ContainerRunDir:  "agent " + layout.Assignment,
 		layout.ContainerPreload: "",
-		layout.ContainerHomeDir: "",
+		layout.ContainerHomeDir: "bin",
 	} {
 		got, _, err := bed.ExecOutput(t.Context(), "whole", "ls", path)
-		if want == "" && err == nil || want != "" && strings.TrimSpace(got) != want {
+		if want == "" && err == nil || want != "" && strings.Join(strings.Fields(got), " ") != want {
 			t.Errorf("in %s it has %q, want %q", path, got, want)
 		}
 	}

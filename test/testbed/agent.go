@@ -97,6 +97,11 @@ func (b *Bed) Vgpuctl(ctx context.Context, args ...string) (string, error) {
 	return b.Cluster.Exec(ctx, append([]string{program}, args...)...)
 }
 
+// InAgent runs a command in the agent's pod, as kubectl exec does.
+func (b *Bed) InAgent(ctx context.Context, command ...string) (string, error) {
+	return b.kubectlOutput(ctx, append([]string{"-n", Namespace, "exec", "daemonset/" + agent, "--"}, command...)...)
+}
+
 // ContainerFiles is the node's directory with the files of a container, as
 // this machine sees it.
 func (b *Bed) ContainerFiles(pod *corev1.Pod, container string) string {

@@ -1,11 +1,13 @@
 package testbed
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
@@ -17,6 +19,31 @@ type holding struct {
 	bytes uint64
 	// busy is the GPU time that it has had; real GPUs do not tell.
 	busy time.Duration
+}
+
+// GPUTime is what the pod's processes have had of all GPUs' time, and when, by the
+// simulator's clock: a rate is the quotient of two differences.
+func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
+	simulated, ok := b.physical.(simulator)
+	if !ok {
+		return 0, 0, errors.New("a real GPU does not tell a process's time")
+	}
+	processes, err := simulated.Processes()
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask the simulated GPU: %w", err)
+	}
+	for _, process := range processes {
+		ours, err := runsIn(process.Pid, pod)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, use := range process.GPUs {
+			if ours {
+				had += time.Duration(use.GPUTimeNs)
+			}
+		}
+	}
+	return had, time.Duration(simulated.Clock()), nil
 }
 
 // physical tells, from outside, what processes really hold: the simulator

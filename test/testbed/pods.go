@@ -7,10 +7,11 @@ import (
 )
 
 // Images of the workloads: they hold the same programs, but the second sets
-// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do.
+// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third has nothing in it.
 const (
-	Image     = "localhost/nri-vgpu/workload:test"
-	CUDAImage = "localhost/nri-vgpu/workload:cuda"
+	Image      = "localhost/nri-vgpu/workload:test"
+	CUDAImage  = "localhost/nri-vgpu/workload:cuda"
+	EmptyImage = "localhost/nri-vgpu/workload:empty"
 )
 
 // Limits is a list of resources by name, in whole units.

@@ -133,6 +133,7 @@ func (b *Bed) loadImages(ctx context.Context) error {
 	for _, spec := range []image.Spec{
 		{Name: Image, Files: files},
 		{Name: CUDAImage, Files: files, Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}},
+		{Name: EmptyImage},
 	} {
 		archive := b.options.build("image", b.options.Name+"-workload.tar")
 		if err := image.Build(archive, spec); err != nil {

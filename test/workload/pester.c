@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,8 @@ struct wl_pester {
 	double duration;
 	uint64_t made;
 	uint64_t refused;
+	uint64_t errors;  // the agent's answers that say so
+	uint64_t answers; // …and all others
 };
 
 static double wl_seconds(void)
@@ -82,10 +85,10 @@ static uint32_t wl_random(void)
 	return (uint32_t)(state >> 32);
 }
 
-// wl_fuzz says what is no registration, or nearly one.
+// wl_fuzz says what is neither a registration nor a question, or nearly one.
 static void wl_fuzz(struct wl_pester *pester)
 {
-	unsigned char said[256] = {'N', 'V', 'G', 'R', 1, 0, 16, 0};
+	unsigned char said[256] = {'N', 'V', 'G', wl_random() % 2 ? 'R' : 'Q', 1, 0, 16, 0};
 	int fd = wl_connect(pester);
 	size_t length = wl_random() % sizeof said;
 
@@ -96,6 +99,31 @@ static void wl_fuzz(struct wl_pester *pester)
 	for (int i = 0; i < 4; i++)
 		send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT);
 	close(fd);
+}
+
+// wl_garbage says something of the kind once, and waits for what comes back.
+static void wl_garbage(struct wl_pester *pester)
+{
+	static const char error[] = {'N', 'V', 'G', 'A', 1, 0, 3, 0};
+	struct pollfd wait = {.events = POLLIN};
+	unsigned char said[256] = {'N', 'V', 'G', 'Q', 1, 0, 16, 0};
+	char got[2048];
+
+	wait.fd = wl_connect(pester);
+	if (wait.fd < 0)
+		return;
+	for (size_t i = wl_random() % 8; i < sizeof said; i++)
+		said[i] = (unsigned char)wl_random();
+	send(wait.fd, said, 1 + wl_random() % (sizeof said - 1), MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (poll(&wait, 1, 1000) > 0) {
+		ssize_t n = recv(wait.fd, got, sizeof got, MSG_DONTWAIT);
+
+		if (n >= (ssize_t)sizeof error && memcmp(got, error, sizeof error) == 0)
+			pester->errors++;
+		else if (n > 0)
+			pester->answers++;
+	}
+	close(wait.fd);
 }
 
 // wl_flood connects and hangs up, from processes that last no longer.
@@ -175,6 +203,8 @@ static void wl_pester_once(struct wl_pester *pester)
 {
 	if (strcmp(pester->way, "fuzz") == 0)
 		wl_fuzz(pester);
+	else if (strcmp(pester->way, "garbage") == 0)
+		wl_garbage(pester);
 	else if (strcmp(pester->way, "flood") == 0)
 		wl_flood(pester);
 	else if (strcmp(pester->way, "half-open") == 0)
@@ -185,7 +215,7 @@ static void wl_pester_once(struct wl_pester *pester)
 
 static bool wl_is_way(const char *way)
 {
-	static const char *const ways[] = {"fuzz", "flood", "half-open", "forge"};
+	static const char *const ways[] = {"fuzz", "garbage", "flood", "half-open", "forge"};
 
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 		if (strcmp(way, ways[i]) == 0)
@@ -199,7 +229,7 @@ int main(int argc, char **argv)
 		.way = "fuzz", .dir = "/run/nri-vgpu", .connections = 10000, .duration = 1,
 	};
 	const struct wl_option options[] = {
-		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, flood, half-open: the agent's socket; forge: the usage page"},
+		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, garbage, flood, half-open: the agent's socket; forge: the usage page"},
 		{"dir", WL_OPTION_TEXT, &pester.dir, "where the container's pages are"},
 		{"connections", WL_OPTION_COUNT, &pester.connections, "how many to hold half open"},
 		{"duration", WL_OPTION_NUMBER, &pester.duration, "seconds"},
@@ -219,6 +249,8 @@ int main(int argc, char **argv)
 	wl_json_string("way", pester.way);
 	wl_json_integer("connections_made", (int64_t)pester.made);
 	wl_json_integer("connections_refused", (int64_t)pester.refused);
+	wl_json_integer("errors", (int64_t)pester.errors);
+	wl_json_integer("answers", (int64_t)pester.answers);
 	wl_json_close();
 	return 0;
 }

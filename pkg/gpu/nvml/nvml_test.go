@@ -147,6 +147,12 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
+	active, err := inv.Activity(t.Context(), time.Second)
+	idle := 0.0
+	wantActive := map[string][]gpu.Activity{gpus[0].UUID: {}, gpus[1].UUID: {{Process: gpu.Process{PID: holder.Pid, Bytes: 1 << 30}, Utilisation: &idle}}}
+	if diff := cmp.Diff(wantActive, active); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
 	gpusim(t, "inject", "--gpu", "0", "lost", dir)
 	got, err = inv.Processes(t.Context())
 	delete(want, gpus[0].UUID)

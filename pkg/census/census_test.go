@@ -1,0 +1,346 @@
+package census
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const (
+	gib      = 1 << 30
+	first    = "GPU-00000000-0000-0000-0000-000000000001"
+	second   = "GPU-00000000-0000-0000-0000-000000000002"
+	ownPod   = "0fa3c2d1-1111-2222-3333-444455556666"
+	otherPod = "9fa3c2d1-1111-2222-3333-444455556666"
+	metagpu  = "cnvrg.io/metagpu"
+)
+
+var (
+	main    = strings.Repeat("a1", 32) // runtime ids
+	side    = strings.Repeat("b2", 32)
+	foreign = strings.Repeat("c3", 32)
+)
+
+// node is what a census asks, as the test has it.
+type node struct {
+	*testing.T
+	proc, dirs string
+	mu         sync.Mutex
+	active     map[string][]gpu.Activity
+	err        error
+	asked      int
+	hang       chan struct{} // where set, the driver answers when it is closed
+	holders    map[string]placement.Allocation
+	pods       map[string]*corev1.Pod
+	rooms      []placement.Room
+}
+
+func (n *node) GPUs() []gpu.GPU {
+	return []gpu.GPU{
+		{UUID: first, Index: 0, Name: "G", MemoryBytes: 16 * gib, Healthy: true},
+		{UUID: second, Index: 1, Name: "G", MemoryBytes: 16 * gib, Reason: "XID 79"},
+	}
+}
+
+func (n *node) Activity(ctx context.Context, _ time.Duration) (map[string][]gpu.Activity, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	if n.hang != nil {
+		select {
+		case <-n.hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return n.active, n.err
+}
+
+func (n *node) Holders() map[string]placement.Allocation { return n.holders }
+func (n *node) Free() []placement.Room                   { return n.rooms }
+func (n *node) Cached(ref pods.Ref) (*corev1.Pod, bool)  { pod, ok := n.pods[ref.UID]; return pod, ok }
+func (n *node) Dir(podUID, container string) (string, error) {
+	return filepath.Join(n.dirs, podUID, container), nil
+}
+
+// process starts one that is seen in a container, or outside of all, and that
+// uses a GPU.
+func (n *node) process(cgroup, uuid string, bytes uint64, percent *float64) (pid int) {
+	n.Helper()
+	sleep := exec.Command("sleep", "60")
+	if err := sleep.Start(); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	pid = sleep.Process.Pid
+	dir := filepath.Join(n.proc, strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"stat": string(stat), "status": "Name:\tsleep\nUid:\t0\t0\t0\t0\nNSpid:\t" + strconv.Itoa(pid) + "\t7\n",
+		"cgroup": "0::" + cgroup + "\n", "cmdline": "python\x00train\x1b[2J.py\x00",
+	} {
+		n.write(filepath.Join(dir, name), content)
+	}
+	n.active[uuid] = append(n.active[uuid], gpu.Activity{Process: gpu.Process{PID: pid, Bytes: bytes}, Utilisation: percent})
+	return pid
+}
+
+func (n *node) write(path, content string) {
+	n.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		n.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// contain enters a container with a limits page.
+func (n *node) contain(id, uid, pod, name string, devices ...limits.Device) {
+	n.Helper()
+	a := placement.Allocation{PodUID: uid, Namespace: "ns", Pod: pod, Container: name, Dialect: request.DialectMetaGPU}
+	for _, d := range devices {
+		a.Devices = append(a.Devices, placement.Device{UUID: d.UUID, MemoryBytes: 4 * gib, ComputePPM: 250_000})
+	}
+	n.holders[id] = a
+	dir := filepath.Join(n.dirs, uid, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	if err := limits.Create(dir, devices); err != nil {
+		n.Fatal(err)
+	}
+	spec := n.pods[uid]
+	if spec == nil {
+		spec = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod}}
+		n.pods[uid] = spec
+	}
+	spec.Spec.Containers = append(spec.Spec.Containers, corev1.Container{Name: name, Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{metagpu: *resource.NewQuantity(25, resource.DecimalSI), "cpu": resource.MustParse("1")},
+	}})
+}
+
+func newNode(t *testing.T) (*node, *Census) {
+	t.Helper()
+	n := &node{
+		T: t, proc: t.TempDir(), dirs: t.TempDir(), active: map[string][]gpu.Activity{first: nil, second: nil},
+		holders: map[string]placement.Allocation{}, pods: map[string]*corev1.Pod{},
+	}
+	return n, New(Options{
+		Node: "n1", Config: config.Default(), GPUs: n, Containers: n, Ledger: n, Pods: n, Dir: n.Dir, Proc: registry.Proc(n.proc),
+	})
+}
+
+func cgroup(pod, container string) string { return "/kubepods/pod" + pod + "/" + container }
+
+func some[T any](value T) *T { return &value }
+
+// populated is a node with two pods, one of two containers, and a process beside.
+func populated(t *testing.T) (n *node, c *Census, pids map[string]int) {
+	t.Helper()
+	n, c = newNode(t)
+	quarter := limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000}
+	all := limits.Device{UUID: second, MemoryBytes: 16 * gib, ComputePPM: limits.NoComputeLimit} // more than it asked for
+	n.contain(main, ownPod, "own", "main", quarter)
+	n.contain(side, ownPod, "own", "side", quarter)
+	n.contain(foreign, otherPod, "other", "main", quarter, all)
+	pids = map[string]int{
+		"main":   n.process(cgroup(ownPod, main), first, gib, some(20.0)),
+		"side":   n.process(cgroup(ownPod, side), first, 0, nil),
+		"other":  n.process(cgroup(otherPod, foreign), first, 2*gib, some(10.0)),
+		"second": n.process(cgroup(otherPod, foreign), second, 3*gib, some(50.0)),
+		"host":   n.process("/system.slice/x.service", first, gib/2, some(1.0)),
+	}
+	return n, c, pids
+}
+
+// entry is what is told of a process of the populated node.
+func entry(pod, container string, pid int) query.Process {
+	return query.Process{
+		Namespace: "ns", Pod: pod, Container: container, Node: "n1", UUID: first, PID: uint32(pid), Command: "python train?[2J.py",
+		MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, Requests: map[string]int64{metagpu: 25},
+	}
+}
+
+func TestAContainerIsToldOfItsPodAlone(t *testing.T) {
+	_, c, _ := populated(t)
+	got, err := c.Answer(t.Context(), registry.Asker{PodUID: ownPod, Container: main}, query.Processes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, beside := entry("own", "main", 7), entry("own", "side", 7)
+	own.Utilisation, own.ShareUtilisation, own.MemoryUsedBytes = some(20.0), some(80.0), some(uint64(gib))
+	if diff := cmp.Diff([]query.Process{own, beside}, got); diff != "" {
+		t.Error(diff)
+	}
+	got, err = c.Answer(t.Context(), registry.Asker{PodUID: "a pod without processes", Container: "x"}, query.Processes)
+	if err != nil || len(got.([]query.Process)) != 0 {
+		t.Errorf("a pod without processes is told %+v, %v", got, err)
+	}
+}
+
+func TestTheNodesRootIsToldAll(t *testing.T) {
+	_, c, pids := populated(t)
+	got, err := c.Answer(t.Context(), registry.Asker{Node: true}, query.Processes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, side := entry("own", "main", pids["main"]), entry("own", "side", pids["side"])
+	own.Utilisation, own.ShareUtilisation, own.MemoryUsedBytes = some(20.0), some(80.0), some(uint64(gib))
+	other, whole := entry("other", "main", pids["other"]), entry("other", "main", pids["second"])
+	other.Utilisation, other.ShareUtilisation, other.MemoryUsedBytes = some(10.0), some(40.0), some(uint64(2*gib))
+	whole.UUID, whole.MemoryLimitBytes, whole.ComputeLimitPPM = second, 16*gib, 0
+	whole.Utilisation, whole.ShareUtilisation, whole.MemoryUsedBytes = some(50.0), some(50.0), some(uint64(3*gib))
+	host := query.Process{Node: "n1", UUID: first, PID: uint32(pids["host"]), Command: "python train?[2J.py",
+		Utilisation: some(1.0), MemoryUsedBytes: some(uint64(gib / 2))}
+	if other.PID > whole.PID {
+		other, whole = whole, other
+	}
+	if diff := cmp.Diff([]query.Process{host, other, whole, own, side}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDevicesOfAContainer(t *testing.T) {
+	n, c, _ := populated(t)
+	got, err := c.Answer(t.Context(), registry.Asker{PodUID: otherPod, Container: foreign}, query.Devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := uint64(16*gib) / 100
+	want := []query.Device{
+		{Index: 0, UUID: first, Name: "G", MemoryBytes: 4 * gib, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0),
+			Sharing: []query.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 25}}},
+		{Index: 1, UUID: second, Name: "G", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
+			Sharing: []query.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 25}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	delete(n.holders, foreign)
+	c.current = nil
+	if got, err := c.Answer(t.Context(), registry.Asker{PodUID: otherPod, Container: foreign}, query.Devices); err == nil {
+		t.Errorf("one of which nothing is known is told %+v", got)
+	}
+}
+
+func TestDevicesOfTheNode(t *testing.T) {
+	n, c, _ := populated(t)
+	n.rooms = []placement.Room{
+		{UUID: first, MemoryBytes: 16 * gib, FreeMemoryBytes: 8 * gib, FreeComputePPM: 450_000},
+		{UUID: second, MemoryBytes: 16 * gib, FreeMemoryBytes: 16 * gib, FreeComputePPM: request.Whole, Exclusive: true},
+	}
+	c.Config.Dialects.MetaGPU.DeviceSharing = []config.DeviceSharing{
+		{ResourceName: metagpu, SharesPerGPU: 4, AutoReshare: true, UUIDs: []string{"*"}},
+		{ResourceName: "a/b", SharesPerGPU: 4, UUIDs: []string{second}},
+	}
+	got, err := c.Answer(t.Context(), registry.Asker{Node: true}, query.Devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := uint64(16*gib) / 100
+	want := []query.Device{
+		// Of one process the driver does not tell.
+		{Index: 0, UUID: first, Name: "G", MemoryBytes: 16 * gib,
+			Sharing: []query.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 55}}},
+		{Index: 1, UUID: second, Name: "G", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
+			Sharing: []query.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 100}, {Resource: "a/b", PerGPU: 4, ShareBytes: 4 * gib, Held: 4}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPing(t *testing.T) {
+	_, c := newNode(t)
+	got, err := c.Answer(t.Context(), registry.Asker{}, query.Ping)
+	if pong, ok := got.(query.Pong); err != nil || !ok || pong.Node != "n1" || pong.Version == "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// However many ask, the driver is asked once, and one that hangs keeps nobody for
+// long.
+func TestTheDriverIsAskedOnceForAll(t *testing.T) {
+	n, c := newNode(t)
+	n.hang = make(chan struct{})
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if _, err := c.Answer(t.Context(), registry.Asker{Node: true}, query.Processes); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(n.hang)
+	all.Wait()
+	if n.asked != 1 {
+		t.Errorf("it was asked %d times", n.asked)
+	}
+	n.mu.Lock()
+	n.hang = make(chan struct{})
+	n.err = errors.New("no answer")
+	n.mu.Unlock()
+	time.Sleep(fresh)
+	begin := time.Now()
+	if _, err := c.Answer(t.Context(), registry.Asker{Node: true}, query.Processes); err == nil || time.Since(begin) > 2*patience {
+		t.Errorf("while it hangs: %v after %v", err, time.Since(begin))
+	}
+}
+
+// A process of which the kernel does not tell the command line goes by its name,
+// costs one attempt, and keeps nobody for long.
+func TestAHangingProcessGoesByItsName(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	attempts := make(chan int, 10)
+	c := commands{known: map[identity]*command{}, read: func(p registry.Process) (string, error) {
+		attempts <- p.PID
+		if p.PID == 1 {
+			<-hang
+		}
+		return "line", nil
+	}}
+	processes := map[int]registry.Process{1: {PID: 1, Name: "stuck"}, 2: {PID: 2, Name: "fine"}, 3: {PID: 3, Started: 1}}
+	for range 3 {
+		begin := time.Now()
+		got := c.of(processes)
+		if diff := cmp.Diff(map[int]string{1: "stuck", 2: "line", 3: "line"}, got); diff != "" {
+			t.Error(diff)
+		}
+		if waited := time.Since(begin); waited > 20*commandPatience {
+			t.Errorf("it took %v", waited)
+		}
+	}
+	if len(attempts) != 3 {
+		t.Errorf("%d attempts for 3 processes", len(attempts))
+	}
+	processes = map[int]registry.Process{3: {PID: 3, Started: 2}}
+	if got := c.of(processes); got[3] != "line" || len(attempts) != 4 || len(c.known) != 1 {
+		t.Errorf("another process with the pid: %v after %d attempts, %d are kept", got, len(attempts), len(c.known))
+	}
+}

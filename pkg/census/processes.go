@@ -1,0 +1,113 @@
+package census
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// processes are those of the asker's pod, or all.
+func (c *Census) processes(ctx context.Context, who registry.Asker) ([]query.Process, error) {
+	found, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]*holder{}
+	list := []query.Process{}
+	for uuid, sightings := range found.sightings {
+		for _, s := range sightings {
+			if !who.Node && s.PodUID != who.PodUID {
+				continue
+			}
+			h, ok := known[s.Container]
+			if !ok {
+				h = c.holder(s.Process, found.holders[s.Container])
+				known[s.Container] = h
+			}
+			list = append(list, c.process(who, s, uuid, h))
+		}
+	}
+	slices.SortFunc(list, func(a, b query.Process) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container),
+			cmp.Compare(a.PID, b.PID), cmp.Compare(a.UUID, b.UUID))
+	})
+	return list, nil
+}
+
+func (c *Census) process(who registry.Asker, s sighting, uuid string, h *holder) query.Process {
+	p := query.Process{
+		Namespace: h.namespace, Pod: h.pod, Container: h.container, Node: c.Node,
+		UUID: uuid, PID: s.InnerPID, Command: s.command,
+		Utilisation: s.Utilisation, Requests: h.requests,
+	}
+	if who.Node {
+		p.PID = uint32(s.PID)
+	}
+	if s.Bytes > 0 { // else the driver does not tell: a context alone takes some
+		p.MemoryUsedBytes = &s.Bytes
+	}
+	limit, ok := h.limit(uuid)
+	if !ok {
+		return p
+	}
+	p.MemoryLimitBytes = limit.MemoryBytes
+	part := uint32(request.Whole)
+	if limit.ComputePPM > 0 && limit.ComputePPM < request.Whole {
+		part = limit.ComputePPM
+		p.ComputeLimitPPM = part
+	}
+	if s.Utilisation != nil {
+		ofShare := *s.Utilisation * request.Whole / float64(part)
+		p.ShareUtilisation = &ofShare
+	}
+	return p
+}
+
+// holder is a container and what it was given.
+type holder struct {
+	namespace, pod, container string
+	limits                    []limits.Device
+	requests                  map[string]int64
+}
+
+// holder finds out about the container in which a process was seen.
+func (c *Census) holder(p registry.Process, held placement.Allocation) *holder {
+	h := &holder{namespace: held.Namespace, pod: held.Pod, container: held.Container}
+	if pod, ok := c.Pods.Cached(pods.Ref{UID: p.PodUID}); ok && p.PodUID != "" {
+		h.namespace, h.pod = pod.Namespace, pod.Name
+		h.requests = request.Amounts(pod, held.Container, c.Config.Dialects)
+	}
+	h.limits = c.limits(held)
+	return h
+}
+
+// limits are those now in force, by the container's page, which only the node can
+// write; else what it was given.
+func (c *Census) limits(held placement.Allocation) []limits.Device {
+	if dir, err := c.Dir(held.PodUID, held.Container); err == nil {
+		if devices, err := limits.Read(filepath.Join(dir, limits.LimitsFile)); err == nil {
+			return devices
+		}
+	}
+	devices := make([]limits.Device, len(held.Devices))
+	for i, d := range held.Devices {
+		devices[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM}
+	}
+	return devices
+}
+
+func (h *holder) limit(uuid string) (limits.Device, bool) {
+	k := slices.IndexFunc(h.limits, func(d limits.Device) bool { return d.UUID == uuid })
+	if k < 0 {
+		return limits.Device{}, false
+	}
+	return h.limits[k], true
+}

@@ -1,0 +1,65 @@
+package nvml
+
+import (
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// sampleAttempts is how often samples are asked for of which there are more
+// each time than there was room for.
+const sampleAttempts = 3
+
+// Samples gives what the driver measured of the processes since a time, by the
+// GPU's UUID. GPUs of which it does not tell are left out.
+func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	count, ret := d.lib.DeviceGetCount()
+	if ret != gonvml.SUCCESS {
+		d.close()
+		return nil, nvmlError("count the GPUs", ret)
+	}
+	samples := make(map[string][]gpu.Sample, count)
+	for index := range count {
+		device, ret := d.lib.DeviceGetHandleByIndex(index)
+		if ret != gonvml.SUCCESS {
+			continue
+		}
+		uuid, ret := device.GetUUID()
+		if ret != gonvml.SUCCESS {
+			continue
+		}
+		if measured, ok := samplesOf(device, since); ok {
+			samples[uuid] = measured
+		}
+	}
+	return samples, nil
+}
+
+// samplesOf tells, too, whether the driver measures this GPU at all: that it has
+// no samples means that nobody used it.
+func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok bool) {
+	for range sampleAttempts {
+		measured, ret := device.GetProcessUtilization(uint64(since.UnixMicro()))
+		switch ret {
+		case gonvml.SUCCESS:
+			for _, m := range measured {
+				samples = append(samples, gpu.Sample{PID: int(m.Pid), At: time.UnixMicro(int64(m.TimeStamp)), Percent: m.SmUtil})
+			}
+			return samples, true
+		case gonvml.ERROR_NOT_FOUND:
+			return nil, true
+		case gonvml.ERROR_INSUFFICIENT_SIZE:
+			if len(measured) == 0 {
+				return nil, true // it wants no room: there is nothing
+			}
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const metagpu = "cnvrg.io/metagpu"
+
+// mgctl asks in a pod's container.
+func mgctl(t *testing.T, pod string, answer any, args ...string) {
+	t.Helper()
+	if err := bed.Exec(t.Context(), pod, answer, append([]string{"mgctl"}, args...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// 150 shares are one GPU, and half of another.
+func TestOneGPUAndAHalf(t *testing.T) {
+	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "sleep", "3600")))
+	pod := running(t, "one-and-a-half")
+	var info testbed.Info
+	if err := bed.Exec(t.Context(), pod.Name, &info, "info"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(info.CUDA.Devices); n != 2 {
+		t.Fatalf("it sees %d GPUs, want 2", n)
+	}
+	for i, want := range []uint64{gpuMemory, gpuMemory / 2} {
+		if got := info.CUDA.Devices[i].TotalBytes; got != want {
+			t.Errorf("GPU %d has %d bytes, want %d", i, got, want)
+		}
+		fill := background(t, pod.Name, "fill", "--device", string('0'+rune(i)), "--hold", "3600")
+		uuid := info.CUDA.Devices[i].UUID
+		eventually(t, "it holds its part", func() bool { return held(t, pod)[uuid] == want || len(fill) > 0 })
+		if got := held(t, pod)[uuid]; got != want {
+			t.Errorf("by the oracle it holds %d bytes of GPU %d, want %d", got, i, want)
+		}
+	}
+	var devices []query.Device
+	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
+	if len(devices) != 2 {
+		t.Fatalf("mgctl knows %+v", devices)
+	}
+	for i, want := range []struct {
+		held  int
+		bytes uint64
+	}{{100, gpuMemory}, {50, gpuMemory / 2}} {
+		d := devices[i]
+		if d.UUID != info.CUDA.Devices[i].UUID || d.MemoryBytes != want.bytes || d.MemoryUsedBytes == nil || *d.MemoryUsedBytes != want.bytes ||
+			len(d.Sharing) != 1 || d.Sharing[0] != (query.Sharing{Resource: metagpu, PerGPU: 100, ShareBytes: gpuMemory / 100, Held: want.held}) {
+			t.Errorf("of GPU %d mgctl says %+v, want %d shares and %d bytes", i, d, want.held, want.bytes)
+		}
+	}
+}
+
+// spinning starts a pod with shares of a GPU whose process never lets it rest.
+func spinning(t *testing.T, name string, n int64) *corev1.Pod {
+	t.Helper()
+	create(t, testbed.Pod(name, testbed.Container("main", testbed.Limits{metagpu: n}, "spin", "--kernel-us", "2000", "--duration", "3600")))
+	return running(t, name)
+}
+
+// within tells whether two values in percent are no further apart than promised.
+func within(a, b float64) bool { return math.Abs(a-b) <= 2 }
+
+// Each container is told of its own processes what the oracle says of them, and of
+// nobody else's; on the node all are told of.
+func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
+	pods := map[string]*corev1.Pod{}
+	parts := map[string]int64{"thirty": 30, "fifty": 50}
+	for name, n := range parts {
+		pods[name] = spinning(t, name, n)
+	}
+	for name, pod := range pods {
+		eventually(t, name+" uses its GPU", func() bool { had, _, err := bed.GPUTime(pod); return err == nil && had > time.Second/2 })
+	}
+	for name, pod := range pods {
+		before, from, err := bed.GPUTime(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What is told is of the second just past.
+		eventually(t, "more than a second has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > 1100*time.Millisecond })
+		var list []query.Process
+		mgctl(t, name, &list, "get", "processes", "-o", "json")
+		after, to, err := bed.GPUTime(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		had := 100 * float64(after-before) / float64(to-from)
+		if len(list) != 1 {
+			t.Fatalf("%s is told of %+v, want its own process", name, list)
+		}
+		p := list[0]
+		part := float64(parts[name])
+		if p.Namespace != "default" || p.Pod != name || p.Container != "main" || p.PID != 1 || !strings.HasPrefix(p.Command, "spin --kernel-us 2000") || p.Requests[metagpu] != parts[name] {
+			t.Errorf("%s is told of %+v", name, p)
+		}
+		if uuid, bytes := onlyGPU(t, held(t, pod)); p.UUID != uuid || p.MemoryUsedBytes == nil || *p.MemoryUsedBytes != bytes || p.MemoryLimitBytes != gpuMemory*uint64(parts[name])/100 {
+			t.Errorf("%s is told of %+v; by the oracle it holds %d bytes of %s", name, p, bytes, uuid)
+		}
+		if p.Utilisation == nil || p.ShareUtilisation == nil || !within(*p.Utilisation, had) || !within(*p.ShareUtilisation*part/100, had) {
+			t.Errorf("%s is told of %s; by the oracle it had %.1f %%", name, describe(p), had)
+		}
+		t.Logf("%s is told of %s; by the oracle it had %.2f %%", name, describe(p), had)
+	}
+	output, err := bed.Vgpuctl(t.Context(), "get", "processes", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkAllAreSeen(t, "on the node", output, pods)
+	if output, err = bed.InAgent(t.Context(), "mgctl", "get", "processes", "-o", "json"); err != nil {
+		t.Fatal(err)
+	}
+	checkAllAreSeen(t, "in the agent's pod", output, pods)
+}
+
+func describe(p query.Process) string {
+	raw, _ := json.Marshal(p)
+	return string(raw)
+}
+
+// checkAllAreSeen checks that the node's root is told of all pods, by the pids of
+// the node.
+func checkAllAreSeen(t *testing.T, where, output string, pods map[string]*corev1.Pod) {
+	t.Helper()
+	var all []query.Process
+	if err := json.Unmarshal([]byte(output), &all); err != nil {
+		t.Fatalf("%s: %v: %q", where, err, output)
+	}
+	for name := range pods {
+		k := slices.IndexFunc(all, func(p query.Process) bool { return p.Pod == name })
+		if k < 0 || all[k].PID == 1 || all[k].Container != "main" || all[k].Node != bed.Cluster.NodeName {
+			t.Errorf("%s %s is not among %s", where, name, output)
+		}
+	}
+}
+
+// Whatever else a tenant sends over the agent's socket gets an error, and nothing
+// happens: to its neighbour, to the agent, to what is told.
+func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
+	victim := spinning(t, "victim", 30)
+	create(t, testbed.Pod("garbage", testbed.Container("main", testbed.Limits{metagpu: 30}, "sleep", "3600")))
+	running(t, "garbage")
+	agent := agentPid(t)
+	before, _, err := bed.GPUTime(victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var did struct {
+		Made    int `json:"connections_made"`
+		Errors  int `json:"errors"`
+		Answers int `json:"answers"`
+	}
+	if err := bed.Exec(t.Context(), "garbage", &did, "pester", "--way", "garbage", "--duration", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if did.Made < 10 || did.Errors != did.Made || did.Answers != 0 {
+		t.Errorf("of what it sent: %+v, want an error for each", did)
+	}
+	for _, args := range [][]string{{"kill", "1"}, {"get"}, {"get", "secrets"}, {"get", "processes", "--all"}} {
+		if stdout, stderr, err := bed.ExecOutput(t.Context(), "garbage", append([]string{"mgctl"}, args...)...); err == nil {
+			t.Errorf("mgctl %v did something: %s%s", args, stdout, stderr)
+		}
+	}
+	var list []query.Process
+	mgctl(t, "garbage", &list, "get", "processes", "-o", "json")
+	if len(list) != 0 {
+		t.Errorf("a pod without processes is told of %+v", list)
+	}
+	after := running(t, "victim")
+	if had, _, err := bed.GPUTime(victim); err != nil || had <= before || after.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("its neighbour had %v of the GPU before, and has %v (%v)", before, had, err)
+	}
+	if now := agentPid(t); now != agent {
+		t.Errorf("the agent was process %d, and is %d", agent, now)
+	}
+	if counted, err := bed.Metric(t.Context(), "nri_vgpu_registrations_invalid_total", nil); err != nil || counted < float64(did.Errors) {
+		t.Errorf("%v were counted of %d: %v", counted, did.Errors, err)
+	}
+}
+
+// The tools run in an image with nothing in it, for a user without rights.
+func TestMgctlInAnEmptyImage(t *testing.T) {
+	user, no := int64(1000), false
+	container := testbed.Container("main", testbed.Limits{metagpu: 10}, "/usr/bin/mgctl", "ping")
+	container.Image = testbed.EmptyImage
+	container.SecurityContext = &corev1.SecurityContext{
+		RunAsUser: &user, RunAsGroup: &user, AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	create(t, testbed.Pod("empty", container))
+	if _, err := bed.WaitSucceeded(t.Context(), "empty", patience); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := bed.Log(t.Context(), "empty", "main"); err != nil || !strings.HasPrefix(log, "pong: the agent on "+bed.Cluster.NodeName+" answers") {
+		t.Errorf("it printed %q, %v", log, err)
+	}
+}
+
+// A container with a whole GPU, which runs without the interposer, has the tools,
+// too, and one whose agent is away is told so.
+func TestMgctlWithAWholeGPU(t *testing.T) {
+	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
+	pod := running(t, "whole-shares")
+	filled(t, pod.Name, "main")
+	uuid, bytes := onlyGPU(t, held(t, pod))
+	var list []query.Process
+	mgctl(t, pod.Name, &list, "get", "processes", "-o", "json")
+	if len(list) != 1 || list[0].UUID != uuid || list[0].MemoryUsedBytes == nil || *list[0].MemoryUsedBytes != bytes || list[0].MemoryLimitBytes != gpuMemory {
+		t.Errorf("it is told of %+v; by the oracle it holds %d bytes of %s", list, bytes, uuid)
+	}
+	back := away(t)
+	if _, stderr, err := bed.ExecOutput(t.Context(), pod.Name, "mgctl", "get", "devices"); err == nil || !strings.Contains(stderr, "the agent does not answer") {
+		t.Errorf("while the agent is away: %q, %v", stderr, err)
+	}
+	back()
+	var devices []query.Device
+	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
+	if len(devices) != 1 || devices[0].UUID != uuid {
+		t.Errorf("it is told of %+v", devices)
+	}
+}
