@@ -9,9 +9,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/census"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 )
@@ -47,10 +50,29 @@ func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *re
 	return &registry.Admin{Path: layout.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
+// newMPS keeps the Multi-Process Service's daemon running for the GPUs that are
+// shared through it.
+func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, recorder *events.Recorder, log *slog.Logger) *mps.Supervisor {
+	dirs := mps.DirsOf(cfg.Paths)
+	shared := func() []string {
+		var uuids []string
+		for _, g := range inventory.GPUs() {
+			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) {
+				uuids = append(uuids, g.UUID)
+			}
+		}
+		return uuids
+	}
+	return mps.New(mps.Options{
+		Config: cfg.Sharing, Dirs: dirs, Host: mps.Node{Config: cfg.Sharing.MPS, Dirs: dirs}, GPUs: shared,
+		Modes: nvml.Modes{Options: driver}, Proc: registry.HostProc, Events: recorder, Log: log,
+	})
+}
+
 // newDetector looks from outside who uses the GPUs.
 func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detection.Detector {
 	return detection.New(detection.Options{
 		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, GPUs: inventory, Containers: p.hook, Pods: p.pods,
-		Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
+		Own: mps.Own, Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/lender"
+	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
@@ -62,7 +63,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.clients.Run, parts.admin.Run, parts.detector.Run,
+		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -87,6 +88,7 @@ type parts struct {
 	clients  *registry.Server
 	admin    *registry.Admin
 	detector *detection.Detector
+	mps      *mps.Supervisor
 	handler  http.Handler
 }
 
@@ -131,13 +133,17 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
 	p.hook.Room = p.evictor
+	p.mps = newMPS(cfg, inventory, driver, p.events, log)
+	if cfg.Sharing.Method == config.ShareByMPS {
+		p.hook.MPS = p.mps
+	}
 	answers := newAnswers(cfg, node, inventory, ledger, &p)
 	if p.clients, err = newClients(cfg, p.hook, answers, registry, log); err != nil {
 		return nil, err
 	}
 	p.admin = newAdmin(cfg, answers, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics)
+	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps)
 	return &p, err
 }
 
@@ -172,6 +178,8 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 			Injection:    cfg.Injection,
 			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
 			AgentDir:     layout.Agent(cfg.Paths.RunDir),
+			MPSDir:       layout.MPSClients(cfg.Paths.RunDir),
+			SHMDir:       layout.MPSSHM(cfg.Paths.RunDir),
 			HasCDIDevice: devices.Has,
 		},
 		Pods: cache, Ledger: ledger, GPUs: inventory.GPUs, Store: store, Metrics: metrics, Events: recorder, Changed: changed, Log: log,

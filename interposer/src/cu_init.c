@@ -4,6 +4,7 @@
 // no other function works before cuInit has.
 
 #include "linear.h"
+#include "mps.h"
 #include "registration.h"
 #include "slot.h"
 
@@ -53,11 +54,16 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 	}
 	if (!state->pages.limits && vg_pages_open(&state->pages, dir, &error))
 		return vg_refuse_init(&error);
+	vg_mps_prepare(&state->pages);
 	result = VG_CALL(cuInit, flags);
 	if (!result)
 		result = vg_match_devices(state);
 	if (result)
 		return result;
+	if (!vg_mps_check(state, &error)) {
+		(void)vg_refuse_init(&error);
+		return CUDA_ERROR_MPS_CONNECTION_FAILED;
+	}
 	if (vg_slot_take(&state->pages, &error))
 		return vg_refuse_init(&error);
 	vg_register(dir, (uint32_t)state->pages.slot);

@@ -43,6 +43,7 @@ enum {
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
+	CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
 };
 
 // The result of cuGetProcAddress_v2's last argument.

@@ -110,12 +110,17 @@ static void vg_limits_take(struct vg_pages *pages, const struct vg_limits_copy *
 	bool throttled = false;
 
 	for (uint32_t i = 0; i < copy->device_count; i++) {
-		uint32_t ppm = copy->devices[i].compute_ppm;
+		bool mps = (copy->devices[i].flags & VG_FLAG_MPS) != 0;
+		// What MPS holds to a part of the GPU has all of its time.
+		uint32_t part = copy->devices[i].compute_ppm;
+		uint32_t ppm = mps ? VG_PPM : part;
 
 		atomic_store(&pages->memory[i], copy->devices[i].memory_bytes);
 		atomic_store(&pages->context[i], copy->devices[i].context_bytes);
 		atomic_store(&pages->compute[i], ppm ? ppm : 1);
 		atomic_store(&pages->shares[i], (copy->devices[i].flags & VG_FLAG_SHARE) != 0);
+		atomic_store(&pages->mps[i], mps ? part : 0);
+		atomic_store(&pages->sms[i], copy->devices[i].multiprocessors);
 		throttled |= ppm < VG_PPM;
 	}
 	atomic_store(&pages->throttled, throttled);

@@ -39,6 +39,10 @@ struct vg_pages {
 	_Atomic uint32_t compute[VG_MAX_DEVICES]; // parts per million of the GPU's time
 	_Atomic bool shares[VG_MAX_DEVICES];      // the part is a guarantee: see vg_compute_lease
 	_Atomic bool throttled;                   // some GPU has a compute limit
+	// Of GPUs that are shared through the Multi-Process Service: the part that the
+	// container may fill, in parts per million, and how many SMs the whole has.
+	_Atomic uint32_t mps[VG_MAX_DEVICES]; // 0: not so shared
+	_Atomic uint32_t sms[VG_MAX_DEVICES]; // 0: unknown
 	// Threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow;
 	// What this process itself was granted, where no other can write it.

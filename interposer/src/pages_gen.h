@@ -24,6 +24,10 @@
 // FlagShare marks a limit on time that is a guarantee: what nobody uses is
 // lent, by leases.
 #define VG_FLAG_SHARE 1u
+// FlagMPS marks a GPU that is shared through the Multi-Process Service: the
+// limit is the part of the GPU that its server lets the container fill, and
+// no limit on time.
+#define VG_FLAG_MPS 2u
 // LeasePPMBits is the width of a lease's part of the GPU's time; the time
 // at which it ends stands above it, in units of 1 << LeaseUnitBits ns of
 // CLOCK_MONOTONIC.
@@ -62,10 +66,13 @@ struct vg_limits_device {
 	uint64_t memory_bytes;
 	// ContextBytes is what one context is expected to take; 0 is unknown.
 	uint64_t context_bytes;
-	// Flags is FlagShare or 0.
+	// Flags is FlagShare, FlagMPS or 0.
 	uint32_t flags;
+	// Multiprocessors is how many the GPU has, where FlagMPS is set; 0 is
+	// unknown. A client of MPS with a limit sees fewer.
+	uint32_t multiprocessors;
 	// Reserved is 0.
-	uint32_t reserved[5];
+	uint32_t reserved[4];
 };
 _Static_assert(sizeof(struct vg_limits_device) == 64, "size of vg_limits_device");
 _Static_assert(offsetof(struct vg_limits_device, uuid) == 0, "offset of vg_limits_device.uuid");
@@ -74,7 +81,8 @@ _Static_assert(offsetof(struct vg_limits_device, compute_ppm) == 20, "offset of 
 _Static_assert(offsetof(struct vg_limits_device, memory_bytes) == 24, "offset of vg_limits_device.memory_bytes");
 _Static_assert(offsetof(struct vg_limits_device, context_bytes) == 32, "offset of vg_limits_device.context_bytes");
 _Static_assert(offsetof(struct vg_limits_device, flags) == 40, "offset of vg_limits_device.flags");
-_Static_assert(offsetof(struct vg_limits_device, reserved) == 44, "offset of vg_limits_device.reserved");
+_Static_assert(offsetof(struct vg_limits_device, multiprocessors) == 44, "offset of vg_limits_device.multiprocessors");
+_Static_assert(offsetof(struct vg_limits_device, reserved) == 48, "offset of vg_limits_device.reserved");
 
 // LimitsCopy is one complete set of limits. A page has two: a writer fills the
 // inactive one and makes it active by one store of the generation, so that a

@@ -103,8 +103,43 @@ test_copies() {
 	fi
 }
 
+# The Multi-Process Service's daemon, for GPU 0.
+mps() {
+	env CUDA_MPS_PIPE_DIRECTORY="$work/pipes" CUDA_MPS_LOG_DIRECTORY="$work/logs" \
+		GPUSIM_STATE="$work/sim/state" "$gpusim/nvidia-cuda-mps-control" "$@" 2>/dev/null
+}
+
+# full NAME [VARIABLE=VALUE…]: kernels per second that would fill the GPU in 1 ms.
+full() {
+	local name=$1
+	shift
+	limited "$name" env CUDA_MPS_PIPE_DIRECTORY="$work/pipes" "$@" "$workloads/spin" \
+		--kernel-us 1000 --blocks 4224 --count 100 2>"$work/error" | field kernels_per_s
+}
+
+# A limit that MPS holds: to a part of the GPU, whatever the program says, with no
+# limit on time beside it; and no CUDA where MPS does not hold it.
+test_mps() {
+	local rate
+	pages mps "$gib:$context:250000:132"
+	mps -d || fail "the daemon does not start"
+	rate=$(full mps)
+	{ [ "${rate:-0}" -ge 200 ] && [ "$rate" -le 251 ]; } || fail "25 % of the GPU did $rate kernels a second, want 250"
+	rate=$(full mps CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=90)
+	[ "${rate:-999}" -le 251 ] || fail "a program that claims 90 % did $rate kernels a second, want 250"
+	rate=$(full mps CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10.0)
+	[ "${rate:-999}" -le 101 ] || fail "a program that wants 10 % did $rate kernels a second, want 100"
+	rate=$(full mps CUDA_MPS_PIPE_DIRECTORY="$work/nowhere")
+	[ -z "$rate" ] || fail "a program beside MPS did $rate kernels a second, want none"
+	grep -q 'MPS does not hold it' "$work/error" || fail "it was told: $(cat "$work/error")"
+	echo quit -t 0 | mps
+	rate=$(full mps)
+	[ -z "$rate" ] || fail "a program without the daemon did $rate kernels a second, want none"
+}
+
 test_doors
 test_linked
+test_mps
 test_imports
 test_pools
 test_heaps

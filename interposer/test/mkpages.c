@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]… makes a container's pages, or
-// with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
-// parts per million. mkpages -o DIR BYTES tells what the container was observed to
+// mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages,
+// or with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
+// parts per million; with the GPU's SMs it is the part that MPS lets it fill. mkpages -o DIR BYTES tells what the container was observed to
 // hold on its first GPU.
 
 #include <stdio.h>
@@ -40,6 +40,10 @@ static int parse_device(const char *text, struct vg_limits_device *device)
 		device->context_bytes = strtoull(end + 1, &end, 10);
 	if (*end == ':')
 		device->compute_ppm = (uint32_t)strtoul(end + 1, &end, 10);
+	if (*end == ':') {
+		device->multiprocessors = (uint32_t)strtoul(end + 1, &end, 10);
+		device->flags = VG_FLAG_MPS;
+	}
 	return *end ? -1 : 0;
 }
 
@@ -62,7 +66,7 @@ int main(int argc, char **argv)
 	if (argc == 4 && strcmp(argv[1], "-o") == 0)
 		return observe(argv[2], argv[3]);
 	if (argc < first || argc - first > (int)VG_MAX_DEVICES) {
-		fprintf(stderr, "usage: mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE]]...\n");
+		fprintf(stderr, "usage: mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]...\n");
 		return 64;
 	}
 	for (int i = first; i < argc; i++) {

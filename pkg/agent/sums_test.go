@@ -292,7 +292,7 @@ func (s *site) books() (memory, compute uint64, slots int) {
 		if !g.Healthy {
 			continue
 		}
-		total := request.Usable(g, s.cfg.Node)
+		total := request.Usable(g, s.cfg)
 		m, c, n := total, uint64(request.Whole), s.cfg.Node.SlotsPerGPU
 		for _, a := range s.agent.Ledger.Allocations() {
 			for _, d := range a.Devices {

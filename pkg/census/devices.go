@@ -46,7 +46,7 @@ func (c *Census) ownDevice(index int, held placement.Device, limit uint64, all [
 	d := query.Device{Index: index, UUID: held.UUID, MemoryBytes: limit}
 	if g, ok := c.gpu(held.UUID); ok {
 		d.Name, d.Unhealthy = g.Name, g.Reason
-		d.Sharing = c.sharing(g, max(partOf(held.MemoryBytes, request.Usable(g, c.Config.Node)), partOf(uint64(held.ComputePPM), request.Whole)))
+		d.Sharing = c.sharing(g, max(partOf(held.MemoryBytes, request.Usable(g, c.Config)), partOf(uint64(held.ComputePPM), request.Whole)))
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(s sighting) bool { return s.Container != container })
 	d.MemoryUsedBytes, d.Utilisation = sums(own)
@@ -107,7 +107,7 @@ func (c *Census) sharing(g gpu.GPU, held float64) []query.Sharing {
 			perGPU := s.PerGPU()
 			all = append(all, query.Sharing{
 				Resource: s.ResourceName, PerGPU: perGPU,
-				ShareBytes: request.Usable(g, c.Config.Node) / uint64(perGPU),
+				ShareBytes: request.Usable(g, c.Config) / uint64(perGPU),
 				Held:       roundUp(held * float64(perGPU)),
 			})
 		}

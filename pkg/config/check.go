@@ -22,6 +22,8 @@ const (
 	maxOvercommit  = 1000    // eleven times what was asked for
 	maxEvictAfter  = 1000    // some hours of refusals
 	maxXID         = 9999    // far beyond NVIDIA's catalogue
+	maxMPSClients  = 48      // what a GPU serves since Volta
+	maxSHMMiB      = 1 << 20 // 1 TiB
 	maxShares      = 1000    // a share is at least a thousandth of a GPU
 	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
 	// starts the container unadjusted, half a second for all else.
@@ -61,6 +63,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 		c.bad("memory.overcommit_percent", "is %d; allowed: 0 (none) to %d", n, maxOvercommit)
 	}
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
+	c.howShared(cfg.Sharing)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
 	c.detection(cfg.Detection)
@@ -122,6 +125,25 @@ func (c *checker) placement(p Placement) {
 	c.oneOf("placement.policy", p.Policy, PlaceBinpack, PlaceSpread)
 	if p.EvictAfter < 0 || p.EvictAfter > maxEvictAfter {
 		c.bad("placement.evict_after", "is %d; allowed: 0 (never) to %d", p.EvictAfter, maxEvictAfter)
+	}
+}
+
+func (c *checker) howShared(s Sharing) {
+	c.oneOf("sharing.method", s.Method, ShareByTime, ShareByMPS)
+	if len(s.MPSGPUs) == 0 {
+		c.bad("sharing.mps_gpus", `is empty; allowed: ["*"], or a list of UUIDs`)
+	}
+	m := s.MPS
+	c.path("sharing.mps.root", m.Root)
+	c.path("sharing.mps.control_program", m.ControlProgram)
+	c.upTo("sharing.mps.clients_per_gpu", m.ClientsPerGPU, maxMPSClients)
+	c.upTo("sharing.mps.clients_per_container", m.ClientsPerContainer, max(m.ClientsPerGPU, 1))
+	if m.ReservedMemoryMiB > maxReservedMiB {
+		c.bad("sharing.mps.reserved_memory_mib", "is %d; allowed: 0 to %d", m.ReservedMemoryMiB, maxReservedMiB)
+	}
+	c.oneOf("sharing.mps.compute_mode", m.ComputeMode, ModeKeep, ModeExclusiveProcess)
+	if m.SHMSizeMiB < 1 || m.SHMSizeMiB > maxSHMMiB {
+		c.bad("sharing.mps.shm_size_mib", "is %d; allowed: 1 to %d", m.SHMSizeMiB, maxSHMMiB)
 	}
 }
 

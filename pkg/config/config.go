@@ -2,7 +2,10 @@
 // checks. It knows nothing of Kubernetes.
 package config
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Config is the whole of config.toml.
 type Config struct {
@@ -12,6 +15,7 @@ type Config struct {
 	Placement Placement `toml:"placement"`
 	Memory    Memory    `toml:"memory"`
 	Compute   Compute   `toml:"compute"`
+	Sharing   Sharing   `toml:"sharing"`
 	Health    Health    `toml:"health"`
 	Dialects  Dialects  `toml:"dialects"`
 	Detection Detection `toml:"detection"`
@@ -112,6 +116,48 @@ type Compute struct {
 	Policy string `toml:"policy"`
 	// PodsMayChoose lets a pod say otherwise by an annotation.
 	PodsMayChoose bool `toml:"pods_may_choose"`
+}
+
+// How containers with parts of a GPU share it.
+const (
+	ShareByTime = "time" // by turns, held to their parts by the interposer
+	ShareByMPS  = "mps"  // side by side, through the Multi-Process Service
+)
+
+// What becomes of the compute mode of GPUs that are shared by MPS.
+const (
+	ModeKeep             = "keep"
+	ModeExclusiveProcess = "exclusive-process" // while the daemon runs
+)
+
+// Sharing is how containers with parts of a GPU share it.
+type Sharing struct {
+	Method string `toml:"method"`
+	// MPSGPUs are those that ShareByMPS is for, by UUID; "*" is every GPU.
+	MPSGPUs []string `toml:"mps_gpus"`
+	MPS     MPS      `toml:"mps"`
+}
+
+// ByMPS tells whether a GPU is shared through the Multi-Process Service.
+func (s Sharing) ByMPS(uuid string) bool {
+	return s.Method == ShareByMPS && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
+}
+
+// MPS is the driver's Multi-Process Service.
+type MPS struct {
+	// Root is the root of the file system with the control program, as the host
+	// sees it, and ControlProgram its path there.
+	Root           string `toml:"root"`
+	ControlProgram string `toml:"control_program"`
+	// ClientsPerGPU is how many clients a GPU can serve, and
+	// ClientsPerContainer as how many a container counts.
+	ClientsPerGPU       int `toml:"clients_per_gpu"`
+	ClientsPerContainer int `toml:"clients_per_container"`
+	// ReservedMemoryMiB is kept back for the server, on every GPU that it serves.
+	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
+	ComputeMode       string `toml:"compute_mode"`
+	// SHMSizeMiB bounds the /dev/shm that the server and its clients share.
+	SHMSizeMiB uint64 `toml:"shm_size_mib"`
 }
 
 // When a Node with unhealthy GPUs is tainted.

@@ -147,6 +147,13 @@ func TestParseRefuses(t *testing.T) {
 			`line 2: log.level is "trace"; allowed: debug, info, warn, error`}},
 		{"fewer refusals than none", "[placement]\nevict_after = -1", []string{
 			"line 2: placement.evict_after is -1; allowed: 0 (never) to 1000"}},
+		{"no such way to share", "[sharing]\nmethod = \"MPS\"\nmps_gpus = []", []string{
+			`line 2: sharing.method is "MPS"; allowed: time, mps`,
+			`line 3: sharing.mps_gpus is empty; allowed: ["*"], or a list of UUIDs`}},
+		{"more clients than a GPU can serve", "[sharing.mps]\nclients_per_gpu = 49\nclients_per_container = 50\nshm_size_mib = 0", []string{
+			"line 2: sharing.mps.clients_per_gpu is 49; allowed: 1 to 48",
+			"line 3: sharing.mps.clients_per_container is 50; allowed: 1 to 49",
+			"line 4: sharing.mps.shm_size_mib is 0; allowed: 1 to 1048576"}},
 		{"no such taint", "health.taint = \"some\"", []string{`line 1: health.taint is "some"; allowed: off, any, all`}},
 		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
 			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},

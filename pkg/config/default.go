@@ -14,6 +14,7 @@ func Default() Config {
 		Injection: defaultInjection(),
 		Placement: Placement{Policy: PlaceBinpack, EvictAfter: 3},
 		Compute:   Compute{Policy: ComputeCap},
+		Sharing:   defaultHowShared(),
 		Health:    Health{IgnoredXIDs: ignoredXIDs(), Taint: TaintOff},
 		Dialects:  defaultDialects(),
 		Detection: Detection{Interval: Duration{3 * time.Second}, Action: DetectReport, HostAction: DetectReport},
@@ -49,6 +50,22 @@ func defaultInjection() Injection {
 				{Source: lib + "libnvidia-ml.so.1", Destination: lib + "libnvidia-ml.so.1", ReadOnly: true},
 				{Source: lib + "libnvidia-ptxjitcompiler.so.1", Destination: lib + "libnvidia-ptxjitcompiler.so.1", ReadOnly: true},
 			},
+		},
+	}
+}
+
+func defaultHowShared() Sharing {
+	return Sharing{
+		Method:  ShareByTime,
+		MPSGPUs: []string{AllGPUs},
+		MPS: MPS{
+			Root:                "/",
+			ControlProgram:      "/usr/bin/nvidia-cuda-mps-control",
+			ClientsPerGPU:       48,
+			ClientsPerContainer: 1,
+			ReservedMemoryMiB:   64,
+			ComputeMode:         ModeKeep,
+			SHMSizeMiB:          4096,
 		},
 	}
 }

@@ -69,6 +69,9 @@ type Options struct {
 	GPUs       GPUs
 	Containers Containers
 	Pods       Pods
+	// Own, where set, tells whether a process is one of the node's that serves
+	// containers, and is left alone.
+	Own func(registry.Process) bool
 	// Registered tells whether a process has registered.
 	Registered func(registry.Process) bool
 	// Dir is where the files of a container are.
@@ -161,7 +164,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 		p.answered[uuid] = true
 		for _, r := range running {
 			// One that ends meanwhile is no longer worth a thought.
-			if process, err := d.Proc.Look(r.PID); err == nil {
+			if process, err := d.Proc.Look(r.PID); err == nil && (d.Own == nil || !d.Own(process)) {
 				p.sightings = append(p.sightings, sighting{process, uuid, r.Bytes})
 			}
 		}

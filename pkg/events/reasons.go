@@ -47,4 +47,9 @@ var (
 	GPUUnhealthy = Reason{"GPUUnhealthy", corev1.EventTypeWarning, "Watch"}
 	// GPURecovered: a GPU that was unhealthy takes containers again.
 	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
+	// MPSUnavailable: the control daemon of the Multi-Process Service does not
+	// run, and the note says why; containers on its GPUs are refused.
+	MPSUnavailable = Reason{"MPSUnavailable", corev1.EventTypeWarning, "Supervise"}
+	// MPSRecovered: it runs again.
+	MPSRecovered = Reason{"MPSRecovered", corev1.EventTypeNormal, "Supervise"}
 )

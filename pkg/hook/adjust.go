@@ -23,6 +23,9 @@ type Rules struct {
 	LibraryDir string
 	// AgentDir is the host's directory with the agent's socket.
 	AgentDir string
+	// MPSDir is the host's directory in which clients find the daemon of the
+	// Multi-Process Service, and SHMDir what they share with its server.
+	MPSDir, SHMDir string
 	// HasCDIDevice tells whether a CDI spec on the node defines a device.
 	HasCDIDevice func(name string) bool
 }
@@ -58,6 +61,7 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	if r.interposes(given) {
 		a.setPreload(c, rt)
 		a.mountOurs(r.LibraryDir, given.Dir)
+		a.joinMPS(c, r, given)
 	} else {
 		a.mountAssignment(given.Dir)
 	}
@@ -69,7 +73,7 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 // interposes tells whether a container gets the interposer: unless it has all
 // of each of its GPUs there is something to hold it to.
 func (r Rules) interposes(given Assignment) bool {
-	return r.Injection.InterposeWholeGPUs || !given.whole()
+	return r.Injection.InterposeWholeGPUs || !given.whole() || given.byMPS()
 }
 
 // inject gives the container its GPUs, and hides all others from the NVIDIA

@@ -48,6 +48,8 @@ type Options struct {
 	Metrics *Metrics
 	// Events, where set, tells of what was refused. It must not block.
 	Events Events
+	// MPS, where set, tells of the Multi-Process Service.
+	MPS MPS
 	// Room, where set, is told who finds none.
 	Room Room
 	// Proc is where the host's processes are seen, /proc if empty.
@@ -216,6 +218,9 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 	if err != nil {
 		return Adjustment{}, err
 	}
+	if err := h.checkMPS(c, given); err != nil {
+		return Adjustment{}, err
+	}
 	a, err := h.Rules.Grant(c, rt, given)
 	if err != nil {
 		return Adjustment{}, err
@@ -272,7 +277,7 @@ func (h *Hook) save(given Assignment, preload []string) error {
 	if !h.Rules.interposes(given) {
 		return h.Store.SaveWhole(allocation)
 	}
-	return h.Store.Save(allocation, preload)
+	return h.Store.Save(allocation, given.GPUs, preload)
 }
 
 // checkStart refuses to start a container that was created without us, while

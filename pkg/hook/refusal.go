@@ -21,6 +21,9 @@ const (
 	ReasonInjection Reason = "injection"
 	// ReasonState: its files cannot be written.
 	ReasonState Reason = "state"
+	// ReasonMPS: the Multi-Process Service that its GPU is shared through does
+	// not run.
+	ReasonMPS Reason = "mps"
 	// ReasonUnadjusted: it was created without our adjustment.
 	ReasonUnadjusted Reason = "unadjusted"
 	// ReasonConflict: another plugin changed what we did.

@@ -45,7 +45,7 @@ const (
 
 func testGPUs() []gpu.GPU {
 	return []gpu.GPU{
-		{UUID: gpuA, Index: 0, Minor: 3, Name: "Test GPU", MemoryBytes: 16384 * mib, Healthy: true},
+		{UUID: gpuA, Index: 0, Minor: 3, Name: "Test GPU", MemoryBytes: 16384 * mib, Multiprocessors: 132, Healthy: true},
 		{UUID: gpuB, Index: 1, Minor: 5, Name: "Test GPU", MemoryBytes: 16384 * mib, Healthy: true},
 	}
 }
@@ -211,8 +211,9 @@ func (n *node) startHook() {
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
 		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
-		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: layout.Agent(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
-		Log:   slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
+		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: layout.Agent(n.cfg.Paths.RunDir),
+			MPSDir: layout.MPSClients(n.cfg.Paths.RunDir), SHMDir: layout.MPSSHM(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
+		Log: slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

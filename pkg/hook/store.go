@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -64,7 +65,7 @@ func (s *Store) Dir(podUID, container string) (string, error) {
 // Save writes what a container is given, and fresh pages with its limits. It
 // is used for each new instance of a container: the pages of the one before
 // stay with the processes that still have them.
-func (s *Store) Save(a placement.Allocation, preload []string) error {
+func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) error {
 	dir, err := s.Dir(a.PodUID, a.Container)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func (s *Store) Save(a placement.Allocation, preload []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	if err := limits.Create(dir, pageDevices(a)); err != nil {
+	if err := limits.Create(dir, pageDevices(a, gpus)); err != nil {
 		return err
 	}
 	if len(preload) > 0 {
@@ -126,15 +127,25 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 	return writeAssignment(dir, a)
 }
 
-func pageDevices(a placement.Allocation) []limits.Device {
+func pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
 	page := make([]limits.Device, len(a.Devices))
 	for i, d := range a.Devices {
-		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share}
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share && !d.MPS, MPS: d.MPS}
+		if d.MPS {
+			page[i].Multiprocessors = multiprocessors(gpus, d.UUID)
+		}
 		if d.ComputePPM == 0 {
 			page[i].ComputePPM = limits.NoComputeLimit
 		}
 	}
 	return page
+}
+
+func multiprocessors(gpus []gpu.GPU, uuid string) int {
+	if k := slices.IndexFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }); k >= 0 {
+		return gpus[k].Multiprocessors
+	}
+	return 0
 }
 
 func writePreload(dir string, libraries []string) error {

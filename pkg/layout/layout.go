@@ -25,9 +25,13 @@ const (
 	ContainerRunDir  = "/run/nri-vgpu"
 	ContainerHomeDir = "/usr/local/nri-vgpu"
 
-	ContainerLimits  = ContainerRunDir + "/limits"
-	ContainerUsage   = ContainerRunDir + "/usage"
-	ContainerAgent   = ContainerRunDir + "/agent"
+	ContainerLimits = ContainerRunDir + "/limits"
+	ContainerUsage  = ContainerRunDir + "/usage"
+	ContainerAgent  = ContainerRunDir + "/agent"
+	// ContainerMPS is the directory in which clients of the Multi-Process
+	// Service find its daemon, and ContainerSHM what they share with the server.
+	ContainerMPS     = ContainerRunDir + "/mps"
+	ContainerSHM     = "/dev/shm"
 	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
 	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
@@ -88,6 +92,21 @@ func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "ag
 
 // AdminSocket is where the node's root asks. Containers have no way to it.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
+
+// MPS is the host's directory of the Multi-Process Service.
+func MPS(runDir string) string { return filepath.Join(runDir, "mps") }
+
+// MPSPipes is where its daemon is found by who may command it.
+func MPSPipes(runDir string) string { return filepath.Join(MPS(runDir), "pipes") }
+
+// MPSClients is what containers have as ContainerMPS.
+func MPSClients(runDir string) string { return filepath.Join(MPS(runDir), "clients") }
+
+// MPSSHM is what containers have as ContainerSHM.
+func MPSSHM(runDir string) string { return filepath.Join(MPS(runDir), "shm") }
+
+// MPSLogs is where its daemon writes logs.
+func MPSLogs(stateDir string) string { return filepath.Join(stateDir, "mps") }
 
 // Containers is the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }

@@ -30,7 +30,7 @@ func openTenant(dir string) (*tenant, error) {
 	}
 	for _, d := range devices {
 		a := &account{guarantee: d.ComputePPM, share: d.Share && d.ComputePPM < limits.NoComputeLimit}
-		if d.ComputePPM == limits.NoComputeLimit {
+		if d.ComputePPM == limits.NoComputeLimit || d.MPS {
 			a.guarantee = 0 // it has no part of its own, and is not metered
 		}
 		t.uuids = append(t.uuids, d.UUID)

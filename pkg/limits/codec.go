@@ -63,6 +63,14 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 	if d.Share {
 		entry.Flags = layout.FlagShare
 	}
+	if d.MPS {
+		if d.Share || d.Multiprocessors < 0 {
+			return layout.LimitsDevice{}, fmt.Errorf("%w: %q with %d multiprocessors, by MPS, time lent: %t",
+				ErrInvalid, d.UUID, d.Multiprocessors, d.Share)
+		}
+		entry.Flags |= layout.FlagMPS
+		entry.Multiprocessors = uint32(d.Multiprocessors)
+	}
 	return entry, nil
 }
 
@@ -92,6 +100,7 @@ func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 		devices = append(devices, Device{
 			UUID: name, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
 			Share: d.Flags&layout.FlagShare != 0,
+			MPS:   d.Flags&layout.FlagMPS != 0, Multiprocessors: int(d.Multiprocessors),
 		})
 	}
 	return devices, nil

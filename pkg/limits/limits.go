@@ -55,6 +55,11 @@ type Device struct {
 	// Share makes ComputePPM a guarantee: what nobody uses of the GPU's time
 	// is lent, this container's too.
 	Share bool
+	// MPS makes ComputePPM the part of the GPU that the Multi-Process Service
+	// lets the container fill at a time: time is not limited.
+	MPS bool
+	// Multiprocessors is how many the GPU has, where MPS is set; 0 is unknown.
+	Multiprocessors int
 	// ContextBytes is what one context is expected to take on this GPU; 0
 	// where that is unknown.
 	ContextBytes uint64

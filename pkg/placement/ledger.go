@@ -16,7 +16,7 @@ import (
 // Ledger keeps what every container holds of the node's GPUs. It is safe for
 // concurrent use; no method does I/O or waits for anything but the others.
 type Ledger struct {
-	node   config.Node
+	config config.Config
 	spread bool
 
 	mu    sync.Mutex
@@ -29,12 +29,13 @@ type Ledger struct {
 type card struct {
 	gpu.GPU
 	usable uint64
+	mps    bool
 }
 
 // New is an empty ledger of the given GPUs.
 func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 	l := &Ledger{
-		node:   cfg.Node,
+		config: cfg,
 		spread: cfg.Placement.Policy == config.PlaceSpread,
 		pods:   make(map[string][]Allocation),
 	}
@@ -48,7 +49,7 @@ func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	cards := make([]card, len(gpus))
 	for i, g := range gpus {
-		cards[i] = card{GPU: g, usable: request.Usable(g, l.node)}
+		cards[i] = card{GPU: g, usable: request.Usable(g, l.config), mps: l.config.Sharing.ByMPS(g.UUID)}
 	}
 	slices.SortFunc(cards, func(a, b card) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))

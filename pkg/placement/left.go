@@ -10,7 +10,7 @@ import (
 // have theirs, too: those that the scheduler has sent here and of which no
 // container has been created yet. They are placed in the given order, as they
 // would be now; those that find no room are left out of account, and so are
-// GPUs that somebody has alone. The ledger does not change.
+// GPUs that somebody has alone, or whose MPS server can serve no more. The ledger does not change.
 func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	shadow := l.shadow()
 	for _, pod := range coming {
@@ -24,7 +24,7 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	left := make(map[string]request.Left)
 	for i, taken := range shadow.loads("") {
 		c := shadow.cards[i]
-		if !c.Healthy || taken.exclusive {
+		if !c.Healthy || taken.exclusive || c.mps && taken.clients >= shadow.clients() {
 			continue
 		}
 		left[c.UUID] = request.Left{
@@ -43,5 +43,5 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 func (l *Ledger) shadow() *Ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &Ledger{node: l.node, spread: l.spread, cards: l.cards, pods: maps.Clone(l.pods)}
+	return &Ledger{config: l.config, spread: l.spread, cards: l.cards, pods: maps.Clone(l.pods)}
 }

@@ -8,6 +8,8 @@ type load struct {
 	compute uint64 // parts per million, of those with a limit
 	slots   int
 	holders int
+	// clients are holders that the Multi-Process Service serves.
+	clients int
 	// common: somebody holds the memory in common.
 	common bool
 	// exclusive: somebody wants the GPU for itself.
@@ -27,6 +29,9 @@ func (l load) with(d Device) load {
 	l.compute += uint64(d.ComputePPM)
 	l.slots += d.Slots
 	l.holders++
+	if d.MPS {
+		l.clients++
+	}
 	l.exclusive = l.exclusive || d.Exclusive
 	l.clash = l.clash || l.exclusive && l.holders > 1
 	return l
@@ -39,6 +44,7 @@ func (l load) peak(o load) load {
 		compute:   max(l.compute, o.compute),
 		slots:     max(l.slots, o.slots),
 		holders:   max(l.holders, o.holders),
+		clients:   max(l.clients, o.clients),
 		common:    l.common || o.common,
 		exclusive: l.exclusive || o.exclusive,
 		clash:     l.clash || o.clash,
@@ -52,6 +58,7 @@ func (l load) beside(o load) load {
 		compute:   l.compute + o.compute,
 		slots:     l.slots + o.slots,
 		holders:   l.holders + o.holders,
+		clients:   l.clients + o.clients,
 		common:    l.common || o.common,
 		exclusive: l.exclusive || o.exclusive,
 		clash:     l.clash || o.clash,

@@ -19,6 +19,8 @@ type Device struct {
 	ComputePPM uint32 `json:"computePPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
+	// MPS: the GPU is shared through the Multi-Process Service.
+	MPS bool `json:"mps,omitempty"`
 }
 
 // Limit is how much of the GPU's memory its programs may use, in bytes.

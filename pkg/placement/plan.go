@@ -17,10 +17,11 @@ const maxTries = 4096
 // pod's allocations with them. The ledger is not changed.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	p := planner{
-		cards:  l.cards,
-		others: l.loads(pod.UID),
-		slots:  l.node.SlotsPerGPU,
-		spread: l.spread,
+		cards:   l.cards,
+		others:  l.loads(pod.UID),
+		slots:   l.config.Node.SlotsPerGPU,
+		clients: l.clients(),
+		spread:  l.spread,
 	}
 	for _, a := range l.pods[pod.UID] {
 		p.containers = append(p.containers, clone(a))
@@ -54,7 +55,9 @@ type planner struct {
 	cards  []card
 	others []load // what the other pods take of each card
 	slots  int
-	spread bool
+	// clients is how many containers the Multi-Process Service serves on a card.
+	clients int
+	spread  bool
 
 	containers []Allocation // of the pod, in the spec's order
 	todo       []task
@@ -215,6 +218,7 @@ func (p *planner) take(container, g int, share request.Share) bool {
 		ComputePPM:     share.ComputePPM,
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
+		MPS:            card.mps,
 	})
 	if p.fits(g, before, podLoad(p.containers, card.UUID)) {
 		return true
@@ -228,13 +232,15 @@ func (p *planner) giveBack(container, devices int) {
 	*held = (*held)[:len(*held)-devices]
 }
 
-// eligible tells whether a share may be on a card at all, room or not.
+// eligible tells whether a share may be on a card at all, room or not. Processes
+// that are clients of the Multi-Process Service see no other GPUs than those that
+// it serves.
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
 		(p.within == nil || slices.Contains(p.within, g)) &&
 		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
-		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id })
+		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
 
 // fits tells whether the pod may take now of a card where it took before.
@@ -252,7 +258,8 @@ func (p *planner) fits(g int, before, now load) bool {
 	}
 	return all.memoryOf(usable) <= usable &&
 		all.compute <= request.Whole &&
-		(now.slots == before.slots || all.slots <= p.slots)
+		(now.slots == before.slots || all.slots <= p.slots) &&
+		(now.clients == before.clients || all.clients <= p.clients)
 }
 
 // preferred lists the cards as they should be tried: first those that the pod

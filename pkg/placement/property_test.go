@@ -127,9 +127,9 @@ func checkBooks(t *testing.T, l *Ledger) {
 		if common {
 			memory += c.usable
 		}
-		if memory > c.usable || compute > request.Whole || slots > l.node.SlotsPerGPU || exclusive && pods > 1 {
+		if memory > c.usable || compute > request.Whole || slots > l.config.Node.SlotsPerGPU || exclusive && pods > 1 {
 			t.Errorf("%s of %d bytes has %d bytes, %d ppm, %d of %d slots taken by %d pods, exclusive %v",
-				c.UUID, c.usable, memory, compute, slots, l.node.SlotsPerGPU, pods, exclusive)
+				c.UUID, c.usable, memory, compute, slots, l.config.Node.SlotsPerGPU, pods, exclusive)
 		}
 	}
 }

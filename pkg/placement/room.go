@@ -19,6 +19,10 @@ type Room struct {
 	// that nobody was promised.
 	FreeComputePPM uint32
 	FreeSlots      int
+	// MPS: the GPU is shared through the Multi-Process Service, which serves
+	// FreeClients more containers.
+	MPS         bool
+	FreeClients int
 	// Holders is how many containers may run on the GPU at one time.
 	Holders int
 	// Exclusive: a container has the GPU for itself.
@@ -43,7 +47,9 @@ func (l *Ledger) free() []Room {
 			MemoryBytes:     c.usable,
 			FreeMemoryBytes: c.usable - min(taken[i].memoryOf(c.usable), c.usable),
 			FreeComputePPM:  uint32(request.Whole - min(taken[i].compute, request.Whole)),
-			FreeSlots:       max(l.node.SlotsPerGPU-taken[i].slots, 0),
+			FreeSlots:       max(l.config.Node.SlotsPerGPU-taken[i].slots, 0),
+			MPS:             c.mps,
+			FreeClients:     max(l.clients()-taken[i].clients, 0),
 			Holders:         taken[i].holders,
 			Exclusive:       taken[i].exclusive,
 		}
@@ -96,8 +102,18 @@ func (r Room) String() string {
 	case r.Exclusive:
 		return name + "taken as a whole"
 	}
-	return name + fmt.Sprintf("%d MiB, %s %% of the time, %d slots",
+	name += fmt.Sprintf("%d MiB, %s %% of the time, %d slots",
 		r.FreeMemoryBytes/request.MiB, percent(r.FreeComputePPM), r.FreeSlots)
+	if r.MPS {
+		name += fmt.Sprintf(", %d containers as clients of MPS", r.FreeClients)
+	}
+	return name
+}
+
+// clients is how many containers the Multi-Process Service serves on a GPU.
+func (l *Ledger) clients() int {
+	mps := l.config.Sharing.MPS
+	return mps.ClientsPerGPU / max(mps.ClientsPerContainer, 1)
 }
 
 func describe(s request.Share) string {

@@ -8,8 +8,11 @@ import (
 )
 
 // Usable is the memory of a GPU, in bytes, that may be given to containers.
-func Usable(g gpu.GPU, node config.Node) uint64 {
-	reserved := node.ReservedMemoryMiB * MiB
+func Usable(g gpu.GPU, cfg config.Config) uint64 {
+	reserved := cfg.Node.ReservedMemoryMiB * MiB
+	if cfg.Sharing.ByMPS(g.UUID) {
+		reserved += cfg.Sharing.MPS.ReservedMemoryMiB * MiB
+	}
 	return g.MemoryBytes - min(reserved, g.MemoryBytes)
 }
 
@@ -45,7 +48,7 @@ func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
 	all := make(map[string]Left)
 	for _, g := range gpus {
 		if g.Healthy {
-			all[g.UUID] = Left{Memory: Usable(g, cfg.Node), ComputePPM: Whole}
+			all[g.UUID] = Left{Memory: Usable(g, cfg), ComputePPM: Whole}
 		}
 	}
 	return Free(gpus, all, cfg)
@@ -62,7 +65,7 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 			if !ok {
 				continue
 			}
-			for name, n := range d.worth(g, Usable(g, cfg.Node), l) {
+			for name, n := range d.worth(g, Usable(g, cfg), l) {
 				if n > 0 {
 					total[name] += n
 				}

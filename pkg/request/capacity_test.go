@@ -69,8 +69,16 @@ func TestCapacity(t *testing.T) {
 
 func TestUsable(t *testing.T) {
 	g := gpu.GPU{MemoryBytes: 100 * MiB}
-	if got := Usable(g, config.Node{ReservedMemoryMiB: 101}); got != 0 {
+	if got := Usable(g, config.Config{Node: config.Node{ReservedMemoryMiB: 101}}); got != 0 {
 		t.Errorf("got %d with more reserved than there is, want 0", got)
+	}
+	shared := config.Config{Node: config.Node{ReservedMemoryMiB: 10}, Sharing: config.Sharing{
+		Method: config.ShareByMPS, MPSGPUs: []string{"GPU-b"}, MPS: config.MPS{ReservedMemoryMiB: 30}}}
+	for uuid, want := range map[string]uint64{"GPU-a": 90 * MiB, "GPU-b": 60 * MiB} {
+		g.UUID = uuid
+		if got := Usable(g, shared); got != want {
+			t.Errorf("%s: got %d with memory kept for the server of GPU-b, want %d", uuid, got, want)
+		}
 	}
 }
 

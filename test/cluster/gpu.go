@@ -18,7 +18,9 @@ type GPU struct {
 const (
 	driverDir = "/usr/lib/x86_64-linux-gnu"
 	deviceDir = "/dev/gpusim"
-	cdiSpec   = "/etc/cdi/nvidia.yaml"
+	// mpsProgram is the control program of the Multi-Process Service.
+	mpsProgram = "/usr/bin/nvidia-cuda-mps-control"
+	cdiSpec    = "/etc/cdi/nvidia.yaml"
 )
 
 // SimulatedGPU equips a node with simulated GPUs: the driver's libraries and
@@ -31,6 +33,7 @@ func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 		driverDir + "/libcuda.so.1":      "libcuda.so.1",
 		driverDir + "/libnvidia-ml.so.1": "libnvidia-ml.so.1",
 		"/usr/local/bin/gpusim":          "gpusim",
+		mpsProgram:                       filepath.Base(mpsProgram),
 	} {
 		source := filepath.Join(buildDir, "gpusim", name)
 		if _, err := os.Stat(source); err != nil {

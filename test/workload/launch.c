@@ -10,12 +10,19 @@
 			 WL_CALL(&(launcher)->session->driver, member, \
 				 __VA_ARGS__))
 
+// wl_blocks is the size of the grid.
+static unsigned wl_blocks(const struct wl_launcher *launcher)
+{
+	return launcher->blocks ? (unsigned)launcher->blocks : 1;
+}
+
 static int wl_launch_on(struct wl_launcher *launcher, CUstream stream)
 {
 	void *params[] = {&launcher->kernel_ns};
 
 	return WL_TRY_LAUNCH(launcher, launch, "cuLaunchKernel",
-			     launcher->session->spin, 1, 1, 1, 1, 1, 1, 0,
+			     launcher->session->spin,
+			     wl_blocks(launcher), 1, 1, 1, 1, 1, 0,
 			     stream, params, NULL);
 }
 
@@ -40,14 +47,15 @@ static int wl_launch_ptds(struct wl_launcher *launcher)
 	void *params[] = {&launcher->kernel_ns};
 
 	return WL_TRY_LAUNCH(launcher, launch_ptsz, "cuLaunchKernel_ptsz",
-			     launcher->session->spin, 1, 1, 1, 1, 1, 1, 0, NULL,
+			     launcher->session->spin,
+			     wl_blocks(launcher), 1, 1, 1, 1, 1, 0, NULL,
 			     params, NULL);
 }
 
 static int wl_launch_ex(struct wl_launcher *launcher)
 {
 	void *params[] = {&launcher->kernel_ns};
-	CUlaunchConfig config = {.grid = {1, 1, 1},
+	CUlaunchConfig config = {.grid = {wl_blocks(launcher), 1, 1},
 				 .block = {1, 1, 1},
 				 .stream = launcher->streams[0]};
 
@@ -60,7 +68,8 @@ static int wl_launch_coop(struct wl_launcher *launcher)
 	void *params[] = {&launcher->kernel_ns};
 
 	return WL_TRY_LAUNCH(launcher, launch_coop, "cuLaunchCooperativeKernel",
-			     launcher->session->spin, 1, 1, 1, 1, 1, 1, 0,
+			     launcher->session->spin,
+			     wl_blocks(launcher), 1, 1, 1, 1, 1, 0,
 			     launcher->streams[0], params);
 }
 
@@ -68,7 +77,7 @@ static int wl_launch_coop_multi(struct wl_launcher *launcher)
 {
 	void *params[] = {&launcher->kernel_ns};
 	CUlaunchParams launch = {.function = launcher->session->spin,
-				 .grid = {1, 1, 1},
+				 .grid = {wl_blocks(launcher), 1, 1},
 				 .block = {1, 1, 1},
 				 .stream = launcher->streams[0],
 				 .params = params};
@@ -94,7 +103,8 @@ static int wl_legacy_prepare(struct wl_launcher *launcher)
 static int wl_launch_legacy(struct wl_launcher *launcher)
 {
 	return WL_TRY_LAUNCH(launcher, launch_grid_async, "cuLaunchGridAsync",
-			     launcher->session->spin, 1, 1,
+			     launcher->session->spin,
+			     (int)wl_blocks(launcher), 1,
 			     launcher->streams[0]);
 }
 
@@ -162,7 +172,7 @@ static int wl_add_kernel(struct wl_launcher *launcher, CUgraph graph,
 {
 	void *params[] = {&launcher->kernel_ns};
 	CUkernelNodeParams node = {.function = launcher->session->spin,
-				   .grid = {1, 1, 1},
+				   .grid = {wl_blocks(launcher), 1, 1},
 				   .block = {1, 1, 1},
 				   .params = params};
 	CUgraphNode previous = *last;

@@ -14,6 +14,7 @@ struct wl_launcher {
 	struct wl_session *session;
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
+	uint64_t blocks;      // of a thread each; 0 is 1
 	size_t graph_nodes;   // kernels in one graph
 	size_t stream_count;  // for the pattern that uses several
 	CUstream streams[WL_MAX_STREAMS]; // the first is everyone's

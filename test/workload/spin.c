@@ -15,7 +15,7 @@ struct wl_spin_options {
 	struct wl_common common;
 	const char *pattern;
 	double kernel_us, duration, warmup;
-	uint64_t count, graph_nodes, streams, depth;
+	uint64_t count, graph_nodes, streams, depth, blocks;
 	bool list;
 };
 
@@ -162,6 +162,8 @@ static const char *wl_options_problem(const struct wl_spin_options *options)
 		return "--graph-nodes must be 1 to 100000";
 	if (options->depth == 0 || options->depth > 512)
 		return "--depth must be 1 to 512";
+	if (options->blocks == 0 || options->blocks > 1000000)
+		return "--blocks must be 1 to 1000000";
 	if (options->kernel_us > 10e6)
 		return "--kernel-us must be at most 10000000";
 	return NULL;
@@ -177,6 +179,7 @@ int main(int argc, char **argv)
 		.graph_nodes = 20,
 		.streams = 4,
 		.depth = 256,
+		.blocks = 1,
 	};
 	const struct wl_option table[] = {
 		{"pattern", WL_OPTION_TEXT, &options.pattern,
@@ -184,6 +187,8 @@ int main(int argc, char **argv)
 		{"list", WL_OPTION_FLAG, &options.list, "list the patterns"},
 		{"kernel-us", WL_OPTION_NUMBER, &options.kernel_us,
 		 "length of a kernel in µs (default 200)"},
+		{"blocks", WL_OPTION_COUNT, &options.blocks,
+		 "blocks of a kernel, of a thread each (default 1)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
 		 "seconds to go on launching (default 2)"},
 		{"count", WL_OPTION_COUNT, &options.count,
@@ -223,6 +228,7 @@ int main(int argc, char **argv)
 		.kernel_ns = (uint64_t)(options.kernel_us * 1e3),
 		.graph_nodes = options.graph_nodes,
 		.stream_count = options.streams,
+		.blocks = options.blocks,
 	};
 	if (!spin.launcher.pattern) {
 		fprintf(stderr, "%s: unknown pattern \"%s\" (--list names "

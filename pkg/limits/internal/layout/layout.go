@@ -28,6 +28,10 @@ const (
 	// FlagShare marks a limit on time that is a guarantee: what nobody uses is
 	// lent, by leases.
 	FlagShare = 1
+	// FlagMPS marks a GPU that is shared through the Multi-Process Service: the
+	// limit is the part of the GPU that its server lets the container fill, and
+	// no limit on time.
+	FlagMPS = 2
 	// LeasePPMBits is the width of a lease's part of the GPU's time; the time
 	// at which it ends stands above it, in units of 1 << LeaseUnitBits ns of
 	// CLOCK_MONOTONIC.
@@ -71,10 +75,13 @@ type LimitsDevice struct {
 	MemoryBytes uint64
 	// ContextBytes is what one context is expected to take; 0 is unknown.
 	ContextBytes uint64
-	// Flags is FlagShare or 0.
+	// Flags is FlagShare, FlagMPS or 0.
 	Flags uint32
+	// Multiprocessors is how many the GPU has, where FlagMPS is set; 0 is
+	// unknown. A client of MPS with a limit sees fewer.
+	Multiprocessors uint32
 	// Reserved is 0.
-	Reserved [5]uint32
+	Reserved [4]uint32
 }
 
 // LimitsCopy is one complete set of limits. A page has two: a writer fills the

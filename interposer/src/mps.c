@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+#include "mps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "real.h"
+
+static const char vg_mps_dir[] = "/run/nri-vgpu/mps";
+
+enum { vg_attribute_multiprocessors = 16, vg_ppm_per_percent = 10000 };
+
+// vg_percentage reads "12.5" as parts per million; 0 is what cannot be read. The
+// C library's way of reading it depends on the program's locale.
+static uint32_t vg_percentage(const char *text)
+{
+	uint32_t unit = vg_ppm_per_percent;
+	uint32_t ppm = 0;
+	bool fraction = false;
+
+	for (; *text; text++) {
+		if (*text == '.' && !fraction) {
+			fraction = true;
+			continue;
+		}
+		if (*text < '0' || *text > '9' || ppm > VG_PPM)
+			return 0;
+		if (fraction)
+			ppm += (uint32_t)(*text - '0') * (unit /= 10);
+		else
+			ppm = ppm * 10 + (uint32_t)(*text - '0') * unit;
+	}
+	return ppm <= VG_PPM ? ppm : 0;
+}
+
+// vg_least_part is the least of the container's parts: the environment knows one
+// for all GPUs. 0: no GPU is shared so.
+static uint32_t vg_least_part(struct vg_pages *pages)
+{
+	uint32_t least = 0;
+
+	for (uint32_t i = 0; i < pages->device_count; i++) {
+		uint32_t part = atomic_load(&pages->mps[i]);
+
+		if (part && (!least || part < least))
+			least = part;
+	}
+	return least;
+}
+
+// vg_set changes the environment only where it is not as it should be: that it is
+// was the runtime's to see to, and other threads may be reading it.
+static void vg_set(const char *name, const char *value)
+{
+	const char *now = getenv(name);
+
+	if (!now || strcmp(now, value) != 0)
+		setenv(name, value, 1);
+}
+
+void vg_mps_prepare(struct vg_pages *pages)
+{
+	static const char percentage[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+	uint32_t part = vg_least_part(pages);
+	const char *now = getenv(percentage);
+	uint32_t own = now ? vg_percentage(now) : 0;
+	char text[16];
+
+	if (!part)
+		return;
+	if (access(vg_mps_dir, F_OK) == 0)
+		vg_set("CUDA_MPS_PIPE_DIRECTORY", vg_mps_dir);
+	if (part >= VG_PPM || (own && own <= part))
+		return;
+	snprintf(text, sizeof text, "%u.%04u", part / vg_ppm_per_percent, part % vg_ppm_per_percent);
+	vg_set(percentage, text);
+}
+
+// Without the service, or with more than its part, a process sees all SMs.
+bool vg_mps_check(struct vg_state *state, struct vg_error *error)
+{
+	for (CUdevice device = 0; device < vg_max_ordinals; device++) {
+		int index = vg_device_index(state, device);
+		uint32_t part = index < 0 ? 0 : atomic_load(&state->pages.mps[index]);
+		uint32_t all = index < 0 ? 0 : atomic_load(&state->pages.sms[index]);
+		int seen = 0;
+
+		if (!part || part >= VG_PPM || !all)
+			continue;
+		if (VG_CALL(cuDeviceGetAttribute, &seen, vg_attribute_multiprocessors, device) == 0 &&
+		    seen > 0 && (uint32_t)seen < all)
+			continue;
+		vg_error_set(error, "its GPU is shared by MPS, and MPS does not hold it to its part of it "
+				    "(it sees %d of %u multiprocessors): does the daemon run on this node? "
+				    "See docs/mps.md", seen, all);
+		return false;
+	}
+	return true;
+}

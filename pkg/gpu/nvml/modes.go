@@ -1,0 +1,35 @@
+package nvml
+
+import (
+	"fmt"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// Modes changes the GPUs' compute modes. It opens the driver for each call, as
+// there are few.
+type Modes struct{ Options }
+
+// Set sets the compute mode of a GPU, by NVML's number, and gives the one before.
+func (m Modes) Set(uuid string, mode int) (before int, err error) {
+	driver := New(m.Options)
+	if err := driver.open(); err != nil {
+		return 0, err
+	}
+	defer driver.close()
+	device, ret := driver.lib.DeviceGetHandleByUUID(uuid)
+	if ret != gonvml.SUCCESS {
+		return 0, nvmlError("open the GPU", ret)
+	}
+	old, ret := device.GetComputeMode()
+	if ret != gonvml.SUCCESS {
+		return 0, nvmlError("read the compute mode", ret)
+	}
+	if int(old) == mode {
+		return mode, nil
+	}
+	if ret := device.SetComputeMode(gonvml.ComputeMode(mode)); ret != gonvml.SUCCESS {
+		return 0, fmt.Errorf("from %d to %d: %w", old, mode, nvmlError("set the compute mode", ret))
+	}
+	return int(old), nil
+}
