@@ -1,8 +1,9 @@
-// Package cluster brings up real single-node Kubernetes clusters on one
-// machine, without a container engine: etcd, the control plane, kubelet,
-// containerd with NRI and NVIDIA's runtime. Each cluster lives in namespaces of
-// its own below one supervisor, so that several stand side by side and nothing
-// of them stays when they are taken down.
+// Package cluster brings up real Kubernetes clusters on one machine, without a
+// container engine: etcd, the control plane, kubelet, containerd with NRI and
+// NVIDIA's runtime on one node, and kubelet and containerd on as many others as
+// are wanted. Each node lives in namespaces of its own below one supervisor, so
+// that several stand side by side and nothing of them stays when they are taken
+// down.
 package cluster
 
 import (
@@ -48,7 +49,8 @@ type record struct {
 
 // A Cluster is one that runs.
 type Cluster struct {
-	// NodeName is the name of its only node, and its own.
+	// NodeName is the name of its node, and its own; a worker is a Cluster of its
+	// own, by which its node is reached.
 	NodeName string
 	// Address is the node's, reached from the machine.
 	Address string

@@ -61,7 +61,8 @@ spec-dirs = ["/etc/cdi", "/var/run/cdi"]
 
 // cniConfig connects pods by a bridge. They reach the node and the API server;
 // nothing is translated, so that neither iptables nor nftables is needed.
-const cniConfig = `{
+func cniConfig(pods string) string {
+	return `{
   "cniVersion": "1.0.0",
   "name": "pods",
   "plugins": [
@@ -72,13 +73,14 @@ const cniConfig = `{
       "hairpinMode": true,
       "ipam": {
         "type": "host-local",
-        "ranges": [[{"subnet": "` + podRange + `"}]],
+        "ranges": [[{"subnet": "` + pods + `"}]],
         "routes": [{"dst": "0.0.0.0/0"}]
       }
     }
   ]
 }
 `
+}
 
 // kubeletConfiguration keeps the kubelet's defaults but where a machine that
 // was not made to be a node needs otherwise: its disk may be nearly full, it

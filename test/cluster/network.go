@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
@@ -27,14 +28,24 @@ const (
 	serviceRange   = "10.96.0.0/16"
 	serviceAddress = "10.96.0.1"
 	dnsAddress     = "10.96.0.10"
-	podRange       = "10.244.0.0/24"
+	// podRange is divided among the nodes of a cluster: its first 256th is the
+	// first node's.
+	podRange = "10.244.0.0/16"
 )
 
-// A link is the pair of devices between the machine and a node.
+const (
+	podBits = 24
+	podSize = 256
+)
+
+// A link is the pair of devices between a node and the machine, or between a
+// worker and the first node of its cluster, which stands for the machine then.
 type link struct {
 	// device is the machine's end.
 	device        string
 	machine, node netip.Prefix
+	// pods is the range of the node's pods.
+	pods netip.Prefix
 }
 
 // chooseLink takes the first free range at or after one that the name decides,
@@ -50,10 +61,37 @@ func chooseLink(name string, taken []netip.Prefix) (link, error) {
 				device:  deviceName(name),
 				machine: netip.PrefixFrom(nth(base, 1), linkBits),
 				node:    netip.PrefixFrom(nth(base, 2), linkBits),
+				pods:    podsOf(0),
 			}, nil
 		}
 	}
 	return link{}, fmt.Errorf("no address in %s is free", linkRange)
+}
+
+func podsOf(node int) netip.Prefix {
+	first := netip.MustParsePrefix(podRange).Addr()
+	return netip.PrefixFrom(nth(first, uint32(node)*podSize), podBits)
+}
+
+// choosePods takes the first range of pods that no other node of the cluster
+// has.
+func choosePods(taken []netip.Prefix) (netip.Prefix, error) {
+	for n := range podSize {
+		if pods := podsOf(n); n > 0 && free(pods, taken) {
+			return pods, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("no range of pods in %s is free", podRange)
+}
+
+// routes lead a worker, and its pods, to the first node, and so to the API
+// server by either of its addresses.
+func (l link) routes(control string) []node.Route {
+	gateway := l.machine.Addr().String()
+	return []node.Route{
+		{Destination: control + "/32", Gateway: gateway},
+		{Destination: serviceAddress + "/32", Gateway: gateway},
+	}
 }
 
 func free(candidate netip.Prefix, taken []netip.Prefix) bool {
@@ -81,17 +119,30 @@ func deviceName(name string) string {
 	return fmt.Sprintf("nrivgpu%08x", h.Sum32())
 }
 
-// takenRanges lists what the machine's devices and routes use.
-func takenRanges() ([]netip.Prefix, error) {
+// networkOf is the network that a process has; of pid 0 the machine's.
+func networkOf(pid int) (*netlink.Handle, error) {
+	if pid == 0 {
+		return netlink.NewHandle()
+	}
+	namespace, err := netns.GetFromPid(pid)
+	if err != nil {
+		return nil, fmt.Errorf("network of process %d: %w", pid, err)
+	}
+	defer namespace.Close()
+	return netlink.NewHandleAt(namespace)
+}
+
+// takenRanges lists what the devices and routes of a network use.
+func takenRanges(network *netlink.Handle) ([]netip.Prefix, error) {
 	var taken []netip.Prefix
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	addresses, err := network.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addresses {
 		taken = appendRange(taken, a.IPNet)
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := network.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -115,22 +166,34 @@ func appendRange(ranges []netip.Prefix, n *net.IPNet) []netip.Prefix {
 
 // connect makes the pair of devices, with the node's end in the network
 // namespace of the process.
-func (l link) connect(pid int) error {
+func (l link) connect(network *netlink.Handle, pid int) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = l.device
 	veth := &netlink.Veth{LinkAttrs: attributes, PeerName: node.Interface, PeerNamespace: netlink.NsPid(pid)}
-	if err := netlink.LinkAdd(veth); err != nil {
+	if err := network.LinkAdd(veth); err != nil {
 		return fmt.Errorf("make the network device %s (the kernel needs veth: modprobe veth): %w", l.device, err)
 	}
 	address, err := netlink.ParseAddr(l.machine.String())
 	if err != nil {
 		return fmt.Errorf("address of %s: %w", l.device, err)
 	}
-	if err := netlink.AddrAdd(veth, address); err != nil {
+	if err := network.AddrAdd(veth, address); err != nil {
 		return fmt.Errorf("give %s the address %s: %w", l.device, l.machine, err)
 	}
-	if err := netlink.LinkSetUp(veth); err != nil {
+	if err := network.LinkSetUp(veth); err != nil {
 		return fmt.Errorf("set %s up: %w", l.device, err)
+	}
+	return nil
+}
+
+// connectPods leads to a worker's pods.
+func (l link) connectPods(network *netlink.Handle) error {
+	_, pods, err := net.ParseCIDR(l.pods.String())
+	if err != nil {
+		return fmt.Errorf("range of pods: %w", err)
+	}
+	if err := network.RouteAdd(&netlink.Route{Dst: pods, Gw: l.node.Addr().AsSlice()}); err != nil {
+		return fmt.Errorf("lead to the pods %s: %w", l.pods, err)
 	}
 	return nil
 }

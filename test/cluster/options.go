@@ -32,6 +32,9 @@ type Options struct {
 	// Root is the checkout that pins the components. Default: the one that the
 	// working directory lies in.
 	Root string
+	// Control makes the node a worker of a cluster that runs, instead of a
+	// cluster of its own.
+	Control *Cluster
 	// Binaries are the node's programs. Default: those that Root pins, built
 	// when the cache does not have them.
 	Binaries components.Binaries

@@ -30,7 +30,12 @@ type plan struct {
 	link link
 }
 
-func (p plan) server() string { return "https://" + p.link.node.Addr().String() }
+func (p plan) server() string {
+	if p.Control != nil {
+		return "https://" + p.Control.Address
+	}
+	return "https://" + p.link.node.Addr().String()
+}
 
 func cgroupOf(name string) string { return cgroupRoot + "/" + name }
 
@@ -88,11 +93,15 @@ func (p plan) spec() node.Spec {
 		Name:       p.Name,
 		StateDir:   p.StateDir,
 		Address:    p.link.node.String(),
-		Services:   serviceAddress,
 		Clear:      clearedPaths,
 		Tree:       filepath.Join(p.StateDir, "tree"),
 		Cgroup:     cgroupOf(p.Name),
 		Components: p.components(),
+	}
+	if p.Control == nil {
+		s.Services = serviceAddress
+	} else {
+		s.Routes = p.link.routes(p.Control.Address)
 	}
 	for dir, target := range ownDirs {
 		s.Binds = append(s.Binds, node.Bind{Source: filepath.Join(p.StateDir, dir), Target: target})
@@ -119,7 +128,27 @@ func (p plan) makeDirs() error {
 }
 
 func (p plan) components() []node.Component {
+	containerd := node.Component{
+		Name:  Containerd,
+		Args:  []string{"containerd", "--config=/etc/containerd/config.toml"},
+		Ready: node.Probe{Socket: "/run/containerd/containerd.sock"},
+	}
 	address := p.link.node.Addr().String()
+	kubelet := node.Component{
+		Name: Kubelet,
+		Args: []string{"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeDir + "/kubelet.conf",
+			"--hostname-override=" + p.Name, "--node-ip=" + address},
+		After: []string{Containerd},
+		Ready: node.Probe{URL: "http://127.0.0.1:10248/healthz"},
+	}
+	if p.Control != nil {
+		return []node.Component{containerd, kubelet}
+	}
+	kubelet.After = append(kubelet.After, APIServer)
+	return append([]node.Component{containerd}, append(p.controlPlane(address), kubelet)...)
+}
+
+func (p plan) controlPlane(address string) []node.Component {
 	return []node.Component{
 		{
 			Name: Etcd,
@@ -128,11 +157,6 @@ func (p plan) components() []node.Component {
 				// The data is worth nothing once the machine has crashed.
 				"--unsafe-no-fsync", "--log-level=warn"},
 			Ready: node.Probe{URL: etcdURL + "/readyz"},
-		},
-		{
-			Name:  Containerd,
-			Args:  []string{"containerd", "--config=/etc/containerd/config.toml"},
-			Ready: node.Probe{Socket: "/run/containerd/containerd.sock"},
 		},
 		{
 			Name:  APIServer,
@@ -168,13 +192,6 @@ func (p plan) components() []node.Component {
 			Ready: node.Probe{URL: "https://127.0.0.1:10259/healthz"},
 			// It ends itself when it finds its view of the pods amiss.
 			Restart: true,
-		},
-		{
-			Name: Kubelet,
-			Args: []string{"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeDir + "/kubelet.conf",
-				"--hostname-override=" + p.Name, "--node-ip=" + address},
-			After: []string{APIServer, Containerd},
-			Ready: node.Probe{URL: "http://127.0.0.1:10248/healthz"},
 		},
 	}
 }

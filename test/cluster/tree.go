@@ -53,7 +53,7 @@ func (t tree) writeConfig(p plan) error {
 	files := []struct{ path, content string }{
 		{"/etc/containerd/config.toml", containerdConfig(hasCapability(capSysResource)) + p.Containerd},
 		{"/etc/nvidia-container-runtime/config.toml", nvidiaRuntimeConfig},
-		{"/etc/cni/net.d/10-bridge.conflist", cniConfig},
+		{"/etc/cni/net.d/10-bridge.conflist", cniConfig(p.link.pods.String())},
 		{kubeletConfig, kubeletConfiguration() + p.Kubelet},
 		{"/etc/hostname", p.Name + "\n"},
 		{"/etc/hosts", "127.0.0.1 localhost\n" + p.link.node.Addr().String() + " " + p.Name + "\n"},
@@ -101,6 +101,9 @@ func apiClients(nodeName string) []apiClient {
 // writePKI makes all keys and certificates, and the kubeconfigs that hold them.
 // It returns the kubeconfig with which the machine reaches the cluster.
 func (t tree) writePKI(p plan) ([]byte, error) {
+	if p.Control != nil {
+		return t.writeWorkerPKI(p)
+	}
 	ca, err := pki.NewAuthority(p.Name + "-ca")
 	if err != nil {
 		return nil, err
@@ -128,6 +131,54 @@ func (t tree) writePKI(p plan) ([]byte, error) {
 		return nil, err
 	}
 	return t.writeClients(p, ca)
+}
+
+// writeWorkerPKI makes the kubelet's identities, signed by the authority of the
+// cluster that the node is to be in, and returns that cluster's kubeconfig.
+func (t tree) writeWorkerPKI(p plan) ([]byte, error) {
+	ca, err := readAuthority(filepath.Join(p.Control.StateDir, "tree", pkiDir))
+	if err != nil {
+		return nil, err
+	}
+	if err := t.write(pkiDir+"/ca.crt", ca.PEM, 0o644); err != nil {
+		return nil, err
+	}
+	serving, err := ca.Server("kubelet", p.Name, p.link.node.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	if err := serving.Write(filepath.Join(t.dir, pkiDir), "kubelet"); err != nil {
+		return nil, err
+	}
+	user := "system:node:" + p.Name
+	pair, err := ca.Client(user, "system:nodes")
+	if err != nil {
+		return nil, err
+	}
+	config, err := kubeconfig(p, ca.PEM, user, pair)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.write(kubeDir+"/kubelet.conf", config, 0o600); err != nil {
+		return nil, err
+	}
+	admin, err := os.ReadFile(p.Control.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of the cluster: %w", err)
+	}
+	return admin, nil
+}
+
+func readAuthority(dir string) (*pki.Authority, error) {
+	cert, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("authority of the cluster: %w", err)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		return nil, fmt.Errorf("authority of the cluster: %w", err)
+	}
+	return pki.ReadAuthority(cert, key)
 }
 
 func (t tree) writeServers(p plan, ca *pki.Authority) error {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,43 @@ func TestChooseLink(t *testing.T) {
 	}
 	if _, err := chooseLink("demo", []netip.Prefix{linkRange}); err == nil {
 		t.Error("an address was found where none is free")
+	}
+}
+
+func TestWorkersHavePodsOfTheirOwn(t *testing.T) {
+	first, err := chooseLink("demo", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), first.pods}
+	for range 3 {
+		pods, err := choosePods(taken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !free(pods, taken) || !netip.MustParsePrefix(podRange).Overlaps(pods) {
+			t.Errorf("pods %s, taken are %s", pods, taken)
+		}
+		taken = append(taken, pods)
+	}
+	if _, err := choosePods([]netip.Prefix{netip.MustParsePrefix(podRange)}); err == nil {
+		t.Error("a range was found where none is free")
+	}
+}
+
+func TestWorkerRunsNoControlPlane(t *testing.T) {
+	p := plan{Options: Options{Name: "worker", Control: &Cluster{Address: "198.18.0.2"}}}
+	var err error
+	if p.link, err = chooseLink("worker", nil); err != nil {
+		t.Fatal(err)
+	}
+	s := p.spec()
+	var names []string
+	for _, c := range s.Components {
+		names = append(names, c.Name)
+	}
+	if !slices.Equal(names, []string{Containerd, Kubelet}) || s.Services != "" || len(s.Routes) != 2 || p.server() != "https://198.18.0.2" {
+		t.Errorf("components %v, service address %q, routes %v, server %s", names, s.Services, s.Routes, p.server())
 	}
 }
 
@@ -136,7 +174,7 @@ func TestConfigurationsParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, text := range map[string]string{"kubelet": kubeletConfiguration(), "cni": cniConfig} {
+	for name, text := range map[string]string{"kubelet": kubeletConfiguration(), "cni": cniConfig("10.244.7.0/24")} {
 		var v map[string]any
 		if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
 			t.Errorf("%s: %v", name, err)

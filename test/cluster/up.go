@@ -96,12 +96,8 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	defer unlock()
-	taken, err := takenRanges()
-	if err != nil {
-		return nil, err
-	}
 	p := plan{Options: o}
-	if p.link, err = chooseLink(o.Name, taken); err != nil {
+	if err := p.choose(); err != nil {
 		return nil, err
 	}
 	if err := p.prepare(ctx); err != nil {
@@ -112,6 +108,33 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	return newCluster(o, r)
+}
+
+// beside is the process whose network the node is connected to; 0 is the
+// machine's.
+func (p plan) beside() int {
+	if p.Control == nil {
+		return 0
+	}
+	return p.Control.record.Pid
+}
+
+// choose takes addresses that nobody uses.
+func (p *plan) choose() error {
+	network, err := networkOf(p.beside())
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	taken, err := takenRanges(network)
+	if err != nil {
+		return err
+	}
+	if p.link, err = chooseLink(p.Name, taken); err != nil || p.Control == nil {
+		return err
+	}
+	p.link.pods, err = choosePods(taken)
+	return err
 }
 
 // prepare writes everything that the node reads.
@@ -156,14 +179,26 @@ func (p plan) start() (record, error) {
 	if err := r.write(p.StateDir); err != nil {
 		return record{}, errors.Join(err, endProcess(r.Pid, r.StartTime))
 	}
-	// A device of this name can only be left over from a cluster of this name.
-	if err := disconnect(p.link.device); err != nil {
-		return record{}, err
-	}
-	if err := p.link.connect(started.Pid); err != nil {
+	if err := p.connect(started.Pid); err != nil {
 		return record{}, err
 	}
 	return r, started.GoAhead()
+}
+
+func (p plan) connect(pid int) error {
+	// A device of this name can only be left over from a cluster of this name.
+	if err := disconnect(p.link.device); err != nil {
+		return err
+	}
+	network, err := networkOf(p.beside())
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	if err := p.link.connect(network, pid); err != nil || p.Control == nil {
+		return err
+	}
+	return p.link.connectPods(network)
 }
 
 // waitReady waits for the components, loads the sandbox image as soon as

@@ -52,6 +52,30 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	return bed, nil
 }
 
+// Join makes another node, with GPUs of its own, in the cluster of a bed. The
+// bed that it gives is of that node.
+func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
+	gpu, err := options.gpu()
+	if err != nil {
+		return nil, err
+	}
+	gpu.Setup = append(gpu.Setup, options.Setup...)
+	o := options.cluster()
+	o.GPU, o.Control = gpu, control.Cluster
+	running, err := cluster.Up(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, options: options}
+	if err := bed.prepare(ctx); err != nil {
+		return bed, err
+	}
+	if err := bed.waitAdvertised(ctx); err != nil {
+		return bed, fmt.Errorf("%w\n%s", err, bed.explain(context.WithoutCancel(ctx)))
+	}
+	return bed, nil
+}
+
 // Remove takes down the cluster of these options, if there is one, and removes
 // every trace of it.
 func Remove(options Options) error {
@@ -90,7 +114,18 @@ func (o Options) gpu() (*cluster.GPU, error) {
 }
 
 func (b *Bed) install(ctx context.Context) error {
-	log := b.options.Log
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	b.options.Log("installing nri-vgpu from deploy/nri-vgpu.yaml")
+	if err := b.kubectl(ctx, "apply", "-f", filepath.Join(b.options.Source, "deploy", "nri-vgpu.yaml")); err != nil {
+		return err
+	}
+	return b.waitAdvertised(ctx)
+}
+
+// prepare opens the oracle and gives the node the images.
+func (b *Bed) prepare(ctx context.Context) error {
 	var err error
 	if b.physical, err = b.openPhysical(); err != nil {
 		return err
@@ -98,21 +133,18 @@ func (b *Bed) install(ctx context.Context) error {
 	if b.UUIDs, err = b.physical.UUIDs(); err != nil {
 		return err
 	}
-	log("loading the images")
-	if err := b.loadImages(ctx); err != nil {
-		return err
-	}
-	log("installing nri-vgpu from deploy/nri-vgpu.yaml")
-	if err := b.kubectl(ctx, "apply", "-f", filepath.Join(b.options.Source, "deploy", "nri-vgpu.yaml")); err != nil {
-		return err
-	}
+	b.options.Log("loading the images")
+	return b.loadImages(ctx)
+}
+
+func (b *Bed) waitAdvertised(ctx context.Context) error {
 	if err := b.WaitNode(ctx, installPatience, func(node *corev1.Node) bool {
 		quantity := node.Status.Allocatable[Memory]
 		return quantity.Value() > 0
 	}); err != nil {
 		return fmt.Errorf("the node's GPUs were not advertised: %w", err)
 	}
-	log("the node's GPUs are advertised")
+	b.options.Log("the node's GPUs are advertised")
 	return nil
 }
 

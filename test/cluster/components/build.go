@@ -156,6 +156,15 @@ func (b *Builder) build(ctx context.Context, source, dir string, m Module) error
 // compile runs the Go compiler and returns what it printed.
 func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) {
 	args := append([]string{"build"}, buildFlags(m)...)
+	if len(m.Completed) > 0 {
+		work := dir + ".completed"
+		defer os.RemoveAll(work)
+		modFile, output, err := completeModules(ctx, source, work, m)
+		if err != nil {
+			return output, err
+		}
+		args = append(args, "-modfile="+modFile)
+	}
 	output := dir + string(filepath.Separator)
 	if len(m.Programs) == 1 {
 		output = filepath.Join(dir, m.Programs[0].Name)
@@ -174,7 +183,11 @@ func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) 
 }
 
 func buildFlags(m Module) []string {
-	return []string{"-trimpath", "-buildvcs=false", "-tags", m.Tags, "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
+	flags := []string{"-trimpath", "-buildvcs=false", "-tags", m.Tags, "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
+	if m.ModFile != "" {
+		flags = append(flags, "-modfile="+m.ModFile)
+	}
+	return flags
 }
 
 // buildError keeps all output in a file and shows its end.

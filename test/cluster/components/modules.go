@@ -13,9 +13,20 @@ type Module struct {
 	CGO      bool
 	Tags     string
 	LDFlags  string
+	// ModFile is the module's go.mod, where it is another file.
+	ModFile string
+	// Completed are modules that were published without something: copies of
+	// them that have it take their place.
+	Completed []Completion
 	// FirstBuild is what two cores need with an empty build cache; it is shown
 	// to whoever waits.
 	FirstBuild time.Duration
+}
+
+// A Completion adds files to a module: path in it → path in the tools module.
+type Completion struct {
+	Module, Version string
+	Files           map[string]string
 }
 
 // A Program is one executable: its file name and its main package.
@@ -83,6 +94,50 @@ func Modules() []Module {
 		},
 	}
 }
+
+// Volcano lists what runs on a cluster beside a node's components, where a test
+// wants it: Volcano's scheduler and controllers, and the ledger by which tests
+// ask that scheduler's code, and its successor's.
+func Volcano() []Module {
+	const ledger = "github.com/nri-vgpu/nri-vgpu/tools/volcano/ledger"
+	const scheduler = "volcano.sh/volcano/cmd/scheduler"
+	return []Module{
+		{
+			Name: "volcano",
+			Programs: []Program{
+				{VolcanoScheduler, scheduler},
+				{"controller-manager", "volcano.sh/volcano/cmd/controller-manager"},
+				{VolcanoLedger, ledger},
+			},
+			FirstBuild: 3 * time.Minute,
+		},
+		{
+			Name:       "volcano",
+			ModFile:    "next.mod",
+			Programs:   []Program{{VolcanoLedgerNext, ledger}},
+			FirstBuild: time.Minute,
+		},
+		{
+			Name:     "volcano",
+			ModFile:  "next.mod",
+			Programs: []Program{{VolcanoSchedulerNext, scheduler}},
+			Completed: []Completion{{
+				Module: "volcano.sh/apis", Version: "v1.14.0",
+				Files: map[string]string{"pkg/apis/scheduling/v1beta1/next.go": "next.go.txt"},
+			}},
+			FirstBuild: 2 * time.Minute,
+		},
+	}
+}
+
+// Programs of Volcano 1.14.1, and of 1.15.1, which tells a live node from a dead
+// one in another way; see tools/volcano for the ledgers.
+const (
+	VolcanoScheduler     = "scheduler"
+	VolcanoSchedulerNext = "scheduler-next"
+	VolcanoLedger        = "ledger"
+	VolcanoLedgerNext    = "ledger-next"
+)
 
 // WithoutSeccomp is the program that lets a runc without system call filters
 // run Kubernetes' pods; see tools/runc.

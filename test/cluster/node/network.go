@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net"
 
 	"github.com/vishvananda/netlink"
 )
@@ -12,26 +13,59 @@ const Interface = "eth0"
 // setupNetwork gives the node its addresses. The service address is its own as
 // well, so that the API server is reached there without a kube-proxy.
 func setupNetwork(s Spec) error {
-	if err := assign("lo", s.Services+"/32"); err != nil {
+	own := []string{}
+	if s.Services != "" {
+		own = append(own, s.Services+"/32")
+	}
+	if err := assign("lo", own...); err != nil {
 		return err
 	}
-	return assign(Interface, s.Address)
+	if err := assign(Interface, s.Address); err != nil {
+		return err
+	}
+	for _, r := range s.Routes {
+		if err := r.add(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func assign(device, address string) error {
+func (r Route) add() error {
+	_, destination, err := net.ParseCIDR(r.Destination)
+	if err != nil {
+		return fmt.Errorf("route to %q: %w", r.Destination, err)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{Dst: destination, Gw: net.ParseIP(r.Gateway)}); err != nil {
+		return fmt.Errorf("route to %s by %s: %w", r.Destination, r.Gateway, err)
+	}
+	return nil
+}
+
+// assign gives a device its addresses and sets it up.
+func assign(device string, addresses ...string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return fmt.Errorf("network device %s: %w", device, err)
 	}
+	for _, address := range addresses {
+		if err := addAddress(link, address); err != nil {
+			return err
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", device, err)
+	}
+	return nil
+}
+
+func addAddress(link netlink.Link, address string) error {
 	addr, err := netlink.ParseAddr(address)
 	if err != nil {
 		return fmt.Errorf("address %q: %w", address, err)
 	}
 	if err := netlink.AddrAdd(link, addr); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", device, address, err)
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", device, err)
+		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, address, err)
 	}
 	return nil
 }

@@ -21,9 +21,11 @@ type Spec struct {
 	// has the same path inside the node.
 	StateDir string `json:"stateDir"`
 	// Address is the node's own address with its prefix length, and Services
-	// the address at which the API server is reached inside the cluster.
-	Address  string `json:"address"`
-	Services string `json:"services"`
+	// the address at which the API server is reached inside the cluster; empty
+	// where the API server is on another node, to which Routes lead.
+	Address  string  `json:"address"`
+	Services string  `json:"services,omitempty"`
+	Routes   []Route `json:"routes,omitempty"`
 	// Clear are paths at which the node must not see what the machine has.
 	Clear []string `json:"clear"`
 	// Tree is a directory whose content is copied over the node's root.
@@ -36,6 +38,12 @@ type Spec struct {
 	// Setup are commands that run, in order, before any component.
 	Setup      [][]string  `json:"setup"`
 	Components []Component `json:"components"`
+}
+
+// A Route leads to a Destination, with its prefix length, by a Gateway.
+type Route struct {
+	Destination string `json:"destination"`
+	Gateway     string `json:"gateway"`
 }
 
 // A Bind makes Source of the machine appear at Target in the node.

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -53,6 +54,27 @@ func NewAuthority(name string) (*Authority, error) {
 		return nil, fmt.Errorf("parse authority %q: %w", name, err)
 	}
 	return &Authority{cert: cert, key: key, PEM: encode("CERTIFICATE", der)}, nil
+}
+
+// ReadAuthority reads an authority that was stored as KeyPEM and PEM give it.
+func ReadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	cert, _ := pem.Decode(certPEM)
+	if cert == nil {
+		return nil, errors.New("an authority's certificate is not PEM")
+	}
+	key, _ := pem.Decode(keyPEM)
+	if key == nil {
+		return nil, errors.New("an authority's key is not PEM")
+	}
+	a := &Authority{PEM: certPEM}
+	var err error
+	if a.cert, err = x509.ParseCertificate(cert.Bytes); err != nil {
+		return nil, fmt.Errorf("parse an authority: %w", err)
+	}
+	if a.key, err = x509.ParseECPrivateKey(key.Bytes); err != nil {
+		return nil, fmt.Errorf("parse an authority's key: %w", err)
+	}
+	return a, nil
 }
 
 // KeyPEM is the authority's private key, for components that sign themselves.

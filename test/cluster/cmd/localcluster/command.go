@@ -28,12 +28,13 @@ namespaces of their own, without a container engine. Needs root.`,
 	flags.StringVar(&o.Name, "name", cluster.DefaultName, "the cluster's and its node's name")
 	flags.StringVar(&o.StateDir, "state-dir", "", "where it keeps its state (default "+cluster.DefaultStateDir("NAME")+")")
 	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), kubeconfigCommand(&o), kubectlCommand(&o),
-		restartCommand(&o), logsCommand(&o), execCommand(&o), loadImageCommand(&o))
+		restartCommand(&o), logsCommand(&o), execCommand(&o), loadImageCommand(&o), volcanoCommand(&o))
 	return root
 }
 
 func upCommand(o *cluster.Options) *cobra.Command {
 	var gpu gpuFlags
+	var join string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up; nothing happens when it runs already",
@@ -42,6 +43,11 @@ func upCommand(o *cluster.Options) *cobra.Command {
 			var err error
 			if o.GPU, err = gpu.resolve(); err != nil {
 				return err
+			}
+			if join != "" {
+				if o.Control, err = cluster.Find(cluster.Options{Name: join}); err != nil {
+					return err
+				}
 			}
 			o.Reuse, o.Out = true, os.Stderr
 			c, err := cluster.Up(cmd.Context(), *o)
@@ -53,6 +59,7 @@ func upCommand(o *cluster.Options) *cobra.Command {
 		},
 	}
 	gpu.add(cmd)
+	cmd.Flags().StringVar(&join, "join", "", "make the node a worker of this cluster")
 	return cmd
 }
 
