@@ -30,6 +30,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
 // firstLook bounds the wait for the driver before the plugin registers: until
@@ -63,7 +64,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run,
+		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -89,6 +90,7 @@ type parts struct {
 	admin    *registry.Admin
 	detector *detection.Detector
 	mps      *mps.Supervisor
+	volcano  *volcano.Answerer
 	handler  http.Handler
 }
 
@@ -113,6 +115,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Changed: func() {
 			p.hook.PodsChanged()
 			p.agent.PodsChanged()
+			p.volcano.Poke()
 		},
 	})
 	if err != nil {
@@ -123,10 +126,15 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if err != nil {
 		return nil, err
 	}
+	p.volcano = volcano.New(volcano.Options{
+		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.agent.Poke() }, Log: log,
+	})
+	p.hook.Outcome = p.volcano.Outcome
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Log: log})
 	p.hook.LiveChanged = p.lender.Poke
 	p.agent = agent.New(agent.Options{
 		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
+		Volcano: p.volcano.State,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
 	p.evictor = evict.New(evict.Options{
@@ -203,8 +211,8 @@ func handler(registry *prometheus.Registry, a *agent.Agent, others ...prometheus
 }
 
 // clients of the API server. Each has a rate limiter of its own: a handler that
-// has to read a pod must not wait behind Events.
-type clients struct{ reads, writes kubernetes.Interface }
+// has to read a pod must not wait behind Events, nor a scheduler for its answer.
+type clients struct{ reads, writes, answers kubernetes.Interface }
 
 func connect(kubeconfig string) (clients, error) {
 	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
@@ -215,7 +223,7 @@ func connect(kubeconfig string) (clients, error) {
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	var c clients
-	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes} {
+	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes, &c.answers} {
 		made, err := kubernetes.NewForConfig(cfg)
 		if err != nil {
 			return clients{}, fmt.Errorf("make a Kubernetes client: %w", err)

@@ -64,6 +64,8 @@ type Options struct {
 	// Changed is told the GPUs whenever they may be others than before.
 	Changed func([]gpu.GPU) error
 	Events  Events
+	// Volcano, where set, is how far Volcano's scheduler has been answered.
+	Volcano func() nodereport.Volcano
 	Log     *slog.Logger
 }
 
@@ -204,7 +206,12 @@ func (a *Agent) tellHealth(gpus []gpu.GPU) {
 // report writes node.json.
 func (a *Agent) report(gpus []gpu.GPU, sums *nodereport.Sums) {
 	a.told, a.toldGPUs = sums, gpus
+	var volcano nodereport.Volcano
+	if a.Volcano != nil {
+		volcano = a.Volcano()
+	}
 	err := nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
+		Volcano:          volcano,
 		Heartbeat:        time.Now().UTC(),
 		PluginRegistered: a.Plugin.Registered(),
 		Unadjusted:       a.Plugin.Unadjusted(),

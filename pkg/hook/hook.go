@@ -22,6 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
 // Pods are the node's pods as the API server has them.
@@ -57,6 +58,9 @@ type Options struct {
 	// Changed, where set, is called when Registered changes; it must not
 	// block.
 	Changed func()
+	// Outcome, where set, is told of each container of which it was decided
+	// whether it may be; it must not block.
+	Outcome func(podUID, container string, refused bool)
 	// LiveChanged, where set, is called when LiveDirs changes; it must not block.
 	LiveChanged func()
 	Log         *slog.Logger
@@ -184,7 +188,16 @@ func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, err
 		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
 	}
 	asked.UID = c.PodUID
-	return asked, asks(asked, c.Name), nil
+	if !asks(asked, c.Name) {
+		return asked, false, nil
+	}
+	if _, held := h.Ledger.Get(c.PodUID, c.Name); held {
+		return asked, true, nil // it keeps its GPUs, whatever annotations say now
+	}
+	if asked, err = volcano.Obey(asked, pod, h.GPUs(), h.Config); err != nil {
+		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
+	}
+	return asked, true, nil
 }
 
 // unknown is what happens to a container of whose pod nothing is known. One

@@ -128,6 +128,9 @@ func (e *edge) PostStartContainer(_ context.Context, pod *api.PodSandbox, contai
 
 func (e *edge) report(c Container, result outcome, err error) error {
 	log := e.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	if e.Outcome != nil && (err != nil || result == outcomeGranted) {
+		e.Outcome(c.PodUID, c.Name, err != nil)
+	}
 	switch {
 	case err != nil:
 		e.Metrics.refused(err)

@@ -29,6 +29,8 @@ type Report struct {
 	GPUs         []gpu.GPU `json:"gpus"`
 	// Sums are left out as long as the agent does not know the node's pods.
 	Sums *Sums `json:"sums,omitempty"`
+	// Volcano is how far Volcano's scheduler has been answered.
+	Volcano Volcano `json:"volcano,omitzero"`
 }
 
 // Sums are what dialects have of the node, in their units, by resource name.
@@ -39,4 +41,17 @@ type Sums struct {
 	Used map[string]int64 `json:"used,omitempty"`
 	// Free is what of the GPUs nobody has, in whichever dialect.
 	Free map[string]int64 `json:"free,omitempty"`
+}
+
+// Volcano is how far Volcano's scheduler has been answered for the pods that it
+// has assigned GPUs to: its lock on the Node may go when it has been.
+type Volcano struct {
+	// AnsweredAt is when, by the scheduler's clock and in seconds, it made the
+	// latest assignment that was answered.
+	AnsweredAt int64 `json:"answeredAt,omitempty"`
+	// Pending is how many it still waits for.
+	Pending int `json:"pending,omitempty"`
+	// Missed counts the pods that it sent here without choosing their GPUs: it
+	// may have to be told of the GPUs once more.
+	Missed int `json:"missed,omitempty"`
 }

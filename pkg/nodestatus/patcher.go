@@ -56,6 +56,7 @@ type Patcher struct {
 
 	applied *Resources // what this process last wrote; nil before
 	said    map[string]string
+	volcano registration
 	// taintAfter is when a taint may be written again.
 	taintAfter time.Time
 
@@ -151,7 +152,10 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		desired = p.kept(node)
 	}
 	ready := changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
-	node, delay, problem := p.converge(ctx, node, desired, ready, why)
+	patch := Plan(node, desired, p.claimed)
+	patch.Condition = ready
+	patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
@@ -159,9 +163,7 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 
 // converge brings the Node to what is desired. It returns the Node as it then
 // is; if that is not as desired, also when to try again and why.
-func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, ready *corev1.NodeCondition, why string) (*corev1.Node, time.Duration, string) {
-	patch := Plan(node, desired, p.claimed)
-	patch.Condition = ready
+func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
 		p.pace.succeeded()
 		p.applied = &desired
@@ -182,6 +184,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	}
 	p.applied = &desired
 	p.pace.succeeded()
+	p.volcano.written(patch.Volcano, observed, time.Now())
 	p.sayWritten(reason, why, desired, patch)
 	return patched, 0, ""
 }
@@ -234,12 +237,15 @@ const (
 	reasonRestore   = "restore"   // somebody else changed what was there
 	reasonWithdraw  = "withdraw"  // nothing may be advertised
 	reasonCondition = "condition" // only that of the Node changes
+	reasonVolcano   = "volcano"   // only what its scheduler reads changes
 )
 
 func (p *Patcher) reason(patch Patch, desired Resources) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
+	case patch.onlyVolcano():
+		return reasonVolcano
 	case p.applied != nil && maps.Equal(*p.applied, desired):
 		return reasonRestore
 	case len(desired) == 0:
@@ -263,6 +269,8 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	case reasonCondition:
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,
 			"reason", patch.Condition.Reason, "message", patch.Condition.Message)
+	case reasonVolcano:
+		p.opts.Log.Debug("answered Volcano's scheduler", "node", p.opts.NodeName)
 	case reasonRestore:
 		p.metrics.drifts.Inc()
 		p.opts.Log.Warn("restored the node's resources after another writer's change", attrs...)

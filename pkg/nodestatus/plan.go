@@ -3,6 +3,7 @@ package nodestatus
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +25,8 @@ type Patch struct {
 	// Annotation is the new value of AdvertisedAnnotation; nil leaves it,
 	// a pointer to "" removes it.
 	Annotation *string
+	// Volcano are annotations for its scheduler; nil removes one.
+	Volcano map[string]*string
 	// Condition is to be set; nil leaves it.
 	Condition *corev1.NodeCondition
 }
@@ -69,11 +72,17 @@ func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) 
 
 // Empty tells whether the Node is as it must be.
 func (p Patch) Empty() bool {
-	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil && p.Condition == nil
+	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil
 }
 
 // onlyCondition tells whether all else is as it must be.
 func (p Patch) onlyCondition() bool {
+	return p.onlyVolcano() && len(p.Volcano) == 0
+}
+
+// onlyVolcano tells whether the resources, and the list of them, are as they
+// must be.
+func (p Patch) onlyVolcano() bool {
 	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
 }
 
@@ -108,8 +117,12 @@ type mergeStatus struct {
 // JSON is the patch as a strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
+	if p.Annotation != nil || len(p.Volcano) > 0 {
+		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}}
+		maps.Copy(m.Metadata.Annotations, p.Volcano)
+	}
 	if p.Annotation != nil {
-		m.Metadata = &mergeMetadata{Annotations: map[string]*string{AdvertisedAnnotation: p.Annotation}}
+		m.Metadata.Annotations[AdvertisedAnnotation] = p.Annotation
 		if *p.Annotation == "" {
 			m.Metadata.Annotations[AdvertisedAnnotation] = nil
 		}

@@ -190,6 +190,17 @@ func (l *Ledger) Get(podUID, container string) (Allocation, bool) {
 	return clone(a), ok
 }
 
+// Pod is what the containers of one pod hold, in the spec's order.
+func (l *Ledger) Pod(uid string) []Allocation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []Allocation
+	for _, a := range l.pods[uid] {
+		all = append(all, clone(a))
+	}
+	return all
+}
+
 // Allocations lists what every container holds, those of a pod together in
 // the spec's order. It includes containers that are yet to start.
 func (l *Ledger) Allocations() []Allocation {

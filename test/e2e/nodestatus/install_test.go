@@ -86,18 +86,18 @@ func create(ctx context.Context, client dynamic.Interface, document []byte) erro
 	return nil
 }
 
-// credentials are what kubelet gives the patcher's pod on a node: a token of
+// credentials are what kubelet gives a pod of ours on a node: a token of
 // its service account that names the pod and the node.
-func credentials(ctx context.Context, admin *rest.Config, node string) (*rest.Config, error) {
+func credentials(ctx context.Context, admin *rest.Config, account, node string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
 		return nil, err
 	}
 	pod, err := client.CoreV1().Pods(system).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "patcher-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "of-ours-"},
 		Spec: corev1.PodSpec{
 			NodeName: node, ServiceAccountName: account,
-			Containers: []corev1.Container{{Name: "patcher", Image: "none"}},
+			Containers: []corev1.Container{{Name: "main", Image: "none"}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -104,7 +104,7 @@ func newWorld(t *testing.T, node string) *world {
 
 func patcherConfig(t *testing.T, node string) *rest.Config {
 	t.Helper()
-	cfg, err := credentials(t.Context(), plane.admin, node)
+	cfg, err := credentials(t.Context(), plane.admin, account, node)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,134 @@
+package hook
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+)
+
+// assigned adds a pod that Volcano's scheduler has placed: its first container
+// asks for nothing, "main" for MiB of one GPU.
+func (n *node) assigned(uid, mib, ids string) *corev1.Pod {
+	pod := n.pod(uid, "idle", "main")
+	pod.Spec.NodeName = "here"
+	pod.Spec.Containers[1].Resources.Limits = corev1.ResourceList{"volcano.sh/vgpu-memory": resource.MustParse(mib)}
+	pod.Annotations = map[string]string{volcano.Node: "here", volcano.IDs: ids, volcano.BindTime: "1"}
+	return pod
+}
+
+// on is the only GPU of a pod's main container.
+func (n *node) on(uid string) string {
+	n.t.Helper()
+	given, ok := n.ledger.Get(uid, "main")
+	if !ok || len(given.Devices) != 1 {
+		n.t.Fatalf("%s holds %+v", uid, given)
+	}
+	return given.Devices[0].UUID
+}
+
+func TestAnAssignmentIsObeyed(t *testing.T) {
+	n := newNode(t)
+	// Left to itself the planner would fill the GPU that is in use.
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	for _, gpu := range []string{gpuA, gpuB} {
+		uid := "on-" + gpu[len("GPU-"):][:1]
+		n.assigned(uid, "1000", gpu+",NVIDIA,1000,0:")
+		if _, err := n.createIn(sandbox(uid), "idle"); err != nil {
+			t.Fatal(err)
+		}
+		mustCreate(t, n, uid)
+		if n.on(uid) != gpu {
+			t.Errorf("assigned %s, got %s", gpu, n.on(uid))
+		}
+	}
+}
+
+func TestAnAssignmentThatContradictsTheSpecIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.assigned("u", "1000", gpuA+",NVIDIA,16000,0:")
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "asks for 1000 MiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The scheduler's word moves nobody: where the GPU is taken, the ledger has the
+// last.
+func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
+	n := newNode(t)
+	n.pod("big", "main=16000")
+	mustCreate(t, n, "big")
+	taken := n.on("big")
+	pod := n.assigned("u", "1000", taken+",NVIDIA,1000,0:")
+	var noRoom *placement.NoRoomError
+	if err := n.hook.Reserve(pod); !errors.As(err, &noRoom) {
+		t.Errorf("reserved where there is no room: %v", err)
+	}
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "no GPU has room") {
+		t.Errorf("got %v", err)
+	}
+	n.exit("big")
+	n.deletePod("big")
+	mustCreate(t, n, "u")
+	if n.on("u") != taken {
+		t.Errorf("assigned %s, got %s", taken, n.on("u"))
+	}
+}
+
+// A container keeps what it had, over its own restart and the agent's, whatever
+// the annotation says then.
+func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
+	n := newNode(t)
+	pod := n.assigned("u", "1000", gpuB+",NVIDIA,1000,0:")
+	mustCreate(t, n, "u")
+	for _, ids := range []string{gpuA + ",NVIDIA,1000,0:", "nonsense"} {
+		n.exit("u")
+		n.api.change(func() { pod.Annotations[volcano.IDs] = ids })
+		mustCreate(t, n, "u")
+		if n.on("u") != gpuB {
+			t.Errorf("after a restart it has %s", n.on("u"))
+		}
+	}
+	n.stopHook()
+	n.startHook()
+	n.exit("u")
+	mustCreate(t, n, "u")
+	if n.on("u") != gpuB {
+		t.Errorf("after the agent's restart it has %s", n.on("u"))
+	}
+}
+
+// What is reserved outlives the agent, is freed with its pod, and is had by the
+// container when it comes.
+func TestReserve(t *testing.T) {
+	n := newNode(t)
+	pod := n.assigned("u", "16000", gpuB+",NVIDIA,16000,0:")
+	if err := n.hook.Reserve(pod); err != nil {
+		t.Fatal(err)
+	}
+	n.stopHook()
+	n.startHook()
+	if n.on("u") != gpuB {
+		t.Errorf("reserved %s", n.on("u"))
+	}
+	n.pod("other", "main=16000")
+	mustCreate(t, n, "other")
+	if n.on("other") != gpuA {
+		t.Errorf("another has got what was reserved")
+	}
+	mustCreate(t, n, "u")
+	n.exit("u")
+	n.deletePod("u")
+	if held := n.hook.Held("u"); len(held) != 0 {
+		t.Errorf("a pod that has gone holds %+v", held)
+	}
+	if err := n.hook.Reserve(pod); err != nil || len(n.hook.Held("u")) != 0 {
+		t.Errorf("reserved for a pod that has gone: %v", err)
+	}
+}

@@ -1,0 +1,216 @@
+package volcano
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// world is a node with an Answerer, as far as that knows it.
+type world struct {
+	t      *testing.T
+	client *fake.Clientset
+
+	synced   bool
+	held     []placement.Allocation
+	room     []placement.Allocation // what Reserve finds
+	reserved int
+}
+
+func (w *world) List() []*corev1.Pod {
+	list, err := w.client.CoreV1().Pods("ns").List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []*corev1.Pod
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	return all
+}
+
+func (w *world) HasSynced() bool { return w.synced }
+
+func (w *world) Reserve(*corev1.Pod) error {
+	w.reserved++
+	if w.room == nil {
+		return errors.New("no room")
+	}
+	w.held = w.room
+	return nil
+}
+
+func (w *world) Held(string) []placement.Allocation { return w.held }
+
+func newWorld(t *testing.T, p *corev1.Pod) (*world, *Answerer) {
+	w := &world{t: t, client: fake.NewClientset(p), synced: true}
+	return w, w.answerer()
+}
+
+func (w *world) answerer() *Answerer {
+	return New(Options{
+		Client: w.client, Config: config.Default(), Pods: w, Places: w, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+}
+
+func (w *world) annotations() map[string]string {
+	p, err := w.client.CoreV1().Pods("ns").Get(w.t.Context(), "pod", metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p.Annotations
+}
+
+func (w *world) patches() int {
+	n := 0
+	for _, action := range w.client.Actions() {
+		if action.GetVerb() == "patch" {
+			if action.GetSubresource() != "status" {
+				w.t.Errorf("wrote by way of %q", action.GetSubresource())
+			}
+			n++
+		}
+	}
+	return n
+}
+
+const oneID = "GPU-1,NVIDIA,1000,0:"
+
+func onePod() *corev1.Pod { return pod(assigned(oneID), container("a", limits{"memory": 1000})) }
+
+func TestAnswersOnce(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	for range 3 {
+		a.round(t.Context())
+	}
+	want := maps.Clone(onePod().Annotations)
+	want[ToAllocate], want[Phase], want[Time] = "", Success, Answered
+	if diff := cmp.Diff(want, w.annotations()); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	if w.patches() != 1 {
+		t.Errorf("%d writes, want 1", w.patches())
+	}
+	if diff := cmp.Diff(nodereport.Volcano{AnsweredAt: 1700000000}, a.State()); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	// Another process finds all said.
+	w.answerer().round(t.Context())
+	if w.patches() != 1 {
+		t.Errorf("%d writes after a restart, want 1", w.patches())
+	}
+}
+
+func TestARefusalIsAnswered(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	a.round(t.Context())
+	if w.annotations()[Phase] != Allocating || a.State().Pending != 1 {
+		t.Errorf("answered before anything is known: %v, %+v", w.annotations(), a.State())
+	}
+	a.Outcome("uid", "a", true)
+	a.round(t.Context())
+	if w.annotations()[Phase] != Failed || a.State() != (nodereport.Volcano{AnsweredAt: 1700000000}) {
+		t.Errorf("after a refusal %v, %+v", w.annotations(), a.State())
+	}
+	// Another process knows no better until there is news.
+	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	again := w.answerer()
+	again.round(t.Context())
+	if w.annotations()[Phase] != Failed {
+		t.Errorf("a refusal was taken back for nothing: %v", w.annotations())
+	}
+	again.Outcome("uid", "a", false)
+	again.round(t.Context())
+	if got := w.annotations(); got[Phase] != Success || got[ToAllocate] != "" {
+		t.Errorf("after it was given its GPU %v", got)
+	}
+}
+
+func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	away := true
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, errors.New("connection refused")
+	})
+	a.round(t.Context())
+	if a.State().Pending != 1 {
+		t.Errorf("nobody waits, though nothing could be said: %+v", a.State())
+	}
+	away = false
+	a.round(t.Context())
+	if w.annotations()[Phase] != Success || a.State().Pending != 0 {
+		t.Errorf("%v, %+v", w.annotations(), a.State())
+	}
+}
+
+// What Volcano did not place is told where Volcano is at work, and nowhere else.
+func TestOthersAreAnnouncedWhereVolcanoIs(t *testing.T) {
+	own := pod(nil, container("a", limits{"nri-vgpu.io/vgpu-memory": 1000}))
+	w, a := newWorld(t, own)
+	w.held = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	a.round(t.Context())
+	if w.patches() != 0 || w.reserved != 0 {
+		t.Errorf("%d writes and %d reservations where there is no Volcano", w.patches(), w.reserved)
+	}
+	sent := pod(map[string]string{Group: "g"}, container("b", limits{"memory": 1000}))
+	sent.Name, sent.UID = "sent", "uid-2"
+	if err := w.client.Tracker().Add(sent); err != nil {
+		t.Fatal(err)
+	}
+	a.round(t.Context())
+	want := map[string]string{Node: "here", IDs: oneID, Phase: Success, Time: Answered}
+	if diff := cmp.Diff(want, w.annotations()); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	a.round(t.Context())
+	if a.State().Missed != 1 {
+		t.Errorf("%d pods were sent without GPUs, want 1", a.State().Missed)
+	}
+}
+
+func TestNothingBeforeThePodsAreKnown(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	w.synced = false
+	a.round(t.Context())
+	if w.patches() != 0 || w.reserved != 0 {
+		t.Errorf("%d writes, %d reservations", w.patches(), w.reserved)
+	}
+}
+
+func TestPokeIsHeardAtOnce(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	answered := make(chan struct{}, 8)
+	a.Changed = func() { answered <- struct{}{} }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		a.Run(ctx)
+		close(done)
+	}()
+	a.Poke()
+	select {
+	case <-answered:
+	case <-time.After(interval - time.Second):
+		t.Error("not answered before the next look")
+	}
+	cancel()
+	<-done
+}

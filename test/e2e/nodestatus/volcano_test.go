@@ -1,0 +1,172 @@
+package nodestatus_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+)
+
+// as is the administrator in the place of somebody who may do what a role says.
+func as(t *testing.T, user string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
+	t.Helper()
+	admin := clientOf(t, plane.admin)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(ctx, user, metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoles().Delete(ctx, user, metav1.DeleteOptions{})
+	})
+	cfg := rest.CopyConfig(plane.admin)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return clientOf(t, cfg)
+}
+
+// bare is a pod of the agent's own namespace, where there are service accounts.
+func bare(t *testing.T, admin kubernetes.Interface, node string, annotations map[string]string) *corev1.Pod {
+	t.Helper()
+	pod, err := admin.CoreV1().Pods(system).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "bare-", Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "nri-vgpu", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func patchPod(t *testing.T, client kubernetes.Interface, pod *corev1.Pod, patch map[string]any, subresources ...string) error {
+	t.Helper()
+	body, err := json.Marshal(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+func annotations(values map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": values}}
+}
+
+// Volcano's scheduler believes what pods say that it has assigned; so nobody but
+// a scheduler may say it.
+func TestOnlySchedulersAssign(t *testing.T) {
+	admin := clientOf(t, plane.admin)
+	write := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"*"}}
+	tenant := as(t, "tenant", write)
+	scheduler := as(t, "some-scheduler", write,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}})
+	for _, key := range []string{volcano.IDs, volcano.ToAllocate, volcano.Node, volcano.Time, volcano.BindTime, volcano.Phase} {
+		t.Run(key, func(t *testing.T) {
+			_, err := tenant.CoreV1().Pods(system).Create(t.Context(), &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "forged-", Annotations: map[string]string{key: "x"}},
+				Spec:       corev1.PodSpec{ServiceAccountName: "nri-vgpu", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			}, metav1.CreateOptions{})
+			if !refused(err) {
+				t.Errorf("a tenant created a pod with it: %v", err)
+			}
+			pod := bare(t, admin, "", nil)
+			for _, by := range [][]string{nil, {"status"}} {
+				if err := patchPod(t, tenant, pod, annotations(map[string]any{key: "x"}), by...); !refused(err) {
+					t.Errorf("a tenant set it by %v: %v", by, err)
+				}
+			}
+			if err := patchPod(t, scheduler, pod, annotations(map[string]any{key: "x"})); err != nil {
+				t.Errorf("a scheduler may not set it: %v", err)
+			}
+			if err := patchPod(t, tenant, pod, annotations(map[string]any{key: nil})); !refused(err) {
+				t.Errorf("a tenant removed it: %v", err)
+			}
+			if err := patchPod(t, tenant, pod, annotations(map[string]any{"mine": "x"})); err != nil {
+				t.Errorf("a tenant may not set its own beside it: %v", err)
+			}
+		})
+	}
+}
+
+// The agent's token names its node, and it may write of that node's pods what
+// Volcano's scheduler reads, and nothing else.
+func TestAgentMayOnlyAnswer(t *testing.T) {
+	admin := clientOf(t, plane.admin)
+	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "answers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := clientOf(t, cfg)
+	own, other := bare(t, admin, "answers", nil), bare(t, admin, "elsewhere", nil)
+	answer := annotations(map[string]any{
+		volcano.IDs: "x", volcano.ToAllocate: "", volcano.Node: "answers", volcano.Time: volcano.Answered, volcano.Phase: volcano.Success,
+	})
+	if err := patchPod(t, stolen, own, answer, "status"); err != nil {
+		t.Errorf("the agent may not answer for a pod of its node: %v", err)
+	}
+	for name, refusal := range map[string]error{
+		"answer for another node's pod":     patchPod(t, stolen, other, answer, "status"),
+		"answer by way of the pod itself":   patchPod(t, stolen, own, answer),
+		"write another annotation":          patchPod(t, stolen, own, annotations(map[string]any{"example.com/x": "y"}), "status"),
+		"write when a pod was bound":        patchPod(t, stolen, own, annotations(map[string]any{volcano.BindTime: "1"}), "status"),
+		"write a label":                     patchPod(t, stolen, own, map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}}, "status"),
+		"write a status":                    patchPod(t, stolen, own, map[string]any{"status": map[string]any{"phase": "Succeeded"}}, "status"),
+		"write a status beside its answers": patchPod(t, stolen, own, map[string]any{"metadata": map[string]any{"annotations": map[string]any{volcano.Phase: "x"}}, "status": map[string]any{"podIP": "1.2.3.4"}}, "status"),
+	} {
+		if !refused(refusal) {
+			t.Errorf("the agent may %s: %v", name, refusal)
+		}
+	}
+}
+
+// Of what Volcano's scheduler reads on a Node the patcher may write its own, and
+// take the lock away that the scheduler has set.
+func TestPatcherMayRegisterAndUnlock(t *testing.T) {
+	w := &world{t: t, node: "registers", admin: clientOf(t, plane.admin)}
+	w.register()
+	t.Cleanup(w.remove)
+	stolen := clientOf(t, patcherConfig(t, w.node)).CoreV1().Nodes()
+	patch := func(values map[string]any) error {
+		body, err := json.Marshal(annotations(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = stolen.Patch(t.Context(), w.node, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+		return err
+	}
+	if err := patch(map[string]any{volcano.Register: "x:", volcano.Handshake: "Reported now"}); err != nil {
+		t.Errorf("it may not register: %v", err)
+	}
+	if err := patch(map[string]any{volcano.Lock: "2026-11-21T14:00:00Z"}); !refused(err) {
+		t.Errorf("it may lock: %v", err)
+	}
+	if _, err := w.admin.CoreV1().Nodes().Patch(t.Context(), w.node, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"hamivgpu":"2026-11-21T14:00:00Z"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(map[string]any{volcano.Lock: "2027-11-21T14:00:00Z"}); !refused(err) {
+		t.Errorf("it may lock anew: %v", err)
+	}
+	if err := patch(map[string]any{volcano.Lock: nil}); err != nil {
+		t.Errorf("it may not unlock: %v", err)
+	}
+	if err := patch(map[string]any{volcano.Register: nil, volcano.Handshake: nil}); err != nil {
+		t.Errorf("it may not withdraw: %v", err)
+	}
+}
