@@ -37,8 +37,8 @@ func newClients(cfg config.Config, h *hook.Hook, answers registry.Answers, metri
 	return server, nil
 }
 
-// newAnswers knows what those who ask may know.
-func newAnswers(cfg config.Config, node string, inventory *gpu.Inventory, ledger *placement.Ledger, p *parts) registry.Answers {
+// newCensus knows who uses the GPUs, for those who ask and for metrics.
+func newCensus(cfg config.Config, node string, inventory *gpu.Inventory, ledger *placement.Ledger, p *parts) *census.Census {
 	return census.New(census.Options{
 		Node: node, Config: cfg, GPUs: inventory, Containers: p.hook, Ledger: ledger, Pods: p.pods,
 		Dir: p.hook.Store.Dir, Proc: registry.HostProc,

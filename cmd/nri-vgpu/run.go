@@ -145,13 +145,13 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if cfg.Sharing.Method == config.ShareByMPS {
 		p.hook.MPS = p.mps
 	}
-	answers := newAnswers(cfg, node, inventory, ledger, &p)
-	if p.clients, err = newClients(cfg, p.hook, answers, registry, log); err != nil {
+	users := newCensus(cfg, node, inventory, ledger, &p)
+	if p.clients, err = newClients(cfg, p.hook, users, registry, log); err != nil {
 		return nil, err
 	}
-	p.admin = newAdmin(cfg, answers, log)
+	p.admin = newAdmin(cfg, users, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps)
+	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps, users)
 	return &p, err
 }
 

@@ -42,8 +42,11 @@ type Containers interface {
 	Holders() map[string]placement.Allocation
 }
 
-// Ledger knows what is left of each GPU.
-type Ledger interface{ Free() []placement.Room }
+// Ledger knows what is left of each GPU, and who has the rest.
+type Ledger interface {
+	Free() []placement.Room
+	Allocations() []placement.Allocation
+}
 
 // Pods are the node's.
 type Pods interface {

@@ -3,9 +3,11 @@ package census
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,6 +77,10 @@ func (n *node) Activity(ctx context.Context, _ time.Duration) (map[string][]gpu.
 		}
 	}
 	return n.active, n.err
+}
+
+func (n *node) Allocations() []placement.Allocation {
+	return slices.Collect(maps.Values(n.holders))
 }
 
 func (n *node) Holders() map[string]placement.Allocation { return n.holders }

@@ -103,6 +103,7 @@ type Fill struct {
 	TotalBytes     uint64 `json:"total_mem_seen"`
 	GrantedBytes   uint64 `json:"granted_bytes"`
 	RefusedAtBytes uint64 `json:"refused_at_bytes"`
+	Refusals       uint64 `json:"refusals"`
 	Outcome        string `json:"outcome"`
 	Error          string `json:"error"`
 }

@@ -1,0 +1,129 @@
+package census
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// scrapePatience is how long a scrape waits for the driver. What it did not tell
+// by then is left out, and the rest is told.
+const scrapePatience = time.Second
+
+var (
+	gpuLabels       = []string{"uuid"}
+	containerLabels = []string{"namespace", "pod", "container", "uuid"}
+
+	descGPUUsed = prometheus.NewDesc("nri_vgpu_gpu_used_memory_bytes",
+		"Memory of the GPU that processes hold, as the driver lists them.", gpuLabels, nil)
+	descGPUUtilisation = prometheus.NewDesc("nri_vgpu_gpu_utilisation_ratio",
+		"Part of the GPU's time that processes had in the second before, as the driver samples it, 0 to 1.", gpuLabels, nil)
+
+	descUsed = prometheus.NewDesc("nri_vgpu_container_used_memory_bytes",
+		"Memory of the GPU that the container's processes hold, as the driver lists them.", containerLabels, nil)
+	descUtilisation = prometheus.NewDesc("nri_vgpu_container_utilisation_ratio",
+		"Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.", containerLabels, nil)
+
+	descAccounted = prometheus.NewDesc("nri_vgpu_container_accounted_memory_bytes",
+		"Memory that counts against the container's limit, by its own account.", containerLabels, nil)
+	descBusy = prometheus.NewDesc("nri_vgpu_container_gpu_seconds_total",
+		"GPU time that counts against the container's limit, by its own account; 0 for one without a limit on time.", containerLabels, nil)
+	descThrottled = prometheus.NewDesc("nri_vgpu_container_throttled_seconds_total",
+		"Time that the container's threads were held back by its limit on GPU time, added up.", containerLabels, nil)
+	descLaunches = prometheus.NewDesc("nri_vgpu_container_launches_total",
+		"Kernels, graphs and copies on the GPU that the container launched, by its own account.", containerLabels, nil)
+	descRefused = prometheus.NewDesc("nri_vgpu_container_refused_allocations_total",
+		"Allocations that the container was refused for its limit on memory, by its own account.", containerLabels, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (c *Census) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descGPUUsed, descGPUUtilisation, descUsed, descUtilisation,
+		descAccounted, descBusy, descThrottled, descLaunches, descRefused,
+	} {
+		ch <- d
+	}
+}
+
+// Collect is for prometheus.Collector. A container has its series from when it
+// was given its GPUs, and until they are free again.
+func (c *Census) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	allocations := c.Ledger.Allocations()
+	// Without an answer of the driver there is still what containers say.
+	if found, err := c.look(ctx); err == nil {
+		collectSightings(ch, found, allocations)
+	}
+	for _, a := range allocations {
+		c.collectAccount(ch, a)
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+// place is a container on a GPU.
+type place struct{ podUID, container, uuid string }
+
+// collectSightings tells what the driver says of the GPUs that answered, and of
+// each container that was given one of them.
+func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []placement.Allocation) {
+	byPlace := map[place][]sighting{}
+	for uuid, list := range found.sightings {
+		tellSums(ch, list, descGPUUsed, descGPUUtilisation, uuid)
+		for _, s := range list {
+			held := found.holders[s.Container]
+			p := place{held.PodUID, held.Container, uuid}
+			byPlace[p] = append(byPlace[p], s)
+		}
+	}
+	for _, a := range allocations {
+		for _, d := range a.Devices {
+			if _, answered := found.sightings[d.UUID]; answered {
+				tellSums(ch, byPlace[place{a.PodUID, a.Container, d.UUID}], descUsed, descUtilisation, a.Namespace, a.Pod, a.Container, d.UUID)
+			}
+		}
+	}
+}
+
+func tellSums(ch chan<- prometheus.Metric, list []sighting, used, utilisation *prometheus.Desc, labels ...string) {
+	bytes, percent := sums(list)
+	if bytes != nil {
+		gauge(ch, used, float64(*bytes), labels...)
+	}
+	if percent != nil {
+		gauge(ch, utilisation, *percent/100, labels...)
+	}
+}
+
+// collectAccount tells what a container's usage page says. One without limits
+// has none.
+func (c *Census) collectAccount(ch chan<- prometheus.Metric, a placement.Allocation) {
+	dir, err := c.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return
+	}
+	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	if err != nil || len(usage.Devices) != len(a.Devices) {
+		return
+	}
+	for i, d := range a.Devices {
+		u, labels := usage.Devices[i], []string{a.Namespace, a.Pod, a.Container, d.UUID}
+		counter := func(desc *prometheus.Desc, value float64) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+		}
+		gauge(ch, descAccounted, float64(u.UsedBytes), labels...)
+		counter(descBusy, u.GPUTime.Seconds())
+		counter(descThrottled, u.Wait.Seconds())
+		counter(descLaunches, float64(u.Launches))
+		counter(descRefused, float64(u.Refusals))
+	}
+}

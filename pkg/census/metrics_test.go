@@ -1,0 +1,59 @@
+package census
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+func TestMetrics(t *testing.T) {
+	n, c, _ := populated(t)
+	quarter := limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000}
+	n.contain(strings.Repeat("d4", 32), otherPod, "other", "new", quarter)
+	// Of one process on the first GPU the driver does not tell how much it has.
+	want := `
+# HELP nri_vgpu_container_used_memory_bytes Memory of the GPU that the container's processes hold, as the driver lists them.
+# TYPE nri_vgpu_container_used_memory_bytes gauge
+nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 2.147483648e+09
+nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 3.221225472e+09
+nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1.073741824e+09
+nri_vgpu_container_used_memory_bytes{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
+# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.
+# TYPE nri_vgpu_container_utilisation_ratio gauge
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + first + `"} 0.1
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + second + `"} 0.5
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="own",uuid="` + first + `"} 0.2
+nri_vgpu_container_utilisation_ratio{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
+# HELP nri_vgpu_gpu_used_memory_bytes Memory of the GPU that processes hold, as the driver lists them.
+# TYPE nri_vgpu_gpu_used_memory_bytes gauge
+nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want),
+		"nri_vgpu_container_used_memory_bytes", "nri_vgpu_container_utilisation_ratio", "nri_vgpu_gpu_used_memory_bytes"); err != nil {
+		t.Error(err)
+	}
+	// Four containers, of which one has two GPUs.
+	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "refused_allocations_total", "accounted_memory_bytes"} {
+		if got := testutil.CollectAndCount(c, "nri_vgpu_container_"+name); got != 5 {
+			t.Errorf("%s has %d series, want 5", name, got)
+		}
+	}
+	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+func TestMetricsWithoutTheDriver(t *testing.T) {
+	n, c, _ := populated(t)
+	n.err = errors.New("GPU is lost")
+	if got := testutil.CollectAndCount(c, "nri_vgpu_container_used_memory_bytes"); got != 0 {
+		t.Errorf("%d containers' memory is told without the driver", got)
+	}
+	if got := testutil.CollectAndCount(c, "nri_vgpu_container_gpu_seconds_total"); got != 4 {
+		t.Errorf("%d containers' own accounts are told, want 4", got)
+	}
+}
