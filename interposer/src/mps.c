@@ -12,7 +12,13 @@
 
 static const char vg_mps_dir[] = "/run/nri-vgpu/mps";
 
-enum { vg_attribute_multiprocessors = 16, vg_ppm_per_percent = 10000 };
+enum {
+	vg_attribute_multiprocessors = 16,
+	vg_ppm_per_percent = 10000,
+	// The driver gives multiprocessors by groups, some of this many, and rounds as
+	// it likes: 50 % of 132 were 68 on an H200.
+	vg_group = 8,
+};
 
 // vg_percentage reads "12.5" as parts per million; 0 is what cannot be read. The
 // C library's way of reading it depends on the program's locale.
@@ -80,7 +86,8 @@ void vg_mps_prepare(struct vg_pages *pages)
 	vg_set(percentage, text);
 }
 
-// Without the service, or with more than its part, a process sees all SMs.
+// Without the service, or with more than its part, a process sees too many SMs. Of
+// a part that is nearly all of the GPU nothing can be told so.
 bool vg_mps_check(struct vg_state *state, struct vg_error *error)
 {
 	for (CUdevice device = 0; device < vg_max_ordinals; device++) {
@@ -92,7 +99,7 @@ bool vg_mps_check(struct vg_state *state, struct vg_error *error)
 		if (!part || part >= VG_PPM || !all)
 			continue;
 		if (VG_CALL(cuDeviceGetAttribute, &seen, vg_attribute_multiprocessors, device) == 0 &&
-		    seen > 0 && (uint32_t)seen < all)
+		    seen > 0 && (uint64_t)seen <= (uint64_t)all * part / VG_PPM + vg_group)
 			continue;
 		vg_error_set(error, "its GPU is shared by MPS, and MPS does not hold it to its part of it "
 				    "(it sees %d of %u multiprocessors): does the daemon run on this node? "
