@@ -113,6 +113,9 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 	}
 	defer func() { err = errors.Join(err, journal.close()) }()
 	span := o.span()
+	if o.utilisation {
+		span.warmup, span.measure = 0, utilisationTime
+	}
 	conditions := report.Now(r.machine.kind(), o.commit)
 	if err := journal.write(heading{"compute", conditions, span.warmup.Seconds(), span.measure.Seconds()}); err != nil {
 		return records, err
