@@ -209,6 +209,30 @@ func TestWhatOneDialectTakesTheOthersNoLongerAdvertise(t *testing.T) {
 	}
 }
 
+// The Multi-Process Service serves so many containers, whatever they ask for.
+func TestClientsBoundWhatIsAdvertised(t *testing.T) {
+	cfg := config.Default()
+	cfg.Sharing.Method = config.ShareByMPS
+	cfg.Sharing.MPS.ClientsPerGPU, cfg.Sharing.MPS.ClientsPerContainer = 6, 2
+	s := newSite(t, cfg, twoGPUs()[:1])
+	for i, want := range []units{{number: 3, awsSlots: 10}, {number: 2, awsSlots: 10}, {number: 1, awsSlots: 10}, {awsSlots: 3}} {
+		has := s.advertised()
+		if has[number] != want[number] || has[awsSlots] != want[awsSlots] {
+			t.Errorf("with %d containers %v are advertised, want %v", i, has, want)
+		}
+		if i == 3 {
+			break
+		}
+		pod := podAsking(fmt.Sprint("p", i), units{awsSlots: 1})
+		if !s.schedule(pod) {
+			t.Fatal("the scheduler finds no room")
+		}
+		if err := s.start(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // randomPod speaks one dialect in each of its containers.
 func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 	small := func(n int64) int64 { return 1 + r.Int64N(n)*r.Int64N(n)/n }

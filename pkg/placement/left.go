@@ -10,7 +10,8 @@ import (
 // have theirs, too: those that the scheduler has sent here and of which no
 // container has been created yet. They are placed in the given order, as they
 // would be now; those that find no room are left out of account, and so are
-// GPUs that somebody has alone, or whose MPS server can serve no more. The ledger does not change.
+// GPUs that somebody has alone, or whose MPS server can serve no more. The ledger
+// does not change.
 func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	shadow := l.shadow()
 	for _, pod := range coming {
@@ -33,6 +34,8 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 			SlotsTaken: taken.slots,
 			Held:       taken.holders > 0,
 			Common:     taken.common,
+			Bounded:    c.mps,
+			Containers: shadow.clients() - taken.clients,
 		}
 	}
 	return left

@@ -26,6 +26,9 @@ type Left struct {
 	Held bool
 	// Common: somebody is who has its memory in common.
 	Common bool
+	// Bounded: no more than so many containers can join them.
+	Bounded    bool
+	Containers int
 }
 
 func (l Left) percent() int64 { return int64(l.ComputePPM / ppmPerPercent) }
@@ -35,6 +38,9 @@ func (l Left) percent() int64 { return int64(l.ComputePPM / ppmPerPercent) }
 func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
 	mib = int64(l.Memory / MiB)
 	slots = min(int64(max(slotsPerGPU-l.SlotsTaken, 0)), mib)
+	if l.Bounded {
+		slots = min(slots, int64(l.Containers))
+	}
 	if slots == 0 {
 		return 0, 0
 	}
