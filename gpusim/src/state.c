@@ -213,15 +213,19 @@ uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc)
 	return (uint32_t)(proc - handle->state->procs);
 }
 
-void gs_reap(struct gs_handle *handle)
+uint32_t gs_reap(struct gs_handle *handle)
 {
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
+	uint32_t living = 0;
 
 	while ((proc = gs_proc_next(handle, &cursor)))
-		if (!gs_proc_alive(handle, gs_slot(handle, proc), NULL))
+		if (gs_proc_alive(handle, gs_slot(handle, proc), NULL))
+			living++;
+		else
 			gs_forget(handle->state, gs_slot(handle, proc));
 	handle->state->last_reap_ns = gs_now();
+	return living;
 }
 
 static bool fits(const struct gs_gpu *gpu, uint64_t bytes)

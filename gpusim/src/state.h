@@ -295,8 +295,8 @@ bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 /* The next slot in use from *cursor on (start with 0), else NULL. Locked. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
-/* Frees what dead processes held: memory, queued work, slots. Locked. */
-void gs_reap(struct gs_handle *handle);
+/* Frees what dead processes held: memory, queued work, slots; counts the living. Locked. */
+uint32_t gs_reap(struct gs_handle *handle);
 
 /* Index of a process in the table. */
 uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
