@@ -92,11 +92,16 @@ func leastPart(devices []placement.Device) uint32 {
 }
 
 // memoryLimits is "0=4096M,1=4096M": what each process may hold, by the ordinals
-// that it sees its GPUs by. Bytes are the interposer's to count.
+// that it sees its GPUs by. In which order that is, the program can say, so each has
+// the most of any: to hold each GPU to its own bytes is the interposer's.
 func memoryLimits(devices []placement.Device) string {
+	var most uint64
+	for _, d := range devices {
+		most = max(most, (d.Limit()+request.MiB-1)/request.MiB)
+	}
 	limits := make([]string, len(devices))
-	for i, d := range devices {
-		limits[i] = fmt.Sprintf("%d=%dM", i, (d.Limit()+request.MiB-1)/request.MiB)
+	for i := range devices {
+		limits[i] = fmt.Sprintf("%d=%dM", i, most)
 	}
 	return strings.Join(limits, ",")
 }

@@ -144,10 +144,10 @@ func TestPercentage(t *testing.T) {
 
 func TestSeveralGPUsByMPS(t *testing.T) {
 	devices := []placement.Device{
-		{UUID: gpuA, MPS: true, MemoryBytes: 1000*mib + 1, ComputePPM: 500_000},
-		{UUID: gpuB, MPS: true, MemoryBytes: 2000 * mib},
+		{UUID: gpuA, MPS: true, MemoryBytes: 1000 * mib, ComputePPM: 500_000},
+		{UUID: gpuB, MPS: true, MemoryBytes: 2000*mib + 1},
 	}
-	if got := memoryLimits(devices); got != "0=1001M,1=2000M" {
+	if got := memoryLimits(devices); got != "0=2001M,1=2001M" {
 		t.Errorf("limits on memory: %s", got)
 	}
 	if got := leastPart(devices); got != 500_000 {
