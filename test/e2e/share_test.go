@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -16,14 +17,17 @@ import (
 // Bounds on a share of a GPU's time, in points. A machine that runs a whole node
 // besides can keep a program from using its share, but lets none have more.
 const (
-	shareOver  = 4
-	shareUnder = 12
+	shareOver  = 3
+	shareUnder = 8
 )
 
-// spinner is a pod that wants all of a GPU's time and is given a part of it.
+// spinner is a pod that wants all of a GPU's time and is given a part of it. It has
+// a part of the processors, too: without any it waits for them, not for the GPU.
 func spinner(name, kernelUS string, percent int64) *corev1.Pod {
-	return testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: percent},
-		"spin", "--kernel-us", kernelUS, "--duration", "3600"))
+	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: percent},
+		"spin", "--kernel-us", kernelUS, "--duration", "3600")
+	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	return testbed.Pod(name, container)
 }
 
 // gpuTimes is the time that each pod had of GPUs so far, by the oracle.
