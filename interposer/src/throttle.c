@@ -213,8 +213,7 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	if (door->ppm >= VG_PPM)
 		return 0;
 	phase = vg_door_phase(door);
-	door->joins = vg_door_joins(door);
-	if (phase.behind || door->joins)
+	if (phase.behind)
 		return 0;
 	if (door->balance < vg_door_target(door)) {
 		door->slept = true;
@@ -254,7 +253,8 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 	for (;;) {
 		uint64_t wait = vg_door_wait(door);
 
-		if (wait == 0)
+		door->joins = wait && vg_door_joins(door);
+		if (wait == 0 || door->joins)
 			return;
 		vg_meter_close_all(door->meter, door->ticket->context,
 				   (uint64_t)(uintptr_t)__builtin_thread_pointer(), door->now);
