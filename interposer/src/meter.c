@@ -16,7 +16,7 @@ enum {
 	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // work that is measured each time
 	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
-	vg_samplings = 3,            // …so often
+	vg_samplings = 4,            // …so often at most
 	vg_first_samples = 4,
 	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
 	vg_launching_part = 32,      // …or this part of the work
@@ -66,18 +66,23 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 
 // ---- events
 
-static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
+static bool vg_event_make(CUevent *event)
 {
 	// Another thread's capture in the strict mode forbids making events.
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 
-	if (!*event) {
-		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-		result = VG_CALL(cuEventCreate, event, 0);
-		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-	}
-	if (result)
+	if (*event)
+		return true;
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	result = VG_CALL(cuEventCreate, event, 0);
+	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	return result == CUDA_SUCCESS;
+}
+
+static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
+{
+	if (!vg_event_make(event))
 		return false;
 	if (per_thread)
 		return VG_CALL(cuEventRecord_ptsz, *event, stream) == CUDA_SUCCESS;
@@ -128,14 +133,17 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 
 // vg_sample_interval is the time between two samples of a class. Each costs: the
 // event before the work starts the process's slice, so that a kernel as long as
-// a slice may have to wait for a second one.
+// a slice may have to wait for a second one: such work is measured more seldom.
 static uint64_t vg_sample_interval(const struct vg_class *class)
 {
+	bool lengthy = class->ns >= vg_lengthy_ns;
 	uint32_t later = class->samples - vg_first_samples;
 
 	if (class->samples < vg_first_samples)
 		return 0;
-	return later < vg_samplings ? (uint64_t)vg_early_sample_ns << later : vg_sample_ns;
+	later = later < vg_samplings ? later : vg_samplings;
+	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
+		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
 // vg_begin_first says whether an event should go before work on a dry stream.
@@ -163,6 +171,32 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 	return true;
 }
 
+// vg_longer is by how much something took longer than it usually does, of which
+// the least is kept.
+static int64_t vg_longer(int64_t *least, int64_t took)
+{
+	int64_t usual = *least ? *least : took;
+
+	*least = usual < took ? usual + usual / 64 + 1 : took;
+	return took > usual ? took - usual : 0;
+}
+
+// vg_begin_record puts the event before work on a dry stream. Its time is taken
+// somewhere in the call: what that took longer than usual, as the thread had to
+// wait for a processor or a lock, may lie between the event and the work.
+static void vg_begin_record(struct vg_meter *meter, const struct vg_stream *stream,
+			    struct vg_segment *segment, bool per_thread)
+{
+	uint64_t from;
+
+	if (!vg_event_make(&segment->begin))
+		return;
+	from = vg_now();
+	segment->covered = segment->begun = vg_record(&segment->begin, stream->handle, per_thread);
+	segment->begun_at = vg_now();
+	segment->delayed = vg_longer(&meter->recording, (int64_t)(segment->begun_at - from));
+}
+
 // vg_segment_begin opens a segment. One that begins on a stream with work ahead
 // is measured from the end of the segment before it; on a stream that is dry,
 // from before its first piece of work or, cheaper, not until more work comes.
@@ -182,8 +216,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	if (stream->head != stream->tail && !vg_event_done(before->end)) {
 		segment->chained = segment->covered = true;
 	} else if (vg_begin_first(meter, stream, segment, class, now)) {
-		segment->covered = segment->begun = vg_record(&segment->begin, stream->handle, per_thread);
-		segment->begun_at = vg_now();
+		vg_begin_record(meter, stream, segment, per_thread);
 	}
 }
 
@@ -253,16 +286,17 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment)
 {
 	int64_t took = (int64_t)(vg_now() - segment->begun_at);
-	int64_t least = meter->launching;
+	int64_t longer = vg_longer(&meter->launching, took);
 	int64_t slack = segment->charged / vg_launching_part;
+	bool heavy = segment->charged >= vg_heavy_ns;
 
 	slack = slack > vg_launching_slack_ns ? slack : vg_launching_slack_ns;
-	meter->launching = least && least < took ? least + least / 64 + 1 : took;
-	segment->launching = took <= least + slack ? took : least;
+	segment->launching = took - (longer > slack ? longer : 0);
+	if (heavy && segment->delayed <= slack)
+		segment->launching += segment->delayed;
 	// Of streams side by side every segment counts: what one leaves out of their
 	// union would be charged by estimate besides.
-	if (took > least + slack && least && !segment->fresh && !segment->many &&
-	    segment->charged < vg_heavy_ns)
+	if (longer > slack && !segment->fresh && !segment->many && !heavy)
 		segment->dirty = true;
 }
 

@@ -35,6 +35,7 @@ struct vg_segment {
 	int64_t measured; // charged for the measured part, in ns
 	int64_t charged;  // charged for all of it
 	uint64_t begun_at; // when the event before its first launch was recorded, as vg_now
+	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
 };
 
@@ -76,6 +77,7 @@ struct vg_meter {
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t lengthy;       // segments under way that are so
 	int64_t launching;      // least time of a launch, 0: unknown
+	int64_t recording;      // …of recording an event
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
