@@ -42,9 +42,9 @@ func writeFigure(path string, figure chart.Figure) error {
 	return errors.Join(figure.Write(file), file.Close())
 }
 
-// percents is an axis of 0 to 100 %.
-func percents(label string) chart.Axis {
-	return chart.Axis{Label: label, Max: 100, Ticks: []float64{0, 25, 50, 75, 100}}
+// percents is the axis of GPU time.
+func percents() chart.Axis {
+	return chart.Axis{Label: "GPU time, %", Max: 100, Ticks: []float64{0, 25, 50, 75, 100}}
 }
 
 // limitAxis has a tick at each limit that is measured.
@@ -64,7 +64,7 @@ func shareFigure(records []Record) chart.Figure {
 		Columns:   3,
 	}
 	figure.Legend, figure.Panels = curves(records, Tenant.Share, func(title string, lines [][]chart.Point) chart.Panel {
-		return chart.Lines{Title: title, X: limitAxis(), Y: percents("GPU time, %"), Series: lines,
+		return chart.Lines{Title: title, X: limitAxis(), Y: percents(), Series: lines,
 			Reference: []chart.Point{{X: 0, Y: 0}, {X: 100, Y: 100}}}
 	})
 	return figure
@@ -176,7 +176,7 @@ func groupFigure(records []Record) chart.Figure {
 		title := strings.Join(kernelNames(r.Tenants), ", ")
 		if _, known := at[title]; !known {
 			at[title] = len(figure.Panels)
-			figure.Panels = append(figure.Panels, chart.Bars{Title: title, X: "limits, %", Y: percents("GPU time, %")})
+			figure.Panels = append(figure.Panels, chart.Bars{Title: title, X: "limits, %", Y: percents()})
 		}
 		panel := figure.Panels[at[title]].(chart.Bars)
 		panel.Groups = append(panel.Groups, groupOf(r))
@@ -206,7 +206,7 @@ func groupOf(r Record) chart.Group {
 func latencyFigure(records []Record) chart.Figure {
 	figure := chart.Figure{
 		Title:    "Latency beside a container that saturates the GPU",
-		Subtitle: fmt.Sprintf("A kernel of %s every %d ms", length(periodicKernelUS), periodMS),
+		Subtitle: fmt.Sprintf("A kernel of %s every %g ms", length(periodicKernelUS), math.Round(periodMS)),
 		Legend:   []string{"alone", "plain time-slicing", "both limited to 50 %"},
 		Columns:  2,
 	}

@@ -44,7 +44,7 @@ func drawPolicies(ctx context.Context, m machine, dir string) error {
 		}
 		panel := chart.Lines{
 			Title: policy, X: chart.Axis{Label: "s", Max: (2*policyAlone + policyBeside).Seconds(), Ticks: []float64{0, 2, 4, 6}},
-			Y: percents("GPU time, %"),
+			Y: percents(),
 		}
 		for _, one := range all {
 			panel.Series = append(panel.Series, one.overTime(all[0][0].at))

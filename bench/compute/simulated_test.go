@@ -54,7 +54,7 @@ func TestSimulatedLatency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Samples != 25 || got.P50MS < 1 || got.P99MS < got.P50MS || *got.NeighbourPercent < 80 {
+	if got.Samples != 24 || got.P50MS < 1 || got.P99MS < got.P50MS || *got.NeighbourPercent < 80 {
 		t.Errorf("%+v, neighbour %v", got, *got.NeighbourPercent)
 	}
 }

@@ -54,7 +54,7 @@ func drawUtilisation(ctx context.Context, m machine, journal *journal, dir strin
 	}
 	for _, kernel := range utilisationKernels {
 		panel := chart.Lines{
-			Title: "kernels of " + length(kernel), Y: percents("GPU time, %"),
+			Title: "kernels of " + length(kernel), Y: percents(),
 			X: chart.Axis{Label: "s", Max: utilisationTime.Seconds(), Ticks: []float64{0, 1, 2, 3, 4}},
 		}
 		for _, limit := range utilisationLimits {
