@@ -175,7 +175,7 @@ func populated(t *testing.T) (n *node, c *Census, pids map[string]int) {
 	n.contain(side, ownPod, "own", "side", quarter)
 	n.contain(foreign, otherPod, "other", "main", quarter, all)
 	pids = map[string]int{
-		"main":   n.process(cgroup(ownPod, main), first, gib, some(20.0)),
+		"main":   n.process(cgroup(ownPod, main), first, gib, some(20.01)),
 		"side":   n.process(cgroup(ownPod, side), first, 0, nil),
 		"other":  n.process(cgroup(otherPod, foreign), first, 2*gib, some(10.0)),
 		"second": n.process(cgroup(otherPod, foreign), second, 3*gib, some(50.0)),
@@ -326,27 +326,27 @@ func TestAHangingProcessGoesByItsName(t *testing.T) {
 	attempts := make(chan int, 10)
 	c := commands{known: map[identity]*command{}, read: func(p registry.Process) (string, error) {
 		attempts <- p.PID
-		if p.PID == 1 {
+		if p.Name == "stuck" {
 			<-hang
 		}
 		return "line", nil
 	}}
-	processes := map[int]registry.Process{1: {PID: 1, Name: "stuck"}, 2: {PID: 2, Name: "fine"}, 3: {PID: 3, Started: 1}}
+	processes := map[int]registry.Process{1: {PID: 1, Name: "stuck"}, 2: {PID: 2, Name: "fine"}, 3: {PID: 3, Started: 1}, 4: {PID: 4, Name: "stuck"}}
 	for range 3 {
 		begin := time.Now()
 		got := c.of(processes)
-		if diff := cmp.Diff(map[int]string{1: "stuck", 2: "line", 3: "line"}, got); diff != "" {
+		if diff := cmp.Diff(map[int]string{1: "stuck", 2: "line", 3: "line", 4: "stuck"}, got); diff != "" {
 			t.Error(diff)
 		}
 		if waited := time.Since(begin); waited > 20*commandPatience {
 			t.Errorf("it took %v", waited)
 		}
 	}
-	if len(attempts) != 3 {
-		t.Errorf("%d attempts for 3 processes", len(attempts))
+	if len(attempts) != 4 {
+		t.Errorf("%d attempts for 4 processes", len(attempts))
 	}
 	processes = map[int]registry.Process{3: {PID: 3, Started: 2}}
-	if got := c.of(processes); got[3] != "line" || len(attempts) != 4 || len(c.known) != 1 {
+	if got := c.of(processes); got[3] != "line" || len(attempts) != 5 || len(c.known) != 1 {
 		t.Errorf("another process with the pid: %v after %d attempts, %d are kept", got, len(attempts), len(c.known))
 	}
 }

@@ -134,7 +134,7 @@ func sums(list []sighting) (memory *uint64, utilisation *float64) {
 		if s.Utilisation == nil {
 			utilisation = nil
 		} else {
-			percent += *s.Utilisation
+			percent = tenths(percent + *s.Utilisation)
 		}
 	}
 	return memory, utilisation

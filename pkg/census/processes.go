@@ -3,6 +3,7 @@ package census
 import (
 	"cmp"
 	"context"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -46,7 +47,11 @@ func (c *Census) process(who registry.Asker, s sighting, uuid string, h *holder)
 	p := query.Process{
 		Namespace: h.namespace, Pod: h.pod, Container: h.container, Node: c.Node,
 		UUID: uuid, PID: s.InnerPID, Command: s.command,
-		Utilisation: s.Utilisation, Requests: h.requests,
+		Requests: h.requests,
+	}
+	if s.Utilisation != nil {
+		rounded := tenths(*s.Utilisation)
+		p.Utilisation = &rounded
 	}
 	if who.Node {
 		p.PID = uint32(s.PID)
@@ -65,11 +70,14 @@ func (c *Census) process(who registry.Asker, s sighting, uuid string, h *holder)
 		p.ComputeLimitPPM = part
 	}
 	if s.Utilisation != nil {
-		ofShare := *s.Utilisation * request.Whole / float64(part)
+		ofShare := tenths(*s.Utilisation * request.Whole / float64(part))
 		p.ShareUtilisation = &ofShare
 	}
 	return p
 }
+
+// tenths is a value in percent with no more digits than were measured.
+func tenths(percent float64) float64 { return math.Round(percent*10) / 10 }
 
 // holder is a container and what it was given.
 type holder struct {

@@ -56,7 +56,7 @@ func (c Client) explain(err error) error {
 	const look = "see whether the pod of the DaemonSet nri-vgpu runs on this node"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no %s: %s; outside of a container with a part of a GPU, run this as root on the node", ErrAway, c.Socket, look)
+		return fmt.Errorf("%w: there is no %s: %s, and outside of containers with GPUs run this as root on the node", ErrAway, c.Socket, look)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: permission denied: on the node only root may ask", c.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
