@@ -100,7 +100,8 @@ type Supervisor struct {
 	// why.
 	daemon *daemon
 	reason string
-	told   bool // that there is none
+	told   bool   // that there is none
+	said   string // why, when it was last logged
 }
 
 // New gives a supervisor that does nothing until Run.
@@ -136,10 +137,11 @@ func (s *Supervisor) Run(ctx context.Context) {
 	}
 	for pause := firstPause; ctx.Err() == nil; {
 		began := time.Now()
-		if err := s.keep(ctx); err != nil && !errors.Is(err, errRenewed) && ctx.Err() == nil {
+		err := s.keep(ctx)
+		if err != nil && !errors.Is(err, errRenewed) && ctx.Err() == nil {
 			s.down(err.Error())
 		}
-		if time.Since(began) > wellAfter {
+		if time.Since(began) > wellAfter || errors.Is(err, errNoGPU) {
 			pause = firstPause
 		}
 		sleep(ctx, pause)
@@ -156,7 +158,7 @@ func (s *Supervisor) keep(ctx context.Context) error {
 	if d == nil {
 		gpus := s.GPUs()
 		if len(gpus) == 0 {
-			return errors.New("the driver shows no GPU that is to be shared so")
+			return errNoGPU
 		}
 		if d, err = s.start(ctx, gpus); err != nil {
 			return err
@@ -172,6 +174,9 @@ func (s *Supervisor) keep(ctx context.Context) error {
 	s.up(d)
 	return s.watch(ctx, d)
 }
+
+// errNoGPU: it may come at any time.
+var errNoGPU = errors.New("the driver shows no GPU that is to be shared so")
 
 // errRenewed: the daemon was ended for the next to serve other GPUs.
 var errRenewed = errors.New("it is restarted for other GPUs")
@@ -190,7 +195,7 @@ func (s *Supervisor) leave(d *daemon) {
 func (s *Supervisor) watch(ctx context.Context, d *daemon) error {
 	next, silent := time.Now().Add(lookEvery), 0
 	for ctx.Err() == nil {
-		if d.waitEnd(200 * time.Millisecond) {
+		if d.waitEnd(500 * time.Millisecond) {
 			if d.renewed {
 				return errRenewed
 			}
@@ -279,7 +284,7 @@ func (s *Supervisor) up(d *daemon) {
 	if s.told {
 		s.Events.OnNode(events.MPSRecovered, "the MPS control daemon (process %d) serves %s", d.PID, strings.Join(d.GPUs, ", "))
 	}
-	s.told = false
+	s.told, s.said = false, ""
 	s.Log.Info("the MPS control daemon is ready", "pid", d.PID, "gpus", d.GPUs)
 }
 
@@ -292,8 +297,10 @@ func (s *Supervisor) down(reason string) {
 	if !s.told {
 		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it does", reason)
 	}
-	s.told = true
-	s.Log.Warn("the MPS control daemon does not run", "reason", reason)
+	if reason != s.said {
+		s.Log.Warn("the MPS control daemon does not run", "reason", reason)
+	}
+	s.told, s.said = true, reason
 }
 
 // Cgroup is the name of the cgroup that the daemon and its servers run in.
