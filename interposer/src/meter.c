@@ -131,6 +131,19 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 	return false;
 }
 
+// vg_mark_many marks what is under way on other streams as having company, which
+// it may not have had when it began.
+static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *other = &meter->streams[i];
+		uint32_t last = other->head + (other->open ? 1 : 0);
+
+		for (uint32_t s = other->tail; other != stream && s != last; s++)
+			other->ring[s % vg_ring].many = true;
+	}
+}
+
 // vg_sample_interval is the time between two samples of a class. Each costs: the
 // event before the work starts the process's slice, so that a kernel as long as
 // a slice may have to wait for a second one: such work is measured more seldom.
@@ -209,7 +222,11 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 
 	*segment = (struct vg_segment){.begin = begin, .end = end,
 				       .solo = stream->turns++ % vg_solo_every == 0};
-	segment->many = (meter->overlap && meter->overlap < 1000) || vg_others_busy(meter, stream, now);
+	segment->many = meter->overlap && meter->overlap < 1000;
+	if (!segment->many && vg_others_busy(meter, stream, now)) {
+		segment->many = true;
+		vg_mark_many(meter, stream);
+	}
 	stream->open = true;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);

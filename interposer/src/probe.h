@@ -15,7 +15,7 @@
 
 enum {
 	vg_probes = 32,         // that may be under way
-	vg_stretches = 256,     // of others' time that are remembered
+	vg_stretches = 1024,    // of others' time that are remembered
 	vg_probe_ns = 250000,   // between two
 	vg_probe_gap_ns = 2000000, // without any: nothing is known
 };

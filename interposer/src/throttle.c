@@ -18,7 +18,7 @@ enum {
 				       // launches share one sleep
 	vg_allowance_wait_ns = 20000000, // …unless that takes longer than this
 	vg_in_flight_ns = 5000000,     // charged work that may be queued
-	vg_first_wait_ns = 500000000,  // at most, for the first measure of a class
+	vg_first_wait_ns = 2000000000, // at most, for the first measure of a class
 	vg_stuck_ns = 100000000,       // at most, for the end of work in flight
 	vg_longest_sleep_ns = 20000000, // until a changed limit is looked for
 	vg_longest_apart_ns = 1000000, // …or a peer that was launched on another GPU
