@@ -14,6 +14,9 @@ import (
 // waits to hear of it.
 func (h *Hook) Reserve(pod *corev1.Pod) error {
 	uid := pods.RuntimeUID(pod)
+	if len(h.Ledger.Pod(uid)) > 0 {
+		return nil // as nearly always
+	}
 	asked, err := request.Read(pod, h.Config)
 	if err != nil {
 		return err

@@ -148,6 +148,9 @@ func Registered(gpus []gpu.GPU, cfg config.Config) string {
 	var b strings.Builder
 	for _, g := range gpus {
 		slots := min(cfg.Dialects.Volcano.NumberPerGPU, cfg.Node.SlotsPerGPU)
+		if mps := cfg.Sharing.MPS; cfg.Sharing.ByMPS(g.UUID) {
+			slots = min(slots, mps.ClientsPerGPU/max(mps.ClientsPerContainer, 1))
+		}
 		if !g.Healthy {
 			slots = 0
 		}

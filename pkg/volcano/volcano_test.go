@@ -32,6 +32,11 @@ func TestRegistered(t *testing.T) {
 	if got := Registered(v100s()[:1], cfg); !strings.Contains(got, ",4,32000,") {
 		t.Errorf("got %s, want 4 slots and 32000 MiB", got)
 	}
+	cfg.Sharing.Method, cfg.Sharing.MPSGPUs = config.ShareByMPS, []string{"*"}
+	cfg.Sharing.MPS.ClientsPerGPU, cfg.Sharing.MPS.ClientsPerContainer = 10, 4
+	if got := Registered(v100s()[:1], cfg); !strings.Contains(got, ",2,") {
+		t.Errorf("got %s, want the 2 slots that the Multi-Process Service serves", got)
+	}
 }
 
 func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
