@@ -69,6 +69,13 @@ func Install(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err := o.loadImages(ctx, c); err != nil {
 		return err
 	}
+	if o.Next { // which leaves the controllers as they are
+		first := o
+		first.Next = false
+		if err := Configure(ctx, c, first); err != nil {
+			return err
+		}
+	}
 	return Configure(ctx, c, o)
 }
 
@@ -149,7 +156,7 @@ func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			return nil, fmt.Errorf("manifest of Volcano: %w", err)
 		}
-		if !wanted(object) {
+		if !o.wanted(object) {
 			continue
 		}
 		o.adapt(object, node)
@@ -208,7 +215,7 @@ func (o Options) moduleDir(ctx context.Context) (string, error) {
 
 // wanted leaves out webhooks and what belongs to them, and services, which
 // nobody here asks for.
-func wanted(object map[string]any) bool {
+func (o Options) wanted(object map[string]any) bool {
 	kind, _ := object["kind"].(string)
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -216,7 +223,9 @@ func wanted(object map[string]any) bool {
 	case "CustomResourceDefinition":
 		return true
 	case "Namespace", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Deployment":
-		return !strings.Contains(name, "admission") && name != "volcano-monitoring"
+		// The controllers of 1.14.1 stay: they do not know the flags of 1.15.1.
+		stays := o.Next && strings.Contains(name, "volcano-controller")
+		return !stays && !strings.Contains(name, "admission") && name != "volcano-monitoring"
 	}
 	return false
 }
