@@ -123,6 +123,20 @@ func TestWatchedLines(t *testing.T) {
 	}
 }
 
+// On a terminal each list takes the place of the last one, headings and all; that
+// the agent is away is said there, too.
+func TestRedraw(t *testing.T) {
+	var out bytes.Buffer
+	w := &writer[query.Process]{view: processView, format: FormatTable, out: &out}
+	if err := errors.Join(redraw(w, nil, processes), redraw(w, query.ErrAway, nil), redraw(w, nil, processes)); err != nil {
+		t.Fatal(err)
+	}
+	screens := strings.Split(out.String(), "\x1b[H\x1b[2J")
+	if len(screens) != 4 || !strings.HasSuffix(screens[1], "\n"+processTable) || !strings.HasSuffix(screens[2], "\n"+query.ErrAway.Error()+"\n") || !strings.HasSuffix(screens[3], "\n"+processTable) {
+		t.Errorf("got %q", screens)
+	}
+}
+
 // answering is an agent that gives the same answer again and again.
 func answering(t *testing.T, answer any) string {
 	t.Helper()
