@@ -9,6 +9,9 @@
 enum {
 	vg_stream_non_blocking = 1,
 	vg_probe_slow_ns = 30000, // a call that takes longer had to wait for a processor
+	// Part of an interval, at either end, of which nothing need be known: the first
+	// probe waits for others' slices, too.
+	vg_unknown_part = 16,
 };
 
 // How long times are told from one base event: see meter.c.
@@ -86,11 +89,13 @@ void vg_probe_harvest(struct vg_probe *probe)
 
 int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval)
 {
+	int64_t gap = interval / vg_unknown_part;
 	int64_t to;
 
+	gap = gap > vg_probe_gap_ns ? gap : vg_probe_gap_ns;
 	if (!probe->base || !vg_probe_elapsed(probe, end, &to))
 		return -1;
-	if (probe->since > to - interval + vg_probe_gap_ns || probe->until < to - vg_probe_gap_ns)
+	if (probe->since > to - interval + gap || probe->until < to - gap)
 		return -1;
 	return vg_probe_overlap(probe, (struct vg_stretch){to - interval, to});
 }
