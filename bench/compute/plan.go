@@ -199,12 +199,14 @@ type span struct{ warmup, measure time.Duration }
 
 // of lengthens the measurement to whole cycles of the longest launches: a
 // graph of 4 s runs once in 40 s at a limit of 10 %, and in any 10 s either 0 %
-// or 40 %, however well it is limited.
+// or 40 %, however well it is limited. The first cycle is not measured: nothing is
+// known of a launch before it has run, so all processes have one at once.
 func (s span) of(loads []load) span {
 	var cycle time.Duration
 	for _, l := range loads {
 		cycle = max(cycle, l.cycle())
 	}
+	s.warmup = max(s.warmup, cycle)
 	if cycle > s.measure/manyCycles {
 		s.measure = (s.measure + cycle - 1) / cycle * cycle
 	}

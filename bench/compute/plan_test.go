@@ -88,20 +88,22 @@ func TestSpan(t *testing.T) {
 		name  string
 		loads []load
 		want  time.Duration
+		begin time.Duration // 0: as soon as asked
 	}{
-		{"short kernels", []load{{kernelUS: 200, pattern: allPatterns[0], limit: 10}}, 10 * time.Second},
-		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second},
-		{"cycles of 300 ms", []load{{kernelUS: 90000, pattern: allPatterns[0], limit: 30}}, 10200 * time.Millisecond},
-		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second},
-		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second},
+		{"short kernels", []load{{kernelUS: 200, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 0},
+		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 0},
+		{"cycles of 300 ms", []load{{kernelUS: 90000, pattern: allPatterns[0], limit: 30}}, 10200 * time.Millisecond, 0},
+		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second, 40 * time.Second},
+		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second, 8 * time.Second},
 		{"the longest of two", []load{
 			{kernelUS: 200, pattern: allPatterns[0], limit: 10},
-			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second},
-		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second},
+			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second, 8 * time.Second},
+		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second, 4 * time.Second},
 	}
 	for _, test := range tests {
-		if got := ten.of(test.loads); got.measure != test.want || got.warmup != ten.warmup {
-			t.Errorf("%s: %v, want %v", test.name, got.measure, test.want)
+		want := span{max(ten.warmup, test.begin), test.want}
+		if got := ten.of(test.loads); got != want {
+			t.Errorf("%s: %v, want %v", test.name, got, want)
 		}
 	}
 }
