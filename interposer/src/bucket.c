@@ -98,6 +98,11 @@ void vg_bucket_charge(struct vg_container_device *device, int64_t ns)
 	__atomic_fetch_add(&device->spent_ns, (uint64_t)ns, __ATOMIC_RELAXED);
 }
 
+void vg_bucket_earn(struct vg_container_device *device, int64_t ns)
+{
+	vg_earn(device, ns, vg_bucket_idle_cap);
+}
+
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm)
 {
 	if (balance >= target)

@@ -120,6 +120,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			vg_overlap_learn(meter, segment->measured, interval);
 	} else if (segment->fresh || sure) {
 		meter->owed += interval - segment->measured;
+		meter->unknown += segment->fresh ? interval : 0;
 	} else {
 		vg_correct(meter, segment->measured, interval);
 	}

@@ -78,6 +78,7 @@ struct vg_meter {
 	uint32_t lengthy;       // segments under way that are so
 	int64_t launching;      // least time of a launch, 0: unknown
 	int64_t recording;      // …of recording an event
+	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.

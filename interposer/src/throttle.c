@@ -141,6 +141,15 @@ struct vg_door {
 	bool joins; // work under way, and needs none
 };
 
+// vg_door_overflow is what the bucket could not hold while work ran that nobody
+// knew: had it been charged when it was launched, there would have been room.
+static int64_t vg_door_overflow(const struct vg_door *door)
+{
+	int64_t earned = (int64_t)((double)door->meter->unknown * door->ppm / VG_PPM);
+
+	return earned > vg_bucket_busy_cap ? earned - vg_bucket_busy_cap : 0;
+}
+
 static void vg_door_look(struct vg_door *door)
 {
 	struct vg_pages *pages = &door->ticket->state->pages;
@@ -156,6 +165,9 @@ static void vg_door_look(struct vg_door *door)
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
 	if (meter->owed) {
 		vg_bucket_charge(door->bucket, meter->owed);
+		if (meter->unknown)
+			vg_bucket_earn(door->bucket, vg_door_overflow(door));
+		meter->unknown = 0;
 		vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
 			 (uint64_t)meter->owed);
 		meter->owed = 0;

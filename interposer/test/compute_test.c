@@ -42,6 +42,19 @@ static void test_bucket_caps(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
+// What pays for work that was charged late is not saved up.
+static void test_bucket_earns_late(void)
+{
+	struct vg_container_device device = {0};
+
+	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+	vg_bucket_charge(&device, vg_bucket_start + 4000 * (int64_t)ms);
+	vg_bucket_earn(&device, 2800 * (int64_t)ms);
+	CHECK_EQUAL((int64_t)device.bucket_ns, -1200 * (int64_t)ms);
+	vg_bucket_earn(&device, 2800 * (int64_t)ms);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap);
+}
+
 static void test_bucket_of_a_forger(void)
 {
 	const uint64_t values[] = {0, 1, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX, UINT64_C(1) << 62};
@@ -231,6 +244,7 @@ int main(void)
 {
 	test_bucket_earns_its_part();
 	test_bucket_caps();
+	test_bucket_earns_late();
 	test_bucket_of_a_forger();
 	test_bucket_uses_leases();
 	test_rate_of_leases();
