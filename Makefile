@@ -12,7 +12,7 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 # Packages that judge memory and time under load, and want the machine alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl)
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/volcano)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 

@@ -41,11 +41,12 @@ start() {
 }
 
 echo "e2e: building the tests"
-for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus; do build "$directory"; done
+for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/volcano; do build "$directory"; done
 
 # Alone, as it compares the machine before and after; it builds what nodes need, too.
 run cluster test/cluster
 start chaos test/chaos "-chaos.duration=$chaos"
+start volcano test/volcano # which takes the longest of the others
 mapfile -t tests < <("$logs/test-e2e.test" -test.list .)
 for ((part = 1; part <= parts; part++)); do
   pattern=$(printf '%s\n' "${tests[@]}" | awk -v n="$parts" -v i="$part" 'NR % n == i % n' | paste -sd '|')

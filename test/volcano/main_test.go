@@ -1,0 +1,99 @@
+// Package volcano holds the tests with Volcano's own scheduler: two real nodes
+// with two simulated GPUs each, on which its scheduler places pods by their parts
+// of GPUs. What it takes to be used of each GPU is asked of its own code.
+package volcano
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/volcano"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus     = 2 // on each node
+	gpuMiB   = 16 << 10
+	mib      = 1 << 20
+	patience = 2 * time.Minute
+)
+
+// name of the cluster and its first node. Two runs at a time want two names.
+var name = flag.String("volcano.name", "volcano", "name of the cluster that the tests bring up")
+
+var (
+	// beds are the nodes; the first has the control plane.
+	beds []*testbed.Bed
+	// installed is how Volcano is.
+	installed volcano.Options
+)
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run()) // which runs none
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	code := 1
+	if err := up(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "volcano:", err)
+	} else {
+		code = m.Run()
+	}
+	for i := len(beds) - 1; i >= 0; i-- {
+		if err := beds[i].Down(code != 0); err != nil {
+			fmt.Fprintln(os.Stderr, "volcano: a node cannot be taken down:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// up makes the nodes and installs Volcano.
+func up(ctx context.Context) error {
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		return err
+	}
+	log := func(format string, args ...any) { fmt.Printf("volcano: "+format+"\n", args...) }
+	built, err := volcano.Build(ctx, components.Builder{Root: source, Out: os.Stdout})
+	if err != nil {
+		return err
+	}
+	options := testbed.Options{Name: *name, Source: source, GPUs: gpus, GPUMemory: gpuMiB * mib, Log: log}
+	first, err := testbed.Up(ctx, options)
+	if first != nil {
+		beds = append(beds, first)
+	}
+	if err != nil {
+		return err
+	}
+	options.Name += "-2"
+	second, err := testbed.Join(ctx, first, options)
+	if second != nil {
+		beds = append(beds, second)
+	}
+	if err != nil {
+		return err
+	}
+	for _, bed := range beds {
+		// It loads the guard when it starts, for the time without an agent.
+		if err := bed.Cluster.Restart(ctx, cluster.Containerd); err != nil {
+			return err
+		}
+	}
+	log("installing Volcano")
+	installed = volcano.Options{Root: source, Built: built, Archives: filepath.Join(source, "build", "image")}
+	return volcano.Install(ctx, first.Cluster, installed)
+}
