@@ -136,7 +136,11 @@ func (a *nodeAPI) patch(w http.ResponseWriter, r *http.Request) {
 
 // apply needs a.mu.
 func (a *nodeAPI) apply(mergePatch []byte) {
-	before, err := json.Marshal(a.node)
+	a.store(watch.Modified, a.merge(a.node, mergePatch))
+}
+
+func (a *nodeAPI) merge(node *corev1.Node, mergePatch []byte) *corev1.Node {
+	before, err := json.Marshal(node)
 	if err != nil {
 		a.t.Error(err)
 	}
@@ -144,11 +148,11 @@ func (a *nodeAPI) apply(mergePatch []byte) {
 	if err != nil {
 		a.t.Error(err)
 	}
-	node := &corev1.Node{}
-	if err := json.Unmarshal(after, node); err != nil {
+	merged := &corev1.Node{}
+	if err := json.Unmarshal(after, merged); err != nil {
 		a.t.Error(err)
 	}
-	a.store(watch.Modified, node)
+	return merged
 }
 
 // store needs a.mu.
@@ -171,17 +175,21 @@ func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 }
 
 // create is kubelet registering the node.
-func (a *nodeAPI) create() {
+func (a *nodeAPI) create() { a.createWith("{}") }
+
+// createWith has the Node come with what others have patched before.
+func (a *nodeAPI) createWith(mergePatch string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.store(watch.Added, &corev1.Node{
+	node := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: a.name, UID: types.UID(strconv.Itoa(a.version))},
 		Status: corev1.NodeStatus{
 			Capacity:    resourceList(map[string]string{"cpu": "2"}),
 			Allocatable: resourceList(map[string]string{"cpu": "2"}),
 		},
-	})
+	}
+	a.store(watch.Added, a.merge(node, []byte(mergePatch)))
 }
 
 func (a *nodeAPI) delete() {

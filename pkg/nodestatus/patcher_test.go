@@ -192,8 +192,7 @@ func TestPatcherLeavesTheNodeWhileThePodsAreUnknown(t *testing.T) {
 			t.Fatal("the report is not read")
 		}
 	}
-	r.api.create()
-	r.api.interfere(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"` + testMemory + `"}},
+	r.api.createWith(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"` + testMemory + `"}},
 		"status":{"capacity":{"` + testMemory + `":"4096"},"allocatable":{"` + testMemory + `":"4096"}}}`)
 	time.Sleep(2 * pollInterval)
 	r.await(Resources{testMemory: 4096}, 0)
@@ -213,8 +212,7 @@ func TestPatcherRemovesWhatAnEarlierConfigurationAdvertised(t *testing.T) {
 	t.Parallel()
 	cfg := nativeOnly()
 	r := startRig(t, cfg, time.Minute)
-	r.api.create()
-	r.api.interfere(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"old.example/gpu"}},
+	r.api.createWith(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"old.example/gpu"}},
 		"status":{"capacity":{"old.example/gpu":"4","other.example/nic":"2"},
 		          "allocatable":{"old.example/gpu":"4","other.example/nic":"2"}}}`)
 	r.report(nil)
