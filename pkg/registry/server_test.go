@@ -66,7 +66,21 @@ func newHouse(t *testing.T) *house {
 func (h *house) serve() {
 	h.Helper()
 	h.start()
-	h.eventually("the socket is there", func() bool { _, err := os.Stat(h.Path); return err == nil })
+	h.eventually("the socket is there", func() bool { return listening(h.Path) })
+}
+
+// listening tells whether somebody listens at a socket, and leaves no trace
+// there, as a connection would: the kernel lists the socket with a flag for it.
+func listening(path string) bool {
+	const acceptsConnections = "00010000"
+	table, _ := os.ReadFile("/proc/net/unix")
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) == 8 && fields[7] == path && fields[3] == acceptsConnections {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *house) start() {

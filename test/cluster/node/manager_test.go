@@ -69,7 +69,12 @@ func waitState(t *testing.T, c *Client, name string, want State) Status {
 
 func TestManager(t *testing.T) {
 	ready := served(t)
+	starts := filepath.Join(t.TempDir(), "starts")
 	m, c := newTestManager(t,
+		Component{
+			Name: "ends once", Ready: ready, Restart: true,
+			Args: []string{"sh", "-c", "echo >>" + starts + "; [ $(wc -l <" + starts + ") -gt 1 ] && exec sleep 3600; exit 1"},
+		},
 		Component{Name: "second", Args: []string{"sleep", "3600"}, After: []string{"first"}, Ready: ready},
 		Component{Name: "first", Args: []string{"sleep", "3600"}, Ready: ready},
 		Component{Name: "fails", Args: []string{"sh", "-c", "echo why; exit 3"}, Ready: Probe{Socket: "/does/not/exist"}},
@@ -119,34 +124,29 @@ func TestManager(t *testing.T) {
 	if err := c.Stop(ctx, "first"); err != nil {
 		t.Fatal(err)
 	}
+	checkRestart(t, c, starts)
 }
 
-func TestRestart(t *testing.T) {
-	ready := served(t)
-	marks := filepath.Join(t.TempDir(), "starts")
-	m, c := newTestManager(t, Component{
-		Name: "ends once", Ready: ready, Restart: true,
-		Args: []string{"sh", "-c", "echo >>" + marks + "; [ $(wc -l <" + marks + ") -gt 1 ] && exec sleep 3600; exit 1"},
-	})
-	go m.reap()
-	m.startAll()
-	ctx := context.Background()
-
+// checkRestart checks that a component which ended by itself has been started
+// anew, and is not when it is killed.
+func checkRestart(t *testing.T, c *Client, starts string) {
+	t.Helper()
+	const name = "ends once"
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if content, _ := os.ReadFile(marks); strings.Count(string(content), "\n") == 2 {
+		if content, _ := os.ReadFile(starts); strings.Count(string(content), "\n") == 2 {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("a component that ended by itself is not started anew")
 		}
 	}
-	waitState(t, c, "ends once", Ready)
-	if err := c.Signal(ctx, "ends once", syscall.SIGKILL); err != nil {
+	waitState(t, c, name, Ready)
+	if err := c.Signal(context.Background(), name, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitState(t, c, "ends once", Exited)
+	waitState(t, c, name, Exited)
 	time.Sleep(restartPause + 200*time.Millisecond)
-	waitState(t, c, "ends once", Exited)
+	waitState(t, c, name, Exited)
 }
 
 func TestStartNeedsHook(t *testing.T) {
