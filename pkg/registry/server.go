@@ -239,6 +239,10 @@ func hear(conn *net.UnixConn) (message []byte, came bool) {
 	buffer := make([]byte, maxMessage+1)
 	_ = conn.SetReadDeadline(time.Now().Add(messagePatience))
 	n, err := conn.Read(buffer)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = conn.SetReadDeadline(time.Time{})
+		return said(conn) // it may have come while this process had no processor
+	}
 	return buffer[:n], err == nil && n > 0
 }
 

@@ -74,6 +74,9 @@ func (w *world) makeSteady() {
 	} {
 		d := newDraft(make.name, "steady", r)
 		d.steady = true
+		// Static pods are critical to kubelet: when one comes and there is no room
+		// left for what it asks for, kubelet ends pods that are not.
+		d.pod.Spec.PriorityClassName = "system-node-critical"
 		make.pod(d)
 		w.subjects.add(d.subject)
 		if err := make.make(w, d); err != nil {
