@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -28,6 +29,13 @@ func (w *world) settle() {
 	w.log("mending everything")
 	begin := time.Now()
 	w.mend()
+	// After outages of the API server these wait longer each time before they
+	// look again, which is Kubernetes' own affair.
+	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager} {
+		if err := w.Cluster.Restart(w.Context(), component); err != nil {
+			w.Errorf("start %s again: %v", component, err)
+		}
+	}
 	w.removeAll()
 	for _, check := range []struct {
 		what    string
