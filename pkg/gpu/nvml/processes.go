@@ -15,29 +15,35 @@ const notAvailable = math.MaxUint64
 // Processes gives those that compute now, by the GPU's UUID. GPUs that do not
 // answer are left out.
 func (d *Driver) Processes() (map[string][]gpu.Process, error) {
+	processes := map[string][]gpu.Process{}
+	err := d.each(func(uuid string, device gonvml.Device) {
+		if running, ret := device.GetComputeRunningProcesses(); ret == gonvml.SUCCESS {
+			processes[uuid] = describeProcesses(running)
+		}
+	})
+	return processes, err
+}
+
+// each looks at the GPUs that answer, one after the other.
+func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	if err := d.open(); err != nil {
-		return nil, err
+		return err
 	}
 	count, ret := d.lib.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
 		d.close()
-		return nil, nvmlError("count the GPUs", ret)
+		return nvmlError("count the GPUs", ret)
 	}
-	processes := make(map[string][]gpu.Process, count)
 	for index := range count {
 		device, ret := d.lib.DeviceGetHandleByIndex(index)
 		if ret != gonvml.SUCCESS {
 			continue
 		}
-		uuid, ret := device.GetUUID()
-		if ret != gonvml.SUCCESS {
-			continue
-		}
-		if running, ret := device.GetComputeRunningProcesses(); ret == gonvml.SUCCESS {
-			processes[uuid] = describeProcesses(running)
+		if uuid, ret := device.GetUUID(); ret == gonvml.SUCCESS {
+			look(uuid, device)
 		}
 	}
-	return processes, nil
+	return nil
 }
 
 func describeProcesses(running []gonvml.ProcessInfo) []gpu.Process {

@@ -15,29 +15,13 @@ const sampleAttempts = 3
 // Samples gives what the driver measured of the processes since a time, by the
 // GPU's UUID. GPUs of which it does not tell are left out.
 func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
-	if err := d.open(); err != nil {
-		return nil, err
-	}
-	count, ret := d.lib.DeviceGetCount()
-	if ret != gonvml.SUCCESS {
-		d.close()
-		return nil, nvmlError("count the GPUs", ret)
-	}
-	samples := make(map[string][]gpu.Sample, count)
-	for index := range count {
-		device, ret := d.lib.DeviceGetHandleByIndex(index)
-		if ret != gonvml.SUCCESS {
-			continue
-		}
-		uuid, ret := device.GetUUID()
-		if ret != gonvml.SUCCESS {
-			continue
-		}
+	samples := map[string][]gpu.Sample{}
+	err := d.each(func(uuid string, device gonvml.Device) {
 		if measured, ok := samplesOf(device, since); ok {
 			samples[uuid] = measured
 		}
-	}
-	return samples, nil
+	})
+	return samples, err
 }
 
 // samplesOf tells, too, whether the driver measures this GPU at all: that it has
