@@ -9,7 +9,7 @@
 // For so long an answer of the driver serves further questions. What its own
 // container takes and frees is seen at once all the same: the answer lags
 // behind those alone who share the GPU, as any does that a program acts upon.
-static const uint64_t vg_answer_ns = 1000000;
+static const uint64_t vg_answer_ns = 100000;
 
 // And for so long dead processes may be taken for living ones.
 static const uint64_t vg_dead_ns = 100000000;
