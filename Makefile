@@ -51,7 +51,7 @@ unit: build ## run the tests that need neither root nor a cluster
 
 .PHONY: stress
 stress: build ## hold workloads to their limits on simulated GPUs, storms among them
-	$(GO) test -count=1 -timeout 10m -p 1 $(STRESS_PKGS)
+	$(GO) test -count=1 -timeout 15m -p 1 -parallel 3 $(STRESS_PKGS)
 
 .PHONY: sanitize
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer

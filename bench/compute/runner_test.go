@@ -155,7 +155,7 @@ func TestDraw(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "charts")
 	side := group(1, 0, 0, 0)
 	side.Tenants = []Tenant{{KernelUS: 200, LimitPercent: 30, ThroughputPercent: 29}, {KernelUS: 20000, LimitPercent: 60, ThroughputPercent: 61}}
-	if err := draw(dir, []Record{alone("a", func(*Tenant) {}), side, timed(2)}); err != nil {
+	if err := draw(dir, []Record{alone("a", func(*Tenant) {}), side, latencyPoint(2)}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{

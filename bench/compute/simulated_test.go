@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // newSimulated is a machine whose programs are built, without limits.
-func newSimulated(t *testing.T) *simulated {
+func newSimulated(t testing.TB) *simulated {
 	t.Helper()
 	build := filepath.Dir(simtest.Build(t))
 	simtest.Workload(t, "spin")
@@ -25,7 +26,9 @@ func newSimulated(t *testing.T) *simulated {
 // TestSimulated runs two containers without limits, one of them with four
 // processes: the GPU gives each process the same. There is much room for a
 // busy machine, on which a process now and then gives it too little to do.
-func TestSimulated(t *testing.T) {
+func TestSimulated(t *testing.T) { timed.Run(t, testSimulated) }
+
+func testSimulated(t testing.TB) {
 	s := newSimulated(t)
 	loads := []load{
 		{kernelUS: 2000, pattern: allPatterns[0]},
@@ -46,7 +49,9 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-func TestSimulatedLatency(t *testing.T) {
+func TestSimulatedLatency(t *testing.T) { timed.Run(t, testSimulatedLatency) }
+
+func testSimulatedLatency(t testing.TB) {
 	s := newSimulated(t)
 	neighbour := load{kernelUS: 20000, pattern: allPatterns[0]}
 	periodic := load{kernelUS: 1000, pattern: pattern{processes: 1, kernels: 1}}

@@ -36,8 +36,8 @@ func group(jainIndex, lostPercent float64, errors ...float64) Record {
 	return r
 }
 
-// timed is a point of which time-slicing has a p99 of 3 ms.
-func timed(limited float64) Record {
+// latencyPoint is a point of which time-slicing has a p99 of 3 ms.
+func latencyPoint(limited float64) Record {
 	return Record{ID: "timed", Workload: latency,
 		Latencies: &Latencies{TimeSlicing: Latency{P99MS: 3}, Limited: Latency{P99MS: limited}}}
 }
@@ -74,8 +74,8 @@ func TestSummarize(t *testing.T) {
 		{"a real GPU", []Record{alone("a", func(t *Tenant) {
 			t.GPUTimePercent, t.P99WindowErrorPoints, t.FirstSecondPercent = nil, nil, nil
 		})}, "pp--------"},
-		{"latency", []Record{timed(3.05)}, "----p-----"},
-		{"latency worse", []Record{timed(2), timed(3.2)}, "----F-----"},
+		{"latency", []Record{latencyPoint(3.05)}, "----p-----"},
+		{"latency worse", []Record{latencyPoint(2), latencyPoint(3.2)}, "----F-----"},
 		{"latency on a busy machine", []Record{{Workload: latency, Latencies: &Latencies{Alone: Latency{P99MS: 9}}}}, "----------"},
 		{"group", []Record{group(0.996, 2.9, -1, 1)}, "-----ppp--"},
 		{"group off", []Record{group(0.99, 3.1, -1, 2.5)}, "-----FFF--"},
@@ -120,7 +120,7 @@ func TestJournal(t *testing.T) {
 	points := []Record{
 		alone("a", func(t *Tenant) { t.GPUTimePercent = nil }),
 		group(0.99, 1, 0.5, -0.5),
-		timed(2),
+		latencyPoint(2),
 	}
 	for i, p := range points {
 		var out bytes.Buffer

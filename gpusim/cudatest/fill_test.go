@@ -37,7 +37,7 @@ type fill struct {
 }
 
 // runWorkload runs a workload and decodes the line that it prints.
-func runWorkload(t *testing.T, machine *simtest.Machine, result any, name string, args ...string) {
+func runWorkload(t testing.TB, machine *simtest.Machine, result any, name string, args ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	command := machine.Command(t, simtest.Workload(t, name), args...)
@@ -51,7 +51,7 @@ func runWorkload(t *testing.T, machine *simtest.Machine, result any, name string
 }
 
 // finished returns what the oracle knows of a workload that has ended.
-func finished(t *testing.T, machine *simtest.Machine, pid int) oracle.PastUse {
+func finished(t testing.TB, machine *simtest.Machine, pid int) oracle.PastUse {
 	t.Helper()
 	truth, err := oracle.Open(machine.Dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestFillEveryWay(t *testing.T) {
 
 // checkFilled compares a fill with the truth: the device was full, and nothing
 // but the context came on top of what was granted.
-func checkFilled(t *testing.T, machine *simtest.Machine, got fill) {
+func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 	t.Helper()
 	use := finished(t, machine, got.Pid)
 	slack := slackBytes[got.Way]

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // spin is what the workload of that name prints.
@@ -56,7 +57,9 @@ func TestSpinEveryPattern(t *testing.T) {
 }
 
 // TestSpinTogether saturates a GPU from two processes: each gets half of it.
-func TestSpinTogether(t *testing.T) {
+func TestSpinTogether(t *testing.T) { timed.Run(t, testSpinTogether) }
+
+func testSpinTogether(t testing.TB) {
 	machine := simtest.New(t, 1, memoryBytes)
 	var spins [2]spin
 	kernels := [2]string{"100", "5000"} // µs
@@ -84,7 +87,9 @@ type latency struct {
 
 // TestLatency measures a kernel of 1 ms: alone it takes its own time and little
 // more, beside a process that saturates the GPU a slice or two more.
-func TestLatency(t *testing.T) {
+func TestLatency(t *testing.T) { timed.Run(t, testLatency) }
+
+func testLatency(t testing.TB) {
 	machine := simtest.New(t, 1, memoryBytes)
 	var alone, beside latency
 	runWorkload(t, machine, &alone, "latency", "--duration", "1")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // Bounds on a share, in points. A machine that is busy with other things can
@@ -108,7 +109,7 @@ func TestComputeShares(t *testing.T) {
 		{"asking", []tenant{{30, "poll", "20000"}, {60, "async", "200"}}},
 		{"three", []tenant{{20, "async", "200"}, {30, "async", "2000"}, {40, "async", "20000"}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			for i, share := range m.shares("cap", c.tenants, 2*time.Second) {
 				limit := float64(c.tenants[i].limit)
@@ -117,13 +118,15 @@ func TestComputeShares(t *testing.T) {
 					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
 				}
 			}
-		})
+		}))
 	}
 }
 
 // TestStreamsRunSideBySide: kernels of several streams that can run at the same
 // time do so under a limit, too, and take the GPU's time once.
-func TestStreamsRunSideBySide(t *testing.T) {
+func TestStreamsRunSideBySide(t *testing.T) { timed.Run(t, testStreamsRunSideBySide) }
+
+func testStreamsRunSideBySide(t testing.TB) {
 	const streams, kernel, wanted = 8, 2 * time.Millisecond, 3 // of eight at a time
 	m := newMachine(t)
 	pid := m.compete("cap", []tenant{{10, "streams", "2000"}})[0]
@@ -176,7 +179,7 @@ func TestComputeCharges(t *testing.T) {
 		{"async", "200"}, {"graph", "20"},
 		{"sync", "20"}, {"sync", "200"}, {"sync", "1000"}, {"sync", "5000"},
 	} {
-		t.Run(c.pattern+" "+c.kernel, func(t *testing.T) {
+		t.Run(c.pattern+" "+c.kernel, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			cmd := m.start(m.command("run", "--group", "charged", "--cores", "50", "--",
 				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--duration", "60"))
@@ -191,6 +194,6 @@ func TestComputeCharges(t *testing.T) {
 			if math.Abs(wrong) > mostWrong {
 				t.Errorf("%s was charged for %s", charged, after)
 			}
-		})
+		}))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // A peer that the machine's processors keep waiting makes the other GPU spin.
@@ -27,7 +28,7 @@ func TestExchangeGoesOnAtItsShare(t *testing.T) {
 		{"one thread", [2]uint32{30, 30}, []string{"--kernel-us", "200", "--one-thread"}},
 		{"one thread, the larger limit first", [2]uint32{30, 60}, []string{"--kernel-us", "200", "--one-thread", "--swapped"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--cores", "50", "--gpu", "0", "--gpu", "1", "--", "sleep", "3600"))
 			m.eventually("the group is there", func() bool { return m.groupExists("g") })
@@ -51,7 +52,7 @@ func TestExchangeGoesOnAtItsShare(t *testing.T) {
 					t.Errorf("GPU %d was held for %.1f %% of the time", i, share)
 				}
 			}
-		})
+		}))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 const (
@@ -75,7 +76,9 @@ func (m *machine) resident(pid int) int64 {
 // TestHostileClients: who sends nonsense to the agent's socket, holds thousands of
 // connections open, floods it from processes that come and go, or forges its own
 // usage page changes neither others' shares nor what memory the agent takes.
-func TestHostileClients(t *testing.T) {
+func TestHostileClients(t *testing.T) { timed.Run(t, testHostileClients) }
+
+func testHostileClients(t testing.TB) {
 	m := newMachine(t)
 	agent, runDir := m.agent()
 	o := m.oracle()

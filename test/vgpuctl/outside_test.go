@@ -107,7 +107,7 @@ func (o *outside) wasTold(reason events.Reason) bool {
 }
 
 // newOutside makes a group with a limit on memory, and watches it.
-func newOutside(t *testing.T) *outside {
+func newOutside(t testing.TB) *outside {
 	t.Helper()
 	o := &outside{machine: newMachine(t), registry: registry.New(), proc: t.TempDir()}
 	o.oracle = o.machine.oracle()

@@ -22,26 +22,26 @@ import (
 )
 
 const (
-	limit    = 2 << 30 // bytes, of --memory 2Gi
-	patience = 20 * time.Second
+	limit    = 2 << 30     // bytes, of --memory 2Gi
+	patience = time.Minute // of which a machine with nothing else to do takes a part
 )
 
 // machine is a simulated machine with two GPUs of 16 GiB.
 type machine struct {
-	*testing.T
+	testing.TB
 	build string // where programs were built
 	state string // of the simulator
 	runs  string // where groups are
 	env   []string
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t testing.TB) *machine {
 	t.Helper()
 	build, err := filepath.Abs("../../build")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{T: t, build: build, state: filepath.Join(t.TempDir(), "gpusim"), runs: t.TempDir()}
+	m := &machine{TB: t, build: build, state: filepath.Join(t.TempDir(), "gpusim"), runs: t.TempDir()}
 	m.env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"GPUSIM_STATE=" + filepath.Join(m.state, "state"),

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // A lender that is late, as the machine is busy, lends less for a while; what one
@@ -32,7 +34,7 @@ func TestShareLends(t *testing.T) {
 		{"unlike", []tenant{{30, "async", "20000"}, {70, "async", "200"}}, []float64{30, 70}},
 		{"what nobody has goes by guarantees", []tenant{{20, "async", "200"}, {30, "async", "200"}}, []float64{40, 60}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			for i, share := range m.shares("share", c.tenants, 2*time.Second) {
 				t.Logf("guarantee %d: %.1f", c.tenants[i].limit, share)
@@ -40,12 +42,14 @@ func TestShareLends(t *testing.T) {
 					t.Errorf("%+v had %.1f %% of the GPU's time, want %.0f", c.tenants[i], share, c.want[i])
 				}
 			}
-		})
+		}))
 	}
 }
 
 // TestShareKeepsCaps: who has a cap neither lends nor borrows.
-func TestShareKeepsCaps(t *testing.T) {
+func TestShareKeepsCaps(t *testing.T) { timed.Run(t, testShareKeepsCaps) }
+
+func testShareKeepsCaps(t testing.TB) {
 	m := newMachine(t)
 	m.start(m.command("run", "--group", "idle", "--cores", "40", "--policy", "cap", "--", "sleep", "3600"))
 	m.eventually("the group is there", func() bool { return m.groupExists("idle") })
@@ -62,7 +66,9 @@ func (m *machine) groupExists(name string) bool {
 // TestGuaranteeReturns: a container that lent its time and wakes up has its
 // guarantee back: what takes 60 ms of GPU time takes 86 ms at 70 %, and 120 ms
 // if the GPU is divided evenly.
-func TestGuaranteeReturns(t *testing.T) {
+func TestGuaranteeReturns(t *testing.T) { timed.Run(t, testGuaranteeReturns) }
+
+func testGuaranteeReturns(t testing.TB) {
 	m := newMachine(t)
 	m.compete("share", []tenant{{30, "async", "200"}})
 	out := m.finish(0, m.command("run", "--cores", "70", "--policy", "share", "--", m.workload("latency"),
@@ -111,7 +117,9 @@ func (m *machine) killWatchers() {
 }
 
 // TestLeasesEndWithTheirLender: what is lent is lent for milliseconds.
-func TestLeasesEndWithTheirLender(t *testing.T) {
+func TestLeasesEndWithTheirLender(t *testing.T) { timed.Run(t, testLeasesEndWithTheirLender) }
+
+func testLeasesEndWithTheirLender(t testing.TB) {
 	m := newMachine(t)
 	pids := m.compete("share", []tenant{{30, "async", "200"}})
 	if share := m.sharesOf(pids, time.Second)[0]; share < 60 {
@@ -131,7 +139,7 @@ func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
 		"cap":   {{30, "async", "200"}, {60, "async", "20000"}},
 		"share": {{30, "async", "200"}, {70, "async", "20000"}},
 	} {
-		t.Run(policy, func(t *testing.T) {
+		t.Run(policy, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			pids := m.compete(policy, tenants)
 			for range 3 {
@@ -151,6 +159,6 @@ func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
 			if live := m.gpuTime(m.oracle()); len(live) != len(pids) {
 				t.Errorf("%d of %d programs are left", len(live), len(pids))
 			}
-		})
+		}))
 	}
 }

@@ -1,0 +1,92 @@
+package timed
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// recorder is a test that notes what it is told.
+type recorder struct {
+	testing.TB
+	said []string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Logf(format string, args ...any) {
+	r.said = append(r.said, "log: "+fmt.Sprintf(format, args...))
+}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.said = append(r.said, fmt.Sprintf(format, args...))
+}
+
+func TestRun(t *testing.T) {
+	const often = 4
+	for _, c := range []struct {
+		name string
+		test func(t testing.TB, attempt int)
+		want []string
+	}{
+		{"passes at once", func(testing.TB, int) {}, nil},
+		{"passes in the end", func(t testing.TB, attempt int) {
+			if attempt < often {
+				t.Errorf("%d is too early", attempt)
+			}
+		}, []string{
+			"log: attempt 1 of 4 failed:\n1 is too early",
+			"log: attempt 2 of 4 failed:\n2 is too early",
+			"log: attempt 3 of 4 failed:\n3 is too early",
+		}},
+		{"never passes", func(t testing.TB, attempt int) {
+			t.Error("wrong", attempt)
+			if !t.Failed() {
+				t.Error("it is not said to have failed")
+			}
+			t.Fatal("it ends")
+			t.Error("it goes on")
+		}, []string{
+			"log: attempt 1 of 4 failed:\nwrong 1\nit ends",
+			"log: attempt 2 of 4 failed:\nwrong 2\nit ends",
+			"log: attempt 3 of 4 failed:\nwrong 3\nit ends",
+			"log: attempt 4 of 4 failed:\nwrong 4\nit ends",
+			"failed 4 times, at last by:\nwrong 4\nit ends",
+		}},
+		{"fails without a word", func(t testing.TB, attempt int) {
+			if attempt == 1 {
+				t.FailNow()
+			}
+		}, []string{"log: attempt 1 of 4 failed:\nfailed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, attempts := &recorder{TB: t}, 0
+				Run(r, func(t testing.TB) { attempts++; c.test(t, attempts) })
+				if !slices.Equal(r.said, c.want) {
+					t.Errorf("it said %q, want %q", r.said, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestCleanup: what an attempt leaves is gone before the next one begins, the last
+// thing first, also if it ends early.
+func TestCleanup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []int
+		Run(&recorder{TB: t}, func(t testing.TB) {
+			t.Cleanup(func() { order = append(order, 2) })
+			t.Cleanup(func() {
+				order = append(order, 1)
+				t.Cleanup(func() { order = append(order, 3) })
+			})
+			if len(order) == 0 {
+				t.FailNow()
+			}
+		})
+		if want := []int{1, 3, 2, 1, 3, 2}; !slices.Equal(order, want) {
+			t.Errorf("cleaned up in the order %v, want %v", order, want)
+		}
+	})
+}
