@@ -4,6 +4,10 @@
 # time-outs are waited for more than anything is computed. What each says comes
 # with its name in front, and is kept in build/e2e.
 #
+# What fails beside other nodes is run once more with the machine to itself, and is
+# said to have been: four nodes on two processors make each other wait. Chaos is not,
+# if a container had more than it was given or was disturbed.
+#
 #   NODES     how many nodes at a time (4)
 #   CHAOS     how long chaos lasts (3m)
 set -euo pipefail
@@ -40,6 +44,25 @@ start() {
   run "$@" &
 }
 
+# again NAME: what of it failed, once more
+again() {
+  local name=$1 log=$logs/$1.log directory=test/e2e failed arguments=()
+  case $name in
+  pods-*) arguments=("-e2e.name=e2e${name#pods-}") ;;
+  nodestatus) directory=test/e2e/nodestatus ;;
+  chaos)
+    if grep -qE ' BROKEN (over|unlimited|oversold|disturbed):' "$log"; then return 1; fi
+    directory=test/chaos
+    arguments=("-chaos.duration=$chaos")
+    ;;
+  *) directory=test/$name ;;
+  esac
+  failed=$(grep -oP '^--- FAIL: \K\w+' "$log" | sort -u | paste -sd '|') || return 1
+  echo "e2e: once more, alone: $name, ${failed//|/ }"
+  run "$name-again" "$directory" -test.run "^($failed)\$" "${arguments[@]}"
+  ! grep -q "^$name-again\$" "$logs/failed"
+}
+
 echo "e2e: building the tests"
 for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/volcano; do build "$directory"; done
 
@@ -54,6 +77,15 @@ for ((part = 1; part <= parts; part++)); do
 done
 start nodestatus test/e2e/nodestatus
 wait
+
+touch "$logs/failed"
+mapfile -t once <"$logs/failed"
+for name in "${once[@]}"; do
+  if again "$name"; then
+    echo "e2e: $name passed at its second attempt: $logs/$name.log has the first"
+    sed -i "/^$name\$/d" "$logs/failed"
+  fi
+done
 
 if [[ -s $logs/failed ]]; then
   echo "e2e: these failed:" >&2
