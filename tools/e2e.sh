@@ -55,6 +55,7 @@ again() {
     directory=test/chaos
     arguments=("-chaos.duration=$chaos")
     ;;
+  node) directory=test/cluster ;;
   *) directory=test/$name ;;
   esac
   failed=$(grep -oP '^--- FAIL: \K\w+' "$log" | sort -u | paste -sd '|') || return 1
@@ -63,18 +64,39 @@ again() {
   ! grep -q "^$name-again\$" "$logs/failed"
 }
 
+# About how many seconds those take that take long; others are reckoned at 10.
+slow='TestClosedWhileTheAPIServerIsAway 80 TestMPS 80 TestClosedWhenItBreaksInARequest 70
+TestPodThatFitsNoGPUIsEvicted 60 TestInjectionMethods 45 TestAgentGone 45 TestClosedWhileTheAgentHangs 40
+TestClosedAtBootWithTheAgentLate 30 TestANodeWithoutItsAgentIsNotKnown 30 TestForgedUsagePage 30
+TestReleaseIsNotMissed 30 TestWhoGoesAroundIsDetectedAndStopped 30 TestReadmes 30 TestGPULostAndBack 25
+TestClosedWhileTheGuardHangs 25 TestClosedWithTheStateFull 25 TestPodsDeletedWhileCreated 25
+TestSharesHoldWhileTheAgentIsKilled 25 TestContainerdRestart 25 TestRequiredPlugin 25
+TestClosedWhenContainerdRestartsWithManyPods 25 TestTwoPodsFillOneGPU 20 TestAgentRestart 20'
+
+# tests_of PART: a pattern of its tests; each goes to the part that has least to do,
+# the longest first
+tests_of() {
+  "$logs/test-e2e.test" -test.list . |
+    awk -v slow="$slow" 'BEGIN { n = split(slow, s); for (i = 1; i < n; i += 2) takes[s[i]] = s[i + 1] }
+      { print (($1 in takes) ? takes[$1] : 10), $1 }' | sort -k 1,1nr -k 2 |
+    awk -v parts="$parts" -v wanted="$1" '{ least = 1
+      for (i = 2; i <= parts; i++) if (sum[i] < sum[least]) least = i
+      sum[least] += $1
+      if (least == wanted) { printf "%s%s", separator, $2; separator = "|" } }'
+}
+
 echo "e2e: building the tests"
 for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/volcano; do build "$directory"; done
 
 # Alone, as it compares the machine before and after; it builds what nodes need, too.
-run cluster test/cluster
+run cluster test/cluster -test.skip '^TestNode$'
+# The longest first.
 start chaos test/chaos "-chaos.duration=$chaos"
-start volcano test/volcano # which takes the longest of the others
-mapfile -t tests < <("$logs/test-e2e.test" -test.list .)
+start volcano test/volcano
 for ((part = 1; part <= parts; part++)); do
-  pattern=$(printf '%s\n' "${tests[@]}" | awk -v n="$parts" -v i="$part" 'NR % n == i % n' | paste -sd '|')
-  start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($pattern)\$"
+  start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
+start node test/cluster -test.run '^TestNode$'
 start nodestatus test/e2e/nodestatus
 wait
 
