@@ -43,8 +43,16 @@ image: build ## make the OCI image build/image/nri-vgpu.tar, without a container
 .PHONY: test
 test: unit stress e2e ## run all tests; needs root, as it starts a real node
 
+.PHONY: helm
+helm:
+	@$(GO) run ./deploy/render --helm >/dev/null
+
+.PHONY: chart
+chart: ## render the one-file manifest and what else follows from chart and configuration
+	$(GO) run ./deploy/render
+
 .PHONY: unit
-unit: build ## run the tests that need neither root nor a cluster
+unit: build helm ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	$(GO) test -timeout 5m $(UNIT_PKGS)
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done

@@ -105,19 +105,45 @@ func TestModulesMatchTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range Modules() {
+	modules := append(Modules(), Helm())
+	for line := range ContainerdVersions {
+		if m, err := ContainerdModule(line); err == nil {
+			modules = append(modules, m)
+		}
+	}
+	for line := range KubeletVersions {
+		if m, err := KubeletModule(line); err == nil {
+			modules = append(modules, m)
+		}
+	}
+	versions := map[string]string{
+		"kubernetes": "k8s.io/kubernetes " + KubernetesVersion,
+		"helm":       "helm.sh/helm/v4 " + HelmVersion,
+		"containerd": "github.com/containerd/containerd/v2 " + ContainerdVersions[DefaultContainerd],
+	}
+	for line, version := range ContainerdVersions {
+		module := "github.com/containerd/containerd/v2 "
+		if line == "1.7" {
+			module = "github.com/containerd/containerd "
+		}
+		versions["containerd-"+line] = module + version
+	}
+	for line, version := range KubeletVersions {
+		versions["kubernetes-"+line] = "k8s.io/kubernetes " + version
+	}
+	for _, m := range modules {
 		content, err := os.ReadFile(filepath.Join(root, "tools", m.Name, "go.mod"))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		for _, p := range m.Programs {
-			if !strings.Contains(string(content), p.Package) {
+			if !strings.Contains(string(content), p.Package+"\n") {
 				t.Errorf("tools/%s/go.mod does not name %s as a tool", m.Name, p.Package)
 			}
 		}
-		if m.Name == "kubernetes" && !strings.Contains(string(content), "k8s.io/kubernetes "+KubernetesVersion) {
-			t.Errorf("tools/kubernetes/go.mod does not require %s, which its programs claim to be", KubernetesVersion)
+		if want := versions[m.Name]; !strings.Contains(string(content), want) {
+			t.Errorf("tools/%s/go.mod does not require %s, which its programs claim to be", m.Name, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package components
 
 import (
 	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -40,6 +41,16 @@ const KubernetesVersion = "v1.37.1"
 
 const k8sVersionPackage = "k8s.io/component-base/version"
 
+// kubernetesStamp makes the programs say which version they are.
+func kubernetesStamp(version string) string {
+	major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	return "-X " + k8sVersionPackage + ".gitVersion=" + version +
+		" -X " + k8sVersionPackage + ".gitMajor=" + major +
+		" -X " + k8sVersionPackage + ".gitMinor=" + minor +
+		" -X " + k8sVersionPackage + ".gitTreeState=clean"
+}
+
 // Modules lists all components of a node, in the order in which they are built.
 func Modules() []Module {
 	return []Module{
@@ -52,10 +63,7 @@ func Modules() []Module {
 				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
 				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
 			},
-			LDFlags: "-X " + k8sVersionPackage + ".gitVersion=" + KubernetesVersion +
-				" -X " + k8sVersionPackage + ".gitMajor=1" +
-				" -X " + k8sVersionPackage + ".gitMinor=37" +
-				" -X " + k8sVersionPackage + ".gitTreeState=clean",
+			LDFlags:    kubernetesStamp(KubernetesVersion),
 			FirstBuild: 6 * time.Minute,
 		},
 		{

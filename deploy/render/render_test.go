@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubejson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+)
+
+var update = flag.Bool("update", false, "write the golden files of the chart")
+
+const (
+	root  = "../.."
+	chart = "../chart"
+)
+
+// helm runs helm and gives what it prints.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", errors.New(err.Error() + ": " + stderr.String() + stdout.String())
+	}
+	return stdout.String(), nil
+}
+
+// template renders the chart as a user's installation in the namespace would.
+func template(t *testing.T, namespace string, args ...string) string {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", namespace}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestRenderedFilesAreCurrent(t *testing.T) {
+	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := makeManifest(t.Context(), program, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := makeSchema(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference, err := makeReference(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{manifestFile: manifest, schemaFile: values, referenceFile: reference} {
+		got, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s is not what follows from its sources; run make chart (-want +file):\n%s", name, diff)
+		}
+	}
+}
+
+// namespaces of the golden files: ours, and another.
+var namespaces = map[string]string{"default": "nri-vgpu-system", "operator": "nri-vgpu-system", "plain": "gpus"}
+
+func TestGolden(t *testing.T) {
+	for name, namespace := range namespaces {
+		t.Run(name, func(t *testing.T) {
+			values := filepath.Join("testdata", name+".yaml")
+			if out, err := helm(t, "lint", "--strict", "--namespace", namespace, "--values", values, chart); err != nil {
+				t.Errorf("helm lint: %v%s", err, out)
+			}
+			got := template(t, namespace, "--values", values)
+			decode(t, got)
+			golden := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("it renders otherwise; go test ./deploy/render -update, if that is meant (-golden +rendered):\n%s", diff)
+			}
+		})
+	}
+}
+
+// decode reads every object of Kubernetes' own kinds; unknown and repeated fields
+// fail.
+func decode(t *testing.T, rendered string) []runtime.Object {
+	t.Helper()
+	decoder := kubejson.NewSerializerWithOptions(kubejson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		kubejson.SerializerOptions{Yaml: true, Strict: true})
+	var objects []runtime.Object
+	for r := yaml.NewYAMLReader(bufio.NewReader(strings.NewReader(rendered))); ; {
+		document, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := decoder.Decode(document, nil, nil)
+		switch {
+		case bytes.Contains(document, []byte("apiVersion: monitoring.coreos.com/")):
+		case err != nil:
+			t.Errorf("%v in:\n%s", err, document)
+		default:
+			objects = append(objects, object)
+		}
+	}
+}
+
+// configured is config.toml as the chart makes it.
+func configured(t *testing.T, rendered string) string {
+	t.Helper()
+	for _, object := range decode(t, rendered) {
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == "nri-vgpu" {
+			return m.Data["config.toml"]
+		}
+	}
+	t.Fatal("there is no ConfigMap nri-vgpu")
+	return ""
+}
+
+// Every key with its default, given as a value, must come through as it is.
+func TestEveryKeyIsAValue(t *testing.T) {
+	all, err := keys(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := map[string]any{}
+	for _, k := range all {
+		value, err := inJSON(k.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := strings.Split(k.path, ".")
+		table := tree
+		for i, part := range path[:len(path)-1] {
+			if document(strings.Join(path[:i+1], ".")+".x", "1")[:2] == "[[" {
+				if table[part] == nil {
+					table[part] = []any{map[string]any{}}
+				}
+				table = table[part].([]any)[0].(map[string]any)
+				continue
+			}
+			if table[part] == nil {
+				table[part] = map[string]any{}
+			}
+			table = table[part].(map[string]any)
+		}
+		table[path[len(path)-1]] = value
+	}
+	// The default has more mounts than one.
+	var mounts []any
+	for _, m := range config.Default().Injection.Direct.Mounts {
+		mounts = append(mounts, map[string]any{"source": m.Source, "destination": m.Destination, "read_only": m.ReadOnly})
+	}
+	tree["injection"].(map[string]any)["direct"].(map[string]any)["mounts"] = mounts
+
+	content, err := json.Marshal(map[string]any{"config": tree})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := filepath.Join(t.TempDir(), "values.json")
+	if err := os.WriteFile(values, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := configured(t, template(t, "nri-vgpu-system", "--values", values))
+	for _, k := range all {
+		if name := k.path[strings.LastIndex(k.path, ".")+1:]; !strings.Contains(text, name+" = ") {
+			t.Errorf("%s was lost", k.path)
+		}
+	}
+	got, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	if diff := cmp.Diff(config.Default(), got); diff != "" {
+		t.Errorf("(-default +values):\n%s", diff)
+	}
+}
+
+func TestValuesArriveInTheConfiguration(t *testing.T) {
+	want := config.Default()
+	want.Node.SlotsPerGPU = 20
+	want.Sharing.Method, want.Sharing.MPS.Root = config.ShareByMPS, "/run/nvidia/driver"
+	want.Health.Taint, want.Health.IgnoredXIDs = config.TaintAll, []int{13, 31}
+	want.Dialects.Alnair.Enabled = false
+	want.Dialects.MetaGPU.DeviceSharing = []config.DeviceSharing{
+		{ResourceName: "cnvrg.io/metagpu", SharesPerGPU: 100, UUIDs: []string{"*"}},
+		{ResourceName: "cnvrg.io/small", SharesPerGPU: 10, UUIDs: []string{"GPU-1"}},
+	}
+	want.HTTP.Address = "0.0.0.0:9500"
+	for _, namespace := range []string{"nri-vgpu-system", "elsewhere"} {
+		want.Node.ExemptNamespaces = []string{namespace}
+		text := configured(t, template(t, namespace, "--values", "testdata/operator.yaml"))
+		got, err := config.Parse([]byte(text))
+		if err != nil {
+			t.Fatalf("%v in:\n%s", err, text)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("in %s (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
+func TestWrongValuesAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a key that is misspelt":      {[]string{"--set", "config.node.slots_per_gpus=3"}, "slots_per_gpus"},
+		"a number out of range":       {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
+		"a word that is not allowed":  {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
+		"a value that is misspelt":    {[]string{"--set", "image.tags=x"}, "tags"},
+		"two configurations":          {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
+		"the own namespace forgotten": {[]string{"--set-json", `config.node.exempt_namespaces=["dcgm"]`}, "must contain"},
+		"no TOML":                     {[]string{"--set", "configFile=x"}, "no TOML"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error about %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestChartIsThisRelease(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"version: " + version.Base, "appVersion: " + version.Base} {
+		if !strings.Contains("\n"+string(content), "\n"+line+"\n") {
+			t.Errorf("Chart.yaml does not say %q", line)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+const schemaFile = "deploy/chart/values.schema.json"
+
+// values is the schema of all values but config.
+//
+//go:embed values.json
+var values []byte
+
+// schema is a part of JSON Schema.
+type schema struct {
+	Schema      string             `json:"$schema,omitempty"`
+	Description string             `json:"description,omitempty"`
+	Type        string             `json:"type,omitempty"`
+	Default     json.RawMessage    `json:"default,omitempty"`
+	Enum        []string           `json:"enum,omitempty"`
+	Minimum     *int               `json:"minimum,omitempty"`
+	Maximum     *int               `json:"maximum,omitempty"`
+	Pattern     string             `json:"pattern,omitempty"`
+	Items       *schema            `json:"items,omitempty"`
+	Properties  map[string]*schema `json:"properties,omitempty"`
+	Additional  json.RawMessage    `json:"additionalProperties,omitempty"`
+}
+
+var none = json.RawMessage("false")
+
+func makeSchema(root string) ([]byte, error) {
+	var whole schema
+	if err := json.Unmarshal(values, &whole); err != nil {
+		return nil, fmt.Errorf("values.json: %w", err)
+	}
+	all, err := keys(root)
+	if err != nil {
+		return nil, err
+	}
+	tree := &schema{Description: "keys of config.toml that differ from their defaults", Type: "object", Additional: none}
+	for _, k := range all {
+		leaf, err := leafSchema(k)
+		if err != nil {
+			return nil, err
+		}
+		tree.put(strings.Split(k.path, "."), leaf, "")
+	}
+	whole.Properties["config"] = tree
+	text, err := json.MarshalIndent(whole, "", "  ")
+	return append(text, '\n'), err
+}
+
+// put adds a key's schema below those of the tables around it.
+func (s *schema) put(path []string, leaf *schema, above string) {
+	if s.Properties == nil {
+		s.Properties = map[string]*schema{}
+	}
+	if len(path) == 1 {
+		s.Properties[path[0]] = leaf
+		return
+	}
+	here := strings.TrimPrefix(above+"."+path[0], ".")
+	table := s.Properties[path[0]]
+	if table == nil {
+		table = &schema{Type: "object", Additional: none}
+		if document(here+".x", "1")[:2] == "[[" {
+			table = &schema{Type: "array", Items: table}
+		}
+		s.Properties[path[0]] = table
+	}
+	if table.Items != nil {
+		table = table.Items
+	}
+	table.put(path[1:], leaf, here)
+}
+
+var (
+	words  = regexp.MustCompile(`^[a-z-]+(, [a-z-]+)+$`)
+	bounds = regexp.MustCompile(`^(\d+)(?: \([^)]*\))? to (\d+)$`)
+)
+
+// duration is how config.toml writes times.
+const duration = `^[0-9.]+(ms|s|m)$`
+
+func leafSchema(k key) (*schema, error) {
+	value, err := inJSON(k.value)
+	if err != nil {
+		return nil, err
+	}
+	s := typeSchema(k.typ)
+	s.Description, s.Default = sentence(k.comment), value
+	limited := s
+	if s.Items != nil {
+		limited = s.Items
+	}
+	switch match := bounds.FindStringSubmatch(k.allowed); {
+	case match != nil:
+		low, _ := strconv.Atoi(match[1])
+		high, _ := strconv.Atoi(match[2])
+		limited.Minimum, limited.Maximum = &low, &high
+	case words.MatchString(k.allowed):
+		limited.Enum = strings.Split(k.allowed, ", ")
+	}
+	return s, nil
+}
+
+func typeSchema(typ reflect.Type) *schema {
+	switch {
+	case typ == reflect.TypeFor[config.Duration]():
+		return &schema{Type: "string", Pattern: duration}
+	case typ.Kind() == reflect.String:
+		return &schema{Type: "string"}
+	case typ.Kind() == reflect.Bool:
+		return &schema{Type: "boolean"}
+	case typ.Kind() == reflect.Slice:
+		return &schema{Type: "array", Items: typeSchema(typ.Elem())}
+	}
+	return &schema{Type: "integer"}
+}
+
+// sentence is a comment in one line.
+func sentence(comment string) string { return strings.Join(strings.Fields(comment), " ") }

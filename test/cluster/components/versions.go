@@ -1,0 +1,72 @@
+package components
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Versions of what a node runs, by their lines: what the end-to-end matrix puts
+// in the place of the defaults, which are the newest of each. Their modules are
+// tools/containerd-<line> and tools/kubernetes-<line>.
+var (
+	ContainerdVersions = map[string]string{"1.7": "v1.7.35", "2.0": "v2.0.14", "2.2": "v2.2.9", DefaultContainerd: "v2.4.2"}
+	KubeletVersions    = map[string]string{"1.34": "v1.34.4", DefaultKubelet: KubernetesVersion}
+)
+
+// The lines of which Modules are.
+const (
+	DefaultContainerd = "2.4"
+	DefaultKubelet    = "1.37"
+)
+
+// ContainerdModule is containerd of another line than the default one.
+func ContainerdModule(line string) (Module, error) {
+	if _, known := ContainerdVersions[line]; !known || line == DefaultContainerd {
+		return Module{}, fmt.Errorf("containerd %s has no tools module of its own", line)
+	}
+	m := Module{Name: "containerd-" + line, FirstBuild: time.Minute}
+	source := "github.com/containerd/containerd/v2/cmd/"
+	if line == "1.7" {
+		source = "github.com/containerd/containerd/cmd/"
+		m.Tags = "no_btrfs"
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		m.Programs = append(m.Programs, Program{name, source + name})
+	}
+	return m, nil
+}
+
+// KubeletModule is the kubelet of another line than the default one. It works
+// with the default's API server, as kubelets may be three lines older.
+func KubeletModule(line string) (Module, error) {
+	version, known := KubeletVersions[line]
+	if !known || line == DefaultKubelet {
+		return Module{}, fmt.Errorf("kubelet %s has no tools module of its own", line)
+	}
+	return Module{
+		Name:       "kubernetes-" + line,
+		Programs:   []Program{{"kubelet", "k8s.io/kubernetes/cmd/kubelet"}},
+		LDFlags:    kubernetesStamp(version),
+		FirstBuild: 4 * time.Minute,
+	}, nil
+}
+
+// Helm is what installs the chart in tests.
+func Helm() Module {
+	return Module{
+		Name: "helm", Programs: []Program{{"helm", "helm.sh/helm/v4/cmd/helm"}},
+		LDFlags:    "-X helm.sh/helm/v4/internal/version.version=" + HelmVersion,
+		FirstBuild: time.Minute,
+	}
+}
+
+// HelmVersion is what tools/helm requires.
+const HelmVersion = "v4.3.1"
+
+// HelmProgram is helm, built if need be.
+func HelmProgram(ctx context.Context, root string, out io.Writer) (string, error) {
+	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Helm()})
+	return binaries["helm"], err
+}
