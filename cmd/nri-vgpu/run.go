@@ -91,12 +91,12 @@ type parts struct {
 	detector *detection.Detector
 	mps      *mps.Supervisor
 	volcano  *volcano.Answerer
+	metrics  *prometheus.Registry
 	handler  http.Handler
 }
 
 func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
-	var p parts
-	registry := prometheus.NewRegistry()
+	p := parts{metrics: prometheus.NewRegistry()}
 	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
 	driver := nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}
 	inventory := gpu.NewInventory(nvml.New(driver), gpu.DefaultTimeout)
@@ -122,7 +122,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	ledger := placement.New(gpus, cfg)
-	p.hook, err = newHook(cfg, p.pods, ledger, inventory, p.events, registry, func() { p.agent.Poke() }, log)
+	p.hook, err = newHook(cfg, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +146,12 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		p.hook.MPS = p.mps
 	}
 	users := newCensus(cfg, node, inventory, ledger, &p)
-	if p.clients, err = newClients(cfg, p.hook, users, registry, log); err != nil {
+	if p.clients, err = newClients(cfg, p.hook, users, p.metrics, log); err != nil {
 		return nil, err
 	}
 	p.admin = newAdmin(cfg, users, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	p.handler, err = handler(registry, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps, users)
+	p.handler, err = handler(p.metrics, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps, users)
 	return &p, err
 }
 

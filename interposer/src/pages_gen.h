@@ -53,6 +53,8 @@
 #define VG_WAY_GRAPH 10u
 #define VG_WAY_IMPORT 11u
 #define VG_WAY_MODULE 12u
+// WayCount is how many there are, WayNone included.
+#define VG_WAY_COUNT 13u
 
 // LimitsDevice is the limit on one GPU.
 struct vg_limits_device {
@@ -223,7 +225,10 @@ struct vg_container_device {
 	// before.
 	uint64_t phase_launches;
 	uint64_t phase_goal;
-	uint64_t reserved[5];
+	// Peak is the most that all processes together were granted at a time. What
+	// a killed process had counts until somebody needs it or takes its slot.
+	uint64_t peak;
+	uint64_t reserved[4];
 };
 _Static_assert(sizeof(struct vg_container_device) == 128, "size of vg_container_device");
 _Static_assert(offsetof(struct vg_container_device, refusals) == 0, "offset of vg_container_device.refusals");
@@ -237,7 +242,15 @@ _Static_assert(offsetof(struct vg_container_device, spent_ns) == 56, "offset of 
 _Static_assert(offsetof(struct vg_container_device, launches) == 64, "offset of vg_container_device.launches");
 _Static_assert(offsetof(struct vg_container_device, phase_launches) == 72, "offset of vg_container_device.phase_launches");
 _Static_assert(offsetof(struct vg_container_device, phase_goal) == 80, "offset of vg_container_device.phase_goal");
-_Static_assert(offsetof(struct vg_container_device, reserved) == 88, "offset of vg_container_device.reserved");
+_Static_assert(offsetof(struct vg_container_device, peak) == 88, "offset of vg_container_device.peak");
+_Static_assert(offsetof(struct vg_container_device, reserved) == 96, "offset of vg_container_device.reserved");
+
+// WayRefusals counts the refused allocations of one GPU by the way of asking.
+struct vg_way_refusals {
+	uint64_t counts[13];
+};
+_Static_assert(sizeof(struct vg_way_refusals) == 104, "size of vg_way_refusals");
+_Static_assert(offsetof(struct vg_way_refusals, counts) == 0, "offset of vg_way_refusals.counts");
 
 // UsageHeader is the first 4096 bytes of the file "usage".
 struct vg_usage_header {
@@ -262,8 +275,11 @@ struct vg_usage_header {
 	uint64_t phase_in_step;
 	uint64_t reserved[1];
 	struct vg_container_device devices[16];
+	// Refusals tell ContainerDevice.Refusals apart; interposers before them
+	// did not.
+	struct vg_way_refusals refusals[16];
 	// Tail fills the header up to 4096 bytes.
-	uint64_t tail[248];
+	uint64_t tail[40];
 };
 _Static_assert(sizeof(struct vg_usage_header) == 4096, "size of vg_usage_header");
 _Static_assert(offsetof(struct vg_usage_header, magic) == 0, "offset of vg_usage_header.magic");
@@ -277,7 +293,8 @@ _Static_assert(offsetof(struct vg_usage_header, phase_reach) == 40, "offset of v
 _Static_assert(offsetof(struct vg_usage_header, phase_in_step) == 48, "offset of vg_usage_header.phase_in_step");
 _Static_assert(offsetof(struct vg_usage_header, reserved) == 56, "offset of vg_usage_header.reserved");
 _Static_assert(offsetof(struct vg_usage_header, devices) == 64, "offset of vg_usage_header.devices");
-_Static_assert(offsetof(struct vg_usage_header, tail) == 2112, "offset of vg_usage_header.tail");
+_Static_assert(offsetof(struct vg_usage_header, refusals) == 2112, "offset of vg_usage_header.refusals");
+_Static_assert(offsetof(struct vg_usage_header, tail) == 3776, "offset of vg_usage_header.tail");
 
 // UsagePage is the file "usage", which every process of the container writes.
 struct vg_usage_page {

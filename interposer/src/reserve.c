@@ -86,14 +86,25 @@ static bool vg_fits(const struct vg_sum *sum, uint64_t bytes, uint64_t limit)
 	return vg_add_saturating(sum->used, vg_max(sum->pending, bytes)) <= limit;
 }
 
-static void vg_note_peak(struct vg_slot_device *own)
+static void vg_raise(uint64_t *field, uint64_t value)
 {
-	uint64_t used = vg_load(&own->used);
-	uint64_t peak = vg_load(&own->peak);
+	uint64_t old = vg_load(field);
 
-	while (peak < used && !__atomic_compare_exchange_n(&own->peak, &peak, used, true,
+	while (old < value && !__atomic_compare_exchange_n(field, &old, value, true,
 							   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		continue;
+}
+
+// vg_note_peak notes what this process and the container have now, if it is more
+// than ever. The slots are not read at one moment: bytes that went from one process
+// to another may be counted twice, so what was granted is bounded by `most`.
+static void vg_note_peak(struct vg_pages *pages, uint32_t device, uint64_t most)
+{
+	struct vg_slot_device *own = vg_own(pages, device);
+	uint64_t all = vg_memory_used(pages, device);
+
+	vg_raise(&own->peak, vg_load(&own->used));
+	vg_raise(&pages->usage->header.devices[device].peak, vg_min(all, most));
 }
 
 static void vg_own_sub(struct vg_pages *pages, uint32_t device, uint64_t bytes)
@@ -197,7 +208,7 @@ void vg_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t 
 	if (taken) {
 		vg_add(&own->used, taken);
 		atomic_fetch_add(&pages->own[device], taken);
-		vg_note_peak(own);
+		vg_note_peak(pages, device, vg_memory_limit(pages, device));
 	}
 	if (held)
 		vg_sub(&own->pending, held);
@@ -226,7 +237,7 @@ void vg_note_unseen(struct vg_pages *pages, uint32_t device, uint64_t before, ui
 
 	if (now > before) {
 		vg_add(&own->used, now - before);
-		vg_note_peak(own);
+		vg_note_peak(pages, device, UINT64_MAX);
 	} else if (now < before) {
 		vg_sub(&own->used, before - now);
 	}
@@ -237,8 +248,12 @@ void vg_refused(struct vg_pages *pages, uint32_t device, uint32_t way, uint64_t 
 	uint64_t largest = (UINT64_C(1) << VG_REFUSAL_SIZE_BITS) - 1;
 	uint64_t packed = (uint64_t)way << VG_REFUSAL_SIZE_BITS | vg_min(bytes, largest);
 	struct vg_slot_device *own = vg_own(pages, device);
-	struct vg_container_device *container = &pages->usage->header.devices[device];
+	struct vg_usage_header *header = &pages->usage->header;
+	struct vg_container_device *container = &header->devices[device];
 
+	// First: of what the sum counts no way is missing.
+	if (way < VG_WAY_COUNT)
+		vg_add(&header->refusals[device].counts[way], 1);
 	vg_add(&own->refusals, 1);
 	vg_store(&own->last_refusal, packed);
 	vg_add(&container->refusals, 1);

@@ -57,6 +57,42 @@ static void test_limit_is_exact(void)
 	CHECK(!vg_reserve(&pages, 0, 1001));
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->peak, 1000);
+	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1000);
+	vg_pages_close(&pages);
+}
+
+static void test_peak_of_all_processes(void)
+{
+	static struct vg_pages other;
+
+	make_pages(1000);
+	attach(&pages);
+	attach(&other);
+	CHECK(vg_reserve(&pages, 0, 300));
+	CHECK(vg_reserve(&other, 0, 400));
+	vg_release(&pages, 0, 300);
+	CHECK(vg_reserve(&other, 0, 100));
+	CHECK_EQUAL(vg_slot_device(&other, (uint32_t)other.slot, 0)->peak, 500);
+	CHECK_EQUAL(pages.usage->header.devices[0].peak, 700);
+	vg_pages_close(&other);
+	vg_pages_close(&pages);
+}
+
+static void test_refusals_by_way(void)
+{
+	const struct vg_usage_header *header;
+
+	make_pages(1000);
+	attach(&pages);
+	header = &pages.usage->header;
+	vg_refused(&pages, 0, VG_WAY_POOL, 7);
+	vg_refused(&pages, 0, VG_WAY_POOL, 8);
+	vg_refused(&pages, 0, VG_WAY_ALLOC, 9);
+	vg_refused(&pages, 0, UINT32_MAX, 10);
+	CHECK_EQUAL(header->devices[0].refusals, 4);
+	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_POOL], 2);
+	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_ALLOC], 1);
+	CHECK_EQUAL(header->refusals[1].counts[VG_WAY_NONE], 0);
 	vg_pages_close(&pages);
 }
 
@@ -339,6 +375,8 @@ int main(void)
 	held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(held != MAP_FAILED);
 	test_limit_is_exact();
+	test_peak_of_all_processes();
+	test_refusals_by_way();
 	test_limit_changes_while_running();
 	test_bytes_a_dead_process_left_pending();
 	test_process_stopped_with_bytes_pending();

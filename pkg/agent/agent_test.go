@@ -244,7 +244,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP nri_vgpu_container_compute_limit_ratio Part of the GPU's time that the container may use, 0 to 1; left out without a limit.
+# HELP nri_vgpu_container_compute_limit_ratio Part of the GPU's time that the container may use, 0 to 1; 1 without a limit.
 # TYPE nri_vgpu_container_compute_limit_ratio gauge
 nri_vgpu_container_compute_limit_ratio{container="c",namespace="ns",pod="p",uuid="GPU-1"} 0.25
 # HELP nri_vgpu_container_memory_limit_bytes Memory of the GPU that the container may use.

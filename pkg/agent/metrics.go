@@ -31,8 +31,12 @@ var (
 		"Errors (XIDs) that the driver has reported of the GPU, by number; uuid is empty where it did not tell of which.", []string{"uuid", "xid"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
 		"Memory of the GPU that may be given to containers.", gpuLabels, nil)
+	descAllocatedMemory = prometheus.NewDesc("nri_vgpu_gpu_allocated_memory_bytes",
+		"Memory of the GPU that was given to containers.", gpuLabels, nil)
 	descFreeMemory = prometheus.NewDesc("nri_vgpu_gpu_free_memory_bytes",
 		"Memory of the GPU that is given to nobody.", gpuLabels, nil)
+	descAllocatedCompute = prometheus.NewDesc("nri_vgpu_gpu_allocated_compute_ratio",
+		"Part of the GPU's time that was given to containers, 0 to 1.", gpuLabels, nil)
 	descFreeCompute = prometheus.NewDesc("nri_vgpu_gpu_free_compute_ratio",
 		"Part of the GPU's time that is given to nobody, 0 to 1.", gpuLabels, nil)
 	descContainers = prometheus.NewDesc("nri_vgpu_gpu_containers",
@@ -41,14 +45,14 @@ var (
 	descLimitMemory = prometheus.NewDesc("nri_vgpu_container_memory_limit_bytes",
 		"Memory of the GPU that the container may use.", containerLabels, nil)
 	descLimitCompute = prometheus.NewDesc("nri_vgpu_container_compute_limit_ratio",
-		"Part of the GPU's time that the container may use, 0 to 1; left out without a limit.", containerLabels, nil)
+		"Part of the GPU's time that the container may use, 0 to 1; 1 without a limit.", containerLabels, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuild, descRegistered, descPodsSynced, descGuard,
-		descHealthy, descXIDs, descMemory, descFreeMemory, descFreeCompute, descContainers,
+		descHealthy, descXIDs, descMemory, descAllocatedMemory, descFreeMemory, descAllocatedCompute, descFreeCompute, descContainers,
 		descLimitMemory, descLimitCompute,
 	} {
 		ch <- d
@@ -73,7 +77,9 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 		labels := []string{room.UUID, strconv.Itoa(room.Index), names[room.UUID]}
 		gauge(descHealthy, truth(room.Healthy), labels...)
 		gauge(descMemory, float64(room.MemoryBytes), labels...)
+		gauge(descAllocatedMemory, float64(room.MemoryBytes-min(room.FreeMemoryBytes, room.MemoryBytes)), labels...)
 		gauge(descFreeMemory, float64(room.FreeMemoryBytes), labels...)
+		gauge(descAllocatedCompute, ratio(request.Whole-min(room.FreeComputePPM, request.Whole)), labels...)
 		gauge(descFreeCompute, ratio(room.FreeComputePPM), labels...)
 		gauge(descContainers, float64(room.Holders), labels...)
 	}
@@ -84,9 +90,11 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 		for _, d := range c.Devices {
 			labels := []string{c.Namespace, c.Pod, c.Container, d.UUID}
 			gauge(descLimitMemory, float64(d.Limit()), labels...)
-			if d.ComputePPM != 0 {
-				gauge(descLimitCompute, ratio(d.ComputePPM), labels...)
+			limit := d.ComputePPM
+			if limit == 0 {
+				limit = request.Whole
 			}
+			gauge(descLimitCompute, ratio(limit), labels...)
 		}
 	}
 }

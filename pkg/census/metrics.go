@@ -3,6 +3,7 @@ package census
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,13 +25,21 @@ var (
 	descGPUUtilisation = prometheus.NewDesc("nri_vgpu_gpu_utilisation_ratio",
 		"Part of the GPU's time that processes had in the second before, as the driver samples it, 0 to 1.", gpuLabels, nil)
 
+	descGPUProcesses = prometheus.NewDesc("nri_vgpu_gpu_processes",
+		"Processes that compute on the GPU, as the driver lists them.", gpuLabels, nil)
+
 	descUsed = prometheus.NewDesc("nri_vgpu_container_used_memory_bytes",
 		"Memory of the GPU that the container's processes hold, as the driver lists them.", containerLabels, nil)
 	descUtilisation = prometheus.NewDesc("nri_vgpu_container_utilisation_ratio",
 		"Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.", containerLabels, nil)
 
+	descContainerProcesses = prometheus.NewDesc("nri_vgpu_container_gpu_processes",
+		"Processes of the container that compute on the GPU, as the driver lists them.", containerLabels, nil)
+
 	descAccounted = prometheus.NewDesc("nri_vgpu_container_accounted_memory_bytes",
 		"Memory that counts against the container's limit, by its own account.", containerLabels, nil)
+	descPeak = prometheus.NewDesc("nri_vgpu_container_peak_memory_bytes",
+		"The most memory that counted against the container's limit at a time, by its own account.", containerLabels, nil)
 	descBusy = prometheus.NewDesc("nri_vgpu_container_gpu_seconds_total",
 		"GPU time that counts against the container's limit, by its own account; 0 for one without a limit on time.", containerLabels, nil)
 	descThrottled = prometheus.NewDesc("nri_vgpu_container_throttled_seconds_total",
@@ -38,14 +47,14 @@ var (
 	descLaunches = prometheus.NewDesc("nri_vgpu_container_launches_total",
 		"Kernels, graphs and copies on the GPU that the container launched, by its own account.", containerLabels, nil)
 	descRefused = prometheus.NewDesc("nri_vgpu_container_refused_allocations_total",
-		"Allocations that the container was refused for its limit on memory, by its own account.", containerLabels, nil)
+		"Allocations that the container was refused for its limit on memory, by the way of asking for it and its own account.", append(slices.Clone(containerLabels), "way"), nil)
 )
 
 // Describe is for prometheus.Collector.
 func (c *Census) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descGPUUsed, descGPUUtilisation, descUsed, descUtilisation,
-		descAccounted, descBusy, descThrottled, descLaunches, descRefused,
+		descGPUUsed, descGPUUtilisation, descGPUProcesses, descUsed, descUtilisation, descContainerProcesses,
+		descAccounted, descPeak, descBusy, descThrottled, descLaunches, descRefused,
 	} {
 		ch <- d
 	}
@@ -79,6 +88,7 @@ func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []pl
 	byPlace := map[place][]sighting{}
 	for uuid, list := range found.sightings {
 		tellSums(ch, list, descGPUUsed, descGPUUtilisation, uuid)
+		gauge(ch, descGPUProcesses, float64(len(list)), uuid)
 		for _, s := range list {
 			held := found.holders[s.Container]
 			p := place{held.PodUID, held.Container, uuid}
@@ -88,7 +98,9 @@ func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []pl
 	for _, a := range allocations {
 		for _, d := range a.Devices {
 			if _, answered := found.sightings[d.UUID]; answered {
-				tellSums(ch, byPlace[place{a.PodUID, a.Container, d.UUID}], descUsed, descUtilisation, a.Namespace, a.Pod, a.Container, d.UUID)
+				list, labels := byPlace[place{a.PodUID, a.Container, d.UUID}], []string{a.Namespace, a.Pod, a.Container, d.UUID}
+				tellSums(ch, list, descUsed, descUtilisation, labels...)
+				gauge(ch, descContainerProcesses, float64(len(list)), labels...)
 			}
 		}
 	}
@@ -117,13 +129,18 @@ func (c *Census) collectAccount(ch chan<- prometheus.Metric, a placement.Allocat
 	}
 	for i, d := range a.Devices {
 		u, labels := usage.Devices[i], []string{a.Namespace, a.Pod, a.Container, d.UUID}
-		counter := func(desc *prometheus.Desc, value float64) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+		counter := func(desc *prometheus.Desc, value float64, more ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, slices.Concat(labels, more)...)
 		}
 		gauge(ch, descAccounted, float64(u.UsedBytes), labels...)
+		gauge(ch, descPeak, float64(u.PeakBytes), labels...)
 		counter(descBusy, u.GPUTime.Seconds())
 		counter(descThrottled, u.Wait.Seconds())
 		counter(descLaunches, float64(u.Launches))
-		counter(descRefused, float64(u.Refusals))
+		for way, count := range u.RefusalsByWay {
+			if way != int(limits.WayNone) || count > 0 {
+				counter(descRefused, float64(count), limits.Way(way).String())
+			}
+		}
 	}
 }

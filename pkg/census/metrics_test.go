@@ -16,6 +16,13 @@ func TestMetrics(t *testing.T) {
 	n.contain(strings.Repeat("d4", 32), otherPod, "other", "new", quarter)
 	// Of one process on the first GPU the driver does not tell how much it has.
 	want := `
+# HELP nri_vgpu_container_gpu_processes Processes of the container that compute on the GPU, as the driver lists them.
+# TYPE nri_vgpu_container_gpu_processes gauge
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 1
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 1
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1
+nri_vgpu_container_gpu_processes{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
+nri_vgpu_container_gpu_processes{container="side",namespace="ns",pod="own",uuid="` + first + `"} 1
 # HELP nri_vgpu_container_used_memory_bytes Memory of the GPU that the container's processes hold, as the driver lists them.
 # TYPE nri_vgpu_container_used_memory_bytes gauge
 nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 2.147483648e+09
@@ -33,14 +40,18 @@ nri_vgpu_container_utilisation_ratio{container="new",namespace="ns",pod="other",
 nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want),
-		"nri_vgpu_container_used_memory_bytes", "nri_vgpu_container_utilisation_ratio", "nri_vgpu_gpu_used_memory_bytes"); err != nil {
+		"nri_vgpu_container_gpu_processes", "nri_vgpu_container_used_memory_bytes", "nri_vgpu_container_utilisation_ratio", "nri_vgpu_gpu_used_memory_bytes"); err != nil {
 		t.Error(err)
 	}
 	// Four containers, of which one has two GPUs.
-	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "refused_allocations_total", "accounted_memory_bytes"} {
+	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "accounted_memory_bytes", "peak_memory_bytes", "gpu_processes"} {
 		if got := testutil.CollectAndCount(c, "nri_vgpu_container_"+name); got != 5 {
 			t.Errorf("%s has %d series, want 5", name, got)
 		}
+	}
+	ways := limits.WayCount - 1
+	if got := testutil.CollectAndCount(c, "nri_vgpu_container_refused_allocations_total"); got != 5*ways {
+		t.Errorf("refused allocations have %d series, want 5 for each of %d ways", got, ways)
 	}
 	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)

@@ -19,11 +19,11 @@ func newMetrics() *Metrics {
 		}, []string{"uuid", "kind"}),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_found_total",
-			Help: "Such processes that were found, by kind.",
+			Help: "Processes that were found on a GPU, and that no container of ours accounts for, by kind.",
 		}, []string{"kind"}),
 		stopped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_stopped_total",
-			Help: "Such processes that were stopped, as the configuration says, by kind.",
+			Help: "Processes that were stopped, as no container of ours accounts for them and the configuration says so, by kind.",
 		}, []string{"kind"}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_container_observed_memory_bytes",

@@ -61,6 +61,9 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Containers that were found, at the start, to hold what their pod's spec does not ask for.",
 		}),
 	}
+	for _, reason := range reasons {
+		m.refusals.WithLabelValues(string(reason))
+	}
 	for _, c := range []prometheus.Collector{m.latency, m.refusals, m.unadjusted, m.recovered, m.unexplained} {
 		if err := registry.Register(c); err != nil {
 			return nil, err

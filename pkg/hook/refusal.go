@@ -30,6 +30,11 @@ const (
 	ReasonConflict Reason = "conflict"
 )
 
+var reasons = []Reason{
+	ReasonPodUnknown, ReasonRequest, ReasonPlacement, ReasonMount, ReasonBypass, ReasonInjection,
+	ReasonState, ReasonMPS, ReasonUnadjusted, ReasonConflict,
+}
+
 // RefusalError is the error that keeps a container from being created or started.
 // kubelet shows it in the pod's events: one line, with what to do.
 type RefusalError struct {

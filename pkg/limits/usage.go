@@ -39,11 +39,16 @@ type DeviceUsage struct {
 	UsedBytes    uint64
 	PendingBytes uint64
 	ContextBytes uint64
-	GPUTime      time.Duration
-	Wait         time.Duration
-	Launches     uint64
-	Refusals     uint64
-	LastRefusal  Refusal
+	// PeakBytes is the most that was used at a time.
+	PeakBytes uint64
+	GPUTime   time.Duration
+	Wait      time.Duration
+	Launches  uint64
+	Refusals  uint64
+	// RefusalsByWay tells Refusals apart, of the container; where its interposer
+	// is of a version that did not, WayNone has them.
+	RefusalsByWay [WayCount]uint64
+	LastRefusal   Refusal
 }
 
 // ProcessUsage is one live process.
@@ -58,10 +63,7 @@ type ProcessUsage struct {
 }
 
 // ProcessDeviceUsage is one process on one GPU.
-type ProcessDeviceUsage struct {
-	DeviceUsage
-	PeakBytes uint64
-}
+type ProcessDeviceUsage struct{ DeviceUsage }
 
 // Refusal is an allocation that was refused.
 type Refusal struct {
@@ -98,7 +100,7 @@ func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool,
 	}
 	usage := Usage{Devices: make([]DeviceUsage, header.DeviceCount)}
 	for i := range usage.Devices {
-		usage.Devices[i] = retiredUsage(&header.Devices[i])
+		usage.Devices[i] = retiredUsage(&header.Devices[i], &header.Refusals[i])
 	}
 	raw := make([]byte, slotSize)
 	for i := range int64(header.HighWater) {
@@ -113,6 +115,9 @@ func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool,
 			return Usage{}, fmt.Errorf("read usage page: %w", err)
 		}
 		usage.add(raw)
+	}
+	for i := range usage.Devices { // interposers of before keep none of the container
+		usage.Devices[i].PeakBytes = max(usage.Devices[i].PeakBytes, usage.Devices[i].UsedBytes)
 	}
 	return usage, nil
 }
@@ -158,22 +163,29 @@ func (u *Usage) add(raw []byte) {
 }
 
 func slotUsage(d *layout.SlotDevice) ProcessDeviceUsage {
-	return ProcessDeviceUsage{
-		DeviceUsage: DeviceUsage{
-			UsedBytes: min(d.Used, maxClaim), PendingBytes: min(d.Pending, maxClaim),
-			ContextBytes: min(d.ContextBytes, maxClaim),
-			GPUTime:      duration(d.GPUTimeNs), Wait: duration(d.WaitNs), Launches: min(d.Launches, maxCount),
-			Refusals: min(d.Refusals, maxCount), LastRefusal: unpackRefusal(d.LastRefusal),
-		},
-		PeakBytes: min(d.Peak, maxClaim),
-	}
+	return ProcessDeviceUsage{DeviceUsage{
+		UsedBytes: min(d.Used, maxClaim), PendingBytes: min(d.Pending, maxClaim),
+		ContextBytes: min(d.ContextBytes, maxClaim), PeakBytes: min(d.Peak, maxClaim),
+		GPUTime: duration(d.GPUTimeNs), Wait: duration(d.WaitNs), Launches: min(d.Launches, maxCount),
+		Refusals: min(d.Refusals, maxCount), LastRefusal: unpackRefusal(d.LastRefusal),
+	}}
 }
 
-func retiredUsage(d *layout.ContainerDevice) DeviceUsage {
-	return DeviceUsage{
-		GPUTime: duration(d.RetiredGPUTimeNs), Wait: duration(d.RetiredWaitNs), Launches: min(d.RetiredLaunches, maxCount),
+func retiredUsage(d *layout.ContainerDevice, refused *layout.WayRefusals) DeviceUsage {
+	u := DeviceUsage{
+		PeakBytes: min(d.Peak, maxClaim),
+		GPUTime:   duration(d.RetiredGPUTimeNs), Wait: duration(d.RetiredWaitNs), Launches: min(d.RetiredLaunches, maxCount),
 		Refusals: min(d.Refusals, maxCount), LastRefusal: unpackRefusal(d.LastRefusal),
 	}
+	told := uint64(0)
+	for way, count := range refused.Counts {
+		u.RefusalsByWay[way] = min(count, maxCount)
+		told = min(told+u.RefusalsByWay[way], maxCount)
+	}
+	if u.Refusals > told {
+		u.RefusalsByWay[WayNone] += u.Refusals - told
+	}
+	return u
 }
 
 // add adds a process to the sums that are kept per process alone; refusals are
@@ -182,6 +194,7 @@ func (u *DeviceUsage) add(p *DeviceUsage) {
 	u.UsedBytes += p.UsedBytes
 	u.PendingBytes += p.PendingBytes
 	u.ContextBytes += p.ContextBytes
+	u.PeakBytes = max(u.PeakBytes, p.PeakBytes)
 	u.GPUTime = duration(uint64(u.GPUTime) + uint64(p.GPUTime))
 	u.Wait = duration(uint64(u.Wait) + uint64(p.Wait))
 	u.Launches += p.Launches

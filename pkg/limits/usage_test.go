@@ -21,6 +21,11 @@ const (
 	slotsOffset     = 4096
 	slotSize        = 2112
 	slotDevice0     = 64
+
+	device0      = 64
+	peakOffset   = 88
+	refusals0    = 64 + 16*128
+	wayCountSize = 8
 )
 
 // usagePage is a page on which the test plays the processes.
@@ -96,24 +101,44 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 
 	got := p.read()
 	perProcess := limits.DeviceUsage{
-		UsedBytes: 1000, PendingBytes: 10, ContextBytes: 512, GPUTime: time.Second, Wait: 2 * time.Second,
+		UsedBytes: 1000, PendingBytes: 10, ContextBytes: 512, PeakBytes: 2000, GPUTime: time.Second, Wait: 2 * time.Second,
 		Launches: 5, Refusals: 1, LastRefusal: limits.Refusal{Way: limits.WayPitch, Bytes: 4096},
 	}
 	process := func(pid uint32) limits.ProcessUsage {
 		return limits.ProcessUsage{
 			PID: pid, Name: "train?[31m", Attached: 7 * time.Second,
-			Devices: []limits.ProcessDeviceUsage{{DeviceUsage: perProcess, PeakBytes: 2000}},
+			Devices: []limits.ProcessDeviceUsage{{DeviceUsage: perProcess}},
 		}
 	}
 	want := limits.Usage{
 		Devices: []limits.DeviceUsage{{
-			UsedBytes: 2000, PendingBytes: 20, ContextBytes: 1024,
+			UsedBytes: 2000, PendingBytes: 20, ContextBytes: 1024, PeakBytes: 2000,
 			GPUTime: 2 * time.Second, Wait: 4 * time.Second, Launches: 10,
 		}},
 		Processes: []limits.ProcessUsage{process(100), process(102)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a container was refused is told apart by the way of asking, and what it
+// held at most is more than any of its processes did.
+func TestReadUsageOfTheContainer(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1), device(migA, 1<<30, 1))
+	p.putWords(device0, 7, uint64(limits.WayVMM)<<56|512)
+	p.putWords(device0+peakOffset, 5000)
+	p.putWords(refusals0+wayCountSize*int64(limits.WayAlloc), 2)
+	p.putWords(refusals0+wayCountSize*int64(limits.WayVMM), 4)
+	p.putWords(refusals0+wayCountSize*limits.WayCount+wayCountSize*int64(limits.WayPool), math.MaxUint64)
+
+	got := p.read().Devices
+	want := [limits.WayCount]uint64{limits.WayAlloc: 2, limits.WayVMM: 4, limits.WayNone: 1} // of which no way is told
+	if got[0].Refusals != 7 || got[0].RefusalsByWay != want || got[0].PeakBytes != 5000 {
+		t.Errorf("%+v", got[0])
+	}
+	if got[1].RefusalsByWay[limits.WayPool] > math.MaxInt64 || got[1].PeakBytes != 0 {
+		t.Errorf("%+v", got[1])
 	}
 }
 

@@ -22,7 +22,10 @@ const (
 	WayModule  Way = layout.WayModule
 )
 
-var wayNames = [...]string{
+// WayCount is how many ways there are, WayNone included.
+const WayCount = layout.WayCount
+
+var wayNames = [WayCount]string{
 	WayNone: "none", WayContext: "context", WayAlloc: "alloc", WayPitch: "pitch", WayManaged: "managed",
 	WayArray: "array", WayMipmap: "mipmap", WayAsync: "async", WayPool: "pool", WayVMM: "vmm",
 	WayGraph: "graph", WayImport: "import", WayModule: "module",

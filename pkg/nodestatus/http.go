@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -18,9 +19,12 @@ func (p *Patcher) Handler() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, p.snapshot().problem)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics(), promhttp.HandlerOpts{}))
 	return mux
 }
+
+// Metrics are what /metrics tells of.
+func (p *Patcher) Metrics() *prometheus.Registry { return p.metrics.registry }
 
 // alive says what is wrong with the loop, "" if nothing.
 func (p *Patcher) alive(now time.Time) string {

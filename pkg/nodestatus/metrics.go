@@ -1,10 +1,13 @@
 package nodestatus
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
 const namespace = "nri_vgpu_patcher"
@@ -12,12 +15,15 @@ const namespace = "nri_vgpu_patcher"
 // metrics are the patcher's figures. Gauges are computed when scraped, from
 // the loop's last state.
 type metrics struct {
-	registry *prometheus.Registry
-	patches  *prometheus.CounterVec
-	failures prometheus.Counter
-	drifts   prometheus.Counter
+	registry   *prometheus.Registry
+	reconciles *prometheus.CounterVec
+	patches    *prometheus.CounterVec
+	failures   prometheus.Counter
+	drifts     prometheus.Counter
 
 	snapshot   func() state
+	build      *prometheus.Desc
+	reconciled *prometheus.Desc
 	desired    *prometheus.Desc
 	advertised *prometheus.Desc
 	reportAge  *prometheus.Desc
@@ -27,6 +33,10 @@ func newMetrics(snapshot func() state) *metrics {
 	name := func(s string) string { return prometheus.BuildFQName(namespace, "", s) }
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
+		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: name("reconciles_total"),
+			Help: "Comparisons of the Node with the agent's report, by result: unchanged; written; deferred, a write is due and waits for its turn; failed, the API server did not take it; unknown, there is no Node to compare with.",
+		}, []string{"result"}),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: name("patches_total"), Help: "Writes to the Node's status, by reason.",
 		}, []string{"reason"}),
@@ -37,6 +47,10 @@ func newMetrics(snapshot func() state) *metrics {
 			Name: name("drift_restored_total"), Help: "Changes by other writers that were undone.",
 		}),
 		snapshot: snapshot,
+		build: prometheus.NewDesc(name("build_info"),
+			"Always 1; the patcher's version.", []string{"version", "go_version"}, nil),
+		reconciled: prometheus.NewDesc(name("reconciled"),
+			"1 when the Node is as it should be.", nil, nil),
 		desired: prometheus.NewDesc(name("desired"),
 			"Units that the node should advertise.", []string{"resource"}, nil),
 		advertised: prometheus.NewDesc(name("advertised"),
@@ -44,16 +58,30 @@ func newMetrics(snapshot func() state) *metrics {
 		reportAge: prometheus.NewDesc(name("report_age_seconds"),
 			"Time since the agent was last known to live.", nil, nil),
 	}
-	for _, reason := range []string{reasonAdvertise, reasonRestore, reasonWithdraw} {
+	for _, reason := range []string{reasonAdvertise, reasonRestore, reasonWithdraw, reasonCondition, reasonVolcano} {
 		m.patches.WithLabelValues(reason)
 	}
-	m.registry.MustRegister(m.patches, m.failures, m.drifts, m,
+	for _, result := range []string{resultUnchanged, resultWritten, resultDeferred, resultFailed, resultUnknown} {
+		m.reconciles.WithLabelValues(result)
+	}
+	m.registry.MustRegister(m.reconciles, m.patches, m.failures, m.drifts, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
+// Results of a turn of the loop, as the metric has them.
+const (
+	resultUnchanged = "unchanged"
+	resultWritten   = "written"
+	resultDeferred  = "deferred" // a write is due, and waits for its turn
+	resultFailed    = "failed"
+	resultUnknown   = "unknown" // there is no Node to compare with
+)
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.build
+	ch <- m.reconciled
 	ch <- m.desired
 	ch <- m.advertised
 	ch <- m.reportAge
@@ -65,6 +93,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
+	gauge(m.build, 1, version.Version, runtime.Version())
+	done := 0.0
+	if s.problem == "" {
+		done = 1
+	}
+	gauge(m.reconciled, done)
 	for resource, units := range s.desired {
 		gauge(m.desired, float64(units), resource)
 	}

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func version(rv string) *corev1.Node {
+func atVersion(rv string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv}}
 }
 
@@ -18,29 +18,29 @@ func TestMirrorKeepsTheNewest(t *testing.T) {
 		want string // resource version held; "" is no Node
 	}{
 		{"nothing yet", func(*mirror) error { return nil }, ""},
-		{"listed", func(m *mirror) error { return m.Replace([]any{version("5")}, "5") }, "5"},
+		{"listed", func(m *mirror) error { return m.Replace([]any{atVersion("5")}, "5") }, "5"},
 		{"watch lags behind the answer to a patch", func(m *mirror) error {
-			m.observe(version("10"))
-			return m.Update(version("9"))
+			m.observe(atVersion("10"))
+			return m.Update(atVersion("9"))
 		}, "10"},
 		{"compared as numbers", func(m *mirror) error {
-			m.observe(version("9"))
-			return m.Update(version("10"))
+			m.observe(atVersion("9"))
+			return m.Update(atVersion("10"))
 		}, "10"},
 		{"deleted", func(m *mirror) error {
-			m.observe(version("5"))
-			return m.Delete(version("6"))
+			m.observe(atVersion("5"))
+			return m.Delete(atVersion("6"))
 		}, ""},
 		{"successor known before the deletion", func(m *mirror) error {
-			m.observe(version("9"))
-			return m.Delete(version("6"))
+			m.observe(atVersion("9"))
+			return m.Delete(atVersion("6"))
 		}, "9"},
 		{"a list is believed though older", func(m *mirror) error {
-			m.observe(version("10"))
-			return m.Replace([]any{version("3")}, "3")
+			m.observe(atVersion("10"))
+			return m.Replace([]any{atVersion("3")}, "3")
 		}, "3"},
 		{"an empty list", func(m *mirror) error {
-			m.observe(version("10"))
+			m.observe(atVersion("10"))
 			return m.Replace(nil, "11")
 		}, ""},
 	}
@@ -64,7 +64,7 @@ func TestMirrorKeepsTheNewest(t *testing.T) {
 func TestMirrorTellsNewsWithoutBlocking(t *testing.T) {
 	m := newMirror()
 	for _, rv := range []string{"1", "2", "3"} {
-		m.observe(version(rv))
+		m.observe(atVersion(rv))
 	}
 	select {
 	case <-m.changed:

@@ -144,6 +144,7 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	p.sayError("report", err)
 	node, synced := p.node.get()
 	if node == nil {
+		p.metrics.reconciles.WithLabelValues(resultUnknown).Inc()
 		p.publish(state{turn: now, observed: observed, problem: absence(p.opts.NodeName, synced)})
 		return 0
 	}
@@ -165,12 +166,14 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 // is; if that is not as desired, also when to try again and why.
 func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
+		p.metrics.reconciles.WithLabelValues(resultUnchanged).Inc()
 		p.pace.succeeded()
 		p.applied = &desired
 		return node, 0, ""
 	}
 	reason := p.reason(patch, desired)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
+		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
 		return node, d, "a write is due and waits for its turn"
 	}
@@ -178,6 +181,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	p.sayError("patch", err)
 	if err != nil {
 		p.metrics.failures.Inc()
+		p.metrics.reconciles.WithLabelValues(resultFailed).Inc()
 		now := time.Now()
 		p.pace.failed(now)
 		return node, p.pace.wait(false, now), err.Error()
@@ -185,6 +189,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	p.applied = &desired
 	p.pace.succeeded()
 	p.volcano.written(patch.Volcano, observed, time.Now())
+	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
 	p.sayWritten(reason, why, desired, patch)
 	return patched, 0, ""
 }

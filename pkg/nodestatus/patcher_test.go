@@ -301,6 +301,10 @@ func TestPatcherTellsItsState(t *testing.T) {
 	for _, want := range []string{
 		`nri_vgpu_patcher_patches_total{reason="advertise"} 1`,
 		`nri_vgpu_patcher_patches_total{reason="restore"} 1`,
+		`nri_vgpu_patcher_reconciles_total{result="written"} 2`,
+		`nri_vgpu_patcher_reconciles_total{result="failed"} 0`,
+		`nri_vgpu_patcher_reconciled 1`,
+		`nri_vgpu_patcher_build_info{`,
 		`nri_vgpu_patcher_patches_total{reason="withdraw"} 0`,
 		`nri_vgpu_patcher_drift_restored_total 1`,
 		`nri_vgpu_patcher_desired{resource="` + testMemory + `"} 16384`,

@@ -20,7 +20,7 @@ var (
 		"Connections of processes that begin to use CUDA, by what became of them.",
 		[]string{"outcome"}, nil)
 	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
-		"Messages of such processes that were none.", nil, nil)
+		"Messages of processes at the agent's socket that were no registration.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
@@ -32,11 +32,12 @@ func (m Metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is for prometheus.Collector.
 func (m Metrics) Collect(ch chan<- prometheus.Metric) {
-	counts := m.Registry.counts()
+	counts, named := m.Registry.counts(), map[Name]int{}
 	for id, name := range m.Names() {
-		if n := counts[id]; n > 0 {
-			ch <- prometheus.MustNewConstMetric(descProcesses, prometheus.GaugeValue, float64(n), name.Namespace, name.Pod, name.Container)
-		}
+		named[name] += counts[id]
+	}
+	for name, n := range named {
+		ch <- prometheus.MustNewConstMetric(descProcesses, prometheus.GaugeValue, float64(n), name.Namespace, name.Pod, name.Container)
 	}
 	m.Registry.mu.Lock()
 	defer m.Registry.mu.Unlock()

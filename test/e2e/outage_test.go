@@ -78,8 +78,8 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	restart(t, pod, 2*gib)
 	signal(t, mainPid(t, unknown, "sleep 3600"), syscall.SIGKILL)
 	eventually(t, "a pod whose spec is unknown is refused", func() bool {
-		body, err := metrics(t)
-		return err == nil && strings.Contains(body, `nri_vgpu_refusals_total{reason="pod-unknown"}`)
+		refused, err := bed.Metric(t.Context(), "nri_vgpu_refusals_total", map[string]string{"reason": "pod-unknown"})
+		return err == nil && refused > 0
 	})
 	waitHolds(t, steady, 4*gib)
 	if rest := outage - time.Since(began); rest > 0 {

@@ -61,6 +61,8 @@ const (
 	WayGraph   = 10
 	WayImport  = 11
 	WayModule  = 12
+	// WayCount is how many there are, WayNone included.
+	WayCount = 13
 )
 
 // LimitsDevice is the limit on one GPU.
@@ -189,7 +191,15 @@ type ContainerDevice struct {
 	// before.
 	PhaseLaunches uint64
 	PhaseGoal     uint64
-	Reserved      [5]uint64
+	// Peak is the most that all processes together were granted at a time. What
+	// a killed process had counts until somebody needs it or takes its slot.
+	Peak     uint64
+	Reserved [4]uint64
+}
+
+// WayRefusals counts the refused allocations of one GPU by the way of asking.
+type WayRefusals struct {
+	Counts [WayCount]uint64
 }
 
 // UsageHeader is the first 4096 bytes of the file "usage".
@@ -215,8 +225,11 @@ type UsageHeader struct {
 	PhaseInStep uint64
 	Reserved    [1]uint64
 	Devices     [MaxDevices]ContainerDevice
+	// Refusals tell ContainerDevice.Refusals apart; interposers before them
+	// did not.
+	Refusals [MaxDevices]WayRefusals
 	// Tail fills the header up to 4096 bytes.
-	Tail [248]uint64
+	Tail [40]uint64
 }
 
 // UsagePage is the file "usage", which every process of the container writes.

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+// series is what the code registers under a name.
+type series struct {
+	name, help string
+	labels     []string
+}
+
+// kind is the series' type, by the names' conventions: those who serve it in
+// another type do not pass the linter.
+func (s series) kind() dto.MetricType {
+	switch {
+	case strings.HasSuffix(s.name, "_total"):
+		return dto.MetricType_COUNTER
+	case strings.HasSuffix(s.name, "_duration_seconds"):
+		return dto.MetricType_HISTOGRAM
+	default:
+		return dto.MetricType_GAUGE
+	}
+}
+
+// parts of an agent that runs nowhere.
+func assembled(t *testing.T, change func(*config.Config)) *parts {
+	t.Helper()
+	cfg := config.Default()
+	dir := t.TempDir()
+	cfg.Paths = config.Paths{InstallDir: dir, RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state")}
+	cfg.Injection.CDIOutputDir = filepath.Join(dir, "cdi")
+	cfg.Injection.CDISpecDirs = []string{cfg.Injection.CDIOutputDir}
+	cfg.Driver = config.Driver{Root: dir} // which has none
+	change(&cfg)
+	client := fake.NewClientset()
+	p, err := assemble(t.Context(), cfg, "node", clients{client, client, client}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func patcher(t *testing.T) *nodestatus.Patcher {
+	t.Helper()
+	p, err := nodestatus.New(nodestatus.Options{
+		Client: fake.NewClientset(), NodeName: "node", Config: config.Default(), ReportPath: "x", StaleAfter: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var description = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*)", unit: ".*?", constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`)
+
+// registered is everything that a collector may tell, but what every program in
+// Go has.
+func registered(t *testing.T, c prometheus.Collector) []series {
+	t.Helper()
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		c.Describe(descs)
+	}()
+	var all []series
+	for desc := range descs {
+		found := description.FindStringSubmatch(desc.String())
+		if found == nil {
+			t.Fatalf("this says what a series is in another way: %s", desc)
+		}
+		s := series{name: found[1], help: found[2]}
+		if found[3] != "" {
+			s.labels = strings.Split(found[3], ",")
+		}
+		if !strings.HasPrefix(s.name, "go_") && !strings.HasPrefix(s.name, "process_") {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b series) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+// lint runs Prometheus' linter over one metric of each series, and over those
+// that are there.
+func lint(t *testing.T, all []series, gatherer prometheus.Gatherer) {
+	t.Helper()
+	families, err := gatherer.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, family := range families {
+		i := slices.IndexFunc(all, func(s series) bool { return s.name == family.GetName() })
+		if i >= 0 && family.GetType() != all[i].kind() {
+			t.Errorf("%s is a %s, want a %s", family.GetName(), family.GetType(), all[i].kind())
+		}
+	}
+	for _, s := range all {
+		kind, one := s.kind(), &dto.Metric{}
+		for _, label := range s.labels {
+			one.Label = append(one.Label, &dto.LabelPair{Name: &label, Value: new(string)})
+		}
+		families = append(families, &dto.MetricFamily{Name: &s.name, Help: &s.help, Type: &kind, Metric: []*dto.Metric{one}})
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Every series is named by Prometheus' conventions, and docs/metrics.md has it.
+func TestMetrics(t *testing.T) {
+	agent, patcher := assembled(t, func(*config.Config) {}).metrics, patcher(t).Metrics()
+	ofAgent, ofPatcher := registered(t, agent), registered(t, patcher)
+	lint(t, ofAgent, agent)
+	lint(t, ofPatcher, patcher)
+	document(t, "agent", ofAgent)
+	document(t, "patcher", ofPatcher)
+}
+
+// document compares a part of docs/metrics.md with what there is.
+func document(t *testing.T, part string, all []series) {
+	t.Helper()
+	const path = "../../docs/metrics.md"
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := fmt.Sprintf("<!-- %s: begin, written by a test -->\n", part), fmt.Sprintf("<!-- %s: end -->\n", part)
+	head, rest, ok := strings.Cut(string(raw), begin)
+	have, tail, complete := strings.Cut(rest, end)
+	if !ok || !complete {
+		t.Fatalf("%s has no part %q", path, part)
+	}
+	want := table(all)
+	if have == want {
+		return
+	}
+	if !*update {
+		t.Errorf("the part %q of docs/metrics.md is stale: run go test ./cmd/nri-vgpu -run TestMetrics -update", part)
+		return
+	}
+	if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func table(all []series) string {
+	var b strings.Builder
+	b.WriteString("| series | type | labels | is |\n|---|---|---|---|\n")
+	for _, s := range all {
+		labels := "–"
+		if len(s.labels) > 0 {
+			labels = "`" + strings.Join(s.labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.name, strings.ToLower(s.kind().String()), labels, s.help)
+	}
+	return b.String()
+}
