@@ -310,5 +310,8 @@ int control_run(int ready)
 	write_log(control.logs, "control", "Exit");
 	path_in(&control, "nvidia-cuda-mps-control.pid", path);
 	(void)unlink(path);
-	return 0; /* who asked for the end sees it by that of its connection */
+	/* Who asked for the end sees it by that of its connection, and may start
+	 * another daemon at once. At exit, files are closed in any order. */
+	(void)flock(control.lock, LOCK_UN);
+	return 0;
 }
