@@ -28,9 +28,37 @@ static const struct vg_own vg_owns[] = {
 
 enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 
-// The real counterparts of vg_owns, NULL where this driver has none. Two
-// threads that fill it at once write the same.
-static _Atomic(vg_function) vg_reals[vg_own_count];
+// Which of vg_owns a pointer is, our function or the driver's: open addressing,
+// each value being an index + 1. A program's start looks some 500 functions up.
+// Two threads that fill it at once put the same into the same places.
+enum { vg_place_bits = 11, vg_places = 1 << vg_place_bits };
+_Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
+
+static _Atomic(vg_function) vg_place_pointers[vg_places];
+static _Atomic uint16_t vg_place_owns[vg_places];
+
+static uint32_t vg_pointer_place(vg_function function)
+{
+	return (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >>
+			  (64 - vg_place_bits));
+}
+
+// vg_remember notes whose a pointer is. Of functions that a driver has under two
+// names, the first counts.
+static void vg_remember(vg_function function, uint16_t own)
+{
+	uint32_t at = vg_pointer_place(function);
+	uint16_t none = 0;
+
+	for (;; at = (at + 1) % vg_places) {
+		vg_function there = NULL;
+
+		if (atomic_compare_exchange_strong(&vg_place_pointers[at], &there, function) ||
+		    there == function)
+			break;
+	}
+	atomic_compare_exchange_strong(&vg_place_owns[at], &none, (uint16_t)(own + 1));
+}
 
 static void vg_find_reals(void)
 {
@@ -38,8 +66,13 @@ static void vg_find_reals(void)
 
 	if (atomic_load(&found))
 		return;
-	for (size_t i = 0; i < vg_own_count; i++)
-		atomic_store(&vg_reals[i], vg_real_lookup(vg_owns[i].symbol));
+	for (uint16_t i = 0; i < vg_own_count; i++) {
+		vg_function real = vg_real_lookup(vg_owns[i].symbol);
+
+		if (real)
+			vg_remember(real, i);
+		vg_remember(vg_owns[i].function, i);
+	}
 	atomic_store(&found, 1);
 }
 
@@ -47,23 +80,27 @@ static void vg_find_reals(void)
 // that looks its own names up through the loader may answer with ours.
 static vg_function vg_swap(vg_function real)
 {
+	vg_function there;
+
 	vg_find_reals();
-	for (size_t i = 0; i < vg_own_count; i++)
-		if (atomic_load_explicit(&vg_reals[i], memory_order_relaxed) == real ||
-		    vg_owns[i].function == real)
-			return vg_owns[i].function;
-	return NULL;
+	for (uint32_t at = vg_pointer_place(real);; at = (at + 1) % vg_places) {
+		there = atomic_load_explicit(&vg_place_pointers[at], memory_order_relaxed);
+		if (there == real)
+			return vg_owns[atomic_load(&vg_place_owns[at]) - 1].function;
+		if (!there)
+			return NULL;
+	}
 }
 
 // vg_is_variant says whether an exported name is one of `name`: the same,
 // followed by a version, a suffix for per-thread streams, or both.
 static bool vg_is_variant(const char *exported, const char *name)
 {
-	size_t length = strlen(name);
-	const char *rest = exported + length;
+	const char *rest = exported;
 
-	if (strncmp(exported, name, length) != 0)
-		return false;
+	for (; *name; name++, rest++)
+		if (*rest != *name)
+			return false;
 	if (rest[0] == '_' && rest[1] == 'v' && isdigit((unsigned char)rest[2]))
 		for (rest += 3; isdigit((unsigned char)*rest); rest++)
 			continue;
@@ -75,9 +112,17 @@ static bool vg_is_variant(const char *exported, const char *name)
 // must not be handed out: it would be a door without a limit.
 static bool vg_is_guarded(const char *name)
 {
-	for (size_t i = 0; i < vg_own_count; i++)
-		if (vg_is_variant(vg_symbol_name(vg_owns[i].symbol), name))
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < vg_own_count; i++) {
+		uint32_t symbol = vg_owns[i].symbol;
+
+		// Most are told apart by their last letter.
+		if (length && vg_symbol_length(symbol) >= length &&
+		    vg_symbol_name(symbol)[length - 1] == name[length - 1] &&
+		    vg_is_variant(vg_symbol_name(symbol), name))
 			return true;
+	}
 	return false;
 }
 

@@ -5,6 +5,8 @@
 
 #include <elf.h>
 #include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,16 +103,26 @@ static const char *const vg_symbol_names[] = {"dlsym", "__libc_dlsym"};
 struct vg_loader_search {
 	void *open[2];
 	void *symbol[2];
+	bool kept; // all that was found is the C library's, which stays
 };
+
+// vg_is_of says whether a function that was found is the object's own.
+static bool vg_is_of(const struct vg_object *object, const char *name, const void *found)
+{
+	return found && vg_object_symbol(object, name) == found;
+}
 
 static int vg_search_object(struct dl_phdr_info *info, size_t size, void *context)
 {
 	struct vg_loader_search *search = context;
 	struct vg_object object;
+	bool is_libc;
 
 	(void)size;
-	if (vg_object_read(&object, info) ||
-	    (strcmp(object.soname, "libc.so.6") != 0 && strcmp(object.soname, "libdl.so.2") != 0))
+	if (vg_object_read(&object, info))
+		return 0;
+	is_libc = strcmp(object.soname, "libc.so.6") == 0;
+	if (!is_libc && strcmp(object.soname, "libdl.so.2") != 0)
 		return 0;
 	for (size_t i = 0; i < 2; i++) {
 		if (!search->open[i])
@@ -118,18 +130,32 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 		if (!search->symbol[i])
 			search->symbol[i] = vg_object_symbol(&object, vg_symbol_names[i]);
 	}
+	if (is_libc)
+		search->kept = vg_is_of(&object, "dlopen", search->open[0]) &&
+			       vg_is_of(&object, "dlsym", search->symbol[0]);
 	return 0;
 }
 
 int vg_loader_get(struct vg_loader *loader)
 {
-	struct vg_loader_search search = {{NULL, NULL}, {NULL, NULL}};
-	void *open;
-	void *symbol;
+	// Looked for once where the C library has both, since glibc 2.34 and in
+	// musl: that is never unloaded, as libdl.so.2 can be. Two threads find the same.
+	static _Atomic(void *) kept_open;
+	static _Atomic(void *) kept_symbol;
+	void *open = atomic_load(&kept_open);
+	void *symbol = atomic_load(&kept_symbol);
 
-	dl_iterate_phdr(vg_search_object, &search);
-	open = search.open[0] ? search.open[0] : search.open[1];
-	symbol = search.symbol[0] ? search.symbol[0] : search.symbol[1];
+	if (!open || !symbol) {
+		struct vg_loader_search search = {0};
+
+		dl_iterate_phdr(vg_search_object, &search);
+		open = search.open[0] ? search.open[0] : search.open[1];
+		symbol = search.symbol[0] ? search.symbol[0] : search.symbol[1];
+		if (search.kept) {
+			atomic_store(&kept_open, open);
+			atomic_store(&kept_symbol, symbol);
+		}
+	}
 	if (!open || !symbol)
 		return -1;
 	memcpy(&loader->open, &open, sizeof open);

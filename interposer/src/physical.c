@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#define _GNU_SOURCE
 #include "physical.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,13 +69,16 @@ static const struct vg_nvml *vg_nvml_get(struct vg_state *state)
 
 static void vg_uuid_text(const uint8_t uuid[16], const char *kind, char text[48])
 {
-	char *at = text + sprintf(text, "%s", kind);
+	static const char digits[] = "0123456789abcdef";
+	char *at = stpcpy(text, kind);
 
 	for (int i = 0; i < 16; i++) {
 		if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10)
 			*at++ = '-';
-		at += sprintf(at, "%02x", uuid[i]);
+		*at++ = digits[uuid[i] >> 4];
+		*at++ = digits[uuid[i] & 15];
 	}
+	*at = '\0';
 }
 
 static void *vg_nvml_device(const struct vg_nvml *nvml, const uint8_t uuid[16])

@@ -118,28 +118,37 @@ void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 	vg_unlock(&place.shard->mutex);
 }
 
+// vg_sweep_bucket moves what matches in front of `swept`; the caller has the mutex.
+static struct vg_entry *vg_sweep_bucket(struct vg_entry **at, struct vg_entry *swept,
+					bool (*match)(const struct vg_entry *entry, const void *context),
+					const void *context)
+{
+	while (*at) {
+		struct vg_entry *entry = *at;
+
+		if (!match(entry, context)) {
+			at = &entry->next;
+			continue;
+		}
+		vg_link(at, entry->next);
+		entry->next = swept;
+		swept = entry;
+	}
+	return swept;
+}
+
 struct vg_entry *vg_table_sweep(struct vg_table *table,
 				bool (*match)(const struct vg_entry *entry, const void *context),
 				const void *context)
 {
 	struct vg_entry *swept = NULL;
 
-	for (size_t i = 0; i < (size_t)vg_shards * vg_buckets; i++) {
-		struct vg_shard *shard = &table->shards[i / vg_buckets];
-		struct vg_entry **at = &shard->buckets[i % vg_buckets];
+	for (size_t i = 0; i < vg_shards; i++) {
+		struct vg_shard *shard = &table->shards[i];
 
 		vg_lock(&shard->mutex);
-		while (*at) {
-			struct vg_entry *entry = *at;
-
-			if (!match(entry, context)) {
-				at = &entry->next;
-				continue;
-			}
-			vg_link(at, entry->next);
-			entry->next = swept;
-			swept = entry;
-		}
+		for (size_t bucket = 0; bucket < vg_buckets; bucket++)
+			swept = vg_sweep_bucket(&shard->buckets[bucket], swept, match, context);
 		vg_unlock(&shard->mutex);
 	}
 	return swept;
