@@ -25,7 +25,7 @@ const (
 	// context is what a CUDA context takes on the simulated GPU, bytes.
 	contextBytes = 512 * mib
 
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 )
 
 // name of the cluster. Two runs at a time want two names.

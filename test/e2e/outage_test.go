@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -66,7 +67,8 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	up := false
 	t.Cleanup(func() {
 		if !up {
-			if err := bed.Cluster.Start(t.Context(), cluster.APIServer); err != nil {
+			// The test's own context has ended by now.
+			if err := bed.Cluster.Start(context.Background(), cluster.APIServer); err != nil {
 				t.Error(err)
 			}
 		}
