@@ -50,6 +50,7 @@ helm:
 .PHONY: chart
 chart: ## render the one-file manifest and what else follows from chart and configuration
 	$(GO) run ./deploy/render
+	$(GO) test ./deploy/render -update
 
 .PHONY: unit
 unit: build helm ## run the tests that need neither root nor a cluster
@@ -84,6 +85,10 @@ NODES   ?= 4
 .PHONY: e2e
 e2e: image root ## run the end-to-end tests on real local nodes, NODES=4 at a time
 	NODES=$(NODES) CHAOS=$(MINUTES)m GO=$(GO) tools/e2e.sh
+
+.PHONY: e2e-matrix
+e2e-matrix: image root ## run a smoke test on other versions of containerd and kubelet; ARGS=-matrix.only=1.7/1.34
+	$(GO) test -count=1 -timeout 60m -v ./test/e2e/matrix -args -matrix.write $(ARGS)
 
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, and check the promises

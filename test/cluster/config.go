@@ -1,6 +1,10 @@
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // capSysResource lets a process lower its oom_score_adj; the number is the
 // kernel's.
@@ -10,39 +14,52 @@ const capSysResource = 24
 const SandboxImage = "localhost/nri-vgpu/pause:test"
 
 // containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an
-// image that asks for all GPUs by its environment gets them.
-func containerdConfig(mayLowerOOMScore bool) string {
-	return fmt.Sprintf(`version = 4
+// image that asks for all GPUs by its environment gets them. An empty line is the
+// newest.
+func containerdConfig(line string, mayLowerOOMScore bool) string {
+	version, images, runtime := 4, "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"
+	sandbox := fmt.Sprintf("[plugins.'%s'.pinned_images]\n  sandbox = '%s'\n", images, SandboxImage)
+	more, cni := "", "bin_dirs = ['/opt/cni/bin']"
+	switch line {
+	case "1.7":
+		version, runtime = 2, "io.containerd.grpc.v1.cri"
+		sandbox, more = "", fmt.Sprintf("  sandbox_image = '%s'\n  enable_cdi = true\n", SandboxImage)
+		cni = "bin_dir = '/opt/cni/bin'"
+	case "2.0":
+		version, cni = 3, "bin_dir = '/opt/cni/bin'"
+	case "2.2":
+		version = 3
+	}
+	return strings.NewReplacer("VERSION", strconv.Itoa(version), "RUNTIME", runtime, "SANDBOX", sandbox, "MORE", more, "CNI", cni,
+		"RESTRICT", strconv.FormatBool(!mayLowerOOMScore)).Replace(`version = VERSION
 root = '/var/lib/containerd'
 state = '/run/containerd'
 
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = '%s'
-
-[plugins.'io.containerd.cri.v1.runtime']
-  restrict_oom_score_adj = %t
+SANDBOX
+[plugins.'RUNTIME']
+  restrict_oom_score_adj = RESTRICT
   cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd]
+MORE
+[plugins.'RUNTIME'.containerd]
   default_runtime_name = 'nvidia'
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+[plugins.'RUNTIME'.containerd.runtimes.nvidia]
   runtime_type = 'io.containerd.runc.v2'
-  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
+  [plugins.'RUNTIME'.containerd.runtimes.nvidia.options]
     BinaryName = '/usr/local/bin/nvidia-container-runtime'
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+[plugins.'RUNTIME'.containerd.runtimes.runc]
   runtime_type = 'io.containerd.runc.v2'
-  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  [plugins.'RUNTIME'.containerd.runtimes.runc.options]
     BinaryName = '/usr/local/sbin/runc'
 
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ['/opt/cni/bin']
+[plugins.'RUNTIME'.cni]
+  CNI
   conf_dir = '/etc/cni/net.d'
 
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
-`, SandboxImage, !mayLowerOOMScore)
+`)
 }
 
 // nvidiaRuntimeConfig makes NVIDIA's runtime give devices by CDI, which needs

@@ -38,6 +38,9 @@ type Options struct {
 	// Binaries are the node's programs. Default: those that Root pins, built
 	// when the cache does not have them.
 	Binaries components.Binaries
+	// ContainerdLine and KubeletLine choose other versions of these two than the
+	// newest, such as "1.7" and "1.34".
+	ContainerdLine, KubeletLine string
 	// GPU equips the node. Default: no GPU.
 	GPU *GPU
 	// Containerd and Kubelet are appended to their configurations.

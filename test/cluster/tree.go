@@ -51,7 +51,7 @@ func (t tree) copy(path, source string) error {
 // writeConfig lays out everything that the components read.
 func (t tree) writeConfig(p plan) error {
 	files := []struct{ path, content string }{
-		{"/etc/containerd/config.toml", containerdConfig(hasCapability(capSysResource)) + p.Containerd},
+		{"/etc/containerd/config.toml", containerdConfig(p.ContainerdLine, hasCapability(capSysResource)) + p.Containerd},
 		{"/etc/nvidia-container-runtime/config.toml", nvidiaRuntimeConfig},
 		{"/etc/cni/net.d/10-bridge.conflist", cniConfig(p.link.pods.String())},
 		{kubeletConfig, kubeletConfiguration() + p.Kubelet},

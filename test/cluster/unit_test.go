@@ -12,6 +12,8 @@ import (
 	"github.com/BurntSushi/toml"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
 func TestChooseLink(t *testing.T) {
@@ -166,9 +168,11 @@ func TestNodeReady(t *testing.T) {
 
 // Components report a mistake in their configuration only when they start.
 func TestConfigurationsParse(t *testing.T) {
-	for name, text := range map[string]string{
-		"containerd": containerdConfig(false), "nvidia-container-runtime": nvidiaRuntimeConfig,
-	} {
+	configs := map[string]string{"nvidia-container-runtime": nvidiaRuntimeConfig}
+	for line := range components.ContainerdVersions {
+		configs["containerd "+line] = containerdConfig(line, false)
+	}
+	for name, text := range configs {
 		var v map[string]any
 		if _, err := toml.Decode(text, &v); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -180,7 +184,7 @@ func TestConfigurationsParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !strings.Contains(containerdConfig(false), "restrict_oom_score_adj = true") {
+	if !strings.Contains(containerdConfig("", false), "restrict_oom_score_adj = true") {
 		t.Error("without CAP_SYS_RESOURCE, runc must not be asked to lower oom_score_adj")
 	}
 }

@@ -67,8 +67,12 @@ func (o Options) withBinaries(ctx context.Context) (Options, error) {
 	if err != nil {
 		return o, err
 	}
+	modules, err := components.NodeModules(o.ContainerdLine, o.KubeletLine)
+	if err != nil {
+		return o, err
+	}
 	builder := components.Builder{Root: o.Root, Out: o.Out}
-	o.Binaries, err = builder.Build(ctx, components.Modules())
+	o.Binaries, err = builder.Build(ctx, modules)
 	return o, err
 }
 

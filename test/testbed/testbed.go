@@ -40,8 +40,13 @@ type Options struct {
 	GPUMemory uint64
 	// Containerd and Kubelet are appended to their configurations.
 	Containerd, Kubelet string
+	// ContainerdLine and KubeletLine choose other versions than the newest, such
+	// as "1.7" and "1.34".
+	ContainerdLine, KubeletLine string
 	// Setup are commands that run on the node before its components.
 	Setup [][]string
+	// Install installs nri-vgpu in another way than by its manifest.
+	Install func(ctx context.Context, bed *Bed) error
 	// Log receives a line per step.
 	Log func(format string, args ...any)
 }

@@ -70,7 +70,7 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	if err := bed.prepare(ctx); err != nil {
 		return bed, err
 	}
-	if err := bed.waitAdvertised(ctx); err != nil {
+	if err := bed.WaitAdvertised(ctx); err != nil {
 		return bed, fmt.Errorf("%w\n%s", err, bed.explain(context.WithoutCancel(ctx)))
 	}
 	return bed, nil
@@ -96,6 +96,7 @@ func (b *Bed) Down(keepLogs bool) error {
 func (o Options) cluster() cluster.Options {
 	return cluster.Options{
 		Name: o.Name, Root: o.Source, Containerd: o.Containerd, Kubelet: o.Kubelet, Out: logWriter{o.Log},
+		ContainerdLine: o.ContainerdLine, KubeletLine: o.KubeletLine,
 	}
 }
 
@@ -117,11 +118,14 @@ func (b *Bed) install(ctx context.Context) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
+	if b.options.Install != nil {
+		return b.options.Install(ctx, b)
+	}
 	b.options.Log("installing nri-vgpu from deploy/nri-vgpu.yaml")
 	if err := b.kubectl(ctx, "apply", "-f", filepath.Join(b.options.Source, "deploy", "nri-vgpu.yaml")); err != nil {
 		return err
 	}
-	return b.waitAdvertised(ctx)
+	return b.WaitAdvertised(ctx)
 }
 
 // prepare opens the oracle and gives the node the images.
@@ -137,7 +141,8 @@ func (b *Bed) prepare(ctx context.Context) error {
 	return b.loadImages(ctx)
 }
 
-func (b *Bed) waitAdvertised(ctx context.Context) error {
+// WaitAdvertised waits until the Node offers its GPUs.
+func (b *Bed) WaitAdvertised(ctx context.Context) error {
 	if err := b.WaitNode(ctx, installPatience, func(node *corev1.Node) bool {
 		quantity := node.Status.Allocatable[Memory]
 		return quantity.Value() > 0

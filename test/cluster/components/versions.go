@@ -53,6 +53,27 @@ func KubeletModule(line string) (Module, error) {
 	}, nil
 }
 
+// NodeModules are a node's, with containerd and kubelet of these lines; an empty
+// one is the default.
+func NodeModules(containerd, kubelet string) ([]Module, error) {
+	all := Modules()
+	if containerd != "" && containerd != DefaultContainerd {
+		m, err := ContainerdModule(containerd)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	if kubelet != "" && kubelet != DefaultKubelet {
+		m, err := KubeletModule(kubelet)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
 // Helm is what installs the chart in tests.
 func Helm() Module {
 	return Module{

@@ -1,0 +1,95 @@
+// Package matrix runs a smoke test of nri-vgpu on nodes with other versions of
+// containerd and kubelet than the end-to-end tests have. It takes some minutes,
+// and is "make e2e-matrix", no part of "make test".
+package matrix
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+var (
+	write = flag.Bool("matrix.write", false, "write the table in docs/compatibility.md")
+	only  = flag.String("matrix.only", "", "one node of the matrix, such as 1.7/1.34")
+)
+
+// nodes are the combinations: each version of one with the newest of the other,
+// and the oldest of both.
+var nodes = []node{
+	{"2.4", "1.37"}, {"2.2", "1.37"}, {"2.0", "1.37"}, {"1.7", "1.37"}, {"2.4", "1.34"}, {"1.7", "1.34"},
+}
+
+type node struct{ containerd, kubelet string }
+
+func (n node) String() string { return n.containerd + "/" + n.kubelet }
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	os.Exit(m.Run())
+}
+
+func TestMatrix(t *testing.T) {
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []row
+	for _, n := range nodes {
+		if *only != "" && *only != n.String() {
+			continue
+		}
+		t.Run(n.String(), func(t *testing.T) { rows = append(rows, smoke(t, source, n)) })
+	}
+	if len(rows) == 0 {
+		t.Fatalf("-matrix.only=%s is no node of the matrix: %v", *only, nodes)
+	}
+	if *write && !t.Failed() {
+		writeTable(t, source, rows)
+	}
+}
+
+// smoke brings a node up, looks at everything that a user meets first, and takes
+// it down.
+func smoke(t *testing.T, source string, n node) row {
+	t.Helper()
+	options := testbed.Options{
+		Name: "matrix", Source: source, GPUs: gpus, GPUMemory: gpuMemory,
+		ContainerdLine: n.containerd, KubeletLine: n.kubelet,
+		Log: func(format string, args ...any) { fmt.Printf("matrix: "+n.String()+": "+format+"\n", args...) },
+	}
+	bed, err := testbed.Up(t.Context(), options)
+	if bed != nil {
+		t.Cleanup(func() {
+			if err := bed.Down(t.Failed()); err != nil {
+				t.Errorf("take the cluster down: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{T: t, bed: bed}
+	r := row{node: n, nri: nriVersion(t, source, n.containerd)}
+	r.versions(s)
+	for _, step := range []struct {
+		name string
+		run  func(*suite)
+	}{
+		{"a pod is held to its memory and time", (*suite).held},
+		{"what a container does not ask for it does not see", (*suite).hidden},
+		{"what fits no GPU is refused", (*suite).refused},
+		{"a new agent finds everything again", (*suite).restarted},
+		{"the guard refuses while the agent is away", (*suite).guarded},
+		{"everything is given back", (*suite).givenBack},
+	} {
+		options.Log("%s", step.name)
+		step.run(s)
+	}
+	r.method = s.method
+	return r
+}

@@ -1,0 +1,259 @@
+package matrix
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus      = 2
+	gpuMemory = 16 << 30
+	gib       = 1 << 30
+
+	patience = 2 * time.Minute
+)
+
+// What the pod that stays is given, and how far from its part of the time it may
+// be, in points: a machine that is busy can keep it from using its part, but lets
+// it have no more.
+const (
+	stayMemory = 4096 // MiB
+	stayCores  = 30
+	over       = 4
+	under      = 15
+)
+
+// suite is the smoke test on one node.
+type suite struct {
+	*testing.T
+	bed *testbed.Bed
+	// stays is a pod under limits that nothing may disturb.
+	stays  *corev1.Pod
+	method string
+}
+
+func (s *suite) eventually(what string, ok func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	s.Fatalf("not within %v: %s", patience, what)
+}
+
+func (s *suite) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// create makes a pod. If the test fails it says what became of it.
+func (s *suite) create(pod *corev1.Pod) *corev1.Pod {
+	s.Helper()
+	created, err := s.bed.Create(s.Context(), pod)
+	s.must(err)
+	s.Cleanup(func() {
+		if s.Failed() {
+			messages, err := s.bed.Messages(context.Background(), pod.Name)
+			s.Logf("events of %s (%v):\n  %s", pod.Name, err, strings.Join(messages, "\n  "))
+		}
+	})
+	return created
+}
+
+// fills makes a pod that fills its memory until it is refused, and checks by the
+// oracle that it holds its limit and not a byte more.
+func (s *suite) fills(name string, mib int64) {
+	s.Helper()
+	s.create(testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: mib}, "fill", "--hold", "3600")))
+	pod := s.running(name)
+	var fill testbed.Fill
+	s.must(s.bed.WaitResult(s.Context(), name, "main", patience, &fill))
+	s.checkHeld(pod, uint64(mib)<<20)
+	if fill.Error != "CUDA_ERROR_OUT_OF_MEMORY" || fill.TotalBytes != uint64(mib)<<20 {
+		s.Errorf("%s saw %d bytes and was refused with %q", name, fill.TotalBytes, fill.Error)
+	}
+}
+
+func (s *suite) running(name string) *corev1.Pod {
+	s.Helper()
+	pod, err := s.bed.WaitRunning(s.Context(), name, patience)
+	s.must(err)
+	return pod
+}
+
+func (s *suite) checkHeld(pod *corev1.Pod, want uint64) {
+	s.Helper()
+	held, err := s.bed.Held(pod)
+	s.must(err)
+	var sum uint64
+	for _, bytes := range held {
+		sum += bytes
+	}
+	if len(held) != 1 || sum != want {
+		s.Errorf("%s holds %v by the oracle, want %d bytes of one GPU", pod.Name, held, want)
+	}
+}
+
+// held has a pod with two programs, one for each of its limits.
+func (s *suite) held() {
+	container := testbed.Container("main", testbed.Limits{testbed.Memory: stayMemory, testbed.Cores: stayCores},
+		"sh", "-c", "spin --kernel-us 500 --duration 3600 & exec fill --hold 3600")
+	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s.create(testbed.Pod("stays", container))
+	s.stays = s.running("stays")
+	s.eventually("the pod holds its memory", func() bool {
+		held, err := s.bed.Held(s.stays)
+		s.must(err)
+		for _, bytes := range held {
+			return bytes == stayMemory<<20
+		}
+		return false
+	})
+	s.checkTime()
+	environment, _, err := s.bed.ExecOutput(s.Context(), "stays", "env")
+	s.must(err)
+	// With CDI devices NVIDIA's runtime is told to add nothing.
+	s.method = config.InjectEnv
+	if strings.Contains(environment, "NVIDIA_VISIBLE_DEVICES=void") {
+		s.method = config.InjectCDI
+	}
+}
+
+// checkTime measures the part of the GPU's time that the pod has, again where the
+// machine was too busy.
+func (s *suite) checkTime() {
+	s.Helper()
+	share := 0.0
+	s.eventually("the pod has its part of the time", func() bool {
+		had, from, err := s.bed.GPUTime(s.stays)
+		s.must(err)
+		time.Sleep(3 * time.Second)
+		has, to, err := s.bed.GPUTime(s.stays)
+		s.must(err)
+		share = 100 * float64(has-had) / float64(to-from)
+		if share > stayCores+over {
+			s.Fatalf("by the oracle it had %.1f %% of the GPU's time, want %d", share, stayCores)
+		}
+		return share > stayCores-under
+	})
+	s.Logf("it had %.1f %% of the GPU's time", share)
+}
+
+// checkStays checks that the pod was not disturbed.
+func (s *suite) checkStays() {
+	s.Helper()
+	pod := s.running("stays")
+	before, after := s.stays.Status.ContainerStatuses[0], pod.Status.ContainerStatuses[0]
+	if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
+		s.Errorf("the pod that runs was disturbed: it was %+v and is %+v", before, after)
+	}
+	s.checkHeld(pod, stayMemory<<20)
+	s.checkTime()
+}
+
+// cuda is a pod whose image asks for all GPUs, and whose spec does not.
+func cuda(name string) *corev1.Pod {
+	container := testbed.Container("main", nil, "info")
+	container.Image = testbed.CUDAImage
+	return testbed.Pod(name, container)
+}
+
+func (s *suite) checkSeesNone(name string) {
+	s.Helper()
+	_, err := s.bed.WaitSucceeded(s.Context(), name, patience)
+	s.must(err)
+	var info testbed.Info
+	s.must(s.bed.WaitResult(s.Context(), name, "main", patience, &info))
+	if len(info.CUDA.Devices) != 0 {
+		s.Errorf("%s asks for no GPU and sees %d", name, len(info.CUDA.Devices))
+	}
+}
+
+func (s *suite) hidden() {
+	s.create(cuda("asks-not"))
+	s.checkSeesNone("asks-not")
+}
+
+// refused asks for what both GPUs have together and none has alone.
+func (s *suite) refused() {
+	s.fills("large", 14336)
+	s.create(testbed.Pod("split", testbed.Container("main", testbed.Limits{testbed.Memory: 13312}, "fill")))
+	_, err := s.bed.WaitPod(s.Context(), "split", "refused", patience, refusedWith("nri-vgpu"))
+	s.must(err)
+	s.must(s.bed.Delete(s.Context(), "split"))
+	s.must(s.bed.Delete(s.Context(), "large"))
+	s.create(testbed.Pod("huge", testbed.Container("main", testbed.Limits{testbed.Memory: 2 * gpuMemory >> 20}, "fill")))
+	_, err = s.bed.WaitPod(s.Context(), "huge", "unschedulable", patience, func(pod *corev1.Pod) bool {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+				return true
+			}
+		}
+		return false
+	})
+	s.must(err)
+	s.must(s.bed.Delete(s.Context(), "huge"))
+}
+
+func refusedWith(words string) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool {
+		status := pod.Status.ContainerStatuses
+		return len(status) == 1 && status[0].State.Waiting != nil && strings.Contains(status[0].State.Waiting.Message, words)
+	}
+}
+
+func (s *suite) restarted() {
+	s.must(s.bed.RestartAgent(s.Context(), patience))
+	s.checkStays()
+	s.fills("beside", 12288)
+	s.must(s.bed.Delete(s.Context(), "beside"))
+}
+
+// guarded restarts the runtime, by which the guard is loaded, and takes the agent
+// away.
+func (s *suite) guarded() {
+	s.must(s.bed.Cluster.Restart(s.Context(), cluster.Containerd))
+	s.eventually("the guard runs", func() bool {
+		_, loaded, err := guard.Loaded(filepath.Join(s.bed.Cluster.Root(), "run/nri-vgpu"))
+		s.must(err)
+		return loaded
+	})
+	s.must(s.bed.WaitNodeReady(s.Context(), patience))
+	s.must(s.bed.StopAgent(s.Context(), patience))
+	s.create(cuda("greedy"))
+	s.create(testbed.Pod("plain", testbed.Container("main", nil, "info")))
+	s.checkSeesNone("plain")
+	_, err := s.bed.WaitPod(s.Context(), "greedy", "refused by the guard", patience, refusedWith("nri-vgpu's guard refuses"))
+	s.must(err)
+	s.checkStays()
+	s.must(s.bed.StartAgent(s.Context(), patience))
+	s.checkSeesNone("greedy")
+	s.checkStays()
+}
+
+// givenBack deletes the pod: its files go, and the Node has everything again.
+func (s *suite) givenBack() {
+	files := filepath.Dir(s.bed.ContainerFiles(s.stays, "main"))
+	s.must(s.bed.Delete(s.Context(), "stays"))
+	s.eventually("the pod's files are gone", func() bool {
+		_, err := os.Stat(files)
+		return os.IsNotExist(err)
+	})
+	s.must(s.bed.WaitCapacity(s.Context(), testbed.Memory, gpus*gpuMemory>>20, patience))
+	s.fills("last", gpuMemory>>20)
+}
