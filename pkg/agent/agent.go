@@ -116,6 +116,7 @@ func (a *Agent) tellGuard() {
 	}
 	if _, loaded, err := guard.Loaded(a.Config.Paths.RunDir); err != nil || !loaded {
 		a.Log.Warn("the container runtime has not loaded nri-vgpu's guard: until it is restarted once, containers that are created while this agent is away may see GPUs", "error", err)
+		a.Events.OnNode(events.VGPUGuardNotLoaded, "the container runtime has not loaded nri-vgpu's guard: until it is restarted once (systemctl restart containerd; running containers go on), containers that are created while the agent is away may see GPUs")
 	}
 }
 

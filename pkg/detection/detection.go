@@ -90,9 +90,12 @@ type Detector struct {
 	// observed are containers whose limits page says what was seen, by id.
 	observed map[string]bool
 	// seen are containers whose limits page this agent has looked at.
-	seen   map[string]bool
-	failed string
-	pause  time.Duration
+	seen map[string]bool
+	// refused is how often containers were refused memory of each GPU by the last
+	// look, by id; nil before the first.
+	refused map[string][]uint64
+	failed  string
+	pause   time.Duration
 }
 
 // New gives a detector that looks at nothing until Run.
@@ -131,6 +134,7 @@ func (d *Detector) round(ctx context.Context) {
 	if !ok {
 		return
 	}
+	d.tellRefusals(p)
 	findings, mismatches := d.judge(p), p.compare()
 	for range looks - 1 {
 		if len(findings) == 0 && len(mismatches) == 0 {

@@ -32,6 +32,9 @@ var (
 	// VGPUUsageForged: a container holds more of a GPU than its usage page
 	// owns up to, or than its limit; what the driver sees counts from then on.
 	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
+	// VGPUMemoryLimitReached: a container's processes were refused memory at its
+	// limit. They may have got by without it, or have failed.
+	VGPUMemoryLimitReached = Reason{"VGPUMemoryLimitReached", corev1.EventTypeWarning, "Limit"}
 )
 
 // On Pods and on the Node.
@@ -47,6 +50,9 @@ var (
 	GPUUnhealthy = Reason{"GPUUnhealthy", corev1.EventTypeWarning, "Watch"}
 	// GPURecovered: a GPU that was unhealthy takes containers again.
 	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
+	// VGPUGuardNotLoaded: the runtime has yet to load the guard, so that
+	// containers that are created while the agent is away are not isolated.
+	VGPUGuardNotLoaded = Reason{"VGPUGuardNotLoaded", corev1.EventTypeWarning, "Watch"}
 	// MPSUnavailable: the control daemon of the Multi-Process Service does not
 	// run, and the note says why; containers on its GPUs are refused.
 	MPSUnavailable = Reason{"MPSUnavailable", corev1.EventTypeWarning, "Supervise"}
