@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
@@ -155,6 +156,26 @@ func checkDriver(f Facts) []Finding {
 		return all
 	}
 	return ok("%d GPUs, all healthy", len(f.Report.GPUs))
+}
+
+// checkMPS looks at the daemon where the configuration wants it.
+func checkMPS(f Facts) []Finding {
+	logs := "tail " + layout.MPSLogs(f.Config.Paths.StateDir) + "/*.log"
+	mps := f.Config.Sharing.MPS
+	switch {
+	case f.Config.Sharing.Method != config.ShareByMPS:
+		return ok("not used: sharing.method is %s", f.Config.Sharing.Method)
+	case f.MPS.ProgramErr != nil:
+		return []Finding{found(Problem, "install NVIDIA's driver with it, or set sharing.mps.root and sharing.mps.control_program in config.toml; or set sharing.method = \"time\"",
+			"GPUs are to be shared by MPS, and its control program %s is not there: containers on them are refused: %v", mps.ControlProgram, f.MPS.ProgramErr)}
+	case f.MPS.PID == 0:
+		return []Finding{found(Problem, logs+"; "+seeAgent, "GPUs are to be shared by MPS, and its control daemon was not started: containers on them are refused")}
+	case !f.MPS.Alive:
+		return []Finding{found(Problem, logs+"; the agent starts it again by itself: "+seeAgent, "the MPS control daemon (process %d) has ended: containers on its GPUs are refused until it is back, and its clients have to be restarted", f.MPS.PID)}
+	case f.Agent.Err == nil && !f.Agent.MPSReady:
+		return []Finding{found(Problem, logs, "the MPS control daemon (process %d) does not answer: containers on its GPUs are refused", f.MPS.PID)}
+	}
+	return ok("the control daemon runs, process %d", f.MPS.PID)
 }
 
 func checkCDI(f Facts) []Finding {

@@ -56,6 +56,8 @@ type Facts struct {
 	KubeletErr error
 	// RunDirInMemory tells whether paths.run_dir is a tmpfs.
 	RunDirInMemory bool
+	// MPS is what was seen of the Multi-Process Service.
+	MPS MPS
 	// StateErr is what is wrong with the list of pods that ask for GPUs.
 	StateErr error
 }
@@ -100,6 +102,18 @@ type Agent struct {
 	Registered, Synced bool
 	// Unadjusted is how many containers run without their limits.
 	Unadjusted int
+	// MPSReady: the Multi-Process Service's daemon answers.
+	MPSReady bool
+}
+
+// MPS is what was seen of the Multi-Process Service.
+type MPS struct {
+	// ProgramErr is why its control program cannot be run.
+	ProgramErr error
+	// PID is its daemon's, as it was written down, 0 where none was started.
+	PID int
+	// Alive tells whether there is a process with this pid.
+	Alive bool
 }
 
 // Examine says what the facts mean.
@@ -115,6 +129,7 @@ func Examine(f Facts) []Finding {
 		{"agent", checkAgent},
 		{"api", checkAPI},
 		{"driver", checkDriver},
+		{"mps", checkMPS},
 		{"cdi", checkCDI},
 		{"injection", checkInjection},
 		{"kubelet", checkKubelet},

@@ -37,6 +37,12 @@ func sound() Facts {
 	}
 }
 
+// byMPS is a node on which GPUs are shared by MPS, and well.
+func byMPS(f *Facts) {
+	f.Config.Sharing.Method = config.ShareByMPS
+	f.MPS, f.Agent.MPSReady = MPS{PID: 7, Alive: true}, true
+}
+
 func TestASoundNode(t *testing.T) {
 	findings := Examine(sound())
 	for _, f := range findings {
@@ -44,7 +50,7 @@ func TestASoundNode(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(findings) != 10 || !Sound(findings) {
+	if len(findings) != 11 || !Sound(findings) {
 		t.Errorf("%d findings: %+v", len(findings), findings)
 	}
 }
@@ -81,6 +87,11 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no driver", func(f *Facts) { f.Report.GPUs, f.DriverVersion = nil, "" }, "driver", Problem, "install"},
 		{"no GPU", func(f *Facts) { f.Report.GPUs = nil }, "driver", Problem, "nvidia-smi"},
 		{"sick GPU", func(f *Facts) { f.Report.GPUs[0].Healthy = false }, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"MPS without its program", func(f *Facts) { byMPS(f); f.MPS.ProgramErr = fs.ErrNotExist }, "mps", Problem, "sharing.mps.control_program"},
+		{"MPS never started", func(f *Facts) { byMPS(f); f.MPS.PID = 0 }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
+		{"MPS dead", func(f *Facts) { byMPS(f); f.MPS.Alive = false }, "mps", Problem, "starts it again"},
+		{"MPS hangs", func(f *Facts) { byMPS(f); f.Agent.MPSReady = false }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
+		{"MPS runs", func(f *Facts) { byMPS(f) }, "mps", OK, ""},
 		{"no CDI spec", func(f *Facts) { f.CDI = []string{"nvidia.com/gpu=0"} }, "cdi", Warning, "--device-name-strategy=uuid"},
 		{"no CDI spec, and no other way", func(f *Facts) { f.CDI, f.Config.Injection.Method = nil, config.InjectCDI }, "cdi", Problem, "--device-name-strategy=uuid"},
 		{"CDI specs elsewhere", func(f *Facts) { f.Runtime.Settings.CDISpecDirs = []string{"/cdi"} }, "cdi", Problem, "/cdi"},
@@ -150,8 +161,8 @@ func TestContainerdsConfiguration(t *testing.T) {
 }
 
 func TestAgentsMetrics(t *testing.T) {
-	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nother{a=\"b\"} 1\n"))
-	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3}, got); diff != "" {
+	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_mps_ready 1\nother{a=\"b\"} 1\n"))
+	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, MPSReady: true}, got); diff != "" {
 		t.Error(diff)
 	}
 }

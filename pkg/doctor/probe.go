@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,24 @@ import (
 // patience bounds each probe.
 const patience = 3 * time.Second
 
+// searched is where a node has its programs.
+const searched = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
+
+// Enter has this process see the files of a node whose root directory is mounted
+// here, as in the agent's container; "" is its own.
+func Enter(root string) error {
+	if root == "" || root == "/" {
+		return nil
+	}
+	if err := unix.Chroot(root); err != nil {
+		return fmt.Errorf("see the node's files in %s: %w", root, err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("see the node's files in %s: %w", root, err)
+	}
+	return os.Setenv("PATH", searched)
+}
+
 // Gather looks at the node that this runs on.
 func Gather(ctx context.Context, cfg config.Config) Facts {
 	f := Facts{Config: cfg, Now: time.Now()}
@@ -41,6 +60,7 @@ func Gather(ctx context.Context, cfg config.Config) Facts {
 	f.DriverVersion = seeDriver("/proc/driver/nvidia/version")
 	_, f.KubeletErr = get(ctx, "http://127.0.0.1:10248/healthz")
 	f.RunDirInMemory = inMemory(cfg.Paths.RunDir)
+	f.MPS = seeMPS(cfg)
 	_, f.StateErr = guard.ReadAsking(cfg.Paths.StateDir)
 	return f
 }
@@ -133,6 +153,7 @@ func parseAgent(body []byte) Agent {
 		Registered: values["nri_vgpu_registered"] == 1,
 		Synced:     values["nri_vgpu_pods_synced"] == 1,
 		Unadjusted: int(values["nri_vgpu_unadjusted_containers"]),
+		MPSReady:   values["nri_vgpu_mps_ready"] == 1,
 	}
 }
 
@@ -177,6 +198,18 @@ func seeDriver(path string) string {
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	return line
+}
+
+func seeMPS(cfg config.Config) MPS {
+	var m MPS
+	_, m.ProgramErr = os.Stat(filepath.Join(cfg.Sharing.MPS.Root, cfg.Sharing.MPS.ControlProgram))
+	var record struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(layout.MPS(cfg.Paths.RunDir), layout.MPSRecord))
+	if err == nil && json.Unmarshal(data, &record) == nil {
+		m.PID = record.PID
+	}
+	m.Alive = m.PID > 0 && !errors.Is(unix.Kill(m.PID, 0), unix.ESRCH)
+	return m
 }
 
 func inMemory(dir string) bool {

@@ -96,6 +96,10 @@ func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.soc
 // MPS is the host's directory of the Multi-Process Service.
 func MPS(runDir string) string { return filepath.Join(runDir, "mps") }
 
+// MPSRecord is, in the directory of the Multi-Process Service, what was written down
+// of its daemon.
+const MPSRecord = "daemon.json"
+
 // MPSPipes is where its daemon is found by who may command it.
 func MPSPipes(runDir string) string { return filepath.Join(MPS(runDir), "pipes") }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 )
 
 // record is what is written down of a daemon, for the next agent to find it.
@@ -42,11 +43,9 @@ func (d *daemon) waitEnd(patience time.Duration) bool { return waitFor(d.pidfd, 
 
 func (d *daemon) ended() bool { return d.waitEnd(0) }
 
-const recordFile = "daemon.json"
-
 func (s *Supervisor) readRecord() (record, error) {
 	var r record
-	data, err := os.ReadFile(filepath.Join(s.Dirs.State, recordFile))
+	data, err := os.ReadFile(filepath.Join(s.Dirs.State, layout.MPSRecord))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -62,7 +61,7 @@ func (s *Supervisor) readRecord() (record, error) {
 func (s *Supervisor) writeRecord(r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = renameio.WriteFile(filepath.Join(s.Dirs.State, recordFile), data, 0o600, renameio.IgnoreUmask())
+		err = renameio.WriteFile(filepath.Join(s.Dirs.State, layout.MPSRecord), data, 0o600, renameio.IgnoreUmask())
 	}
 	if err != nil {
 		return fmt.Errorf("write down the MPS control daemon: %w", err)
