@@ -30,6 +30,8 @@ go:
 	@mkdir -p $(BUILD)/bin
 	$(GOBUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard
+	ln -sf vgpuctl $(BUILD)/bin/kubectl-vgpu
+	ln -sf vgpuctl $(BUILD)/bin/kubectl_complete-vgpu
 	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo
 
 .PHONY: c
@@ -39,6 +41,10 @@ c:
 .PHONY: image
 image: build ## make the OCI image build/image/nri-vgpu.tar, without a container engine
 	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
+
+.PHONY: plugin
+plugin: build ## pack kubectl's plugin into build/kubectl-vgpu_linux_amd64.tar.gz
+	tar -czf $(BUILD)/kubectl-vgpu_linux_amd64.tar.gz --owner=0 --group=0 --dereference -C $(BUILD)/bin kubectl-vgpu -C $(CURDIR) LICENSE
 
 .PHONY: test
 test: unit stress e2e ## run all tests; needs root, as it starts a real node

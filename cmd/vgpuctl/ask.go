@@ -24,7 +24,7 @@ func mgctl() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(getCommand(), pingCommand(), bothVersionsCommand())
+	root.AddCommand(getCommand("gpus"), pingCommand(), bothVersionsCommand())
 	return root
 }
 
@@ -33,14 +33,20 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 	cmd.Flags().StringVar(socket, "socket", "", "the agent's socket; that of this container, or of the node, if left out")
 }
 
-func asking(cmd *cobra.Command, socket string) ctl.Asking {
+// socketOr is the agent's socket if none is given.
+func socketOr(socket string) string {
 	if socket == "" {
-		socket = ctl.Socket(layout.ContainerRunDir)
+		return ctl.Socket(layout.ContainerRunDir)
 	}
-	return ctl.Asking{Socket: socket, Out: cmd.OutOrStdout()}
+	return socket
 }
 
-func getCommand() *cobra.Command {
+func asking(cmd *cobra.Command, socket string) ctl.Asking {
+	return ctl.Asking{Socket: socketOr(socket), Out: cmd.OutOrStdout()}
+}
+
+// getCommand lists what MetaGPU's users know. aliases are more names for devices.
+func getCommand(aliases ...string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "Show GPUs, and the processes that use them",
@@ -55,13 +61,13 @@ What is shown is what the driver measured; a process cannot change it.
 The exit status is 0 after an answer, 3 where no agent answers, else 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to show: processes or devices; --help has more")
+			return errors.New("say what to show; --help has what there is")
 		},
 	}
 	cmd.AddCommand(
 		listCommand("processes", "Show the processes that use the GPUs: their part of the time, their memory, what their container may use",
 			ctl.Asking.Processes, "process", "ps"),
-		listCommand("devices", "Show the GPUs: memory used and in all, shares", ctl.Asking.Devices, "device", "gpus"))
+		listCommand("devices", "Show the GPUs: memory used and in all, shares", ctl.Asking.Devices, append(aliases, "device")...))
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -22,14 +23,18 @@ const exitAway = 3
 
 func main() {
 	root := vgpuctl()
-	if ctl.IsMgctl(os.Args[0]) {
+	switch name := filepath.Base(os.Args[0]); {
+	case ctl.IsMgctl(name):
 		root = mgctl()
+	case name == plugin || name == completer:
+		root = kubectlVgpu()
+		root.SetArgs(completing(os.Args))
 	}
 	err := root.Execute()
 	if err == nil {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
 	if errors.Is(err, query.ErrAway) {
 		os.Exit(exitAway)
 	}
@@ -39,11 +44,13 @@ func main() {
 func vgpuctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vgpuctl",
-		Short:         "Run programs under GPU limits, and see limits and use",
+		Short:         "Run programs under GPU limits, see limits and use, and what is wrong",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), statusCommand(), getCommand(), pingCommand(), doctorCommand(), versionCommand(), watchCommand())
+	get := getCommand()
+	get.AddCommand(gpusCommand(&here{}), podsCommand(&here{}), allCommand())
+	root.AddCommand(runCommand(), statusCommand(), topCommand(&here{}), psCommand(&here{}), get, pingCommand(), doctorCommand(), versionCommand(), watchCommand())
 	return root
 }
 
@@ -122,7 +129,7 @@ func statusCommand() *cobra.Command {
 var errUnsound = errors.New("this node has problems; what mends them stands behind the arrows")
 
 func doctorCommand() *cobra.Command {
-	var output, path string
+	var output, path, root string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look what keeps nri-vgpu from working on this node, and say what mends it",
@@ -134,6 +141,9 @@ func doctorCommand() *cobra.Command {
 				if cfg, err = config.Load(path); err != nil {
 					return err
 				}
+			}
+			if err := doctor.Enter(root); err != nil {
+				return err
 			}
 			findings := doctor.Examine(doctor.Gather(cmd.Context(), cfg))
 			write := doctor.WriteTable
@@ -155,6 +165,7 @@ func doctorCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&path, "config", "", "the node's config.toml; without it the defaults hold")
+	cmd.Flags().StringVar(&root, "root", "", "where the node's root directory is mounted, in a container; its network has to be the node's")
 	return cmd
 }
 

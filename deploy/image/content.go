@@ -96,6 +96,7 @@ func content(o options) ([]image.File, error) {
 	}
 	return append(files,
 		image.File{Path: root + "/bin/mgctl", Link: "vgpuctl"},
+		image.File{Path: root + "/bin/kubectl-vgpu", Link: "vgpuctl"},
 		image.File{Path: "/etc/passwd", Content: []byte(passwd)},
 		image.File{Path: "/etc/group", Content: []byte(group)},
 		image.File{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},

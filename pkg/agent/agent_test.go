@@ -265,3 +265,17 @@ nri_vgpu_registered 1
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 }
+
+func TestThatTheGuardIsNotLoadedIsTold(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.tellGuard()
+	if len(n.told) != 1 || !strings.HasPrefix(n.told[0], "VGPUGuardNotLoaded: ") || !strings.Contains(n.told[0], "systemctl restart containerd") {
+		t.Errorf("told was %q", n.told)
+	}
+	a.Config.Guard.PluginDir = "" // nobody wants it
+	a.tellGuard()
+	if len(n.told) != 1 {
+		t.Errorf("told was %q", n.told)
+	}
+}

@@ -90,6 +90,8 @@ func (c *Census) Answer(ctx context.Context, who registry.Asker, question query.
 		return c.processes(ctx, who)
 	case query.Devices:
 		return c.devices(ctx, who)
+	case query.All:
+		return c.overview(ctx, who), nil
 	default:
 		return nil, query.ErrQuestion
 	}

@@ -350,3 +350,60 @@ func TestAHangingProcessGoesByItsName(t *testing.T) {
 		t.Errorf("another process with the pid: %v after %d attempts, %d are kept", got, len(attempts), len(c.known))
 	}
 }
+
+func TestOverview(t *testing.T) {
+	n, c, pids := populated(t)
+	n.rooms = []placement.Room{{UUID: first, MemoryBytes: 16 * gib, FreeMemoryBytes: 4 * gib, FreeComputePPM: 250_000, FreeSlots: 7, Holders: 3}}
+	ask := func(who registry.Asker) query.Overview {
+		t.Helper()
+		got, err := c.Answer(t.Context(), who, query.All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.(query.Overview)
+	}
+	all := ask(registry.Asker{Node: true})
+	if all.Node != "n1" || len(all.GPUs) != 2 || len(all.Processes) != len(pids) || len(all.Containers) != 3 {
+		t.Fatalf("told was %+v", all)
+	}
+	if r := all.GPUs[0].Room; r == nil || *r != (query.Room{MemoryBytes: 16 * gib, FreeMemoryBytes: 4 * gib, FreeComputePPM: 250_000, FreeSlots: 7, Holders: 3}) || all.GPUs[1].Room != nil {
+		t.Errorf("of the GPUs' room it tells %+v", all.GPUs)
+	}
+	want := query.Container{
+		Namespace: "ns", Pod: "other", Container: "main", Node: "n1", Requests: map[string]int64{metagpu: 25},
+		GPUs: []query.Share{
+			{UUID: first, MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0), Processes: 1, Account: &query.Account{}},
+			{UUID: second, Index: 1, Unhealthy: "XID 79", MemoryLimitBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0), Processes: 1, Account: &query.Account{}},
+		},
+	}
+	if diff := cmp.Diff(want, all.Containers[0]); diff != "" {
+		t.Error(diff)
+	}
+
+	own := ask(registry.Asker{PodUID: ownPod, Container: main})
+	if len(own.GPUs) != 1 || len(own.Containers) != 2 || len(own.Processes) != 2 || own.GPUs[0].Room != nil {
+		t.Errorf("a container is told %+v", own)
+	}
+	for _, told := range own.Containers {
+		if told.Pod != "own" {
+			t.Errorf("a container is told of %+v", told)
+		}
+	}
+}
+
+// Without the driver there is still what was given, and why the rest is missing.
+func TestOverviewWithoutTheDriver(t *testing.T) {
+	n, c, _ := populated(t)
+	n.err = errors.New("the driver is lost")
+	got, err := c.Answer(t.Context(), registry.Asker{Node: true}, query.All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := got.(query.Overview)
+	if o.Driver != "the driver is lost" || len(o.Containers) != 3 || len(o.GPUs) != 2 || o.Processes == nil {
+		t.Errorf("told was %+v", o)
+	}
+	if s := o.Containers[0].GPUs[0]; s.MemoryUsedBytes != nil || s.Utilisation != nil || s.MemoryLimitBytes == 0 {
+		t.Errorf("of a container it tells %+v", s)
+	}
+}

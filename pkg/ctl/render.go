@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 )
 
@@ -19,6 +21,7 @@ const (
 	FormatWide  = "wide"
 	FormatJSON  = "json"
 	FormatRaw   = "raw"
+	FormatYAML  = "yaml"
 )
 
 // Formats lists them.
@@ -110,6 +113,12 @@ func (w *writer[T]) write(list []T) error {
 			e.SetIndent("", "  ")
 		}
 		return e.Encode(list)
+	case FormatYAML:
+		raw, err := yaml.Marshal(list)
+		if err == nil {
+			_, err = w.out.Write(raw)
+		}
+		return err
 	case FormatRaw:
 		for _, item := range list {
 			if _, err := fmt.Fprintln(w.out, strings.Join(w.view.raw(item), "\t")); err != nil {

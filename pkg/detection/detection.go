@@ -92,8 +92,9 @@ type Detector struct {
 	// seen are containers whose limits page this agent has looked at.
 	seen map[string]bool
 	// refused is how often containers were refused memory of each GPU by the last
-	// look, by id; nil before the first.
+	// look, by id.
 	refused map[string][]uint64
+	began   time.Time
 	failed  string
 	pause   time.Duration
 }
@@ -101,7 +102,7 @@ type Detector struct {
 // New gives a detector that looks at nothing until Run.
 func New(opts Options) *Detector {
 	return &Detector{
-		Options: opts, Metrics: newMetrics(), pause: betweenLooks,
+		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
 		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{},
 	}
 }
@@ -210,6 +211,9 @@ func (d *Detector) open(held placement.Allocation) container {
 	dir, err := d.Dir(held.PodUID, held.Container)
 	if err != nil {
 		return c
+	}
+	if info, err := os.Stat(dir); err == nil {
+		c.made = info.ModTime()
 	}
 	_, err = os.Stat(filepath.Join(dir, limits.LimitsFile))
 	c.interposed = err == nil

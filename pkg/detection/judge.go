@@ -2,6 +2,7 @@ package detection
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -32,6 +33,8 @@ type sighting struct {
 // container is one of ours that runs.
 type container struct {
 	placement.Allocation
+	// made is when its files were.
+	made time.Time
 	// interposed: it has pages, and the interposer counts on them.
 	interposed bool
 	// before and after are its usage page, read before and after the driver

@@ -7,19 +7,19 @@ import "github.com/nri-vgpu/nri-vgpu/pkg/events"
 // falsifies it tells of himself. What was refused before this agent came was told by
 // the one before.
 func (d *Detector) tellRefusals(p *picture) {
-	first := d.refused == nil
 	before := d.refused
 	d.refused = make(map[string][]uint64, len(p.containers))
 	said := 0
 	for id, c := range p.containers {
 		counts := make([]uint64, len(c.before.Devices))
+		had, known := before[id]
 		for i, device := range c.before.Devices {
 			counts[i] = device.Refusals
-			known := uint64(0)
-			if had := before[id]; i < len(had) {
-				known = had[i]
+			last := uint64(0)
+			if i < len(had) {
+				last = had[i]
 			}
-			if first || counts[i] <= known || i >= len(c.Devices) || said == maxSaid {
+			if !known && c.made.Before(d.began) || counts[i] <= last || i >= len(c.Devices) || said == maxSaid {
 				continue
 			}
 			said++

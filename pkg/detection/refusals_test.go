@@ -2,14 +2,16 @@ package detection
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
 func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 	h := newHouse(t)
+	made := time.Now().Add(-time.Hour)
 	look := func(id string, refusals uint64) {
-		c := container{Allocation: h.holders[containerID], before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: refusals}}}}
+		c := container{Allocation: h.holders[containerID], made: made, before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: refusals}}}}
 		h.detector.tellRefusals(&picture{containers: map[string]container{id: c}})
 	}
 	const line = `p VGPUMemoryLimitReached container "main" was refused memory at its limit of 1000 MiB of ` + gpuA
@@ -21,6 +23,9 @@ func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 	h.wantTold(line)
 	look("one", 9)
 	h.wantTold()
+	look("older", 1)
+	h.wantTold()
+	made = time.Now()
 	look("another", 1)
 	h.wantTold(line)
 	look("another", 0) // it was made anew

@@ -149,7 +149,7 @@ func checkDriver(f Facts) []Finding {
 	var all []Finding
 	for _, g := range f.Report.GPUs {
 		if !g.Healthy {
-			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers", g.Index, g.UUID))
+			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, g.Reason))
 		}
 	}
 	if len(all) > 0 {

@@ -62,7 +62,7 @@ func ParseQuestion(raw []byte) (Question, error) {
 		return 0, fmt.Errorf("%w: version %d of %d bytes, and it has %d", ErrQuestion, version, size, len(raw))
 	}
 	question := Question(binary.LittleEndian.Uint16(raw[8:]))
-	if question < Ping || question > Devices {
+	if question < Ping || question > All {
 		return 0, fmt.Errorf("%w that this agent knows: number %d of version %d", ErrQuestion, question, version)
 	}
 	return question, nil

@@ -14,6 +14,8 @@ const (
 	Processes Question = 2
 	// Devices asks for GPUs: a list of Device.
 	Devices Question = 3
+	// All asks for everything at one moment: an Overview.
+	All Question = 4
 )
 
 // Pong is the answer to Ping.

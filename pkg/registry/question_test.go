@@ -117,7 +117,7 @@ func TestWhatIsNoQuestionGetsAnError(t *testing.T) {
 		"a question's magic":      question[:4],
 		"a question and more":     append(bytes.Clone(question), question...),
 		"of version 0":            with(4, 0),
-		"that nobody knows":       with(8, 4),
+		"that nobody knows":       with(8, 5),
 		"number 0":                with(8, 0),
 		"a registration, cut off": message(1, 2)[:15],
 	} {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
 )
 
@@ -40,9 +42,37 @@ func TestDoctor(t *testing.T) {
 	if got := examine(t)["runtime"]; !strings.Contains(got.Message, "containerd 2.") {
 		t.Errorf("the runtime is %+v", got)
 	}
+	examineFromAfar(t, true, "Node "+bed.Cluster.NodeName, "ok  condition", "ok  runtime", "ok  guard", "ok  kubelet", "containerd 2.")
+
+	inject(t, "--gpu", "1", "lost")
+	waitCondition(t, corev1.ConditionFalse, bed.UUIDs[1])
+	examineFromAfar(t, false, "VGPUReady is False", "GPU 1 ("+bed.UUIDs[1]+") takes no containers: ", "fallen off the bus", "→ nvidia-smi -q -i "+bed.UUIDs[1])
+	if err := bed.Inject("clear"); err != nil {
+		t.Fatal(err)
+	}
+	waitCondition(t, corev1.ConditionTrue, "2")
+
 	back := away(t)
+	examineFromAfar(t, false, "no pod of nri-vgpu's agent is on this node", "describe daemonset")
 	if got := examine(t)["agent"]; got.Level != doctor.Problem || got.Mend == "" {
 		t.Errorf("without the agent: %+v", got)
 	}
 	back()
+}
+
+// examineFromAfar checks what kubectl vgpu doctor finds, through the API server, and
+// its exit status.
+func examineFromAfar(t *testing.T, sound bool, wants ...string) {
+	t.Helper()
+	out, err := bed.KubectlVgpu(t.Context(), "doctor", bed.Cluster.NodeName)
+	t.Logf("$ kubectl vgpu doctor %s\n%s%v", bed.Cluster.NodeName, out, err)
+	if (err == nil) != sound {
+		t.Errorf("its exit status says %v, want all to be well: %t", err, sound)
+	}
+	out = squeezed(out)
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
 }

@@ -220,6 +220,35 @@ func (b *Bed) workloads() (map[string]string, error) {
 // Kubectl is the path of the cluster's kubectl.
 func (b *Bed) Kubectl() string { return b.Cluster.Kubectl() }
 
+// Plugins is an environment in which kubectl finds kubectl-vgpu, as built, and this
+// cluster.
+func (b *Bed) Plugins() []string {
+	path := filepath.Dir(b.Kubectl()) + ":" + b.options.build("bin") + ":" + os.Getenv("PATH")
+	return append(os.Environ(), "PATH="+path, "KUBECONFIG="+b.Cluster.Kubeconfig())
+}
+
+// KubectlVgpu runs kubectl vgpu; what it complains of is in the error.
+func (b *Bed) KubectlVgpu(ctx context.Context, args ...string) (string, error) {
+	return b.kubectlPlugin(ctx, append([]string{"vgpu"}, args...)...)
+}
+
+// Complete is how kubectl completes a command.
+func (b *Bed) Complete(ctx context.Context, args ...string) (string, error) {
+	return b.kubectlPlugin(ctx, append([]string{"__complete"}, args...)...)
+}
+
+func (b *Bed) kubectlPlugin(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, b.Kubectl(), args...)
+	command.Env = b.Plugins()
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(output), err
+}
+
 func (b *Bed) kubectl(ctx context.Context, args ...string) error {
 	_, err := b.kubectlOutput(ctx, args...)
 	return err

@@ -1,0 +1,466 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
+	"github.com/nri-vgpu/nri-vgpu/pkg/explain"
+	"github.com/nri-vgpu/nri-vgpu/pkg/fleet"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+const (
+	// plugin is the name by which kubectl runs us, and completer the one by which
+	// it asks how a command goes on.
+	plugin    = "kubectl-vgpu"
+	completer = "kubectl_complete-vgpu"
+)
+
+// betweenLooks tells how much a pod is held back just now.
+const betweenLooks = time.Second
+
+// kubectlVgpu is vgpuctl as kubectl's plugin: what can be looked at from afar.
+func kubectlVgpu() *cobra.Command {
+	c := &cluster{}
+	root := &cobra.Command{
+		Use:         plugin,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vgpu"},
+		Short:       "See GPUs, who has them, and what keeps pods from them",
+		Long: `See the GPUs of a cluster, who has which part of them and what they make of it, why
+a pod waits, was refused or is slow, and what is wrong with a node.
+
+Agents are asked through the API server, by running a command in their pods: no port
+of a node has to be open. That takes the rights to list pods and nodes, and to create
+pods/exec in the agents' namespace. The latter is root on the nodes, as for any
+privileged pod: give it to those who have that already.`,
+		Example: `  kubectl vgpu top
+  kubectl vgpu get gpus
+  kubectl vgpu get pods -A --sort-by time
+  kubectl vgpu describe pod -n shop train-0
+  kubectl vgpu doctor node-1`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	get := &cobra.Command{Use: "get", Short: "List GPUs, or containers with GPUs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("say what to list: gpus or pods") }}
+	get.AddCommand(gpusCommand(c), podsCommand(c))
+	describe := &cobra.Command{Use: "describe", Short: "Say why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("say what to describe: pod or node") }}
+	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
+	root.AddCommand(topCommand(c), psCommand(c), get, describe, examineCommand(c), versionCommand())
+	c.global(root)
+	return root
+}
+
+// cluster is one, as kubeconfig and flags say.
+type cluster struct {
+	rules     clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	agents    string
+	all       bool
+	labels    string
+	unscoped  bool // all namespaces unless one was named
+
+	fleet *fleet.Fleet
+}
+
+// global adds the flags that all commands have, by kubectl's names.
+func (c *cluster) global(root *cobra.Command) {
+	c.rules = *clientcmd.NewDefaultClientConfigLoadingRules()
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; else $KUBECONFIG or ~/.kube/config")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace.ShortName = "n"
+	clientcmd.BindOverrideFlags(&c.overrides, flags, names)
+	flags.StringVar(&c.agents, "agent-namespace", fleet.DefaultNamespace, "namespace of nri-vgpu's agents")
+	_ = root.RegisterFlagCompletionFunc("namespace", noFiles)
+}
+
+func noFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *cluster) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "pods of all namespaces")
+	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "only pods with these labels, such as app=train")
+	kind := "pods"
+	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "top" {
+		kind = "nodes"
+	}
+	cmd.ValidArgsFunction = c.complete(kind)
+}
+
+func (c *cluster) config() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&c.rules, &c.overrides)
+}
+
+// connect gives the fleet of the cluster and the namespace that is meant.
+func (c *cluster) connect() (*fleet.Fleet, string, error) {
+	namespace, _, err := c.config().Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	if c.fleet == nil {
+		config, err := c.config().ClientConfig()
+		if err != nil {
+			return nil, "", err
+		}
+		config.UserAgent = plugin + "/" + version.Version
+		if c.fleet, err = fleet.New(config, c.agents); err != nil {
+			return nil, "", err
+		}
+	}
+	return c.fleet, namespace, nil
+}
+
+func (c *cluster) everywhere() { c.unscoped = true }
+
+func (c *cluster) open(ctx context.Context) (ctl.Source, ctl.Filter, error) {
+	f, namespace, err := c.connect()
+	if err != nil {
+		return nil, ctl.Filter{}, err
+	}
+	if c.all || c.unscoped && c.overrides.Context.Namespace == "" {
+		namespace = ""
+	}
+	filter := ctl.Filter{Namespace: namespace, Inside: namespace != "" || c.labels != ""}
+	if c.labels == "" {
+		return f, filter, nil
+	}
+	pods, err := f.Pods(ctx, namespace, c.labels)
+	if err != nil {
+		return nil, filter, err
+	}
+	selected := map[string]bool{}
+	for i := range pods {
+		selected[pods[i].Namespace+"/"+pods[i].Name] = true
+	}
+	filter.Selected = func(namespace, pod string) bool { return selected[namespace+"/"+pod] }
+	return f, filter, nil
+}
+
+// waiting gives the status of pods, and those that no agent knows.
+func (c *cluster) waiting(ctx context.Context, have []ctl.PodEntry) ([]ctl.PodEntry, error) {
+	f, namespace, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	if c.all {
+		namespace = ""
+	}
+	pods, err := f.Pods(ctx, namespace, c.labels)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := f.Nodes(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	status := map[string]string{}
+	for i := range pods {
+		status[pods[i].Namespace+"/"+pods[i].Name] = explain.Status(&pods[i])
+	}
+	for i := range have {
+		have[i].Status = status[have[i].Namespace+"/"+have[i].Pod]
+	}
+	return explain.Waiting(pods, nodes, have), nil
+}
+
+// complete completes the names of pods or of nodes.
+func (c *cluster) complete(kind string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, stop := context.WithTimeout(context.Background(), 3*time.Second)
+		defer stop()
+		f, namespace, err := c.connect()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		switch kind {
+		case "pods":
+			pods, _ := f.Pods(ctx, namespace, "")
+			for i := range pods {
+				names = append(names, pods[i].Name)
+			}
+		case "nodes":
+			nodes, _ := f.Nodes(ctx)
+			for i := range nodes {
+				names = append(names, nodes[i].Name)
+			}
+		}
+		return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, begun) }), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func describePodCommand(c *cluster) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "pod POD...",
+		Aliases: []string{"pods", "po"},
+		Short:   "Say why a pod waits, was refused or is slow",
+		Long: `Say what a pod asks for of GPUs and what it has, why it waits, was refused or is slow,
+and what to do: behind the arrows.
+
+It takes a second, in which it is looked at twice. The exit status is 0 if the pod is
+there, whatever is wrong with it.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.complete("pods"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error { return c.describePod(ctx, cmd.OutOrStdout(), name) })
+		},
+	}
+	return cmd
+}
+
+// inTurn does something for names, one after the other.
+func inTurn(names []string, out io.Writer, each func(name string) error) error {
+	for i, name := range names {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := each(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) describePod(ctx context.Context, out io.Writer, name string) error {
+	f, namespace, err := c.connect()
+	if err != nil {
+		return err
+	}
+	p := explain.Pod{}
+	if p.Pod, err = f.Pod(ctx, namespace, name); err != nil {
+		return err
+	}
+	if p.Events, err = f.Events(ctx, "Pod", namespace, name); err != nil {
+		return err
+	}
+	// Without the right to look at nodes there is still the rest.
+	p.Nodes, p.Unknown = f.Nodes(ctx)
+	agents, err := f.Agents(ctx)
+	if err != nil {
+		p.Unknown = errors.Join(p.Unknown, err)
+	}
+	if p.Pod.Spec.NodeName != "" {
+		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { return a.Node != p.Pod.Spec.NodeName })
+	}
+	if p.Before, err = f.OverviewsOf(ctx, agents); err != nil {
+		p.Unknown = errors.Join(p.Unknown, err)
+	}
+	p.After = p.Before
+	if p.Pod.Status.Phase == corev1.PodRunning && len(p.Before) > 0 {
+		select {
+		case <-time.After(betweenLooks):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if p.After, err = f.OverviewsOf(ctx, agents); err != nil {
+			p.Unknown = errors.Join(p.Unknown, err)
+		}
+	}
+	p.Now = time.Now()
+	return p.Write(out)
+}
+
+func describeNodeCommand(c *cluster) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "node NODE...",
+		Aliases: []string{"nodes", "no"},
+		Short:   "Say what a node has, who has it, and what is wrong",
+		Long: `Say what a node offers, what is given away of each of its GPUs and to whom, what is
+wrong with it and what to do, and what nri-vgpu told about it of late.
+
+The exit status is 0 if the node is there, whatever is wrong with it: see doctor.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+				n, err := c.node(ctx, name)
+				if err != nil {
+					return err
+				}
+				return n.Write(cmd.OutOrStdout())
+			})
+		},
+	}
+	return cmd
+}
+
+// node gathers what is known of one.
+func (c *cluster) node(ctx context.Context, name string) (explain.Node, error) {
+	n := explain.Node{Now: time.Now(), Namespace: c.agents}
+	f, _, err := c.connect()
+	if err != nil {
+		return n, err
+	}
+	if n.Node, err = f.Node(ctx, name); err != nil {
+		return n, err
+	}
+	if n.Events, err = f.Events(ctx, "Node", "default", name); err != nil {
+		return n, err
+	}
+	agents, err := f.Agents(ctx)
+	n.Unknown = err
+	if k := slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.Node == name }); k >= 0 {
+		n.Agent = &agents[k]
+		all, err := f.OverviewsOf(ctx, agents[k:k+1])
+		if n.Unknown = err; len(all) == 1 {
+			n.Overview = &all[0]
+		}
+	}
+	if n.Overview != nil {
+		pods, err := f.PodsOn(ctx, name)
+		if err != nil {
+			return n, err
+		}
+		n.Waiting = explain.Waiting(pods, []corev1.Node{*n.Node}, ctl.Entries([]query.Overview{*n.Overview}))
+	}
+	return n, nil
+}
+
+// examined is what was found of a node.
+type examined struct {
+	Node     string           `json:"node"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+func examineCommand(c *cluster) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "doctor [NODE...]",
+		Short: "Look what keeps nri-vgpu from working on nodes, and say what mends it",
+		Long: `Look at nodes: at what the API server knows of them, and, from the agent's pod, at the
+runtime, NRI, the guard, the agent, the driver, CDI, the kubelet, MPS and our files.
+Without a name, at all that have an agent, or had one.
+
+The exit status is 1 if something is a problem. What mends it stands behind the arrows.`,
+		ValidArgsFunction: c.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			if output != "table" && output != "json" {
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			names, err := c.examinable(ctx, args)
+			if err != nil {
+				return err
+			}
+			var all []examined
+			sound := true
+			for _, name := range names {
+				findings, err := c.examine(ctx, name)
+				if err != nil {
+					return err
+				}
+				all = append(all, examined{name, findings})
+				sound = sound && doctor.Sound(findings)
+			}
+			if err := writeExamined(cmd.OutOrStdout(), all, output); err != nil {
+				return err
+			}
+			if !sound {
+				return errUnsoundNodes
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+var errUnsoundNodes = errors.New("there are problems; what mends them stands behind the arrows")
+
+func writeExamined(out io.Writer, all []examined, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	for i, e := range all {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "Node %s\n", e.Node)
+		if err := doctor.WriteTable(out, e.Findings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// examinable are the nodes that are named, or those that are ours.
+func (c *cluster) examinable(ctx context.Context, named []string) ([]string, error) {
+	if len(named) > 0 {
+		return named, nil
+	}
+	f, _, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := f.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agents, noAgents := f.Agents(ctx)
+	var names []string
+	for i := range nodes {
+		has := slices.ContainsFunc(agents, func(a fleet.Agent) bool { return a.Node == nodes[i].Name })
+		if has || explain.Had(&nodes[i]) {
+			names = append(names, nodes[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, noAgents
+	}
+	return names, nil
+}
+
+func (c *cluster) examine(ctx context.Context, name string) ([]doctor.Finding, error) {
+	n, err := c.node(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if n.Unknown == nil {
+		n.Overview = nil // the doctor looks at the GPUs himself
+	}
+	findings := n.Findings()
+	if n.Agent == nil || n.Agent.Down != "" {
+		return findings, nil
+	}
+	f, _, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	more, err := f.Examine(ctx, *n.Agent)
+	if err != nil {
+		more = []doctor.Finding{{Check: "doctor", Level: doctor.Problem, Message: err.Error(), Mend: fmt.Sprintf("kubectl -n %s logs %s", c.agents, n.Agent.Pod)}}
+	}
+	return append(findings, more...), nil
+}
+
+// completing turns what kubectl calls to complete a command into cobra's own.
+func completing(args []string) []string {
+	if filepath.Base(args[0]) != completer {
+		return args[1:]
+	}
+	return append([]string{cobra.ShellCompRequestCmd}, args[1:]...)
+}

@@ -1,0 +1,140 @@
+package census
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+// overview is everything that the asker may know. Where the driver does not
+// answer there is still what was given, and what containers say.
+func (c *Census) overview(ctx context.Context, who registry.Asker) query.Overview {
+	o := query.Overview{
+		Node: c.Node, Version: version.Version, At: time.Now().UTC(),
+		GPUs: []query.GPU{}, Processes: []query.Process{},
+	}
+	found, err := c.look(ctx)
+	if err != nil {
+		o.Driver = err.Error()
+		found = &look{holders: c.Containers.Holders()}
+	} else if o.Processes, err = c.processes(ctx, who); err != nil {
+		o.Driver, o.Processes = err.Error(), []query.Process{}
+	}
+	o.Containers = c.containers(who, found)
+	if who.Node {
+		o.GPUs = c.gpus(found)
+	} else if list, err := c.devices(ctx, who); err == nil {
+		for _, d := range list {
+			o.GPUs = append(o.GPUs, query.GPU{Node: c.Node, Device: d})
+		}
+	}
+	return o
+}
+
+// gpus are the node's, each with what is left of it.
+func (c *Census) gpus(found *look) []query.GPU {
+	rooms := map[string]placement.Room{}
+	for _, r := range c.Ledger.Free() {
+		rooms[r.UUID] = r
+	}
+	list := []query.GPU{}
+	for _, d := range c.nodeDevices(found) {
+		g := query.GPU{Node: c.Node, Device: d}
+		if r, ok := rooms[d.UUID]; ok {
+			g.Room = &query.Room{
+				MemoryBytes: r.MemoryBytes, FreeMemoryBytes: r.FreeMemoryBytes, FreeComputePPM: r.FreeComputePPM,
+				FreeSlots: r.FreeSlots, Holders: r.Holders, Exclusive: r.Exclusive, MPS: r.MPS,
+			}
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
+// containers are those that were given GPUs: of the asker's pod, or all.
+func (c *Census) containers(who registry.Asker, found *look) []query.Container {
+	byPlace := map[place][]sighting{}
+	for uuid, sightings := range found.sightings {
+		for _, s := range sightings {
+			held := found.holders[s.Container]
+			p := place{held.PodUID, held.Container, uuid}
+			byPlace[p] = append(byPlace[p], s)
+		}
+	}
+	list := []query.Container{}
+	for _, a := range c.Ledger.Allocations() {
+		if (who.Node || a.PodUID == who.PodUID) && len(a.Devices) > 0 {
+			list = append(list, c.container(a, found, byPlace))
+		}
+	}
+	slices.SortFunc(list, func(a, b query.Container) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
+	})
+	return list
+}
+
+func (c *Census) container(a placement.Allocation, found *look, byPlace map[place][]sighting) query.Container {
+	told := query.Container{Namespace: a.Namespace, Pod: a.Pod, PodUID: a.PodUID, Container: a.Container, Node: c.Node}
+	if pod, ok := c.Pods.Cached(pods.Ref{UID: a.PodUID}); ok {
+		told.PodUID = string(pod.UID) // as the API server names it
+		told.Requests = request.Amounts(pod, a.Container, c.Config.Dialects)
+	}
+	inForce, accounts := c.limits(a), c.accounts(a)
+	for i, d := range a.Devices {
+		s := query.Share{UUID: d.UUID, MemoryLimitBytes: d.Limit(), Lent: a.Share}
+		part := d.ComputePPM
+		if k := slices.IndexFunc(inForce, func(l limits.Device) bool { return l.UUID == d.UUID }); k >= 0 {
+			s.MemoryLimitBytes, part = inForce[k].MemoryBytes, inForce[k].ComputePPM
+		}
+		if part < request.Whole {
+			s.ComputeLimitPPM = part
+		}
+		if g, ok := c.gpu(d.UUID); ok {
+			s.Index, s.Unhealthy = g.Index, g.Reason
+		}
+		if _, answered := found.sightings[d.UUID]; answered {
+			own := byPlace[place{a.PodUID, a.Container, d.UUID}]
+			s.MemoryUsedBytes, s.Utilisation = sums(own)
+			s.Processes = len(own)
+		}
+		if i < len(accounts) {
+			s.Account = account(accounts[i])
+		}
+		told.GPUs = append(told.GPUs, s)
+	}
+	return told
+}
+
+// accounts are a container's own by GPU, none where it keeps none.
+func (c *Census) accounts(a placement.Allocation) []limits.DeviceUsage {
+	dir, err := c.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return nil
+	}
+	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	if err != nil || len(usage.Devices) != len(a.Devices) {
+		return nil
+	}
+	return usage.Devices
+}
+
+func account(u limits.DeviceUsage) *query.Account {
+	told := &query.Account{
+		MemoryBytes: u.UsedBytes, BusySeconds: u.GPUTime.Seconds(), ThrottledSeconds: u.Wait.Seconds(),
+		Launches: u.Launches, Refusals: u.Refusals,
+	}
+	if u.LastRefusal.Way != limits.WayNone {
+		told.RefusedWay, told.RefusedBytes = u.LastRefusal.Way.String(), u.LastRefusal.Bytes
+	}
+	return told
+}

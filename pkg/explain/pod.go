@@ -1,0 +1,407 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
+	"github.com/nri-vgpu/nri-vgpu/pkg/fleet"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+)
+
+const (
+	// muchHeld is how many seconds of each second a container's threads are held
+	// back before it is worth a word.
+	muchHeld = 0.05
+	// nearLimit is the part of its limit from which a container is at it.
+	nearLimit = 0.9
+)
+
+// Pod is what is known of a pod.
+type Pod struct {
+	Pod    *corev1.Pod
+	Events []corev1.Event
+	Nodes  []corev1.Node
+	// Before and After are two looks at the pod's node, a moment apart; at all
+	// nodes where it has none yet.
+	Before, After []query.Overview
+	// Unknown says why some agents could not be asked.
+	Unknown error
+	Now     time.Time
+}
+
+// Findings say what is wrong with it, and what to do.
+func (p Pod) Findings() []doctor.Finding {
+	var all []doctor.Finding
+	asked := askedByPod(p.Pod, p.Nodes)
+	if len(asked) == 0 {
+		return []doctor.Finding{fine("request", "it asks for no part of a GPU, and gets none: no limit of its containers names one of %s", strings.Join(p.offers(), ", "))}
+	}
+	ended := p.Pod.Status.Phase == corev1.PodSucceeded || p.Pod.Status.Phase == corev1.PodFailed
+	if p.Pod.Spec.NodeName == "" && !ended {
+		all = append(all, p.unscheduled(asked)...)
+	}
+	all = append(all, p.refused()...)
+	all = append(all, p.told()...)
+	all = append(all, p.held()...)
+	all = append(all, p.node()...)
+	if p.Unknown != nil {
+		all = append(all, warning("agents", "kubectl vgpu doctor", "not all is known: %v", p.Unknown))
+	}
+	if len(all) == 0 {
+		switch {
+		case ended:
+			return []doctor.Finding{fine("pod", "it has ended: %s", p.Pod.Status.Phase)}
+		case p.Pod.Status.Phase == corev1.PodPending:
+			return []doctor.Finding{fine("pod", "it has a node, and its containers are being made")}
+		}
+		return []doctor.Finding{fine("pod", "it has what it asks for, and is not held back")}
+	}
+	return all
+}
+
+// offers are the names of all that nodes have of us.
+func (p Pod) offers() []string {
+	names := map[string]bool{}
+	for i := range p.Nodes {
+		for _, name := range offered(&p.Nodes[i]) {
+			names[name] = true
+		}
+	}
+	if len(names) == 0 {
+		return []string{"nri-vgpu's resources (no node has any)"}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// unscheduled says why no node takes it.
+func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
+	var all []doctor.Finding
+	said := "the scheduler has not looked at it yet"
+	for _, c := range p.Pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			said = oneLine(c.Message)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		if f, short := p.short(name, asked[name]); short {
+			all = append(all, f)
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, problem("scheduling", p.makeRoom(), "no node takes it: %s", said))
+	} else {
+		all = append(all, warning("scheduling", "", "the scheduler says: %s", said))
+	}
+	for i := range p.Nodes {
+		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
+			all = append(all, warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "node %s: %s", p.Nodes[i].Name, oneLine(c.Message)))
+		}
+	}
+	return all
+}
+
+// short says that no node could ever take so much of a resource.
+func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
+	most, where := int64(0), ""
+	for i := range p.Nodes {
+		amount, ok := p.Nodes[i].Status.Allocatable[corev1.ResourceName(name)]
+		if ok && amount.Value() > most {
+			most, where = amount.Value(), p.Nodes[i].Name
+		}
+	}
+	switch {
+	case where == "":
+		return problem("request", "kubectl vgpu doctor; is the resource's dialect enabled in config.toml, and its name spelled so?",
+			"no node has any %s, of which it asks for %d", name, want), true
+	case want > most:
+		return problem("request", fmt.Sprintf("ask for at most %d, or add a node with more", most),
+			"it asks for %d of %s, and the most that a node has in all is %d (%s)", want, name, most, where), true
+	case name == ownMemory:
+		return p.moreThanAGPU()
+	}
+	return doctor.Finding{}, false
+}
+
+// moreThanAGPU: the scheduler counts a node's GPUs together, and one has to do.
+func (p Pod) moreThanAGPU() (doctor.Finding, bool) {
+	most := int64(0)
+	for _, o := range p.After {
+		for _, g := range o.GPUs {
+			if g.Room != nil {
+				most = max(most, int64(g.Room.MemoryBytes>>20))
+			}
+		}
+	}
+	containers := slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers)
+	for _, c := range containers {
+		if n := Asked(c, p.Nodes)[ownMemory]; most > 0 && n > most {
+			return problem("request", fmt.Sprintf("ask for at most %d MiB of each GPU (%s), and for more GPUs (%svgpu-number)", most, ownMemory, ownPrefix),
+				"container %s asks for %d MiB of one GPU, and the largest has %d MiB to give", c.Name, n, most), true
+		}
+	}
+	return doctor.Finding{}, false
+}
+
+// makeRoom says where there is most of it, and who has the rest.
+func (p Pod) makeRoom() string {
+	text := "free now: " + describeRooms(rooms(p.After)) + "; wait, ask for less, or delete one of "
+	type holder struct {
+		name  string
+		bytes uint64
+	}
+	var holders []holder
+	for _, o := range p.After {
+		for _, c := range o.Containers {
+			h := holder{name: c.Namespace + "/" + c.Pod}
+			for _, s := range c.GPUs {
+				h.bytes += s.MemoryLimitBytes
+			}
+			holders = append(holders, h)
+		}
+	}
+	if len(holders) == 0 {
+		return "free now: " + describeRooms(rooms(p.After)) + "; see what else the scheduler says: selectors, taints, CPU, memory"
+	}
+	slices.SortStableFunc(holders, func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
+	var names []string
+	for _, h := range holders[:min(len(holders), maxRooms)] {
+		names = append(names, fmt.Sprintf("%s (%d MiB)", h.name, h.bytes>>20))
+	}
+	return text + strings.Join(names, ", ")
+}
+
+// refused says which containers the runtime did not make, and why.
+func (p Pod) refused() []doctor.Finding {
+	var all []doctor.Finding
+	for _, s := range slices.Concat(p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses) {
+		w := s.State.Waiting
+		if w == nil || !strings.Contains(w.Message, "nri-vgpu") {
+			continue
+		}
+		mend := advice["VGPURefused"]
+		switch {
+		case strings.Contains(w.Message, "guard refuses"):
+			mend = "kubectl vgpu doctor " + p.Pod.Spec.NodeName + ": the agent there does not answer; the container is made when it does"
+		case strings.Contains(w.Message, "no GPU has room"):
+			mend = p.makeRoom()
+		}
+		all = append(all, problem("refused", mend, "container %s is refused: %s", s.Name, ownWords(w.Message)))
+	}
+	return all
+}
+
+// ownWords leaves out what the runtime and kubelet put before what we said.
+func ownWords(message string) string {
+	message = oneLine(message)
+	if k := strings.Index(message, "nri-vgpu refuses"); k >= 0 {
+		message = message[k:]
+		if _, why, ok := strings.Cut(message, ": "); ok {
+			return why
+		}
+	}
+	return message
+}
+
+// told says what Events tell that is not over.
+func (p Pod) told() []doctor.Finding {
+	waits := slices.ContainsFunc(p.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil && s.State.Terminated == nil })
+	kubelet := len(p.refused()) > 0
+	var all []doctor.Finding
+	for _, e := range latest(p.Events) {
+		if slices.Contains(good, e.Reason) {
+			continue
+		}
+		if e.Reason == "VGPURefused" {
+			if !waits || kubelet {
+				continue // it is over, or kubelet says the same of now
+			}
+			mend := advice[e.Reason]
+			if strings.Contains(e.Message, "no GPU has room") {
+				mend = p.makeRoom()
+			}
+			all = append(all, problem("refused", mend, "refused %d times, last %s: %s", times(e), ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
+			continue
+		}
+		all = append(all, warning("event", advice[e.Reason], "%s, %s: %s", e.Reason, ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
+	}
+	return all
+}
+
+// containers are the pod's in a look, with when that was.
+func (p Pod) containers(all []query.Overview) (own []query.Container, at time.Time) {
+	for _, o := range all {
+		for _, c := range o.Containers {
+			if c.Namespace == p.Pod.Namespace && c.Pod == p.Pod.Name {
+				own, at = append(own, c), o.At
+			}
+		}
+	}
+	return own, at
+}
+
+// held says where its limits bite.
+func (p Pod) held() []doctor.Finding {
+	before, began := p.containers(p.Before)
+	after, ended := p.containers(p.After)
+	var all []doctor.Finding
+	for _, c := range after {
+		for _, s := range c.GPUs {
+			all = append(all, atMemoryLimit(c, s)...)
+			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
+			if s.Unhealthy != "" {
+				all = append(all, problem("gpu", "delete the pod to have it placed anew; on the node: nvidia-smi -q -i "+s.UUID,
+					"container %s is on GPU %d, which is unhealthy: %s", c.Container, s.Index, s.Unhealthy))
+			}
+		}
+	}
+	return all
+}
+
+func earlier(before []query.Container, c query.Container, s query.Share) *query.Account {
+	for _, b := range before {
+		for _, had := range b.GPUs {
+			if b.PodUID == c.PodUID && b.Container == c.Container && had.UUID == s.UUID {
+				return had.Account
+			}
+		}
+	}
+	return nil
+}
+
+func atMemoryLimit(c query.Container, s query.Share) []doctor.Finding {
+	if s.Account == nil || s.Account.Refusals == 0 {
+		return nil
+	}
+	return []doctor.Finding{warning("memory", "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
+		"container %s was refused %d allocations at its limit: it has %d of %d MiB of GPU %d, and the last asked for %d MiB more (%s)",
+		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
+}
+
+func roundUp(bytes uint64) uint64 { return (bytes + 1<<20 - 1) >> 20 }
+
+func throttled(c query.Container, s query.Share, before *query.Account, between time.Duration) []doctor.Finding {
+	if s.ComputeLimitPPM == 0 || s.Account == nil || s.Account.ThrottledSeconds == 0 {
+		return nil
+	}
+	rate := 0.0
+	if before != nil && between > 0 {
+		rate = max(s.Account.ThrottledSeconds-before.ThrottledSeconds, 0) / between.Seconds()
+	}
+	limit := float64(s.ComputeLimitPPM) / 10_000
+	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
+		return nil // it was, and is no more
+	}
+	mend := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation nri-vgpu.io/compute-policy: share, where the node lets pods choose", ownPrefix)
+	if s.Lent {
+		mend = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
+	}
+	return []doctor.Finding{warning("time", mend,
+		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s in each of the last seconds, %s in all",
+		c.Container, ctl.TimeOfLimit(&s), s.Index, rate, ctl.Seconds(s.Account.ThrottledSeconds))}
+}
+
+// node says what is wrong with its node.
+func (p Pod) node() []doctor.Finding {
+	for i := range p.Nodes {
+		if p.Nodes[i].Name != p.Pod.Spec.NodeName {
+			continue
+		}
+		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
+			return []doctor.Finding{warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "its node %s: %s", p.Nodes[i].Name, oneLine(c.Message))}
+		}
+	}
+	return nil
+}
+
+// Write writes what is known of it, what is wrong, and what happened.
+func (p Pod) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "Name:\t%s\n", p.Pod.Name)
+	fmt.Fprintf(t, "Namespace:\t%s\n", p.Pod.Namespace)
+	fmt.Fprintf(t, "Node:\t%s\n", cmp.Or(p.Pod.Spec.NodeName, "none yet"))
+	fmt.Fprintf(t, "Status:\t%s\n", Status(p.Pod))
+	for i, c := range slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers) {
+		label := ""
+		if i == 0 {
+			label = "Asks for:"
+		}
+		fmt.Fprintf(t, "%s\t%s: %s\n", label, c.Name, ctl.Requested(Asked(c, p.Nodes)))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := p.writeGPUs(w); err != nil {
+		return err
+	}
+	if err := writeFindings(w, p.Findings()); err != nil {
+		return err
+	}
+	return writeEvents(w, p.Events, p.Now)
+}
+
+func (p Pod) writeGPUs(w io.Writer) error {
+	own, _ := p.containers(p.After)
+	if len(own) == 0 {
+		_, err := fmt.Fprintln(w, "\nGPUs:  none")
+		return err
+	}
+	fmt.Fprintln(w, "\nGPUs:")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES")
+	for _, c := range own {
+		for _, s := range c.GPUs {
+			back, refused := "-", "-"
+			if s.Account != nil {
+				back, refused = ctl.Seconds(s.Account.ThrottledSeconds), fmt.Sprint(s.Account.Refusals)
+			}
+			fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Container, s.Index, s.UUID,
+				ctl.MemoryOfLimit(s.MemoryUsedBytes, s.MemoryLimitBytes), ctl.TimeOfLimit(&s), back, refused, s.Processes)
+		}
+	}
+	return t.Flush()
+}
+
+// Status is how a pod is, in a word: what a container waits for, else its phase.
+func Status(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "Terminating"
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.State.Waiting != nil && s.State.Waiting.Reason != "" {
+			return s.State.Waiting.Reason
+		}
+	}
+	return string(pod.Status.Phase)
+}
+
+// Waiting gives the pods that ask for a part of a GPU and have none, which an
+// agent does not know, as entries of a list.
+func Waiting(pods []corev1.Pod, nodes []corev1.Node, have []ctl.PodEntry) []ctl.PodEntry {
+	known := map[string]bool{}
+	for _, e := range have {
+		known[e.Namespace+"/"+e.Pod] = true
+	}
+	var all []ctl.PodEntry
+	for i := range pods {
+		pod := &pods[i]
+		asked := askedByPod(pod, nodes)
+		if known[pod.Namespace+"/"+pod.Name] || len(asked) == 0 || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		all = append(all, ctl.PodEntry{Status: Status(pod), Container: query.Container{
+			Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Node: pod.Spec.NodeName,
+			Requests: asked, GPUs: []query.Share{},
+		}})
+	}
+	return all
+}

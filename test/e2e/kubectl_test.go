@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// plugged is what kubectl vgpu prints, with exit status 0.
+func plugged(t *testing.T, args ...string) string {
+	t.Helper()
+	output, err := bed.KubectlVgpu(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+func pluggedJSON[T any](t *testing.T, args ...string) T {
+	t.Helper()
+	var answer T
+	output := plugged(t, append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(output), &answer); err != nil {
+		t.Fatalf("kubectl vgpu %v printed %q: %v", args, output, err)
+	}
+	return answer
+}
+
+// says checks that kubectl vgpu prints all of these, waiting for it.
+func says(t *testing.T, args []string, wants ...string) {
+	t.Helper()
+	var output, missing string
+	var failed error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		output, failed = bed.KubectlVgpu(t.Context(), args...)
+		missing = ""
+		for _, want := range wants {
+			if !strings.Contains(squeezed(output), want) {
+				missing = want
+			}
+		}
+		if missing == "" && failed == nil {
+			t.Logf("$ kubectl vgpu %s\n%s", strings.Join(args, " "), output)
+			return
+		}
+	}
+	t.Errorf("kubectl vgpu %v does not say %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
+}
+
+// squeezed is a text without the room between the columns of its tables.
+func squeezed(text string) string { return regexp.MustCompile(" {2,}").ReplaceAllString(text, "  ") }
+
+// crowded is a node on which one pod has filled what it may, one is held back, one
+// fits no GPU, and one fits no node.
+func crowded(t *testing.T) (full, slow *corev1.Pod) {
+	t.Helper()
+	create(t, testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 10240})))
+	slowly := testbed.Pod("slow", testbed.Container("main", testbed.Limits{testbed.Memory: 10240, testbed.Cores: 25},
+		"spin", "--kernel-us", "2000", "--duration", "3600"))
+	slowly.Labels = map[string]string{"app": "slow"}
+	create(t, slowly)
+	full, slow = running(t, "full"), works(t, "slow")
+	filled(t, "full", "main")
+	create(t, testbed.Pod("refused", testbed.Container("main", testbed.Limits{testbed.Memory: 8192}, "sleep", "3600")))
+	create(t, testbed.Pod("pending", testbed.Container("main", testbed.Limits{testbed.Memory: 40960}, "sleep", "3600")))
+	return full, slow
+}
+
+// What kubectl vgpu tells, through the API server, is what the oracle says; and of
+// pods that wait, are refused or are held back it says why, and what to do.
+func TestKubectlVgpu(t *testing.T) {
+	waitRegistered(t)
+	full, slow := crowded(t)
+	t.Run("lists", func(t *testing.T) { checkLists(t, full, slow) })
+	t.Run("time", func(t *testing.T) { checkTime(t, slow) })
+	t.Run("describe", func(t *testing.T) {
+		says(t, []string{"describe", "pod", "pending"}, "it asks for 40960 of nri-vgpu.io/vgpu-memory, and the most that a node has in all is 32768",
+			"→ ask for at most 32768, or add a node with more", "Insufficient nri-vgpu.io/vgpu-memory")
+		says(t, []string{"describe", "pod", "refused"}, "no GPU has room for container", "free now: GPU 0 of "+bed.Cluster.NodeName+": 6144 MiB",
+			"default/full (10240 MiB)", "VGPURefused")
+		says(t, []string{"describe", "pod", "slow"}, "is held back by its limit on GPU time", "ask for more (nri-vgpu.io/vgpu-cores)")
+		says(t, []string{"describe", "pod", "full"}, "at its limit: it has 10240 of 10240 MiB", "→ ask for more memory of the GPU", "VGPUMemoryLimitReached")
+		says(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused was sent here and has no GPU")
+	})
+}
+
+func checkLists(t *testing.T, full, slow *corev1.Pod) {
+	entries := map[string]ctl.PodEntry{}
+	for _, e := range pluggedJSON[[]ctl.PodEntry](t, "get", "pods", "-n", "default") {
+		entries[e.Pod] = e
+	}
+	onGPU := map[string]uint64{}
+	for _, pod := range []*corev1.Pod{full, slow} {
+		uuid, bytes := onlyGPU(t, held(t, pod))
+		onGPU[uuid] += bytes
+		e := entries[pod.Name]
+		if len(e.GPUs) != 1 || e.Status != "Running" || e.Node != bed.Cluster.NodeName || e.Requests[testbed.Memory] != 10240 {
+			t.Fatalf("of %s it tells %+v", pod.Name, e)
+		}
+		if s := e.GPUs[0]; s.UUID != uuid || s.MemoryUsedBytes == nil || *s.MemoryUsedBytes != bytes || s.MemoryLimitBytes != 10*gib || s.Processes != 1 {
+			t.Errorf("of %s it tells %+v; by the oracle it holds %d bytes of %s", pod.Name, s, bytes, uuid)
+		}
+	}
+	if a := entries["full"].GPUs[0].Account; a == nil || a.Refusals == 0 || a.MemoryBytes != 10*gib {
+		t.Errorf("of the container that is full it tells %+v", a)
+	}
+	for name, want := range map[string]string{"pending": "Pending", "refused": "CreateContainerError"} {
+		eventually(t, name+" is listed as "+want, func() bool {
+			for _, e := range pluggedJSON[[]ctl.PodEntry](t, "get", "pods", name, "-n", "default") {
+				return e.Status == want && len(e.GPUs) == 0
+			}
+			return false
+		})
+	}
+	// What the pods of the test before had is free within moments.
+	eventually(t, "GPUs are as the oracle says, with 6 GiB left of each", func() bool {
+		gpus := pluggedJSON[[]query.GPU](t, "get", "gpus")
+		same := len(gpus) == 2
+		for i, g := range gpus {
+			same = same && g.UUID == bed.UUIDs[i] && g.MemoryUsedBytes != nil && *g.MemoryUsedBytes == onGPU[g.UUID] && g.Room != nil && g.Room.FreeMemoryBytes == 6*gib
+		}
+		return same
+	})
+	processes := pluggedJSON[[]query.Process](t, "ps", "-l", "app=slow")
+	if len(processes) != 1 || processes[0].Pod != "slow" || processes[0].ComputeLimitPPM != 250_000 || !strings.HasPrefix(processes[0].Command, "spin ") {
+		t.Errorf("of the processes of pods with a label it tells %+v", processes)
+	}
+	says(t, []string{"get", "pods", "-A"}, "default  full  main  "+bed.Cluster.NodeName, "10240/10240 MiB")
+	says(t, []string{"get", "gpus", "-o", "wide"}, bed.UUIDs[0], bed.UUIDs[1])
+	says(t, []string{"ps"}, "spin --kernel-us 2000")
+	says(t, []string{"top"}, "default/full/main", fmt.Sprintf("%d/%d MiB", onGPU[bed.UUIDs[0]]>>20, gpuMemory>>20))
+	if out := plugged(t, "get", "pods", "full", "--no-headers"); strings.Count(out, "\n") != 1 || strings.Contains(out, "NAMESPACE") {
+		t.Errorf("without headings it prints %q", out)
+	}
+	if out := plugged(t, "get", "gpus", "-o", "yaml"); !strings.Contains(out, "  uuid: "+bed.UUIDs[0]) {
+		t.Errorf("as YAML it prints %q", out)
+	}
+	for line, want := range map[string]string{"get g": "gpus", "describe pod sl": "slow", "top ": bed.Cluster.NodeName} {
+		if out, err := bed.Complete(t.Context(), append([]string{"vgpu"}, strings.Split(line, " ")...)...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("kubectl completes %q by %q, %v", line, out, err)
+		}
+	}
+	// The same on the node, and of itself in a container.
+	if out, err := bed.Vgpuctl(t.Context(), "top"); err != nil || !strings.Contains(out, "default/slow/main") {
+		t.Errorf("on the node: %q, %v", out, err)
+	}
+	if out, _, err := bed.ExecOutput(t.Context(), "slow", "vgpuctl", "get", "pods"); err != nil || !strings.Contains(out, "slow") || strings.Contains(out, "full") {
+		t.Errorf("in a container: %q, %v", out, err)
+	}
+}
+
+// checkTime checks that the pod is said to have what the oracle says that it had.
+func checkTime(t *testing.T, pod *corev1.Pod) {
+	var told, low, high float64
+	eventually(t, "the time that is told is the oracle's", func() bool {
+		_, from, err := bed.GPUTime(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded := record(t, pod)
+		eventually(t, "enough time has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > time.Second+answerAge })
+		_, asked, err := bed.GPUTime(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := pluggedJSON[[]ctl.PodEntry](t, "get", "pods", pod.Name)
+		low, high = seconds(recorded(), asked-answerAge)
+		if len(list) != 1 || len(list[0].GPUs) != 1 || list[0].GPUs[0].Utilisation == nil {
+			return false
+		}
+		told = *list[0].GPUs[0].Utilisation
+		return told >= low-promised && told <= high+promised
+	})
+	t.Logf("it is told to have %.1f %%; by the oracle it had %.2f to %.2f %%", told, low, high)
+}
