@@ -139,6 +139,13 @@ func TestMetrics(t *testing.T) {
 	lint(t, ofPatcher, patcher)
 	document(t, "agent", ofAgent)
 	document(t, "patcher", ofPatcher)
+	// Those of others follow no conventions.
+	legacy := registered(t, assembled(t, func(cfg *config.Config) {
+		cfg.Metrics.LegacyNames = []string{config.LegacyVolcano, config.LegacyMetaGPU}
+	}).metrics)
+	document(t, "legacy", slices.DeleteFunc(legacy, func(s series) bool {
+		return slices.ContainsFunc(ofAgent, func(own series) bool { return own.name == s.name })
+	}))
 }
 
 // document compares a part of docs/metrics.md with what there is.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -133,7 +134,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Log: log})
 	p.hook.LiveChanged = p.lender.Poke
 	p.agent = agent.New(agent.Options{
-		Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
+		Node: node, Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Volcano: p.volcano.State,
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
@@ -151,7 +152,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	}
 	p.admin = newAdmin(cfg, users, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	p.handler, err = handler(p.metrics, p.agent, p.events, p.evictor, p.detector.Metrics, p.mps, users)
+	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, users}
+	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
+		told = append(told, users.Legacy(exporter))
+	}
+	p.handler, err = handler(p.metrics, p.agent, told...)
 	return &p, err
 }
 

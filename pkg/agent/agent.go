@@ -56,6 +56,8 @@ type Events interface {
 
 // Options of an Agent.
 type Options struct {
+	// Node is the own node's name.
+	Node      string
 	Config    config.Config
 	Inventory Inventory
 	Ledger    *placement.Ledger

@@ -16,14 +16,14 @@ var (
 	containerLabels = []string{"namespace", "pod", "container", "uuid"}
 
 	descBuild = prometheus.NewDesc("nri_vgpu_build_info",
-		"Always 1; the agent's version.", []string{"version", "go_version"}, nil)
+		"Always 1; the agent's version, and its node.", []string{"node", "version", "go_version"}, nil)
 	descRegistered = prometheus.NewDesc("nri_vgpu_registered",
 		"1 when the container runtime has the plugin.", nil, nil)
 	descPodsSynced = prometheus.NewDesc("nri_vgpu_pods_synced",
 		"1 when the node's pods are known.", nil, nil)
 
 	descGuard = prometheus.NewDesc("nri_vgpu_guard_loaded",
-		"1 when the container runtime has loaded the guard; it does when it starts.", nil, nil)
+		"1 when the container runtime has loaded the guard, which it does when it starts; left out where there is to be none.", nil, nil)
 
 	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
 		"1 when the GPU may be given to new containers.", gpuLabels, nil)
@@ -64,11 +64,13 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(descBuild, 1, version.Version, runtime.Version())
+	gauge(descBuild, 1, a.Node, version.Version, runtime.Version())
 	gauge(descRegistered, truth(a.Plugin.Registered()))
 	gauge(descPodsSynced, truth(a.Pods.HasSynced()))
-	_, loaded, err := guard.Loaded(a.Config.Paths.RunDir)
-	gauge(descGuard, truth(err == nil && loaded))
+	if a.Config.Guard.PluginDir != "" {
+		_, loaded, err := guard.Loaded(a.Config.Paths.RunDir)
+		gauge(descGuard, truth(err == nil && loaded))
+	}
 	names := map[string]string{}
 	for _, g := range a.Inventory.GPUs() {
 		names[g.UUID] = g.Name

@@ -85,25 +85,39 @@ type place struct{ podUID, container, uuid string }
 // collectSightings tells what the driver says of the GPUs that answered, and of
 // each container that was given one of them.
 func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []placement.Allocation) {
-	byPlace := map[place][]sighting{}
 	for uuid, list := range found.sightings {
 		tellSums(ch, list, descGPUUsed, descGPUUtilisation, uuid)
 		gauge(ch, descGPUProcesses, float64(len(list)), uuid)
-		for _, s := range list {
-			held := found.holders[s.Container]
-			p := place{held.PodUID, held.Container, uuid}
-			byPlace[p] = append(byPlace[p], s)
-		}
 	}
+	byPlace := found.byPlace()
 	for _, a := range allocations {
 		for _, d := range a.Devices {
-			if _, answered := found.sightings[d.UUID]; answered {
+			if found.answered(d.UUID) {
 				list, labels := byPlace[place{a.PodUID, a.Container, d.UUID}], []string{a.Namespace, a.Pod, a.Container, d.UUID}
 				tellSums(ch, list, descUsed, descUtilisation, labels...)
 				gauge(ch, descContainerProcesses, float64(len(list)), labels...)
 			}
 		}
 	}
+}
+
+// byPlace is who was seen where.
+func (l *look) byPlace() map[place][]sighting {
+	all := map[place][]sighting{}
+	for uuid, list := range l.sightings {
+		for _, s := range list {
+			held := l.holders[s.Container]
+			p := place{held.PodUID, held.Container, uuid}
+			all[p] = append(all[p], s)
+		}
+	}
+	return all
+}
+
+// answered tells whether it is known who computes on the GPU.
+func (l *look) answered(uuid string) bool {
+	_, ok := l.sightings[uuid]
+	return ok
 }
 
 func tellSums(ch chan<- prometheus.Metric, list []sighting, used, utilisation *prometheus.Desc, labels ...string) {

@@ -23,6 +23,7 @@ type Config struct {
 	Guard     Guard     `toml:"guard"`
 	Paths     Paths     `toml:"paths"`
 	HTTP      HTTP      `toml:"http"`
+	Metrics   Metrics   `toml:"metrics"`
 	Log       Log       `toml:"log"`
 }
 
@@ -293,6 +294,18 @@ type Paths struct {
 	RunDir string `toml:"run_dir"`
 	// StateDir holds what must outlive a reboot of the node.
 	StateDir string `toml:"state_dir"`
+}
+
+// Exporters whose names there can be besides our own.
+const (
+	LegacyVolcano = "volcano"
+	LegacyMetaGPU = "metagpu"
+)
+
+// Metrics is what Prometheus is told.
+type Metrics struct {
+	// LegacyNames are the exporters under whose names it is told, too.
+	LegacyNames []string `toml:"legacy_names"`
 }
 
 // HTTP is the endpoint of health, readiness and metrics.

@@ -24,10 +24,11 @@ func Default() Config {
 			PluginIndex: "90",
 			PodWait:     Duration{time.Second},
 		},
-		Guard: Guard{PluginDir: "/opt/nri/plugins"},
-		Paths: Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},
-		HTTP:  HTTP{Address: ":9394"},
-		Log:   Log{Level: "info", Format: "text"},
+		Guard:   Guard{PluginDir: "/opt/nri/plugins"},
+		Paths:   Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},
+		HTTP:    HTTP{Address: ":9394"},
+		Metrics: Metrics{LegacyNames: []string{}},
+		Log:     Log{Level: "info", Format: "text"},
 	}
 }
 

@@ -21,6 +21,7 @@ type metrics struct {
 	failures   prometheus.Counter
 	drifts     prometheus.Counter
 
+	node       string
 	snapshot   func() state
 	build      *prometheus.Desc
 	reconciled *prometheus.Desc
@@ -29,7 +30,7 @@ type metrics struct {
 	reportAge  *prometheus.Desc
 }
 
-func newMetrics(snapshot func() state) *metrics {
+func newMetrics(node string, snapshot func() state) *metrics {
 	name := func(s string) string { return prometheus.BuildFQName(namespace, "", s) }
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
@@ -46,9 +47,9 @@ func newMetrics(snapshot func() state) *metrics {
 		drifts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: name("drift_restored_total"), Help: "Changes by other writers that were undone.",
 		}),
-		snapshot: snapshot,
+		node: node, snapshot: snapshot,
 		build: prometheus.NewDesc(name("build_info"),
-			"Always 1; the patcher's version.", []string{"version", "go_version"}, nil),
+			"Always 1; the patcher's version, and its node.", []string{"node", "version", "go_version"}, nil),
 		reconciled: prometheus.NewDesc(name("reconciled"),
 			"1 when the Node is as it should be.", nil, nil),
 		desired: prometheus.NewDesc(name("desired"),
@@ -93,7 +94,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(m.build, 1, version.Version, runtime.Version())
+	gauge(m.build, 1, m.node, version.Version, runtime.Version())
 	done := 0.0
 	if s.problem == "" {
 		done = 1

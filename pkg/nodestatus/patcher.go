@@ -97,7 +97,7 @@ func New(opts Options) (*Patcher, error) {
 		said:    map[string]string{},
 		state:   state{problem: "starting"},
 	}
-	p.metrics = newMetrics(p.snapshot)
+	p.metrics = newMetrics(opts.NodeName, p.snapshot)
 	return p, nil
 }
 

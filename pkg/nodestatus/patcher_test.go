@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -304,7 +305,7 @@ func TestPatcherTellsItsState(t *testing.T) {
 		`nri_vgpu_patcher_reconciles_total{result="written"} 2`,
 		`nri_vgpu_patcher_reconciles_total{result="failed"} 0`,
 		`nri_vgpu_patcher_reconciled 1`,
-		`nri_vgpu_patcher_build_info{`,
+		`nri_vgpu_patcher_build_info{go_version="` + runtime.Version() + `",node="` + testNode + `",version=`,
 		`nri_vgpu_patcher_patches_total{reason="withdraw"} 0`,
 		`nri_vgpu_patcher_drift_restored_total 1`,
 		`nri_vgpu_patcher_desired{resource="` + testMemory + `"} 16384`,
