@@ -170,11 +170,11 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 
 void nv_lock(void)
 {
-	static uint32_t living; /* under the lock, too */
+	const struct gs_state *state = nv.handle.state;
 
 	gs_lock(&nv.handle);
-	if (living < CROWD || gs_now() - nv.handle.state->last_reap_ns > FRESH_NS)
-		living = gs_reap(&nv.handle);
+	if (state->last_living < CROWD || gs_now() - state->last_reap_ns > FRESH_NS)
+		gs_reap(&nv.handle);
 	gs_advance(&nv.handle, gs_now());
 }
 

@@ -224,6 +224,7 @@ uint32_t gs_reap(struct gs_handle *handle)
 			living++;
 		else
 			gs_forget(handle->state, gs_slot(handle, proc));
+	handle->state->last_living = living;
 	handle->state->last_reap_ns = gs_now();
 	return living;
 }

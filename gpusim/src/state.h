@@ -214,7 +214,8 @@ struct gs_state {
 	char driver_version_text[16]; /* NVML's, "580.159.04" */
 	uint64_t spin_ns; /* a waiter polls for this long before its time, then sleeps */
 	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies under way */
-	uint64_t reserved[484];
+	uint64_t last_living; /* processes that were alive at last_reap_ns */
+	uint64_t reserved[483];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
 	struct gs_history history[GS_HISTORY_RING];
