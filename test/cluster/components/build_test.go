@@ -105,7 +105,7 @@ func TestModulesMatchTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules := append(Modules(), Helm())
+	modules := append(Modules(), Helm(), Prometheus())
 	for line := range ContainerdVersions {
 		if m, err := ContainerdModule(line); err == nil {
 			modules = append(modules, m)

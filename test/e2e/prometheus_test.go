@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// How the test's Prometheus differs from what is deployed: so often it scrapes, and
+// so long are what rules and dashboards look back on. A scrape may take a second.
+const (
+	scrapeInterval = "2s"
+	lookBack       = "15s"
+	// staleReport is when the agent is taken to be away; it reports every 5 s.
+	staleReport = "20"
+)
+
+// server is a Prometheus on the node, which scrapes agent and patcher there.
+type server struct {
+	t   *testing.T
+	url string
+}
+
+// sample is one value of one series.
+type sample struct {
+	labels map[string]string
+	value  float64
+	at     time.Time
+}
+
+// prometheus starts one with our configuration, alerts and another file of rules,
+// until the test ends.
+func prometheus(t *testing.T, rules string) *server {
+	t.Helper()
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := components.PrometheusProgram(t.Context(), source, os.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(bed.Cluster.Root(), "run", "e2e-prometheus")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"prometheus.yaml": scrapeConfig(t, source),
+		"alerts.yaml":     shortened(t, file(t, source, "deploy/prometheus/alerts.yaml")),
+		"test.yaml":       rules,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "prometheus"), content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t, "http://" + bed.Cluster.Address + ":9090"}
+	s.run(dir)
+	eventually(t, "Prometheus has scraped agent and patcher", func() bool {
+		up, err := s.query("sum(up) == 2")
+		return err == nil && len(up) == 1
+	})
+	return s
+}
+
+// run starts the program, which lies on the node, and ends it with the test.
+func (s *server) run(dir string) {
+	s.t.Helper()
+	const there = "/run/e2e-prometheus/"
+	var out strings.Builder
+	command := bed.Cluster.Command(context.Background(), there+"prometheus", "--config.file="+there+"prometheus.yaml",
+		"--storage.tsdb.path="+there+"data", "--web.listen-address=0.0.0.0:9090", "--web.enable-lifecycle", "--log.level=warn")
+	command.Stdout, command.Stderr = &out, &out
+	if err := command.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.url+"/-/quit", http.NoBody)
+		if err == nil {
+			var response *http.Response
+			if response, err = http.DefaultClient.Do(request); err == nil {
+				err = response.Body.Close()
+			}
+		}
+		if err != nil {
+			s.t.Errorf("Prometheus cannot be ended: %v", err)
+			_ = command.Process.Kill()
+		}
+		_ = command.Wait()
+		if s.t.Failed() {
+			s.t.Logf("Prometheus said:\n%s", out.String())
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+func file(t *testing.T, source, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(source, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// scrapeConfig is ours with the node's addresses and shorter intervals.
+func scrapeConfig(t *testing.T, source string) string {
+	t.Helper()
+	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=extended-resource-patcher",
+	})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d patchers, want one: %v", len(pods.Items), err)
+	}
+	return replaced(t, file(t, source, "deploy/prometheus/prometheus.yaml"),
+		"NODE:", bed.Cluster.Address+":", "PATCHER:", pods.Items[0].Status.PodIP+":",
+		"scrape_interval: 15s", "scrape_interval: "+scrapeInterval, "evaluation_interval: 15s", "evaluation_interval: 1s",
+		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
+}
+
+// replaced replaces each first string of the pairs, which is there, by its second.
+func replaced(t *testing.T, text string, pairs ...string) string {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(text, pairs[i]) {
+			t.Fatalf("there is no %q in %s", pairs[i], text)
+		}
+		text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
+	}
+	return text
+}
+
+var (
+	heldFor   = regexp.MustCompile(`for: \d+[smh]`)
+	rangeOver = regexp.MustCompile(`\[(\d+[smh]|\$__rate_interval)\]`)
+)
+
+// shortened are the alerts with all durations brought down to seconds.
+func shortened(t *testing.T, alerts string) string {
+	t.Helper()
+	alerts = replaced(t, alerts, "report_age_seconds > 60", "report_age_seconds > "+staleReport)
+	return rangeOver.ReplaceAllString(heldFor.ReplaceAllString(alerts, "for: 1s"), "["+lookBack+"]")
+}
+
+// ask gets what the API answers to a question, with its data in data.
+func (s *server) ask(path string, parameters url.Values, data any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/api/v1/"+path+"?"+parameters.Encode(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: data}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("%s: %w", response.Status, err)
+	}
+	if answer.Status != "success" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// query gives an expression's value now: a sample for each series, or all that
+// each has in a range.
+func (s *server) query(expression string) ([]sample, error) {
+	var data struct {
+		Result []struct {
+			Metric map[string]string
+			Value  [2]any
+			Values [][2]any
+		}
+	}
+	if err := s.ask("query", url.Values{"query": {expression}}, &data); err != nil {
+		return nil, fmt.Errorf("%s: %w", expression, err)
+	}
+	var all []sample
+	for _, result := range data.Result {
+		values := result.Values
+		if values == nil {
+			values = [][2]any{result.Value}
+		}
+		for _, v := range values {
+			value, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", expression, err)
+			}
+			seconds, _ := v[0].(float64)
+			all = append(all, sample{result.Metric, value, time.UnixMilli(int64(seconds * 1000))})
+		}
+	}
+	return all, nil
+}
+
+// wait waits until an expression has one value, and that is want.
+func (s *server) wait(expression string, want float64) {
+	s.t.Helper()
+	var got []sample
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if got, err = s.query(expression); err == nil && len(got) == 1 && got[0].value == want {
+			return
+		}
+	}
+	s.t.Errorf("%s is %v, want %v: %v", expression, got, want, err)
+}
+
+// waitAny waits until an expression has any value.
+func (s *server) waitAny(what, expression string) {
+	s.t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		var got []sample
+		if got, err = s.query(expression); err == nil && len(got) > 0 {
+			return
+		}
+	}
+	s.t.Errorf("%s: %s has no value: %v", what, expression, err)
+}
+
+// firing are the alerts that fire.
+func (s *server) firing() (map[string]bool, error) {
+	var data struct {
+		Alerts []struct {
+			Labels map[string]string
+			State  string
+		}
+	}
+	if err := s.ask("alerts", nil, &data); err != nil {
+		return nil, err
+	}
+	firing := map[string]bool{}
+	for _, alert := range data.Alerts {
+		if alert.State == "firing" {
+			firing[alert.Labels["alertname"]] = true
+		}
+	}
+	return firing, nil
+}
+
+// waitAlerts waits until each of the alerts has fired, or is at rest, at some time
+// from now.
+func (s *server) waitAlerts(fires bool, names ...string) {
+	s.t.Helper()
+	open := map[string]bool{}
+	for _, name := range names {
+		open[name] = true
+	}
+	for end := time.Now().Add(2 * patience); len(open) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		firing, err := s.firing()
+		if err != nil {
+			continue
+		}
+		for name := range open {
+			if firing[name] == fires {
+				delete(open, name)
+			}
+		}
+	}
+	for name := range open {
+		s.t.Errorf("%s: want it to fire: %t; it does not come to that within %v", name, fires, 2*patience)
+	}
+}
