@@ -54,7 +54,7 @@ func TestPrometheus(t *testing.T) {
 	ticks := tickOf(t, busy)
 
 	checkMemory(t, s, calm, untouched)
-	checkTime(t, s, ticks)
+	checkGPUTime(t, s, ticks)
 	checkNode(t, s)
 	eventually(t, "no alert fires but that of the pod that is held back", func() bool {
 		firing, err := s.firing()
@@ -192,9 +192,9 @@ func tickOf(t *testing.T, pod *corev1.Pod) func(time.Time) (tick, bool) {
 	}
 }
 
-// checkTime compares GPU time and launches over the same interval, until they
+// checkGPUTime compares GPU time and launches over the same interval, until they
 // agree: the longer it is, the less counts what a busy machine did at its ends.
-func checkTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
+func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 	t.Helper()
 	const atLeast, points, parts = 8 * time.Second, 0.02, 0.02
 	compared := func(series string, real func(from, to tick, over time.Duration) float64, told func([]sample, time.Duration) float64, off float64) {
