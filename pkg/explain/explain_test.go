@@ -133,11 +133,16 @@ func TestPod(t *testing.T) {
 			waits("CreateContainerError", "cut off")(p)
 			p.Events = []corev1.Event{event("VGPURefused", "its own mounts hide ours")}
 		}), doctor.Problem, "refused 1 times, last 1m ago: its own mounts hide ours", "do what the message says"},
-		"was refused":     {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "it has what it asks for", ""},
-		"slow":            {about(memory, uses(limited, slower)), doctor.Warning, "it has 24.9/25 % of GPU 0, and its threads waited 0.70 s", "this is its limit at work"},
-		"slow by turns":   {about(memory, uses(limited, waiting)), doctor.Warning, "it has 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
-		"was slow":        {about(memory, uses(limited, rests)), doctor.OK, "it has what it asks for", ""},
-		"full":            {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it has 900 of 1000 MiB of GPU 0, and the last asked for 200 MiB more (alloc)", "ask for more memory"},
+		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "it has what it asks for", ""},
+		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it has 24.9/25 % of GPU 0, and its threads waited 0.70 s", "this is its limit at work"},
+		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it has 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
+		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "it has what it asks for", ""},
+		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it has 900 of 1000 MiB of GPU 0, and the last asked for 200 MiB more (alloc)", "ask for more memory"},
+		"full, by both": {about(memory, func(p *Pod) {
+			uses(limited, refused)(p)
+			p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")}
+		}), doctor.Warning, "was refused 4 allocations", "ask for more memory"},
+		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")} }), doctor.Warning, "VGPUMemoryLimitReached, 1m ago", "ask for more memory"},
 		"unhealthy":       {about(memory, uses(limited, query.Share{UUID: "a", Unhealthy: "XID 79"})), doctor.Problem, "which is unhealthy: XID 79", "delete the pod"},
 		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), doctor.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "its controller makes another"},
 		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), doctor.Warning, "not all is known: n1 is away", "kubectl vgpu doctor"},

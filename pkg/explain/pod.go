@@ -218,7 +218,7 @@ func (p Pod) told() []doctor.Finding {
 	kubelet := len(p.refused()) > 0
 	var all []doctor.Finding
 	for _, e := range latest(p.Events) {
-		if slices.Contains(good, e.Reason) {
+		if slices.Contains(good, e.Reason) || e.Reason == "VGPUMemoryLimitReached" && p.full() {
 			continue
 		}
 		if e.Reason == "VGPURefused" {
@@ -235,6 +235,14 @@ func (p Pod) told() []doctor.Finding {
 		all = append(all, warning("event", advice[e.Reason], "%s, %s: %s", e.Reason, ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
 	}
 	return all
+}
+
+// full tells whether a container's own account says that it was refused memory.
+func (p Pod) full() bool {
+	own, _ := p.containers(p.After)
+	return slices.ContainsFunc(own, func(c query.Container) bool {
+		return slices.ContainsFunc(c.GPUs, func(s query.Share) bool { return s.Account != nil && s.Account.Refusals > 0 })
+	})
 }
 
 // containers are the pod's in a look, with when that was.
@@ -306,7 +314,7 @@ func throttled(c query.Container, s query.Share, before *query.Account, between 
 		mend = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
 	}
 	return []doctor.Finding{warning("time", mend,
-		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s in each of the last seconds, %s in all",
+		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
 		c.Container, ctl.TimeOfLimit(&s), s.Index, rate, ctl.Seconds(s.Account.ThrottledSeconds))}
 }
 

@@ -54,6 +54,9 @@ func TestDoctor(t *testing.T) {
 
 	back := away(t)
 	examineFromAfar(t, false, "no pod of nri-vgpu's agent is on this node", "describe daemonset")
+	if out, err := bed.KubectlVgpu(t.Context(), "get", "gpus"); err == nil || !strings.Contains(err.Error(), "exit status 3: ") {
+		t.Errorf("without an agent kubectl vgpu prints %q, %v, want exit status 3", out, err)
+	}
 	if got := examine(t)["agent"]; got.Level != doctor.Problem || got.Mend == "" {
 		t.Errorf("without the agent: %+v", got)
 	}

@@ -149,6 +149,9 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 			t.Errorf("kubectl completes %q by %q, %v", line, out, err)
 		}
 	}
+	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("who has no rights is told %q, %v", out, err)
+	}
 	// The same on the node, and of itself in a container.
 	if out, err := bed.Vgpuctl(t.Context(), "top"); err != nil || !strings.Contains(out, "default/slow/main") {
 		t.Errorf("on the node: %q, %v", out, err)
