@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
 	"github.com/nri-vgpu/nri-vgpu/pkg/explain"
 	"github.com/nri-vgpu/nri-vgpu/pkg/fleet"
-	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -30,9 +28,6 @@ const (
 	plugin    = "kubectl-vgpu"
 	completer = "kubectl_complete-vgpu"
 )
-
-// betweenLooks tells how much a pod is held back just now.
-const betweenLooks = time.Second
 
 // kubectlVgpu is vgpuctl as kubectl's plugin: what can be looked at from afar.
 func kubectlVgpu() *cobra.Command {
@@ -221,7 +216,17 @@ there, whatever is wrong with it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			return inTurn(args, cmd.OutOrStdout(), func(name string) error { return c.describePod(ctx, cmd.OutOrStdout(), name) })
+			f, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+				p, err := explain.GatherPod(ctx, f, namespace, name)
+				if err != nil {
+					return err
+				}
+				return p.Write(cmd.OutOrStdout())
+			})
 		},
 	}
 	return cmd
@@ -240,45 +245,6 @@ func inTurn(names []string, out io.Writer, each func(name string) error) error {
 	return nil
 }
 
-func (c *cluster) describePod(ctx context.Context, out io.Writer, name string) error {
-	f, namespace, err := c.connect()
-	if err != nil {
-		return err
-	}
-	p := explain.Pod{}
-	if p.Pod, err = f.Pod(ctx, namespace, name); err != nil {
-		return err
-	}
-	if p.Events, err = f.Events(ctx, "Pod", namespace, name); err != nil {
-		return err
-	}
-	// Without the right to look at nodes there is still the rest.
-	p.Nodes, p.Unknown = f.Nodes(ctx)
-	agents, err := f.Agents(ctx)
-	if err != nil {
-		p.Unknown = errors.Join(p.Unknown, err)
-	}
-	if p.Pod.Spec.NodeName != "" {
-		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { return a.Node != p.Pod.Spec.NodeName })
-	}
-	if p.Before, err = f.OverviewsOf(ctx, agents); err != nil {
-		p.Unknown = errors.Join(p.Unknown, err)
-	}
-	p.After = p.Before
-	if p.Pod.Status.Phase == corev1.PodRunning && len(p.Before) > 0 {
-		select {
-		case <-time.After(betweenLooks):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if p.After, err = f.OverviewsOf(ctx, agents); err != nil {
-			p.Unknown = errors.Join(p.Unknown, err)
-		}
-	}
-	p.Now = time.Now()
-	return p.Write(out)
-}
-
 func describeNodeCommand(c *cluster) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "node NODE...",
@@ -293,8 +259,12 @@ The exit status is 0 if the node is there, whatever is wrong with it: see doctor
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()
+			f, _, err := c.connect()
+			if err != nil {
+				return err
+			}
 			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-				n, err := c.node(ctx, name)
+				n, err := explain.GatherNode(ctx, f, name)
 				if err != nil {
 					return err
 				}
@@ -303,38 +273,6 @@ The exit status is 0 if the node is there, whatever is wrong with it: see doctor
 		},
 	}
 	return cmd
-}
-
-// node gathers what is known of one.
-func (c *cluster) node(ctx context.Context, name string) (explain.Node, error) {
-	n := explain.Node{Now: time.Now(), Namespace: c.agents}
-	f, _, err := c.connect()
-	if err != nil {
-		return n, err
-	}
-	if n.Node, err = f.Node(ctx, name); err != nil {
-		return n, err
-	}
-	if n.Events, err = f.Events(ctx, "Node", "default", name); err != nil {
-		return n, err
-	}
-	agents, err := f.Agents(ctx)
-	n.Unknown = err
-	if k := slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.Node == name }); k >= 0 {
-		n.Agent = &agents[k]
-		all, err := f.OverviewsOf(ctx, agents[k:k+1])
-		if n.Unknown = err; len(all) == 1 {
-			n.Overview = &all[0]
-		}
-	}
-	if n.Overview != nil {
-		pods, err := f.PodsOn(ctx, name)
-		if err != nil {
-			return n, err
-		}
-		n.Waiting = explain.Waiting(pods, []corev1.Node{*n.Node}, ctl.Entries([]query.Overview{*n.Overview}))
-	}
-	return n, nil
 }
 
 // examined is what was found of a node.
@@ -360,14 +298,20 @@ The exit status is 1 if something is a problem. What mends it stands behind the 
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output is %q; allowed: table, json", output)
 			}
-			names, err := c.examinable(ctx, args)
+			f, _, err := c.connect()
 			if err != nil {
 				return err
+			}
+			names := args
+			if len(names) == 0 {
+				if names, err = explain.Ours(ctx, f); err != nil {
+					return err
+				}
 			}
 			var all []examined
 			sound := true
 			for _, name := range names {
-				findings, err := c.examine(ctx, name)
+				findings, err := explain.Examine(ctx, f, name)
 				if err != nil {
 					return err
 				}
@@ -405,56 +349,6 @@ func writeExamined(out io.Writer, all []examined, output string) error {
 		}
 	}
 	return nil
-}
-
-// examinable are the nodes that are named, or those that are ours.
-func (c *cluster) examinable(ctx context.Context, named []string) ([]string, error) {
-	if len(named) > 0 {
-		return named, nil
-	}
-	f, _, err := c.connect()
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := f.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	agents, noAgents := f.Agents(ctx)
-	var names []string
-	for i := range nodes {
-		has := slices.ContainsFunc(agents, func(a fleet.Agent) bool { return a.Node == nodes[i].Name })
-		if has || explain.Had(&nodes[i]) {
-			names = append(names, nodes[i].Name)
-		}
-	}
-	if len(names) == 0 {
-		return nil, noAgents
-	}
-	return names, nil
-}
-
-func (c *cluster) examine(ctx context.Context, name string) ([]doctor.Finding, error) {
-	n, err := c.node(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if n.Unknown == nil {
-		n.Overview = nil // the doctor looks at the GPUs himself
-	}
-	findings := n.Findings()
-	if n.Agent == nil || n.Agent.Down != "" {
-		return findings, nil
-	}
-	f, _, err := c.connect()
-	if err != nil {
-		return nil, err
-	}
-	more, err := f.Examine(ctx, *n.Agent)
-	if err != nil {
-		more = []doctor.Finding{{Check: "doctor", Level: doctor.Problem, Message: err.Error(), Mend: fmt.Sprintf("kubectl -n %s logs %s", c.agents, n.Agent.Pod)}}
-	}
-	return append(findings, more...), nil
 }
 
 // completing turns what kubectl calls to complete a command into cobra's own.

@@ -1,7 +1,7 @@
 // Package explain says of a pod, or of a node, why it waits, was refused or is
 // slow, and what to do about it: from its spec, its Events, what the agents know
-// and how much its containers are held back. It decides; what it decides from is
-// gathered elsewhere.
+// and how much its containers are held back. What is found out is gathered in one
+// place; what that means is decided by pure functions.
 package explain
 
 import (

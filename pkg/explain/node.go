@@ -53,9 +53,6 @@ func (n Node) Findings() []doctor.Finding {
 	return all
 }
 
-// Had tells whether a node is, or was, one of ours.
-func Had(node *corev1.Node) bool { return condition(node, ready) != nil || len(offered(node)) > 0 }
-
 func (n Node) agent() []doctor.Finding {
 	switch {
 	case n.Agent == nil:

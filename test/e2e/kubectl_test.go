@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -137,7 +136,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	says(t, []string{"get", "pods", "-A"}, "default  full  main  "+bed.Cluster.NodeName, "10240/10240 MiB")
 	says(t, []string{"get", "gpus", "-o", "wide"}, bed.UUIDs[0], bed.UUIDs[1])
 	says(t, []string{"ps"}, "spin --kernel-us 2000")
-	says(t, []string{"top"}, "default/full/main", fmt.Sprintf("%d/%d MiB", onGPU[bed.UUIDs[0]]>>20, gpuMemory>>20))
+	says(t, []string{"top"}, "default/full/main  10240/10240 MiB", "(all)  10240/16384 MiB")
 	if out := plugged(t, "get", "pods", "full", "--no-headers"); strings.Count(out, "\n") != 1 || strings.Contains(out, "NAMESPACE") {
 		t.Errorf("without headings it prints %q", out)
 	}
