@@ -65,7 +65,7 @@ again() {
 }
 
 # About how many seconds those take that take long; others are reckoned at 10.
-slow='TestPrometheus 100 TestClosedWhileTheAPIServerIsAway 80 TestMPS 80 TestClosedWhenItBreaksInARequest 70
+slow='TestPrometheus 75 TestClosedWhileTheAPIServerIsAway 80 TestMPS 80 TestClosedWhenItBreaksInARequest 70
 TestPodThatFitsNoGPUIsEvicted 60 TestInjectionMethods 45 TestAgentGone 45 TestClosedWhileTheAgentHangs 40
 TestClosedAtBootWithTheAgentLate 30 TestANodeWithoutItsAgentIsNotKnown 30 TestForgedUsagePage 30
 TestReleaseIsNotMissed 30 TestWhoGoesAroundIsDetectedAndStopped 30 TestReadmes 30 TestGPULostAndBack 25

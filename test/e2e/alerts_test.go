@@ -67,7 +67,7 @@ func TestPrometheus(t *testing.T) {
 		"VGPUThrottledOnIdleGPU", "VGPUMemoryLimitHit", "VGPUContainersRefused", "VGPUUsageForged",
 		"VGPUBypassDetected", "VGPUUnhealthyGPU", "VGPUNodeNotReconciled",
 	}
-	s.waitAlerts(true, together...)
+	s.waitAlerts(true, append(together, "VGPUGuardNotLoaded")...)
 	checkDocumented(t, s)
 	checkQueries(t, s)
 	undo()
@@ -286,6 +286,9 @@ func provoke(t *testing.T, s *server) (undo func()) {
 	inject(t, "--gpu", "1", "xid", "95")
 	s.wait(`sum(nri_vgpu_gpu_xids_total{xid="95"})`, xids[0].value+1)
 
+	for _, pid := range nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "/"+layout.GuardProgram) }) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the stand-in ends with the guard
+	}
 	allow := forbid(t, s)
 	return func() {
 		allow()
@@ -344,14 +347,10 @@ func forbid(t *testing.T, s *server) (allow func()) {
 	return allow
 }
 
-// checkWithoutAgent provokes the alerts that want the agent, its guard or the
-// runtime to be away.
+// checkWithoutAgent provokes the alerts that want the agent or the runtime to be
+// away, while the guard is. The runtime has it again when it was started again.
 func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	t.Helper()
-	for _, pid := range nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "/"+layout.GuardProgram) }) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // the stand-in ends with the guard
-	}
-	s.waitAlerts(true, "VGPUGuardNotLoaded")
 	back := away(t)
 	create(t, greedy("unadjusted"))
 	running(t, "unadjusted")

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -25,9 +26,9 @@ import (
 // so long are what rules and dashboards look back on. A scrape may take a second.
 const (
 	scrapeInterval = "2s"
-	lookBack       = "15s"
+	lookBack       = "10s"
 	// staleReport is when the agent is taken to be away; it reports every 5 s.
-	staleReport = "20"
+	staleReport = "12"
 )
 
 // server is a Prometheus on the node, which scrapes agent and patcher there.
@@ -135,10 +136,29 @@ func scrapeConfig(t *testing.T, source string) string {
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d patchers, want one: %v", len(pods.Items), err)
 	}
-	return replaced(t, file(t, source, "deploy/prometheus/prometheus.yaml"),
-		"NODE:", bed.Cluster.Address+":", "PATCHER:", pods.Items[0].Status.PodIP+":",
+	return replaced(t, addressed(t, source, bed.Cluster.Address, pods.Items[0].Status.PodIP),
 		"scrape_interval: 15s", "scrape_interval: "+scrapeInterval, "evaluation_interval: 15s", "evaluation_interval: 1s",
 		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
+}
+
+// addressed is our configuration with two addresses in it, by README's command.
+func addressed(t *testing.T, source, agent, patcher string) string {
+	t.Helper()
+	const path = "deploy/prometheus/prometheus.yaml"
+	command := regexp.MustCompile(`(?m)^sed -i .* ` + path + `$`).FindString(file(t, source, "README.md"))
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, path), []byte(file(t, source, path)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("sh", "-c", replaced(t, command, "IP-OF-NRI-VGPU", agent, "IP-OF-PATCHER", patcher))
+	run.Dir = dir
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+	return file(t, dir, path)
 }
 
 // replaced replaces each first string of the pairs, which is there, by its second.
