@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -122,9 +121,6 @@ const answerAge = 400 * time.Millisecond
 
 // promised is how far what is told may be from what was so, in points.
 const promised = 2
-
-// within tells whether two values in percent are no further apart than promised.
-func within(a, b float64) bool { return math.Abs(a-b) <= promised }
 
 // Each container is told of its own processes what the oracle says of them, and of
 // nobody else's; on the node all are told of.
