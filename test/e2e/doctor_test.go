@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -67,15 +68,20 @@ func TestDoctor(t *testing.T) {
 // its exit status.
 func examineFromAfar(t *testing.T, sound bool, wants ...string) {
 	t.Helper()
-	out, err := bed.KubectlVgpu(t.Context(), "doctor", bed.Cluster.NodeName)
-	t.Logf("$ kubectl vgpu doctor %s\n%s%v", bed.Cluster.NodeName, out, err)
-	if (err == nil) != sound {
-		t.Errorf("its exit status says %v, want all to be well: %t", err, sound)
-	}
-	out = squeezed(out)
-	for _, want := range wants {
-		if !strings.Contains(out, want) {
-			t.Errorf("it does not say %q:\n%s", want, out)
+	var out, missing string
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		out, err = bed.KubectlVgpu(t.Context(), "doctor", bed.Cluster.NodeName)
+		missing = ""
+		for _, want := range wants {
+			if !strings.Contains(squeezed(out), want) {
+				missing = want
+			}
+		}
+		if missing == "" && (err == nil) == sound {
+			t.Logf("$ kubectl vgpu doctor %s\n%s%v", bed.Cluster.NodeName, out, err)
+			return
 		}
 	}
+	t.Errorf("within %v it does not say %q, with all well: %t, but %v:\n%s", patience, missing, sound, err, out)
 }
