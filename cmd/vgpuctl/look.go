@@ -152,7 +152,7 @@ PID is the node's; in a container it is the container's.
 func allCommand() *cobra.Command {
 	var h here
 	var output string
-	var watch bool
+	var each bool
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Print everything at one moment, as JSON: GPUs, containers, processes",
@@ -163,11 +163,15 @@ func allCommand() *cobra.Command {
 			if output != ctl.FormatJSON {
 				return fmt.Errorf("--output is %q; allowed: json", output)
 			}
-			return ctl.WriteAll(ctx, ctl.Local{Socket: socketOr(h.socket)}, watch, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			source := ctl.Local{Socket: socketOr(h.socket)}
+			if each {
+				return ctl.AnswerLines(ctx, source, cmd.InOrStdin(), cmd.OutOrStdout())
+			}
+			return ctl.WriteAll(ctx, source, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", ctl.FormatJSON, "json")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again every second, a line each")
+	cmd.Flags().BoolVar(&each, "each-line", false, "once for each line of standard input, until its end or a minute without one")
 	h.flags(cmd)
 	return cmd
 }

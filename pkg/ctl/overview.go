@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -390,29 +391,48 @@ func Complain(answered int, err error) error {
 	return errors.New("not all nodes answered: " + err.Error()) // not ErrAway: some did
 }
 
-// WriteAll writes an overview as JSON; with watch one a second, each in a line,
-// until ctx ends or nobody reads any more.
-func WriteAll(ctx context.Context, source Source, watch bool, out, complaints io.Writer) error {
-	if !watch {
-		all, err := source.Overviews(ctx)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(out).Encode(all[0])
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	source.Follow(ctx, func(_ string, o query.Overview, err error) {
-		if err != nil {
-			fmt.Fprintln(complaints, err) // an agent that is restarted comes back
-			return
-		}
-		if err := json.NewEncoder(out).Encode(o); err != nil {
-			cancel(err)
-		}
-	})
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+// askPatience is how long the next question is waited for.
+const askPatience = time.Minute
+
+// WriteAll writes an overview as JSON.
+func WriteAll(ctx context.Context, source Source, out io.Writer) error {
+	all, err := source.Overviews(ctx)
+	if err != nil {
 		return err
 	}
-	return nil
+	return json.NewEncoder(out).Encode(all[0])
+}
+
+// AnswerLines writes one for each line that it reads, until there are no more. Who is
+// gone without a word asks no more either: a minute without a question is the end. (A
+// runtime does not end what was started by an exec whose connection is lost.)
+func AnswerLines(ctx context.Context, source Source, in io.Reader, out io.Writer) error {
+	lines := make(chan struct{})
+	go func() {
+		defer close(lines)
+		for read := bufio.NewScanner(in); read.Scan(); {
+			select {
+			case lines <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		patience := time.NewTimer(askPatience)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-patience.C:
+			return nil
+		case _, asked := <-lines:
+			if !asked {
+				return nil
+			}
+		}
+		patience.Stop()
+		if err := WriteAll(ctx, source, out); err != nil {
+			return unlessEnded(ctx, err)
+		}
+	}
 }

@@ -2,9 +2,13 @@ package ctl
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 )
@@ -106,4 +110,42 @@ func TestComplain(t *testing.T) {
 	if err := Complain(1, nil); err != nil {
 		t.Errorf("where all answer: %v", err)
 	}
+}
+
+// single is a source with one node.
+type single struct {
+	Source
+	asked int
+}
+
+func (o *single) Overviews(context.Context) ([]query.Overview, error) {
+	o.asked++
+	return []query.Overview{overview("n1")}, nil
+}
+
+func TestLinesAreAnsweredUntilThereAreNoMore(t *testing.T) {
+	var out bytes.Buffer
+	source := &single{}
+	if err := AnswerLines(t.Context(), source, strings.NewReader("\n\n"), &out); err != nil {
+		t.Fatal(err)
+	}
+	if source.asked != 2 || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("it asked %d times, and wrote %q", source.asked, out.String())
+	}
+}
+
+// Who is gone without a word is not waited for for good.
+func TestNoQuestionForAMinuteIsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, ask := io.Pipe()
+		defer ask.Close()
+		go func() { _, _ = io.WriteString(ask, "\n") }()
+		begin, source := time.Now(), &single{}
+		if err := AnswerLines(t.Context(), source, in, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(begin); waited != askPatience || source.asked != 1 {
+			t.Errorf("it ended after %v, and %d answers", waited, source.asked)
+		}
+	})
 }

@@ -26,6 +26,8 @@ const (
 	atOnce = 32
 	// patience is how long one is waited for.
 	patience = 15 * time.Second
+	// pace is between an answer and the next question.
+	pace = time.Second
 	// again is when one that did not answer is asked again.
 	again = 2 * time.Second
 	// maxStderr is what is kept of what a command complains.
@@ -33,12 +35,12 @@ const (
 )
 
 // run runs a command in an agent's pod.
-func (f *Fleet) run(ctx context.Context, a Agent, out io.Writer, command ...string) error {
+func (f *Fleet) run(ctx context.Context, a Agent, in io.Reader, out io.Writer, command ...string) error {
 	if a.Down != "" {
 		return fmt.Errorf("%w on %s: %s (%s)", query.ErrAway, a.Node, a.Down, a.State)
 	}
 	url := f.api.Post().Namespace(f.Namespace).Resource("pods").Name(a.Pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, parameterCodec).URL()
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: in != nil, Stdout: true, Stderr: true}, parameterCodec).URL()
 	socket, err := remotecommand.NewWebSocketExecutor(f.config, "GET", url.String())
 	if err != nil {
 		return fmt.Errorf("ask the agent on %s: %w", a.Node, err)
@@ -54,7 +56,7 @@ func (f *Fleet) run(ctx context.Context, a Agent, out io.Writer, command ...stri
 		return fmt.Errorf("ask the agent on %s: %w", a.Node, err)
 	}
 	complaint := &tail{}
-	if err := either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: complaint}); err != nil {
+	if err := either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: complaint}); err != nil {
 		return explain(a, complaint.String(), err)
 	}
 	return nil
@@ -129,7 +131,7 @@ func (f *Fleet) overview(ctx context.Context, a Agent) (*query.Overview, error) 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var out bytes.Buffer
-	if err := f.run(ctx, a, &out, "vgpuctl", "get", "all", "-o", "json"); err != nil {
+	if err := f.run(ctx, a, nil, &out, "vgpuctl", "get", "all", "-o", "json"); err != nil {
 		return nil, err
 	}
 	var o query.Overview
@@ -176,30 +178,43 @@ func (f *Fleet) Follow(ctx context.Context, tell func(node string, o query.Overv
 }
 
 func (f *Fleet) follow(ctx context.Context, a Agent, tell func(string, query.Overview, error)) {
-	for {
-		reader, writer := io.Pipe()
-		go func() {
-			err := f.run(ctx, a, writer, "vgpuctl", "get", "all", "-o", "json", "--watch")
-			if err == nil {
-				err = fmt.Errorf("the agent on %s has ended", a.Node)
-			}
-			writer.CloseWithError(err)
-		}()
-		stream := json.NewDecoder(reader)
-		var err error
-		for err == nil {
-			var o query.Overview
-			if err = stream.Decode(&o); err == nil {
-				tell(a.Node, o, nil)
-			}
-		}
-		reader.CloseWithError(err)
+	for ctx.Err() == nil {
+		err := f.converse(ctx, func(o query.Overview) { tell(a.Node, o, nil) }, a)
 		if ctx.Err() != nil {
 			return
 		}
 		tell(a.Node, query.Overview{}, err)
-		if !sleep(ctx, again) {
-			return
+		sleep(ctx, again)
+	}
+}
+
+// converse asks an agent once a second, by a line each, until something fails.
+func (f *Fleet) converse(ctx context.Context, tell func(query.Overview), a Agent) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	questions, ask := io.Pipe()
+	answers, answer := io.Pipe()
+	go func() {
+		err := f.run(ctx, a, questions, answer, "vgpuctl", "get", "all", "-o", "json", "--each-line")
+		if err == nil {
+			err = fmt.Errorf("%w on %s any more", query.ErrAway, a.Node)
+		}
+		answer.CloseWithError(err)
+		questions.CloseWithError(err)
+	}()
+	defer ask.Close()
+	defer answers.Close()
+	for read := json.NewDecoder(answers); ; {
+		if _, err := io.WriteString(ask, "\n"); err != nil {
+			return err
+		}
+		var o query.Overview
+		if err := read.Decode(&o); err != nil {
+			return err
+		}
+		tell(o)
+		if !sleep(ctx, pace) {
+			return ctx.Err()
 		}
 	}
 }
@@ -209,7 +224,7 @@ func (f *Fleet) Examine(ctx context.Context, a Agent) ([]doctor.Finding, error) 
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	var out bytes.Buffer
-	err := f.run(ctx, a, &out, "vgpuctl", "doctor", "-o", "json", "--root", "/host", "--config", "/etc/nri-vgpu/config.toml")
+	err := f.run(ctx, a, nil, &out, "vgpuctl", "doctor", "-o", "json", "--root", "/host", "--config", "/etc/nri-vgpu/config.toml")
 	// Its exit status tells that it found something; what, its output.
 	var findings []doctor.Finding
 	if json.Unmarshal(out.Bytes(), &findings) == nil && len(findings) > 0 {

@@ -47,7 +47,7 @@ func TestAgentOf(t *testing.T) {
 // An agent that cannot be asked is away, as the exit status says; others are not.
 func TestWhyAnAgentWasNotAsked(t *testing.T) {
 	f := &Fleet{}
-	err := f.run(t.Context(), Agent{Node: "n1", Pod: "x", Down: "it does not run", State: "CrashLoopBackOff"}, nil)
+	err := f.run(t.Context(), Agent{Node: "n1", Pod: "x", Down: "it does not run", State: "CrashLoopBackOff"}, nil, nil)
 	if !errors.Is(err, query.ErrAway) || !strings.Contains(err.Error(), "CrashLoopBackOff") {
 		t.Errorf("one that is down: %v", err)
 	}
