@@ -10,7 +10,7 @@ type metrics struct {
 func newMetrics() metrics {
 	return metrics{
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nri_vgpu_mps_ready", Help: "1 when the control daemon of the Multi-Process Service answers."}),
+			Name: "nri_vgpu_mps_ready", Help: "1 when the control daemon of the Multi-Process Service answers; 0 also where no GPU is shared by it."}),
 		clients: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nri_vgpu_mps_clients", Help: "Processes that the Multi-Process Service serves."}),
 		starts: prometheus.NewCounter(prometheus.CounterOpts{

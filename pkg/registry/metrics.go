@@ -14,7 +14,7 @@ type Metrics struct {
 
 var (
 	descProcesses = prometheus.NewDesc("nri_vgpu_container_processes",
-		"Processes of the container that have begun to use CUDA and told the agent, at most 256.",
+		"Processes of the container that have begun to use CUDA and told this agent, at most 256; those from before its start are missing.",
 		[]string{"namespace", "pod", "container"}, nil)
 	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
 		"Connections of processes that begin to use CUDA, by what became of them.",

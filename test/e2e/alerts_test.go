@@ -352,11 +352,15 @@ func forbid(t *testing.T, s *server) (allow func()) {
 func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	t.Helper()
 	back := away(t)
+	changeConfig(t, func(config string) string {
+		return replaced(t, config, "legacy_names = []", `legacy_names = ["volcano", "metagpu"]`)
+	})
 	create(t, greedy("unadjusted"))
 	running(t, "unadjusted")
 	s.waitAlerts(true, "VGPUAgentAway")
 	back()
 	s.waitAlerts(true, "VGPUContainersUnadjusted")
+	checkLegacy(t, s)
 	if err := bed.Delete(t.Context(), "unadjusted"); err != nil {
 		t.Fatal(err)
 	}
@@ -382,6 +386,45 @@ func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 		t.Error(err)
 	}
 	return alerts
+}
+
+// changeConfig changes the configuration that the agent's next pod has, until the
+// test ends.
+func changeConfig(t *testing.T, change func(string) string) {
+	t.Helper()
+	maps := bed.Client.CoreV1().ConfigMaps(testbed.Namespace)
+	set := func(ctx context.Context, change func(string) string) error {
+		config, err := maps.Get(ctx, "nri-vgpu", metav1.GetOptions{})
+		if err == nil {
+			config.Data["config.toml"] = change(config.Data["config.toml"])
+			_, err = maps.Update(ctx, config, metav1.UpdateOptions{})
+		}
+		return err
+	}
+	before, err := bed.Config(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set(context.Background(), func(string) string { return before }); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := set(t.Context(), change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkLegacy compares what there is under other exporters' names with the oracle.
+func checkLegacy(t *testing.T, s *server) {
+	t.Helper()
+	calm := running(t, "calm")
+	uuid, bytes := onlyGPU(t, held(t, calm))
+	s.wait(fmt.Sprintf(`vGPU_device_memory_usage_in_bytes{zone="vGPU",podnamespace="default",podname="calm",ctrname="main",vdeviceid="0",deviceuuid=%q}`, uuid), float64(bytes))
+	s.wait(`vGPU_device_memory_limit_in_bytes{podname="calm"}`, 10*gib)
+	s.wait(fmt.Sprintf("HostGPUMemoryUsage{deviceuuid=%q}", uuid), float64(bytes))
+	s.wait(fmt.Sprintf("metagpu_device_memory_used{device_uuid=%q,resource_name=%q}", uuid, metagpu), float64(bytes/mib))
+	s.wait(fmt.Sprintf("metagpu_device_memory_total{device_uuid=%q}", uuid), gpuMemory/mib)
 }
 
 // checkDocumented looks for every series of docs/metrics.md, of that type and with
