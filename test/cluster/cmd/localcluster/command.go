@@ -28,7 +28,7 @@ namespaces of their own, without a container engine. Needs root.`,
 	flags.StringVar(&o.Name, "name", cluster.DefaultName, "the cluster's and its node's name")
 	flags.StringVar(&o.StateDir, "state-dir", "", "where it keeps its state (default "+cluster.DefaultStateDir("NAME")+")")
 	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), kubeconfigCommand(&o), kubectlCommand(&o),
-		restartCommand(&o), logsCommand(&o), execCommand(&o), loadImageCommand(&o), volcanoCommand(&o))
+		restartCommand(&o), logsCommand(&o), execCommand(&o), loadImageCommand(&o), volcanoCommand(&o), buildCommand())
 	return root
 }
 
