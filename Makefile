@@ -96,6 +96,10 @@ e2e: image root ## run the end-to-end tests on real local nodes, NODES=4 at a ti
 e2e-matrix: image root ## run a smoke test on other versions of containerd and kubelet; ARGS=-matrix.only=1.7/1.34
 	$(GO) test -count=1 -timeout 60m -v ./test/e2e/matrix -args -matrix.write $(ARGS)
 
+.PHONY: e2e-helm
+e2e-helm: image root ## install with Helm, upgrade from another commit under load, roll back, uninstall; PREVIOUS=HEAD~1
+	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -args -helm.more -helm.previous=$(PREVIOUS)
+
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, and check the promises
 	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m $(ARGS)

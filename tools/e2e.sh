@@ -49,7 +49,7 @@ again() {
   local name=$1 log=$logs/$1.log directory=test/e2e failed arguments=()
   case $name in
   pods-*) arguments=("-e2e.name=e2e${name#pods-}") ;;
-  nodestatus) directory=test/e2e/nodestatus ;;
+  nodestatus | helm) directory=test/e2e/$name ;;
   chaos)
     if grep -qE ' BROKEN (over|unlimited|oversold|disturbed):' "$log"; then return 1; fi
     directory=test/chaos
@@ -86,7 +86,7 @@ tests_of() {
 }
 
 echo "e2e: building the tests"
-for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/volcano; do build "$directory"; done
+for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano; do build "$directory"; done
 
 # Before anything else, which would wait for processors.
 echo "e2e: building what nodes are made of, where it is not in the cache"
@@ -99,6 +99,7 @@ start volcano test/volcano
 for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
+start helm test/e2e/helm
 start node test/cluster -test.run '^TestNode$'
 start nodestatus test/e2e/nodestatus
 wait

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -42,31 +43,54 @@ func command() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
-	set := cmd.Flags()
+	set := cmd.PersistentFlags()
 	set.StringVar(&f.config, "config", "", "config.toml; without it the defaults hold")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
 	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the Node to keep; $NODE_NAME by default")
+	set = cmd.Flags()
 	set.StringVar(&f.report, "report", "", "the agent's report; "+nodereport.FileName+" in paths.run_dir by default")
 	set.DurationVar(&f.staleAfter, "stale-after", 30*time.Second, "age of the agent's heartbeat at which the resources are withdrawn")
 	set.StringVar(&f.address, "http-address", ":9395", "where /healthz, /readyz and /metrics are served; empty for nowhere")
+	cmd.AddCommand(removeCommand(&f))
 	return cmd
 }
 
-func run(ctx context.Context, f flags) error {
+func removeCommand(f *flags) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "remove",
+		Short: "Take off the Node all that patchers have put there; none may run beside it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			patcher, _, err := assemble(f)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return patcher.Remove(ctx)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to try")
+	return cmd
+}
+
+// assemble makes the patcher that the flags describe.
+func assemble(f *flags) (*nodestatus.Patcher, *slog.Logger, error) {
 	cfg, err := daemon.Config(f.config)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	log, err := daemon.Logger(cfg.Log)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	client, err := connect(f.kubeconfig)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if f.nodeName == "" {
-		return errors.New("no node name: set --node-name or NODE_NAME")
+		return nil, nil, errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	if f.report == "" {
 		f.report = filepath.Join(cfg.Paths.RunDir, nodereport.FileName)
@@ -74,6 +98,11 @@ func run(ctx context.Context, f flags) error {
 	patcher, err := nodestatus.New(nodestatus.Options{
 		Client: client, NodeName: f.nodeName, Config: cfg, ReportPath: f.report, StaleAfter: f.staleAfter, Log: log,
 	})
+	return patcher, log, err
+}
+
+func run(ctx context.Context, f flags) error {
+	patcher, log, err := assemble(&f)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,10 @@ func main() {
 
 func run(program string) error {
 	g := guard.New(program)
+	go func() {
+		g.AwaitRemoval(context.Background())
+		os.Exit(0)
+	}()
 	if runtime, ok := guard.StandsIn(); ok {
 		return g.StandIn(context.Background(), runtime)
 	}

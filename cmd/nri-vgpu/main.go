@@ -3,8 +3,6 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
 
@@ -86,20 +84,4 @@ func installGuard(cmd *cobra.Command, cfg config.Config, source, dir string) err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), program)
 	return nil
-}
-
-func uninstallCommand(f *flags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "uninstall",
-		Short: "Remove the guard from the host, and the list of pods that it goes by",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := daemon.Config(f.config)
-			if err != nil {
-				return err
-			}
-			dir := cmp.Or(cfg.Guard.PluginDir, config.Default().Guard.PluginDir)
-			return errors.Join(install.RemoveGuard(dir), guard.RemoveAsking(cfg.Paths.StateDir))
-		},
-	}
 }

@@ -39,24 +39,15 @@ func printHelm(root string) error {
 	return err
 }
 
-// render writes all files. The manifest comes last, as helm checks the values by
+// render writes all files: those last that helm makes, which checks the values by
 // the schema.
 func render(ctx context.Context, root string) error {
-	for _, file := range []struct {
-		name string
-		make func(root string) ([]byte, error)
-	}{
-		{schemaFile, makeSchema},
-		{referenceFile, makeReference},
-		{manifestFile, func(root string) ([]byte, error) {
-			helm, err := components.HelmProgram(ctx, root, os.Stderr)
-			if err != nil {
-				return nil, err
-			}
-			return makeManifest(ctx, helm, root)
-		}},
-	} {
-		content, err := file.make(root)
+	helm, err := components.HelmProgram(ctx, root, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for _, file := range files() {
+		content, err := file.make(ctx, helm, root)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file.name, err)
 		}
@@ -65,4 +56,20 @@ func render(ctx context.Context, root string) error {
 		}
 	}
 	return nil
+}
+
+// rendered is a file that follows from others.
+type rendered struct {
+	name string
+	make func(ctx context.Context, helm, root string) ([]byte, error)
+}
+
+func files() []rendered {
+	without := func(make func(root string) ([]byte, error)) func(context.Context, string, string) ([]byte, error) {
+		return func(_ context.Context, _, root string) ([]byte, error) { return make(root) }
+	}
+	return []rendered{
+		{schemaFile, without(makeSchema)}, {referenceFile, without(makeReference)},
+		{manifestFile, makeManifest}, {uninstallFile, makeUninstall},
+	}
 }

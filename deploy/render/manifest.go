@@ -10,7 +10,10 @@ import (
 	"strings"
 )
 
-const manifestFile = "deploy/nri-vgpu.yaml"
+const (
+	manifestFile  = "deploy/nri-vgpu.yaml"
+	uninstallFile = "deploy/uninstall.yaml"
+)
 
 const manifestHead = `# nri-vgpu: one file that installs it, rendered from deploy/chart by "make chart".
 # Set the image's name (three places) to where your nodes can pull it from, and
@@ -22,13 +25,27 @@ const manifestHead = `# nri-vgpu: one file that installs it, rendered from deplo
 # says what each right below is for.
 `
 
+const uninstallHead = `# Takes nri-vgpu off nodes and Nodes where it was installed by nri-vgpu.yaml; rendered
+# from deploy/chart by "make chart". Set the image's name as there (three places),
+# and keep to the order that docs/operations.md tells.
+`
+
 // sourceLine is what helm says of each object.
 var sourceLine = regexp.MustCompile(`(?m)^# Source: .*\n`)
 
-// makeManifest renders the chart for kubectl.
+// makeManifest renders what kubectl applies to install nri-vgpu.
 func makeManifest(ctx context.Context, helm, root string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, helm, "template", "nri-vgpu", filepath.Join(root, "deploy", "chart"),
-		"--namespace", "nri-vgpu-system", "--set", "manifest=true")
+	return forKubectl(ctx, helm, root, manifestHead, "--set", "manifest=install")
+}
+
+// makeUninstall renders what kubectl applies to uninstall it.
+func makeUninstall(ctx context.Context, helm, root string) ([]byte, error) {
+	return forKubectl(ctx, helm, root, uninstallHead, "--set", "manifest=uninstall", "--show-only", "templates/cleanup.yaml")
+}
+
+func forKubectl(ctx context.Context, helm, root, head string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, helm, append([]string{"template", "nri-vgpu", filepath.Join(root, "deploy", "chart"),
+		"--namespace", "nri-vgpu-system"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -42,5 +59,5 @@ func makeManifest(ctx context.Context, helm, root string) ([]byte, error) {
 			documents = append(documents, document)
 		}
 	}
-	return []byte(manifestHead + strings.Join(documents, "\n---\n") + "\n"), nil
+	return []byte(head + strings.Join(documents, "\n---\n") + "\n"), nil
 }

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +35,23 @@ const (
 	chart = "../chart"
 )
 
+// readChart opens what helm will read: go test takes a result from its cache where
+// no file has changed that the test itself has opened.
+var readChart = sync.OnceValue(func() error {
+	return filepath.WalkDir(chart, func(path string, _ fs.DirEntry, err error) error {
+		if info, statErr := os.Stat(path); err != nil || statErr != nil || info.IsDir() {
+			return errors.Join(err, statErr)
+		}
+		_, err = os.ReadFile(path)
+		return err
+	})
+})
+
 // helm runs helm and gives what it prints.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
-	if err != nil {
+	if err = errors.Join(err, readChart()); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -60,28 +75,20 @@ func template(t *testing.T, namespace string, args ...string) string {
 
 func TestRenderedFilesAreCurrent(t *testing.T) {
 	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
-	if err != nil {
+	if err = errors.Join(err, readChart()); err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := makeManifest(t.Context(), program, root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := makeSchema(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reference, err := makeReference(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string][]byte{manifestFile: manifest, schemaFile: values, referenceFile: reference} {
-		got, err := os.ReadFile(filepath.Join(root, name))
+	for _, file := range files() {
+		want, err := file.make(t.Context(), program, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(root, file.name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is not what follows from its sources; run make chart (-want +file):\n%s", name, diff)
+			t.Errorf("%s is not what follows from its sources; run make chart (-want +file):\n%s", file.name, diff)
 		}
 	}
 }
@@ -255,6 +262,64 @@ func TestWrongValuesAreRefused(t *testing.T) {
 				t.Errorf("got %v, want an error about %q", err, test.want)
 			}
 		})
+	}
+}
+
+// The chart has alerts and dashboards from where they are kept, word for word.
+func TestAlertsAndDashboards(t *testing.T) {
+	rendered := template(t, "nri-vgpu-system", "--set", "prometheus.rules.enabled=true", "--set", "grafana.dashboards.enabled=true")
+	var alerts, want struct{ Spec, Groups any }
+	for document := range strings.SplitSeq(rendered, "\n---\n") {
+		if strings.Contains(document, "kind: PrometheusRule") {
+			if err := yaml.Unmarshal([]byte(document), &alerts); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	content, err := os.ReadFile("../prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(content, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"groups": want.Groups}, alerts.Spec); diff != "" || want.Groups == nil {
+		t.Errorf("alerts (-file +chart):\n%s", diff)
+	}
+	found := map[string]string{}
+	for _, object := range decode(t, rendered) {
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Labels["grafana_dashboard"] == "1" {
+			maps.Copy(found, m.Data)
+		}
+	}
+	files, err := filepath.Glob("../grafana/*.json")
+	if err != nil || len(files) == 0 || len(files) != len(found) {
+		t.Errorf("the chart has %d dashboards, of %d, %v", len(found), len(files), err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[filepath.Base(file)] != string(content) {
+			t.Errorf("the chart has another %s", file)
+		}
+	}
+}
+
+// A packaged chart has no other directory to look into.
+func TestPackageIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := helm(t, "package", chart, "--destination", dir); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := helm(t, "template", "nri-vgpu", filepath.Join(dir, "nri-vgpu-"+version.Base+".tgz"),
+		"--namespace", "nri-vgpu-system", "--values", "testdata/operator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(template(t, "nri-vgpu-system", "--values", "testdata/operator.yaml"), packed); diff != "" {
+		t.Errorf("(-directory +package):\n%s", diff)
 	}
 }
 

@@ -41,6 +41,10 @@ func (s Settings) Judge(c Container, asks bool) (hide bool, err error) {
 	switch {
 	case s.left(c):
 		return false, nil
+	case len(s.Retiring) > 0 && slices.Contains(s.Retiring, c.PodUID):
+		return false, fmt.Errorf("nri-vgpu's guard refuses container %q: nri-vgpu was removed from this node, and nobody would hold the container to its limits: delete its pod", c.Name)
+	case len(s.Retiring) > 0:
+		return false, nil
 	case asks:
 		return false, s.refuse(c, "its pod asks for a GPU, and the agent did not answer for it")
 	}

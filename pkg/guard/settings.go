@@ -28,6 +28,9 @@ type Settings struct {
 	Plugin string `json:"plugin"`
 	// Socket is where plugins reach the runtime that it did not start.
 	Socket string `json:"socket"`
+	// Retiring are the pods, by the runtime's UIDs, that lived when nri-vgpu was
+	// removed from the node. Their containers are still guarded, and no others.
+	Retiring []string `json:"retiring,omitempty"`
 
 	program string
 }

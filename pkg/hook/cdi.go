@@ -3,7 +3,9 @@ package hook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -69,6 +71,14 @@ func WriteEnvSpec(dir string, gpus []gpu.GPU) error {
 	}
 	if err := os.Chmod(path, 0o644); err != nil {
 		return fmt.Errorf("make our CDI spec readable: %w", err)
+	}
+	return nil
+}
+
+// RemoveEnvSpec removes our own spec.
+func RemoveEnvSpec(dir string) error {
+	if err := os.Remove(filepath.Join(dir, envSpecFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove our CDI spec: %w", err)
 	}
 	return nil
 }

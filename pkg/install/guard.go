@@ -1,9 +1,7 @@
 package install
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -55,14 +53,7 @@ func (f file) replace(path string) error {
 	return sync(dir)
 }
 
-// RemoveGuard takes the guard away; one that runs lets everything pass from
-// then on.
+// RemoveGuard takes the guard away; one that runs ends.
 func RemoveGuard(pluginDir string) error {
-	program := filepath.Join(pluginDir, layout.GuardProgram)
-	for _, path := range []string{program, layout.GuardSettings(program)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the guard (guard.plugin_dir): %w", err)
-		}
-	}
-	return nil
+	return guard.RemoveProgram(filepath.Join(pluginDir, layout.GuardProgram))
 }

@@ -36,8 +36,8 @@ type nodeAPI struct {
 	failWith int // HTTP status of the next patches, 0 to serve them
 }
 
-func newNodeAPI(t *testing.T, name string) *nodeAPI {
-	api := &nodeAPI{t: t, name: name, version: 1, watchers: map[chan metav1.WatchEvent]struct{}{}}
+func newNodeAPI(t *testing.T) *nodeAPI {
+	api := &nodeAPI{t: t, name: testNode, version: 1, watchers: map[chan metav1.WatchEvent]struct{}{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/nodes", api.read)
 	mux.HandleFunc("PATCH /api/v1/nodes/{name}/status", api.patch)

@@ -42,7 +42,7 @@ type rig struct {
 
 func startRig(t *testing.T, cfg config.Config, staleAfter time.Duration) *rig {
 	t.Helper()
-	r := &rig{t: t, api: newNodeAPI(t, testNode), path: filepath.Join(t.TempDir(), nodereport.FileName), log: &logBuffer{}}
+	r := &rig{t: t, api: newNodeAPI(t), path: filepath.Join(t.TempDir(), nodereport.FileName), log: &logBuffer{}}
 	patcher, err := New(Options{
 		Client: r.api.client(), NodeName: testNode, Config: cfg, ReportPath: r.path, StaleAfter: staleAfter,
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
@@ -319,7 +319,7 @@ func TestPatcherTellsItsState(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	good := Options{Client: newNodeAPI(t, testNode).client(), NodeName: testNode, ReportPath: "x", StaleAfter: time.Second}
+	good := Options{Client: newNodeAPI(t).client(), NodeName: testNode, ReportPath: "x", StaleAfter: time.Second}
 	tests := []struct {
 		name   string
 		change func(*Options)

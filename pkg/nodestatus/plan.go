@@ -29,6 +29,8 @@ type Patch struct {
 	Volcano map[string]*string
 	// Condition is to be set; nil leaves it.
 	Condition *corev1.NodeCondition
+	// RemoveCondition removes it.
+	RemoveCondition bool
 }
 
 // Change is the difference of one resource list.
@@ -72,7 +74,7 @@ func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) 
 
 // Empty tells whether the Node is as it must be.
 func (p Patch) Empty() bool {
-	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil
+	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil && !p.RemoveCondition
 }
 
 // onlyCondition tells whether all else is as it must be.
@@ -109,9 +111,15 @@ type mergeMetadata struct {
 }
 
 type mergeStatus struct {
-	Capacity    map[string]*string     `json:"capacity,omitempty"`
-	Allocatable map[string]*string     `json:"allocatable,omitempty"`
-	Conditions  []corev1.NodeCondition `json:"conditions,omitempty"`
+	Capacity    map[string]*string `json:"capacity,omitempty"`
+	Allocatable map[string]*string `json:"allocatable,omitempty"`
+	Conditions  []any              `json:"conditions,omitempty"`
+}
+
+// noCondition removes the condition of its type.
+type noCondition struct {
+	Type  corev1.NodeConditionType `json:"type"`
+	Patch string                   `json:"$patch"`
 }
 
 // JSON is the patch as a strategic merge patch for nodes/NAME/status.
@@ -127,11 +135,14 @@ func (p Patch) JSON() ([]byte, error) {
 			m.Metadata.Annotations[AdvertisedAnnotation] = nil
 		}
 	}
-	if !p.Capacity.empty() || !p.Allocatable.empty() || p.Condition != nil {
+	if !p.Capacity.empty() || !p.Allocatable.empty() || p.Condition != nil || p.RemoveCondition {
 		m.Status = &mergeStatus{Capacity: p.Capacity.merge(), Allocatable: p.Allocatable.merge()}
 	}
 	if p.Condition != nil {
-		m.Status.Conditions = []corev1.NodeCondition{*p.Condition}
+		m.Status.Conditions = []any{*p.Condition}
+	}
+	if p.RemoveCondition {
+		m.Status.Conditions = []any{noCondition{ConditionReady, "delete"}}
 	}
 	body, err := json.Marshal(m)
 	if err != nil {

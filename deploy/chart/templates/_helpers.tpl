@@ -131,3 +131,25 @@ affinity: {{- toYaml . | nindent 2 }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* What helm uninstall runs first, in the order of weights. */}}
+{{- define "nri-vgpu.hook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* A container that may remove the node's files, and sees its processes. */}}
+{{- define "nri-vgpu.cleaner" -}}
+# It ends an MPS daemon in the node's own namespaces.
+securityContext:
+  privileged: true
+  readOnlyRootFilesystem: true
+terminationMessagePolicy: FallbackToLogsOnError
+resources:
+  requests: {cpu: 10m, memory: 16Mi}
+  limits: {memory: 128Mi}
+volumeMounts:
+  - {name: config, mountPath: /etc/nri-vgpu, readOnly: true}
+  - {name: host, mountPath: /host, mountPropagation: HostToContainer}
+{{- end }}

@@ -25,7 +25,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-// What the pod that stays is given, and how far from its part of the time it may
+// What the pods that stay are given, and how far from its part of the time it may
 // be, in points: a machine that is busy can keep it from using its part, but lets
 // it have no more.
 const (
@@ -39,9 +39,9 @@ const (
 type suite struct {
 	*testing.T
 	bed *testbed.Bed
-	// stays is a pod under limits that nothing may disturb.
-	stays  *corev1.Pod
-	method string
+	// stays and spins are pods under limits that nothing may disturb.
+	stays, spins *corev1.Pod
+	method       string
 }
 
 func (s *suite) eventually(what string, ok func() bool) {
@@ -109,21 +109,15 @@ func (s *suite) checkHeld(pod *corev1.Pod, want uint64) {
 	}
 }
 
-// held has a pod with two programs, one for each of its limits.
+// held has a pod for each of the limits.
 func (s *suite) held() {
-	container := testbed.Container("main", testbed.Limits{testbed.Memory: stayMemory, testbed.Cores: stayCores},
-		"sh", "-c", "spin --kernel-us 500 --duration 3600 & exec fill --hold 3600")
-	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
-	s.create(testbed.Pod("stays", container))
+	s.fills("stays", stayMemory)
 	s.stays = s.running("stays")
-	s.eventually("the pod holds its memory", func() bool {
-		held, err := s.bed.Held(s.stays)
-		s.must(err)
-		for _, bytes := range held {
-			return bytes == stayMemory<<20
-		}
-		return false
-	})
+	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: stayCores},
+		"spin", "--kernel-us", "500", "--duration", "3600")
+	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s.create(testbed.Pod("spins", container))
+	s.spins = s.running("spins")
 	s.checkTime()
 	environment, _, err := s.bed.ExecOutput(s.Context(), "stays", "env")
 	s.must(err)
@@ -140,10 +134,10 @@ func (s *suite) checkTime() {
 	s.Helper()
 	share := 0.0
 	s.eventually("the pod has its part of the time", func() bool {
-		had, from, err := s.bed.GPUTime(s.stays)
+		had, from, err := s.bed.GPUTime(s.spins)
 		s.must(err)
 		time.Sleep(3 * time.Second)
-		has, to, err := s.bed.GPUTime(s.stays)
+		has, to, err := s.bed.GPUTime(s.spins)
 		s.must(err)
 		share = 100 * float64(has-had) / float64(to-from)
 		if share > stayCores+over {
@@ -157,12 +151,13 @@ func (s *suite) checkTime() {
 // checkStays checks that the pod was not disturbed.
 func (s *suite) checkStays() {
 	s.Helper()
-	pod := s.running("stays")
-	before, after := s.stays.Status.ContainerStatuses[0], pod.Status.ContainerStatuses[0]
-	if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
-		s.Errorf("the pod that runs was disturbed: it was %+v and is %+v", before, after)
+	for _, pod := range []*corev1.Pod{s.stays, s.spins} {
+		before, after := pod.Status.ContainerStatuses[0], s.running(pod.Name).Status.ContainerStatuses[0]
+		if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
+			s.Errorf("%s was disturbed: it was %+v and is %+v", pod.Name, before, after)
+		}
 	}
-	s.checkHeld(pod, stayMemory<<20)
+	s.checkHeld(s.stays, stayMemory<<20)
 	s.checkTime()
 }
 
@@ -220,7 +215,7 @@ func refusedWith(words string) func(*corev1.Pod) bool {
 func (s *suite) restarted() {
 	s.must(s.bed.RestartAgent(s.Context(), patience))
 	s.checkStays()
-	s.fills("beside", 12288)
+	s.fills("beside", 8192)
 	s.must(s.bed.Delete(s.Context(), "beside"))
 }
 
@@ -250,6 +245,7 @@ func (s *suite) guarded() {
 func (s *suite) givenBack() {
 	files := filepath.Dir(s.bed.ContainerFiles(s.stays, "main"))
 	s.must(s.bed.Delete(s.Context(), "stays"))
+	s.must(s.bed.Delete(s.Context(), "spins"))
 	s.eventually("the pod's files are gone", func() bool {
 		_, err := os.Stat(files)
 		return os.IsNotExist(err)

@@ -1,0 +1,83 @@
+package nodestatus
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+const advertisedNode = `{"metadata":{"labels":{"zone":"a"},"annotations":{"mine":"x","nri-vgpu.io/advertised":"nri-vgpu.io/vgpu-memory,old.example/gpu",
+	"volcano.sh/node-vgpu-register":"r","volcano.sh/node-vgpu-handshake":"h"}},
+	"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"VGPUReady","status":"False"}],
+	"capacity":{"old.example/gpu":"4","other.example/nic":"2","nri-vgpu.io/vgpu-memory":"16384"},
+	"allocatable":{"old.example/gpu":"4","other.example/nic":"2","nri-vgpu.io/vgpu-memory":"16384"}}}`
+
+func remover(t *testing.T, api *nodeAPI) *Patcher {
+	t.Helper()
+	p, err := New(Options{
+		Client: api.client(), NodeName: testNode, ReportPath: "/nowhere", StaleAfter: time.Minute,
+		Config: config.Default(), Log: slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestRemoveTakesOffTheNodeWhatIsOurs(t *testing.T) {
+	api := newNodeAPI(t)
+	api.createWith(advertisedNode)
+	for range 2 {
+		if err := remover(t, api).Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := api.patchCount(); n != 1 {
+		t.Errorf("%d patches, want 1: the second time there is nothing to do", n)
+	}
+	node := api.node
+	if len(node.Annotations) != 1 || node.Annotations["mine"] != "x" || node.Labels["zone"] != "a" {
+		t.Errorf("left are the annotations %v and the labels %v", node.Annotations, node.Labels)
+	}
+	if c := node.Status.Conditions; len(c) != 1 || c[0].Type != "Ready" {
+		t.Errorf("left are the conditions %v", c)
+	}
+	for name := range node.Status.Capacity {
+		if name != "cpu" && name != "other.example/nic" {
+			t.Errorf("left is the resource %s", name)
+		}
+	}
+	if len(node.Status.Capacity) != 2 || len(node.Status.Allocatable) != 2 {
+		t.Errorf("left are %v and %v", node.Status.Capacity, node.Status.Allocatable)
+	}
+}
+
+func TestRemoveTriesAgain(t *testing.T) {
+	api := newNodeAPI(t)
+	api.createWith(advertisedNode)
+	api.breakWith(http.StatusInternalServerError)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := remover(t, api).Remove(ctx); err == nil || !strings.Contains(err.Error(), "asked to fail") {
+		t.Errorf("an API server that fails: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- remover(t, api).Remove(t.Context()) }()
+	time.AfterFunc(200*time.Millisecond, func() { api.breakWith(0) })
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A Node that is gone has nothing of us.
+func TestRemoveWithoutANode(t *testing.T) {
+	if err := remover(t, newNodeAPI(t)).Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,167 @@
+package helm
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// The limits of the pod that works, and how far above its part of the time it may
+// be, in points.
+const (
+	memory = 4096 // MiB
+	cores  = 30
+	over   = 4
+)
+
+// work are pods under load: one holds memory, one wants all of the GPU's time, and
+// one is made to start again in the end.
+type work struct {
+	*suite
+	steady, spins, again *corev1.Pod
+	pids                 []int
+	had, at              time.Duration
+}
+
+func (s *suite) startWork() *work {
+	s.Helper()
+	fill := func(mib int64) corev1.Container {
+		return testbed.Container("main", testbed.Limits{testbed.Memory: mib}, "fill", "--hold", "3600")
+	}
+	spin := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: cores},
+		"spin", "--kernel-us", "500", "--duration", "3600")
+	spin.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	for name, container := range map[string]corev1.Container{"steady": fill(memory), "again": fill(memory / 2), "spins": spin} {
+		pod := testbed.Pod(name, container)
+		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		_, err := s.bed.Create(s.Context(), pod)
+		s.must(err)
+	}
+	w := &work{suite: s}
+	w.steady, w.spins, w.again = w.running("steady"), w.running("spins"), w.running("again")
+	s.eventually("the pods hold their memory, and compute", func() bool {
+		w.look()
+		return w.held(w.steady) == memory<<20 && w.held(w.again) == memory<<20/2 && w.had > 0
+	})
+	w.pids = w.processes()
+	w.look()
+	return w
+}
+
+func (w *work) pods() []*corev1.Pod { return []*corev1.Pod{w.steady, w.spins, w.again} }
+
+func (w *work) running(name string) *corev1.Pod {
+	w.Helper()
+	pod, err := w.bed.WaitRunning(w.Context(), name, patience)
+	w.must(err)
+	return pod
+}
+
+func (w *work) held(pod *corev1.Pod) uint64 {
+	held, err := w.bed.Held(pod)
+	w.must(err)
+	var sum uint64
+	for bytes := range maps.Values(held) {
+		sum += bytes
+	}
+	return sum
+}
+
+func (w *work) processes() []int {
+	var all []int
+	for _, pod := range w.pods() {
+		pids, err := w.bed.Pids(pod)
+		w.must(err)
+		all = append(all, pids...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// look notes the time that the pod had of the GPU so far.
+func (w *work) look() {
+	var err error
+	w.had, w.at, err = w.bed.GPUTime(w.spins)
+	w.must(err)
+}
+
+// check checks by the oracle that the pods were not disturbed since the last look:
+// the same processes, with all of their memory, had GPU time all the while, and no
+// more of it than their limit.
+func (w *work) check() {
+	w.Helper()
+	before, from := w.had, w.at
+	w.look()
+	share := 100 * float64(w.had-before) / float64(w.at-from)
+	w.say("the pod that runs had %.1f %% of the GPU's time, of %d", share, cores)
+	// Whoever builds and starts programs besides takes processors away from it; a
+	// pod that stood still for the half of it had less than that.
+	if share > cores+over || share < cores/3 {
+		w.Errorf("the pod that runs had %.1f %% of the GPU's time, want %d", share, cores)
+	}
+	if pids := w.processes(); !slices.Equal(pids, w.pids) {
+		w.Errorf("its processes are %v, and were %v", pids, w.pids)
+	}
+	for _, pod := range w.pods() {
+		now := w.running(pod.Name)
+		if status := now.Status.ContainerStatuses[0]; status.RestartCount != 0 || status.ContainerID != pod.Status.ContainerStatuses[0].ContainerID {
+			w.Errorf("%s was restarted: %s", pod.Name, describe(now))
+		}
+	}
+	for pod, want := range map[*corev1.Pod]uint64{w.steady: memory << 20, w.again: memory << 20 / 2} {
+		if held := w.held(pod); held != want {
+			w.Errorf("%s holds %d bytes, want %d", pod.Name, held, want)
+		}
+	}
+	w.checkFull()
+}
+
+// checkFull checks that a new process in the container is refused, as it is full.
+func (w *work) checkFull() {
+	w.Helper()
+	stdout, stderr, err := w.bed.ExecOutput(w.Context(), "steady", "fill")
+	if err == nil || !strings.Contains(stdout, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(stderr, "nri-vgpu: refused") {
+		w.Errorf("a second process in a full container printed %q and %q, want it to be refused: %v", stdout, stderr, err)
+	}
+}
+
+// checkClosed makes a container start again where nri-vgpu was removed: nobody
+// would limit it, so it is refused.
+func (w *work) checkClosed() {
+	w.Helper()
+	w.must(w.bed.KillContainer(w.again))
+	_, err := w.bed.WaitPod(w.Context(), "again", "refused by the guard", patience, func(pod *corev1.Pod) bool {
+		status := pod.Status.ContainerStatuses
+		return len(status) == 1 && status[0].State.Waiting != nil && strings.Contains(status[0].State.Waiting.Message, "nri-vgpu was removed from this node")
+	})
+	w.must(err)
+	if held := w.held(w.again); held != 0 {
+		w.Errorf("a container that starts again holds %d bytes of a GPU", held)
+	}
+	w.checkFull()
+}
+
+// end deletes the pods.
+func (w *work) end() {
+	w.Helper()
+	for _, pod := range w.pods() {
+		w.must(w.bed.Delete(w.Context(), pod.Name))
+	}
+}
+
+// files are the directories of the pods' containers on the node, as their files
+// are named there.
+func (w *work) files() []string {
+	var all []string
+	for _, pod := range w.pods() {
+		all = append(all, strings.TrimPrefix(filepath.Dir(w.bed.ContainerFiles(pod, "main")), w.bed.Cluster.Root()))
+	}
+	return all
+}
