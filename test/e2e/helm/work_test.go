@@ -101,9 +101,8 @@ func (w *work) check() {
 	w.look()
 	share := 100 * float64(w.had-before) / float64(w.at-from)
 	w.say("the pod that runs had %.1f %% of the GPU's time, of %d", share, cores)
-	// Whoever builds and starts programs besides takes processors away from it; a
-	// pod that stood still for the half of it had less than that.
-	if share > cores+over || share < cores/3 {
+	// On a busy machine it may have little of it, but time goes on.
+	if share > cores+over || share < 1 {
 		w.Errorf("the pod that runs had %.1f %% of the GPU's time, want %d", share, cores)
 	}
 	if pids := w.processes(); !slices.Equal(pids, w.pids) {
