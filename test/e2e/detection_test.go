@@ -149,9 +149,9 @@ func setConfig(t *testing.T, change func(string) string) {
 // more than its limit once the agent has looked.
 func TestForgedUsagePage(t *testing.T) {
 	pod := idle(t, "forger", 4096)
-	first := background(t, "forger", "fill", "--max", "2GiB", "--hold", "25")
+	background(t, "forger", "fill", "--max", "2GiB", "--hold", "3600")
 	waitHeld(t, pod, 2*gib)
-	forged := background(t, "forger", "pester", "--way", "forge", "--duration", "20")
+	background(t, "forger", "pester", "--way", "forge", "--duration", "3600")
 	waitPodEvent(t, "forger", events.VGPUUsageForged.Name, "usage page", detected)
 
 	fill := execFill(t, "forger", "--chunk", "64MiB")
@@ -161,8 +161,7 @@ func TestForgedUsagePage(t *testing.T) {
 	if bytes, err := bed.Metric(t.Context(), "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"}); err != nil || bytes < 2*gib {
 		t.Errorf("observed are %v bytes, want more than 2 GiB: %v", bytes, err)
 	}
-	<-forged
-	<-first
+	endAll(t, "forger")
 	// Once nothing is amiss the container has all of its memory again.
 	waitMetric(t, detected, 0, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"})
 	if fill := execFill(t, "forger"); fill.GrantedBytes+contextBytes != 4*gib {

@@ -35,6 +35,14 @@ func background(t *testing.T, pod string, command ...string) (ended <-chan strin
 	return done
 }
 
+// endAll kills all processes of a pod's container but its first.
+func endAll(t *testing.T, pod string) {
+	t.Helper()
+	if stdout, stderr, err := bed.ExecOutput(t.Context(), pod, "sh", "-c", "kill -9 -1"); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+}
+
 // A process is known to the agent from its first cuInit to its end, also to an
 // agent that is newer than its container.
 func TestProcessesRegister(t *testing.T) {
@@ -43,11 +51,10 @@ func TestProcessesRegister(t *testing.T) {
 		t.Helper()
 		waitMetric(t, patience, n, "nri_vgpu_container_processes", map[string]string{"namespace": "default", "pod": "registers", "container": "main"})
 	}
-	one := background(t, "registers", "fill", "--max", "64MiB", "--hold", "8")
-	two := background(t, "registers", "fill", "--max", "64MiB", "--hold", "8")
+	background(t, "registers", "fill", "--max", "64MiB", "--hold", "3600")
+	background(t, "registers", "fill", "--max", "64MiB", "--hold", "3600")
 	processes(2)
-	<-one
-	<-two
+	endAll(t, "registers")
 	processes(0)
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
 		t.Fatal(err)
