@@ -129,10 +129,34 @@ func TestGPULostAndBack(t *testing.T) {
 	waitCapacity(t, patience)
 	waitNodeEvent(t, "GPURecovered", lost)
 	waitCondition(t, corev1.ConditionTrue, "")
+	againIfRejected(t, testbed.Pod("waits", filler("main", testbed.Limits{testbed.Memory: 16384})))
 	if uuid := checkFilled(t, "waits", 16*gib); uuid != lost {
 		t.Errorf("the pod that needs a whole GPU is on %s, want %s, which is back", uuid, lost)
 	}
 	check()
+}
+
+// againIfRejected makes a pod anew, as a controller would, if kubelet has rejected it:
+// it may hear of a Node's new capacity later than the scheduler does.
+func againIfRejected(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for {
+		seen, err := bed.WaitPod(t.Context(), pod.Name, "started or rejected", patience, func(pod *corev1.Pod) bool {
+			return pod.Status.Phase != corev1.PodPending
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(seen.Status.Reason, "OutOf") {
+			return
+		}
+		if err := bed.Delete(t.Context(), pod.Name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bed.Create(t.Context(), pod.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // An application's XID is nothing; a critical one keeps new containers off its

@@ -98,13 +98,14 @@ func testMPSSideBySide(t *testing.T) {
 			t.Errorf("%s was on %s, which is not shared by MPS", name, spun.UUID)
 		}
 	}
-	create(t, testbed.Pod("two", testbed.Container("main", testbed.Limits{testbed.Memory: 2048},
-		"sh", "-c", "fill --max 700MiB --hold 3600 & exec fill --hold 3600")))
+	create(t, testbed.Pod("two", testbed.Container("main", testbed.Limits{testbed.Memory: 2048}, "fill", "--max", "700MiB", "--hold", "3600")))
 	two := running(t, "two")
+	eventually(t, "the first process of the pod is a client", func() bool { return mpsClients(t) == 1 })
+	filled(t, two.Name, "main")
+	background(t, two.Name, "fill", "--hold", "3600")
 	eventually(t, "both processes of the pod are clients", func() bool { return mpsClients(t) == 2 })
-	if err := bed.WaitHeld(t.Context(), two, 1, patience); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "by the oracle the two processes hold all that the pod was given", func() bool { return held(t, two)[bed.UUIDs[0]] == 2*gib })
+	time.Sleep(100 * time.Millisecond)
 	if _, bytes := onlyGPU(t, held(t, two)); bytes != 2*gib {
 		t.Errorf("by the oracle the pod's two processes hold %d bytes, want %d", bytes, 2*gib)
 	}

@@ -153,7 +153,7 @@ func (b *Bed) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", name, err)
 	}
-	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := pods.Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
