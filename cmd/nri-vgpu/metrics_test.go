@@ -16,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
@@ -43,6 +44,17 @@ func (s series) kind() dto.MetricType {
 	}
 }
 
+// nobody is a client of an API server that is not there: what is registered is told
+// without one.
+func nobody(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // parts of an agent that runs nowhere.
 func assembled(t *testing.T, change func(*config.Config)) *parts {
 	t.Helper()
@@ -53,7 +65,7 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 	cfg.Injection.CDISpecDirs = []string{cfg.Injection.CDIOutputDir}
 	cfg.Driver = config.Driver{Root: dir} // which has none
 	change(&cfg)
-	client := fake.NewClientset()
+	client := nobody(t)
 	p, err := assemble(t.Context(), cfg, "node", clients{client, client, client}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +76,7 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 func patcher(t *testing.T) *nodestatus.Patcher {
 	t.Helper()
 	p, err := nodestatus.New(nodestatus.Options{
-		Client: fake.NewClientset(), NodeName: "node", Config: config.Default(), ReportPath: "x", StaleAfter: time.Minute,
+		Client: nobody(t), NodeName: "node", Config: config.Default(), ReportPath: "x", StaleAfter: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

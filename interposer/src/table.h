@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What this process holds: a hash table from the driver's handles to what was
-// charged for them. Its locks are held for nanoseconds, never over a call of
-// the driver. A removal does not lock where there is nothing.
+// charged for them. Its locks are held for nanoseconds, by a sweep for one of
+// 64 parts of the table, never over a call of the driver. A removal does not lock where there is nothing.
 
 #ifndef VG_TABLE_H
 #define VG_TABLE_H

@@ -105,7 +105,7 @@ func testMPSSideBySide(t *testing.T) {
 	background(t, two.Name, "fill", "--hold", "3600")
 	eventually(t, "both processes of the pod are clients", func() bool { return mpsClients(t) == 2 })
 	eventually(t, "by the oracle the two processes hold all that the pod was given", func() bool { return held(t, two)[bed.UUIDs[0]] == 2*gib })
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // in which the second would take what is too much
 	if _, bytes := onlyGPU(t, held(t, two)); bytes != 2*gib {
 		t.Errorf("by the oracle the pod's two processes hold %d bytes, want %d", bytes, 2*gib)
 	}
