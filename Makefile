@@ -75,8 +75,10 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
 
 .PHONY: storm
-storm: build ## storm the memory limits for five minutes, as every night
+storm: build ## storm the memory limits for five minutes, as every night, and the pools for two
 	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
+	$(GO) test -count=1 -timeout 30m -v ./test/storm -run 'TestStorm$$' -storm.duration=2m \
+		-storm.ways=async,async-ptsz,pool,graph,capture
 
 .PHONY: fuzz
 fuzz: build ## fuzz what tenants can write for ten minutes each, as every night

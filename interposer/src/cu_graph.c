@@ -79,7 +79,8 @@ static void vg_graph_add(const struct vg_state *state, CUgraph graph, struct vg_
 // still is its own. It is so if the device's memory of graphs grew by as much
 // at its launch, and nothing was taken from that memory since: by a trim, or by
 // a graph that was served from what it held. Each of these begins a new epoch,
-// and `extra` is one more than the epoch in which the graph took its memory.
+// and `extra` is one more than the epoch in which the graph took its memory. While
+// such a launch is under way, what it owns is promised to nobody else.
 static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 {
 	return vg_key(graph) | (uint64_t)device << 48;
@@ -221,8 +222,10 @@ static struct vg_entry *vg_graph_owns(struct vg_entry *entry, void *context)
 // vg_graph_claims holds the claims of one launch, one per GPU.
 struct vg_graph_claims {
 	struct vg_claim claims[VG_MAX_DEVICES];
-	uint64_t needs[VG_MAX_DEVICES]; // 0: no claim was made
-	uint64_t epoch;                 // before the first claim
+	uint64_t needs[VG_MAX_DEVICES];       // 0: no claim was made
+	struct vg_pool *kept[VG_MAX_DEVICES]; // where the graph owns what it needs
+	uint64_t owned[VG_MAX_DEVICES];
+	uint64_t epoch; // before the first claim
 };
 
 static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_graph_claims *claims)
@@ -230,6 +233,8 @@ static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_
 	bool alone = atomic_load(&state->graph_calls) == 1;
 
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
+		if (claims->kept[i])
+			vg_pool_kept(state, claims->kept[i], claims->owned[i]);
 		if (!claims->needs[i])
 			continue;
 		// A launch cannot be undone: what it took beyond its claim counts.
@@ -242,28 +247,42 @@ static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_
 	}
 }
 
+// vg_graph_claim_one claims what the graph needs on one GPU.
+static CUresult vg_graph_claim_one(struct vg_state *state, const struct vg_entry *entry,
+				   struct vg_graph_claims *claims)
+{
+	uint32_t device = entry->device;
+	struct vg_pool *pool = vg_pool_of(state, NULL, vg_ordinal_of(state, device));
+	CUresult result;
+
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (entry->extra && vg_pool_keep(state, pool, entry->bytes, entry->extra - 1)) {
+		claims->kept[device] = pool;
+		claims->owned[device] = entry->bytes;
+		return CUDA_SUCCESS;
+	}
+	result = vg_pool_claim(&claims->claims[device], pool, VG_WAY_GRAPH, entry->bytes);
+	if (!result)
+		claims->needs[device] = entry->bytes;
+	return result;
+}
+
 static CUresult vg_graph_claim(struct vg_state *state, CUgraphExec exec,
 			       struct vg_graph_claims *claims)
 {
-	claims->epoch = atomic_load(&state->graph_epoch);
-	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
-		struct vg_entry entry;
-		struct vg_pool *pool;
-		CUresult result;
+	CUresult result = CUDA_SUCCESS;
 
-		if (!vg_table_get(&state->table, VG_GRAPH, vg_graph_key(exec, i), &entry) ||
-		    entry.extra == claims->epoch + 1)
-			continue;
-		pool = vg_pool_of(state, NULL, vg_ordinal_of(state, i));
-		result = pool ? vg_pool_claim(&claims->claims[i], pool, VG_WAY_GRAPH, entry.bytes) :
-				CUDA_ERROR_OUT_OF_MEMORY;
-		if (result) {
-			vg_graph_settle(state, exec, claims);
-			return result;
-		}
-		claims->needs[i] = entry.bytes;
+	claims->epoch = atomic_load(&state->graph_epoch);
+	for (uint32_t i = 0; i < VG_MAX_DEVICES && !result; i++) {
+		struct vg_entry entry;
+
+		if (vg_table_get(&state->table, VG_GRAPH, vg_graph_key(exec, i), &entry))
+			result = vg_graph_claim_one(state, &entry, claims);
 	}
-	return CUDA_SUCCESS;
+	if (result)
+		vg_graph_settle(state, exec, claims);
+	return result;
 }
 
 // vg_graph_start launches or uploads a graph.
@@ -280,6 +299,7 @@ static CUresult vg_graph_start(CUgraphExec exec, CUstream stream,
 		return call(exec, stream);
 	atomic_fetch_add(&state->graph_calls, 1);
 	memset(claims.needs, 0, sizeof claims.needs);
+	memset(claims.kept, 0, sizeof claims.kept);
 	result = vg_graph_claim(state, exec, &claims);
 	if (!result) {
 		result = call(exec, stream);

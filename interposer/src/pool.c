@@ -4,8 +4,8 @@
 // the pool grow, asks and applies its answer, and then the first applies an old
 // one. So each question has a ticket, taken before it is asked, and an answer
 // is dropped where one with a later ticket was applied: that one was given
-// later than any growth before the earlier ticket. Growth after it is covered
-// by the claims of the calls that cause it, until they settle.
+// later than any growth before the earlier ticket, and holds in its place. Growth
+// after it is covered by the claims of the calls that cause it, until they settle.
 //
 // A request that fits into what a pool holds and does not use claims nothing:
 // it borrows. What is borrowed stays charged until the call settles, even if
@@ -57,7 +57,7 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->device = (uint32_t)vg_device_index(state, ordinal);
 		pool->on_host = pool->destroyed = false;
 		pool->charged = pool->borrowed = 0;
-		pool->applied = atomic_load(&pool->visits) >> vg_ticket_shift;
+		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
 		pool->in_use = true;
 		return pool;
 	}
@@ -154,14 +154,6 @@ static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 	return there;
 }
 
-struct vg_pool_answer {
-	uint64_t ticket;
-	uint64_t held;
-	uint64_t used;
-	bool knows_used;
-	bool valid;
-};
-
 // vg_pool_enter takes a ticket, and keeps the pool from being destroyed until
 // vg_pool_leave. It returns false where that is under way or done: who destroys
 // it says so first and looks for visitors then.
@@ -206,6 +198,21 @@ static struct vg_pool_answer vg_pool_ask(struct vg_pool *pool, bool need_used)
 	return answer;
 }
 
+// vg_pool_due is what a pool is to be charged with, of the `before` that it and the
+// claim that settles are charged with: what it holds, and what it may take again
+// for those who borrow.
+static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
+{
+	const struct vg_pool_answer *last = &pool->last;
+	uint64_t promised = 0;
+
+	// Of what it uses nothing may be known: then it stays charged as it is.
+	if (pool->borrowed)
+		promised = last->knows_used ? vg_round_up(last->used + pool->borrowed, vg_pool_granule) :
+					      before;
+	return vg_max(last->held, vg_min(promised, before));
+}
+
 // vg_pool_apply charges the pool with what it holds, in place of what the claim
 // (NULL if there is none) has reserved, by one change of the page, so that
 // nobody sees the bytes twice. It returns what the pool took beyond its claim.
@@ -226,16 +233,13 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 		claim->borrowed = 0;
 		claim->bytes = 0;
 	}
-	if (answer->valid && pool->in_use && answer->ticket > pool->applied) {
-		uint64_t promised = 0;
-
-		// What began to borrow after the question stays charged as it is.
-		if (pool->borrowed)
-			promised = answer->knows_used ? answer->used + pool->borrowed : before;
-		pool->applied = answer->ticket;
-		if (claim && answer->held > pool->charged)
-			claim->grown = answer->held - pool->charged;
-		pool->charged = answer->held > promised ? answer->held : vg_min(promised, before);
+	if (pool->in_use) {
+		if (answer->valid && answer->ticket > pool->last.ticket) {
+			pool->last = *answer;
+			if (claim && answer->held > charged)
+				claim->grown = answer->held - charged;
+		}
+		pool->charged = vg_pool_due(pool, before);
 	}
 	after = pool->charged;
 	vg_settle(&state->pages, pool->device, claimed, after > charged ? after - charged : 0);
@@ -330,22 +334,42 @@ bool vg_pools_trim(struct vg_state *state, uint32_t device)
 	return found;
 }
 
+// vg_pool_promise finds out whether a pool holds so much more than it uses and has
+// promised, and promises it if so. It returns false where the answer is older than
+// one that was applied: what the pool had to spare may have been used since.
+static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
+			    const struct vg_pool_answer *answer, uint64_t bytes, bool *enough)
+{
+	uint64_t taken = vg_add_saturating(answer->used, pool->borrowed);
+
+	if (answer->ticket < pool->last.ticket)
+		return false;
+	*enough = vg_add_saturating(taken, bytes) <= vg_min(answer->held, pool->charged);
+	if (*enough) {
+		pool->borrowed += bytes;
+		if (!pool->handle)
+			atomic_fetch_add(&state->graph_epoch, 1);
+	}
+	return true;
+}
+
 // vg_pool_borrow promises the bytes out of what the pool holds, if it holds so
 // much more than it uses.
 static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
-	struct vg_pool_answer answer = vg_pool_ask(pool, true);
-	uint64_t needed = vg_round_up(bytes, vg_pool_part);
-	bool enough;
+	bool enough = false;
+	bool answered = false;
 
-	if (!answer.valid)
-		return false;
-	vg_lock(&state->pool_mutex);
-	needed = vg_add_saturating(vg_add_saturating(answer.used, pool->borrowed), needed);
-	enough = needed <= vg_min(answer.held, pool->charged);
-	if (enough)
-		pool->borrowed += vg_round_up(bytes, vg_pool_part);
-	vg_unlock(&state->pool_mutex);
+	while (!answered) {
+		struct vg_pool_answer answer = vg_pool_ask(pool, true);
+
+		if (!answer.valid)
+			return false;
+		vg_lock(&state->pool_mutex);
+		answered = vg_pool_promise(state, pool, &answer, vg_round_up(bytes, vg_pool_part),
+					   &enough);
+		vg_unlock(&state->pool_mutex);
+	}
 	return enough;
 }
 
@@ -380,6 +404,31 @@ bool vg_pool_settle(struct vg_claim *claim)
 	vg_claim_void(claim);
 	return !beyond || vg_memory_used(&claim->state->pages, claim->device) <=
 				  vg_memory_limit(&claim->state->pages, claim->device);
+}
+
+bool vg_pool_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch)
+{
+	bool kept;
+
+	vg_lock(&state->pool_mutex);
+	kept = atomic_load(&state->graph_epoch) == epoch;
+	if (kept)
+		pool->borrowed += bytes;
+	vg_unlock(&state->pool_mutex);
+	return kept;
+}
+
+void vg_pool_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
+{
+	uint64_t ticket = UINT64_C(1) << vg_ticket_shift;
+
+	vg_lock(&state->pool_mutex);
+	ticket = (atomic_fetch_add(&pool->visits, ticket) + ticket) >> vg_ticket_shift;
+	if (pool->last.held < pool->charged)
+		atomic_store(&state->stale_pools, 1);
+	pool->last = (struct vg_pool_answer){.ticket = ticket, .held = pool->charged, .valid = true};
+	pool->borrowed -= vg_min(bytes, pool->borrowed);
+	vg_unlock(&state->pool_mutex);
 }
 
 // vg_pool_close lets nobody in any more, and waits for those who are inside.

@@ -30,6 +30,13 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 // than could be foreseen.
 bool vg_pool_settle(struct vg_claim *claim);
 
+// vg_pool_keep promises a graph what it took of a device's memory of graphs and
+// still owns (cu_graph.c), if no epoch has begun since. The driver need not be asked
+// what the pool holds then: until vg_pool_kept it stays charged, and after it too,
+// until the driver is asked the next time.
+bool vg_pool_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
+void vg_pool_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
+
 // vg_pools_refresh asks all pools of the process what they hold.
 void vg_pools_refresh(struct vg_state *state);
 

@@ -17,6 +17,15 @@ enum {
 	vg_max_pools = 256,   // memory pools that are followed in one process
 };
 
+// vg_pool_answer is what the driver said of a pool.
+struct vg_pool_answer {
+	uint64_t ticket; // see pool.c
+	uint64_t held;
+	uint64_t used;
+	bool knows_used;
+	bool valid;
+};
+
 // vg_pool is a source of stream-ordered memory: a pool, or a device's memory of
 // graphs. What it holds of the device is for the driver to say.
 struct vg_pool {
@@ -32,7 +41,7 @@ struct vg_pool {
 	_Atomic uint64_t visits;
 	uint64_t charged;          // bytes accounted
 	_Atomic uint64_t borrowed; // promised to calls under way, out of what is charged
-	uint64_t applied;          // ticket of the last answer that was applied
+	struct vg_pool_answer last; // the last answer that was applied
 	// Of a pool that was destroyed while in use: see orphan.h.
 	uint64_t remaining;
 	struct vg_leaving *leaving;

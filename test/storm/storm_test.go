@@ -25,6 +25,7 @@ var (
 	duration = flag.Duration("storm.duration", 30*time.Second, "how long the storm lasts")
 	library  = flag.String("storm.lib", "../../build/lib", "directory of the interposer")
 	seed     = flag.Uint64("storm.seed", 0, "of the storm's random choices; 0: a new one")
+	ways     = flag.String("storm.ways", "all", "names of ways to take memory, as the workload fill lists them, with commas between")
 )
 
 // processes are at any time in the storm, beside the children that they start.

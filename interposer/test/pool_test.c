@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a pool is charged with, when threads ask about it and make it grow in an
+// order that a busy machine brings about once in a million times. The driver here is
+// a few lines that grow a pool as the real one does, and let other threads' steps
+// happen while it is being asked.
+
+#include "pool.h"
+
+#include <string.h>
+
+#include "check.h"
+#include "fixture.h"
+#include "reserve.h"
+#include "slot.h"
+
+enum { step = 2 << 20 };
+
+static const uint64_t mib = UINT64_C(1) << 20;
+
+// ---- a driver with one pool, which is the memory of graphs as well
+
+static struct {
+	uint64_t used;
+	uint64_t held;
+	void (*meanwhile)(void); // once, when the driver has made up its answer
+} driver;
+
+static CUmemoryPool const handle = (CUmemoryPool)(uintptr_t)0x1000;
+
+static void driver_alloc(uint64_t bytes)
+{
+	driver.used += bytes;
+	driver.held = vg_max(driver.held, vg_round_up(driver.used, step));
+}
+
+static void driver_trim(void)
+{
+	driver.held = vg_round_up(driver.used, step);
+}
+
+static CUresult driver_answer(bool held, void *value)
+{
+	void (*meanwhile)(void) = driver.meanwhile;
+
+	memcpy(value, held ? &driver.held : &driver.used, sizeof driver.used);
+	if (held && meanwhile) {
+		driver.meanwhile = NULL;
+		meanwhile();
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_pool_attribute(CUmemoryPool pool, int attribute, void *value)
+{
+	CHECK(pool == handle);
+	return driver_answer(attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, value);
+}
+
+static CUresult driver_graph_attribute(CUdevice device, int attribute, void *value)
+{
+	CHECK_EQUAL(device, 0);
+	return driver_answer(attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, value);
+}
+
+static CUresult driver_trim_to(CUmemoryPool pool, size_t keep)
+{
+	CHECK(pool == handle && keep == 0);
+	driver_trim();
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_trim_graphs(CUdevice device)
+{
+	CHECK_EQUAL(device, 0);
+	driver_trim();
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_capture_mode(int *mode)
+{
+	*mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	return CUDA_SUCCESS;
+}
+
+#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
+
+// ---- a process with some memory in that pool
+
+static struct vg_state *state;
+static struct vg_pool *pool;
+static struct vg_claim first, second, third;
+
+static uint64_t on_page(void)
+{
+	const struct vg_slot_device *own = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, 0);
+
+	return vg_load(&own->used) + vg_load(&own->pending);
+}
+
+static CUresult claim(struct vg_claim *to, uint64_t bytes)
+{
+	return vg_pool_claim(to, pool, VG_WAY_ASYNC, bytes);
+}
+
+// begin makes a process with this limit whose pool holds some memory and uses
+// a part of it. The pool is the device's memory of graphs where that is asked for.
+static void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool which)
+{
+	struct vg_limits_device device = test_device(1, limit);
+	struct vg_error error;
+	char dir[256];
+
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+	state = vg_state_new();
+	memset(state, 0, sizeof *state);
+	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
+	CHECK(vg_slot_take(&state->pages, &error) == 0);
+	state->devices[0] = 1;
+	atomic_store(&state->ready, 1);
+	memset(&driver, 0, sizeof driver);
+	if (which)
+		vg_pool_made(state, which, &(CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
+	pool = vg_pool_of(state, which, 0);
+	CHECK_EQUAL(claim(&first, held), CUDA_SUCCESS);
+	driver_alloc(held);
+	CHECK(vg_pool_settle(&first));
+	driver.used = used;
+	CHECK_EQUAL(on_page(), held);
+}
+
+// ---- tests
+
+// Two calls that have a claim use up what a pool has to spare, which was promised
+// to a third. An answer that came later than theirs is applied before them.
+static void settle_second(void);
+
+static void refresh(void)
+{
+	vg_pools_refresh(state);
+}
+
+static void settle_second(void)
+{
+	driver.meanwhile = refresh;
+	CHECK(vg_pool_settle(&second));
+}
+
+static void test_a_promise_outlives_claims_that_settle_late(void)
+{
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	CHECK_EQUAL(claim(&first, 50 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(claim(&second, 50 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(claim(&third, 40 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(third.borrowed, 40 * mib);
+	driver_alloc(50 * mib);
+	driver_alloc(50 * mib);
+	driver.meanwhile = settle_second;
+	CHECK(vg_pool_settle(&first));
+	CHECK_EQUAL(on_page(), 200 * mib);
+	driver_alloc(40 * mib);
+	CHECK_EQUAL(driver.held, 200 * mib);
+	CHECK(vg_pool_settle(&third));
+	CHECK_EQUAL(on_page(), 200 * mib);
+}
+
+// What a pool has to spare is gone by the time that the answer arrives.
+static void use_up(void)
+{
+	driver_alloc(40 * mib);
+	CHECK(vg_pool_settle(&first));
+}
+
+static void test_an_old_answer_promises_nothing(void)
+{
+	begin(140 * mib, 100 * mib, 60 * mib, handle);
+	CHECK_EQUAL(claim(&first, 40 * mib), CUDA_SUCCESS);
+	driver.meanwhile = use_up;
+	CHECK_EQUAL(claim(&second, 40 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(on_page(), 140 * mib);
+	driver_alloc(40 * mib);
+	CHECK_EQUAL(driver.held, 140 * mib);
+	CHECK(vg_pool_settle(&second));
+	CHECK_EQUAL(on_page(), 140 * mib);
+}
+
+// A pool that has returned what it had to spare takes whole steps again.
+static void test_a_promise_is_of_whole_steps(void)
+{
+	begin(100 * mib, 100 * mib, 51 * mib + 900 * 1024, handle);
+	CHECK_EQUAL(claim(&first, 300 * 1024), CUDA_SUCCESS);
+	CHECK_EQUAL(first.borrowed, 300 * 1024);
+	driver_trim();
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 54 * mib);
+	driver_alloc(300 * 1024);
+	CHECK_EQUAL(driver.held, 54 * mib);
+	CHECK(vg_pool_settle(&first));
+	CHECK_EQUAL(on_page(), 54 * mib);
+}
+
+// The memory that a graph took at an earlier launch is nobody else's during the
+// next; and once it was another's, the graph must ask for it.
+static void test_a_graph_keeps_what_it_owns(void)
+{
+	uint64_t epoch;
+
+	begin(100 * mib, 100 * mib, 40 * mib, NULL);
+	epoch = atomic_load(&state->graph_epoch);
+	CHECK(vg_pool_keep(state, pool, 60 * mib, epoch));
+	CHECK(claim(&first, 10 * mib) != CUDA_SUCCESS);
+	driver_alloc(60 * mib);
+	vg_pool_kept(state, pool, 60 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	driver.used = 40 * mib;
+	epoch = atomic_load(&state->graph_epoch);
+	CHECK_EQUAL(claim(&first, 10 * mib), CUDA_SUCCESS);
+	CHECK(!vg_pool_keep(state, pool, 60 * mib, epoch));
+	driver_alloc(10 * mib);
+	CHECK(vg_pool_settle(&first));
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// A question from before a graph's launch, answered after it, says too little.
+static void launch_again(void)
+{
+	driver_alloc(60 * mib);
+	vg_pool_kept(state, pool, 60 * mib);
+}
+
+static void test_a_graph_is_charged_for_what_it_takes_again(void)
+{
+	begin(100 * mib, 100 * mib, 40 * mib, NULL);
+	CHECK(vg_pool_keep(state, pool, 60 * mib, atomic_load(&state->graph_epoch)));
+	driver_trim();
+	driver.meanwhile = launch_again;
+	vg_pools_refresh(state);
+	CHECK_EQUAL(driver.held, 100 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+int main(void)
+{
+	DRIVER(cuMemPoolGetAttribute, driver_pool_attribute);
+	DRIVER(cuDeviceGetGraphMemAttribute, driver_graph_attribute);
+	DRIVER(cuMemPoolTrimTo, driver_trim_to);
+	DRIVER(cuDeviceGraphMemTrim, driver_trim_graphs);
+	DRIVER(cuThreadExchangeStreamCaptureMode, driver_capture_mode);
+	test_a_promise_outlives_claims_that_settle_late();
+	test_an_old_answer_promises_nothing();
+	test_a_promise_is_of_whole_steps();
+	test_a_graph_keeps_what_it_owns();
+	test_a_graph_is_charged_for_what_it_takes_again();
+	return 0;
+}
