@@ -89,32 +89,85 @@ static struct vg_entry *vg_handle_retain(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// The driver gives the handle of a mapping out again, to be released once more.
-VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
+// vg_mapping_at looks for the mapping that an address lies in; nothing is to be
+// swept.
+struct vg_mapping_at {
+	uint64_t address;
+	struct vg_handle_use *use;
+};
+
+static bool vg_mapping_at(const struct vg_entry *entry, const void *context)
 {
-	struct vg_state *state = vg_ready_state();
-	CUresult result = VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	const struct vg_mapping_at *at = context;
+
+	if (!at->use->physical && entry->kind == VG_MAPPING && at->address >= entry->key &&
+	    at->address - entry->key < entry->bytes) {
+		at->use->physical = entry->object;
+		atomic_fetch_add(&at->use->physical->references, 1);
+	}
+	return false;
+}
+
+// vg_mapping_use takes a reference to the memory that is mapped at an address.
+// Most programs name the address of the mapping, which is found without a search.
+static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t address)
+{
 	struct vg_handle_use use = {NULL};
+	const struct vg_mapping_at at = {address, &use};
+
+	vg_table_with(&state->table, VG_MAPPING, address, vg_handle_use, &use);
+	if (!use.physical)
+		vg_table_sweep(&state->table, vg_mapping_at, &at);
+	return use.physical;
+}
+
+// vg_handle_file counts a handle that the driver has given out again, and takes
+// the caller's reference to its memory.
+static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
+			   struct vg_physical *physical)
+{
 	struct vg_entry *entry;
 	bool known = false;
 
-	if (!state || result)
-		return result;
-	vg_table_with(&state->table, VG_PHYSICAL, *handle, vg_handle_retain, &known);
-	if (known)
-		return result;
-	// Its handle had been released and only mappings held the memory.
-	vg_table_with(&state->table, VG_MAPPING, vg_key(address), vg_handle_use, &use);
-	entry = use.physical ? calloc(1, sizeof *entry) : NULL;
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_retain, &known);
+	if (!physical)
+		return;
+	if (known) {
+		vg_physical_put(state, physical);
+		return;
+	}
+	// The handle had been released, and only mappings held the memory.
+	entry = calloc(1, sizeof *entry);
 	if (!entry)
-		return result;
-	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = *handle, .extra = 1,
-				   .object = use.physical};
+		return; // then it stays charged: too much, never too little
+	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .extra = 1, .object = physical};
 	vg_table_put(&state->table, entry);
+}
+
+// The driver gives the handle of a mapping out again, to be released once more.
+// What it leads to is held before that: another thread may undo the mapping as
+// soon as the driver has answered.
+VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_physical *physical;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	vg_begin(state);
+	physical = vg_mapping_use(state, vg_key(address));
+	result = VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	if (!result)
+		vg_handle_file(state, *handle, physical);
+	else if (physical)
+		vg_physical_put(state, physical);
+	vg_end(state);
 	return result;
 }
 
 struct vg_handle_release {
+	bool known;
 	struct vg_entry *removed;
 };
 
@@ -122,10 +175,25 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 {
 	struct vg_handle_release *release = context;
 
+	release->known = entry != NULL;
 	if (!entry || --entry->extra > 0)
 		return entry;
 	release->removed = entry;
 	return NULL;
+}
+
+// vg_handle_kept undoes a release that the driver has refused.
+static void vg_handle_kept(struct vg_state *state, CUmemGenericAllocationHandle handle,
+			   const struct vg_handle_release *release)
+{
+	bool known;
+
+	if (release->removed) {
+		release->removed->extra = 1;
+		vg_table_put(&state->table, release->removed);
+	} else if (release->known) {
+		vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_retain, &known);
+	}
 }
 
 // The entry goes before the driver is asked, which may give the same handle to
@@ -133,7 +201,7 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 {
 	struct vg_state *state = vg_ready_state();
-	struct vg_handle_release release = {NULL};
+	struct vg_handle_release release = {false, NULL};
 	CUresult result;
 
 	if (!state)
@@ -141,9 +209,8 @@ VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 	vg_begin(state);
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_release, &release);
 	result = VG_CALL(cuMemRelease, handle);
-	if (release.removed && result) {
-		release.removed->extra = 1;
-		vg_table_put(&state->table, release.removed);
+	if (result) {
+		vg_handle_kept(state, handle, &release);
 	} else if (release.removed) {
 		vg_physical_put(state, release.removed->object);
 		free(release.removed);
@@ -162,17 +229,19 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 
 	if (!entry)
 		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
+	vg_begin(state);
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
 	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
 	if (result || !use.physical) {
 		if (use.physical)
 			vg_physical_put(state, use.physical);
 		free(entry);
-		return result;
+	} else {
+		*entry = (struct vg_entry){.kind = VG_MAPPING, .key = address, .bytes = bytes,
+					   .object = use.physical};
+		vg_table_put(&state->table, entry);
 	}
-	*entry = (struct vg_entry){.kind = VG_MAPPING, .key = address, .bytes = bytes,
-				   .object = use.physical};
-	vg_table_put(&state->table, entry);
+	vg_end(state);
 	return result;
 }
 
@@ -181,11 +250,14 @@ struct vg_range {
 	uint64_t to;
 };
 
+// vg_mapped_in: the driver unmaps whole mappings, and leaves one that goes beyond
+// the range.
 static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
 {
 	const struct vg_range *range = context;
 
-	return entry->kind == VG_MAPPING && entry->key >= range->from && entry->key < range->to;
+	return entry->kind == VG_MAPPING && entry->key >= range->from && entry->key < range->to &&
+	       entry->bytes <= range->to - entry->key;
 }
 
 // vg_mappings_take removes the mappings of a range. One that begins it and is

@@ -89,6 +89,12 @@ test_heaps() {
 	[ "$(peak "$(echo "$output" | field pid)")" -le "$gib" ] || fail "heaps: more than the limit: $output"
 }
 
+# Physical memory is charged for as long as a handle or a mapping of it is left.
+test_mappings() {
+	pages mappings $((2 * gib))
+	limited mappings "$programs/mappings" || fail "mappings"
+}
+
 # Copies within a device are held to the limit on GPU time, whatever their shape.
 test_copies() {
 	local output took wall
@@ -143,6 +149,7 @@ test_mps
 test_imports
 test_pools
 test_heaps
+test_mappings
 test_copies
 test_processes 2>/dev/null # the shell reports whom it killed
 
