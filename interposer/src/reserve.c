@@ -26,8 +26,9 @@
 // their slots: the higher one takes its bytes back and tries again, the lower
 // one leaves them and looks again. Within a process, waiting threads queue at a
 // mutex. So a refusal is true: the bytes *used* leave no room, after the slots
-// of dead processes have been emptied. Where nothing moves for vg_patience_ns,
-// as a process is stopped or the driver waits, what is pending counts as used.
+// of dead processes have been emptied; one that is dying is waited for. Where
+// nothing moves for vg_patience_ns, as a process is stopped or the driver waits,
+// what is pending counts as used.
 //
 // A page that lies. Every process of the container can write the page, and so
 // make others look smaller than they are. What this process was granted it keeps
@@ -149,16 +150,16 @@ static bool vg_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t byt
 
 	for (;;) {
 		uint64_t limit = vg_memory_limit(pages, device);
+		bool gone = vg_slots_reap(pages, device);
 		struct vg_sum sum;
 
-		vg_slots_reap(pages, device);
 		if (!published)
 			vg_add(&own->pending, bytes);
 		published = true;
 		sum = vg_sum_up(pages, device);
 		if (vg_fits(&sum, bytes, limit))
 			return true;
-		if (vg_add_saturating(sum.used, bytes) > limit ||
+		if ((gone && vg_add_saturating(sum.used, bytes) > limit) ||
 		    vg_wait_is_over(&wait, &sum, bytes)) {
 			vg_sub(&own->pending, bytes);
 			return false;

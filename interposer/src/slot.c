@@ -15,7 +15,12 @@
 //     closed any descriptor of the file.
 //   - The kernel closes a dying process's descriptors before it carries out the
 //     deferred release of its mappings' files, so that the driver's own files
-//     have gone, and with them the memory, before the slot becomes free.
+//     have gone, and with them the memory, before the slot becomes free. Of several
+//     threads, though, one may have left the address space to the others and yet
+//     hold the descriptors. So a slot that is free but not empty is left alone
+//     until its process is gone for good.
+//   - A fork waits while a slot is being taken: its child would otherwise have the
+//     descriptor, too, and keep the slot after its parent's end.
 //
 // See docs/decisions/0002-process-slots.md.
 
@@ -31,6 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dying.h"
 #include "file.h"
 
 #ifndef F_OFD_SETLK
@@ -130,11 +136,35 @@ static int vg_usage_own(struct vg_pages *pages, int fd)
 	return 0;
 }
 
-static int vg_slot_find_from(int fd, uint32_t first, uint32_t end)
+static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t device)
 {
-	for (uint32_t i = first; i < end; i++)
-		if (vg_slot_lock(fd, i, F_WRLCK) == 0)
+	const struct vg_slot_device *held = vg_slot_device(pages, slot, device);
+
+	return vg_load(&held->used) != 0 || vg_load(&held->pending) != 0;
+}
+
+// vg_slot_left says whether a slot whose lock was got may be emptied: it holds
+// nothing, or its process is gone. One that was never taken is not read: it may be
+// a hole in the file.
+static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
+{
+	const uint32_t *pid = &pages->usage->slots[slot].pid;
+
+	for (uint32_t i = 0; i < VG_MAX_DEVICES && slot < vg_slots_in_use(pages); i++)
+		if (vg_slot_holds(pages, slot, i))
+			return !vg_is_dying(__atomic_load_n(pid, __ATOMIC_SEQ_CST));
+	return true;
+}
+
+static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t first, uint32_t end)
+{
+	for (uint32_t i = first; i < end; i++) {
+		if (vg_slot_lock(fd, i, F_WRLCK))
+			continue;
+		if (vg_slot_left(pages, i))
 			return (int)i;
+		vg_slot_lock(fd, i, F_UNLCK);
+	}
 	return vg_no_slot;
 }
 
@@ -147,11 +177,11 @@ static int vg_slot_find(const struct vg_pages *pages, int fd)
 	static const uint32_t tries = 8;
 	uint32_t taken = vg_slots_in_use(pages);
 	uint32_t start = taken > tries ? (uint32_t)getpid() * tries % (taken - tries) : 0;
-	int slot = vg_slot_find_from(fd, start, start + tries < taken ? start + tries : taken);
+	int slot = vg_slot_find_from(pages, fd, start, start + tries < taken ? start + tries : taken);
 
 	if (slot == vg_no_slot)
-		slot = vg_slot_find_from(fd, taken, VG_MAX_SLOTS);
-	return slot == vg_no_slot ? vg_slot_find_from(fd, 0, taken) : slot;
+		slot = vg_slot_find_from(pages, fd, taken, VG_MAX_SLOTS);
+	return slot == vg_no_slot ? vg_slot_find_from(pages, fd, 0, taken) : slot;
 }
 
 // vg_slot_reserve has the file system find room for a slot. The file has holes,
@@ -168,7 +198,46 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 	return failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM ? -1 : 0;
 }
 
-int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
+// ---- forks, which wait while the descriptor of a slot is open
+
+// The C library's own, which pthread_atfork calls.
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+
+// vg_taking is the process that takes a slot or forks; one that forked without these
+// functions has left its number in its child.
+static _Atomic int vg_taking;
+
+static void vg_fork_begins(void)
+{
+	const struct timespec nap = {.tv_nsec = 20000};
+	int own = getpid();
+
+	for (;;) {
+		int holder = atomic_load(&vg_taking);
+
+		if (holder != own && atomic_compare_exchange_strong(&vg_taking, &holder, own))
+			return;
+		nanosleep(&nap, NULL);
+	}
+}
+
+static void vg_fork_ends(void)
+{
+	atomic_store(&vg_taking, 0);
+}
+
+// vg_forks_wait has forks wait until vg_fork_ends.
+static void vg_forks_wait(void)
+{
+	static bool known; // by the child of a fork, too
+
+	vg_fork_begins();
+	if (!known)
+		known = __register_atfork(vg_fork_begins, vg_fork_ends, vg_fork_ends, NULL) == 0;
+}
+
+// vg_slot_open takes a slot by the page's descriptor.
+static int vg_slot_open(struct vg_pages *pages, struct vg_error *error)
 {
 	int fd = vg_usage_fd(pages);
 	int slot;
@@ -177,7 +246,7 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 		vg_error_set(error, "cannot use %s: %s", pages->usage_path, strerror(errno));
 		if (fd >= 0)
 			close(fd);
-		return -1;
+		return vg_no_slot;
 	}
 	slot = vg_slot_find(pages, fd);
 	if (slot == vg_no_slot)
@@ -189,6 +258,16 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 		slot = vg_no_slot;
 	}
 	close(fd);
+	return slot;
+}
+
+int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
+{
+	int slot;
+
+	vg_forks_wait();
+	slot = vg_slot_open(pages, error);
+	vg_fork_ends();
 	if (slot == vg_no_slot)
 		return -1;
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++)
@@ -199,28 +278,34 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 	return 0;
 }
 
-static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t device)
+// vg_slot_reap empties a slot, if its process is dead. It returns false where that is
+// not gone yet.
+static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 {
-	const struct vg_slot_device *held = vg_slot_device(pages, slot, device);
+	bool left;
 
-	return vg_load(&held->used) != 0 || vg_load(&held->pending) != 0;
+	if (vg_slot_lock(fd, slot, F_WRLCK))
+		return true;
+	left = vg_slot_left(pages, slot);
+	if (left)
+		vg_slot_clear(pages, slot);
+	vg_slot_lock(fd, slot, F_UNLCK);
+	return left;
 }
 
-void vg_slots_reap(struct vg_pages *pages, uint32_t device)
+bool vg_slots_reap(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
 	int fd = vg_usage_fd(pages);
+	bool gone = true;
 
 	if (fd < 0)
-		return; // then the dead count on, which refuses and never over-grants
-	for (uint32_t i = 0; i < slots; i++) {
-		if ((int)i == pages->slot || !vg_slot_holds(pages, i, device) ||
-		    vg_slot_lock(fd, i, F_WRLCK))
-			continue;
-		vg_slot_clear(pages, i);
-		vg_slot_lock(fd, i, F_UNLCK);
-	}
+		return true; // then the dead count on, which refuses and never over-grants
+	for (uint32_t i = 0; i < slots; i++)
+		if ((int)i != pages->slot && vg_slot_holds(pages, i, device))
+			gone &= vg_slot_reap(pages, fd, i);
 	close(fd);
+	return gone;
 }
 
 // vg_slot_is_free asks without taking the lock, so that a process which looks

@@ -11,8 +11,9 @@
 // a free slot on it. It returns 0, or -1 with `error` set.
 int vg_slot_take(struct vg_pages *pages, struct vg_error *error);
 
-// vg_slots_reap empties the slots of dead processes that have memory on this GPU.
-void vg_slots_reap(struct vg_pages *pages, uint32_t device);
+// vg_slots_reap empties the slots of dead processes that have memory on this GPU. It
+// returns false where one is not gone yet that will leave some soon.
+bool vg_slots_reap(struct vg_pages *pages, uint32_t device);
 
 // vg_slots_live tells for each slot in use whether a living process holds it. Where
 // that cannot be told, it takes them to live.

@@ -7,12 +7,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/sem.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +165,164 @@ static void test_slot_outlives_its_descriptors(void)
 	vg_pages_close(&pages);
 }
 
+// ---- a process of several threads that ends slowly
+
+enum { semaphores = 32000, semaphore_sets = 16 };
+
+static int sets[semaphore_sets];
+
+static struct flock whole(short type)
+{
+	return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+}
+
+static int open_driver(void)
+{
+	char path[512];
+	int fd;
+
+	snprintf(path, sizeof path, "%s/driver", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(fd >= 0);
+	return fd;
+}
+
+// undo_slowly is a thread whose end takes milliseconds, after it has left the address
+// space and before it leaves the descriptors: so long the kernel has to undo.
+static void *undo_slowly(void *argument)
+{
+	struct sembuf up = {.sem_op = 1, .sem_flg = SEM_UNDO};
+
+	CHECK(unshare(CLONE_SYSVSEM) == 0);
+	for (int i = 0; i < semaphore_sets; i++)
+		CHECK(semop(sets[i], &up, 1) == 0);
+	__atomic_store_n(shared_child, 1, __ATOMIC_SEQ_CST);
+	for (;;)
+		pause();
+	return argument;
+}
+
+// hold_the_driver holds what lives as long as the process's descriptors, as the
+// driver's memory does.
+static void hold_the_driver(void)
+{
+	struct flock lock = whole(F_WRLCK);
+	pthread_t thread;
+
+	CHECK(fcntl(open_driver(), F_SETLK, &lock) == 0);
+	CHECK(pthread_create(&thread, NULL, undo_slowly, NULL) == 0);
+}
+
+static bool is_live(const struct vg_pages *pages, uint32_t slot)
+{
+	static bool live[VG_MAX_SLOTS];
+
+	vg_slots_live(pages, live);
+	return live[slot];
+}
+
+// What a process holds is granted to others when it is gone, and not when only its
+// slot is.
+static void end_slowly(void)
+{
+	struct flock lock = whole(F_WRLCK);
+	struct vg_pages pages;
+	pid_t holder;
+	int driver;
+
+	shared_child = new_shared_child();
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(hold_the_driver);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	driver = open_driver();
+	kill(holder, SIGKILL);
+	while (is_live(&pages, 1))
+		continue;
+	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(fcntl(driver, F_GETLK, &lock) == 0);
+	CHECK_EQUAL(lock.l_type, F_UNLCK);
+	CHECK(waitpid(holder, NULL, 0) == holder);
+	close(driver);
+	vg_pages_close(&pages);
+}
+
+static void test_process_that_ends_slowly(void)
+{
+	for (int i = 0; i < semaphore_sets; i++)
+		CHECK((sets[i] = semget(IPC_PRIVATE, semaphores, 0600)) >= 0);
+	for (int i = 0; i < 20; i++)
+		end_slowly();
+	for (int i = 0; i < semaphore_sets; i++)
+		CHECK(semctl(sets[i], 0, IPC_RMID) == 0);
+}
+
+// ---- forks while a slot is being taken
+
+enum { forks = 30 };
+
+static _Atomic bool attached;
+
+static void *fork_sleepers(void *argument)
+{
+	pid_t *children = argument;
+
+	for (int i = 0; i < forks && !atomic_load(&attached); i++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			alarm(60); // should the test fail
+			pause();
+			_exit(1);
+		}
+		__atomic_store_n(&children[i], pid, __ATOMIC_SEQ_CST);
+	}
+	return NULL;
+}
+
+// attach_and_fork takes a slot while another thread forks, and dies.
+static void attach_and_fork(pid_t *children)
+{
+	static struct vg_pages pages;
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, fork_sleepers, children) == 0);
+	while (!__atomic_load_n(&children[0], __ATOMIC_SEQ_CST))
+		continue;
+	attach(&pages);
+	atomic_store(&attached, true);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(vg_reserve(&pages, 0, 100));
+	_exit(0);
+}
+
+static void test_fork_while_a_slot_is_taken(void)
+{
+	pid_t *children = mmap(NULL, sizeof(pid_t[forks]), PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct vg_pages pages;
+
+	CHECK(children != MAP_FAILED);
+	make_pages(1000);
+	attach(&pages);
+	for (int i = 0; i < 40; i++) {
+		int status;
+		pid_t pid;
+
+		memset(children, 0, sizeof(pid_t[forks]));
+		pid = fork();
+		if (pid == 0)
+			attach_and_fork(children);
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK_EQUAL(status, 0);
+		CHECK_EQUAL(used_after_reaping(&pages), 0);
+		for (int child = 0; child < forks && children[child]; child++)
+			kill(children[child], SIGKILL);
+	}
+	vg_pages_close(&pages);
+}
+
 static void become_sleep(void)
 {
 	char *arguments[] = {"sleep", "1000", NULL};
@@ -286,6 +446,8 @@ int main(void)
 	test_killed_process_gives_back();
 	test_forked_child_does_not_keep_the_slot();
 	test_slot_outlives_its_descriptors();
+	test_process_that_ends_slowly();
+	test_fork_while_a_slot_is_taken();
 	test_exec_gives_back();
 	test_spawning_keeps_the_slot();
 	test_slots_run_out_and_come_back();
