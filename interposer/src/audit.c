@@ -23,15 +23,42 @@ static uint64_t vg_coarse_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// vg_audit_apply charges what the process holds beyond what is accounted.
-static void vg_audit_apply(struct vg_state *state, uint32_t device, uint64_t physical)
+// vg_audit_known is what was accounted when the process was looked at, but for what
+// is unseen. Of pools it takes what they held then: what they are charged with may
+// lag behind. It returns false where a call has begun since, which may have changed
+// the account already.
+static bool vg_audit_known(struct vg_state *state, uint32_t device, const struct vg_snapshot *then,
+			   uint64_t *known)
 {
 	const struct vg_slot_device *own =
 		vg_slot_device(&state->pages, (uint32_t)state->pages.slot, device);
-	uint64_t used = vg_load(&own->used);
-	uint64_t known = used > state->unseen[device] ? used - state->unseen[device] : 0;
-	uint64_t unseen = physical > known ? physical - known : 0;
+	uint64_t lagging = state->unseen[device];
+	uint64_t used;
 
+	// Pools' charges and the account change together, under this mutex.
+	vg_lock(&state->pool_mutex);
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		const struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->on_host && pool->device == device)
+			lagging += pool->charged;
+	}
+	used = vg_load(&own->used) + then->pools;
+	vg_unlock(&state->pool_mutex);
+	*known = used > lagging ? used - lagging : 0;
+	return atomic_load(&state->calls) == then->calls;
+}
+
+// vg_audit_apply charges what the process holds beyond what is accounted.
+static void vg_audit_apply(struct vg_state *state, uint32_t device, const struct vg_snapshot *now)
+{
+	uint64_t physical = vg_snapshot_bytes(now, state->nvml_pid);
+	uint64_t known;
+	uint64_t unseen;
+
+	if (!vg_audit_known(state, device, now, &known))
+		return;
+	unseen = physical > known ? physical - known : 0;
 	vg_note_unseen(&state->pages, device, state->unseen[device], unseen);
 	state->unseen[device] = unseen;
 }
@@ -45,7 +72,7 @@ static void vg_audit_locked(struct vg_state *state, uint32_t device)
 	vg_pools_refresh(state);
 	vg_snapshot_take(state, device, &now);
 	if (now.valid)
-		vg_audit_apply(state, device, vg_snapshot_bytes(&now, state->nvml_pid));
+		vg_audit_apply(state, device, &now);
 }
 
 void vg_audit(struct vg_state *state, uint32_t device, uint64_t bytes)
