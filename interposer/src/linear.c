@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "reserve.h"
+
 static const uint64_t vg_default_granule = 2 * VG_MIB;
 
 // vg_free_bytes is what the driver has left on the current device; 0 if it does
@@ -161,11 +163,30 @@ void vg_linear_forget(struct vg_state *state, struct vg_entry *entry)
 					   vg_granule_leave);
 }
 
+// vg_linear_undo frees a piece for which there is no room. The granules that pieces of
+// other threads have joined meanwhile stay, and so does what they cost: it came with
+// this piece. `joined` is what that would have cost.
+static CUresult vg_linear_undo(struct vg_claim *claim, CUdeviceptr address, uint64_t bytes,
+			       uint64_t granule, uint64_t joined, CUresult (*undo)(CUdeviceptr address))
+{
+	struct vg_pages *pages = &claim->state->pages;
+	uint64_t left;
+
+	undo(address);
+	left = vg_granules(claim->state, address, bytes, granule, vg_granule_leave);
+	if (joined > left)
+		vg_settle(pages, claim->device, 0, joined - left);
+	else
+		vg_release(pages, claim->device, left - joined);
+	return vg_claim_refuse(claim, bytes);
+}
+
 CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr address,
 			  uint64_t bytes, CUresult (*undo)(CUdeviceptr address))
 {
 	struct vg_entry *entry = claim->entry;
 	uint64_t granule;
+	uint64_t joined;
 
 	if (result || bytes == 0) {
 		vg_claim_void(claim);
@@ -173,12 +194,9 @@ CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr a
 	}
 	// The granule's size is kept with the piece, as it may be learnt later.
 	granule = vg_known_granule(claim->state, claim->device);
-	if (!vg_claim_resize(claim, vg_granules(claim->state, address, bytes, granule,
-						vg_granule_join))) {
-		vg_granules(claim->state, address, bytes, granule, vg_granule_leave);
-		undo(address);
-		return vg_claim_refuse(claim, bytes);
-	}
+	joined = vg_granules(claim->state, address, bytes, granule, vg_granule_join);
+	if (!vg_claim_resize(claim, joined))
+		return vg_linear_undo(claim, address, bytes, granule, joined, undo);
 	entry->extra = granule;
 	// The entry has the piece's size: what it is charged lies in its granules.
 	vg_claim_settle_as(claim, VG_LINEAR, address, vg_current_context(), bytes);
