@@ -418,7 +418,9 @@ static uint64_t vg_heap_bytes(int limit, size_t first, size_t value)
 }
 
 // vg_heap_charge claims what the limit grows by above its first value, which is
-// part of the context. The driver may take it later, when a kernel needs it.
+// part of the context. The driver may take it later, when a kernel needs it. The
+// caller holds state->contexts: of two threads that set it at once, one goes by what
+// the other has left, and the context stays.
 static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 {
 	uint64_t context = vg_current_context();
@@ -454,11 +456,15 @@ static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 VG_API(cuCtxSetLimit, int limit, size_t value)
 {
 	struct vg_state *state = vg_ready_state();
+	CUresult result;
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (limit == CU_LIMIT_STACK_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE ||
-	    limit == CU_LIMIT_PRINTF_FIFO_SIZE)
-		return vg_heap_charge(state, limit, value);
-	return VG_CALL(cuCtxSetLimit, limit, value);
+	if (limit != CU_LIMIT_STACK_SIZE && limit != CU_LIMIT_MALLOC_HEAP_SIZE &&
+	    limit != CU_LIMIT_PRINTF_FIFO_SIZE)
+		return VG_CALL(cuCtxSetLimit, limit, value);
+	vg_lock(&state->contexts);
+	result = vg_heap_charge(state, limit, value);
+	vg_unlock(&state->contexts);
+	return result;
 }

@@ -6,6 +6,7 @@
 // physically held.
 
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,32 @@ static void test_raised(void)
 	CHECK_EQUAL(left(), before);
 }
 
+static void *raise_often(void *context)
+{
+	CHECK_EQUAL(((one_fn)find("cuCtxSetCurrent"))(context), 0);
+	for (int i = 0; i < 10000; i++)
+		CHECK_EQUAL(set(heap, i % 2 ? 8 * MIB : 108 * MIB), 0);
+	return NULL;
+}
+
+// Two threads that raise the same limit raise it once.
+static void test_raised_by_two(void)
+{
+	size_t before = left();
+	pthread_t threads[2];
+	void *context;
+
+	CHECK_EQUAL(((retain_fn)find("cuDevicePrimaryCtxRetain"))(&context, 0), 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&threads[i], NULL, raise_often, context) == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	CHECK_EQUAL(left(), before - 100 * MIB);
+	CHECK_EQUAL(((device_fn)find("cuDevicePrimaryCtxReset_v2"))(0), 0);
+	start();
+	CHECK_EQUAL(left(), before);
+}
+
 // A stack is there for every thread that the GPU can hold.
 static void test_stacks(void)
 {
@@ -111,6 +138,7 @@ int main(void)
 	CHECK_EQUAL(((init_fn)find("cuInit"))(0), 0);
 	start();
 	test_raised();
+	test_raised_by_two();
 	test_stacks();
 	take_the_rest();
 	printf("{\"pid\":%d}\n", (int)getpid());
