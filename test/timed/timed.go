@@ -3,22 +3,36 @@
 package timed
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // pauses come before a test's attempts: what else keeps the machine busy is given
 // time to end.
 var pauses = []time.Duration{0, time.Second, 5 * time.Second, 15 * time.Second}
 
+// beside is how many attempts are made while others run; those after them have the
+// test's process to themselves.
+const beside = 2
+
+// most is how many attempts may be made at a time; one that is made alone takes all
+// places.
+const most = 1000
+
+var places = semaphore.NewWeighted(most)
+
 // Run runs a test until it passes, at most four times. A machine that stands still
 // for a second can make any judgement of time wrong, once; what the code under test
-// does wrong it does wrong each time. What a failed attempt said is logged, and
-// those of the last one are the test's errors.
+// does wrong it does wrong each time. The last two attempts have the process to
+// themselves. What a failed attempt said is logged, and what the last one said are
+// the test's errors.
 //
 // The test is given a testing.TB of its own attempt, and must use nothing else:
 // what it registers with Cleanup runs when the attempt ends. It cannot be skipped.
@@ -27,12 +41,23 @@ func Run(t testing.TB, test func(testing.TB)) {
 	var last []string
 	for i, pause := range pauses {
 		time.Sleep(pause)
-		if last = try(t, test); len(last) == 0 {
+		if last = turn(i, func() []string { return try(t, test) }); len(last) == 0 {
 			return
 		}
 		t.Logf("attempt %d of %d failed:\n%s", i+1, len(pauses), strings.Join(last, "\n"))
 	}
 	t.Errorf("failed %d times, at last by:\n%s", len(pauses), strings.Join(last, "\n"))
+}
+
+// turn makes an attempt, beside others or alone.
+func turn(number int, attempt func() []string) []string {
+	weight := int64(1)
+	if number >= beside {
+		weight = most
+	}
+	_ = places.Acquire(context.Background(), weight) // fails with its context alone
+	defer places.Release(weight)
+	return attempt()
 }
 
 // Test is a part of a test that Run runs, beside other such parts: most of what is

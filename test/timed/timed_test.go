@@ -3,8 +3,11 @@ package timed
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // recorder is a test that notes what it is told.
@@ -87,6 +90,36 @@ func TestCleanup(t *testing.T) {
 		})
 		if want := []int{1, 3, 2, 1, 3, 2}; !slices.Equal(order, want) {
 			t.Errorf("cleaned up in the order %v, want %v", order, want)
+		}
+	})
+}
+
+// TestAloneInTheEnd: an attempt that comes after two have failed is not disturbed by those
+// of other parts.
+func TestAloneInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running atomic.Int32
+		var parts sync.WaitGroup
+		seen := make([]int32, len(pauses)) // by attempt, how many ran at a time
+		for part := range 2 {
+			parts.Go(func() {
+				attempts := 0
+				Run(&recorder{TB: t}, func(t testing.TB) {
+					running.Add(1)
+					defer running.Add(-1)
+					time.Sleep(time.Minute)
+					if part == 0 {
+						seen[attempts] = running.Load()
+					}
+					attempts++
+					time.Sleep(time.Minute)
+					t.Error("once more")
+				})
+			})
+		}
+		parts.Wait()
+		if want := []int32{2, 2, 1, 1}; !slices.Equal(seen, want) {
+			t.Errorf("%v attempts ran at a time, want %v", seen, want)
 		}
 	})
 }
