@@ -217,7 +217,8 @@ static bool vg_belongs(const struct vg_entry *entry, const void *context)
 
 void vg_drop_context(struct vg_state *state, CUcontext context)
 {
-	struct vg_entry *entry = vg_table_sweep(&state->table, vg_belongs, context);
+	// What no context owns has none for its key: it must not go with none.
+	struct vg_entry *entry = context ? vg_table_sweep(&state->table, vg_belongs, context) : NULL;
 
 	vg_throttle_drop_context(state, context);
 	while (entry) {

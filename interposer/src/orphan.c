@@ -22,8 +22,14 @@ static bool vg_is_orphan(const struct vg_pool *pool)
 	return pool->in_use && pool->destroyed && !pool->on_host;
 }
 
+static _Atomic uint32_t *vg_orphan_life(struct vg_state *state, const struct vg_pool *pool)
+{
+	return &state->orphan_lives[pool - state->pools];
+}
+
 void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
+	atomic_fetch_add(vg_orphan_life(state, pool), 1);
 	pool->remaining = bytes;
 	pool->leaving = NULL;
 	atomic_fetch_add(&state->orphans, 1);
@@ -57,7 +63,7 @@ static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handl
 
 struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
 {
-	struct vg_orphan orphan = {NULL, 0};
+	struct vg_orphan orphan = {NULL, 0, 0};
 	CUmemoryPool handle = NULL;
 	size_t bytes = 0;
 
@@ -66,17 +72,38 @@ struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
 	    VG_CALL(cuPointerGetAttribute, &bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
 		return orphan;
 	orphan.pool = vg_orphan_pool(state, handle);
+	if (orphan.pool)
+		orphan.life = atomic_load(vg_orphan_life(state, orphan.pool));
 	orphan.bytes = vg_round_up(bytes, vg_pool_part);
 	return orphan;
 }
 
-static void vg_orphan_count(struct vg_state *state, const struct vg_orphan *orphan)
+// vg_orphan_count returns false where the pool is gone by now, and its record may be
+// another's. The caller holds pool_mutex.
+static bool vg_orphan_count(struct vg_state *state, const struct vg_orphan *orphan)
 {
 	struct vg_pool *pool = orphan->pool;
 
+	if (!vg_is_orphan(pool) || atomic_load(vg_orphan_life(state, pool)) != orphan->life)
+		return false;
 	if (pool->remaining != vg_never)
 		pool->remaining -= vg_min(pool->remaining, orphan->bytes);
 	atomic_store(&state->stale_pools, 1);
+	return true;
+}
+
+// vg_orphan_follow has a destroyed pool stay until the stream has come to the event.
+static void vg_orphan_follow(struct vg_pool *pool, struct vg_leaving *leaving)
+{
+	leaving->next = pool->leaving;
+	pool->leaving = leaving;
+}
+
+static void vg_leaving_drop(struct vg_leaving *leaving, bool marked)
+{
+	if (marked)
+		VG_CALL(cuEventDestroy_v2, leaving->event);
+	free(leaving);
 }
 
 void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan)
@@ -108,18 +135,17 @@ void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, 
 {
 	struct vg_leaving *leaving = calloc(1, sizeof *leaving);
 	bool marked = leaving && vg_mark(&leaving->event, stream, per_thread);
+	bool counted;
 
 	vg_lock(&state->pool_mutex);
-	vg_orphan_count(state, orphan);
-	if (marked) {
-		leaving->next = orphan->pool->leaving;
-		orphan->pool->leaving = leaving;
-	} else {
+	counted = vg_orphan_count(state, orphan);
+	if (counted && marked)
+		vg_orphan_follow(orphan->pool, leaving);
+	else if (counted)
 		orphan->pool->remaining = vg_never;
-	}
 	vg_unlock(&state->pool_mutex);
-	if (!marked)
-		free(leaving);
+	if (!counted || !marked)
+		vg_leaving_drop(leaving, marked);
 }
 
 // vg_leave drops those that have been freed from a list, and returns the rest. A
@@ -135,8 +161,7 @@ static struct vg_leaving *vg_leave(struct vg_leaving *list)
 			list->next = rest;
 			rest = list;
 		} else {
-			VG_CALL(cuEventDestroy_v2, list->event);
-			free(list);
+			vg_leaving_drop(list, true);
 		}
 		list = next;
 	}

@@ -13,6 +13,7 @@
 // NULL for any other memory.
 struct vg_orphan {
 	struct vg_pool *pool;
+	uint32_t life; // of the record, which another pool may have by now
 	uint64_t bytes;
 };
 

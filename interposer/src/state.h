@@ -75,6 +75,7 @@ struct vg_state {
 	// half those under way, in the high half all that ever began. See physical.h.
 	_Atomic uint64_t calls;
 	_Atomic uint32_t orphans; // pools that were destroyed while in use
+	_Atomic uint32_t orphan_lives[vg_max_pools]; // how often that was so, by record
 	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
 	struct vg_pool pools[vg_max_pools];

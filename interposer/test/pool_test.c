@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "fixture.h"
+#include "orphan.h"
 #include "reserve.h"
 #include "slot.h"
 
@@ -240,8 +241,58 @@ static void test_a_graph_is_charged_for_what_it_takes_again(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
+// ---- pools that are destroyed while in use
+
+static void destroy(void)
+{
+	uint64_t used = 0;
+	struct vg_pool *ending = vg_pool_ending(state, handle, &used);
+
+	CHECK(ending == pool);
+	CHECK_EQUAL(used, driver.used);
+	vg_pool_ended(state, ending, used, CUDA_SUCCESS);
+}
+
+static CUresult driver_pointer_attribute(void *value, int attribute, CUdeviceptr address)
+{
+	size_t bytes = 60 * mib;
+
+	CHECK_EQUAL(address, 1);
+	if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+		memcpy(value, &handle, sizeof handle);
+	else
+		memcpy(value, &bytes, sizeof bytes);
+	return CUDA_SUCCESS;
+}
+
+// The last piece of a destroyed pool is freed. Before that is counted, the driver has
+// given the pool's handle to another, which has the record, and is destroyed as well.
+static void test_a_piece_of_another_pool(void)
+{
+	struct vg_orphan orphan;
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	destroy();
+	orphan = vg_orphan_find(state, 1);
+	CHECK(orphan.pool == pool);
+	memset(&driver, 0, sizeof driver);
+	vg_pool_made(state, handle, &(CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
+	CHECK_EQUAL(on_page(), 0);
+	CHECK(vg_pool_of(state, handle, 0) == pool);
+	CHECK_EQUAL(claim(&first, 60 * mib), CUDA_SUCCESS);
+	driver_alloc(60 * mib);
+	CHECK(vg_pool_settle(&first));
+	destroy();
+	vg_orphan_freed(state, &orphan);
+	CHECK_EQUAL(on_page(), 60 * mib);
+	orphan = vg_orphan_find(state, 1);
+	vg_orphan_freed(state, &orphan);
+	CHECK_EQUAL(on_page(), 0);
+}
+
 int main(void)
 {
+	DRIVER(cuPointerGetAttribute, driver_pointer_attribute);
 	DRIVER(cuMemPoolGetAttribute, driver_pool_attribute);
 	DRIVER(cuDeviceGetGraphMemAttribute, driver_graph_attribute);
 	DRIVER(cuMemPoolTrimTo, driver_trim_to);
@@ -252,5 +303,6 @@ int main(void)
 	test_a_promise_is_of_whole_steps();
 	test_a_graph_keeps_what_it_owns();
 	test_a_graph_is_charged_for_what_it_takes_again();
+	test_a_piece_of_another_pool();
 	return 0;
 }
