@@ -13,7 +13,7 @@
 // vg_physical is one piece of physical memory. The table has entries of its
 // handle and of its mappings, all pointing here.
 struct vg_physical {
-	_Atomic uint32_t references; // of the handle, and mappings
+	_Atomic uint32_t references; // times that the handle was obtained, and mappings
 	uint32_t device;
 	uint64_t bytes;
 };
@@ -79,11 +79,9 @@ static struct vg_entry *vg_handle_use(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-static struct vg_entry *vg_handle_retain(struct vg_entry *entry, void *context)
+static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 {
-	bool *known = context;
-
-	*known = entry != NULL;
+	vg_handle_use(entry, context);
 	if (entry)
 		entry->extra++;
 	return entry;
@@ -121,18 +119,18 @@ static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t addre
 	return use.physical;
 }
 
-// vg_handle_file counts a handle that the driver has given out again, and takes
-// the caller's reference to its memory.
+// vg_handle_file counts a handle that the driver has given out again, which takes the
+// caller's reference to the memory.
 static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			   struct vg_physical *physical)
 {
+	struct vg_handle_use known = {NULL};
 	struct vg_entry *entry;
-	bool known = false;
 
-	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_retain, &known);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_again, &known);
 	if (!physical)
 		return;
-	if (known) {
+	if (known.physical) {
 		vg_physical_put(state, physical);
 		return;
 	}
@@ -167,7 +165,7 @@ VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *
 }
 
 struct vg_handle_release {
-	bool known;
+	struct vg_physical *physical;
 	struct vg_entry *removed;
 };
 
@@ -175,46 +173,33 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 {
 	struct vg_handle_release *release = context;
 
-	release->known = entry != NULL;
-	if (!entry || --entry->extra > 0)
+	if (!entry)
+		return NULL;
+	release->physical = entry->object;
+	if (--entry->extra > 0)
 		return entry;
 	release->removed = entry;
 	return NULL;
 }
 
-// vg_handle_kept undoes a release that the driver has refused.
-static void vg_handle_kept(struct vg_state *state, CUmemGenericAllocationHandle handle,
-			   const struct vg_handle_release *release)
-{
-	bool known;
-
-	if (release->removed) {
-		release->removed->extra = 1;
-		vg_table_put(&state->table, release->removed);
-	} else if (release->known) {
-		vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_retain, &known);
-	}
-}
-
 // The entry goes before the driver is asked, which may give the same handle to
-// another thread as soon as it is free.
+// another thread as soon as it is free; the reference goes after.
 VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 {
 	struct vg_state *state = vg_ready_state();
-	struct vg_handle_release release = {false, NULL};
+	struct vg_handle_release release = {NULL, NULL};
 	CUresult result;
 
 	if (!state)
 		return VG_CALL(cuMemRelease, handle);
 	vg_begin(state);
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_release, &release);
+	free(release.removed);
 	result = VG_CALL(cuMemRelease, handle);
-	if (result) {
-		vg_handle_kept(state, handle, &release);
-	} else if (release.removed) {
-		vg_physical_put(state, release.removed->object);
-		free(release.removed);
-	}
+	if (release.physical && result)
+		vg_handle_file(state, handle, release.physical);
+	else if (release.physical)
+		vg_physical_put(state, release.physical);
 	vg_end(state);
 	return result;
 }
