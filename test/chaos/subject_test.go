@@ -149,7 +149,8 @@ func (d *draft) container(name string, a ask, eternal bool, script string) corev
 // fillScript says whose output it is, and fills what it was given.
 func fillScript(r *rand.Rand, hold string) string {
 	ways := []string{"alloc", "vmm", "async", "managed", "pool"}
-	return "echo $" + markVariable + "; exec fill --chunk 256MiB --way " + ways[r.IntN(len(ways))] + " --hold " + hold
+	// As most programs, it does not hear when it is told to end.
+	return "trap '' TERM; echo $" + markVariable + "; exec fill --chunk 256MiB --way " + ways[r.IntN(len(ways))] + " --hold " + hold
 }
 
 const forEver = "1000000"

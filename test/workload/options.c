@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static const char *const wl_placeholders[] = {
 	[WL_OPTION_TEXT] = "TEXT",
@@ -113,9 +115,28 @@ __attribute__((noreturn)) static void wl_misuse(const char *program,
 	exit(WL_EXIT_USAGE);
 }
 
+static void wl_end(int signal)
+{
+	_exit(128 + signal);
+}
+
+// The first process of a container does not hear SIGTERM unless it asks to, and
+// its pod would take all of its grace to end.
+static void wl_hear_the_end(void)
+{
+	struct sigaction action;
+
+	if (getpid() != 1 || sigaction(SIGTERM, NULL, &action) ||
+	    action.sa_handler == SIG_IGN)
+		return;
+	action = (struct sigaction){.sa_handler = wl_end};
+	sigaction(SIGTERM, &action, NULL);
+}
+
 void wl_options_parse(int argc, char **argv, const char *about,
 		      const struct wl_option *options)
 {
+	wl_hear_the_end();
 	for (int i = 1; i < argc; i++) {
 		const char *argument = argv[i];
 		const char *equals = strchr(argument, '=');

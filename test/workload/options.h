@@ -25,7 +25,8 @@ struct wl_option {
 
 // wl_options_parse reads the arguments into the options' targets. It ends the
 // program: with 0 after --help, with WL_EXIT_USAGE and one line on standard
-// error for an unknown option or a bad value. The list ends with a NULL name.
+// error for an unknown option or a bad value. The list ends with a NULL name. From
+// here on a container's first process ends on SIGTERM, unless that is ignored.
 void wl_options_parse(int argc, char **argv, const char *about,
 		      const struct wl_option *options);
 
