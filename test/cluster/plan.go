@@ -202,6 +202,8 @@ func apiServerFlags(address string) []string {
 		"--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address=" + address,
 		"--service-cluster-ip-range=" + serviceRange,
 		"--allow-privileged=true",
+		// When it is stopped it would wait for its watchers for a minute.
+		"--shutdown-send-retry-after=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file=" + pkiDir + "/ca.crt",
