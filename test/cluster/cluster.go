@@ -58,6 +58,7 @@ type Cluster struct {
 	StateDir string
 
 	record   record
+	images   []string
 	out      io.Writer
 	keepLogs bool
 	control  *node.Client
@@ -94,6 +95,7 @@ func newCluster(o Options, r record) (*Cluster, error) {
 		Address:  r.Address,
 		StateDir: o.StateDir,
 		record:   r,
+		images:   append([]string{pauseArchive(o.StateDir)}, o.Images...),
 		out:      o.Out,
 		keepLogs: o.KeepLogs,
 		control:  node.NewClient(o.StateDir),

@@ -70,6 +70,7 @@ func testInCluster(t *testing.T, c *cluster.Cluster) {
 	const name = "localhost/nri-vgpu/kubectl:test"
 	spec := image.Spec{
 		Name:  name,
+		Plain: true,
 		Files: append(image.BaseLayout(), image.File{Path: "/usr/bin/kubectl", Source: c.Kubectl()}),
 	}
 	if err := image.Build(archive, spec); err != nil {
@@ -78,12 +79,17 @@ func testInCluster(t *testing.T, c *cluster.Cluster) {
 	if err := c.LoadImage(t.Context(), archive); err != nil {
 		t.Fatal(err)
 	}
+	pods := map[bool]*corev1.Pod{}
 	for _, hostNetwork := range []bool{false, true} {
 		pod := newPod(fmt.Sprintf("asks-%t", hostNetwork), "")
 		pod.Spec.HostNetwork = hostNetwork
 		pod.Spec.Containers[0].Image = name
 		pod.Spec.Containers[0].Command = []string{"/usr/bin/kubectl", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"}
-		runPod(t, c, pod, corev1.PodSucceeded)
+		createPod(t, c, pod)
+		pods[hostNetwork] = pod
+	}
+	for hostNetwork, pod := range pods {
+		waitPod(t, c, pod, corev1.PodSucceeded)
 		out, err := c.PodLogs(t.Context(), "default", pod.Name, "")
 		if want := "system:serviceaccount:default:default"; err != nil || out != want {
 			t.Errorf("host network %t: the API server took the pod for %q, %v; want %q", hostNetwork, out, err, want)
@@ -92,12 +98,18 @@ func testInCluster(t *testing.T, c *cluster.Cluster) {
 }
 
 func testRuntime(t *testing.T, c *cluster.Cluster) {
-	for value, want := range map[string]string{"all": "all", "void": "", "": ""} {
+	given := map[string]string{"all": "all", "void": "", "": ""}
+	pods := map[string]*corev1.Pod{}
+	for value := range given {
 		pod := newPod("given-"+value+"x", "echo $GIVEN")
 		if value != "" {
 			pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: value}}
 		}
-		runPod(t, c, pod, corev1.PodSucceeded)
+		createPod(t, c, pod)
+		pods[value] = pod
+	}
+	for value, want := range given {
+		pod := waitPod(t, c, pods[value], corev1.PodSucceeded)
 		out, err := c.PodLogs(t.Context(), "default", pod.Name, "")
 		if err != nil || strings.TrimSpace(out) != want {
 			t.Errorf("NVIDIA_VISIBLE_DEVICES=%s: given %q, %v; want %q", value, out, err, want)

@@ -116,10 +116,20 @@ func newPod(name, script string) *corev1.Pod {
 // runPod creates a pod and waits until it is in the phase.
 func runPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
 	t.Helper()
-	pods := c.Client().CoreV1().Pods("default")
-	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	createPod(t, c, pod)
+	return waitPod(t, c, pod, phase)
+}
+
+func createPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) {
+	t.Helper()
+	if _, err := c.Client().CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func waitPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
+	t.Helper()
+	pods := c.Client().CoreV1().Pods("default")
 	var last *corev1.Pod
 	eventually(t, fmt.Sprintf("pod %s to be %s", pod.Name, phase), func(ctx context.Context) error {
 		var err error

@@ -49,6 +49,8 @@ type Options struct {
 	// node besides: path there → file on this machine.
 	APIServer []string
 	Files     map[string]string
+	// Images are archives of images that the node has from its beginning.
+	Images []string
 	// Reuse takes a cluster of this name that runs already as it is, instead
 	// of replacing it.
 	Reuse bool

@@ -205,8 +205,8 @@ func (p plan) connect(pid int) error {
 	return p.link.connectPods(network)
 }
 
-// waitReady waits for the components, loads the sandbox image as soon as
-// containerd takes it, and waits until pods can be created and run.
+// waitReady waits for the components, loads the images as soon as containerd
+// takes them, and waits until pods can be created and run.
 func (c *Cluster) waitReady(ctx context.Context, progress *progress) error {
 	if err := c.waitComponents(ctx, progress); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (c *Cluster) waitComponents(ctx context.Context, progress *progress) error 
 			ready[s.Name] = true
 			progress.say("%s serves", s.Name)
 			if s.Name == Containerd {
-				if err := c.LoadImage(ctx, pauseArchive(c.StateDir)); err != nil {
+				if err := c.loadImages(ctx); err != nil {
 					return c.withLog(Containerd, err)
 				}
 			}
@@ -251,6 +251,15 @@ func (c *Cluster) waitComponents(ctx context.Context, progress *progress) error 
 			return c.explainSlow(statuses, err)
 		}
 	}
+}
+
+func (c *Cluster) loadImages(ctx context.Context) error {
+	for _, archive := range c.images {
+		if err := c.LoadImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // explainSlow names the component that is waited for.

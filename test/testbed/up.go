@@ -41,6 +41,9 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	gpu.Setup = append(gpu.Setup, options.Setup...)
 	o := options.cluster()
 	o.GPU = gpu
+	if o.Images, err = options.images(); err != nil {
+		return nil, err
+	}
 	running, err := cluster.Up(ctx, o)
 	if err != nil {
 		return nil, err
@@ -62,12 +65,15 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	gpu.Setup = append(gpu.Setup, options.Setup...)
 	o := options.cluster()
 	o.GPU, o.Control = gpu, control.Cluster
+	if o.Images, err = options.images(); err != nil {
+		return nil, err
+	}
 	running, err := cluster.Up(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, options: options}
-	if err := bed.prepare(ctx); err != nil {
+	if err := bed.open(); err != nil {
 		return bed, err
 	}
 	if err := bed.WaitAdvertised(ctx); err != nil {
@@ -115,7 +121,7 @@ func (o Options) gpu() (*cluster.GPU, error) {
 }
 
 func (b *Bed) install(ctx context.Context) error {
-	if err := b.prepare(ctx); err != nil {
+	if err := b.open(); err != nil {
 		return err
 	}
 	if b.options.Install != nil {
@@ -128,17 +134,14 @@ func (b *Bed) install(ctx context.Context) error {
 	return b.WaitAdvertised(ctx)
 }
 
-// prepare opens the oracle and gives the node the images.
-func (b *Bed) prepare(ctx context.Context) error {
+// open opens the oracle.
+func (b *Bed) open() error {
 	var err error
 	if b.physical, err = b.openPhysical(); err != nil {
 		return err
 	}
-	if b.UUIDs, err = b.physical.UUIDs(); err != nil {
-		return err
-	}
-	b.options.Log("loading the images")
-	return b.loadImages(ctx)
+	b.UUIDs, err = b.physical.UUIDs()
+	return err
 }
 
 // WaitAdvertised waits until the Node offers its GPUs.
@@ -153,34 +156,36 @@ func (b *Bed) WaitAdvertised(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bed) loadImages(ctx context.Context) error {
-	programs, err := b.workloads()
+// images makes the images of the workloads. It gives their archives, and that of
+// nri-vgpu.
+func (o Options) images() ([]string, error) {
+	programs, err := o.workloads()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, err := image.Programs(programs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	host, err := image.HostPrograms(workloadPrograms...)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	archives := []string{o.build("image", "nri-vgpu.tar")}
 	files = slices.Concat(image.BaseLayout(), files, host, detours())
-	for _, spec := range []image.Spec{
+	for i, spec := range []image.Spec{
 		{Name: Image, Files: files},
 		{Name: CUDAImage, Files: files, Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}},
 		{Name: EmptyImage},
 	} {
-		archive := b.options.build("image", b.options.Name+"-workload.tar")
+		archive := o.build("image", fmt.Sprintf("%s-workload-%d.tar", o.Name, i))
+		spec.Plain = true
 		if err := image.Build(archive, spec); err != nil {
-			return err
+			return nil, err
 		}
-		if err := b.Cluster.LoadImage(ctx, archive); err != nil {
-			return err
-		}
+		archives = append(archives, archive)
 	}
-	return b.Cluster.LoadImage(ctx, b.options.build("image", "nri-vgpu.tar"))
+	return archives, nil
 }
 
 // Detours is a directory of the workload images with links by which a mount
@@ -198,8 +203,8 @@ func detours() []image.File {
 
 // workloads are the programs of test/workload as they were built, by their
 // path in the image.
-func (b *Bed) workloads() (map[string]string, error) {
-	dir := b.options.build("workload")
+func (o Options) workloads() (map[string]string, error) {
+	dir := o.build("workload")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("the workloads are not built (run make build): %w", err)

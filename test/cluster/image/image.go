@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -59,6 +60,9 @@ type Spec struct {
 	Entrypoint []string
 	Cmd        []string
 	User       string
+	// Plain leaves the layer as it is: compressing it takes longer than it saves
+	// where the image never leaves this machine.
+	Plain      bool
 	WorkingDir string
 	Labels     map[string]string
 }
@@ -97,10 +101,7 @@ func assemble(spec Spec) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(
-		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
-		tarball.WithMediaType(types.OCILayer),
-		tarball.WithCompressionLevel(gzip.BestSpeed))
+	layer, err := layerOf(content, spec.Plain)
 	if err != nil {
 		return nil, fmt.Errorf("make the layer: %w", err)
 	}
@@ -124,6 +125,16 @@ func assemble(spec Spec) (v1.Image, error) {
 		Labels:     spec.Labels,
 	}
 	return mutate.ConfigFile(img, file)
+}
+
+func layerOf(content []byte, plain bool) (v1.Layer, error) {
+	if plain {
+		return static.NewLayer(content, types.OCIUncompressedLayer), nil
+	}
+	return tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.BestSpeed))
 }
 
 // layerTar packs the files, in order of their paths, with all directories

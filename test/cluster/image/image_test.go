@@ -5,6 +5,7 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // unpack extracts an archive's layout and opens it.
@@ -54,6 +56,12 @@ func unpack(t *testing.T, archive string) layout.Path {
 }
 
 func TestBuild(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain=%t", plain), func(t *testing.T) { testBuild(t, plain) })
+	}
+}
+
+func testBuild(t *testing.T, plain bool) {
 	archive := filepath.Join(t.TempDir(), "deep", "image.tar")
 	spec := Spec{
 		Name: "localhost/a/b:c",
@@ -65,6 +73,7 @@ func TestBuild(t *testing.T) {
 		},
 		Env:        []string{"A=1"},
 		Entrypoint: []string{"/bin/x"},
+		Plain:      plain,
 	}
 	if err := Build(archive, spec); err != nil {
 		t.Fatal(err)
@@ -94,6 +103,9 @@ func TestBuild(t *testing.T) {
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if kind, err := layers[0].MediaType(); err != nil || (kind == types.OCIUncompressedLayer) != plain {
+		t.Errorf("the layer is a %s, %v", kind, err)
 	}
 	content, err := layers[0].Uncompressed()
 	if err != nil {

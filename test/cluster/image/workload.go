@@ -54,6 +54,7 @@ func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	}
 	return Build(archive, Spec{
 		Name:  name,
+		Plain: true,
 		Files: append(BaseLayout(), files...),
 		Env:   append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, env...),
 		Cmd:   []string{"/bin/sh"},

@@ -123,7 +123,7 @@ func (o Options) loadImages(ctx context.Context, c *cluster.Cluster) error {
 	for deployment, program := range images {
 		archive := filepath.Join(o.Archives, c.NodeName+"-"+deployment+".tar")
 		err := image.Build(archive, image.Spec{
-			Name: nameOf(deployment), Entrypoint: []string{program.path},
+			Name: nameOf(deployment), Entrypoint: []string{program.path}, Plain: true,
 			Files: append(image.BaseLayout(), image.File{Path: program.path, Source: o.Built[program.built], Mode: 0o755}),
 		})
 		if err != nil {
