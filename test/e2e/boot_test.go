@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -23,7 +21,7 @@ func lasting(pod *corev1.Pod) *corev1.Pod {
 
 // greedy is a pod that asks for no GPU, runs on, and whose image asks for all.
 func greedy(name string) *corev1.Pod {
-	container := testbed.Container("main", nil, "sh", "-c", "info; exec sleep 3600")
+	container := testbed.Container("main", nil, "sh", "-c", "info; exec linger")
 	container.Image = testbed.CUDAImage
 	return lasting(testbed.Pod(name, container))
 }
@@ -94,11 +92,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkBroken(t, k)
 	reboot(t)
 	for _, name := range []string{"booted", "booted-greedy"} {
-		refused, err := bed.WaitPod(t.Context(), name, "refused by the guard", patience, refusedBy(theGuard))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes := held(t, refused); len(bytes) != 0 {
+		if bytes := held(t, waitRefused(t, name)); len(bytes) != 0 {
 			t.Errorf("%s holds %v before the agent is there", name, bytes)
 		}
 	}
@@ -106,6 +100,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	back()
 	waitCapacity(t, patience)
 	for _, name := range []string{"booted", "booted-greedy"} {
+		started(t, name)
 		if _, err := bed.WaitPod(t.Context(), name, "started again", patience, func(pod *corev1.Pod) bool {
 			status := pod.Status.ContainerStatuses
 			return len(status) == 1 && status[0].RestartCount > 0 && status[0].State.Running != nil
@@ -126,14 +121,6 @@ func TestClosedWhenContainerdRestartsWithManyPods(t *testing.T) {
 		names[i] = "many-" + string(rune('a'+i))
 		create(t, testbed.Pod(names[i], filler("main", testbed.Limits{testbed.Memory: 1024})))
 	}
-	// One after another they would take a minute to end.
-	t.Cleanup(func() {
-		var group sync.WaitGroup
-		for _, name := range names {
-			group.Go(func() { _ = bed.Delete(context.Background(), name) })
-		}
-		group.Wait()
-	})
 	for _, name := range names {
 		checkFilled(t, name, gib)
 		before[name] = running(t, name).Status.ContainerStatuses[0]

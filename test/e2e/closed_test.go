@@ -56,6 +56,21 @@ func refusedBy(who string) func(*corev1.Pod) bool {
 
 const theGuard = "nri-vgpu's guard refuses"
 
+// waitRefused waits until the guard has refused a pod's container, which kubelet
+// tries to start again and again.
+func waitRefused(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	nudge := bed.Nudger(name)
+	refused, err := bed.WaitPod(t.Context(), name, "refused by the guard", patience, func(pod *corev1.Pod) bool {
+		nudge(t.Context())
+		return refusedBy(theGuard)(pod)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return refused
+}
+
 // checkBroken creates pods while the agent is broken: whoever may want a GPU is
 // refused, all others start and see none.
 func checkBroken(t *testing.T, k kinds) {
@@ -65,11 +80,7 @@ func checkBroken(t *testing.T, k kinds) {
 	}
 	checkSeesNone(t, k.plain)
 	for _, pod := range []*corev1.Pod{k.asks, k.greedy} {
-		refused, err := bed.WaitPod(t.Context(), pod.Name, "refused by the guard", patience, refusedBy(theGuard))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes := held(t, refused); len(bytes) != 0 {
+		if bytes := held(t, waitRefused(t, pod.Name)); len(bytes) != 0 {
 			t.Errorf("%s holds %v while the agent is broken", pod.Name, bytes)
 		}
 	}
@@ -79,7 +90,9 @@ func checkBroken(t *testing.T, k kinds) {
 // back.
 func checkMended(t *testing.T, k kinds) {
 	t.Helper()
+	started(t, k.asks.Name)
 	checkFilled(t, k.asks.Name, gib)
+	started(t, k.greedy.Name)
 	checkSeesNone(t, k.greedy)
 }
 
@@ -113,12 +126,11 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	}
 	k := newKinds("hung")
 	checkBroken(t, k)
-	if _, err := bed.WaitPod(t.Context(), "again", "refused by the guard", patience, refusedBy(theGuard)); err != nil {
-		t.Error(err)
-	}
+	waitRefused(t, "again")
 	check()
 	resume()
 	checkMended(t, k)
+	started(t, "again")
 	if after := checkFilled(t, "again", 2*gib); after != uuid {
 		t.Errorf("the container was on %s and is on %s after its restart", uuid, after)
 	}
@@ -158,6 +170,7 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	t.Run("the agent is killed", func(t *testing.T) {
 		k := newKinds("killed")
 		checkInRequest(t, r, func(net.Conn, net.Conn) { signal(t, agentPid(t), syscall.SIGKILL) }, k.greedy)
+		started(t, k.greedy.Name)
 		checkSeesNone(t, k.greedy)
 	})
 	t.Run("the runtime requires the plugin", func(t *testing.T) {
@@ -175,6 +188,7 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 			t.Fatal("the runtime did not tell what runs")
 		}
 		create(t, testbed.Pod("resynced", filler("main", testbed.Limits{testbed.Memory: 1024})))
+		started(t, "resynced")
 		checkFilled(t, "resynced", gib)
 	})
 	check()

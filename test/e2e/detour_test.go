@@ -28,6 +28,7 @@ func withVolume(name string, container corev1.Container, mount corev1.VolumeMoun
 // A link in an image leads a volume to where its path does not say: the
 // runtime mounts it after ours, as its path is longer, and hides ours.
 func TestMountsOverOursByDetoursAreRefused(t *testing.T) {
+	small(t)
 	const detour = testbed.Detours
 	for name, mount := range map[string]corev1.VolumeMount{
 		"run-directory": {MountPath: detour + "/run"},

@@ -221,11 +221,26 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	create(t, testbed.Pod("stays", filler("main", testbed.Limits{testbed.Memory: 7168})))
 	free := "GPU 0 (" + bed.UUIDs[0] + "): 6144 MiB"
 	waitPodEvent(t, first.Name, "VGPURefused", free, patience)
-	waitPodEvent(t, first.Name, "VGPUEvicted", free, 2*patience)
-	next, err := bed.WaitReplica(t.Context(), set, patience, func(pod *corev1.Pod) bool { return pod.UID != first.UID })
+	// Kubelet tries some times more before it comes to that.
+	nudges := []func(context.Context){bed.Nudger(first.Name), bed.Nudger("stays")}
+	nudge := func() {
+		for _, one := range nudges {
+			one(t.Context())
+		}
+	}
+	next, err := bed.WaitReplica(t.Context(), set, 2*patience, func(pod *corev1.Pod) bool {
+		nudge()
+		return pod.UID != first.UID
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	waitPodEvent(t, first.Name, "VGPUEvicted", free, patience)
+	eventually(t, "the pod that nobody would make again stays", func() bool {
+		nudge()
+		messages, err := bed.Messages(t.Context(), "stays")
+		return err == nil && strings.Contains(strings.Join(messages, "\n"), "no controller")
+	})
 	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
 	// There is no other node; where there is room it is let in.
 	for _, name := range []string{"stays", "first"} {
@@ -233,5 +248,6 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	started(t, next.Name)
 	checkFilled(t, next.Name, 8*gib)
 }

@@ -31,13 +31,16 @@ func configure(t *testing.T, config string) {
 // that one which asks for nothing gets none.
 func checkInjection(t *testing.T) {
 	t.Helper()
-	create(t, testbed.Pod("part", filler("main", testbed.Limits{testbed.Memory: 3072})))
+	two := testbed.Pod("two-gpus", testbed.Container("main", testbed.Limits{testbed.Number: 2, testbed.Memory: 2048}, "info"))
+	nothing := testbed.Pod("nothing", cudaContainer(nil))
+	for _, pod := range []*corev1.Pod{testbed.Pod("part", filler("main", testbed.Limits{testbed.Memory: 3072})), two, nothing} {
+		create(t, pod)
+	}
 	checkFilled(t, "part", 3*gib)
-	if info := seen(t, testbed.Pod("two-gpus",
-		testbed.Container("main", testbed.Limits{testbed.Number: 2, testbed.Memory: 2048}, "info"))); len(info.CUDA.Devices) != 2 {
+	if info := whatSaw(t, bed, two); len(info.CUDA.Devices) != 2 {
 		t.Errorf("a pod that asks for parts of two GPUs sees %d", len(info.CUDA.Devices))
 	}
-	if info := seen(t, testbed.Pod("nothing", cudaContainer(nil))); len(info.CUDA.Devices) != 0 {
+	if info := whatSaw(t, bed, nothing); len(info.CUDA.Devices) != 0 {
 		t.Errorf("a pod that asks for no GPU sees %d", len(info.CUDA.Devices))
 	}
 }
@@ -72,9 +75,11 @@ func testPlainRunc(t *testing.T) {
 		pod.Spec.RuntimeClassName = &class.Name
 		return pod
 	}
+	nothing := plain("plain-nothing", cudaContainer(nil))
 	create(t, plain("plain", filler("main", testbed.Limits{testbed.Memory: 3072})))
+	create(t, nothing)
 	checkFilled(t, "plain", 3*gib)
-	if info := seen(t, plain("plain-nothing", cudaContainer(nil))); len(info.CUDA.Devices) != 0 {
+	if info := whatSaw(t, bed, nothing); len(info.CUDA.Devices) != 0 {
 		t.Errorf("a pod under runc that asks for no GPU sees %d", len(info.CUDA.Devices))
 	}
 }

@@ -21,6 +21,12 @@ func seen(t *testing.T, pod *corev1.Pod) testbed.Info {
 func seenIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
 	t.Helper()
 	createIn(t, bed, pod)
+	return whatSaw(t, bed, pod)
+}
+
+// whatSaw waits for the end of a pod's program and returns what it saw of the GPUs.
+func whatSaw(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
+	t.Helper()
 	if _, err := bed.WaitSucceeded(t.Context(), pod.Name, patience); err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +49,7 @@ func cudaContainer(limits testbed.Limits) corev1.Container {
 // tests below would pass on a node that has no GPUs, and this shows that ours
 // has.
 func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
+	small(t)
 	info := seenIn(t, bed.In(testbed.Namespace), testbed.Pod("exempt", cudaContainer(nil)))
 	if len(info.CUDA.Devices) != gpus {
 		t.Errorf("a pod in an exempt namespace whose image wants all GPUs sees %d, want %d", len(info.CUDA.Devices), gpus)
@@ -50,6 +57,7 @@ func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
 }
 
 func TestNothingAskedNothingSeen(t *testing.T) {
+	small(t)
 	for _, test := range []struct {
 		name string
 		env  []corev1.EnvVar
@@ -69,6 +77,7 @@ func TestNothingAskedNothingSeen(t *testing.T) {
 }
 
 func TestImageAndPodWantAllGPUs(t *testing.T) {
+	small(t)
 	container := cudaContainer(testbed.Limits{testbed.Memory: 1024})
 	container.Env = []corev1.EnvVar{{Name: visibleDevices, Value: "all"}}
 	info := seen(t, testbed.Pod("wants-all", container))
@@ -81,13 +90,15 @@ func TestImageAndPodWantAllGPUs(t *testing.T) {
 }
 
 func TestEmptyEnvironmentStaysLimited(t *testing.T) {
+	small(t)
 	create(t, testbed.Pod("env-i", testbed.Container("main", testbed.Limits{testbed.Memory: 2048},
 		"env", "-i", "/usr/bin/fill", "--hold", "3600")))
 	checkFilled(t, "env-i", 2*gib)
 }
 
 func TestExecStaysLimited(t *testing.T) {
-	create(t, testbed.Pod("exec", testbed.Container("main", testbed.Limits{testbed.Memory: 2048}, "sleep", "3600")))
+	small(t)
+	create(t, testbed.Pod("exec", testbed.Container("main", testbed.Limits{testbed.Memory: 2048}, "linger")))
 	running(t, "exec")
 	var fill testbed.Fill
 	if err := bed.Exec(t.Context(), "exec", &fill, "env", "-i", "/usr/bin/fill"); err != nil {
@@ -99,6 +110,7 @@ func TestExecStaysLimited(t *testing.T) {
 }
 
 func TestMountsOverOursAreRefused(t *testing.T) {
+	small(t)
 	for name, destination := range map[string]string{
 		"preload":          "/etc/ld.so.preload",
 		"trailing-slash":   "/etc/ld.so.preload/",

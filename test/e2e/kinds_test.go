@@ -49,6 +49,7 @@ func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 
 // A sidecar runs beside the app: what they hold adds up.
 func TestSidecarAddsUp(t *testing.T) {
+	small(t)
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := filler("sidecar", testbed.Limits{testbed.Memory: 4096})
 	sidecar.RestartPolicy = &always
@@ -68,6 +69,7 @@ func TestSidecarAddsUp(t *testing.T) {
 // An ephemeral container cannot ask for anything, and sees no GPU whatever its
 // image says; the pod's own is untouched.
 func TestEphemeralContainerSeesNoGPU(t *testing.T) {
+	small(t)
 	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
 	checkFilled(t, "debugged", 4*gib)
 	pod := running(t, "debugged")

@@ -74,8 +74,8 @@ func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	create(t, slowly)
 	full, slow = running(t, "full"), works(t, "slow")
 	filled(t, "full", "main")
-	create(t, testbed.Pod("refused", testbed.Container("main", testbed.Limits{testbed.Memory: 8192}, "sleep", "3600")))
-	create(t, testbed.Pod("pending", testbed.Container("main", testbed.Limits{testbed.Memory: 40960}, "sleep", "3600")))
+	create(t, testbed.Pod("refused", testbed.Container("main", testbed.Limits{testbed.Memory: 8192}, "linger")))
+	create(t, testbed.Pod("pending", testbed.Container("main", testbed.Limits{testbed.Memory: 40960}, "linger")))
 	return full, slow
 }
 

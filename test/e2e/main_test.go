@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +36,8 @@ var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests br
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 `
 
-// bed is the cluster that all tests of the package share, one after another.
+// bed is the cluster that all tests of the package share, one after another but for
+// small ones.
 var bed *testbed.Bed
 
 func TestMain(m *testing.M) {
@@ -82,6 +84,14 @@ func run(m *testing.M) int {
 	return code
 }
 
+// small lets a test run beside other small ones, at the end, when those are done
+// that have the node for themselves. It takes 6 GiB of one GPU at most, so that
+// there is room for four at a time, and leaves the agent and the node alone.
+func small(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+}
+
 // create makes the pod in the default namespace and removes it when the test
 // ends; when the test fails it says first what became of the pod.
 func create(t *testing.T, pod *corev1.Pod) {
@@ -94,15 +104,43 @@ func createIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) {
 	if _, err := bed.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx := context.Background()
+	leaving.Lock()
+	defer leaving.Unlock()
+	leaving.pods[t] = append(leaving.pods[t], leaver{bed, pod.Name})
+	t.Cleanup(func() { remove(t) })
+}
+
+// A leaver is a pod that goes when the test ends which made it.
+type leaver struct {
+	bed  *testbed.Bed
+	name string
+}
+
+var leaving = struct {
+	sync.Mutex
+	pods map[*testing.T][]leaver
+}{pods: map[*testing.T][]leaver{}}
+
+// remove removes all pods of a test at once: each takes seconds to end.
+func remove(t *testing.T) {
+	t.Helper()
+	leaving.Lock()
+	pods := leaving.pods[t]
+	delete(leaving.pods, t)
+	leaving.Unlock()
+	ctx := context.Background()
+	var group sync.WaitGroup
+	for _, pod := range pods {
 		if t.Failed() {
-			explain(ctx, t, bed, pod.Name)
+			explain(ctx, t, pod.bed, pod.name)
 		}
-		if err := bed.Delete(ctx, pod.Name); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
+		group.Go(func() {
+			if err := pod.bed.Delete(ctx, pod.name); err != nil {
+				t.Errorf("clean up: %v", err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func explain(ctx context.Context, t *testing.T, bed *testbed.Bed, name string) {
@@ -112,6 +150,16 @@ func explain(ctx context.Context, t *testing.T, bed *testbed.Bed, name string) {
 	for _, message := range messages {
 		t.Logf("  %s", message)
 	}
+}
+
+// started waits until a pod runs, or has run, that kubelet could not start so far.
+func started(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := bed.WaitStarted(t.Context(), name, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
 }
 
 func running(t *testing.T, name string) *corev1.Pod {

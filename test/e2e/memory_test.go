@@ -121,6 +121,7 @@ func unschedulable(pod *corev1.Pod) bool {
 }
 
 func TestTwoGPUs(t *testing.T) {
+	small(t)
 	create(t, testbed.Pod("pair",
 		testbed.Container("main", testbed.Limits{testbed.Number: 2, testbed.Memory: 2048},
 			"sh", "-c", "fill --device 0 --hold 3600 & exec fill --device 1 --hold 3600")))
@@ -136,6 +137,7 @@ func TestTwoGPUs(t *testing.T) {
 }
 
 func TestContainersOfOnePod(t *testing.T) {
+	small(t)
 	create(t, testbed.Pod("both",
 		filler("one", testbed.Limits{testbed.Memory: 2048}),
 		filler("two", testbed.Limits{testbed.Memory: 3072})))
@@ -153,6 +155,7 @@ func TestContainersOfOnePod(t *testing.T) {
 }
 
 func TestInitContainerLendsItsGPU(t *testing.T) {
+	small(t)
 	pod := testbed.Pod("init", filler("main", testbed.Limits{testbed.Memory: 2048}))
 	pod.Spec.InitContainers = []corev1.Container{
 		testbed.Container("prepare", testbed.Limits{testbed.Memory: 4096}, "fill"),

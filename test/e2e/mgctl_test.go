@@ -25,7 +25,7 @@ func mgctl(t *testing.T, pod string, answer any, args ...string) {
 
 // 150 shares are one GPU, and half of another.
 func TestOneGPUAndAHalf(t *testing.T) {
-	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "sleep", "3600")))
+	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "linger")))
 	pod := running(t, "one-and-a-half")
 	var info testbed.Info
 	if err := bed.Exec(t.Context(), pod.Name, &info, "info"); err != nil {
@@ -201,7 +201,7 @@ func checkAllAreSeen(t *testing.T, where, output string, pods map[string]*corev1
 // happens: to its neighbour, to the agent, to what is told.
 func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 	victim := spinning(t, "victim", 30)
-	create(t, testbed.Pod("garbage", testbed.Container("main", testbed.Limits{metagpu: 30}, "sleep", "3600")))
+	create(t, testbed.Pod("garbage", testbed.Container("main", testbed.Limits{metagpu: 30}, "linger")))
 	running(t, "garbage")
 	agent := agentPid(t)
 	before, _, err := bed.GPUTime(victim)

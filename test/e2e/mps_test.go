@@ -179,6 +179,7 @@ func testMPSKilledAndBack(t *testing.T) {
 	}
 	waitEvent(t, "default", "involvedObject.kind=Node", "MPSUnavailable", "pods on its GPUs are refused", patience)
 	waitSaid(t, "nri_vgpu_mps_ready 1", patience)
+	started(t, "late")
 	checkFilled(t, "late", gib)
 
 	daemon := mpsDaemon(t)
@@ -202,7 +203,7 @@ func crowd(name string, containers int) *corev1.Pod {
 	pod := testbed.Pod(name)
 	for i := range containers {
 		pod.Spec.Containers = append(pod.Spec.Containers,
-			testbed.Container("c"+strconv.Itoa(i), testbed.Limits{testbed.Memory: 16}, "sleep", "3600"))
+			testbed.Container("c"+strconv.Itoa(i), testbed.Limits{testbed.Memory: 16}, "linger"))
 	}
 	return pod
 }
@@ -226,9 +227,14 @@ func testMPS49thClient(t *testing.T) {
 	if err := bed.Delete(t.Context(), "crowd49"); err != nil {
 		t.Fatal(err)
 	}
-	create(t, crowd("crowd48", 48))
-	if _, err := bed.WaitRunning(t.Context(), "crowd48", 3*time.Minute); err != nil {
-		t.Fatal(err)
+	// Of one pod they would start one after another.
+	for i := range 4 {
+		create(t, crowd(fmt.Sprintf("crowd12-%d", i), 12))
+	}
+	for i := range 4 {
+		if _, err := bed.WaitRunning(t.Context(), fmt.Sprintf("crowd12-%d", i), 3*time.Minute); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eventually(t, "no more of GPU 0 is advertised than its pods have", func() bool {
 		node, err := bed.Node(t.Context())

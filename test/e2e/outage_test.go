@@ -78,7 +78,7 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	signal(t, agentPid(t), syscall.SIGKILL)
 	waitSaid(t, "nri_vgpu_registered 1", patience)
 	restart(t, pod, 2*gib)
-	signal(t, mainPid(t, unknown, "sleep 3600"), syscall.SIGKILL)
+	signal(t, mainPid(t, unknown, "linger"), syscall.SIGKILL)
 	eventually(t, "a pod whose spec is unknown is refused", func() bool {
 		refused, err := bed.Metric(t.Context(), "nri_vgpu_refusals_total", map[string]string{"reason": "pod-unknown"})
 		return err == nil && refused > 0
@@ -105,6 +105,7 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	create(t, testbed.Pod("after-outage", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	checkFilled(t, "after-outage", gib)
 	checkFilled(t, "lasting", 2*gib)
+	started(t, "lasting-greedy")
 	checkGreedy(t, "lasting-greedy")
 	check()
 }

@@ -84,6 +84,7 @@ func TestRequiredPlugin(t *testing.T) {
 	check()
 
 	start(t.Context())
+	started(t, "waits")
 	if _, err := bed.WaitSucceeded(t.Context(), "waits", patience); err != nil {
 		t.Fatal(err)
 	}

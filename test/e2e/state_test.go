@@ -103,6 +103,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 	if err := os.Remove(room); err != nil {
 		t.Fatal(err)
 	}
+	started(t, "full")
 	checkFilled(t, "full", gib)
 	check()
 }

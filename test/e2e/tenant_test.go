@@ -18,7 +18,7 @@ import (
 // idle starts a pod that does nothing but wait for kubectl exec.
 func idle(t *testing.T, name string, memory int64) *corev1.Pod {
 	t.Helper()
-	create(t, testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: memory}, "sleep", "3600")))
+	create(t, testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: memory}, "linger")))
 	return running(t, name)
 }
 
@@ -33,6 +33,7 @@ func execFill(t *testing.T, pod string, args ...string) testbed.Fill {
 }
 
 func TestUnprivilegedUserIsLimited(t *testing.T) {
+	small(t)
 	user, no, yes := int64(1000), false, true
 	container := filler("main", testbed.Limits{testbed.Memory: 2048})
 	container.SecurityContext = &corev1.SecurityContext{
@@ -46,6 +47,7 @@ func TestUnprivilegedUserIsLimited(t *testing.T) {
 }
 
 func TestStatusTellsLimitAndUse(t *testing.T) {
+	small(t)
 	create(t, testbed.Pod("status", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	pod := running(t, "status")
 	uuid := checkFilled(t, "status", 2*gib)
@@ -137,13 +139,14 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 
 // A process that runs already holds to the limit that its page says now.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
-	pod := idle(t, "changing", 4096)
-	dir := bed.ContainerFiles(pod, "main")
 	for _, test := range []struct {
 		name  string
 		limit uint64
 	}{{"lower", 2 * gib}, {"higher", 6 * gib}} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			pod := idle(t, "changing-"+test.name, 4096)
+			dir := bed.ContainerFiles(pod, "main")
 			devices, err := limits.Read(filepath.Join(dir, limits.LimitsFile))
 			if err != nil {
 				t.Fatal(err)
@@ -155,7 +158,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 			done := make(chan result)
 			go func() {
 				var r result
-				r.err = bed.Exec(t.Context(), "changing", &r.fill, "fill", "--delay", "5")
+				r.err = bed.Exec(t.Context(), pod.Name, &r.fill, "fill", "--delay", "5")
 				done <- r
 			}()
 			// Its context is there: it runs, and is yet to allocate.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
@@ -21,16 +22,55 @@ const (
 	configFile = "config.toml"
 )
 
+// agentPods selects the agents' pods.
+var agentPods = metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agent}
+
 // RestartAgent replaces the agent's pod, and waits until the new one is ready.
 func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
-	if err := b.kubectl(ctx, "-n", Namespace, "rollout", "restart", "daemonset/"+agent); err != nil {
+	now := map[string]any{"kubectl.kubernetes.io/restartedAt": time.Now().Format(time.RFC3339Nano)}
+	if err := b.patchAgent(ctx, map[string]any{"metadata": map[string]any{"annotations": now}}); err != nil {
 		return err
 	}
 	return b.waitAgent(ctx, timeout)
 }
 
+// waitAgent waits until each node has its new agent, by that agent's own word:
+// kubelet asks for it every five seconds only.
 func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
-	return b.kubectl(ctx, "-n", Namespace, "rollout", "status", "daemonset/"+agent, "--timeout", timeout.String())
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		last = b.agentReady(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the agent is not ready after %v: %w", timeout, errorOr(last, err))
+	}
+	return nil
+}
+
+func (b *Bed) agentReady(ctx context.Context) error {
+	set, err := b.Client.AppsV1().DaemonSets(Namespace).Get(ctx, agent, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, agentPods)
+	if err != nil {
+		return err
+	}
+	want := int(set.Status.DesiredNumberScheduled)
+	if set.Status.ObservedGeneration < set.Generation || int(set.Status.UpdatedNumberScheduled) != want || len(pods.Items) != want || want == 0 {
+		return fmt.Errorf("of %d agents %d are new, beside %d pods", want, set.Status.UpdatedNumberScheduled, len(pods.Items))
+	}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp != nil || pods.Items[i].Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("pod %s is %s", pods.Items[i].Name, Describe(&pods.Items[i]))
+		}
+		// By the API server, which reaches all nodes.
+		if _, err := b.Client.CoreV1().Pods(Namespace).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
+			return fmt.Errorf("ask pod %s: %w", pods.Items[i].Name, err)
+		}
+	}
+	return nil
 }
 
 // Config is the agent's config.toml.
@@ -60,11 +100,11 @@ func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Durati
 
 // StopAgent takes the agent off the node, and waits until it is gone.
 func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
-	if err := b.selectNodes(ctx, map[string]any{"nri-vgpu.io/nowhere": "true"}); err != nil {
+	if err := b.patchAgent(ctx, onNodes("true")); err != nil {
 		return err
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agent})
+		pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, agentPods)
 		return err == nil && len(pods.Items) == 0, nil
 	})
 	if err != nil {
@@ -76,19 +116,27 @@ func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 // StartAgent brings the agent back after StopAgent, and waits until it is
 // ready.
 func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
-	if err := b.selectNodes(ctx, map[string]any{"nri-vgpu.io/nowhere": nil}); err != nil {
+	if err := b.patchAgent(ctx, onNodes(nil)); err != nil {
 		return err
 	}
 	return b.waitAgent(ctx, timeout)
 }
 
-func (b *Bed) selectNodes(ctx context.Context, selector map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{
-		"spec": map[string]any{"nodeSelector": selector}}}})
+// onNodes is a template whose pods go to the nodes with this label; nil to all.
+func onNodes(nowhere any) map[string]any {
+	return map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"nri-vgpu.io/nowhere": nowhere}}}
+}
+
+// patchAgent changes the template of the agent's pods.
+func (b *Bed) patchAgent(ctx context.Context, template map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 	if err != nil {
 		return err
 	}
-	return b.kubectl(ctx, "-n", Namespace, "patch", "daemonset", agent, "--type=merge", "-p", string(patch))
+	if _, err := b.Client.AppsV1().DaemonSets(Namespace).Patch(ctx, agent, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("change the agent's DaemonSet: %w", err)
+	}
+	return nil
 }
 
 // Vgpuctl runs the installed vgpuctl on the node.

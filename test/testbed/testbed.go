@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -134,6 +135,37 @@ func (b *Bed) WaitRunning(ctx context.Context, name string, timeout time.Duratio
 		}
 		return true
 	})
+}
+
+// WaitStarted waits until all containers of a pod have started that kubelet could
+// not start. It is nudged, as by itself it would try again after ten to fifteen
+// seconds.
+func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
+	nudge := b.Nudger(name)
+	return b.WaitPod(ctx, name, "started", timeout, func(pod *corev1.Pod) bool {
+		for i := range pod.Status.ContainerStatuses {
+			if pod.Status.ContainerStatuses[i].State.Waiting != nil {
+				nudge(ctx)
+				return false
+			}
+		}
+		return len(pod.Status.ContainerStatuses) > 0
+	})
+}
+
+// Nudger gives a function that has kubelet look at a pod anew by a change that
+// means nothing, if it has not done so within a second.
+func (b *Bed) Nudger(name string) func(context.Context) {
+	var last time.Time
+	return func(ctx context.Context) {
+		if time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"testbed/nudged":"%d"}}}`, last.UnixNano())
+		// It may have gone meanwhile, which whoever waits for it sees.
+		_, _ = b.Client.CoreV1().Pods(b.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	}
 }
 
 // WaitSucceeded waits until the pod has ended well.

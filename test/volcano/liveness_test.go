@@ -50,7 +50,7 @@ func waitAssigning(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("Volcano's scheduler does not choose GPUs of %s", bed.Cluster.NodeName)
 			}
-			probe := podFor("probe-"+bed.Cluster.NodeName, testbed.Container("main", ask(1, 100, 0, 0), "sleep", "3600"))
+			probe := podFor("probe-"+bed.Cluster.NodeName, testbed.Container("main", ask(1, 100, 0, 0), "linger"))
 			probe.Spec.NodeSelector = map[string]string{corev1.LabelHostname: bed.Cluster.NodeName}
 			create(t, []*corev1.Pod{probe})
 			running, err := bed.WaitRunning(t.Context(), probe.Name, patience)

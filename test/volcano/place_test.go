@@ -59,7 +59,7 @@ func mixed(prefix string) []*corev1.Pod {
 		func(name string) *corev1.Pod { return podFor(name+"-memory", filler(ask(0, 1024, 0, 0))) },
 		func(name string) *corev1.Pod { return podFor(name+"-percent", filler(ask(1, 0, 11, 0))) },
 		func(name string) *corev1.Pod {
-			idle := testbed.Container("idle", nil, "sh", "-c", "info; sleep 3600")
+			idle := testbed.Container("idle", nil, "sh", "-c", "info; exec linger")
 			idle.Image = testbed.CUDAImage
 			return podFor(name+"-second", idle, filler(ask(0, 1500, 0, 15)))
 		},
@@ -77,7 +77,8 @@ func mixed(prefix string) []*corev1.Pod {
 }
 
 func TestPodsEndWhereVolcanoSays(t *testing.T) {
-	for _, lock := range []bool{false, true} {
+	// What comes after this test has it off as well.
+	for _, lock := range []bool{true, false} {
 		t.Run(fmt.Sprintf("NodeLockEnable=%t", lock), func(t *testing.T) { place(t, lock) })
 	}
 }
@@ -216,7 +217,7 @@ func waitKnown(t *testing.T, since time.Time) {
 	t.Helper()
 	var probes []*corev1.Pod
 	for i, bed := range beds {
-		probe := podFor(fmt.Sprintf("probe-%d", i), testbed.Container("main", ask(1, 100, 0, 0), "sleep", "3600"))
+		probe := podFor(fmt.Sprintf("probe-%d", i), testbed.Container("main", ask(1, 100, 0, 0), "linger"))
 		probe.Spec.NodeSelector = map[string]string{corev1.LabelHostname: bed.Cluster.NodeName}
 		probes = append(probes, probe)
 		if _, err := bed.Create(t.Context(), probe); err != nil {

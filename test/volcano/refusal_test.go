@@ -17,7 +17,7 @@ import (
 func TestAForgedAssignmentIsRefused(t *testing.T) {
 	bed := beds[1]
 	ids := protocol.Assignment{{{UUID: bed.UUIDs[0], Type: "NVIDIA", MiB: 16000}}}.String()
-	pod := testbed.Pod("forged", testbed.Container("main", ask(0, 100, 0, 0), "sleep", "3600"))
+	pod := testbed.Pod("forged", testbed.Container("main", ask(0, 100, 0, 0), "linger"))
 	pod.Spec.NodeName = bed.Cluster.NodeName
 	pod.Annotations = map[string]string{
 		protocol.Node: bed.Cluster.NodeName, protocol.IDs: ids, protocol.ToAllocate: ids,
@@ -73,9 +73,9 @@ func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 // What a pod in another dialect holds the scheduler counts as well.
 func TestPodsOfOthersAreCounted(t *testing.T) {
 	configure(t, false)
-	marker := podFor("marker", testbed.Container("main", ask(1, 100, 0, 0), "sleep", "3600"))
+	marker := podFor("marker", testbed.Container("main", ask(1, 100, 0, 0), "linger"))
 	marker.Spec.NodeSelector = map[string]string{corev1.LabelHostname: beds[1].Cluster.NodeName}
-	ours := testbed.Pod("ours", testbed.Container("main", testbed.Limits{testbed.Memory: 15000}, "sleep", "3600"))
+	ours := testbed.Pod("ours", testbed.Container("main", testbed.Limits{testbed.Memory: 15000}, "linger"))
 	ours.Spec.NodeSelector = marker.Spec.NodeSelector
 	pods := []*corev1.Pod{marker, ours}
 	t.Cleanup(func() { remove(t, pods) })
@@ -88,7 +88,7 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 	// Neither of these two fits beside it: Volcano must send both to the other GPU.
 	var others []*corev1.Pod
 	for _, name := range []string{"beside-1", "beside-2"} {
-		pod := podFor(name, testbed.Container("main", ask(1, 2000, 0, 0), "sleep", "3600"))
+		pod := podFor(name, testbed.Container("main", ask(1, 2000, 0, 0), "linger"))
 		pod.Spec.NodeSelector = marker.Spec.NodeSelector
 		others = append(others, pod)
 	}

@@ -271,7 +271,8 @@ func (s *suite) validate() {
 		s.must(os.WriteFile(path, []byte(strings.Join(known, "\n---\n")), 0o600))
 		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", path)
 	}
-	s.kubectl("delete", "namespace", "gpus")
+	// That it goes is waited for in the end.
+	s.kubectl("delete", "namespace", "gpus", "--wait=false")
 }
 
 // build is what is upgraded from.

@@ -136,7 +136,9 @@ func (w *work) checkFull() {
 func (w *work) checkClosed() {
 	w.Helper()
 	w.must(w.bed.KillContainer(w.again))
+	nudge := w.bed.Nudger("again")
 	_, err := w.bed.WaitPod(w.Context(), "again", "refused by the guard", patience, func(pod *corev1.Pod) bool {
+		nudge(w.Context())
 		status := pod.Status.ContainerStatuses
 		return len(status) == 1 && status[0].State.Waiting != nil && strings.Contains(status[0].State.Waiting.Message, "nri-vgpu was removed from this node")
 	})
