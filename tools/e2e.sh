@@ -22,8 +22,8 @@ logs=build/e2e
 rm -rf "$logs"
 mkdir -p "$logs"
 
-build() { # DIRECTORY: its test, built once
-  "${GO:-go}" test -c -o "$PWD/$logs/${1//\//-}.test" "./$1"
+build() { # DIRECTORY...: their tests, built once
+  "${GO:-go}" test -c -ldflags=-w -o "$PWD/$logs/" "${@/#/./}"
 }
 
 # run NAME DIRECTORY ARGUMENT...: one test program, in its directory as go test does
@@ -31,7 +31,7 @@ run() {
   local name=$1 directory=$2
   printf '%s\n' "${@:2}" >"$logs/$name.command"
   shift 2
-  if (cd "$directory" && "$OLDPWD/$logs/${directory//\//-}.test" -test.v -test.timeout 40m "$@" 2>&1) |
+  if (cd "$directory" && "$OLDPWD/$logs/${directory##*/}.test" -test.v -test.parallel 4 -test.timeout 40m "$@" 2>&1) |
     tee "$logs/$name.log" | sed -u "s/^/$name: /"; then
     echo "e2e: $name passed"
   else
@@ -69,7 +69,7 @@ TestClosedWhenContainerdRestartsWithManyPods 25 TestTwoPodsFillOneGPU 20 TestAge
 # tests_of PART: a pattern of its tests; each goes to the part that has least to do,
 # the longest first
 tests_of() {
-  "$logs/test-e2e.test" -test.list . |
+  "$logs/e2e.test" -test.list . |
     awk -v slow="$slow" 'BEGIN { n = split(slow, s); for (i = 1; i < n; i += 2) takes[s[i]] = s[i + 1] }
       { print (($1 in takes) ? takes[$1] : 10), $1 }' | sort -k 1,1nr -k 2 |
     awk -v parts="$parts" -v wanted="$1" '{ least = 1
@@ -78,14 +78,15 @@ tests_of() {
       if (least == wanted) { printf "%s%s", separator, $2; separator = "|" } }'
 }
 
-echo "e2e: building the tests"
-for directory in test/cluster test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano; do build "$directory"; done
-
 # Before anything else, which would wait for processors.
 echo "e2e: building what nodes are made of, where it is not in the cache"
 build/bin/localcluster build
-# Alone, as it compares the machine before and after.
-run cluster test/cluster -test.skip '^TestNode$'
+# While there is no other node, as it compares the machine before and after.
+build test/cluster
+run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
+echo "e2e: building the tests"
+build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano
+wait
 # The longest first.
 start chaos test/chaos "-chaos.duration=$chaos"
 start volcano test/volcano
@@ -93,7 +94,7 @@ for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
 start helm test/e2e/helm
-start node test/cluster -test.run '^TestNode$'
+start node test/cluster -test.skip '^TestDownLeavesNothing$'
 start nodestatus test/e2e/nodestatus
 wait
 
