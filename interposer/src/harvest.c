@@ -11,6 +11,7 @@
 
 enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
+	vg_idle_part = 8,              // up to which part of a segment with company may be idle
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
 };
@@ -23,6 +24,23 @@ static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
 		return false;
 	*ns = (int64_t)((double)ms * 1e6);
 	return true;
+}
+
+// vg_base_turn goes over to the newer base event once the GPU has reached it.
+static void vg_base_turn(struct vg_meter *meter)
+{
+	CUevent older = meter->base;
+	int64_t since;
+
+	if (!meter->renewing || !vg_elapsed(&since, older, meter->newer))
+		return;
+	for (uint32_t i = 0; i < meter->cover_count; i++) {
+		meter->covers[i].from -= since;
+		meter->covers[i].to -= since;
+	}
+	meter->base = meter->newer;
+	meter->newer = older;
+	meter->renewing = false;
 }
 
 // vg_fresh_part is how much of a segment's time no other stream has accounted for.
@@ -44,18 +62,18 @@ static void vg_correct(struct vg_meter *meter, int64_t charged, int64_t took)
 		meter->owed += took - charged;
 }
 
-// vg_overlap_learn sees from segments of several streams how much of their time
-// they shared.
+// vg_overlap_learn charges what a segment took of the GPU's time beyond that of
+// other streams, and sees from several how much of their time they share.
 static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t took)
 {
 	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
 	uint64_t seen;
 
+	meter->owed += took - charged;
 	meter->union_ns += took;
 	meter->union_charged += charged;
 	if (meter->union_charged < vg_union_window_ns && meter->union_ns < vg_union_window_ns)
 		return;
-	meter->owed += meter->union_ns - meter->union_charged;
 	seen = overlap * (uint64_t)meter->union_ns / (uint64_t)(meter->union_charged + 1);
 	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
 	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
@@ -100,29 +118,44 @@ static int64_t vg_less_launching(const struct vg_segment *segment, int64_t inter
 	return interval - (launching < interval / 2 ? launching : interval / 2);
 }
 
+// vg_settle_together enters a segment that had company. Work that came right before
+// its measured part ran beside that of other streams, too: charged by estimate, it
+// would be charged besides what they are.
+static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *stream,
+			       const struct vg_segment *segment, int64_t interval)
+{
+	int64_t took = vg_fresh_part(meter, stream, segment, segment->lead + interval);
+
+	if (!segment->fresh)
+		vg_overlap_learn(meter, segment->charged - (segment->lead ? 0 : segment->early), took);
+}
+
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
+	int64_t measured = segment->charged - segment->early;
 	int64_t interval, raw;
 	bool sure;
 
 	if (!segment->covered || segment->count == 0 || segment->dirty ||
 	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
 		return;
+	// Beside others, what little more it says is less than what it would be charged,
+	// left out, besides them.
+	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
+		return;
 	raw = interval = vg_less_launching(segment, interval);
 	sure = vg_own_part(meter, segment, &interval);
-	if (segment->key)
+	if (segment->key && !segment->idle)
 		vg_observe(meter, segment, interval, interval < raw, now);
 	if (segment->many) {
-		interval = vg_fresh_part(meter, stream, segment, interval);
-		if (!segment->fresh)
-			vg_overlap_learn(meter, segment->measured, interval);
+		vg_settle_together(meter, stream, segment, interval);
 	} else if (segment->fresh || sure) {
-		meter->owed += interval - segment->measured;
+		meter->owed += interval - measured;
 		meter->unknown += segment->fresh ? interval : 0;
 	} else {
-		vg_correct(meter, segment->measured, interval);
+		vg_correct(meter, measured, interval);
 	}
 }
 
@@ -137,6 +170,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 
 	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	vg_probe_harvest(&meter->probe);
+	vg_base_turn(meter);
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 

@@ -103,17 +103,23 @@ static bool vg_event_done(CUevent event)
 // ---- segments
 
 // vg_base_renew makes sure that there is a base event, not too old, that the
-// times of segments of several streams can be told from.
+// times of segments of several streams can be told from. The old one serves until
+// the GPU has reached the new one, which may stand behind other work.
 static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream, uint64_t now,
 			  bool per_thread)
 {
 	if (meter->base_context != stream->context) {
-		meter->base = NULL;
+		meter->base = meter->newer = NULL;
+		meter->renewing = false;
 		meter->base_context = stream->context;
 	} else if (meter->base && now - meter->base_made < vg_base_age_ns) {
 		return;
 	}
 	meter->base_made = now;
+	if (meter->base) {
+		meter->renewing = vg_record(&meter->newer, stream->handle, per_thread);
+		return;
+	}
 	meter->cover_count = 0;
 	if (!vg_record(&meter->base, stream->handle, per_thread))
 		meter->base = NULL;
@@ -241,26 +247,29 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 			   struct vg_class *class, int64_t charge, uint64_t now)
 {
 	segment->charged += charge;
+	segment->work += (int64_t)class->ns;
 	meter->outstanding += charge;
 	if (!class->measured) {
 		segment->fresh = true;
 		class->opened = now;
 	}
-	if (!segment->covered)
+	if (!segment->covered) {
+		segment->early = segment->charged;
+		segment->lead = segment->charged == charge ? segment->work : 0;
 		return;
+	}
 	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns)) {
 		segment->lengthy = true;
 		meter->lengthy++;
 	}
 	segment->key = segment->count == 0 || segment->key == class->key ? class->key : 0;
 	segment->count++;
-	segment->measured += charge;
 }
 
 static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class)
 {
-	return segment->charged >= vg_segment_ns || !class->measured ||
-	       (segment->solo && segment->charged >= vg_solo_ns);
+	return segment->work >= vg_segment_ns || !class->measured ||
+	       (segment->solo && segment->work >= vg_solo_ns);
 }
 
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
@@ -271,7 +280,7 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 // vg_must_close says whether the open segment has to end before more work.
 static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class)
 {
-	return !class->measured || segment->charged >= vg_segment_ns ||
+	return !class->measured || segment->work >= vg_segment_ns ||
 	       (segment->solo && segment->count && segment->key != class->key);
 }
 
@@ -279,17 +288,17 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 		     int64_t charge, uint64_t now, bool per_thread)
 {
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
-	struct vg_segment *segment;
+	struct vg_segment *segment = vg_stream_segment(stream);
 
-	if (stream->open && vg_must_close(vg_stream_segment(stream), class))
+	if (dry && stream->open && segment->covered)
+		segment->idle += (int64_t)(now - stream->dry_at);
+	if (stream->open && vg_must_close(segment, class))
 		vg_meter_close(stream, per_thread);
 	segment = vg_stream_segment(stream);
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
 	else if (!segment->covered && !dry)
 		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
-	else if (dry && segment->covered)
-		segment->dirty = true;
 	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
@@ -327,7 +336,7 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 	if (segment->begun && segment->count == 1)
 		vg_launching_note(meter, segment);
 	// What nobody measures is seen to have ended by the next launch.
-	if (segment->fresh || (segment->covered && (segment->charged >= vg_segment_ns || segment->solo)))
+	if (segment->fresh || (segment->covered && (segment->work >= vg_segment_ns || segment->solo)))
 		vg_meter_close(stream, per_thread);
 }
 
@@ -351,7 +360,8 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 		if (stream->open && stream->context == context &&
 		    (stream->thread == 0 || stream->thread == thread) &&
 		    !vg_stream_capturing(stream->handle, stream->thread != 0)) {
-			vg_stream_segment(stream)->dirty |= now > stream->dry_at + vg_dry_slack_ns;
+			if (now > stream->dry_at + vg_dry_slack_ns)
+				vg_stream_segment(stream)->idle += (int64_t)(now - stream->dry_at);
 			vg_meter_close(stream, stream->thread != 0);
 		}
 	}
@@ -424,8 +434,10 @@ void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)
 		else
 			i++;
 	}
-	if (meter->base_context == context)
-		meter->base = NULL;
+	if (meter->base_context == context) {
+		meter->base = meter->newer = NULL;
+		meter->renewing = false;
+	}
 	if (meter->probe.context == context)
 		vg_probe_drop(&meter->probe);
 }

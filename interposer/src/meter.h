@@ -25,15 +25,18 @@ struct vg_segment {
 	bool chained; // it begins where the segment before it ends
 	bool begun;   // it begins before its first launch, on a stream that was dry
 	bool covered; // there is an event where its measured part begins
-	bool dirty;   // the stream ran dry in it, or a launch failed: not measured
+	bool dirty;   // its end came too late, or a launch did or failed: not measured
 	bool many;    // other streams had work at the same time
 	bool fresh;   // it has work of which nothing had been measured
 	bool solo;    // it is to have work of one class only
 	bool lengthy; // it has work that may be longer than a slice
 	uint32_t count;  // of pieces of work in the measured part
 	uint64_t key;    // their class; 0: several
-	int64_t measured; // charged for the measured part, in ns
-	int64_t charged;  // charged for all of it
+	int64_t charged; // for all of it, in ns
+	int64_t early;   // …of that, for what came before the measured part
+	int64_t work;    // how long all of it is taken to last on its stream by itself
+	int64_t idle;    // how long the stream is thought to have been dry in it
+	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
 	uint64_t begun_at; // when the event before its first launch was recorded, as vg_now
 	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
@@ -85,9 +88,11 @@ struct vg_meter {
 	uint64_t overlap;
 	int64_t together; // ns charged for work that went side by side last
 	int64_t union_ns, union_charged;
-	CUevent base; // of `covers`
+	CUevent base;  // of `covers`
+	CUevent newer; // that will be it when the GPU has reached it, if `renewing`
+	bool renewing;
 	uint64_t base_context;
-	uint64_t base_made;
+	uint64_t base_made; // the last of them
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
 	struct vg_probe probe;

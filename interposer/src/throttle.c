@@ -262,6 +262,8 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
 	vg_lock(&door->meter->mutex);
+	if (door->meter->outstanding > vg_in_flight_ns) // most of it may be done
+		vg_meter_harvest(door->meter, vg_now());
 	vg_door_find(door, work);
 	vg_door_look(door);
 	door->came = door->now;

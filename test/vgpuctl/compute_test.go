@@ -173,16 +173,19 @@ func (m *machine) charged(group string) (sum time.Duration) {
 }
 
 // TestComputeCharges: what is charged for work is what it takes, however busy the
-// machine is, for programs too that wait for each launch.
+// machine is, for programs too that wait for each launch, and for kernels of several
+// streams, whether they run side by side or fill the GPU and run one after another.
 func TestComputeCharges(t *testing.T) {
-	for _, c := range []struct{ pattern, kernel string }{
-		{"async", "200"}, {"graph", "20"},
-		{"sync", "20"}, {"sync", "200"}, {"sync", "1000"}, {"sync", "5000"},
+	const few, filling = "1", "4224" // blocks, of which a GPU has room for so many
+	for _, c := range []struct{ pattern, kernel, blocks string }{
+		{"async", "200", few}, {"graph", "20", few},
+		{"sync", "20", few}, {"sync", "200", few}, {"sync", "1000", few}, {"sync", "5000", few},
+		{"streams", "20", few}, {"streams", "20", filling},
 	} {
-		t.Run(c.pattern+" "+c.kernel, timed.Test(func(t testing.TB) {
+		t.Run(c.pattern+" "+c.kernel+" "+c.blocks, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			cmd := m.start(m.command("run", "--group", "charged", "--cores", "50", "--",
-				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--duration", "60"))
+				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--streams", "8", "--duration", "60"))
 			o := m.oracle()
 			took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
 			m.eventually("the GPU is used", func() bool { return took() > 300*time.Millisecond })
