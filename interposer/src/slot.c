@@ -207,12 +207,15 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 // functions has left its number in its child.
 static _Atomic int vg_taking;
 
+// vg_fork_begins waits for a moment, and not for ever: a signal's handler may fork in
+// the very thread that takes a slot.
 static void vg_fork_begins(void)
 {
 	const struct timespec nap = {.tv_nsec = 20000};
+	const int naps = 10000;
 	int own = getpid();
 
-	for (;;) {
+	for (int i = 0; i < naps; i++) {
 		int holder = atomic_load(&vg_taking);
 
 		if (holder != own && atomic_compare_exchange_strong(&vg_taking, &holder, own))
