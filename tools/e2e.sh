@@ -57,21 +57,22 @@ again() {
   ! grep -q "^$name-again\$" "$logs/failed"
 }
 
-# About how many seconds those take that take long; others are reckoned at 10.
-slow='TestPrometheus 75 TestClosedWhileTheAPIServerIsAway 80 TestMPS 80 TestClosedWhenItBreaksInARequest 70
-TestPodThatFitsNoGPUIsEvicted 60 TestInjectionMethods 45 TestAgentGone 45 TestClosedWhileTheAgentHangs 40
-TestClosedAtBootWithTheAgentLate 30 TestANodeWithoutItsAgentIsNotKnown 30 TestKubectlVgpu 20
-TestReleaseIsNotMissed 30 TestWhoGoesAroundIsDetectedAndStopped 30 TestReadmes 30 TestGPULostAndBack 25
-TestClosedWhileTheGuardHangs 25 TestClosedWithTheStateFull 25 TestPodsDeletedWhileCreated 25
-TestSharesHoldWhileTheAgentIsKilled 25 TestContainerdRestart 25 TestRequiredPlugin 25
-TestClosedWhenContainerdRestartsWithManyPods 25 TestTwoPodsFillOneGPU 20 TestAgentRestart 20'
+# About how many seconds those take that take long; others are reckoned at 5.
+slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
+TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestPodsDeletedWhileCreated 20
+TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
+TestClosedAtBootWithTheAgentLate 18 TestGPULostAndBack 17 TestSharesHoldWhileTheAgentIsKilled 17
+TestReleaseIsNotMissed 16 TestKubectlVgpu 15 TestTopOnATerminal 12 TestClosedWhileTheGuardHangs 12
+TestHangingDriver 12 TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11
+TestClosedWhileTheAgentHangs 10 TestClosedWhenContainerdRestartsWithManyPods 10
+TestMgctlTellsWhatTheOracleSays 10 TestMgctlWithAWholeGPU 10'
 
 # tests_of PART: a pattern of its tests; each goes to the part that has least to do,
 # the longest first
 tests_of() {
   "$logs/e2e.test" -test.list . |
     awk -v slow="$slow" 'BEGIN { n = split(slow, s); for (i = 1; i < n; i += 2) takes[s[i]] = s[i + 1] }
-      { print (($1 in takes) ? takes[$1] : 10), $1 }' | sort -k 1,1nr -k 2 |
+      { print (($1 in takes) ? takes[$1] : 5), $1 }' | sort -k 1,1nr -k 2 |
     awk -v parts="$parts" -v wanted="$1" '{ least = 1
       for (i = 2; i <= parts; i++) if (sum[i] < sum[least]) least = i
       sum[least] += $1

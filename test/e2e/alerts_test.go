@@ -296,10 +296,8 @@ func provoke(t *testing.T, s *server) (undo func()) {
 		if err := bed.Inject("--gpu", "1", "recovery", "0"); err != nil { // the reset was done
 			t.Error(err)
 		}
-		for _, name := range []string{"refused", "wants-more", "forger", "busy"} {
-			if err := bed.Delete(t.Context(), name); err != nil {
-				t.Error(err)
-			}
+		if err := bed.DeleteAll(t.Context(), "refused", "wants-more", "forger", "busy"); err != nil {
+			t.Error(err)
 		}
 	}
 }

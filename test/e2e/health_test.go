@@ -243,10 +243,8 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	})
 	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
 	// There is no other node; where there is room it is let in.
-	for _, name := range []string{"stays", "first"} {
-		if err := bed.Delete(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+	if err := bed.DeleteAll(t.Context(), "stays", "first"); err != nil {
+		t.Fatal(err)
 	}
 	started(t, next.Name)
 	checkFilled(t, next.Name, 8*gib)

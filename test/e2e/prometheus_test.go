@@ -97,16 +97,13 @@ func (s *server) run(dir string) {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {
-		request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.url+"/-/quit", http.NoBody)
-		if err == nil {
-			var response *http.Response
-			if response, err = http.DefaultClient.Do(request); err == nil {
-				err = response.Body.Close()
-			}
-		}
-		if err != nil {
-			s.t.Errorf("Prometheus cannot be ended: %v", err)
+		kill := time.AfterFunc(patience, func() {
+			s.t.Errorf("Prometheus does not end within %v", patience)
 			_ = command.Process.Kill()
+		})
+		defer kill.Stop()
+		if err := s.quit(); err != nil {
+			s.t.Logf("Prometheus was asked to end: %v", err) // it may have before it answered
 		}
 		_ = command.Wait()
 		if s.t.Failed() {
@@ -116,6 +113,18 @@ func (s *server) run(dir string) {
 			s.t.Error(err)
 		}
 	})
+}
+
+func (s *server) quit() error {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.url+"/-/quit", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
 }
 
 func file(t *testing.T, source, path string) string {

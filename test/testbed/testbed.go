@@ -5,9 +5,11 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +53,10 @@ type Options struct {
 	// Log receives a line per step.
 	Log func(format string, args ...any)
 }
+
+// usualEnd is how long a pod takes to go; if a runtime that is not there yet kept
+// kubelet from it, it would try again after ten seconds.
+const usualEnd = 3 * time.Second
 
 // Bed is a running cluster with nri-vgpu on it.
 type Bed struct {
@@ -185,10 +191,25 @@ func (b *Bed) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", name, err)
 	}
+	nudge, began := b.Nudger(name), time.Now()
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		if time.Since(began) > usualEnd {
+			nudge(ctx)
+		}
 		_, err := pods.Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
+}
+
+// DeleteAll removes pods at once.
+func (b *Bed) DeleteAll(ctx context.Context, names ...string) error {
+	errs := make([]error, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() { errs[i] = b.Delete(ctx, name) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 // Log is what a container has printed so far.

@@ -152,9 +152,7 @@ func (w *work) checkClosed() {
 // end deletes the pods.
 func (w *work) end() {
 	w.Helper()
-	for _, pod := range w.pods() {
-		w.must(w.bed.Delete(w.Context(), pod.Name))
-	}
+	w.must(w.bed.DeleteAll(w.Context(), w.steady.Name, w.spins.Name, w.again.Name))
 }
 
 // files are the directories of the pods' containers on the node, as their files
