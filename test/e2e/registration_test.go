@@ -46,7 +46,7 @@ func endAll(t *testing.T, pod string) {
 // A process is known to the agent from its first cuInit to its end, also to an
 // agent that is newer than its container.
 func TestProcessesRegister(t *testing.T) {
-	idle(t, "registers", 1024)
+	idle(t, "registers", 2048) // which has room for two contexts
 	processes := func(n float64) {
 		t.Helper()
 		waitMetric(t, patience, n, "nri_vgpu_container_processes", map[string]string{"namespace": "default", "pod": "registers", "container": "main"})
