@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 nodes=${NODES:-4}
 chaos=${CHAOS:-3m}
 # More parts than this and their nodes' coming up costs more than it saves.
-parts=4
+parts=6
 logs=build/e2e
 rm -rf "$logs"
 mkdir -p "$logs"
