@@ -18,6 +18,7 @@ struct vg_claim {
 	uint64_t bytes;
 	uint64_t borrowed; // of what a pool holds anyway: see pool.c
 	uint64_t grown;    // what the pool held more after the call
+	bool granted;      // the call went well
 	struct vg_pool *pool;
 };
 

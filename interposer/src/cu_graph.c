@@ -228,7 +228,8 @@ struct vg_graph_claims {
 	uint64_t epoch; // before the first claim
 };
 
-static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_graph_claims *claims)
+static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_graph_claims *claims,
+			    CUresult result)
 {
 	bool alone = atomic_load(&state->graph_calls) == 1;
 
@@ -238,7 +239,7 @@ static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_
 		if (!claims->needs[i])
 			continue;
 		// A launch cannot be undone: what it took beyond its claim counts.
-		vg_pool_settle(&claims->claims[i]);
+		vg_pool_settle(&claims->claims[i], result);
 		if (alone && claims->claims[i].grown >= claims->needs[i])
 			vg_table_with(&state->table, VG_GRAPH, vg_graph_key(exec, i), vg_graph_owns,
 				      &claims->epoch);
@@ -281,7 +282,7 @@ static CUresult vg_graph_claim(struct vg_state *state, CUgraphExec exec,
 			result = vg_graph_claim_one(state, &entry, claims);
 	}
 	if (result)
-		vg_graph_settle(state, exec, claims);
+		vg_graph_settle(state, exec, claims, result);
 	return result;
 }
 
@@ -303,7 +304,7 @@ static CUresult vg_graph_start(CUgraphExec exec, CUstream stream,
 	result = vg_graph_claim(state, exec, &claims);
 	if (!result) {
 		result = call(exec, stream);
-		vg_graph_settle(state, exec, &claims);
+		vg_graph_settle(state, exec, &claims, result);
 	}
 	atomic_fetch_sub(&state->graph_calls, 1);
 	return result;

@@ -75,7 +75,7 @@ static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 	if (result)
 		return result;
 	result = vg_ordered_call(call);
-	if (!vg_pool_settle(&claim) && !result)
+	if (!vg_pool_settle(&claim, result) && !result)
 		return vg_ordered_undo(&claim, call);
 	return result;
 }

@@ -238,6 +238,9 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 			pool->last = *answer;
 			if (claim && answer->held > charged)
 				claim->grown = answer->held - charged;
+		} else if (!answer->valid && claim && claim->granted) {
+			pool->last.held = vg_max(pool->last.held, before);
+			pool->last.knows_used = false;
 		}
 		pool->charged = vg_pool_due(pool, before);
 	}
@@ -393,12 +396,13 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 	return result;
 }
 
-bool vg_pool_settle(struct vg_claim *claim)
+bool vg_pool_settle(struct vg_claim *claim, CUresult result)
 {
 	struct vg_pool *pool = claim->pool;
 	struct vg_pool_answer answer;
 	uint64_t beyond;
 
+	claim->granted = result == CUDA_SUCCESS;
 	answer = vg_pool_ask(pool, false);
 	beyond = vg_pool_apply(claim->state, pool, &answer, claim);
 	vg_claim_void(claim);

@@ -25,10 +25,10 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 // It returns 0, or the error for the caller.
 CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes);
 
-// vg_pool_settle charges what the pool now holds in place of the claim. It
-// returns false where that is more than the limit allows: the pool grew by more
-// than could be foreseen.
-bool vg_pool_settle(struct vg_claim *claim);
+// vg_pool_settle charges what the pool holds, after a call with this result, in place
+// of the claim; all of the claim where the driver does not say. It returns false where
+// that is more than the limit allows: the pool grew by more than could be foreseen.
+bool vg_pool_settle(struct vg_claim *claim, CUresult result);
 
 // vg_pool_keep promises a graph what it took of a device's memory of graphs and
 // still owns (cu_graph.c), if no epoch has begun since. The driver need not be asked

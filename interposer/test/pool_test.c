@@ -24,6 +24,7 @@ static const uint64_t mib = UINT64_C(1) << 20;
 static struct {
 	uint64_t used;
 	uint64_t held;
+	bool silent;             // it answers nothing
 	void (*meanwhile)(void); // once, when the driver has made up its answer
 } driver;
 
@@ -44,6 +45,8 @@ static CUresult driver_answer(bool held, void *value)
 {
 	void (*meanwhile)(void) = driver.meanwhile;
 
+	if (driver.silent)
+		return CUDA_ERROR_NOT_FOUND;
 	memcpy(value, held ? &driver.held : &driver.used, sizeof driver.used);
 	if (held && meanwhile) {
 		driver.meanwhile = NULL;
@@ -126,7 +129,7 @@ static void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool whi
 	pool = vg_pool_of(state, which, 0);
 	CHECK_EQUAL(claim(&first, held), CUDA_SUCCESS);
 	driver_alloc(held);
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 	driver.used = used;
 	CHECK_EQUAL(on_page(), held);
 }
@@ -145,7 +148,7 @@ static void refresh(void)
 static void settle_second(void)
 {
 	driver.meanwhile = refresh;
-	CHECK(vg_pool_settle(&second));
+	CHECK(vg_pool_settle(&second, CUDA_SUCCESS));
 }
 
 static void test_a_promise_outlives_claims_that_settle_late(void)
@@ -158,11 +161,11 @@ static void test_a_promise_outlives_claims_that_settle_late(void)
 	driver_alloc(50 * mib);
 	driver_alloc(50 * mib);
 	driver.meanwhile = settle_second;
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 	CHECK_EQUAL(on_page(), 200 * mib);
 	driver_alloc(40 * mib);
 	CHECK_EQUAL(driver.held, 200 * mib);
-	CHECK(vg_pool_settle(&third));
+	CHECK(vg_pool_settle(&third, CUDA_SUCCESS));
 	CHECK_EQUAL(on_page(), 200 * mib);
 }
 
@@ -170,7 +173,7 @@ static void test_a_promise_outlives_claims_that_settle_late(void)
 static void use_up(void)
 {
 	driver_alloc(40 * mib);
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 }
 
 static void test_an_old_answer_promises_nothing(void)
@@ -182,7 +185,7 @@ static void test_an_old_answer_promises_nothing(void)
 	CHECK_EQUAL(on_page(), 140 * mib);
 	driver_alloc(40 * mib);
 	CHECK_EQUAL(driver.held, 140 * mib);
-	CHECK(vg_pool_settle(&second));
+	CHECK(vg_pool_settle(&second, CUDA_SUCCESS));
 	CHECK_EQUAL(on_page(), 140 * mib);
 }
 
@@ -197,8 +200,28 @@ static void test_a_promise_is_of_whole_steps(void)
 	CHECK_EQUAL(on_page(), 54 * mib);
 	driver_alloc(300 * 1024);
 	CHECK_EQUAL(driver.held, 54 * mib);
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 	CHECK_EQUAL(on_page(), 54 * mib);
+}
+
+// A driver that grants memory and then does not say what its pool holds.
+static void test_no_answer_frees_nothing(void)
+{
+	begin(200 * mib, 100 * mib, 100 * mib, handle);
+	CHECK_EQUAL(claim(&first, 50 * mib), CUDA_SUCCESS);
+	driver_alloc(50 * mib);
+	driver.silent = true;
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 150 * mib);
+	CHECK_EQUAL(claim(&first, 50 * mib), CUDA_SUCCESS);
+	CHECK(vg_pool_settle(&first, CUDA_ERROR_NOT_FOUND));
+	CHECK_EQUAL(on_page(), 150 * mib);
+	driver.silent = false;
+	driver.used = 10 * mib;
+	driver_trim();
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 10 * mib);
 }
 
 // The memory that a graph took at an earlier launch is nobody else's during the
@@ -219,7 +242,7 @@ static void test_a_graph_keeps_what_it_owns(void)
 	CHECK_EQUAL(claim(&first, 10 * mib), CUDA_SUCCESS);
 	CHECK(!vg_pool_keep(state, pool, 60 * mib, epoch));
 	driver_alloc(10 * mib);
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
@@ -281,7 +304,7 @@ static void test_a_piece_of_another_pool(void)
 	CHECK(vg_pool_of(state, handle, 0) == pool);
 	CHECK_EQUAL(claim(&first, 60 * mib), CUDA_SUCCESS);
 	driver_alloc(60 * mib);
-	CHECK(vg_pool_settle(&first));
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
 	destroy();
 	vg_orphan_freed(state, &orphan);
 	CHECK_EQUAL(on_page(), 60 * mib);
@@ -301,6 +324,7 @@ int main(void)
 	test_a_promise_outlives_claims_that_settle_late();
 	test_an_old_answer_promises_nothing();
 	test_a_promise_is_of_whole_steps();
+	test_no_answer_frees_nothing();
 	test_a_graph_keeps_what_it_owns();
 	test_a_graph_is_charged_for_what_it_takes_again();
 	test_a_piece_of_another_pool();
