@@ -187,6 +187,8 @@ func TestHangingDriver(t *testing.T) {
 	inject(t, "nvml-hang", "20")
 	waitNodeEvent(t, "GPUUnhealthy", "does not answer")
 	check()
+	// The capacity may yet have to go.
+	waitMetric(t, patience, gpus, "nri_vgpu_gpu_healthy", nil)
 	waitCapacity(t, patience)
 	check()
 }
