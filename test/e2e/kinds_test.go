@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -172,28 +174,41 @@ func TestPodsDeletedWhileCreated(t *testing.T) {
 	nearlyWhole(t, "two")
 }
 
+// staticPod has kubelet start a pod from a file, and returns its mirror and what
+// removes the file. Kubelet refuses a static pod for good where it has not heard yet of
+// what the node has; with the next change of the file it is another pod.
+func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func() error) {
+	t.Helper()
+	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests", pod.Name+".yaml")
+	remove = func() error { return os.RemoveAll(path) }
+	t.Cleanup(func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	var err error
+	for attempt := range 4 {
+		pod.Annotations = map[string]string{"example.com/attempt": strconv.Itoa(attempt)}
+		manifest, errYAML := yaml.Marshal(pod)
+		if err := errors.Join(errYAML, os.WriteFile(path, manifest, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if mirror, err = bed.WaitRunning(t.Context(), pod.Name+"-"+bed.Cluster.NodeName, patience/4); err == nil {
+			return mirror, remove
+		}
+	}
+	t.Fatal(err)
+	return nil, nil
+}
+
 // A static pod is held to its limits, and freed when its manifest goes.
 func TestStaticPod(t *testing.T) {
 	pod := testbed.Pod("static", filler("main", testbed.Limits{testbed.Memory: 15360}))
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	pod.Namespace = metav1.NamespaceDefault
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
-	manifest, err := yaml.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests/static.yaml")
-	if err := os.WriteFile(path, manifest, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	remove := func() error { return os.RemoveAll(path) }
-	t.Cleanup(func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	name := "static-" + bed.Cluster.NodeName
-	mirror := running(t, name)
+	mirror, remove := staticPod(t, pod)
+	name := mirror.Name
 	// The runtime knows it by another UID than the API server.
 	real := mirror.DeepCopy()
 	real.UID = types.UID(mirror.Annotations[corev1.MirrorPodAnnotationKey])
