@@ -10,6 +10,9 @@ const (
 	// linger is how long a container counts as busy after it last gave the GPU
 	// work: so long it may think between two launches and keep its guarantee.
 	linger = 6 * time.Millisecond
+	// slackMost bounds by how much more a long piece of work may outlast what it was
+	// reckoned to take, half of it, as others' work under way and slices delay it.
+	slackMost = 20 * time.Millisecond
 	// hungryBelow is the balance below which a container could use more than
 	// it has. What it saves up of its own time is more, of lent time less.
 	hungryBelow = 3 * time.Millisecond
@@ -31,11 +34,13 @@ type account struct {
 	known   bool // `last` was read
 	last    limits.Allowance
 	backlog time.Duration // work that cannot have run yet
+	slack   time.Duration // how much longer than reckoned the last of it may take
 	worked  time.Duration // when there was work last
 	looked  time.Duration // when somebody last filled the allowance
 	busy    bool          // it needs its guarantee
 	hungry  bool          // it could use more
 	lease   uint32        // what it may use until the next look; 0: its guarantee
+	beside  bool          // another has a lease until then
 }
 
 // rate is the part of the GPU's time that the container may use.
@@ -52,8 +57,11 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 		a.worked, a.looked = now-most, now-most
 		return
 	}
-	a.backlog += spent - part(passed, a.rate())
+	a.backlog += spent - a.ran(passed)
 	a.backlog = min(max(a.backlog, 0), most)
+	if spent > 0 {
+		a.slack = min(spent/2, slackMost)
+	}
 	if filled {
 		a.looked = now
 	}
@@ -61,7 +69,17 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	if spent != 0 || a.backlog > 0 || a.hungry {
 		a.worked = now
 	}
-	a.busy = now-a.worked <= linger
+	a.busy = now-a.worked <= linger+a.slack
+}
+
+// ran is what of the container's work has surely run meanwhile. Beside one that has a
+// lease, which the hardware gives as much of the GPU as all others, nothing is sure:
+// who took such work for done would lend on, and delay it for ever.
+func (a *account) ran(passed time.Duration) time.Duration {
+	if a.beside {
+		return 0
+	}
+	return part(passed, a.rate())
 }
 
 // missed is a look at which the container's claims could not be read.
@@ -88,7 +106,7 @@ func part(of time.Duration, ppm uint32) time.Duration {
 func lend(accounts []*account) {
 	free, weights := int64(limits.NoComputeLimit), int64(0)
 	for _, a := range accounts {
-		a.lease = 0
+		a.lease, a.beside = 0, false
 		if !a.share || a.busy {
 			free -= int64(a.guarantee)
 		}
@@ -103,5 +121,6 @@ func lend(accounts []*account) {
 		if a.hungry {
 			a.lease = a.guarantee + uint32(free*int64(a.guarantee)/weights)
 		}
+		a.beside = weights > 0 && !a.hungry
 	}
 }

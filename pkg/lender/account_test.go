@@ -173,3 +173,41 @@ func FuzzLies(f *testing.F) {
 		}
 	})
 }
+
+// TestLongWorkIsNotTakenForDone: a container whose long kernels are delayed, by one that
+// was lent its time and has as much of the hardware, has its guarantee back at once,
+// though it has saved up enough not to wait for any.
+func TestLongWorkIsNotTakenForDone(t *testing.T) {
+	const kernel, wakes, tick = 20 * time.Millisecond, 3 * time.Millisecond, time.Millisecond
+	const underWay = 12 * time.Millisecond // for which what was lent is used after its end
+	owner, borrower := &account{guarantee: 700_000, share: true}, &account{guarantee: 300_000, share: true}
+	claim := limits.Allowance{Balance: int64(kernel)}
+	var had, left, free, lent time.Duration
+	start := time.Hour
+	for now := start; now < start+2*time.Second; now += tick {
+		if borrower.lease > 0 {
+			lent = now
+		}
+		switch {
+		case left > 0:
+			speed := owner.guarantee
+			if now-lent <= underWay {
+				speed = limits.NoComputeLimit / 2
+			}
+			step := min(part(tick, speed), left)
+			had, left, free = had+step, left-step, now
+		case now-free >= wakes && now-start > 50*time.Millisecond:
+			left = kernel
+			claim.Spent += uint64(kernel)
+			claim.Filled = now
+		}
+		if now%busyTick == 0 {
+			owner.look(claim, now, busyTick)
+			borrower.look(limits.Allowance{Filled: now}, now, busyTick)
+			lend([]*account{owner, borrower})
+		}
+	}
+	if share := int(100 * had / (2 * time.Second)); share < 60 {
+		t.Errorf("it had %d %% of the GPU's time, and could use 63", share)
+	}
+}
