@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +112,11 @@ func checkLedgers(t *testing.T) {
 	for _, bed := range beds {
 		pods := podsOn(t, bed)
 		seen := viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)
+		// A busy node may be late to say what it has.
+		for deadline := time.Now().Add(patience); len(seen.GPUs) != gpus && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			pods = podsOn(t, bed)
+			seen = viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)
+		}
 		if len(seen.GPUs) != gpus {
 			t.Errorf("Volcano sees %d GPUs on %s, want %d", len(seen.GPUs), bed.Cluster.NodeName, gpus)
 		}
