@@ -137,9 +137,7 @@ func (s *scanner) judge(p *process) error {
 	switch {
 	case p.gpus == 0 && len(p.promised) > 0:
 		return fmt.Errorf("it asks for nothing and is shown %v", p.promised)
-	case len(p.promised) == 0 && p.gpus > 0:
-		// Bound to the node while the agent was away, of an image that names
-		// no GPU: it fails, and harms nobody.
+	case p.blind():
 		s.count.add("started blind", "asks for a GPU, and was given none")
 		return nil
 	case len(p.promised) != p.gpus:
@@ -160,6 +158,10 @@ func (s *scanner) judge(p *process) error {
 	}
 	return nil
 }
+
+// blind is a container that asks for GPUs and has none: bound to the node while the
+// agent was away, of an image that names no GPU. It fails, and harms nobody.
+func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 
 // shownGPUs are the simulated GPUs that a container has, by index.
 func shownGPUs(mounts string) []int {
@@ -213,6 +215,9 @@ func (s *scanner) runs(id string) {
 func (s *scanner) ended(p *process) {
 	if s.killed[p.pid] {
 		delete(s.killed, p.pid)
+		return
+	}
+	if p.blind() {
 		return
 	}
 	one := s.subjects.get(p.subject)
