@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,11 +92,11 @@ func works(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// waits is how long each pod's processes waited for processors so far.
-func waits(t *testing.T, pods []*corev1.Pod) []time.Duration {
+// waits is how long the pods' processes waited for processors so far.
+func waits(t *testing.T, pods []*corev1.Pod) time.Duration {
 	t.Helper()
-	all := make([]time.Duration, len(pods))
-	for i, pod := range pods {
+	var sum time.Duration
+	for _, pod := range pods {
 		pids, err := bed.Pids(pod)
 		if err != nil {
 			t.Fatal(err)
@@ -105,40 +107,48 @@ func waits(t *testing.T, pods []*corev1.Pod) []time.Duration {
 				t.Fatal(err)
 			}
 			for _, task := range tasks {
-				var ran, waited int64
-				if raw, err := os.ReadFile(task); err != nil {
-					continue // the thread has ended
-				} else if _, err := fmt.Sscan(string(raw), &ran, &waited); err != nil {
-					t.Fatal(err)
-				}
-				all[i] += time.Duration(waited)
+				sum += waitOf(t, task)
 			}
 		}
 	}
-	return all
+	return sum
 }
 
-func difference(to, from []time.Duration) []time.Duration {
-	all := make([]time.Duration, len(to))
-	for i := range to {
-		all[i] = to[i] - from[i]
+// waitOf reads a thread's schedstat: how long it ran, how long it waited, in ns.
+func waitOf(t *testing.T, schedstat string) time.Duration {
+	t.Helper()
+	raw, err := os.ReadFile(schedstat)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return 0 // the thread has ended
 	}
-	return all
+	var ran, waited int64
+	if _, errScan := fmt.Sscan(string(raw), &ran, &waited); err != nil || errScan != nil {
+		t.Fatal(errors.Join(err, errScan))
+	}
+	return time.Duration(waited)
 }
 
-// guaranteed tells whether each had its guarantee, and none more, but for what others
-// left: it was lent to who wanted it.
-func guaranteed(got, guarantees []float64) bool {
-	left := 0.0
-	for i := range got {
-		left += max(guarantees[i]-got[i], 0)
-	}
-	for i := range got {
-		if got[i] < guarantees[i]-shareUnder || got[i] > guarantees[i]+shareOver+left {
-			return false
+// sharesWithoutAgent are the pods' shares in two seconds at the beginning of which the
+// agent is killed. Seconds in which they waited for processors say nothing of the GPU,
+// and others are measured; they wait for some 2 % of the time on a node of its own.
+func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
+	t.Helper()
+	const interval, idle = 2 * time.Second, 200 * time.Millisecond
+	for range 4 {
+		before := waits(t, pods)
+		got := shares(t, pods, func() {
+			from := time.Now()
+			killAgent(t)
+			time.Sleep(time.Until(from.Add(interval)))
+		})
+		waited := waits(t, pods) - before
+		t.Logf("%.1f; they waited for processors for %s", got, waited.Round(time.Millisecond))
+		if waited < idle {
+			return got
 		}
 	}
-	return true
+	t.Fatalf("the pods waited for processors for more than %s of each %s: nothing can be said of their shares of the GPU", idle, interval)
+	return nil
 }
 
 // killAgent kills the agent, and waits until kubelet has started it again.
@@ -174,21 +184,11 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	}
 	pods, guarantees := []*corev1.Pod{borrower, owner}, []float64{30, 70}
 	for range 4 {
-		var got []float64
-		for range 3 { // where the node was too busy with starting the agent, once more
-			waited := waits(t, pods)
-			got = shares(t, pods, func() {
-				from := time.Now()
-				killAgent(t)
-				time.Sleep(time.Until(from.Add(2 * time.Second)))
-			})
-			t.Logf("%.1f; they waited for processors %v", got, difference(waits(t, pods), waited))
-			if guaranteed(got, guarantees) {
-				break
+		got := sharesWithoutAgent(t, pods)
+		for i, guarantee := range guarantees {
+			if got[i] > guarantee+shareOver || got[i] < guarantee-shareUnder {
+				t.Errorf("pods with guarantees of %v had %.1f %% of the GPU's time", guarantees, got)
 			}
-		}
-		if !guaranteed(got, guarantees) {
-			t.Errorf("pods with guarantees of %v had %.1f %% of the GPU's time", guarantees, got)
 		}
 	}
 	for _, before := range []*corev1.Pod{borrower, owner} {
