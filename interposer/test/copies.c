@@ -13,16 +13,13 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "cuda_abi.h"
-#include "driver.h"
+#include "program.h"
 #include "pages_gen.h"
 
 // The simulator moves the content of smaller copies, which takes the host's time.
 enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
 
 // CALL calls a function of the driver by name, with these types.
-#define CALL(name, types, ...) (((CUresult (*) types)find(name))(__VA_ARGS__))
-
 static const struct vg_usage_page *usage(void)
 {
 	static const struct vg_usage_page *page;

@@ -13,41 +13,13 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "driver.h"
+#include "program.h"
 
-#define MIB (UINT64_C(1) << 20)
-
-enum { stack = 0, fifo = 1, heap = 2 };
-
-typedef int (*init_fn)(unsigned flags);
-typedef int (*retain_fn)(void **context, int device);
-typedef int (*one_fn)(void *object);
-typedef int (*device_fn)(int device);
-typedef int (*info_fn)(size_t *available, size_t *total);
-typedef int (*set_fn)(int limit, size_t value);
-typedef int (*get_fn)(size_t *value, int limit);
-typedef int (*alloc_fn)(uint64_t *address, size_t bytes);
-
-static size_t left(void)
-{
-	size_t available = 0;
-	size_t total = 0;
-
-	CHECK_EQUAL(((info_fn)find("cuMemGetInfo_v2"))(&available, &total), 0);
-	return available;
-}
+enum { stack = CU_LIMIT_STACK_SIZE, fifo = CU_LIMIT_PRINTF_FIFO_SIZE, heap = CU_LIMIT_MALLOC_HEAP_SIZE };
 
 static int set(int limit, size_t value)
 {
-	return ((set_fn)find("cuCtxSetLimit"))(limit, value);
-}
-
-static void start(void)
-{
-	void *context;
-
-	CHECK_EQUAL(((retain_fn)find("cuDevicePrimaryCtxRetain"))(&context, 0), 0);
-	CHECK_EQUAL(((one_fn)find("cuCtxSetCurrent"))(context), 0);
+	return CALL("cuCtxSetLimit", (int, size_t), limit, value);
 }
 
 // A limit that does not fit is refused by the right error, and stays as it was.
@@ -57,9 +29,9 @@ static void expect_refused(int limit, size_t value)
 	size_t had = 0;
 	size_t has = 0;
 
-	CHECK_EQUAL(((get_fn)find("cuCtxGetLimit"))(&had, limit), 0);
+	CHECK_EQUAL(CALL("cuCtxGetLimit", (size_t *, int), &had, limit), 0);
 	CHECK_EQUAL(set(limit, value), 2);
-	CHECK_EQUAL(((get_fn)find("cuCtxGetLimit"))(&has, limit), 0);
+	CHECK_EQUAL(CALL("cuCtxGetLimit", (size_t *, int), &has, limit), 0);
 	CHECK_EQUAL(has, had);
 	CHECK_EQUAL(left(), before);
 }
@@ -79,14 +51,14 @@ static void test_raised(void)
 	expect_refused(heap, 600 * MIB);
 	expect_refused(heap, SIZE_MAX);
 	expect_refused(fifo, 300 * MIB);
-	CHECK_EQUAL(((device_fn)find("cuDevicePrimaryCtxReset_v2"))(0), 0);
-	start();
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxReset_v2", (CUdevice), 0), 0);
+	use_primary_context();
 	CHECK_EQUAL(left(), before);
 }
 
 static void *raise_often(void *context)
 {
-	CHECK_EQUAL(((one_fn)find("cuCtxSetCurrent"))(context), 0);
+	CHECK_EQUAL(CALL("cuCtxSetCurrent", (void *), context), 0);
 	for (int i = 0; i < 10000; i++)
 		CHECK_EQUAL(set(heap, i % 2 ? 8 * MIB : 108 * MIB), 0);
 	return NULL;
@@ -99,14 +71,14 @@ static void test_raised_by_two(void)
 	pthread_t threads[2];
 	void *context;
 
-	CHECK_EQUAL(((retain_fn)find("cuDevicePrimaryCtxRetain"))(&context, 0), 0);
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxRetain", (void **, CUdevice), &context, 0), 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, raise_often, context) == 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 	CHECK_EQUAL(left(), before - 100 * MIB);
-	CHECK_EQUAL(((device_fn)find("cuDevicePrimaryCtxReset_v2"))(0), 0);
-	start();
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxReset_v2", (CUdevice), 0), 0);
+	use_primary_context();
 	CHECK_EQUAL(left(), before);
 }
 
@@ -127,7 +99,7 @@ static void take_the_rest(void)
 	int result;
 
 	do
-		result = ((alloc_fn)find("cuMemAlloc_v2"))(&address, 2 * MIB);
+		result = CALL("cuMemAlloc_v2", (uint64_t *, size_t), &address, 2 * MIB);
 	while (result == 0);
 	CHECK_EQUAL(result, 2);
 	CHECK(left() < 2 * MIB);
@@ -135,8 +107,8 @@ static void take_the_rest(void)
 
 int main(void)
 {
-	CHECK_EQUAL(((init_fn)find("cuInit"))(0), 0);
-	start();
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_primary_context();
 	test_raised();
 	test_raised_by_two();
 	test_stacks();

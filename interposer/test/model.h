@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A model of the driver, and of the management library, in place of the real functions:
+// a few lines that hand handles out again as soon as they are free, and fail at times.
+// Within each call, before it has done its work and after, others do theirs.
+
+#ifndef VG_TEST_MODEL_H
+#define VG_TEST_MODEL_H
+
+#include "cuda_abi.h"
+#include "pages.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+enum {
+	model_contexts = 6,   // the first is the primary one
+	model_units = 4 * 24, // of a quarter of a block of 2 MiB
+	model_arrays = 32,
+	model_memories = 16,
+	model_places = 16, // where memory can be mapped
+	model_pid = 1,     // what the management library calls this process
+};
+
+static const uint64_t model_unit = 2 * MIB / 4;
+
+// model_install puts the model in place of the driver, and returns the management
+// library, as physical.c has it. `others` is what happens within each call.
+void *model_install(void (*others)(void));
+
+// model_current is the number of the running thread's context; -1: it has none.
+extern int model_current;
+
+// model_held is what the process physically holds, in bytes.
+uint64_t model_held(void);
+
+// model_below is a random number below the bound, the same in each run.
+uint64_t model_below(uint64_t bound);
+
+CUcontext model_context(int number);
+int model_context_number(CUcontext context);
+
+// model_address is where memory is mapped at this place, which has 64 MiB.
+uint64_t model_address(int place);
+
+#endif
