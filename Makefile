@@ -88,10 +88,10 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 
 # How long chaos lasts, in minutes, and how many nodes there are at a time.
 MINUTES ?= 3
-NODES   ?= 4
+NODES   ?= 3
 
 .PHONY: e2e
-e2e: image root ## run the end-to-end tests on real local nodes, NODES=4 at a time
+e2e: image root ## run the end-to-end tests on real local nodes, NODES=3 at a time
 	NODES=$(NODES) CHAOS=$(MINUTES)m GO=$(GO) tools/e2e.sh
 
 .PHONY: e2e-matrix
