@@ -41,11 +41,15 @@ nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 /* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
+/* The caller's pid namespace, by its inode; 0: not known. */
+uint64_t nv_own_pid_namespace(void);
+
 /*
- * The pid of a process as the caller sees it, 0 if it cannot see it. Notes the
- * pid in the state for the history, where the caller looks from outside.
+ * The pid of a process as the caller, of the namespace given, sees it, 0 if it cannot
+ * see it. Notes the pid in the state for the history, where the caller looks from
+ * outside.
  */
-pid_t nv_visible_pid(struct gs_proc *proc);
+pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 
 /* The part of the last half second in which the GPU was busy. Locked. */
 unsigned nv_busy_percent(const struct gs_gpu *gpu);

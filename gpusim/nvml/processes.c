@@ -4,20 +4,20 @@
 
 #include <sys/stat.h>
 
-static uint64_t own_pid_namespace(void)
+uint64_t nv_own_pid_namespace(void)
 {
 	struct stat st;
 
 	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
-pid_t nv_visible_pid(struct gs_proc *proc)
+pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 {
 	pid_t pid = 0;
 
 	if (!gs_proc_alive(nv_state(), gs_slot(nv_state(), proc), &pid))
 		return 0;
-	if (pid > 0 && proc->pid_namespace != own_pid_namespace())
+	if (pid > 0 && proc->pid_namespace != own_namespace)
 		proc->seen_pid = pid;
 	return pid;
 }
@@ -52,6 +52,7 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 
 static void list_all(struct listing *listing, uint32_t gpu, bool mps_only)
 {
+	uint64_t own_namespace = nv_own_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
@@ -62,7 +63,7 @@ static void list_all(struct listing *listing, uint32_t gpu, bool mps_only)
 			continue;
 		if (mps_only && proc->mps != GS_MPS_CLIENT)
 			continue;
-		pid = nv_visible_pid(proc);
+		pid = nv_visible_pid(proc, own_namespace);
 		if (pid > 0)
 			list_process(listing, pid, proc->gpu[gpu].bytes);
 	}

@@ -158,13 +158,14 @@ typedef void (*sink)(void *context, pid_t pid, uint64_t time_us, unsigned busy);
 
 static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink take, void *context)
 {
+	uint64_t own_namespace = nv_own_pid_namespace();
 	uint64_t now = current_window();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
 	while ((proc = gs_proc_next(nv_state(), &cursor))) {
 		const struct gs_sample *ring = proc->gpu[device->gpu].samples;
-		pid_t pid = nv_visible_pid(proc);
+		pid_t pid = nv_visible_pid(proc, own_namespace);
 
 		for (uint64_t back = GS_PROC_SAMPLES - 1; pid > 0 && back > 0; back--) {
 			uint64_t busy = busy_in(ring, GS_PROC_SAMPLES, now - back);

@@ -76,6 +76,8 @@ static void enter_process(struct gs_handle *handle, uint32_t slot)
 	proc->timed_head = proc->done_head = proc->free_head = GS_NONE;
 	for (uint32_t g = 0; g < GS_MAX_GPUS; g++)
 		proc->gpu[g].ready_head = proc->gpu[g].ready_tail = GS_NONE;
+	if (handle->state->procs_end <= slot)
+		handle->state->procs_end = slot + 1;
 	proc->in_use = 1;
 }
 
@@ -199,7 +201,9 @@ bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid)
 
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor)
 {
-	while (*cursor < GS_MAX_PROCS) {
+	uint32_t end = (uint32_t)handle->state->procs_end;
+
+	while (*cursor < end) {
 		struct gs_proc *proc = &handle->state->procs[(*cursor)++];
 
 		if (proc->in_use)

@@ -18,7 +18,7 @@
 #include <sys/types.h>
 
 #define GS_MAGIC UINT64_C(0x314d495355504721) /* "!GPUSIM1" */
-#define GS_VERSION 1u
+#define GS_VERSION 2u
 #define GS_DEFAULT_PATH "/dev/gpusim/state"
 #define GS_MAX_GPUS 16u
 #define GS_MAX_PROCS 1024u     /* processes that use CUDA */
@@ -215,7 +215,8 @@ struct gs_state {
 	uint64_t spin_ns; /* a waiter polls for this long before its time, then sleeps */
 	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies under way */
 	uint64_t last_living; /* processes that were alive at last_reap_ns */
-	uint64_t reserved[483];
+	uint64_t procs_end; /* slots from here on were never taken: nobody need look there */
+	uint64_t reserved[482];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
 	struct gs_history history[GS_HISTORY_RING];
