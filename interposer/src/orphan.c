@@ -168,31 +168,49 @@ static struct vg_leaving *vg_leave(struct vg_leaving *list)
 	return rest;
 }
 
-// vg_orphan_look asks without the mutex; the list stays in place meanwhile, but
-// for what others put before it.
+// vg_orphan_stays puts back what is left of the frees that were taken out, before
+// which others may have put theirs, and says whether the pool is to be looked at again.
+// The caller holds pool_mutex.
+static bool vg_orphan_stays(struct vg_state *state, struct vg_pool *pool, struct vg_leaving *list)
+{
+	struct vg_leaving **end = &pool->leaving;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = list;
+	if (pool->remaining == 0 && !pool->leaving)
+		vg_orphan_drop(state, pool);
+	return pool->leaving != NULL;
+}
+
+// vg_orphan_look asks without the mutex, for which it takes the list out. The pool may
+// be gone when it comes back, as its handle was given out again: so are its pieces.
 static bool vg_orphan_look(struct vg_state *state, struct vg_pool *pool)
 {
-	struct vg_leaving *list;
-	struct vg_leaving **end;
-	bool gone;
+	struct vg_leaving *list = NULL;
+	uint32_t life;
+	bool same;
+	bool stays;
 
 	vg_lock(&state->pool_mutex);
-	list = vg_is_orphan(pool) ? pool->leaving : NULL;
-	if (list)
+	life = atomic_load(vg_orphan_life(state, pool));
+	if (vg_is_orphan(pool)) {
+		list = pool->leaving;
 		pool->leaving = NULL;
+	}
 	vg_unlock(&state->pool_mutex);
 	list = vg_leave(list);
 	vg_lock(&state->pool_mutex);
-	for (end = &pool->leaving; list && *end; end = &(*end)->next)
-		continue;
-	if (list)
-		*end = list;
-	gone = vg_is_orphan(pool) && pool->remaining == 0 && !pool->leaving;
-	if (gone)
-		vg_orphan_drop(state, pool);
-	list = vg_is_orphan(pool) ? pool->leaving : NULL;
+	same = vg_is_orphan(pool) && atomic_load(vg_orphan_life(state, pool)) == life;
+	stays = same && vg_orphan_stays(state, pool, list);
 	vg_unlock(&state->pool_mutex);
-	return list != NULL;
+	while (!same && list) {
+		struct vg_leaving *next = list->next;
+
+		vg_leaving_drop(list, true);
+		list = next;
+	}
+	return stays;
 }
 
 bool vg_orphans_look(struct vg_state *state)
