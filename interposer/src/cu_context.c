@@ -11,31 +11,32 @@
 // What a context takes where neither the page nor a measurement says.
 static const uint64_t vg_default_context = 512 * VG_MIB;
 
-static uint64_t vg_context_estimate(CUdevice device)
+// vg_context_estimate is what this process's last context took, or what another
+// process of the container has for its own, or what is expected of any. Another's word
+// is good for a claim alone: a context that cannot be measured is charged as any.
+static struct vg_expected vg_context_estimate(CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
 	int index = state ? vg_device_index(state, device) : -1;
-	uint64_t hint;
-	uint64_t measured;
+	uint64_t measured = index < 0 ? 0 : atomic_load(&state->context_bytes[index]);
+	uint64_t hint = index < 0 ? 0 : vg_context_hint(&state->pages, (uint32_t)index);
+	uint64_t seen = index < 0 ? 0 : vg_context_seen(&state->pages, (uint32_t)index);
+	uint64_t any = hint ? hint : vg_default_context;
 
-	if (index < 0)
-		return vg_default_context;
-	hint = vg_context_hint(&state->pages, (uint32_t)index);
-	measured = atomic_load(&state->context_bytes[index]);
 	if (measured)
-		return measured;
-	return hint ? hint : vg_default_context;
+		return vg_expect(measured);
+	return (struct vg_expected){seen ? vg_max(seen, vg_least_context) : any, any};
 }
 
 // vg_green_estimate takes the first green context to be as large as any other:
 // how large it is beside the primary one is seen when it has been made.
-static uint64_t vg_green_estimate(CUdevice device)
+static struct vg_expected vg_green_estimate(CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
 	int index = state ? vg_device_index(state, device) : -1;
 	uint64_t measured = index < 0 ? 0 : atomic_load(&state->green_bytes[index]);
 
-	return measured ? measured : vg_context_estimate(device);
+	return measured ? vg_expect(measured) : vg_context_estimate(device);
 }
 
 // vg_context_made charges a new context with what it took. It returns false

@@ -27,7 +27,7 @@ static CUresult vg_code_begin(struct vg_measured *call, uint64_t estimate)
 	result = vg_code_device(&device);
 	if (result)
 		return result;
-	return vg_measured_begin(call, device, VG_WAY_MODULE, vg_round_up(estimate, 512));
+	return vg_measured_begin(call, device, VG_WAY_MODULE, vg_expect(vg_round_up(estimate, 512)));
 }
 
 // vg_code_finish files what was loaded, or unloads it where it took more than

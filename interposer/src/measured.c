@@ -2,7 +2,8 @@
 
 #include "measured.h"
 
-CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t way, uint64_t estimate)
+CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t way,
+			   struct vg_expected expected)
 {
 	struct vg_state *state = vg_ready_state();
 	CUresult result;
@@ -10,7 +11,8 @@ CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t w
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	vg_lock(&state->contexts);
-	result = vg_claim_on(&call->claim, device, way, estimate);
+	call->unmeasured = expected.unmeasured;
+	result = vg_claim_on(&call->claim, device, way, expected.claimed);
 	if (result)
 		vg_unlock(&state->contexts);
 	else
@@ -26,12 +28,12 @@ uint64_t vg_measured_grown(struct vg_measured *call)
 	uint64_t bytes = 0;
 
 	if (!context && !state->nvml_pid)
-		return call->claim.bytes;
+		return call->unmeasured;
 	vg_snapshot_take(state, call->claim.device, &after);
 	if (!state->nvml_pid)
 		vg_physical_recognise(state, &call->before, &after);
 	if (vg_grown(state, &call->before, &after, &bytes) || (context && bytes < vg_least_context))
-		return call->claim.bytes;
+		return call->unmeasured;
 	return bytes;
 }
 

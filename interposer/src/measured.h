@@ -9,18 +9,30 @@
 #include "claim.h"
 #include "physical.h"
 
+// vg_expected is what a call is expected to take, in bytes.
+struct vg_expected {
+	uint64_t claimed;
+	uint64_t unmeasured; // charged where it cannot be seen what it took
+};
+
+static inline struct vg_expected vg_expect(uint64_t bytes)
+{
+	return (struct vg_expected){bytes, bytes};
+}
+
 struct vg_measured {
 	struct vg_claim claim;
+	uint64_t unmeasured;
 	struct vg_snapshot before;
 };
 
-// vg_measured_begin claims the estimate and takes state->contexts, so that one
+// vg_measured_begin claims what is expected and takes state->contexts, so that one
 // such call is under way at a time. It returns 0, or the error for the caller,
 // with nothing taken.
 CUresult vg_measured_begin(struct vg_measured *call, CUdevice device, uint32_t way,
-			   uint64_t estimate);
+			   struct vg_expected expected);
 
-// vg_measured_grown is what the call really took, or the estimate where that
+// vg_measured_grown is what the call really took, or what is charged where that
 // could not be seen.
 uint64_t vg_measured_grown(struct vg_measured *call);
 

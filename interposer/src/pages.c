@@ -178,6 +178,20 @@ uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device)
 	return atomic_load(&pages->context[device]);
 }
 
+uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device)
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	uint64_t least = 0;
+
+	for (uint32_t i = 0; i < slots; i++) {
+		uint64_t bytes = vg_load(&vg_slot_device(pages, i, device)->context_bytes);
+
+		if (bytes && (!least || bytes < least))
+			least = bytes;
+	}
+	return least;
+}
+
 uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device)
 {
 	if (vg_limits_changed(pages))

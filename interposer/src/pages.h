@@ -75,6 +75,10 @@ uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device);
 // vg_context_hint is the size expected of a context, 0 if unknown.
 uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
 
+// vg_context_seen is the least that a process of the container has in contexts, in
+// bytes; 0: none has any. The container's processes write it, so that it may be a lie.
+uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device);
+
 // vg_compute_limit is the part of the GPU's time now allowed, in parts per
 // million; VG_PPM: no limit. It is never 0: work that is to wait for ever would
 // take its program's locks along.

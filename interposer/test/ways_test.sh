@@ -58,6 +58,18 @@ test_shared_limit() {
 	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
 }
 
+# A process's context is expected to be no larger than one that the container has.
+test_second_context() {
+	local output
+	pages second "$((gib + 256 * mib)):$gib"
+	limited second "$workloads/fill" --max 2MiB --hold 100 >"$work/second.1" 2>/dev/null &
+	while [ ! -s "$work/second.1" ]; do sleep 0.02; done
+	output=$(limited second "$workloads/fill" --max 2MiB 2>&1)
+	[ "$(echo "$output" | field granted_bytes)" = $((2 * mib)) ] || fail "a second context: $output"
+	kill -9 "$(field pid <"$work/second.1")"
+	wait $! 2>/dev/null
+}
+
 # What a killed process held is there for the next, at once.
 test_killed_process() {
 	local output
@@ -253,6 +265,7 @@ test_innocent_process() {
 
 test_ways
 test_shared_limit
+test_second_context 2>/dev/null # the shell reports whom it killed
 test_killed_process
 test_storm 2>/dev/null # the shell reports whom it killed
 test_forged_page 2>/dev/null # the shell reports whom it killed
