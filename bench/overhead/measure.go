@@ -81,7 +81,7 @@ const millisecond = 1e6 // ns
 // starts times processes that start one by one.
 func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 	opened := map[string][]float64{}
-	inits, err := inTurns(sides, rounds, func(side string) (float64, error) {
+	inits, err := inTurns(startSides, rounds, func(side string) (float64, error) {
 		said, err := b.once(ctx, side)
 		opened[side] = append(opened[side], said.StartNs)
 		return said.InitNs, err
@@ -91,14 +91,14 @@ func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 	}
 	bound := rule{bounded: true, mostNs: millisecond}
 	rules := map[string]rule{limited: bound, whole: bound}
-	return append(compare("init", 1, sides, inits, rules),
-		compare("open+init", 1, sides, opened, rules)...), nil
+	return append(compare("init", 1, startSides, inits, rules),
+		compare("open+init", 1, startSides, opened, rules)...), nil
 }
 
 // storms times processes that start at once.
 func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, error) {
 	cpu := map[string][]float64{}
-	walls, err := inTurns(sides, rounds, func(side string) (float64, error) {
+	walls, err := inTurns(startSides, rounds, func(side string) (float64, error) {
 		said, err := b.storm(ctx, side, processes)
 		cpu[side] = append(cpu[side], said.CPUNs)
 		return said.Ns, err
@@ -108,6 +108,6 @@ func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, er
 	}
 	bound := rule{mostRatio: 1.1}
 	rules := map[string]rule{limited: bound, whole: bound}
-	return append(compare("storm", processes, sides, walls, rules),
-		compare("storm, CPU", processes, sides, cpu, nil)...), nil
+	return append(compare("storm", processes, startSides, walls, rules),
+		compare("storm, CPU", processes, startSides, cpu, nil)...), nil
 }

@@ -18,6 +18,7 @@ import (
 // Sides are what is compared.
 const (
 	control = "control" // native once more: what differs is chance
+	empty   = "empty"   // with two libraries preloaded in which there is nothing
 	limited = "limited" // under a limit on memory
 	whole   = "whole"   // with the interposer, and limits that are all there is
 	capped  = "capped"  // under a limit on GPU time that is not reached
@@ -26,8 +27,11 @@ const (
 var sides = []string{native, control, limited, whole}
 
 // callSides are those of calls: a limit on GPU time costs nothing before the
-// first launch.
-var callSides = append(slices.Clone(sides), capped)
+// first launch. startSides are those of starts, of which two libraries more are a part.
+var (
+	callSides  = append(slices.Clone(sides), capped)
+	startSides = append(slices.Clone(sides), empty)
+)
 
 // cappedPPM is the limit of 99 %, which a few launches in each round do not reach.
 const cappedPPM = 990_000
@@ -81,7 +85,7 @@ func (b *bench) simulate(build, temp string) (dir string, err error) {
 
 // makeSides writes the pages of the limited sides, as for containers.
 func (b *bench) makeSides(ctx context.Context, lib, temp string, env []string) error {
-	b.env = map[string][]string{native: env, control: env}
+	b.env = map[string][]string{native: env, control: env, empty: b.withEmpty(env)}
 	gpu, err := b.once(ctx, native)
 	if err != nil {
 		return err
@@ -100,6 +104,15 @@ func (b *bench) makeSides(ctx context.Context, lib, temp string, env []string) e
 		b.env[side] = ctl.Environment(env, lib, pages, devices)
 	}
 	return nil
+}
+
+// withEmpty has programs load two libraries with nothing in them.
+func (b *bench) withEmpty(env []string) []string {
+	libraries := []string{}
+	for _, name := range []string{"empty1.so", "empty2.so"} {
+		libraries = append(libraries, filepath.Join(filepath.Dir(b.program), name))
+	}
+	return append(slices.Clone(env), "LD_PRELOAD="+strings.Join(libraries, ":"))
 }
 
 // begun is what calls prints of its start.
