@@ -177,6 +177,7 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 	if err != nil {
 		return nil, err
 	}
+	store.ContextBytes = cfg.Memory.ContextBytes()
 	devices, err := hook.NewCDIDevices(cfg.Injection.CDISpecDirs)
 	if err != nil {
 		return nil, err

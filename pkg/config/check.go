@@ -20,6 +20,7 @@ const (
 	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
 	maxAWSSlots    = 48      // the MPS client limit, as the original has it
 	maxOvercommit  = 1000    // eleven times what was asked for
+	maxContext     = 16384   // MiB, far more than any context takes
 	maxEvictAfter  = 1000    // some hours of refusals
 	maxXID         = 9999    // far beyond NVIDIA's catalogue
 	maxMPSClients  = 48      // what a GPU serves since Volta
@@ -59,9 +60,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
 	c.injection(cfg.Injection)
 	c.placement(cfg.Placement)
-	if n := cfg.Memory.OvercommitPercent; n < 0 || n > maxOvercommit {
-		c.bad("memory.overcommit_percent", "is %d; allowed: 0 (none) to %d", n, maxOvercommit)
-	}
+	c.memory(cfg.Memory)
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.howShared(cfg.Sharing)
 	c.health(cfg.Health)
@@ -96,6 +95,15 @@ func (c *checker) node(n Node) {
 		if !dnsLabel.MatchString(ns) {
 			c.bad(element("node.exempt_namespaces", i), "is %q; allowed: the name of a namespace", ns)
 		}
+	}
+}
+
+func (c *checker) memory(m Memory) {
+	if n := m.OvercommitPercent; n < 0 || n > maxOvercommit {
+		c.bad("memory.overcommit_percent", "is %d; allowed: 0 (none) to %d", n, maxOvercommit)
+	}
+	if n := m.ContextMiB; n < 0 || n > maxContext {
+		c.bad("memory.context_mib", "is %d; allowed: 0 (512) to %d", n, maxContext)
 	}
 }
 

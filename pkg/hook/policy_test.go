@@ -107,6 +107,16 @@ func withOvercommit(percent int) nodeOption {
 	return func(n *node) { n.cfg.Memory.OvercommitPercent = percent }
 }
 
+func TestContainersAreToldWhatAContextTakes(t *testing.T) {
+	n := newNode(t, func(n *node) { n.cfg.Memory.ContextMiB = 128 })
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/limits"))
+	if err != nil || len(devices) != 1 || devices[0].ContextBytes != 128<<20 {
+		t.Errorf("limits page: %+v, %v", devices, err)
+	}
+}
+
 // A container may use more than is kept for it where the node allows it, and
 // others get what it did not ask for.
 func TestOvercommit(t *testing.T) {

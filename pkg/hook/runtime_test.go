@@ -200,6 +200,7 @@ func (n *node) startHook() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	store.ContextBytes = n.cfg.Memory.ContextBytes()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		n.t.Fatal(err)

@@ -41,14 +41,19 @@ var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]
 
 // Store is the directory of the containers' files:
 // <pod UID>/<container>/{assignment.json,limits,usage}.
-type Store struct{ dir string }
+type Store struct {
+	dir string
+	// ContextBytes is what a CUDA context is expected to take, for the containers'
+	// limits pages; 0 is not known.
+	ContextBytes uint64
+}
 
 // NewStore makes the directory where it is missing.
 func NewStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
 	}
-	return &Store{dir}, nil
+	return &Store{dir: dir}, nil
 }
 
 // Dir is where the files of a container are, or an error if a name is no
@@ -73,7 +78,7 @@ func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	if err := limits.Create(dir, pageDevices(a, gpus)); err != nil {
+	if err := limits.Create(dir, s.pageDevices(a, gpus)); err != nil {
 		return err
 	}
 	if len(preload) > 0 {
@@ -127,10 +132,11 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 	return writeAssignment(dir, a)
 }
 
-func pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
+func (s *Store) pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
 	page := make([]limits.Device, len(a.Devices))
 	for i, d := range a.Devices {
-		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share && !d.MPS, MPS: d.MPS}
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share && !d.MPS, MPS: d.MPS,
+			ContextBytes: s.ContextBytes}
 		if d.MPS {
 			page[i].Multiprocessors = multiprocessors(gpus, d.UUID)
 		}
