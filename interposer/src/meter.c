@@ -80,6 +80,13 @@ static bool vg_event_make(CUevent *event)
 	return result == CUDA_SUCCESS;
 }
 
+static void vg_event_drop(CUevent *event)
+{
+	if (*event)
+		VG_CALL(cuEventDestroy_v2, *event);
+	*event = NULL;
+}
+
 static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
 {
 	if (!vg_event_make(event))
@@ -109,7 +116,8 @@ static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream
 			  bool per_thread)
 {
 	if (meter->base_context != stream->context) {
-		meter->base = meter->newer = NULL;
+		vg_event_drop(&meter->base);
+		vg_event_drop(&meter->newer);
 		meter->renewing = false;
 		meter->base_context = stream->context;
 	} else if (meter->base && now - meter->base_made < vg_base_age_ns) {
@@ -416,10 +424,8 @@ void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
 		if (stream->handle != handle || stream->thread)
 			continue;
 		for (size_t s = 0; s < vg_ring; s++) {
-			if (stream->ring[s].begin)
-				VG_CALL(cuEventDestroy_v2, stream->ring[s].begin);
-			if (stream->ring[s].end)
-				VG_CALL(cuEventDestroy_v2, stream->ring[s].end);
+			vg_event_drop(&stream->ring[s].begin);
+			vg_event_drop(&stream->ring[s].end);
 		}
 		vg_stream_remove(meter, i);
 		return;
