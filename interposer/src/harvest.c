@@ -125,9 +125,15 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *s
 			       const struct vg_segment *segment, int64_t interval)
 {
 	int64_t took = vg_fresh_part(meter, stream, segment, segment->lead + interval);
+	int64_t charged = segment->charged - (segment->lead ? 0 : segment->early);
 
-	if (!segment->fresh)
-		vg_overlap_learn(meter, segment->charged - (segment->lead ? 0 : segment->early), took);
+	if (!segment->fresh) {
+		vg_overlap_learn(meter, charged, took);
+		return;
+	}
+	// Of what was charged without knowing it, nothing is to be learnt.
+	meter->owed += took - charged;
+	meter->unknown += took;
 }
 
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,

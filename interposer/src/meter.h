@@ -52,6 +52,8 @@ struct vg_stream {
 	uint32_t tail;   // the oldest that is not done
 	uint32_t turns;  // counts segments, those that ended without an event, too
 	uint64_t dry_at; // when its work is expected to end, as vg_now
+	uint64_t full_since; // when it was first found full…
+	uint32_t full_tail;  // …with this segment as the oldest
 	struct vg_segment ring[vg_ring];
 };
 
@@ -65,6 +67,13 @@ static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
 static inline bool vg_stream_is_empty(const struct vg_stream *stream)
 {
 	return !stream->open && stream->tail == stream->head;
+}
+
+// vg_stream_is_full says whether work that is to be measured by itself would not be:
+// as many segments are under way as can be.
+static inline bool vg_stream_is_full(const struct vg_stream *stream)
+{
+	return stream->head + (stream->open ? 1 : 0) + 1 - stream->tail >= vg_ring;
 }
 
 // vg_cover is time that is accounted for, relative to the base event, in ns.

@@ -214,6 +214,22 @@ static bool vg_door_joins(const struct vg_door *door)
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_together * (int64_t)class->ns;
 }
 
+// vg_door_cannot_see says whether nothing would be learnt of the work: it is not known,
+// and its stream has no room for measuring it. A stream that has had none for long may
+// itself wait for what is held back here.
+static bool vg_door_cannot_see(const struct vg_door *door)
+{
+	struct vg_stream *stream = door->stream;
+
+	if (door->class->measured || !stream || !vg_stream_is_full(stream))
+		return false;
+	if (!stream->full_since || stream->full_tail != stream->tail) {
+		stream->full_since = door->now;
+		stream->full_tail = stream->tail;
+	}
+	return door->now - stream->full_since < vg_first_wait_ns;
+}
+
 // vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
 // waits for the GPU end some time, whatever it does: another thread, or another
 // GPU, may wait for the very work that is held back here. Waits for allowance
@@ -241,6 +257,8 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	if (!door->class->measured && door->class->opened &&
 	    door->now - door->class->opened < vg_first_wait_ns)
 		return vg_poll_ns / 5;
+	if (vg_door_cannot_see(door))
+		return vg_shortest_sleep_ns;
 	if (outstanding > vg_in_flight_ns && waited < vg_stuck_ns)
 		return outstanding - vg_in_flight_ns < vg_poll_ns ?
 			       (uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns :

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter makes as many events as its streams can have under way, however long a
-// program runs and between whatever contexts it changes. The driver here counts
-// events.
+// What the meter charges for work of several streams, and that it makes as many events
+// as they can have under way. The driver here counts events and has a clock of its own,
+// which stands still but while work runs.
 
 #include "meter.h"
 
@@ -14,6 +14,14 @@ enum { contexts = 2, streams_of_each = 2, turns = 1000 };
 static const uint64_t work_ns = 1200000;
 
 static int events; // that there are
+static uint64_t clock_ns = UINT64_C(1) << 40;
+static uint64_t recorded[65536]; // when, by event
+
+static uint64_t *time_of(CUevent event)
+{
+	CHECK((uintptr_t)event / 16 < sizeof recorded / sizeof *recorded);
+	return &recorded[(uintptr_t)event / 16];
+}
 
 static CUresult driver_create(CUevent *event, unsigned flags)
 {
@@ -35,6 +43,7 @@ static CUresult driver_destroy(CUevent event)
 static CUresult driver_record(CUevent event, CUstream stream)
 {
 	CHECK(event && stream);
+	*time_of(event) = clock_ns;
 	return CUDA_SUCCESS;
 }
 
@@ -46,8 +55,7 @@ static CUresult driver_query(CUevent event)
 
 static CUresult driver_elapsed(float *ms, CUevent from, CUevent to)
 {
-	CHECK(from && to);
-	*ms = 1.2f;
+	*ms = (float)((double)(int64_t)(*time_of(to) - *time_of(from)) / 1e6);
 	return CUDA_SUCCESS;
 }
 
@@ -69,41 +77,70 @@ static void install(void)
 	DRIVER(cuThreadExchangeStreamCaptureMode, driver_mode);
 }
 
-static void launch(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t now)
+static CUstream stream_of(uint64_t context, uint64_t number)
 {
-	struct vg_class *class = vg_class_of(&meter->estimates, 1, work_ns);
-	struct vg_stream *stream = vg_meter_stream(meter, handle, context, 0);
+	return (CUstream)(uintptr_t)(context << 8 | (number + 1) << 4);
+}
+
+// launch has work of a class done, and returns what it was charged.
+static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number, uint64_t key, uint64_t prior)
+{
+	struct vg_class *class = vg_class_of(&meter->estimates, key, prior);
+	struct vg_stream *stream = vg_meter_stream(meter, stream_of(context, number), context, 0);
+	int64_t charge = vg_meter_charge(meter, class);
+	bool after;
 
 	CHECK(stream);
-	class->measured = true;
-	if (vg_meter_before(meter, stream, class, (int64_t)class->ns, now, false))
+	after = vg_meter_before(meter, stream, class, charge, clock_ns, false);
+	clock_ns += work_ns;
+	if (after)
 		vg_meter_after(meter, stream, false, false);
+	return charge;
+}
+
+// Work is charged for what it took, also where each piece is the first of its kind.
+static void test_nothing_is_known(void)
+{
+	static struct vg_meter meter;
+	int64_t charged = 0;
+	int64_t took = 0;
+	uint64_t key = 1;
+
+	for (int turn = 0; turn < turns; turn++) {
+		for (uint64_t s = 0; s < streams_of_each; s++) {
+			charged += launch(&meter, 1, s, key++, work_ns / 20);
+			took += (int64_t)work_ns;
+		}
+		vg_meter_harvest(&meter, clock_ns);
+	}
+	charged += meter.owed;
+	CHECK(charged > took - took / 50 && charged < took + took / 50);
 }
 
 static void test_contexts_in_turn(void)
 {
 	static struct vg_meter meter;
-	uint64_t now = UINT64_C(1) << 40;
 
+	events = 0;
 	for (int turn = 0; turn < turns; turn++) {
 		uint64_t context = (uint64_t)(turn % contexts) + 1;
 
 		for (uint64_t s = 0; s < streams_of_each; s++)
-			launch(&meter, (CUstream)(uintptr_t)(context << 8 | (s + 1) << 4), context, now);
-		now += work_ns;
-		vg_meter_harvest(&meter, now);
+			launch(&meter, context, s, 1, work_ns);
+		vg_meter_harvest(&meter, clock_ns);
 	}
 	CHECK(meter.base);
 	CHECK(events > 0 && events <= contexts * streams_of_each * 2 * vg_ring + 2);
 	for (uint64_t context = 1; context <= contexts; context++)
 		for (uint64_t s = 0; s < streams_of_each; s++)
-			vg_meter_drop_stream(&meter, (CUstream)(uintptr_t)(context << 8 | (s + 1) << 4));
+			vg_meter_drop_stream(&meter, stream_of(context, s));
 	CHECK(events <= 2); // those that times are told from
 }
 
 int main(void)
 {
 	install();
+	test_nothing_is_known();
 	test_contexts_in_turn();
 	return 0;
 }

@@ -173,19 +173,22 @@ func (m *machine) charged(group string) (sum time.Duration) {
 }
 
 // TestComputeCharges: what is charged for work is what it takes, however busy the
-// machine is, for programs too that wait for each launch, and for kernels of several
-// streams, whether they run side by side or fill the GPU and run one after another.
+// machine is, for programs too that wait for each launch, for kernels of several
+// streams, whether they run side by side or fill the GPU and run one after another,
+// and for such as are never launched twice, so that nothing is known of them.
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks, of which a GPU has room for so many
-	for _, c := range []struct{ pattern, kernel, blocks string }{
-		{"async", "200", few}, {"graph", "20", few},
-		{"sync", "20", few}, {"sync", "200", few}, {"sync", "1000", few}, {"sync", "5000", few},
-		{"streams", "20", few}, {"streams", "20", filling},
+	const alike, unlike = "1", "1000000"
+	for _, c := range []struct{ pattern, kernel, blocks, shapes string }{
+		{"async", "200", few, alike}, {"graph", "20", few, alike},
+		{"sync", "20", few, alike}, {"sync", "200", few, alike}, {"sync", "1000", few, alike}, {"sync", "5000", few, alike},
+		{"streams", "20", few, alike}, {"streams", "20", filling, alike},
+		{"async", "1000", few, unlike}, {"streams", "1000", few, unlike}, {"streams", "1000", filling, unlike},
 	} {
-		t.Run(c.pattern+" "+c.kernel+" "+c.blocks, timed.Test(func(t testing.TB) {
+		t.Run(c.pattern+" "+c.kernel+" "+c.blocks+" "+c.shapes, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			cmd := m.start(m.command("run", "--group", "charged", "--cores", "50", "--",
-				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--streams", "8", "--duration", "60"))
+				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--shapes", c.shapes, "--streams", "8", "--duration", "60"))
 			o := m.oracle()
 			took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
 			m.eventually("the GPU is used", func() bool { return took() > 300*time.Millisecond })

@@ -10,10 +10,14 @@
 			 WL_CALL(&(launcher)->session->driver, member, \
 				 __VA_ARGS__))
 
-// wl_blocks is the size of the grid.
-static unsigned wl_blocks(const struct wl_launcher *launcher)
+// wl_blocks is the size of the next grid.
+static unsigned wl_blocks(struct wl_launcher *launcher)
 {
-	return launcher->blocks ? (unsigned)launcher->blocks : 1;
+	uint64_t blocks = launcher->blocks ? launcher->blocks : 1;
+
+	if (launcher->shapes > 1)
+		blocks += launcher->next_shape++ % launcher->shapes;
+	return (unsigned)blocks;
 }
 
 static int wl_launch_on(struct wl_launcher *launcher, CUstream stream)

@@ -15,6 +15,8 @@ struct wl_launcher {
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
 	uint64_t blocks;      // of a thread each; 0 is 1
+	uint64_t shapes;      // grids in turn, each a block larger; 0 is 1
+	uint64_t next_shape;
 	size_t graph_nodes;   // kernels in one graph
 	size_t stream_count;  // for the pattern that uses several
 	CUstream streams[WL_MAX_STREAMS]; // the first is everyone's

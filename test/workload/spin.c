@@ -15,7 +15,7 @@ struct wl_spin_options {
 	struct wl_common common;
 	const char *pattern;
 	double kernel_us, duration, warmup;
-	uint64_t count, graph_nodes, streams, depth, blocks;
+	uint64_t count, graph_nodes, streams, depth, blocks, shapes;
 	bool list;
 };
 
@@ -164,6 +164,8 @@ static const char *wl_options_problem(const struct wl_spin_options *options)
 		return "--depth must be 1 to 512";
 	if (options->blocks == 0 || options->blocks > 1000000)
 		return "--blocks must be 1 to 1000000";
+	if (options->shapes == 0 || options->shapes > 1000000)
+		return "--shapes must be 1 to 1000000";
 	if (options->kernel_us > 10e6)
 		return "--kernel-us must be at most 10000000";
 	return NULL;
@@ -180,6 +182,7 @@ int main(int argc, char **argv)
 		.streams = 4,
 		.depth = 256,
 		.blocks = 1,
+		.shapes = 1,
 	};
 	const struct wl_option table[] = {
 		{"pattern", WL_OPTION_TEXT, &options.pattern,
@@ -189,6 +192,9 @@ int main(int argc, char **argv)
 		 "length of a kernel in µs (default 200)"},
 		{"blocks", WL_OPTION_COUNT, &options.blocks,
 		 "blocks of a kernel, of a thread each (default 1)"},
+		{"shapes", WL_OPTION_COUNT, &options.shapes,
+		 "kernels of so many sizes in turn, each of one block more "
+		 "(default 1)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
 		 "seconds to go on launching (default 2)"},
 		{"count", WL_OPTION_COUNT, &options.count,
@@ -229,6 +235,7 @@ int main(int argc, char **argv)
 		.graph_nodes = options.graph_nodes,
 		.stream_count = options.streams,
 		.blocks = options.blocks,
+		.shapes = options.shapes,
 	};
 	if (!spin.launcher.pattern) {
 		fprintf(stderr, "%s: unknown pattern \"%s\" (--list names "
