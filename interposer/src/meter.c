@@ -37,6 +37,58 @@ static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64
 	       stream->thread == thread;
 }
 
+static void vg_event_drop(CUevent *event)
+{
+	if (*event)
+		VG_CALL(cuEventDestroy_v2, *event);
+	*event = NULL;
+}
+
+void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	meter->outstanding -= segment->charged;
+	meter->lengthy -= segment->lengthy;
+}
+
+static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
+{
+	uint32_t last = stream->head + (stream->open ? 1 : 0);
+
+	for (uint32_t i = stream->tail; i != last; i++)
+		vg_meter_settle(meter, &stream->ring[i % vg_ring]);
+	stream->tail = stream->head;
+	stream->open = false;
+}
+
+static void vg_stream_drop_events(struct vg_stream *stream)
+{
+	for (size_t s = 0; s < vg_ring; s++) {
+		vg_event_drop(&stream->ring[s].begin);
+		vg_event_drop(&stream->ring[s].end);
+	}
+}
+
+// vg_stream_spare makes room for a stream: the one is forgotten that has had nothing to
+// do for longest, if there is any. It may be a thread's that has ended.
+static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
+{
+	uint64_t now = vg_now();
+	struct vg_stream *spare = NULL;
+
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->tail == stream->head && stream->dry_at < now &&
+		    (!spare || stream->dry_at < spare->dry_at))
+			spare = stream;
+	}
+	if (!spare)
+		return NULL;
+	vg_stream_empty(meter, spare);
+	vg_stream_drop_events(spare);
+	return spare;
+}
+
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread)
 {
@@ -56,6 +108,8 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 			break;
 		}
 	}
+	if (!free_one)
+		free_one = vg_stream_spare(meter);
 	if (free_one) {
 		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
 					       .thread = thread};
@@ -78,13 +132,6 @@ static bool vg_event_make(CUevent *event)
 	result = VG_CALL(cuEventCreate, event, 0);
 	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	return result == CUDA_SUCCESS;
-}
-
-static void vg_event_drop(CUevent *event)
-{
-	if (*event)
-		VG_CALL(cuEventDestroy_v2, *event);
-	*event = NULL;
 }
 
 static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
@@ -387,22 +434,6 @@ uint64_t vg_meter_busy_until(const struct vg_meter *meter)
 
 // ---- ends
 
-void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
-{
-	meter->outstanding -= segment->charged;
-	meter->lengthy -= segment->lengthy;
-}
-
-static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
-{
-	uint32_t last = stream->head + (stream->open ? 1 : 0);
-
-	for (uint32_t i = stream->tail; i != last; i++)
-		vg_meter_settle(meter, &stream->ring[i % vg_ring]);
-	stream->tail = stream->head;
-	stream->open = false;
-}
-
 // vg_stream_remove closes the gap in the table, which is kept dense.
 static void vg_stream_remove(struct vg_meter *meter, size_t index)
 {
@@ -423,10 +454,7 @@ void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
 
 		if (stream->handle != handle || stream->thread)
 			continue;
-		for (size_t s = 0; s < vg_ring; s++) {
-			vg_event_drop(&stream->ring[s].begin);
-			vg_event_drop(&stream->ring[s].end);
-		}
+		vg_stream_drop_events(stream);
 		vg_stream_remove(meter, i);
 		return;
 	}

@@ -108,7 +108,8 @@ struct vg_meter {
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
 };
 
-// vg_meter_stream finds the record of a stream, made if need be; NULL: too many.
+// vg_meter_stream finds the record of a stream, made if need be; NULL: too many have
+// work under way.
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread);
 

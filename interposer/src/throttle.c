@@ -215,13 +215,17 @@ static bool vg_door_joins(const struct vg_door *door)
 }
 
 // vg_door_cannot_see says whether nothing would be learnt of the work: it is not known,
-// and its stream has no room for measuring it. A stream that has had none for long may
-// itself wait for what is held back here.
+// and there is no room for measuring it, in its stream or for its stream. What there has
+// been no room for in long may itself be waited for.
 static bool vg_door_cannot_see(const struct vg_door *door)
 {
 	struct vg_stream *stream = door->stream;
 
-	if (door->class->measured || !stream || !vg_stream_is_full(stream))
+	if (door->class->measured)
+		return false;
+	if (!stream)
+		return door->now - door->came < vg_first_wait_ns;
+	if (!vg_stream_is_full(stream))
 		return false;
 	if (!stream->full_since || stream->full_tail != stream->tail) {
 		stream->full_since = door->now;

@@ -14,7 +14,7 @@ enum { contexts = 2, streams_of_each = 2, turns = 1000 };
 static const uint64_t work_ns = 1200000;
 
 static int events; // that there are
-static uint64_t clock_ns = UINT64_C(1) << 40;
+static uint64_t clock_ns = 1000000000; // less than the machine's, since it was started
 static uint64_t recorded[65536]; // when, by event
 
 static uint64_t *time_of(CUevent event)
@@ -79,7 +79,7 @@ static void install(void)
 
 static CUstream stream_of(uint64_t context, uint64_t number)
 {
-	return (CUstream)(uintptr_t)(context << 8 | (number + 1) << 4);
+	return (CUstream)(uintptr_t)(context << 20 | (number + 1) << 4);
 }
 
 // launch has work of a class done, and returns what it was charged.
@@ -117,6 +117,24 @@ static void test_nothing_is_known(void)
 	CHECK(charged > took - took / 50 && charged < took + took / 50);
 }
 
+// A program may have more streams than are followed at a time.
+static void test_many_streams(void)
+{
+	static struct vg_meter meter;
+	int64_t charged = 0;
+	int64_t took = 0;
+
+	events = 0;
+	for (uint64_t s = 0; s < 4 * vg_meter_streams; s++) {
+		charged += launch(&meter, 1, s, s + 1, work_ns / 20);
+		took += (int64_t)work_ns;
+		vg_meter_harvest(&meter, clock_ns);
+	}
+	charged += meter.owed;
+	CHECK(charged > took - took / 50 && charged < took + took / 50);
+	CHECK(events <= vg_meter_streams * 2 + 2);
+}
+
 static void test_contexts_in_turn(void)
 {
 	static struct vg_meter meter;
@@ -141,6 +159,7 @@ int main(void)
 {
 	install();
 	test_nothing_is_known();
+	test_many_streams();
 	test_contexts_in_turn();
 	return 0;
 }
