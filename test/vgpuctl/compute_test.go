@@ -52,13 +52,13 @@ func (m *machine) shares(policy string, tenants []tenant, duration time.Duration
 }
 
 // compete starts tenants in groups t0, t1, … and waits until all use the GPU.
-func (m *machine) compete(policy string, tenants []tenant) []int {
+func (m *machine) compete(policy string, tenants []tenant, arguments ...string) []int {
 	m.Helper()
 	pids := make([]int, len(tenants))
 	for i, t := range tenants {
-		cmd := m.command("run", "--group", "t"+strconv.Itoa(i), "--cores", strconv.Itoa(t.limit), "--policy", policy, "--",
-			m.workload("spin"), "--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60")
-		pids[i] = m.start(cmd).Process.Pid
+		spin := []string{"run", "--group", "t" + strconv.Itoa(i), "--cores", strconv.Itoa(t.limit), "--policy", policy, "--",
+			m.workload("spin"), "--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60"}
+		pids[i] = m.start(m.command(append(spin, arguments...)...)).Process.Pid
 	}
 	o := m.oracle()
 	m.eventually("all use the GPU", func() bool {
@@ -112,6 +112,32 @@ func TestComputeShares(t *testing.T) {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			for i, share := range m.shares("cap", c.tenants, 2*time.Second) {
+				limit := float64(c.tenants[i].limit)
+				t.Logf("limit %.0f: %.1f", limit, share)
+				if share > limit+over || share < limit-under {
+					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
+				}
+			}
+		}))
+	}
+}
+
+// TestWorkThatIsNewEachTime: work of which nothing is known, as each kernel has another
+// shape, is held to the limit, too.
+func TestWorkThatIsNewEachTime(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		tenants []tenant
+	}{
+		{"one stream", []tenant{{50, "async", "1000"}}},
+		{"streams", []tenant{{30, "streams", "1000"}}},
+		{"beside another", []tenant{{30, "async", "1000"}, {60, "async", "200"}}},
+	} {
+		t.Run(c.name, timed.Test(func(t testing.TB) {
+			m := newMachine(t)
+			pids := m.compete("cap", c.tenants, "--shapes", "1000000")
+			time.Sleep(time.Second)
+			for i, share := range m.sharesOf(pids, 2*time.Second) {
 				limit := float64(c.tenants[i].limit)
 				t.Logf("limit %.0f: %.1f", limit, share)
 				if share > limit+over || share < limit-under {
