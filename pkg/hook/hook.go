@@ -90,9 +90,9 @@ type Hook struct {
 	// unaudited are running containers that carry no injection, to be looked
 	// at once the pods are known.
 	unaudited []runningContainer
-	// unadjusted are those that were found to run without their limits: the
-	// sandbox by the runtime's id of the container.
-	unadjusted map[string]string
+	// unadjusted are those that were found to run without their limits, by the
+	// runtime's id.
+	unadjusted map[string]liveContainer
 }
 
 // liveContainer is a container with a part of a GPU that may have processes.

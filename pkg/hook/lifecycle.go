@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
@@ -40,6 +41,7 @@ func (h *Hook) stopped(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.unadjusted, id)
+	h.unaudited = slices.DeleteFunc(h.unaudited, func(c runningContainer) bool { return c.id == id })
 	h.countUnadjusted()
 	c, ok := h.live[id]
 	if !ok {
@@ -59,7 +61,8 @@ func (h *Hook) sandboxStopped(sandbox, podUID string) {
 			delete(h.live, id)
 		}
 	}
-	maps.DeleteFunc(h.unadjusted, func(_, in string) bool { return in == sandbox })
+	maps.DeleteFunc(h.unadjusted, func(_ string, c liveContainer) bool { return c.sandbox == sandbox })
+	h.unaudited = slices.DeleteFunc(h.unaudited, func(c runningContainer) bool { return c.sandbox == sandbox })
 	h.countUnadjusted()
 	h.liveChanged()
 	h.releaseIfGone(podUID)
@@ -119,6 +122,8 @@ func (h *Hook) bury(now time.Time) {
 	if len(h.live) != before {
 		h.liveChanged()
 	}
+	maps.DeleteFunc(h.unadjusted, func(_ string, c liveContainer) bool { return c.process.ended(h.Proc) })
+	h.countUnadjusted()
 }
 
 // compare says, once, where pods hold what their specs do not ask for: the
@@ -250,7 +255,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 	defer h.mu.Unlock()
 	clear(h.live)
 	h.unaudited = nil
-	h.unadjusted = map[string]string{}
+	h.unadjusted = map[string]liveContainer{}
 	h.countUnadjusted()
 	h.synchronized = true
 	for _, c := range containers {
@@ -309,7 +314,7 @@ func (h *Hook) adopt(c Container) {
 func (h *Hook) audit() {
 	for _, c := range h.unaudited {
 		if err := h.checkUnadjusted(c.Container); err != nil {
-			h.unadjusted[c.id] = c.sandbox
+			h.unadjusted[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
 			h.reportUnadjusted(c.Container, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -191,6 +192,33 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("another has ended", 1)
 	n.exit("some")
 	counted("it has ended", 0)
+}
+
+// What ends before it was looked at, or without the runtime's telling, is not counted.
+func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
+	n := newNode(t, func(n *node) { n.proc = "/proc" })
+	n.pod("u", "main=1024")
+	command := exec.Command("sleep", "600")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	bare := func(id string, pid int) runningContainer {
+		return runningContainer{Container: Container{Namespace: "default", Pod: "pod-u", PodUID: "u", Name: "main", PID: pid}, id: id, sandbox: "s"}
+	}
+	n.api.change(func() { n.api.away = true })
+	n.hook.synchronize([]runningContainer{bare("gone", 0), bare("unseen", command.Process.Pid)})
+	n.hook.stopped("gone")
+	n.api.change(func() { n.api.away = false })
+	n.hook.Sweep()
+	if got := n.hook.Unadjusted(); got != 1 {
+		t.Errorf("%d are counted, want the one that runs", got)
+	}
+	_ = command.Process.Kill()
+	_ = command.Wait()
+	n.hook.Sweep()
+	if got := n.hook.Unadjusted(); got != 0 {
+		t.Errorf("%d are counted, want none", got)
+	}
 }
 
 // A runtime with NRI 0.12.4 or newer refuses what we do not answer in time.
