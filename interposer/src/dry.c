@@ -10,7 +10,7 @@ enum {
 	vg_idle_ns = 1000000,        // …or time without work
 };
 
-static bool vg_stream_done(const struct vg_stream *stream, bool per_thread)
+bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread)
 {
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUresult result;
@@ -31,7 +31,7 @@ void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t n
 		return;
 	if (segment->charged < vg_worth_a_look_ns && now - stream->dry_at < vg_idle_ns)
 		return; // a look costs, too
-	if (vg_stream_done(stream, per_thread)) {
+	if (vg_stream_is_done(stream, per_thread)) {
 		vg_meter_settle(meter, segment);
 		stream->open = false;
 	} else {
@@ -81,7 +81,7 @@ bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint6
 		if (stream->context != context || (per_thread && stream->thread != thread) ||
 		    (!stream->open && stream->tail == stream->head))
 			continue;
-		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_done(stream, per_thread))
+		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_is_done(stream, per_thread))
 			return false;
 	}
 	return true;

@@ -8,7 +8,11 @@ enum {
 	vg_window_ns = 500000000,     // …and how long it lasts at least
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
 	vg_smoothing = 8,             // observations of which the mean is taken
+	vg_check_ns = 50000000,       // between two looks at what is doubted
+	vg_surprises = 2,             // after which work is taken to vary…
 };
+
+static const uint64_t vg_unsteady_ns = 10000000000; // …for so long after the last
 
 static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int probe)
 {
@@ -86,6 +90,26 @@ void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now)
 		class->opened = now;
 	class->measured = true;
 	vg_class_average(class, ns ? ns : 1);
+}
+
+void vg_class_doubt(struct vg_class *class, bool more, bool sure, uint64_t now)
+{
+	if (!more && sure) {
+		class->checked = now;
+		class->surprises = 0;
+	} else if (more && sure) {
+		// One may be a processor's fault.
+		if (++class->surprises >= vg_surprises || class->unsteady > now)
+			class->unsteady = now + vg_unsteady_ns;
+	} else if (more) {
+		class->doubted = now;
+	}
+}
+
+bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now)
+{
+	return class->unsteady > now ||
+	       (class->doubted > class->checked && now - class->checked >= vg_check_ns);
 }
 
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)

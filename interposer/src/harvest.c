@@ -11,6 +11,7 @@
 
 enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
+	vg_tolerance_of_one = 4,
 	vg_idle_part = 8,              // up to which part of a segment with company may be idle
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
@@ -87,7 +88,8 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	struct vg_class *class = vg_class_of(&meter->estimates, segment->key, 0);
 	uint64_t ns = interval > 0 ? (uint64_t)interval / segment->count : 0;
 
-	if (rough)
+	// Where the length varies, the least says nothing of the others.
+	if (rough || class->unsteady > now)
 		vg_class_observe_roughly(class, ns, now);
 	else
 		vg_class_observe(class, ns, now);
@@ -136,6 +138,18 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *s
 	meter->unknown += took;
 }
 
+// vg_doubt tells the class of a segment's work whether that took more than it was
+// charged. Of a single piece the events' own time is a part.
+static void vg_doubt(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+		     int64_t took, bool sure, uint64_t now)
+{
+	struct vg_class *class = vg_class_of(&meter->estimates, segment->key, 0);
+	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+
+	if (class->measured && !segment->many)
+		vg_class_doubt(class, took > charged + charged / part, sure, now);
+}
+
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
@@ -153,8 +167,10 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		return;
 	raw = interval = vg_less_launching(segment, interval);
 	sure = vg_own_part(meter, segment, &interval);
-	if (segment->key && !segment->idle)
+	if (segment->key && !segment->idle) {
+		vg_doubt(meter, segment, measured, interval, sure, now);
 		vg_observe(meter, segment, interval, interval < raw, now);
+	}
 	if (segment->many) {
 		vg_settle_together(meter, stream, segment, interval);
 	} else if (segment->fresh || sure) {

@@ -227,7 +227,7 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 {
 	uint64_t interval = vg_sample_interval(class);
 
-	if (!class->measured || class->ns >= vg_heavy_ns)
+	if (!vg_class_is_known(class, now) || class->ns >= vg_heavy_ns)
 		return true;
 	// Of streams side by side, all is needed to know how much they overlap.
 	if (vg_others_busy(meter, stream, now - vg_lately_ns)) {
@@ -304,16 +304,16 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	segment->charged += charge;
 	segment->work += (int64_t)class->ns;
 	meter->outstanding += charge;
-	if (!class->measured) {
-		segment->fresh = true;
+	if (!class->measured)
 		class->opened = now;
-	}
+	segment->fresh |= !vg_class_is_known(class, now);
 	if (!segment->covered) {
 		segment->early = segment->charged;
 		segment->lead = segment->charged == charge ? segment->work : 0;
 		return;
 	}
-	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns)) {
+	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns ||
+				  vg_class_is_doubtful(class, now))) {
 		segment->lengthy = true;
 		meter->lengthy++;
 	}
@@ -321,9 +321,10 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	segment->count++;
 }
 
-static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class)
+static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class,
+			    uint64_t now)
 {
-	return segment->work >= vg_segment_ns || !class->measured ||
+	return segment->work >= vg_segment_ns || !vg_class_is_known(class, now) ||
 	       (segment->solo && segment->work >= vg_solo_ns);
 }
 
@@ -333,9 +334,10 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 }
 
 // vg_must_close says whether the open segment has to end before more work.
-static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class)
+static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class,
+			  uint64_t now)
 {
-	return !class->measured || segment->work >= vg_segment_ns ||
+	return !vg_class_is_known(class, now) || segment->work >= vg_segment_ns ||
 	       (segment->solo && segment->count && segment->key != class->key);
 }
 
@@ -345,9 +347,14 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
 	struct vg_segment *segment = vg_stream_segment(stream);
 
+	// Of work that may take longer than is thought, the stream is asked.
+	if (dry && stream->open && segment->lengthy && !vg_stream_is_done(stream, per_thread)) {
+		stream->dry_at = now;
+		dry = false;
+	}
 	if (dry && stream->open && segment->covered)
 		segment->idle += (int64_t)(now - stream->dry_at);
-	if (stream->open && vg_must_close(segment, class))
+	if (stream->open && vg_must_close(segment, class, now))
 		vg_meter_close(stream, per_thread);
 	segment = vg_stream_segment(stream);
 	if (!stream->open)
@@ -358,7 +365,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
 		return segment->fresh;
-	return vg_segment_full(segment, class) || (segment->begun && segment->count == 1);
+	return vg_segment_full(segment, class, now) || (segment->begun && segment->count == 1);
 }
 
 // vg_launching_note enters how long a launch on a dry stream took. One that took

@@ -27,7 +27,7 @@ struct vg_segment {
 	bool covered; // there is an event where its measured part begins
 	bool dirty;   // its end came too late, or a launch did or failed: not measured
 	bool many;    // other streams had work at the same time
-	bool fresh;   // it has work of which nothing had been measured
+	bool fresh;   // it has work whose length was not known
 	bool solo;    // it is to have work of one class only
 	bool lengthy; // it has work that may be longer than a slice
 	uint32_t count;  // of pieces of work in the measured part
@@ -115,6 +115,9 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 
 // vg_meter_charge is what work of a class is charged now, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
+
+// vg_stream_is_done asks the driver whether nothing is left to do on a stream.
+bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread);
 
 // vg_meter_drain sees whether a stream that should be dry by now is so. What ran
 // on it, unless that is measured, needs no event then to be known as done.

@@ -221,7 +221,7 @@ static bool vg_door_cannot_see(const struct vg_door *door)
 {
 	struct vg_stream *stream = door->stream;
 
-	if (door->class->measured)
+	if (vg_class_is_known(door->class, door->now))
 		return false;
 	if (!stream)
 		return door->now - door->came < vg_first_wait_ns;

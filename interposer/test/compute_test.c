@@ -240,6 +240,38 @@ static void test_probes_alone(void)
 	CHECK_EQUAL(vg_probe_overlap(&probe, (struct vg_stretch){0, 100 * ms}), 0);
 }
 
+static void test_doubt(void)
+{
+	struct vg_class class = {.key = 1, .ns = 1000, .measured = true};
+	uint64_t now = 1000 * ms;
+
+	CHECK(vg_class_is_known(&class, now) && !vg_class_is_doubtful(&class, now));
+	vg_class_doubt(&class, false, false, now);
+	CHECK(!vg_class_is_doubtful(&class, now));
+	vg_class_doubt(&class, true, false, now);
+	CHECK(vg_class_is_doubtful(&class, now) && vg_class_is_known(&class, now));
+
+	// It was others' slices: that is not looked at for a while.
+	vg_class_doubt(&class, false, true, now);
+	vg_class_doubt(&class, true, false, now + ms);
+	CHECK(!vg_class_is_doubtful(&class, now + 49 * ms));
+	CHECK(vg_class_is_doubtful(&class, now + 50 * ms));
+
+	// It was not, twice on end.
+	vg_class_doubt(&class, true, true, now);
+	vg_class_doubt(&class, false, true, now);
+	vg_class_doubt(&class, true, true, now);
+	CHECK(vg_class_is_known(&class, now));
+	vg_class_doubt(&class, true, true, now);
+	CHECK(!vg_class_is_known(&class, now) && vg_class_is_doubtful(&class, now));
+
+	// As long as it is taken to vary, once is enough.
+	vg_class_doubt(&class, false, true, now + 9000 * ms);
+	vg_class_doubt(&class, true, true, now + 9000 * ms);
+	CHECK(!vg_class_is_known(&class, now + 18999 * ms));
+	CHECK(vg_class_is_known(&class, now + 19000 * ms));
+}
+
 int main(void)
 {
 	test_bucket_earns_its_part();
@@ -256,5 +288,6 @@ int main(void)
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();
 	test_probes_alone();
+	test_doubt();
 	return 0;
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,21 +201,29 @@ func (m *machine) charged(group string) (sum time.Duration) {
 
 // TestComputeCharges: what is charged for work is what it takes, however busy the
 // machine is, for programs too that wait for each launch, for kernels of several
-// streams, whether they run side by side or fill the GPU and run one after another,
-// and for such as are never launched twice, so that nothing is known of them.
+// streams, whether they run side by side or fill the GPU and run one after another, for such
+// as are never launched twice, so that nothing is known of them, and for such as last
+// now longer and now shorter, so that what is known is wrong.
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks, of which a GPU has room for so many
-	const alike, unlike = "1", "1000000"
-	for _, c := range []struct{ pattern, kernel, blocks, shapes string }{
+	alike, unlike := []string{}, []string{"--shapes", "1000000"}
+	varying := func(other, run string) []string { return []string{"--other-us", other, "--run", run} }
+	for _, c := range []struct {
+		pattern, kernel, blocks string
+		more                    []string
+	}{
 		{"async", "200", few, alike}, {"graph", "20", few, alike},
 		{"sync", "20", few, alike}, {"sync", "200", few, alike}, {"sync", "1000", few, alike}, {"sync", "5000", few, alike},
 		{"streams", "20", few, alike}, {"streams", "20", filling, alike},
 		{"async", "1000", few, unlike}, {"streams", "1000", few, unlike}, {"streams", "1000", filling, unlike},
+		{"async", "20", few, varying("500", "1")}, {"async", "20", few, varying("500", "100")},
+		{"async", "200", few, varying("2000", "500")}, {"sync", "100", few, varying("300", "50")},
 	} {
-		t.Run(c.pattern+" "+c.kernel+" "+c.blocks+" "+c.shapes, timed.Test(func(t testing.TB) {
+		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			cmd := m.start(m.command("run", "--group", "charged", "--cores", "50", "--",
-				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--shapes", c.shapes, "--streams", "8", "--duration", "60"))
+			spin := []string{"run", "--group", "charged", "--cores", "50", "--",
+				m.workload("spin"), "--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--streams", "8", "--duration", "60"}
+			cmd := m.start(m.command(append(spin, c.more...)...))
 			o := m.oracle()
 			took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
 			m.eventually("the GPU is used", func() bool { return took() > 300*time.Millisecond })

@@ -20,9 +20,17 @@ static unsigned wl_blocks(struct wl_launcher *launcher)
 	return (unsigned)blocks;
 }
 
+// wl_length is how long the next kernel lasts.
+static uint64_t *wl_length(struct wl_launcher *launcher)
+{
+	uint64_t run = launcher->run ? launcher->next_kernel++ / launcher->run : 0;
+
+	return launcher->other_ns && run % 2 ? &launcher->other_ns : &launcher->kernel_ns;
+}
+
 static int wl_launch_on(struct wl_launcher *launcher, CUstream stream)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 
 	return WL_TRY_LAUNCH(launcher, launch, "cuLaunchKernel",
 			     launcher->session->spin,
@@ -48,7 +56,7 @@ static int wl_null_prepare(struct wl_launcher *launcher)
 
 static int wl_launch_ptds(struct wl_launcher *launcher)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 
 	return WL_TRY_LAUNCH(launcher, launch_ptsz, "cuLaunchKernel_ptsz",
 			     launcher->session->spin,

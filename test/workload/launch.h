@@ -14,6 +14,9 @@ struct wl_launcher {
 	struct wl_session *session;
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
+	uint64_t other_ns;    // of every other run of kernels; 0: all are alike
+	uint64_t run;         // kernels in a run
+	uint64_t next_kernel;
 	uint64_t blocks;      // of a thread each; 0 is 1
 	uint64_t shapes;      // grids in turn, each a block larger; 0 is 1
 	uint64_t next_shape;
