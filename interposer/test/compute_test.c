@@ -242,8 +242,9 @@ static void test_probes_alone(void)
 
 static void test_doubt(void)
 {
+	const uint64_t second = 1000 * ms;
 	struct vg_class class = {.key = 1, .ns = 1000, .measured = true};
-	uint64_t now = 1000 * ms;
+	uint64_t now = second;
 
 	CHECK(vg_class_is_known(&class, now) && !vg_class_is_doubtful(&class, now));
 	vg_class_doubt(&class, false, false, now);
@@ -266,10 +267,10 @@ static void test_doubt(void)
 	CHECK(!vg_class_is_known(&class, now) && vg_class_is_doubtful(&class, now));
 
 	// As long as it is taken to vary, once is enough.
-	vg_class_doubt(&class, false, true, now + 9000 * ms);
-	vg_class_doubt(&class, true, true, now + 9000 * ms);
-	CHECK(!vg_class_is_known(&class, now + 18999 * ms));
-	CHECK(vg_class_is_known(&class, now + 19000 * ms));
+	vg_class_doubt(&class, false, true, now + 9 * second);
+	vg_class_doubt(&class, true, true, now + 9 * second);
+	CHECK(!vg_class_is_known(&class, now + 19 * second - 1));
+	CHECK(vg_class_is_known(&class, now + 19 * second));
 }
 
 int main(void)
