@@ -217,7 +217,7 @@ func TestComputeCharges(t *testing.T) {
 		{"streams", "20", few, alike}, {"streams", "20", filling, alike},
 		{"async", "1000", few, unlike}, {"streams", "1000", few, unlike}, {"streams", "1000", filling, unlike},
 		{"async", "20", few, varying("500", "1")}, {"async", "20", few, varying("500", "100")},
-		{"async", "200", few, varying("2000", "500")}, {"sync", "100", few, varying("300", "50")},
+		{"async", "200", few, varying("2000", "500")},
 	} {
 		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			m := newMachine(t)
