@@ -45,9 +45,9 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 
 // shares runs tenants beside each other, by a policy, and measures their shares
 // in percent.
-func (m *machine) shares(policy string, tenants []tenant, duration time.Duration) []float64 {
+func (m *machine) shares(policy string, tenants []tenant, duration time.Duration, arguments ...string) []float64 {
 	m.Helper()
-	pids := m.compete(policy, tenants)
+	pids := m.compete(policy, tenants, arguments...)
 	time.Sleep(time.Second)
 	return m.sharesOf(pids, duration)
 }
@@ -88,6 +88,18 @@ func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
 	return shares
 }
 
+// wantLimits expects that tenants had their limits of a GPU's time.
+func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
+	t.Helper()
+	for i, share := range shares {
+		limit := float64(tenants[i].limit)
+		t.Logf("limit %.0f: %.1f", limit, share)
+		if share > limit+over || share < limit-under {
+			t.Errorf("%+v had %.1f %% of the GPU's time", tenants[i], share)
+		}
+	}
+}
+
 // TestComputeShares: a container has the part of the GPU's time that it was
 // given, whatever its kernels are and however they are launched, alone and
 // beside others.
@@ -112,13 +124,7 @@ func TestComputeShares(t *testing.T) {
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			for i, share := range m.shares("cap", c.tenants, 2*time.Second) {
-				limit := float64(c.tenants[i].limit)
-				t.Logf("limit %.0f: %.1f", limit, share)
-				if share > limit+over || share < limit-under {
-					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
-				}
-			}
+			wantLimits(t, c.tenants, m.shares("cap", c.tenants, 2*time.Second))
 		}))
 	}
 }
@@ -136,15 +142,7 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			pids := m.compete("cap", c.tenants, "--shapes", "1000000")
-			time.Sleep(time.Second)
-			for i, share := range m.sharesOf(pids, 2*time.Second) {
-				limit := float64(c.tenants[i].limit)
-				t.Logf("limit %.0f: %.1f", limit, share)
-				if share > limit+over || share < limit-under {
-					t.Errorf("%+v had %.1f %% of the GPU's time", c.tenants[i], share)
-				}
-			}
+			wantLimits(t, c.tenants, m.shares("cap", c.tenants, 2*time.Second, "--shapes", "1000000"))
 		}))
 	}
 }

@@ -66,7 +66,7 @@ static int wl_launch_ptds(struct wl_launcher *launcher)
 
 static int wl_launch_ex(struct wl_launcher *launcher)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 	CUlaunchConfig config = {.grid = {wl_blocks(launcher), 1, 1},
 				 .block = {1, 1, 1},
 				 .stream = launcher->streams[0]};
@@ -77,7 +77,7 @@ static int wl_launch_ex(struct wl_launcher *launcher)
 
 static int wl_launch_coop(struct wl_launcher *launcher)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 
 	return WL_TRY_LAUNCH(launcher, launch_coop, "cuLaunchCooperativeKernel",
 			     launcher->session->spin,
@@ -87,7 +87,7 @@ static int wl_launch_coop(struct wl_launcher *launcher)
 
 static int wl_launch_coop_multi(struct wl_launcher *launcher)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 	CUlaunchParams launch = {.function = launcher->session->spin,
 				 .grid = {wl_blocks(launcher), 1, 1},
 				 .block = {1, 1, 1},
@@ -182,7 +182,7 @@ static int wl_launcher_poll(struct wl_launcher *launcher)
 static int wl_add_kernel(struct wl_launcher *launcher, CUgraph graph,
 			 CUgraphNode *last)
 {
-	void *params[] = {&launcher->kernel_ns};
+	void *params[] = {wl_length(launcher)};
 	CUkernelNodeParams node = {.function = launcher->session->spin,
 				   .grid = {wl_blocks(launcher), 1, 1},
 				   .block = {1, 1, 1},

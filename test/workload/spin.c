@@ -84,7 +84,9 @@ static int wl_batch(struct wl_spin *spin, uint64_t launches)
 static uint64_t wl_batch_size(const struct wl_spin *spin,
 			      const struct wl_spin_options *options)
 {
-	double launch_us = options->kernel_us *
+	double longest_us = options->other_us > options->kernel_us ?
+				    options->other_us : options->kernel_us;
+	double launch_us = longest_us *
 			   (double)wl_launcher_kernels(&spin->launcher);
 	uint64_t size = options->depth;
 
@@ -167,6 +169,9 @@ static const char *wl_options_problem(const struct wl_spin_options *options)
 		return "--blocks must be 1 to 1000000";
 	if (options->shapes == 0 || options->shapes > 1000000)
 		return "--shapes must be 1 to 1000000";
+	if (options->other_us > 0 && strcmp(options->pattern, "legacy") == 0)
+		return "--other-us is not for the pattern legacy, whose kernels' "
+		       "length is set once";
 	if (options->run == 0)
 		return "--run must be at least 1";
 	if (options->other_us > 10e6)
