@@ -43,13 +43,13 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	return times
 }
 
-// shares runs tenants beside each other, by a policy, and measures their shares
-// in percent.
-func (m *machine) shares(policy string, tenants []tenant, duration time.Duration, arguments ...string) []float64 {
+// shares runs tenants beside each other, by a policy, and measures their shares, of
+// two seconds, in percent.
+func (m *machine) shares(policy string, tenants []tenant, arguments ...string) []float64 {
 	m.Helper()
 	pids := m.compete(policy, tenants, arguments...)
 	time.Sleep(time.Second)
-	return m.sharesOf(pids, duration)
+	return m.sharesOf(pids, 2*time.Second)
 }
 
 // compete starts tenants in groups t0, t1, … and waits until all use the GPU.
@@ -124,7 +124,7 @@ func TestComputeShares(t *testing.T) {
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			wantLimits(t, c.tenants, m.shares("cap", c.tenants, 2*time.Second))
+			wantLimits(t, c.tenants, m.shares("cap", c.tenants))
 		}))
 	}
 }
@@ -142,7 +142,7 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			wantLimits(t, c.tenants, m.shares("cap", c.tenants, 2*time.Second, "--shapes", "1000000"))
+			wantLimits(t, c.tenants, m.shares("cap", c.tenants, "--shapes", "1000000"))
 		}))
 	}
 }

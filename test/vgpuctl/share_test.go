@@ -36,7 +36,7 @@ func TestShareLends(t *testing.T) {
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
-			for i, share := range m.shares("share", c.tenants, 2*time.Second) {
+			for i, share := range m.shares("share", c.tenants) {
 				t.Logf("guarantee %d: %.1f", c.tenants[i].limit, share)
 				if share > c.want[i]+lentOver || share < c.want[i]-lentUnder {
 					t.Errorf("%+v had %.1f %% of the GPU's time, want %.0f", c.tenants[i], share, c.want[i])
@@ -53,7 +53,7 @@ func testShareKeepsCaps(t testing.TB) {
 	m := newMachine(t)
 	m.start(m.command("run", "--group", "idle", "--cores", "40", "--policy", "cap", "--", "sleep", "3600"))
 	m.eventually("the group is there", func() bool { return m.groupExists("idle") })
-	if share := m.shares("share", []tenant{{30, "async", "200"}}, 2*time.Second)[0]; share > 60+over || share < 60-lentUnder {
+	if share := m.shares("share", []tenant{{30, "async", "200"}})[0]; share > 60+over || share < 60-lentUnder {
 		t.Errorf("beside an idle cap of 40 it had %.1f %%, want 60", share)
 	}
 }
