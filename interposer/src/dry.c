@@ -51,6 +51,9 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 		segment->dirty = true; // its end would come too late
 		return;
 	}
+	if (segment->lead)
+		vg_class_waited(vg_class_of(&meter->estimates, segment->key, 0), segment->lead,
+				(int64_t)(now - segment->begun_at), now);
 	vg_meter_settle(meter, segment);
 	stream->open = false;
 }

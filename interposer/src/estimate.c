@@ -8,11 +8,16 @@ enum {
 	vg_window_ns = 500000000,     // …and how long it lasts at least
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
 	vg_smoothing = 8,             // observations of which the mean is taken
-	vg_check_ns = 50000000,       // between two looks at what is doubted
-	vg_surprises = 2,             // after which work is taken to vary…
+	vg_look_ns = 100000000,
+	vg_look_again_ns = 400000000, // between two, twice as long after each that found nothing…
+	vg_look_doublings = 3,        // …so often at most
+	vg_much_longer = 4,           // times what it is charged: a program waited long…
+	vg_waited_slack_ns = 500000,  // …and by so much more, as it waits for a processor, too
+	vg_sum_ns = 50000000,         // of work after which half of what was seen is forgotten
+	vg_varied = 16,               // work is taken to vary that took 1/16 more…
 };
 
-static const uint64_t vg_unsteady_ns = 10000000000; // …for so long after the last
+static const uint64_t vg_unsteady_ns = 10000000000; // …for so long after it last took more
 
 static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int probe)
 {
@@ -92,24 +97,66 @@ void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now)
 	vg_class_average(class, ns ? ns : 1);
 }
 
-void vg_class_doubt(struct vg_class *class, bool more, bool sure, uint64_t now)
+static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
 {
-	if (!more && sure) {
-		class->checked = now;
-		class->surprises = 0;
-	} else if (more && sure) {
-		// One may be a processor's fault.
-		if (++class->surprises >= vg_surprises || class->unsteady > now)
-			class->unsteady = now + vg_unsteady_ns;
-	} else if (more) {
-		class->doubted = now;
-	}
+	if (sum->charged >= vg_sum_ns)
+		*sum = (struct vg_sum){sum->charged / 2, sum->more / 2, sum->most / 2};
+	sum->charged += charged;
+	sum->more += more;
+	sum->most = more > sum->most ? more : sum->most;
+}
+
+// vg_sum_varies says whether more was taken than charged, the worst left out: one may be a
+// processor's fault.
+static bool vg_sum_varies(const struct vg_sum *sum)
+{
+	return sum->more - sum->most > sum->charged / vg_varied;
 }
 
 bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now)
 {
-	return class->unsteady > now ||
-	       (class->doubted > class->checked && now - class->checked >= vg_check_ns);
+	return class->unsteady > now || class->look > now;
+}
+
+// vg_class_doubt has a look at a class, if the last one was long enough ago.
+static void vg_class_doubt(struct vg_class *class, uint64_t now)
+{
+	uint64_t pause = (uint64_t)vg_look_again_ns << vg_min(class->looks, vg_look_doublings);
+
+	if (class->unsteady > now || (class->looked && now - class->looked < pause))
+		return;
+	class->looks++;
+	class->looked = now;
+	class->look = now + vg_look_ns;
+	class->waited = class->unsure = (struct vg_sum){0};
+}
+
+void vg_class_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
+{
+	vg_sum_add(&class->waited, charged, waited > vg_much_longer * charged + vg_waited_slack_ns ?
+						    waited - charged : 0);
+	if (vg_sum_varies(&class->waited))
+		vg_class_doubt(class, now);
+}
+
+void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now)
+{
+	class->to_see -= class->to_see > 0;
+	if (!sure) {
+		vg_sum_add(&class->unsure, charged, more);
+		if (vg_sum_varies(&class->unsure))
+			vg_class_doubt(class, now);
+		return;
+	}
+	vg_sum_add(&class->sure, charged, more);
+	if (class->unsteady > now ? more > 0 : vg_sum_varies(&class->sure)) {
+		class->unsteady = now + vg_unsteady_ns;
+		class->sure = (struct vg_sum){0};
+		class->samples = 0; // of what is known again then, there are none
+		class->looks = 0;
+	} else if (more > 0) {
+		vg_class_doubt(class, now);
+	}
 }
 
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)

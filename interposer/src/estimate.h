@@ -15,6 +15,13 @@
 
 enum { vg_classes = 1024 };
 
+// vg_sum is what was seen of a class, in ns: of the last 50 ms of work or so.
+struct vg_sum {
+	int64_t charged;
+	int64_t more; // that it took than it was charged
+	int64_t most; // …a single time
+};
+
 struct vg_class {
 	uint64_t key;     // 0: free
 	uint64_t ns;      // the estimate
@@ -25,10 +32,14 @@ struct vg_class {
 	uint32_t seen;    // observations in the current window
 	uint32_t averaged; // observations in the estimate, up to a few
 	uint32_t samples;  // taken on a stream that was dry
-	uint64_t doubted;  // when it last took more than it was charged, and nobody knew why
-	uint64_t checked;  // when it was last seen why: others' slices
+	uint32_t to_see;   // pieces that the present sample still takes
+	uint32_t looks;    // one after another that found nothing
+	uint64_t looked;   // when the last of them began…
+	uint64_t look;     // …and until when it lasts
 	uint64_t unsteady; // until when its length is taken to vary, as it was seen to
-	uint32_t surprises; // sure ones that took more, since one that did not
+	struct vg_sum waited;   // what it took by the programs that waited for it…
+	struct vg_sum unsure;   // …by events, others' slices in it…
+	struct vg_sum sure;     // …and without
 	bool measured;
 };
 
@@ -54,10 +65,16 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now);
 // may err to either side.
 void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now);
 
-// vg_class_doubt is told that work of the class took more than it was charged, or did
-// not (`more`), and whether others' slices were taken out of that (`sure`). What is
-// doubted is to be measured so that it is sure: vg_class_is_doubtful.
-void vg_class_doubt(struct vg_class *class, bool more, bool sure, uint64_t now);
+// vg_class_compare enters by how much `more` than it was charged measured work of the
+// class took, in ns (0: it did not), and whether others' slices were taken out of that
+// (`sure`). Work that, unsure, seems to vary is looked at for a while, unless it was lately:
+// each piece is measured, and others' slices are told from it.
+void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
+
+// vg_class_waited does so for work that was not measured, by how long a program waited for it.
+void vg_class_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
+
+// vg_class_is_doubtful says whether work of the class is looked at, or known to vary.
 bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now);
 
 // vg_class_forget drops what is known of a key that may come to mean another work.

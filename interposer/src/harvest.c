@@ -63,52 +63,22 @@ static void vg_correct(struct vg_meter *meter, int64_t charged, int64_t took)
 		meter->owed += took - charged;
 }
 
-// vg_overlap_learn charges what a segment took of the GPU's time beyond that of
-// other streams, and sees from several how much of their time they share.
-static void vg_overlap_learn(struct vg_meter *meter, int64_t charged, int64_t took)
+// vg_took is what a segment took of the GPU's time, in ns.
+struct vg_took {
+	int64_t ns;
+	bool sure;  // others' slices are not in it, as probes tell
+	bool rough; // …there were some
+};
+
+// vg_own_part takes others' slices out of an interval, as far as probes tell.
+static struct vg_took vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
+				  int64_t interval)
 {
-	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
-	uint64_t seen;
+	int64_t others = segment->lengthy ? vg_probe_others(&meter->probe, segment->end, interval) : -1;
 
-	meter->owed += took - charged;
-	meter->union_ns += took;
-	meter->union_charged += charged;
-	if (meter->union_charged < vg_union_window_ns && meter->union_ns < vg_union_window_ns)
-		return;
-	seen = overlap * (uint64_t)meter->union_ns / (uint64_t)(meter->union_charged + 1);
-	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
-	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
-	meter->union_ns = meter->union_charged = 0;
-}
-
-// vg_observe enters what one piece of work took into its class.
-static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment, int64_t interval,
-		       bool rough, uint64_t now)
-{
-	struct vg_class *class = vg_class_of(&meter->estimates, segment->key, 0);
-	uint64_t ns = interval > 0 ? (uint64_t)interval / segment->count : 0;
-
-	// Where the length varies, the least says nothing of the others.
-	if (rough || class->unsteady > now)
-		vg_class_observe_roughly(class, ns, now);
-	else
-		vg_class_observe(class, ns, now);
-}
-
-// vg_own_part takes others' slices out of an interval, as far as probes tell. It
-// returns whether what is left is sure.
-static bool vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
-			int64_t *interval)
-{
-	int64_t others;
-
-	if (!segment->lengthy)
-		return false;
-	others = vg_probe_others(&meter->probe, segment->end, *interval);
 	if (others < 0)
-		return false;
-	*interval -= others;
-	return true;
+		return (struct vg_took){.ns = interval};
+	return (struct vg_took){.ns = interval - others, .sure = true, .rough = others > 0};
 }
 
 // vg_less_launching takes out of an interval what lies between the event before
@@ -120,43 +90,125 @@ static int64_t vg_less_launching(const struct vg_segment *segment, int64_t inter
 	return interval - (launching < interval / 2 ? launching : interval / 2);
 }
 
-// vg_settle_together enters a segment that had company. Work that came right before
-// its measured part ran beside that of other streams, too: charged by estimate, it
-// would be charged besides what they are.
-static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *stream,
-			       const struct vg_segment *segment, int64_t interval)
+// vg_more is by how much a segment took more than it was charged. What probes tell of
+// others' slices is as exact as they are dense.
+static int64_t vg_more(struct vg_took took, int64_t charged)
 {
-	int64_t took = vg_fresh_part(meter, stream, segment, segment->lead + interval);
-	int64_t charged = segment->charged - (segment->lead ? 0 : segment->early);
-
-	if (!segment->fresh) {
-		vg_overlap_learn(meter, charged, took);
-		return;
-	}
-	// Of what was charged without knowing it, nothing is to be learnt.
-	meter->owed += took - charged;
-	meter->unknown += took;
+	return took.ns - charged - (took.rough ? vg_probe_ns : 0);
 }
 
-// vg_doubt tells the class of a segment's work whether that took more than it was
-// charged. Of a single piece the events' own time is a part.
-static void vg_doubt(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
-		     int64_t took, bool sure, uint64_t now)
+static struct vg_class *vg_segment_class(struct vg_meter *meter, const struct vg_segment *segment)
 {
-	struct vg_class *class = vg_class_of(&meter->estimates, segment->key, 0);
-	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+	return vg_class_of(&meter->estimates, segment->key, 0);
+}
 
-	if (class->measured && !segment->many)
-		vg_class_doubt(class, took > charged + charged / part, sure, now);
+// vg_observe enters what one piece of work took into its class.
+static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
+		       struct vg_took took, uint64_t now)
+{
+	struct vg_class *class = vg_segment_class(meter, segment);
+	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
+
+	// Where the length varies, the least says nothing of the others. Of short work, where
+	// it does not, pieces without others' slices say more than those can be told.
+	if (class->unsteady > now)
+		vg_class_observe_roughly(class, ns, now);
+	else if (!took.rough)
+		vg_class_observe(class, ns, now);
+	else if (!class->measured || class->ns >= vg_lengthy_ns)
+		vg_class_observe_roughly(class, ns, now);
+}
+
+// vg_compare_alone tells the class of a segment's work by how much more that took than it
+// was charged. Of a single piece the events' own time is a part.
+static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
+			   int64_t charged, struct vg_took took, uint64_t now)
+{
+	struct vg_class *class = vg_segment_class(meter, segment);
+	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+	int64_t more = vg_more(took, charged);
+
+	if (class->measured)
+		vg_class_compare(class, charged, more > charged / part ? more : 0, took.sure, now);
+}
+
+// vg_compare_together does so for segments that had company, with what they would be
+// charged without. Each may have taken the time of several, so it takes many to tell.
+static void vg_compare_together(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
+{
+	const struct vg_union *all = &meter->all;
+	struct vg_class *class = vg_segment_class(meter, segment);
+	int64_t alone = all->charged * 1000 / (int64_t)(meter->overlap ? meter->overlap : 1000);
+	int64_t more = vg_more((struct vg_took){.ns = all->ns, .rough = all->rough}, alone);
+
+	if (class->measured)
+		vg_class_compare(class, alone, more > alone / vg_tolerance ? more : 0, !all->unsure, now);
+}
+
+// vg_overlap_learn sees from several segments how much of their time they share.
+static void vg_overlap_learn(struct vg_meter *meter)
+{
+	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
+	uint64_t seen = overlap * (uint64_t)meter->all.ns / (uint64_t)(meter->all.charged + 1);
+
+	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
+	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
+}
+
+// vg_union_add takes a segment into the union of several.
+static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+			 struct vg_took took, uint64_t now)
+{
+	struct vg_union *all = &meter->all;
+
+	all->ns += took.ns;
+	all->charged += charged;
+	all->unsure |= !took.sure;
+	all->rough |= took.rough;
+	if (all->charged < vg_union_window_ns && all->ns < vg_union_window_ns)
+		return;
+	if (segment->key)
+		vg_compare_together(meter, segment, now);
+	vg_overlap_learn(meter);
+	*all = (struct vg_union){0};
+}
+
+// vg_settle_together charges what a segment that had company took of the GPU's time beyond
+// that of other streams. Work that came right before its measured part ran beside that of
+// other streams, too: charged by estimate, it would be charged besides what they are.
+static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *stream,
+			       const struct vg_segment *segment, struct vg_took took, uint64_t now)
+{
+	int64_t charged = segment->charged - (segment->lead ? 0 : segment->early);
+
+	took.ns = vg_fresh_part(meter, stream, segment, segment->lead + took.ns);
+	meter->owed += took.ns - charged;
+	// Of what was charged without knowing it, nothing is to be learnt.
+	if (segment->fresh)
+		meter->unknown += took.ns;
+	else
+		vg_union_add(meter, segment, charged, took, now);
+}
+
+static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment,
+			    struct vg_took took)
+{
+	int64_t charged = segment->charged - segment->early;
+
+	if (!segment->fresh && !took.sure) {
+		vg_correct(meter, charged, took.ns);
+		return;
+	}
+	meter->owed += took.ns - charged;
+	meter->unknown += segment->fresh ? took.ns : 0;
 }
 
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
-	int64_t measured = segment->charged - segment->early;
-	int64_t interval, raw;
-	bool sure;
+	struct vg_took took;
+	int64_t interval;
 
 	if (!segment->covered || segment->count == 0 || segment->dirty ||
 	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
@@ -165,20 +217,16 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
-	raw = interval = vg_less_launching(segment, interval);
-	sure = vg_own_part(meter, segment, &interval);
+	took = vg_own_part(meter, segment, vg_less_launching(segment, interval));
 	if (segment->key && !segment->idle) {
-		vg_doubt(meter, segment, measured, interval, sure, now);
-		vg_observe(meter, segment, interval, interval < raw, now);
+		if (!segment->many)
+			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
+		vg_observe(meter, segment, took, now);
 	}
-	if (segment->many) {
-		vg_settle_together(meter, stream, segment, interval);
-	} else if (segment->fresh || sure) {
-		meter->owed += interval - measured;
-		meter->unknown += segment->fresh ? interval : 0;
-	} else {
-		vg_correct(meter, measured, interval);
-	}
+	if (segment->many)
+		vg_settle_together(meter, stream, segment, took, now);
+	else
+		vg_settle_alone(meter, segment, took);
 }
 
 static bool vg_segment_done(const struct vg_segment *segment)

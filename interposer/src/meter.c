@@ -18,9 +18,9 @@ enum {
 	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
 	vg_samplings = 4,            // …so often at most
 	vg_first_samples = 4,
+	vg_sample_pieces = 4,
 	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
 	vg_launching_part = 32,      // …or this part of the work
-	vg_lengthy_ns = 700000,      // work that seldom or never runs within one slice
 };
 
 // How long times are told from one base event: a float of milliseconds resolves
@@ -220,29 +220,29 @@ static uint64_t vg_sample_interval(const struct vg_class *class)
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
-// vg_begin_first says whether an event should go before work on a dry stream.
-// Work that is known well, and short, is measured seldom so.
-static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
-			   struct vg_segment *segment, struct vg_class *class, uint64_t now)
+// vg_sample says whether a segment is to be a sample of known work, by itself and measured
+// from its beginning. Of short work, which may differ from piece to piece, several are taken.
+static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
 {
-	uint64_t interval = vg_sample_interval(class);
+	bool due = vg_class_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
 
-	if (!vg_class_is_known(class, now) || class->ns >= vg_heavy_ns)
-		return true;
-	// Of streams side by side, all is needed to know how much they overlap.
-	if (vg_others_busy(meter, stream, now - vg_lately_ns)) {
-		if (class->ns >= vg_short_ns)
-			return true;
-		if (!segment->solo)
-			return false;
-		interval = 0;
+	if (due) {
+		class->sampled = now;
+		class->samples++;
+		class->to_see = class->ns < vg_lengthy_ns ? vg_sample_pieces : 1;
 	}
-	if (now - class->sampled < interval)
-		return false;
-	class->sampled = now;
-	class->samples++;
-	segment->solo = true;
-	return true;
+	// Streams side by side are not told apart by single pieces.
+	return !segment->many && (class->to_see > 0 || class->look > now);
+}
+
+// vg_begin_first says whether an event should go before work on a dry stream that is
+// no sample. Of streams side by side, all is needed to know how much they overlap.
+static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
+			   const struct vg_segment *segment, const struct vg_class *class, uint64_t now)
+{
+	return !vg_class_is_known(class, now) || class->ns >= vg_heavy_ns ||
+	       ((class->ns >= vg_short_ns || segment->solo) &&
+		vg_others_busy(meter, stream, now - vg_lately_ns));
 }
 
 // vg_longer is by how much something took longer than it usually does, of which
@@ -280,8 +280,9 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	struct vg_segment *segment = vg_stream_segment(stream);
 	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
 	CUevent begin = segment->begin, end = segment->end;
+	bool sample;
 
-	*segment = (struct vg_segment){.begin = begin, .end = end,
+	*segment = (struct vg_segment){.begin = begin, .end = end, .begun_at = now,
 				       .solo = stream->turns++ % vg_solo_every == 0};
 	segment->many = meter->overlap && meter->overlap < 1000;
 	if (!segment->many && vg_others_busy(meter, stream, now)) {
@@ -289,11 +290,13 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 		vg_mark_many(meter, stream);
 	}
 	stream->open = true;
+	sample = vg_sample(class, segment, now);
+	segment->solo |= sample;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
 	if (stream->head != stream->tail && !vg_event_done(before->end)) {
 		segment->chained = segment->covered = true;
-	} else if (vg_begin_first(meter, stream, segment, class, now)) {
+	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
 		vg_begin_record(meter, stream, segment, per_thread);
 	}
 }
@@ -310,6 +313,7 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	if (!segment->covered) {
 		segment->early = segment->charged;
 		segment->lead = segment->charged == charge ? segment->work : 0;
+		segment->key = class->key;
 		return;
 	}
 	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns ||
@@ -347,8 +351,9 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
 	struct vg_segment *segment = vg_stream_segment(stream);
 
-	// Of work that may take longer than is thought, the stream is asked.
-	if (dry && stream->open && segment->lengthy && !vg_stream_is_done(stream, per_thread)) {
+	// Of work that may take longer than is thought, or has to wait for that of other
+	// streams, the stream is asked.
+	if (dry && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream, per_thread)) {
 		stream->dry_at = now;
 		dry = false;
 	}

@@ -15,6 +15,7 @@ enum {
 	vg_meter_streams = 128, // of one process on one GPU that are measured
 	vg_ring = 8,            // segments of a stream that may be under way
 	vg_covers = 32,
+	vg_lengthy_ns = 700000, // work that seldom or never runs within one slice
 	vg_dry_slack_ns = 5000, // by which a stream may be thought to run dry too early
 };
 
@@ -37,7 +38,7 @@ struct vg_segment {
 	int64_t work;    // how long all of it is taken to last on its stream by itself
 	int64_t idle;    // how long the stream is thought to have been dry in it
 	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
-	uint64_t begun_at; // when the event before its first launch was recorded, as vg_now
+	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
 	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
 };
@@ -81,6 +82,14 @@ struct vg_cover {
 	int64_t from, to;
 };
 
+// vg_union is what segments of several streams took together, in ns.
+struct vg_union {
+	int64_t ns;
+	int64_t charged;
+	bool unsure; // others' slices may be in it…
+	bool rough;  // …or were taken out
+};
+
 struct vg_meter {
 	struct vg_mutex mutex;
 	struct vg_estimates estimates;
@@ -96,7 +105,7 @@ struct vg_meter {
 	// parts per thousand, and what it is made of.
 	uint64_t overlap;
 	int64_t together; // ns charged for work that went side by side last
-	int64_t union_ns, union_charged;
+	struct vg_union all;
 	CUevent base;  // of `covers`
 	CUevent newer; // that will be it when the GPU has reached it, if `renewing`
 	bool renewing;

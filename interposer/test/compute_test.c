@@ -240,37 +240,91 @@ static void test_probes_alone(void)
 	CHECK_EQUAL(vg_probe_overlap(&probe, (struct vg_stretch){0, 100 * ms}), 0);
 }
 
-static void test_doubt(void)
+enum { piece = 1000 }; // ns that each piece of work is charged
+
+// take has `count` pieces take more than they were charged, each `more`, for sure.
+static void take(struct vg_class *class, int count, int64_t more, uint64_t now)
 {
-	const uint64_t second = 1000 * ms;
-	struct vg_class class = {.key = 1, .ns = 1000, .measured = true};
+	for (int i = 0; i < count; i++)
+		vg_class_compare(class, piece, more, true, now);
+}
+
+static const uint64_t second = 1000 * ms;
+
+static void test_look(void)
+{
+	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
 	uint64_t now = second;
 
-	CHECK(vg_class_is_known(&class, now) && !vg_class_is_doubtful(&class, now));
-	vg_class_doubt(&class, false, false, now);
+	// One piece that takes longer says nothing.
+	vg_class_compare(&class, piece, 100 * piece, false, now);
 	CHECK(!vg_class_is_doubtful(&class, now));
-	vg_class_doubt(&class, true, false, now);
-	CHECK(vg_class_is_doubtful(&class, now) && vg_class_is_known(&class, now));
+	vg_class_compare(&class, piece, 100 * piece, false, now);
+	CHECK(vg_class_is_known(&class, now + 99 * ms) && vg_class_is_doubtful(&class, now + 99 * ms));
+	CHECK(!vg_class_is_doubtful(&class, now + 100 * ms));
 
-	// It was others' slices: that is not looked at for a while.
-	vg_class_doubt(&class, false, true, now);
-	vg_class_doubt(&class, true, false, now + ms);
-	CHECK(!vg_class_is_doubtful(&class, now + 49 * ms));
-	CHECK(vg_class_is_doubtful(&class, now + 50 * ms));
+	// It was others' slices: each look that finds so makes the next come later.
+	for (int i = 1; i < 6; i++) {
+		uint64_t pause = (uint64_t)400 * ms << (i < 3 ? i : 3);
 
-	// It was not, twice on end.
-	vg_class_doubt(&class, true, true, now);
-	vg_class_doubt(&class, false, true, now);
-	vg_class_doubt(&class, true, true, now);
+		take(&class, 100, 0, now);
+		for (int k = 0; k < 2; k++)
+			vg_class_compare(&class, piece, 100 * piece, false, now + pause - ms);
+		CHECK(!vg_class_is_doubtful(&class, now + pause - ms));
+		now += pause;
+		vg_class_compare(&class, piece, 0, false, now);
+		CHECK(vg_class_is_doubtful(&class, now));
+	}
+
+	// It was not, and not once only.
+	take(&class, 1, 100 * piece, now);
 	CHECK(vg_class_is_known(&class, now));
-	vg_class_doubt(&class, true, true, now);
-	CHECK(!vg_class_is_known(&class, now) && vg_class_is_doubtful(&class, now));
+	take(&class, 1, 100 * piece, now);
+	CHECK(!vg_class_is_known(&class, now) && vg_class_is_doubtful(&class, now + second));
 
 	// As long as it is taken to vary, once is enough.
-	vg_class_doubt(&class, false, true, now + 9 * second);
-	vg_class_doubt(&class, true, true, now + 9 * second);
+	take(&class, 1, 0, now + 9 * second);
+	take(&class, 1, piece, now + 9 * second);
 	CHECK(!vg_class_is_known(&class, now + 19 * second - 1));
 	CHECK(vg_class_is_known(&class, now + 19 * second));
+}
+
+// A program may wait long for a piece as it has no processor. Where it does so often, it
+// may be the work.
+static void test_waited_long(void)
+{
+	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
+	uint64_t now = second;
+
+	for (int i = 0; i < 1000; i++)
+		vg_class_waited(&class, piece, 500 * piece, now);
+	vg_class_waited(&class, piece, 10000 * piece, now);
+	CHECK(!vg_class_is_doubtful(&class, now));
+	for (int i = 0; i < 1000; i++)
+		vg_class_waited(&class, piece, i % 100 ? piece : 600 * piece, now);
+	CHECK(vg_class_is_doubtful(&class, now));
+}
+
+// Work varies whose rare long pieces are a part of what it takes, but not work of which
+// one was disturbed, whenever that was.
+static void test_rare_long_pieces(void)
+{
+	struct vg_class disturbed = {.key = 1, .ns = piece, .measured = true};
+	struct vg_class varying = {.key = 2, .ns = piece, .measured = true};
+	struct vg_class hardly = {.key = 3, .ns = piece, .measured = true};
+
+	take(&disturbed, 100, 0, second);
+	take(&disturbed, 1, 1000 * piece, second);
+	take(&disturbed, 100000, 0, second);
+	CHECK(vg_class_is_known(&disturbed, second));
+	for (int i = 0; i < 10; i++) {
+		take(&varying, 1000, 0, second);
+		take(&varying, 1, 200 * piece, second);
+		take(&hardly, 1000, 0, second);
+		take(&hardly, 1, 20 * piece, second);
+	}
+	CHECK(!vg_class_is_known(&varying, second));
+	CHECK(vg_class_is_known(&hardly, second));
 }
 
 int main(void)
@@ -289,6 +343,8 @@ int main(void)
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();
 	test_probes_alone();
-	test_doubt();
+	test_look();
+	test_waited_long();
+	test_rare_long_pieces();
 	return 0;
 }

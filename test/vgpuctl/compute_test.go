@@ -3,6 +3,7 @@ package vgpuctl
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -205,7 +206,9 @@ func (m *machine) charged(group string) (sum time.Duration) {
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks, of which a GPU has room for so many
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}
-	varying := func(other, run string) []string { return []string{"--other-us", other, "--run", run} }
+	varying := func(other string, runs ...string) []string {
+		return []string{"--other-us", other, "--run", runs[0], "--other-run", runs[len(runs)-1]}
+	}
 	for _, c := range []struct {
 		pattern, kernel, blocks string
 		more                    []string
@@ -216,6 +219,9 @@ func TestComputeCharges(t *testing.T) {
 		{"async", "1000", few, unlike}, {"streams", "1000", few, unlike}, {"streams", "1000", filling, unlike},
 		{"async", "20", few, varying("500", "1")}, {"async", "20", few, varying("500", "100")},
 		{"async", "200", few, varying("2000", "500")},
+		{"sync", "20", few, varying("500", "1")}, {"sync", "100", few, varying("300", "50")},
+		{"sync", "1000", few, varying("1400", "1")}, {"streams", "20", few, varying("500", "1")},
+		{"sync", "20", few, varying("5000", "1000", "1")},
 	} {
 		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			m := newMachine(t)
@@ -224,7 +230,11 @@ func TestComputeCharges(t *testing.T) {
 			cmd := m.start(m.command(append(spin, c.more...)...))
 			o := m.oracle()
 			took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
-			m.eventually("the GPU is used", func() bool { return took() > 300*time.Millisecond })
+			known := 300 * time.Millisecond
+			if slices.Contains(c.more, "--other-us") {
+				known = 2 * time.Second // that it varies has to be learnt
+			}
+			m.eventually("it is known what work takes", func() bool { return took() > known })
 			before, charged := took(), m.charged("charged")
 			m.eventually("more work is done", func() bool { return took() > before+time.Second })
 			charged, after := m.charged("charged")-charged, took()-before

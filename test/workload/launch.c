@@ -23,9 +23,12 @@ static unsigned wl_blocks(struct wl_launcher *launcher)
 // wl_length is how long the next kernel lasts.
 static uint64_t *wl_length(struct wl_launcher *launcher)
 {
-	uint64_t run = launcher->run ? launcher->next_kernel++ / launcher->run : 0;
+	uint64_t turn;
 
-	return launcher->other_ns && run % 2 ? &launcher->other_ns : &launcher->kernel_ns;
+	if (!launcher->other_ns)
+		return &launcher->kernel_ns;
+	turn = launcher->next_kernel++ % (launcher->run + launcher->other_run);
+	return turn < launcher->run ? &launcher->kernel_ns : &launcher->other_ns;
 }
 
 static int wl_launch_on(struct wl_launcher *launcher, CUstream stream)

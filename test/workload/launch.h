@@ -15,7 +15,8 @@ struct wl_launcher {
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
 	uint64_t other_ns;    // of every other run of kernels; 0: all are alike
-	uint64_t run;         // kernels in a run
+	uint64_t run;         // kernels in a run…
+	uint64_t other_run;   // …and in every other one
 	uint64_t next_kernel;
 	uint64_t blocks;      // of a thread each; 0 is 1
 	uint64_t shapes;      // grids in turn, each a block larger; 0 is 1

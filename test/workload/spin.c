@@ -15,7 +15,7 @@ struct wl_spin_options {
 	struct wl_common common;
 	const char *pattern;
 	double kernel_us, other_us, duration, warmup;
-	uint64_t count, graph_nodes, streams, depth, blocks, shapes, run;
+	uint64_t count, graph_nodes, streams, depth, blocks, shapes, run, other_run;
 	bool list;
 };
 
@@ -116,6 +116,16 @@ static int wl_spin_for(struct wl_spin *spin,
 	return spin->batches > 1 ? wl_collect(spin, spin->batches - 1) : 0;
 }
 
+// wl_mean_us is how long a kernel lasts on average.
+static double wl_mean_us(const struct wl_spin_options *options)
+{
+	double run = (double)options->run, other_run = (double)options->other_run;
+
+	if (options->other_us <= 0)
+		return options->kernel_us;
+	return (options->kernel_us * run + options->other_us * other_run) / (run + other_run);
+}
+
 static void wl_report(const struct wl_spin *spin,
 		      const struct wl_spin_options *options, double wall)
 {
@@ -131,8 +141,7 @@ static void wl_report(const struct wl_spin *spin,
 	wl_json_number("kernels", kernels);
 	wl_json_number("wall_s", wall);
 	wl_json_number("kernels_per_s", kernels / wall);
-	wl_json_number("kernel_time_s", kernels * (options->other_us > 0 ?
-			       (options->kernel_us + options->other_us) / 2 : options->kernel_us) / 1e6);
+	wl_json_number("kernel_time_s", kernels * wl_mean_us(options) / 1e6);
 	wl_json_number("event_time_s", spin->gpu_s);
 	wl_session_report(&spin->session);
 	wl_json_close();
@@ -205,6 +214,8 @@ int main(int argc, char **argv)
 		 "length of every other run of kernels (default as --kernel-us)"},
 		{"run", WL_OPTION_COUNT, &options.run,
 		 "kernels in a run (default 1)"},
+		{"other-run", WL_OPTION_COUNT, &options.other_run,
+		 "kernels in every other run (default as --run)"},
 		{"blocks", WL_OPTION_COUNT, &options.blocks,
 		 "blocks of a kernel, of a thread each (default 1)"},
 		{"shapes", WL_OPTION_COUNT, &options.shapes,
@@ -238,6 +249,8 @@ int main(int argc, char **argv)
 		wl_pattern_list();
 		return EXIT_SUCCESS;
 	}
+	if (options.other_run == 0)
+		options.other_run = options.run;
 	problem = wl_options_problem(&options);
 	if (problem) {
 		fprintf(stderr, "%s: %s\n", argv[0], problem);
@@ -253,6 +266,7 @@ int main(int argc, char **argv)
 		.shapes = options.shapes,
 		.other_ns = (uint64_t)(options.other_us * 1e3),
 		.run = options.run,
+		.other_run = options.other_run,
 	};
 	if (!spin.launcher.pattern) {
 		fprintf(stderr, "%s: unknown pattern \"%s\" (--list names "
