@@ -52,8 +52,8 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 		return;
 	}
 	if (segment->lead)
-		vg_class_waited(vg_class_of(&meter->estimates, segment->key, 0), segment->lead,
-				(int64_t)(now - segment->begun_at), now);
+		vg_class_waited(vg_class_of(&meter->estimates, segment->key, (uint64_t)segment->lead),
+				segment->lead, (int64_t)(now - segment->begun_at), now);
 	vg_meter_settle(meter, segment);
 	stream->open = false;
 }

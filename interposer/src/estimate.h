@@ -67,8 +67,8 @@ void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now)
 
 // vg_class_compare enters by how much `more` than it was charged measured work of the
 // class took, in ns (0: it did not), and whether others' slices were taken out of that
-// (`sure`). Work that, unsure, seems to vary is looked at for a while, unless it was lately:
-// each piece is measured, and others' slices are told from it.
+// (`sure`). Work that took more for sure, or unsure more than once, is looked at for a
+// while, unless it was lately: each piece is measured, and others' slices are told from it.
 void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
 // vg_class_waited does so for work that was not measured, by how long a program waited for it.

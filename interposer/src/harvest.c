@@ -122,7 +122,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 // vg_compare_alone tells the class of a segment's work by how much more that took than it
 // was charged. Of a single piece the events' own time is a part.
 static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
-			   int64_t charged, struct vg_took took, uint64_t now)
+			     int64_t charged, struct vg_took took, uint64_t now)
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
