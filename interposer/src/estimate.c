@@ -7,6 +7,7 @@ enum {
 	vg_window_observations = 16,  // that a window holds at least…
 	vg_window_ns = 500000000,     // …and how long it lasts at least
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
+	vg_fineness = 4,              // …unless their errors differ by more than so many times
 	vg_smoothing = 8,             // observations of which the mean is taken
 	vg_look_ns = 100000000,
 	vg_look_again_ns = 400000000, // between two, twice as long after each that found nothing…
@@ -80,8 +81,7 @@ static uint64_t vg_floor(const struct vg_class *class)
 	return class->floor ? vg_min(class->floor, class->lowest) : class->lowest;
 }
 
-// vg_class_average takes an observation into the mean. The very first one is not
-// in it when there are others: a first launch is slow.
+// vg_class_average takes an observation into the mean.
 static void vg_class_average(struct vg_class *class, uint64_t ns)
 {
 	if (class->averaged < vg_smoothing)
@@ -89,10 +89,12 @@ static void vg_class_average(struct vg_class *class, uint64_t ns)
 	class->ns = (class->ns * (class->averaged - 1) + ns) / class->averaged;
 }
 
-void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now)
+void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
-	if (!class->measured)
+	if (!class->measured) {
 		class->opened = now;
+		class->error = error;
+	}
 	class->measured = true;
 	vg_class_average(class, ns ? ns : 1);
 }
@@ -159,25 +161,53 @@ void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, boo
 	}
 }
 
-void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now)
+// vg_much_finer says whether one error is so much less than another that what has the
+// other says nothing beside it.
+static bool vg_much_finer(uint64_t error, uint64_t than)
+{
+	return error * vg_fineness < than;
+}
+
+// vg_begins_anew says whether an observation is taken for the first: nothing was known,
+// or what was is as coarse as to agree with it; or it shows, though coarse, that the work
+// has become shorter.
+static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t error)
+{
+	if (!class->measured)
+		return true;
+	if (vg_much_finer(error, class->error))
+		return ns <= class->ns + class->ns / vg_nearness + class->error;
+	return vg_much_finer(class->error, error) && ns + error < class->ns;
+}
+
+void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
 	uint64_t floor;
 
 	ns = ns ? ns : 1;
-	if (!class->measured) {
+	if (vg_begins_anew(class, ns, error)) {
+		class->averaged = class->measured; // a very first launch is slow
 		class->measured = true;
 		class->ns = class->lowest = ns;
+		class->floor = 0;
+		class->error = error;
 		class->opened = now;
 		class->seen = 1;
 		return;
 	}
+	if (vg_much_finer(class->error, error) && ns <= class->ns + error)
+		return;
 	if (class->seen >= vg_window_observations && now - class->opened >= vg_window_ns)
 		vg_window_turn(class, now);
 	class->seen++;
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
 	floor = vg_floor(class);
-	if (ns <= floor + floor / vg_nearness)
+	if (ns <= floor + floor / vg_nearness) {
 		vg_class_average(class, ns);
-	if (class->ns > floor + floor / vg_nearness || class->ns < floor)
+		class->error = vg_min(class->error, error);
+	}
+	if (class->ns > floor + floor / vg_nearness || class->ns < floor) {
 		class->ns = floor;
+		class->error = error > class->error ? error : class->error;
+	}
 }

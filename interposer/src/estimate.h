@@ -25,6 +25,7 @@ struct vg_sum {
 struct vg_class {
 	uint64_t key;     // 0: free
 	uint64_t ns;      // the estimate
+	uint64_t error;   // by which it may be wrong, as what was measured was
 	uint64_t floor;   // least of the window before
 	uint64_t lowest;  // least of the current window; 0: none yet
 	uint64_t opened;  // when the current window began, or the last launch before any measure
@@ -58,12 +59,13 @@ struct vg_estimates {
 // if it is new; an old one may be forgotten for it.
 struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
 
-// vg_class_observe takes an observation of one piece of work of the class, in ns.
-void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t now);
+// vg_class_observe takes an observation of one piece of work of the class, and by how much
+// it may be wrong, in ns.
+void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_class_observe_roughly takes one out of which others' slices were taken, which
 // may err to either side.
-void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t now);
+void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_class_compare enters by how much `more` than it was charged measured work of the
 // class took, in ns (0: it did not), and whether others' slices were taken out of that

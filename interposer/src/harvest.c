@@ -13,6 +13,7 @@ enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
 	vg_tolerance_of_one = 4,
 	vg_idle_part = 8,              // up to which part of a segment with company may be idle
+	vg_event_error_ns = 500,       // of the time between two events
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
 };
@@ -81,13 +82,22 @@ static struct vg_took vg_own_part(const struct vg_meter *meter, const struct vg_
 	return (struct vg_took){.ns = interval - others, .sure = true, .rough = others > 0};
 }
 
-// vg_less_launching takes out of an interval what lies between the event before
-// a launch on a dry stream and the work itself: the time of the launch.
-static int64_t vg_less_launching(const struct vg_segment *segment, int64_t interval)
+// vg_lead_in is what lies between the event before a launch on a dry stream and
+// the work itself: the time of the launch.
+static int64_t vg_lead_in(const struct vg_segment *segment, int64_t interval)
 {
 	int64_t launching = segment->begun ? segment->launching : 0;
 
-	return interval - (launching < interval / 2 ? launching : interval / 2);
+	return launching < interval / 2 ? launching : interval / 2;
+}
+
+// vg_error is by how much one piece of a segment's work may have taken more or less than
+// is measured: short work by itself may by much.
+static uint64_t vg_error(const struct vg_segment *segment)
+{
+	int64_t launching = segment->begun ? segment->launching : 0;
+
+	return (uint64_t)(vg_event_error_ns + launching / 2) / segment->count;
 }
 
 // vg_more is by how much a segment took more than it was charged. What probes tell of
@@ -108,28 +118,31 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
+	uint64_t error = vg_error(segment);
 
 	// Where the length varies, the least says nothing of the others. Of short work, where
 	// it does not, pieces without others' slices say more than those can be told.
 	if (class->unsteady > now)
-		vg_class_observe_roughly(class, ns, now);
+		vg_class_observe_roughly(class, ns, error, now);
 	else if (!took.rough)
-		vg_class_observe(class, ns, now);
+		vg_class_observe(class, ns, error, now);
 	else if (!class->measured || class->ns >= vg_lengthy_ns)
-		vg_class_observe_roughly(class, ns, now);
+		vg_class_observe_roughly(class, ns, error, now);
 }
 
 // vg_compare_alone tells the class of a segment's work by how much more that took than it
-// was charged. Of a single piece the events' own time is a part.
+// was charged, beyond what either may be wrong by. Of a single piece the events' own time
+// is a part.
 static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
 			     int64_t charged, struct vg_took took, uint64_t now)
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+	int64_t error = (int64_t)((vg_error(segment) + class->error) * segment->count);
 	int64_t more = vg_more(took, charged);
 
 	if (class->measured)
-		vg_class_compare(class, charged, more > charged / part ? more : 0, took.sure, now);
+		vg_class_compare(class, charged, more > charged / part + error ? more : 0, took.sure, now);
 }
 
 // vg_compare_together does so for segments that had company, with what they would be
@@ -217,7 +230,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
-	took = vg_own_part(meter, segment, vg_less_launching(segment, interval));
+	took = vg_own_part(meter, segment, interval - vg_lead_in(segment, interval));
 	if (segment->key && !segment->idle) {
 		if (!segment->many)
 			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);

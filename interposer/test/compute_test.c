@@ -110,7 +110,7 @@ static struct vg_estimates estimates;
 static void observe(struct vg_class *class, uint64_t ns, int times, uint64_t *now)
 {
 	for (int i = 0; i < times; i++)
-		vg_class_observe(class, ns, *now += 10 * ms);
+		vg_class_observe(class, ns, 500, *now += 10 * ms);
 }
 
 static void test_estimate_keeps_to_the_least(void)
@@ -166,14 +166,41 @@ static void test_estimate_is_a_mean_of_rough_ones(void)
 	struct vg_class *class = vg_class_of(&estimates, 10, 50000);
 	uint64_t now = start;
 
-	vg_class_observe_roughly(class, 1760000, now);
+	vg_class_observe_roughly(class, 1760000, 500, now);
 	CHECK(class->measured);
 	CHECK_EQUAL(class->ns, 1760000);
 	for (int i = 0; i < 100; i++)
-		vg_class_observe_roughly(class, i % 10 ? 2050000 : 1500000, now += 20 * ms);
+		vg_class_observe_roughly(class, i % 10 ? 2050000 : 1500000, 500,
+					 now += 20 * ms);
 	CHECK(class->ns > 1900000 && class->ns < 2060000);
 	observe(class, 2000000, 20, &now);
 	CHECK(class->ns > 1990000 && class->ns < 2010000);
+}
+
+// Short work that is measured by itself is known less well than in runs.
+static void test_estimate_keeps_to_the_finest(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 11, 50000);
+	uint64_t now = start;
+
+	vg_class_observe(class, 1500, 800, now += ms);
+	CHECK_EQUAL(class->ns, 1500);
+	vg_class_observe(class, 2000, 5, now += ms);
+	CHECK_EQUAL(class->ns, 2000);
+	for (int i = 0; i < 1000; i++) {
+		vg_class_observe(class, 1500, 800, now += ms);
+		vg_class_observe(class, 2700, 800, now += ms);
+	}
+	CHECK_EQUAL(class->ns, 2000);
+	vg_class_observe(class, 900, 800, now += ms); // it is shorter now
+	CHECK_EQUAL(class->ns, 900);
+	vg_class_observe(class, 1000, 5, now += ms);
+	CHECK_EQUAL(class->ns, 1000);
+	for (int i = 0; i < 1000; i++)
+		vg_class_observe(class, 3000, 800, now += ms); // …longer
+	CHECK_EQUAL(class->ns, 3000);
+	vg_class_observe(class, 6000, 5, now += ms); // others' slices in between
+	CHECK_EQUAL(class->ns, 3000);
 }
 
 static void test_more_classes_than_places(void)
@@ -339,6 +366,7 @@ int main(void)
 	test_estimate_follows_a_change();
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();
+	test_estimate_keeps_to_the_finest();
 	test_more_classes_than_places();
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();
