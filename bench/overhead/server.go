@@ -9,6 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
 )
 
 // server is a process that makes calls when it is told to.
@@ -31,7 +34,29 @@ func (b *bench) serve(ctx context.Context, side string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{side, cmd, in, bufio.NewReader(out)}, cmd.Start()
+	return &server{side, cmd, in, bufio.NewReader(out)}, onOneProcessor(cmd.Start)
+}
+
+// onOneProcessor starts a process that stays on the last processor, as all servers do: what
+// processors differ by, with what else runs on them, is not to be taken for what sides do.
+func onOneProcessor(start func() error) error {
+	var all, last unix.CPUSet
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return fmt.Errorf("ask on which processors this may run: %w", err)
+	}
+	for cpu, left := 0, all.Count(); left > 0; cpu++ {
+		if all.IsSet(cpu) {
+			last = unix.CPUSet{}
+			last.Set(cpu)
+			left--
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &last); err != nil {
+		return fmt.Errorf("stay on one processor: %w", err)
+	}
+	return errors.Join(start(), unix.SchedSetaffinity(0, &all))
 }
 
 // time makes so many calls and returns the ns that each took.
