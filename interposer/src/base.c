@@ -13,8 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { vg_free, vg_held, vg_waited_for };
-
 static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value)
 {
 	int saved = errno;
@@ -23,27 +21,15 @@ static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value)
 	errno = saved;
 }
 
-void vg_lock(struct vg_mutex *mutex)
+void vg_lock_wait(struct vg_mutex *mutex)
 {
-	uint32_t seen = vg_free;
-
-	if (atomic_compare_exchange_strong(&mutex->word, &seen, vg_held))
-		return;
 	while (atomic_exchange(&mutex->word, vg_waited_for) != vg_free)
 		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for);
 }
 
-bool vg_try_lock(struct vg_mutex *mutex)
+void vg_unlock_wake(struct vg_mutex *mutex)
 {
-	uint32_t seen = vg_free;
-
-	return atomic_compare_exchange_strong(&mutex->word, &seen, vg_held);
-}
-
-void vg_unlock(struct vg_mutex *mutex)
-{
-	if (atomic_exchange(&mutex->word, vg_free) == vg_waited_for)
-		vg_futex(&mutex->word, FUTEX_WAKE, 1);
+	vg_futex(&mutex->word, FUTEX_WAKE, 1);
 }
 
 void vg_say(enum vg_topic topic, const char *format, ...)

@@ -17,12 +17,33 @@
 // fork's child finds them so (see state.h). It is private to the process. It is
 // not libpthread's, which glibc before 2.34 keeps in a library of its own.
 struct vg_mutex {
-	_Atomic uint32_t word; // 0 free, 1 held, 2 held and waited for
+	_Atomic uint32_t word;
 };
 
-void vg_lock(struct vg_mutex *mutex);
-bool vg_try_lock(struct vg_mutex *mutex);
-void vg_unlock(struct vg_mutex *mutex);
+enum { vg_free, vg_held, vg_waited_for }; // of its word
+
+// These two are for a mutex that others want, too.
+void vg_lock_wait(struct vg_mutex *mutex);
+void vg_unlock_wake(struct vg_mutex *mutex);
+
+static inline bool vg_try_lock(struct vg_mutex *mutex)
+{
+	uint32_t seen = vg_free;
+
+	return atomic_compare_exchange_strong(&mutex->word, &seen, vg_held);
+}
+
+static inline void vg_lock(struct vg_mutex *mutex)
+{
+	if (__builtin_expect(!vg_try_lock(mutex), 0))
+		vg_lock_wait(mutex);
+}
+
+static inline void vg_unlock(struct vg_mutex *mutex)
+{
+	if (__builtin_expect(atomic_exchange(&mutex->word, vg_free) == vg_waited_for, 0))
+		vg_unlock_wake(mutex);
+}
 
 // vg_say writes one line to standard error: "nri-vgpu: …". A topic speaks once
 // per process, however often it has cause to.

@@ -12,16 +12,16 @@ enum {
 // overflow here.
 static const int64_t vg_deepest_debt = INT64_C(1) << 50;
 
-static int64_t vg_balance(const struct vg_container_device *device)
-{
-	return (int64_t)vg_load(&device->bucket_ns);
-}
-
 static int64_t vg_clamp(int64_t balance, int64_t cap)
 {
 	if (balance > cap)
 		return cap;
 	return balance < -vg_deepest_debt ? -vg_deepest_debt : balance;
+}
+
+static int64_t vg_balance(const struct vg_container_device *device)
+{
+	return vg_clamp((int64_t)vg_load(&device->bucket_ns), vg_deepest_debt);
 }
 
 static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)

@@ -10,6 +10,7 @@
 
 #include "base.h"
 #include "driver.h"
+#include "stream.h"
 
 #define VG_DECLARE_OWN(name) extern int name(void);
 VG_OWN_SYMBOLS(VG_DECLARE_OWN)
@@ -126,6 +127,10 @@ static bool vg_is_guarded(const char *name)
 	return false;
 }
 
+// Names of functions that begin captures begin so. One that is not known here may be used:
+// it gives nothing that is limited.
+static const char vg_capture_begin[] = "cuStreamBegin";
+
 static CUresult vg_exchange(const char *name, void **function, int *status)
 {
 	vg_function real;
@@ -137,6 +142,10 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 	own = vg_swap(real);
 	if (own) {
 		memcpy(function, &own, sizeof own);
+		return CUDA_SUCCESS;
+	}
+	if (strncmp(name, vg_capture_begin, sizeof vg_capture_begin - 1) == 0) {
+		vg_capture_begins();
 		return CUDA_SUCCESS;
 	}
 	if (!vg_is_guarded(name))

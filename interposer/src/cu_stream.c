@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The end of streams: a new one may get the handle of an old one.
+// The end of streams: a new one may get the handle of an old one. And their captures: what
+// is launched into one does not run.
 
+#include "stream.h"
 #include "throttle.h"
 
 static void vg_stream_gone(CUstream stream)
@@ -23,3 +25,24 @@ VG_API(cuStreamDestroy_v2, CUstream stream)
 	vg_stream_gone(stream);
 	return VG_CALL(cuStreamDestroy_v2, stream);
 }
+
+#define VG_DEFINE_CAPTURE(name, parameters, ...)     \
+	VG_API(name, VG_PARAMETERS parameters)       \
+	{                                            \
+		vg_capture_begins();                 \
+		return VG_CALL(name, __VA_ARGS__);   \
+	}
+#define VG_PARAMETERS(...) __VA_ARGS__
+
+VG_DEFINE_CAPTURE(cuStreamBeginCapture, (CUstream stream), stream)
+VG_DEFINE_CAPTURE(cuStreamBeginCapture_ptsz, (CUstream stream), stream)
+VG_DEFINE_CAPTURE(cuStreamBeginCapture_v2, (CUstream stream, int mode), stream, mode)
+VG_DEFINE_CAPTURE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), stream, mode)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToGraph,
+		  (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
+		   size_t count, int mode),
+		  stream, graph, nodes, edges, count, mode)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
+		  (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
+		   size_t count, int mode),
+		  stream, graph, nodes, edges, count, mode)

@@ -111,6 +111,14 @@
 	X(cuLibraryLoadFromFile, CUlibrary *, const char *, int *, void **, unsigned, int *,       \
 	  void **, unsigned)                                                                       \
 	X(cuLibraryUnload, CUlibrary)                                                              \
+	X(cuStreamBeginCapture, CUstream)                                                          \
+	X(cuStreamBeginCapture_ptsz, CUstream)                                                     \
+	X(cuStreamBeginCapture_v2, CUstream, int)                                                  \
+	X(cuStreamBeginCapture_v2_ptsz, CUstream, int)                                             \
+	X(cuStreamBeginCaptureToGraph, CUstream, CUgraph, const CUgraphNode *, const void *,       \
+	  size_t, int)                                                                             \
+	X(cuStreamBeginCaptureToGraph_ptsz, CUstream, CUgraph, const CUgraphNode *, const void *,  \
+	  size_t, int)                                                                             \
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \

@@ -23,25 +23,26 @@ struct vg_sum {
 };
 
 struct vg_class {
-	uint64_t key;     // 0: free
-	uint64_t ns;      // the estimate
-	uint64_t error;   // by which it may be wrong, as what was measured was
-	uint64_t floor;   // least of the window before
-	uint64_t lowest;  // least of the current window; 0: none yet
-	uint64_t opened;  // when the current window began, or the last launch before any measure
-	uint64_t sampled; // when it was last measured on a stream that was dry
-	uint32_t seen;    // observations in the current window
-	uint32_t averaged; // observations in the estimate, up to a few
-	uint32_t samples;  // taken on a stream that was dry
-	uint32_t to_see;   // pieces that the present sample still takes
-	uint32_t looks;    // one after another that found nothing
-	uint64_t looked;   // when the last of them began…
-	uint64_t look;     // …and until when it lasts
+	uint64_t key;      // 0: free
+	uint64_t ns;       // the estimate
 	uint64_t unsteady; // until when its length is taken to vary, as it was seen to
-	struct vg_sum waited;   // what it took by the programs that waited for it…
-	struct vg_sum unsure;   // …by events, others' slices in it…
-	struct vg_sum sure;     // …and without
+	uint64_t look;     // until when it is looked at whether it does
+	uint64_t opened;   // when the current window began, or the last launch before any measure
+	uint64_t sampled;  // when it was last measured on a stream that was dry
+	uint32_t samples;  // taken so
+	uint32_t to_see;   // pieces that the present sample still takes
 	bool measured;
+	// What launches do not ask for.
+	uint32_t looks;    // one after another that found nothing
+	uint64_t looked;   // when the last of them began
+	uint64_t error;    // by which the estimate may be wrong, as what was measured was
+	uint64_t floor;    // least of the window before
+	uint64_t lowest;   // least of the current window; 0: none yet
+	uint32_t seen;     // observations in the current window
+	uint32_t averaged; // observations in the estimate, up to a few
+	struct vg_sum waited; // what it took by the programs that waited for it…
+	struct vg_sum unsure; // …by events, others' slices in it…
+	struct vg_sum sure;   // …and without
 };
 
 // vg_class_is_known says whether work of a class can be charged by what others of it

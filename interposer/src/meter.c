@@ -334,7 +334,7 @@ static bool vg_segment_full(const struct vg_segment *segment, const struct vg_cl
 
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
 {
-	return (int64_t)(class->ns * (meter->overlap ? meter->overlap : 1000) / 1000);
+	return (int64_t)(meter->overlap ? class->ns * meter->overlap / 1000 : class->ns);
 }
 
 // vg_must_close says whether the open segment has to end before more work.

@@ -7,6 +7,7 @@
 #ifndef VG_METER_H
 #define VG_METER_H
 
+#include "clock.h"
 #include "driver.h"
 #include "estimate.h"
 #include "probe.h"
@@ -92,15 +93,14 @@ struct vg_union {
 
 struct vg_meter {
 	struct vg_mutex mutex;
-	struct vg_estimates estimates;
-	struct vg_stream streams[vg_meter_streams];
+	uint32_t lengthy;       // segments under way that are so
 	struct vg_stream *last; // that was found last
 	int64_t outstanding;    // ns charged for work not known to be done
-	uint32_t lengthy;       // segments under way that are so
-	int64_t launching;      // least time of a launch, 0: unknown
-	int64_t recording;      // …of recording an event
 	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`
 	int64_t owed;           // to be charged (negative: given back) to the bucket
+	struct vg_clock clock;
+	int64_t launching;      // least time of a launch, 0: unknown
+	int64_t recording;      // …of recording an event
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
 	uint64_t overlap;
@@ -115,6 +115,8 @@ struct vg_meter {
 	uint32_t cover_count;
 	struct vg_probe probe;
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
+	struct vg_stream streams[vg_meter_streams];
+	struct vg_estimates estimates;
 };
 
 // vg_meter_stream finds the record of a stream, made if need be; NULL: too many have

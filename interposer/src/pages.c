@@ -159,22 +159,15 @@ void vg_limits_follow(struct vg_pages *pages)
 	vg_unlock(&pages->verify);
 }
 
-static bool vg_limits_changed(struct vg_pages *pages)
-{
-	return vg_load(&pages->limits->generation) + 1 != atomic_load(&pages->verified);
-}
-
 uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device)
 {
-	if (vg_limits_changed(pages))
-		vg_limits_follow(pages);
+	vg_limits_look(pages);
 	return atomic_load(&pages->memory[device]);
 }
 
 uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device)
 {
-	if (vg_limits_changed(pages))
-		vg_limits_follow(pages);
+	vg_limits_look(pages);
 	return atomic_load(&pages->context[device]);
 }
 
@@ -190,13 +183,6 @@ uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device)
 			least = bytes;
 	}
 	return least;
-}
-
-uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device)
-{
-	if (vg_limits_changed(pages))
-		vg_limits_follow(pages);
-	return atomic_load(&pages->compute[device]);
 }
 
 struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device)

@@ -25,12 +25,9 @@ enum { vg_no_slot = -1 };
 struct vg_pages {
 	const struct vg_limits_page *limits;
 	struct vg_usage_page *usage;
-	char usage_path[PATH_MAX];
-	uint64_t usage_inode;
-	uint64_t usage_device;
 	uint32_t device_count;
-	uint8_t uuids[VG_MAX_DEVICES][16];
 	int slot; // this process's, or vg_no_slot
+	uint8_t uuids[VG_MAX_DEVICES][16];
 	// What the active copy of the limits says, as far as it was verified.
 	struct vg_mutex verify;
 	_Atomic uint64_t verified; // its generation, plus one
@@ -51,6 +48,9 @@ struct vg_pages {
 	struct vg_mutex look;
 	uint64_t looked[VG_MAX_DEVICES];
 	uint64_t own_then[VG_MAX_DEVICES];
+	char usage_path[PATH_MAX];
+	uint64_t usage_inode;
+	uint64_t usage_device;
 };
 
 // vg_pages_dir is the directory that holds the container's pages: the fixed
@@ -79,10 +79,27 @@ uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
 // bytes; 0: none has any. The container's processes write it, so that it may be a lie.
 uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device);
 
+// vg_limits_follow brings the verified limits up to date after a change, and
+// vg_limits_look does if there was one.
+void vg_limits_follow(struct vg_pages *pages);
+
+static inline void vg_limits_look(struct vg_pages *pages)
+{
+	uint64_t generation = __atomic_load_n(&pages->limits->generation, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(generation + 1 != atomic_load_explicit(&pages->verified,
+								    memory_order_relaxed), 0))
+		vg_limits_follow(pages);
+}
+
 // vg_compute_limit is the part of the GPU's time now allowed, in parts per
 // million; VG_PPM: no limit. It is never 0: work that is to wait for ever would
 // take its program's locks along.
-uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device);
+static inline uint32_t vg_compute_limit(struct vg_pages *pages, uint32_t device)
+{
+	vg_limits_look(pages);
+	return atomic_load_explicit(&pages->compute[device], memory_order_relaxed);
+}
 
 // vg_lease is a part of the GPU's time, in parts per million, and the vg_now
 // until which it may be used; both are 0 where there is none.
@@ -95,18 +112,11 @@ struct vg_lease {
 // because others don't.
 struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device);
 
-// vg_limits_follow brings the verified limits up to date after a change.
-void vg_limits_follow(struct vg_pages *pages);
-
 // vg_is_throttled says whether any GPU has a compute limit now: one load and a
 // comparison, for those that have none.
 static inline bool vg_is_throttled(struct vg_pages *pages)
 {
-	uint64_t generation = __atomic_load_n(&pages->limits->generation, __ATOMIC_RELAXED);
-
-	if (__builtin_expect(generation + 1 != atomic_load_explicit(&pages->verified,
-								    memory_order_relaxed), 0))
-		vg_limits_follow(pages);
+	vg_limits_look(pages);
 	return atomic_load_explicit(&pages->throttled, memory_order_relaxed);
 }
 

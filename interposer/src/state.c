@@ -9,7 +9,7 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-static _Atomic(struct vg_state *) vg_the_state;
+_Atomic(struct vg_state *) vg_the_state;
 
 struct vg_state *vg_state_new(void)
 {
@@ -27,13 +27,6 @@ struct vg_state *vg_state_new(void)
 		return state;
 	}
 	return made;
-}
-
-struct vg_state *vg_ready_state(void)
-{
-	struct vg_state *state = atomic_load_explicit(&vg_the_state, memory_order_acquire);
-
-	return state && atomic_load_explicit(&state->ready, memory_order_acquire) ? state : NULL;
 }
 
 int vg_device_index(const struct vg_state *state, CUdevice device)

@@ -61,6 +61,9 @@ struct vg_state {
 	struct vg_mutex init;     // held over the driver's cuInit
 	struct vg_mutex primary;  // held over retaining and releasing primary contexts
 	struct vg_mutex contexts; // held over the making and ending of any context
+	_Atomic uint64_t place;        // of the last launch, see throttle.c
+	_Atomic uint64_t stream_place; // …of the last on a stream that was made
+	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
 	struct vg_pages pages;
 	// By CUdevice: index on the pages plus one, or 0 for a GPU that the pages
 	// do not have.
@@ -89,8 +92,6 @@ struct vg_state {
 	// By index: what a context, and a green one, was found to take; 0: none was made.
 	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
 	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
-	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
-	_Atomic uint64_t place; // of the last launch, see throttle.c
 	struct vg_table table;
 };
 
@@ -98,7 +99,14 @@ struct vg_state {
 struct vg_state *vg_state_new(void);
 
 // vg_ready_state is the state after a successful cuInit, else NULL.
-struct vg_state *vg_ready_state(void);
+extern _Atomic(struct vg_state *) vg_the_state;
+
+static inline struct vg_state *vg_ready_state(void)
+{
+	struct vg_state *state = atomic_load_explicit(&vg_the_state, memory_order_acquire);
+
+	return state && atomic_load_explicit(&state->ready, memory_order_acquire) ? state : NULL;
+}
 
 // vg_begin and vg_end enclose a call of the driver that may change what this
 // process holds.

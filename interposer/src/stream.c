@@ -41,7 +41,14 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	return result;
 }
 
-bool vg_stream_capturing(CUstream stream, bool per_thread)
+_Atomic bool vg_captures;
+
+void vg_capture_begins(void)
+{
+	atomic_store(&vg_captures, true);
+}
+
+bool vg_stream_ask_capturing(CUstream stream, bool per_thread)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
 

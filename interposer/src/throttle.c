@@ -24,6 +24,7 @@ enum {
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
 	vg_most_together = 2, // times its own length that work side by side may be charged
+	vg_least_post_ns = 20000, // that is worth the cost of taking it from the bucket
 };
 
 // …at most, for the first measure of a class. Somebody may wait for what is held
@@ -72,26 +73,50 @@ static bool vg_work_context(const struct vg_work *work, CUcontext *context)
 	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
 }
 
-// A place is a context, and in the bits that its address leaves the index of its
-// GPU. The last one is kept, as a launch has no time for asking the driver
+// A place is a context or a stream, and in the bits that its address leaves the index
+// of its GPU. The last ones are kept, as a launch has no time for asking the driver
 // over and over.
 enum { vg_place_device = 15 };
 _Static_assert(VG_MAX_DEVICES <= vg_place_device + 1, "an index has four bits");
 
-static int vg_place_find(struct vg_state *state, const struct vg_work *work, CUcontext context)
+static int vg_place_find(const _Atomic uint64_t *last, const void *handle)
 {
-	uint64_t key = vg_key(context);
-	uint64_t place = atomic_load_explicit(&state->place, memory_order_relaxed);
-	CUdevice device;
-	int index;
+	uint64_t place = atomic_load_explicit(last, memory_order_relaxed);
 
-	if ((place & ~(uint64_t)vg_place_device) == key)
-		return (int)(place & vg_place_device);
-	if (vg_stream_device(work->stream, &device))
-		return -1;
+	return handle && (place & ~(uint64_t)vg_place_device) == vg_key(handle) ?
+		       (int)(place & vg_place_device) : -1;
+}
+
+static void vg_place_keep(_Atomic uint64_t *last, const void *handle, int index)
+{
+	if (handle && index >= 0 && (vg_key(handle) & vg_place_device) == 0)
+		atomic_store_explicit(last, vg_key(handle) | (uint64_t)index, memory_order_relaxed);
+}
+
+static int vg_context_place(struct vg_state *state, const struct vg_work *work, CUcontext context)
+{
+	int index = vg_place_find(&state->place, context);
+	CUdevice device;
+
+	if (index >= 0 || vg_stream_device(work->stream, &device))
+		return index;
 	index = vg_device_index(state, device);
-	if (index >= 0 && (key & vg_place_device) == 0)
-		atomic_store_explicit(&state->place, key | (uint64_t)index, memory_order_relaxed);
+	vg_place_keep(&state->place, context, index);
+	return index;
+}
+
+// vg_work_place is the index of the GPU that work goes to, or -1. Of a stream that is
+// known, the context is left to be told from its record.
+static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
+{
+	int index = vg_place_find(&state->stream_place, work->stream);
+
+	if (index >= 0)
+		return index;
+	if (!vg_work_context(work, context))
+		return -1;
+	index = vg_context_place(state, work, *context);
+	vg_place_keep(&state->stream_place, work->stream, index);
 	return index;
 }
 
@@ -112,9 +137,9 @@ static void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
 
 	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
 				     .per_thread = work->per_thread};
-	if (vg_stream_capturing(work->stream, work->per_thread) || !vg_work_context(work, &context))
+	if (vg_stream_capturing(work->stream, work->per_thread))
 		return;
-	index = vg_place_find(state, work, context);
+	index = vg_work_place(state, work, &context);
 	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
 		return;
 	ticket->context = vg_key(context);
@@ -150,6 +175,22 @@ static int64_t vg_door_overflow(const struct vg_door *door)
 	return earned > vg_bucket_busy_cap ? earned - vg_bucket_busy_cap : 0;
 }
 
+// vg_door_post takes from the bucket, which all of the container's processes share, what this
+// one owes. Little waits until there is more of it, and stays unpaid if the process ends.
+static void vg_door_post(struct vg_door *door)
+{
+	struct vg_pages *pages = &door->ticket->state->pages;
+	struct vg_meter *meter = door->meter;
+
+	vg_bucket_charge(door->bucket, meter->owed);
+	if (meter->unknown)
+		vg_bucket_earn(door->bucket, vg_door_overflow(door));
+	vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
+		 (uint64_t)meter->owed);
+	meter->unknown = 0;
+	meter->owed = 0;
+}
+
 static void vg_door_look(struct vg_door *door)
 {
 	struct vg_pages *pages = &door->ticket->state->pages;
@@ -157,22 +198,15 @@ static void vg_door_look(struct vg_door *door)
 	struct vg_lease lease = vg_compute_lease(pages, door->ticket->device);
 	int64_t cap;
 
-	door->now = vg_now();
+	door->now = vg_clock_now(&meter->clock);
 	if (door->stream)
 		vg_meter_drain(meter, door->stream, door->now, door->ticket->per_thread);
 	cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	door->ppm = vg_compute_limit(pages, door->ticket->device);
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
-	if (meter->owed) {
-		vg_bucket_charge(door->bucket, meter->owed);
-		if (meter->unknown)
-			vg_bucket_earn(door->bucket, vg_door_overflow(door));
-		meter->unknown = 0;
-		vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
-			 (uint64_t)meter->owed);
-		meter->owed = 0;
-	}
-	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease);
+	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
+		vg_door_post(door);
+	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease) - meter->owed;
 }
 
 static int64_t vg_door_target(const struct vg_door *door)
@@ -270,12 +304,25 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	return 0;
 }
 
+// vg_stream_context is the context of a stream that was made.
+static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_work *work)
+{
+	const struct vg_stream *last = meter->last;
+	CUcontext context = NULL;
+
+	if (last && last->used && last->handle == work->stream)
+		return last->context;
+	return vg_work_context(work, &context) ? vg_key(context) : 0;
+}
+
 // vg_door_find looks everything up anew: while the meter was not locked, it may
 // have moved.
 static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 {
-	const struct vg_ticket *ticket = door->ticket;
+	struct vg_ticket *ticket = door->ticket;
 
+	if (!ticket->context)
+		ticket->context = vg_stream_context(door->meter, work);
 	door->stream = vg_meter_stream(door->meter, ticket->stream, ticket->context, ticket->thread);
 	door->class = vg_class_of(&door->meter->estimates, work->key, work->prior);
 }
@@ -326,9 +373,10 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, door.class);
 	ticket->meter->together = (door.joins ? ticket->meter->together : 0) + ticket->charge;
-	vg_bucket_charge(door.bucket, ticket->charge);
+	ticket->meter->owed += ticket->charge;
+	if (ticket->charge >= vg_least_post_ns)
+		vg_door_post(&door);
 	vg_phase_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
-	vg_tally(&slot->gpu_time_ns, (uint64_t)ticket->charge);
 	vg_tally(&slot->launches, 1);
 	if (door.slept)
 		vg_tally(&slot->wait_ns, door.now - door.came);
@@ -360,6 +408,7 @@ CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
 
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 {
+	atomic_store(&state->stream_place, 0); // another may get its handle
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
 
@@ -374,6 +423,7 @@ void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
 	atomic_store(&state->place, 0); // another may get its address
+	atomic_store(&state->stream_place, 0);
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
 

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The clock that goes by the processor's counter: it tells the time as the kernel's does,
+// seldom asks that, and finds out when the counter does not go as it did.
+
+#include "clock.h"
+
+#include "check.h"
+
+enum {
+	ms = 1000000,
+	seldom = 20000,  // ns between two looks at the kernel's, at least on average
+	wrong = 5000,    // ns by which it may be so
+	told = 200 * ms, // for so long
+};
+
+// compare reads the clock for a while beside the kernel's, and returns how often it asked that.
+static int compare(struct vg_clock *clock, uint64_t ns)
+{
+	uint64_t began = vg_now();
+	uint64_t after = began;
+	uint64_t looked = clock->ns;
+	int looks = 0;
+
+	while (after - began < ns) {
+		uint64_t before = vg_now();
+		uint64_t now = vg_clock_now(clock);
+
+		after = vg_now();
+		CHECK(now + wrong >= before && now <= after + wrong);
+		looks += clock->ns != looked;
+		looked = clock->ns;
+	}
+	return looks;
+}
+
+static void test_tells_the_time(struct vg_clock *clock)
+{
+	compare(clock, 20 * ms); // to learn the counter's rate
+	if (clock->rate)
+		CHECK(compare(clock, told) < told / seldom);
+	else // it does not go evenly here, so that the kernel's is asked each time
+		compare(clock, told);
+}
+
+static void test_counter_that_jumps(struct vg_clock *clock)
+{
+	const uint64_t jumps[] = {UINT64_C(1) << 62, UINT64_C(1) << 40, -(UINT64_C(1) << 40)};
+
+	for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
+		clock->ticks += jumps[i];
+		compare(clock, 20 * ms);
+	}
+}
+
+// The counter went at half the rate until now: that is not used once it was seen.
+static void test_counter_at_another_rate(struct vg_clock *clock)
+{
+	uint64_t until = vg_now() + ms;
+
+	clock->first_ticks += (clock->ticks - clock->first_ticks) / 2;
+	while (vg_now() < until)
+		vg_clock_now(clock);
+	compare(clock, 50 * ms);
+}
+
+int main(void)
+{
+	static struct vg_clock clock;
+
+	test_tells_the_time(&clock);
+	test_counter_that_jumps(&clock);
+	test_counter_at_another_rate(&clock);
+	test_tells_the_time(&clock);
+	return 0;
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What launches ask the driver, whose work they are taken for, and when what they owe is
+// taken from the container's bucket. The driver here has two GPUs, a context on each, and
+// streams that the test puts where it likes.
+
+#include <string.h>
+
+#include "check.h"
+#include "fixture.h"
+#include "meter.h"
+#include "slot.h"
+#include "stream.h"
+#include "throttle.h"
+
+enum { gpus = 2, many = 1000, least_post = 20000 };
+
+static struct vg_state *state;
+
+// What the driver knows.
+static int gpu_of[16];   // by stream
+static bool capturing;   // …all of them
+static CUcontext current;
+static int asked_context; // how often
+static int asked_capture;
+static uint64_t recorded[4096]; // when, by event
+
+static CUstream stream(int number)
+{
+	return (CUstream)(uintptr_t)(0x2000 + 16 * number);
+}
+
+static int number_of(CUstream made)
+{
+	return (int)(((uintptr_t)made - 0x2000) / 16);
+}
+
+static CUcontext context(int gpu)
+{
+	return (CUcontext)(uintptr_t)(0x1000 * (gpu + 1));
+}
+
+static CUresult driver_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+			      unsigned by, unsigned bz, unsigned shared, CUstream on, void **parameters,
+			      void **extra)
+{
+	CHECK(function && gx && gy && gz && bx && by && bz && !shared && on && !parameters && !extra);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_is_capturing(CUstream on, int *status)
+{
+	CHECK(on);
+	asked_capture++;
+	*status = capturing;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_begin(CUstream on, int mode)
+{
+	CHECK(on && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+	capturing = true;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_context(CUstream on, CUcontext *its)
+{
+	asked_context++;
+	*its = context(gpu_of[number_of(on)]);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_push(CUcontext its)
+{
+	current = its;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_pop(CUcontext *its)
+{
+	*its = current;
+	current = NULL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_current(CUcontext *its)
+{
+	*its = current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_device(CUdevice *its)
+{
+	CHECK(current);
+	*its = current == context(1);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_destroy_stream(CUstream on)
+{
+	CHECK(on);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_create(CUevent *event, unsigned flags)
+{
+	static uintptr_t last;
+
+	CHECK(flags == 0 && last + 1 < sizeof recorded / sizeof *recorded);
+	*event = (CUevent)(++last * 16);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_record(CUevent event, CUstream on)
+{
+	CHECK(on && !capturing);
+	recorded[(uintptr_t)event / 16] = vg_now();
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_destroy(CUevent event)
+{
+	CHECK(event);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_query(const void *event_or_stream)
+{
+	CHECK(event_or_stream);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_elapsed(float *ms, CUevent from, CUevent to)
+{
+	*ms = (float)((double)(recorded[(uintptr_t)to / 16] - recorded[(uintptr_t)from / 16]) / 1e6);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_mode(int *mode)
+{
+	CHECK(mode);
+	return CUDA_SUCCESS;
+}
+
+static void driver_later(void) // a function that this library does not know
+{
+}
+
+static CUresult driver_address(const char *name, void **function, int version, uint64_t flags, int *status)
+{
+	void (*later)(void) = driver_later;
+
+	CHECK(name && !version && !flags && !status);
+	memcpy(function, &later, sizeof later);
+	return CUDA_SUCCESS;
+}
+
+#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
+
+static void install(void)
+{
+	DRIVER(cuLaunchKernel, driver_launch);
+	DRIVER(cuStreamIsCapturing, driver_is_capturing);
+	DRIVER(cuStreamBeginCapture_v2, driver_begin);
+	DRIVER(cuStreamGetCtx, driver_context);
+	DRIVER(cuCtxPushCurrent_v2, driver_push);
+	DRIVER(cuCtxPopCurrent_v2, driver_pop);
+	DRIVER(cuCtxGetCurrent, driver_current);
+	DRIVER(cuCtxGetDevice, driver_device);
+	DRIVER(cuStreamDestroy_v2, driver_destroy_stream);
+	DRIVER(cuStreamQuery, driver_query);
+	DRIVER(cuEventCreate, driver_create);
+	DRIVER(cuEventDestroy_v2, driver_destroy);
+	DRIVER(cuEventRecord, driver_record);
+	DRIVER(cuEventQuery, driver_query);
+	DRIVER(cuEventElapsedTime, driver_elapsed);
+	DRIVER(cuThreadExchangeStreamCaptureMode, driver_mode);
+	DRIVER(cuGetProcAddress_v2, driver_address);
+}
+
+static void begin(void)
+{
+	struct vg_limits_device devices[gpus];
+	struct vg_error error;
+	const char *dir = test_dir();
+
+	for (int i = 0; i < gpus; i++) {
+		devices[i] = test_device((uint8_t)(i + 1), UINT64_C(1) << 30);
+		devices[i].compute_ppm = 990000;
+	}
+	CHECK(test_pages_make(dir, devices, gpus) == 0);
+	state = vg_state_new();
+	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
+	CHECK(vg_slot_take(&state->pages, &error) == 0);
+	for (uint32_t i = 0; i < gpus; i++)
+		state->devices[i] = i + 1;
+	atomic_store(&state->ready, 1);
+}
+
+// The program's functions, as the library defines them.
+CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+			   CUstream, void **, void **);
+CUresult vg_cuStreamDestroy_v2(CUstream);
+CUresult vg_cuStreamBeginCapture_v2(CUstream, int);
+CUresult vg_cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+
+static void launch(int number)
+{
+	CUfunction empty = (CUfunction)(uintptr_t)0x5000;
+
+	CHECK_EQUAL(vg_cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, stream(number), NULL, NULL), CUDA_SUCCESS);
+}
+
+static const struct vg_slot_device *slot(uint32_t gpu)
+{
+	return vg_slot_device(&state->pages, (uint32_t)state->pages.slot, gpu);
+}
+
+// The driver is asked for a stream's context when work goes to another than before.
+static void test_one_stream(void)
+{
+	uint64_t before = slot(0)->launches;
+
+	launch(1);
+	asked_context = 0;
+	for (int i = 0; i < many; i++)
+		launch(1);
+	CHECK_EQUAL(asked_context, 0);
+	CHECK_EQUAL(slot(0)->launches - before, many + 1);
+}
+
+static void test_streams_of_two_gpus(void)
+{
+	uint64_t before[gpus] = {slot(0)->launches, slot(1)->launches};
+
+	gpu_of[2] = 1;
+	for (int i = 0; i < many; i++) {
+		launch(1);
+		launch(2);
+		launch(2);
+	}
+	CHECK_EQUAL(slot(0)->launches - before[0], many);
+	CHECK_EQUAL(slot(1)->launches - before[1], 2 * many);
+}
+
+// A stream may get the handle of one that is gone, in another context.
+static void test_handle_of_another(void)
+{
+	uint64_t before = slot(1)->launches;
+
+	launch(1);
+	CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(1)), CUDA_SUCCESS);
+	gpu_of[1] = 1;
+	launch(1);
+	CHECK_EQUAL(slot(1)->launches - before, 1);
+	CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(1)), CUDA_SUCCESS);
+	gpu_of[1] = 0;
+	vg_throttle_drop_context(state, context(1));
+}
+
+// Much is taken from the bucket with the next launch; little, when there is more of it.
+static void test_debts(void)
+{
+	const struct vg_container_device *bucket = &state->pages.usage->header.devices[0];
+	struct vg_meter *meter = atomic_load(&state->meters[0]);
+	uint64_t spent;
+
+	for (int i = 0; i < many; i++) // …until it is known how short they are
+		launch(3);
+	meter->owed = 10 * least_post;
+	spent = bucket->spent_ns;
+	launch(3);
+	CHECK(bucket->spent_ns - spent >= 10 * least_post);
+	CHECK(meter->owed < least_post);
+	spent = bucket->spent_ns;
+	meter->owed = least_post / 2;
+	launch(3);
+	CHECK_EQUAL(bucket->spent_ns, spent);
+	for (int i = 0; bucket->spent_ns == spent; i++) {
+		CHECK(i < many * many);
+		launch(3);
+	}
+	CHECK(bucket->spent_ns - spent >= least_post);
+	CHECK_EQUAL(bucket->spent_ns, slot(0)->gpu_time_ns);
+}
+
+// What is launched into a capture does not run: nothing is charged, and no event goes into
+// it. Before the first capture, nobody asks for any.
+static void test_capture(void)
+{
+	uint64_t before = slot(0)->launches;
+
+	CHECK_EQUAL(asked_capture, 0);
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(3), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+	for (int i = 0; i < many; i++)
+		launch(3);
+	CHECK_EQUAL(asked_capture, many);
+	CHECK_EQUAL(slot(0)->launches, before);
+	capturing = false;
+	launch(3);
+	CHECK_EQUAL(slot(0)->launches, before + 1);
+}
+
+// A function of a newer driver that may begin a capture is handed out, and captures are
+// asked for from then on.
+static void test_capture_by_what_is_not_known(void)
+{
+	void *found = NULL;
+	void (*function)(void);
+
+	atomic_store(&vg_captures, false);
+	asked_capture = 0;
+	CHECK_EQUAL(vg_cuGetProcAddress_v2("cuStreamBeginRecaptureToGraph", &found, 0, 0, NULL), CUDA_SUCCESS);
+	memcpy(&function, &found, sizeof function);
+	CHECK(function == driver_later);
+	launch(3);
+	CHECK_EQUAL(asked_capture, 1);
+}
+
+int main(void)
+{
+	install();
+	begin();
+	test_one_stream();
+	test_streams_of_two_gpus();
+	test_handle_of_another();
+	test_debts();
+	test_capture();
+	test_capture_by_what_is_not_known();
+	return 0;
+}
