@@ -61,11 +61,13 @@ static struct vg_meter *vg_watch_meter(struct vg_state *state)
 // the next look; 0: nothing is left to be watched.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
-	uint64_t now = vg_now();
-	uint64_t end = vg_meter_busy_until(meter);
+	uint64_t now;
+	uint64_t end;
 
 	if (!vg_meter_wants_probes(meter))
 		return 0;
+	now = vg_now();
+	end = vg_meter_busy_until(meter);
 	if (now - *probed >= vg_probe_ns) {
 		vg_meter_harvest(meter, now);
 		vg_meter_probe(meter, context, now);
@@ -90,12 +92,14 @@ static void vg_watch(const struct vg_watched *watched)
 {
 	struct vg_state *state = vg_throttled_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
-	uint64_t context = meter ? vg_current_context() : 0;
+	uint64_t context = 0;
 	uint64_t probed = 0;
 	uint64_t wait;
 
 	while (meter) {
 		vg_lock(&meter->mutex);
+		if (!context && vg_meter_wants_probes(meter))
+			context = vg_current_context();
 		wait = vg_watch_look(meter, context, &probed);
 		vg_unlock(&meter->mutex);
 		if (wait == 0 || vg_watched_done(meter, watched))
@@ -143,7 +147,7 @@ void vg_watched_stream(CUstream stream, bool per_thread)
 	if (!meter)
 		return;
 	vg_lock(&meter->mutex);
-	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_now());
+	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
 	vg_unlock(&meter->mutex);
 }
 
@@ -156,6 +160,6 @@ void vg_watched_context(CUcontext context)
 	if (!meter)
 		return;
 	vg_lock(&meter->mutex);
-	vg_meter_context_waited(meter, key, vg_now());
+	vg_meter_context_waited(meter, key, vg_clock_now(&meter->clock));
 	vg_unlock(&meter->mutex);
 }
