@@ -327,5 +327,7 @@ int main(void)
 	test_debts();
 	test_capture();
 	test_capture_by_what_is_not_known();
+	for (int i = 0; i < gpus; i++)
+		free(atomic_load(&state->meters[i]));
 	return 0;
 }
