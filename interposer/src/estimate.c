@@ -81,22 +81,21 @@ static uint64_t vg_floor(const struct vg_class *class)
 	return class->floor ? vg_min(class->floor, class->lowest) : class->lowest;
 }
 
-// vg_class_average takes an observation into the mean.
-static void vg_class_average(struct vg_class *class, uint64_t ns)
+// vg_class_average takes an observation into the mean, and its error into that of it.
+static void vg_class_average(struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (class->averaged < vg_smoothing)
 		class->averaged++;
 	class->ns = (class->ns * (class->averaged - 1) + ns) / class->averaged;
+	class->error = (class->error * (class->averaged - 1) + error) / class->averaged;
 }
 
 void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
-	if (!class->measured) {
+	if (!class->measured)
 		class->opened = now;
-		class->error = error;
-	}
 	class->measured = true;
-	vg_class_average(class, ns ? ns : 1);
+	vg_class_average(class, ns ? ns : 1, error);
 }
 
 static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
@@ -202,10 +201,8 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint6
 	class->seen++;
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
 	floor = vg_floor(class);
-	if (ns <= floor + floor / vg_nearness) {
-		vg_class_average(class, ns);
-		class->error = vg_min(class->error, error);
-	}
+	if (ns <= floor + floor / vg_nearness)
+		vg_class_average(class, ns, error);
 	if (class->ns > floor + floor / vg_nearness || class->ns < floor) {
 		class->ns = floor;
 		class->error = error > class->error ? error : class->error;

@@ -97,7 +97,7 @@ static uint64_t vg_error(const struct vg_segment *segment)
 {
 	int64_t launching = segment->begun ? segment->launching : 0;
 
-	return (uint64_t)(vg_event_error_ns + launching / 2) / segment->count;
+	return (uint64_t)(vg_event_error_ns + launching) / segment->count;
 }
 
 // vg_more is by how much a segment took more than it was charged. What probes tell of
@@ -131,18 +131,20 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 }
 
 // vg_compare_alone tells the class of a segment's work by how much more that took than it
-// was charged, beyond what either may be wrong by. Of a single piece the events' own time
-// is a part.
+// was charged, or would be by what was learnt since, beyond what either may be wrong by.
+// Of a single piece the events' own time is a part.
 static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
 			     int64_t charged, struct vg_took took, uint64_t now)
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
 	int64_t error = (int64_t)((vg_error(segment) + class->error) * segment->count);
-	int64_t more = vg_more(took, charged);
+	int64_t known = (int64_t)class->ns * segment->count;
+	int64_t expected = charged > known ? charged : known;
+	int64_t more = vg_more(took, expected);
 
 	if (class->measured)
-		vg_class_compare(class, charged, more > charged / part + error ? more : 0, took.sure, now);
+		vg_class_compare(class, charged, more > expected / part + error ? more : 0, took.sure, now);
 }
 
 // vg_compare_together does so for segments that had company, with what they would be
