@@ -15,10 +15,9 @@ enum {
 
 static const double vg_clock_unit = 4294967296.0; // of the rate
 
-// vg_counts_evenly says whether the counter goes on at one rate whatever the processor
-// does. Where the kernel itself goes by it, it does so on all processors alike; where not,
+// Where the kernel itself goes by the counter, it is the same on all processors; where not,
 // and they differ, the clock is wrong by no more than vg_clock_goes_ns.
-static bool vg_counts_evenly(void)
+bool vg_counts_evenly(void)
 {
 #if defined __x86_64__
 	enum { unknown, yes, no };

@@ -20,6 +20,10 @@ struct vg_clock {
 // vg_clock_look is vg_now by CLOCK_MONOTONIC.
 uint64_t vg_clock_look(struct vg_clock *clock);
 
+// vg_counts_evenly says whether the processor's counter goes on at one rate whatever the
+// processor does: where not, the clock is CLOCK_MONOTONIC each time.
+bool vg_counts_evenly(void);
+
 // vg_ticks is the processor's counter, 0 where none is known.
 static inline uint64_t vg_ticks(void)
 {

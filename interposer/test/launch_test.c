@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "check.h"
+#include "events.h"
 #include "fixture.h"
 #include "meter.h"
 #include "slot.h"
+#include "stand_in.h"
 #include "stream.h"
 #include "throttle.h"
 
@@ -23,7 +25,6 @@ static bool capturing;   // …all of them
 static CUcontext current;
 static int asked_context; // how often
 static int asked_capture;
-static uint64_t recorded[4096]; // when, by event
 
 static CUstream stream(int number)
 {
@@ -59,7 +60,7 @@ static CUresult driver_is_capturing(CUstream on, int *status)
 static CUresult driver_begin(CUstream on, int mode)
 {
 	CHECK(on && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
-	capturing = true;
+	capturing = events_forbidden = true;
 	return CUDA_SUCCESS;
 }
 
@@ -102,43 +103,9 @@ static CUresult driver_destroy_stream(CUstream on)
 	return CUDA_SUCCESS;
 }
 
-static CUresult driver_create(CUevent *event, unsigned flags)
+static CUresult driver_is_dry(CUstream on)
 {
-	static uintptr_t last;
-
-	CHECK(flags == 0 && last + 1 < sizeof recorded / sizeof *recorded);
-	*event = (CUevent)(++last * 16);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_record(CUevent event, CUstream on)
-{
-	CHECK(on && !capturing);
-	recorded[(uintptr_t)event / 16] = vg_now();
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_destroy(CUevent event)
-{
-	CHECK(event);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_query(const void *event_or_stream)
-{
-	CHECK(event_or_stream);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_elapsed(float *ms, CUevent from, CUevent to)
-{
-	*ms = (float)((double)(recorded[(uintptr_t)to / 16] - recorded[(uintptr_t)from / 16]) / 1e6);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_mode(int *mode)
-{
-	CHECK(mode);
+	CHECK(on);
 	return CUDA_SUCCESS;
 }
 
@@ -155,10 +122,9 @@ static CUresult driver_address(const char *name, void **function, int version, u
 	return CUDA_SUCCESS;
 }
 
-#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
-
 static void install(void)
 {
+	events_install(vg_now, vg_now);
 	DRIVER(cuLaunchKernel, driver_launch);
 	DRIVER(cuStreamIsCapturing, driver_is_capturing);
 	DRIVER(cuStreamBeginCapture_v2, driver_begin);
@@ -168,13 +134,7 @@ static void install(void)
 	DRIVER(cuCtxGetCurrent, driver_current);
 	DRIVER(cuCtxGetDevice, driver_device);
 	DRIVER(cuStreamDestroy_v2, driver_destroy_stream);
-	DRIVER(cuStreamQuery, driver_query);
-	DRIVER(cuEventCreate, driver_create);
-	DRIVER(cuEventDestroy_v2, driver_destroy);
-	DRIVER(cuEventRecord, driver_record);
-	DRIVER(cuEventQuery, driver_query);
-	DRIVER(cuEventElapsedTime, driver_elapsed);
-	DRIVER(cuThreadExchangeStreamCaptureMode, driver_mode);
+	DRIVER(cuStreamQuery, driver_is_dry);
 	DRIVER(cuGetProcAddress_v2, driver_address);
 }
 
@@ -296,7 +256,7 @@ static void test_capture(void)
 		launch(3);
 	CHECK_EQUAL(asked_capture, many);
 	CHECK_EQUAL(slot(0)->launches, before);
-	capturing = false;
+	capturing = events_forbidden = false;
 	launch(3);
 	CHECK_EQUAL(slot(0)->launches, before + 1);
 }

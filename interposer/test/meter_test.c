@@ -7,75 +7,23 @@
 #include "meter.h"
 
 #include "check.h"
-#include "real.h"
+#include "events.h"
 
 enum { contexts = 2, streams_of_each = 2, turns = 1000 };
 
 static const uint64_t work_ns = 1200000;
 
-static int events; // that there are
 static uint64_t clock_ns = 1000000000; // less than the machine's, since it was started
-static uint64_t recorded[65536]; // when, by event
 static const uint64_t *program_ns = &clock_ns; // the time of the program, which may be ahead of its work
 
-static uint64_t *time_of(CUevent event)
+static uint64_t work_time(void)
 {
-	CHECK((uintptr_t)event / 16 < sizeof recorded / sizeof *recorded);
-	return &recorded[(uintptr_t)event / 16];
+	return clock_ns;
 }
 
-static CUresult driver_create(CUevent *event, unsigned flags)
+static uint64_t program_time(void)
 {
-	static uintptr_t last;
-
-	CHECK_EQUAL(flags, 0);
-	*event = (CUevent)(last += 16);
-	events++;
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_destroy(CUevent event)
-{
-	CHECK(event);
-	events--;
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_record(CUevent event, CUstream stream)
-{
-	CHECK(event && stream);
-	*time_of(event) = clock_ns;
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_query(CUevent event)
-{
-	CHECK(event);
-	return *time_of(event) <= *program_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-static CUresult driver_elapsed(float *ms, CUevent from, CUevent to)
-{
-	*ms = (float)((double)(int64_t)(*time_of(to) - *time_of(from)) / 1e6);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_mode(int *mode)
-{
-	CHECK(mode);
-	return CUDA_SUCCESS;
-}
-
-#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
-
-static void install(void)
-{
-	DRIVER(cuEventCreate, driver_create);
-	DRIVER(cuEventDestroy_v2, driver_destroy);
-	DRIVER(cuEventRecord, driver_record);
-	DRIVER(cuEventQuery, driver_query);
-	DRIVER(cuEventElapsedTime, driver_elapsed);
-	DRIVER(cuThreadExchangeStreamCaptureMode, driver_mode);
+	return *program_ns;
 }
 
 static CUstream stream_of(uint64_t context, uint64_t number)
@@ -125,7 +73,7 @@ static void test_many_streams(void)
 	int64_t charged = 0;
 	int64_t took = 0;
 
-	events = 0;
+	events_count = 0;
 	for (uint64_t s = 0; s < 4 * vg_meter_streams; s++) {
 		charged += launch(&meter, 1, s, s + 1, work_ns / 20);
 		took += (int64_t)work_ns;
@@ -133,7 +81,7 @@ static void test_many_streams(void)
 	}
 	charged += meter.owed;
 	CHECK(charged > took - took / 50 && charged < took + took / 50);
-	CHECK(events <= vg_meter_streams * 2 + 2);
+	CHECK(events_count <= vg_meter_streams * 2 + 2);
 }
 
 static void wait_ns(uint64_t ns)
@@ -180,7 +128,7 @@ static void test_contexts_in_turn(void)
 {
 	static struct vg_meter meter;
 
-	events = 0;
+	events_count = 0;
 	for (int turn = 0; turn < turns; turn++) {
 		uint64_t context = (uint64_t)(turn % contexts) + 1;
 
@@ -189,16 +137,16 @@ static void test_contexts_in_turn(void)
 		vg_meter_harvest(&meter, clock_ns);
 	}
 	CHECK(meter.base);
-	CHECK(events > 0 && events <= contexts * streams_of_each * 2 * vg_ring + 2);
+	CHECK(events_count > 0 && events_count <= contexts * streams_of_each * 2 * vg_ring + 2);
 	for (uint64_t context = 1; context <= contexts; context++)
 		for (uint64_t s = 0; s < streams_of_each; s++)
 			vg_meter_drop_stream(&meter, stream_of(context, s));
-	CHECK(events <= 2); // those that times are told from
+	CHECK(events_count <= 2); // those that times are told from
 }
 
 int main(void)
 {
-	install();
+	events_install(work_time, program_time);
 	test_nothing_is_known();
 	test_many_streams();
 	test_short_work();

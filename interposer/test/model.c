@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "driver.h"
+#include "stand_in.h"
 
 enum { failed = 999 };
 
@@ -389,8 +390,6 @@ static struct {
 	int (*processes)(void *device, unsigned *count, struct listed *processes);
 	bool usable;
 } management = {NULL, management_by_uuid, management_processes, true};
-
-#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
 
 void *model_install(void (*meanwhile)(void))
 {

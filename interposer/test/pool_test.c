@@ -14,6 +14,7 @@
 #include "orphan.h"
 #include "reserve.h"
 #include "slot.h"
+#include "stand_in.h"
 
 enum { step = 2 << 20 };
 
@@ -86,8 +87,6 @@ static CUresult driver_capture_mode(int *mode)
 	*mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	return CUDA_SUCCESS;
 }
-
-#define DRIVER(name, function) vg_real_functions[VG_SYM_##name] = (vg_function)(void (*)(void))(function)
 
 // ---- a process with some memory in that pool
 
