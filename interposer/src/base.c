@@ -13,23 +13,27 @@
 #include <time.h>
 #include <unistd.h>
 
-static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value)
+static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *most)
 {
 	int saved = errno;
 
-	syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL);
+	syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, most);
 	errno = saved;
 }
+
+// An owner that was interrupted between its two steps of vg_unlock may not have seen that
+// it is waited for, and wakes nobody: so a wait ends after this.
+static const struct timespec vg_lock_wait_most = {.tv_nsec = 2000000};
 
 void vg_lock_wait(struct vg_mutex *mutex)
 {
 	while (atomic_exchange(&mutex->word, vg_waited_for) != vg_free)
-		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for);
+		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for, &vg_lock_wait_most);
 }
 
 void vg_unlock_wake(struct vg_mutex *mutex)
 {
-	vg_futex(&mutex->word, FUTEX_WAKE, 1);
+	vg_futex(&mutex->word, FUTEX_WAKE, 1, NULL);
 }
 
 void vg_say(enum vg_topic topic, const char *format, ...)

@@ -39,9 +39,13 @@ static inline void vg_lock(struct vg_mutex *mutex)
 		vg_lock_wait(mutex);
 }
 
+// An exchange would not miss who comes while the mutex is being unlocked, but costs a launch
+// as much as the lock itself. Who is missed looks again by himself (base.c).
 static inline void vg_unlock(struct vg_mutex *mutex)
 {
-	if (__builtin_expect(atomic_exchange(&mutex->word, vg_free) == vg_waited_for, 0))
+	if (__builtin_expect(atomic_load_explicit(&mutex->word, memory_order_relaxed) == vg_held, 1))
+		atomic_store_explicit(&mutex->word, vg_free, memory_order_release);
+	else if (atomic_exchange(&mutex->word, vg_free) == vg_waited_for)
 		vg_unlock_wake(mutex);
 }
 

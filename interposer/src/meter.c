@@ -332,6 +332,17 @@ static bool vg_segment_full(const struct vg_segment *segment, const struct vg_cl
 	       (segment->solo && segment->work >= vg_solo_ns);
 }
 
+int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *class)
+{
+	const struct vg_segment *segment = &stream->ring[stream->head % vg_ring];
+	int64_t full = segment->solo ? vg_solo_ns : vg_segment_ns;
+
+	if (!stream->open || !segment->covered || segment->fresh || segment->work >= full ||
+	    (segment->key != class->key && segment->key != 0))
+		return 0;
+	return full - segment->work - 1;
+}
+
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
 {
 	return (int64_t)(meter->overlap ? class->ns * meter->overlap / 1000 : class->ns);

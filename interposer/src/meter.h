@@ -91,14 +91,30 @@ struct vg_union {
 	bool rough;  // …or were taken out
 };
 
+// vg_permit is leave to launch the same work once more without another look: see permit.c.
+struct vg_permit {
+	uint64_t key;
+	CUstream handle;
+	uint64_t context;
+	struct vg_stream *stream;
+	struct vg_segment *segment;
+	int64_t room; // ns of such work that it is good for; 0: it is good for none
+	int64_t ns;   // that one piece takes…
+	int64_t charge; // …and is charged
+	int64_t unseen; // ns of it since the time was looked at
+	uint64_t until; // as vg_now
+	uint64_t *launches; // where they are counted
+};
+
 struct vg_meter {
 	struct vg_mutex mutex;
 	uint32_t lengthy;       // segments under way that are so
-	struct vg_stream *last; // that was found last
 	int64_t outstanding;    // ns charged for work not known to be done
-	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	struct vg_clock clock;
+	struct vg_permit permit;
+	struct vg_stream *last; // that was found last
+	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`
 	int64_t launching;      // least time of a launch, 0: unknown
 	int64_t recording;      // …of recording an event
 	// Part of the charged time that is left when streams run side by side, in
@@ -118,6 +134,26 @@ struct vg_meter {
 	struct vg_stream streams[vg_meter_streams];
 	struct vg_estimates estimates;
 };
+
+// vg_meter_lock is for all that changes what a permit stands on: it ends with it.
+static inline void vg_meter_lock(struct vg_meter *meter)
+{
+	vg_lock(&meter->mutex);
+	meter->permit.room = 0;
+}
+
+static inline bool vg_meter_try_lock(struct vg_meter *meter)
+{
+	if (!vg_try_lock(&meter->mutex))
+		return false;
+	meter->permit.room = 0;
+	return true;
+}
+
+static inline void vg_meter_unlock(struct vg_meter *meter)
+{
+	vg_unlock(&meter->mutex);
+}
 
 // vg_meter_stream finds the record of a stream, made if need be; NULL: too many have
 // work under way.
@@ -147,6 +183,10 @@ bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint6
 bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		     int64_t charge, uint64_t now, bool per_thread);
 void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
+
+// vg_meter_room is how much more work of this class, in ns, may be entered like what was
+// entered last: into the same segment, without an event or a close.
+int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *class);
 
 // vg_meter_close ends the open segment of a stream, in order to learn its end.
 void vg_meter_close(struct vg_stream *stream, bool per_thread);

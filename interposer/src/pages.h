@@ -147,6 +147,12 @@ static inline void vg_store(uint64_t *field, uint64_t value)
 	__atomic_store_n(field, value, __ATOMIC_SEQ_CST);
 }
 
+// vg_tally adds to what only one thread at a time writes.
+static inline void vg_tally(uint64_t *sum, uint64_t value)
+{
+	__atomic_store_n(sum, __atomic_load_n(sum, __ATOMIC_RELAXED) + value, __ATOMIC_RELAXED);
+}
+
 static inline void vg_add(uint64_t *field, uint64_t value)
 {
 	__atomic_fetch_add(field, value, __ATOMIC_SEQ_CST);

@@ -24,7 +24,8 @@ enum {
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
 	vg_most_together = 2, // times its own length that work side by side may be charged
-	vg_least_post_ns = 20000, // that is worth the cost of taking it from the bucket
+	vg_least_post_ns = 50000, // that is worth the cost of taking it from the bucket
+	vg_permit_ns = 100000,     // for which the same work may go without another look
 };
 
 // …at most, for the first measure of a class. Somebody may wait for what is held
@@ -118,12 +119,6 @@ static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUc
 	index = vg_context_place(state, work, *context);
 	vg_place_keep(&state->stream_place, work->stream, index);
 	return index;
-}
-
-// vg_tally adds to what only this process writes, with the meter locked.
-static void vg_tally(uint64_t *sum, uint64_t value)
-{
-	__atomic_store_n(sum, __atomic_load_n(sum, __ATOMIC_RELAXED) + value, __ATOMIC_RELAXED);
 }
 
 // vg_ticket_fill finds out where the work goes. It leaves the meter NULL where
@@ -330,7 +325,7 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 // vg_door_pass returns with the meter locked.
 static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
-	vg_lock(&door->meter->mutex);
+	vg_meter_lock(door->meter);
 	if (door->meter->outstanding > vg_in_flight_ns) // most of it may be done
 		vg_meter_harvest(door->meter, vg_now());
 	vg_door_find(door, work);
@@ -350,16 +345,49 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 			vg_meter_probe(door->meter, door->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
 		}
-		vg_unlock(&door->meter->mutex);
+		vg_meter_unlock(door->meter);
 		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
-		vg_lock(&door->meter->mutex);
+		vg_meter_lock(door->meter);
 		vg_meter_harvest(door->meter, vg_now());
 		vg_door_find(door, work);
 		vg_door_look(door);
 	}
 }
 
-void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
+static int64_t vg_least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+// vg_door_permit lets the same work go by without another look, as far as can be seen from
+// here. The phases of several GPUs are for the door to keep.
+static void vg_door_permit(const struct vg_door *door, const struct vg_work *work, uint64_t *launches)
+{
+	struct vg_ticket *ticket = door->ticket;
+	struct vg_meter *meter = door->meter;
+	int64_t room = vg_meter_room(door->stream, door->class);
+
+	if (ticket->thread || ticket->state->pages.device_count > 1 ||
+	    !vg_class_is_known(door->class, door->now))
+		return;
+	room = vg_least(room, vg_least_post_ns - meter->owed);
+	room = vg_least(room, door->balance - ticket->charge);
+	room = vg_least(room, vg_in_flight_ns - meter->outstanding);
+	meter->permit = (struct vg_permit){
+		.key = work->key,
+		.handle = work->stream,
+		.context = ticket->context,
+		.stream = door->stream,
+		.segment = vg_stream_segment(door->stream),
+		.room = room,
+		.ns = (int64_t)door->class->ns,
+		.charge = ticket->charge,
+		.until = door->now + vg_permit_ns,
+		.launches = launches,
+	};
+}
+
+void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
 {
 	struct vg_slot_device *slot;
 	struct vg_door door;
@@ -385,22 +413,22 @@ void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struc
 						ticket->charge, door.now, ticket->per_thread);
 	if (door.stream && door.stream->head - door.stream->tail > vg_ring / 2)
 		vg_meter_harvest(ticket->meter, door.now);
-	vg_unlock(&ticket->meter->mutex);
+	else if (door.stream && !ticket->after)
+		vg_door_permit(&door, work, &slot->launches);
+	vg_meter_unlock(ticket->meter);
 }
 
-CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
+CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 {
 	struct vg_stream *stream;
 
-	if (!ticket->meter || (!ticket->after && !result))
-		return result;
-	vg_lock(&ticket->meter->mutex);
+	vg_meter_lock(ticket->meter);
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)
 		ticket->meter->owed -= ticket->charge;
 	if (stream)
 		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
-	vg_unlock(&ticket->meter->mutex);
+	vg_meter_unlock(ticket->meter);
 	return result;
 }
 
@@ -414,9 +442,9 @@ void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 
 		if (!meter)
 			continue;
-		vg_lock(&meter->mutex);
+		vg_meter_lock(meter);
 		vg_meter_drop_stream(meter, stream);
-		vg_unlock(&meter->mutex);
+		vg_meter_unlock(meter);
 	}
 }
 
@@ -429,9 +457,9 @@ void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 
 		if (!meter)
 			continue;
-		vg_lock(&meter->mutex);
+		vg_meter_lock(meter);
 		vg_meter_drop_context(meter, vg_key(context));
-		vg_unlock(&meter->mutex);
+		vg_meter_unlock(meter);
 	}
 }
 
@@ -442,8 +470,8 @@ void vg_throttle_forget(struct vg_state *state, uint64_t key)
 
 		if (!meter)
 			continue;
-		vg_lock(&meter->mutex);
+		vg_meter_lock(meter);
 		vg_class_forget(&meter->estimates, key);
-		vg_unlock(&meter->mutex);
+		vg_meter_unlock(meter);
 	}
 }

@@ -44,11 +44,25 @@ static inline struct vg_state *vg_throttled_state(void)
 	return state && __builtin_expect(vg_is_throttled(&state->pages), 0) ? state : NULL;
 }
 
-// vg_work_begin waits for allowance and charges the work.
-void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+// vg_permit_use enters the work without another look, if there is leave to: see permit.c.
+bool vg_permit_use(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 
-// vg_work_end is told the launch's result, and returns it.
-CUresult vg_work_end(struct vg_ticket *ticket, CUresult result);
+// vg_work_enter waits for allowance and charges the work; vg_work_finish is told the
+// launch's result where there is something to do then, and returns it.
+void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result);
+
+static inline void vg_work_begin(struct vg_state *state, struct vg_ticket *ticket,
+				 const struct vg_work *work)
+{
+	if (!vg_permit_use(state, ticket, work))
+		vg_work_enter(state, ticket, work);
+}
+
+static inline CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
+{
+	return ticket->meter && (ticket->after || result) ? vg_work_finish(ticket, result) : result;
+}
 
 // vg_sleep_until sleeps until this vg_now, as exactly as the kernel can.
 void vg_sleep_until(uint64_t when);

@@ -29,9 +29,9 @@ static bool vg_context_done(struct vg_meter *meter, uint64_t context)
 {
 	bool done;
 
-	vg_lock(&meter->mutex);
+	vg_meter_lock(meter);
 	done = vg_meter_context_done(meter, context, vg_thread());
-	vg_unlock(&meter->mutex);
+	vg_meter_unlock(meter);
 	return done;
 }
 
@@ -82,10 +82,10 @@ void vg_watch_polled(void)
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 
 	// Whoever has the lock sends probes itself, or will at the next look.
-	if (!meter || !vg_try_lock(&meter->mutex))
+	if (!meter || !vg_meter_try_lock(meter))
 		return;
 	vg_watch_look(meter, vg_current_context(), &meter->polled);
-	vg_unlock(&meter->mutex);
+	vg_meter_unlock(meter);
 }
 
 static void vg_watch(const struct vg_watched *watched)
@@ -97,11 +97,11 @@ static void vg_watch(const struct vg_watched *watched)
 	uint64_t wait;
 
 	while (meter) {
-		vg_lock(&meter->mutex);
+		vg_meter_lock(meter);
 		if (!context && vg_meter_wants_probes(meter))
 			context = vg_current_context();
 		wait = vg_watch_look(meter, context, &probed);
-		vg_unlock(&meter->mutex);
+		vg_meter_unlock(meter);
 		if (wait == 0 || vg_watched_done(meter, watched))
 			return;
 		vg_sleep_until(vg_now() + wait);
@@ -146,9 +146,9 @@ void vg_watched_stream(CUstream stream, bool per_thread)
 
 	if (!meter)
 		return;
-	vg_lock(&meter->mutex);
+	vg_meter_lock(meter);
 	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
-	vg_unlock(&meter->mutex);
+	vg_meter_unlock(meter);
 }
 
 void vg_watched_context(CUcontext context)
@@ -159,7 +159,7 @@ void vg_watched_context(CUcontext context)
 
 	if (!meter)
 		return;
-	vg_lock(&meter->mutex);
+	vg_meter_lock(meter);
 	vg_meter_context_waited(meter, key, vg_clock_now(&meter->clock));
-	vg_unlock(&meter->mutex);
+	vg_meter_unlock(meter);
 }
