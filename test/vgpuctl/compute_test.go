@@ -215,6 +215,7 @@ func TestComputeCharges(t *testing.T) {
 	}{
 		{"async", "200", few, alike}, {"graph", "20", few, alike},
 		{"sync", "20", few, alike}, {"sync", "200", few, alike}, {"sync", "1000", few, alike}, {"sync", "5000", few, alike},
+		{"async", "2", few, alike}, {"sync", "2", few, []string{"--burst", "10"}}, {"sync", "20", few, []string{"--burst", "5"}},
 		{"streams", "20", few, alike}, {"streams", "20", filling, alike},
 		{"async", "1000", few, unlike}, {"streams", "1000", few, unlike}, {"streams", "1000", filling, unlike},
 		{"async", "20", few, varying("500", "1")}, {"async", "20", few, varying("500", "100")},

@@ -221,9 +221,9 @@ static int wl_launch_graph(struct wl_launcher *launcher)
 static const struct wl_pattern wl_patterns[] = {
 	{.name = "async", .help = "cuLaunchKernel, one after another",
 	 .launch = wl_launch_first},
-	{.name = "sync", .help = "cuLaunchKernel, waiting for each",
+	{.name = "sync", .help = "cuLaunchKernel, waiting after each burst",
 	 .waits = true, .launch = wl_launch_first},
-	{.name = "poll", .help = "cuLaunchKernel, asking after each until it is done",
+	{.name = "poll", .help = "cuLaunchKernel, asking after each burst until it is done",
 	 .waits = true, .polls = true, .prepare = wl_poll_prepare,
 	 .launch = wl_launch_first},
 	{.name = "null", .help = "cuLaunchKernel on the legacy default stream",
@@ -270,10 +270,17 @@ int wl_launcher_prepare(struct wl_launcher *launcher)
 	return launcher->pattern->prepare(launcher);
 }
 
+// wl_burst is how many launches there are before each wait.
+static uint64_t wl_burst(const struct wl_launcher *launcher)
+{
+	return launcher->pattern->waits && launcher->burst ? launcher->burst : 1;
+}
+
 int wl_launcher_launch(struct wl_launcher *launcher)
 {
-	if (launcher->pattern->launch(launcher))
-		return -1;
+	for (uint64_t i = 0; i < wl_burst(launcher); i++)
+		if (launcher->pattern->launch(launcher))
+			return -1;
 	return launcher->pattern->waits ? wl_launcher_wait(launcher) : 0;
 }
 
@@ -301,5 +308,5 @@ int wl_launcher_wait(struct wl_launcher *launcher)
 
 size_t wl_launcher_kernels(const struct wl_launcher *launcher)
 {
-	return launcher->graph ? launcher->graph_nodes : 1;
+	return (launcher->graph ? launcher->graph_nodes : 1) * wl_burst(launcher);
 }

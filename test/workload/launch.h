@@ -18,6 +18,7 @@ struct wl_launcher {
 	uint64_t run;         // kernels in a run…
 	uint64_t other_run;   // …and in every other one
 	uint64_t next_kernel;
+	uint64_t burst;       // launches before each wait; 0 is 1
 	uint64_t blocks;      // of a thread each; 0 is 1
 	uint64_t shapes;      // grids in turn, each a block larger; 0 is 1
 	uint64_t next_shape;
@@ -32,7 +33,7 @@ struct wl_launcher {
 struct wl_pattern {
 	const char *name;
 	const char *help;
-	bool waits;           // after each launch for its end
+	bool waits;           // after each burst of launches for its end
 	bool polls;           // waits by asking over and over
 	bool per_thread;      // uses the per-thread default stream
 	int (*prepare)(struct wl_launcher *launcher);

@@ -15,7 +15,7 @@ struct wl_spin_options {
 	struct wl_common common;
 	const char *pattern;
 	double kernel_us, other_us, duration, warmup;
-	uint64_t count, graph_nodes, streams, depth, blocks, shapes, run, other_run;
+	uint64_t count, graph_nodes, streams, depth, blocks, shapes, run, other_run, burst;
 	bool list;
 };
 
@@ -181,6 +181,8 @@ static const char *wl_options_problem(const struct wl_spin_options *options)
 	if (options->other_us > 0 && strcmp(options->pattern, "legacy") == 0)
 		return "--other-us is not for the pattern legacy, whose kernels' "
 		       "length is set once";
+	if (options->burst == 0 || options->burst > 1000000)
+		return "--burst must be 1 to 1000000";
 	if (options->run == 0)
 		return "--run must be at least 1";
 	if (options->other_us > 10e6)
@@ -203,6 +205,7 @@ int main(int argc, char **argv)
 		.blocks = 1,
 		.shapes = 1,
 		.run = 1,
+		.burst = 1,
 	};
 	const struct wl_option table[] = {
 		{"pattern", WL_OPTION_TEXT, &options.pattern,
@@ -218,6 +221,8 @@ int main(int argc, char **argv)
 		 "kernels in every other run (default as --run)"},
 		{"blocks", WL_OPTION_COUNT, &options.blocks,
 		 "blocks of a kernel, of a thread each (default 1)"},
+		{"burst", WL_OPTION_COUNT, &options.burst,
+		 "launches before each wait, of patterns that wait (default 1)"},
 		{"shapes", WL_OPTION_COUNT, &options.shapes,
 		 "kernels of so many sizes in turn, each of one block more "
 		 "(default 1)"},
@@ -267,6 +272,7 @@ int main(int argc, char **argv)
 		.other_ns = (uint64_t)(options.other_us * 1e3),
 		.run = options.run,
 		.other_run = options.other_run,
+		.burst = options.burst,
 	};
 	if (!spin.launcher.pattern) {
 		fprintf(stderr, "%s: unknown pattern \"%s\" (--list names "
