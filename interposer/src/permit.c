@@ -70,8 +70,8 @@ bool vg_permit_use(struct vg_state *state, struct vg_ticket *ticket, const struc
 	struct vg_meter *meter = atomic_load_explicit(&state->meters[0], memory_order_acquire);
 	bool good;
 
-	if (!meter)
-		return false;
+	if (!meter || state->pages.device_count > 1)
+		return false; // there is none
 	vg_lock(&meter->mutex);
 	good = vg_permit_is_good(meter, work);
 	if (good) {

@@ -6,7 +6,8 @@
 #include "stand_in.h"
 
 int events_count;
-bool events_forbidden;
+bool events_capturing;
+_Atomic int events_asked_capture;
 
 static uint64_t recorded[65536]; // when, by event
 static uint64_t (*time_reached)(void);
@@ -38,7 +39,7 @@ static CUresult event_destroy(CUevent event)
 static CUresult event_record(CUevent event, CUstream stream)
 {
 	(void)stream; // it may be a default one
-	CHECK(!events_forbidden);
+	CHECK(!events_capturing);
 	*time_of(event) = time_reached();
 	return CUDA_SUCCESS;
 }
@@ -60,6 +61,21 @@ static CUresult exchange_mode(int *mode)
 	return CUDA_SUCCESS;
 }
 
+static CUresult capture_begin(CUstream stream, int mode)
+{
+	CHECK(stream && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+	events_capturing = true;
+	return CUDA_SUCCESS;
+}
+
+static CUresult is_capturing(CUstream stream, int *status)
+{
+	(void)stream;
+	events_asked_capture++;
+	*status = events_capturing;
+	return CUDA_SUCCESS;
+}
+
 void events_install(uint64_t (*reached)(void), uint64_t (*now)(void))
 {
 	time_reached = reached;
@@ -71,4 +87,6 @@ void events_install(uint64_t (*reached)(void), uint64_t (*now)(void))
 	DRIVER(cuEventQuery, event_query);
 	DRIVER(cuEventElapsedTime, event_elapsed);
 	DRIVER(cuThreadExchangeStreamCaptureMode, exchange_mode);
+	DRIVER(cuStreamBeginCapture_v2, capture_begin);
+	DRIVER(cuStreamIsCapturing, is_capturing);
 }

@@ -21,10 +21,8 @@ static struct vg_state *state;
 
 // What the driver knows.
 static int gpu_of[16];   // by stream
-static bool capturing;   // …all of them
 static CUcontext current;
 static int asked_context; // how often
-static int asked_capture;
 
 static CUstream stream(int number)
 {
@@ -46,21 +44,6 @@ static CUresult driver_launch(CUfunction function, unsigned gx, unsigned gy, uns
 			      void **extra)
 {
 	CHECK(function && gx && gy && gz && bx && by && bz && !shared && on && !parameters && !extra);
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_is_capturing(CUstream on, int *status)
-{
-	CHECK(on);
-	asked_capture++;
-	*status = capturing;
-	return CUDA_SUCCESS;
-}
-
-static CUresult driver_begin(CUstream on, int mode)
-{
-	CHECK(on && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
-	capturing = events_forbidden = true;
 	return CUDA_SUCCESS;
 }
 
@@ -126,8 +109,6 @@ static void install(void)
 {
 	events_install(vg_now, vg_now);
 	DRIVER(cuLaunchKernel, driver_launch);
-	DRIVER(cuStreamIsCapturing, driver_is_capturing);
-	DRIVER(cuStreamBeginCapture_v2, driver_begin);
 	DRIVER(cuStreamGetCtx, driver_context);
 	DRIVER(cuCtxPushCurrent_v2, driver_push);
 	DRIVER(cuCtxPopCurrent_v2, driver_pop);
@@ -250,13 +231,13 @@ static void test_capture(void)
 {
 	uint64_t before = slot(0)->launches;
 
-	CHECK_EQUAL(asked_capture, 0);
+	CHECK_EQUAL(events_asked_capture, 0);
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(3), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
 	for (int i = 0; i < many; i++)
 		launch(3);
-	CHECK_EQUAL(asked_capture, many);
+	CHECK_EQUAL(events_asked_capture, many);
 	CHECK_EQUAL(slot(0)->launches, before);
-	capturing = events_forbidden = false;
+	events_capturing = false;
 	launch(3);
 	CHECK_EQUAL(slot(0)->launches, before + 1);
 }
@@ -269,12 +250,12 @@ static void test_capture_by_what_is_not_known(void)
 	void (*function)(void);
 
 	atomic_store(&vg_captures, false);
-	asked_capture = 0;
+	events_asked_capture = 0;
 	CHECK_EQUAL(vg_cuGetProcAddress_v2("cuStreamBeginRecaptureToGraph", &found, 0, 0, NULL), CUDA_SUCCESS);
 	memcpy(&function, &found, sizeof function);
 	CHECK(function == driver_later);
 	launch(3);
-	CHECK_EQUAL(asked_capture, 1);
+	CHECK_EQUAL(events_asked_capture, 1);
 }
 
 int main(void)
