@@ -108,6 +108,7 @@ static CUresult start(struct sim_context *context)
 	err = sim_mps_admit(context->device);
 	if (err)
 		return err;
+	sim_pass(sim_gpu(context->device)->context_start_ns);
 	context->bytes = sim_gpu(context->device)->context_bytes;
 	err = sim_charge(context->device, context->bytes);
 	if (err)

@@ -163,6 +163,19 @@ static uint32_t *make_live(void)
 	return live;
 }
 
+/* For how long cuInit sleeps: as long as the slowest visible GPU takes. */
+static uint64_t init_ns(void)
+{
+	uint64_t most = 0;
+
+	for (int i = 0; i < sim.device_count; i++) {
+		uint64_t own = sim_gpu(&sim.devices[i])->init_ns;
+
+		most = own > most ? own : most;
+	}
+	return most;
+}
+
 static CUresult initialise(void)
 {
 	uint32_t gpus[GS_MAX_GPUS] = {0};
@@ -183,6 +196,7 @@ static CUresult initialise(void)
 	for (int i = 0; i < sim.device_count; i++)
 		sim.devices[i].gpu = gpus[i];
 	sim_mps_limit();
+	sim_pass(init_ns());
 	return sim.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 

@@ -32,6 +32,12 @@ static void sleep_until(uint64_t when)
 		;
 }
 
+void sim_pass(uint64_t ns)
+{
+	if (ns)
+		sleep_until(gs_now() + ns);
+}
+
 /*
  * Waits for a time to pass. Timers are late by some tens of microseconds, so
  * the last stretch is polled, as the driver's own waiting does; yielding there

@@ -239,6 +239,8 @@ CUresult sim_submit_after(struct sim_device *device, struct gs_work *work,
 void sim_queue_lock(void);
 void sim_queue_unlock(void);
 bool sim_ref_pending(struct gs_ref ref);
+/* Sleeps for as long as a real driver takes for something. */
+void sim_pass(uint64_t ns);
 void sim_wait(struct gs_ref ref);
 void sim_wait_stream(struct sim_stream *stream);
 void sim_wait_context(struct sim_context *context);

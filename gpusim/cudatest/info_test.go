@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
@@ -60,6 +61,27 @@ func TestInfo(t *testing.T) {
 		if device.MemInfo.Free != memoryBytes-contextBytes {
 			t.Errorf("%+v", device)
 		}
+	}
+}
+
+// TestStartTakesItsTime starts a process on GPUs whose driver takes its time: cuInit
+// as long as the slowest, and each context its own.
+func TestStartTakesItsTime(t *testing.T) {
+	machine := simtest.NewAs(t, "context_start = 100ms\n[gpu]\ninit = 200ms\n[gpu]\ninit = 300ms\n")
+	timed := func(args ...string) time.Duration {
+		began := time.Now()
+		var got info
+		runWorkload(t, machine, &got, "info", args...)
+		if got.CUDA.Count != 2 {
+			t.Fatalf("%+v", got)
+		}
+		return time.Since(began)
+	}
+	if took := timed(); took < 300*time.Millisecond {
+		t.Errorf("cuInit took %v", took)
+	}
+	if took := timed("--context"); took < 500*time.Millisecond {
+		t.Errorf("cuInit and two contexts took %v", took)
 	}
 }
 

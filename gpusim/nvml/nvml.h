@@ -47,7 +47,7 @@ uint64_t nv_own_pid_namespace(void);
 /*
  * The pid of a process as the caller, of the namespace given, sees it, 0 if it cannot
  * see it. Notes the pid in the state for the history, where the caller looks from
- * outside.
+ * outside. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 

@@ -15,6 +15,9 @@ pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 {
 	pid_t pid = 0;
 
+	/* Who lives, nv_lock() has found out; in a namespace all see the same pids. */
+	if (own_namespace && proc->pid_namespace == own_namespace)
+		return proc->self_pid;
 	if (!gs_proc_alive(nv_state(), gs_slot(nv_state(), proc), &pid))
 		return 0;
 	if (pid > 0 && proc->pid_namespace != own_namespace)

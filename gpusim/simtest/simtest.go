@@ -39,6 +39,19 @@ func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
 	return machine
 }
 
+// NewAs makes a machine as a configuration of the gpusim tool says.
+func NewAs(t testing.TB, config string) *Machine {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gpusim.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := At(t, filepath.Join(dir, "gpusim"))
+	machine.Tool(t, "create", "--config", file, machine.Dir)
+	return machine
+}
+
 // At returns the machine that was made in this directory.
 func At(t testing.TB, dir string) *Machine {
 	t.Helper()

@@ -48,6 +48,8 @@ static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 	gpu->default_kernel_ns = config->default_kernel_ns;
 	gpu->device_bandwidth = config->device_bandwidth;
 	gpu->host_bandwidth = config->host_bandwidth;
+	gpu->init_ns = config->init_ns;
+	gpu->context_start_ns = config->context_start_ns;
 	gpu->current = GS_NO_PROC;
 }
 

@@ -148,7 +148,9 @@ struct gs_gpu {
 	uint64_t default_kernel_ns; /* of kernels that name no time */
 	uint64_t device_bandwidth;  /* bytes/s of memsets and copies on the device */
 	uint64_t host_bandwidth;    /* bytes/s of copies from and to the host */
-	uint64_t config_reserved[16];
+	uint64_t init_ns;           /* cuInit sleeps for this long */
+	uint64_t context_start_ns;  /* making a context likewise */
+	uint64_t config_reserved[14];
 	/* Time. */
 	uint64_t slice_start_ns; /* 0: nobody's slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
@@ -251,6 +253,7 @@ struct gs_gpu_config {
 	uint32_t minor, sm_count, cc_major, cc_minor;
 	uint64_t context_bytes, alloc_granularity, slice_ns, switch_ns;
 	uint64_t default_kernel_ns, device_bandwidth, host_bandwidth;
+	uint64_t init_ns, context_start_ns;
 };
 
 /* Fills in the defaults of the GPU with this index. */

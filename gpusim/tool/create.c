@@ -135,6 +135,10 @@ static bool set_key(struct gs_gpu_config *gpu, const char *key, const char *valu
 		return parse_time(value, &gpu->slice_ns) && gpu->slice_ns > 0;
 	if (strcmp(key, "switch") == 0)
 		return parse_time(value, &gpu->switch_ns);
+	if (strcmp(key, "init") == 0)
+		return parse_time(value, &gpu->init_ns);
+	if (strcmp(key, "context_start") == 0)
+		return parse_time(value, &gpu->context_start_ns);
 	if (strcmp(key, "default_kernel") == 0)
 		return parse_time(value, &gpu->default_kernel_ns);
 	if (strcmp(key, "device_bandwidth") == 0)
