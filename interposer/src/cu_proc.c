@@ -108,6 +108,24 @@ static bool vg_is_variant(const char *exported, const char *name)
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
 
+// vg_first_own is the first of vg_owns, which are sorted by name as the table is,
+// that does not come before this name.
+static size_t vg_first_own(const char *name)
+{
+	size_t low = 0;
+	size_t high = vg_own_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (strcmp(vg_symbol_name(vg_owns[middle].symbol), name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 // vg_is_guarded says whether we stand in for any function of this name. A
 // variant of such a one that we do not know, of a driver newer than we are,
 // must not be handed out: it would be a door without a limit.
@@ -115,13 +133,12 @@ static bool vg_is_guarded(const char *name)
 {
 	size_t length = strlen(name);
 
-	for (size_t i = 0; i < vg_own_count; i++) {
-		uint32_t symbol = vg_owns[i].symbol;
+	for (size_t i = vg_first_own(name); i < vg_own_count; i++) {
+		const char *exported = vg_symbol_name(vg_owns[i].symbol);
 
-		// Most are told apart by their last letter.
-		if (length && vg_symbol_length(symbol) >= length &&
-		    vg_symbol_name(symbol)[length - 1] == name[length - 1] &&
-		    vg_is_variant(vg_symbol_name(symbol), name))
+		if (strncmp(exported, name, length) != 0)
+			return false;
+		if (vg_is_variant(exported, name))
 			return true;
 	}
 	return false;

@@ -27,7 +27,7 @@ enum { vg_ticket_shift = 16, vg_visitors = (1 << vg_ticket_shift) - 1 };
 
 static struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
 {
-	for (size_t i = 0; i < vg_max_pools; i++) {
+	for (size_t i = 0; i < state->pools_end; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
 		if (pool->in_use && !pool->destroyed && pool->handle == handle &&
@@ -59,6 +59,8 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->charged = pool->borrowed = 0;
 		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
 		pool->in_use = true;
+		if (i >= state->pools_end)
+			state->pools_end = i + 1;
 		return pool;
 	}
 	return NULL;
@@ -129,7 +131,7 @@ static size_t vg_pools_list(struct vg_state *state, struct vg_pool_ref list[vg_m
 	size_t count = 0;
 
 	vg_lock(&state->pool_mutex);
-	for (size_t i = 0; i < vg_max_pools; i++) {
+	for (size_t i = 0; i < state->pools_end; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
 		if (pool->in_use && !pool->on_host)

@@ -23,13 +23,6 @@ const char *vg_symbol_name(uint32_t index)
 	return vg_names + vg_name_offsets[index];
 }
 
-uint32_t vg_symbol_length(uint32_t index)
-{
-	uint32_t next = index + 1 < VG_SYMBOL_COUNT ? vg_name_offsets[index + 1] : sizeof vg_names - 1;
-
-	return next - vg_name_offsets[index] - 1;
-}
-
 static void *vg_open_library(void)
 {
 	struct vg_loader loader;

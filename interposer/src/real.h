@@ -23,9 +23,6 @@ extern _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT];
 // vg_symbol_name is the exported name with this index.
 const char *vg_symbol_name(uint32_t index);
 
-// vg_symbol_length is that name's length.
-uint32_t vg_symbol_length(uint32_t index);
-
 // vg_real_library opens the real library and returns its handle, or NULL.
 void *vg_real_library(void);
 

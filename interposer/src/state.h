@@ -81,6 +81,7 @@ struct vg_state {
 	_Atomic uint32_t orphan_lives[vg_max_pools]; // how often that was so, by record
 	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
+	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
 	struct vg_mutex answer_mutex;
 	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c
