@@ -40,11 +40,19 @@ const cappedPPM = 990_000
 type bench struct {
 	program string // calls
 	env     map[string][]string
+	started string // the simulated GPU with a driver that starts as an H200's; "" on a real one
 	close   func() error
 }
 
-// simulatedGPU has room for the contexts of many processes, in half of it, too.
-const simulatedGPU = "memory = 256GiB\ncontext = 512MiB\n[gpu]\n"
+// What the simulated GPU is configured with: it has room for the contexts of many
+// processes, in half of it, too. With the other lines, cuInit and the making of a
+// context take what they took on an H200. The driver sleeps for it: however many
+// start at once, none waits for another, as some do in a real driver, so that what
+// the interposer adds counts for more than it would there.
+const (
+	simulatedGPU   = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 256GiB\ncontext = 512MiB\n"
+	startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
+)
 
 // newBench prepares in an empty directory.
 func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, error) {
@@ -53,9 +61,9 @@ func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, e
 	if simulate {
 		state, err := b.simulate(build, temp)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, b.close())
 		}
-		env = append(env, "GPUSIM_STATE="+filepath.Join(state, "state"), "LD_LIBRARY_PATH="+filepath.Join(build, "gpusim"))
+		env = append(env, state, "LD_LIBRARY_PATH="+filepath.Join(build, "gpusim"))
 	}
 	lib := filepath.Join(temp, "lib")
 	// A copy, so that a build meanwhile does no harm.
@@ -69,18 +77,39 @@ func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, e
 	return b, nil
 }
 
-// simulate makes a simulated GPU, which close removes.
-func (b *bench) simulate(build, temp string) (dir string, err error) {
-	config, dir := filepath.Join(temp, "gpu.conf"), filepath.Join(temp, "gpu")
+// simulate makes the simulated GPU twice, bare and with a driver that takes its
+// time, and returns the variable that chooses the first; close removes both.
+func (b *bench) simulate(build, temp string) (bare string, err error) {
 	tool := filepath.Join(build, "gpusim", "gpusim")
-	if err := os.WriteFile(config, []byte(simulatedGPU), 0o600); err != nil {
+	bare, err = b.create(tool, filepath.Join(temp, "bare"), simulatedGPU+"[gpu]\n")
+	if err == nil {
+		b.started, err = b.create(tool, filepath.Join(temp, "started"), simulatedGPU+startsAsOnH200+"[gpu]\n")
+	}
+	return bare, err
+}
+
+// create makes one simulated GPU in this directory and returns the variable that chooses it.
+func (b *bench) create(tool, dir, config string) (variable string, err error) {
+	file := dir + ".conf"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return "", err
 	}
-	if output, err := exec.Command(tool, "create", "--config", config, dir).CombinedOutput(); err != nil {
+	if output, err := exec.Command(tool, "create", "--config", file, dir).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make a simulated GPU: %w: %s", err, output)
 	}
-	b.close = func() error { return exec.Command(tool, "destroy", dir).Run() }
-	return dir, nil
+	others := b.close
+	b.close = func() error { return errors.Join(exec.Command(tool, "destroy", dir).Run(), others()) }
+	return "GPUSIM_STATE=" + filepath.Join(dir, "state"), nil
+}
+
+// with is the same bench with a variable changed for all sides.
+func (b *bench) with(variable string) *bench {
+	other := *b
+	other.env = map[string][]string{}
+	for side, env := range b.env {
+		other.env[side] = append(slices.Clone(env), variable)
+	}
+	return &other
 }
 
 // makeSides writes the pages of the limited sides, as for containers.
