@@ -8,6 +8,10 @@ enum {
 	vg_lent_longest = 20000000,         // …from a lease, which may be younger than the silence
 };
 
+// …and what it is counted for as not held: work that was charged afterwards may have
+// taken longer than a refill counts.
+static const uint64_t vg_clip_longest = UINT64_C(60000000000);
+
 // A tenant can write the page: whatever stands there must harm nobody else, nor
 // overflow here.
 static const int64_t vg_deepest_debt = INT64_C(1) << 50;
@@ -24,18 +28,32 @@ static int64_t vg_balance(const struct vg_container_device *device)
 	return vg_clamp((int64_t)vg_load(&device->bucket_ns), vg_deepest_debt);
 }
 
-static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
+// vg_earn returns what of `ns` there was no room for.
+static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
 {
 	uint64_t seen = vg_load(&device->bucket_ns);
 	int64_t balance;
+	int64_t filled;
 
 	do {
 		balance = vg_clamp((int64_t)seen, vg_deepest_debt);
 		// What is above the cap was saved under a larger one.
-		balance = balance > cap ? balance : vg_clamp(balance + ns, cap);
-		balance = vg_clamp(balance, vg_bucket_busy_cap);
-	} while (!__atomic_compare_exchange_n(&device->bucket_ns, &seen, (uint64_t)balance, true,
+		filled = balance > cap ? balance : vg_clamp(balance + ns, cap);
+		filled = vg_clamp(filled, vg_bucket_busy_cap);
+	} while (!__atomic_compare_exchange_n(&device->bucket_ns, &seen, (uint64_t)filled, true,
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	return filled < balance ? ns : ns - (filled - balance);
+}
+
+// vg_earn_part adds what was earned in some time, and counts what there was no room for.
+static void vg_earn_part(struct vg_container_device *device, uint64_t elapsed, uint32_t ppm, int64_t cap)
+{
+	uint64_t counted = vg_min(elapsed, vg_fill_longest);
+	int64_t clipped = vg_earn(device, (int64_t)(counted * ppm / VG_PPM), cap);
+
+	clipped += (int64_t)((vg_min(elapsed, vg_clip_longest) - counted) * ppm / VG_PPM);
+	if (clipped > 0)
+		__atomic_fetch_add(&device->clipped_ns, (uint64_t)clipped, __ATOMIC_SEQ_CST);
 }
 
 int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm)
@@ -85,9 +103,9 @@ int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, ui
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return vg_balance(device); // somebody else refills
 	if (filled == 0)
-		vg_earn(device, vg_bucket_start, cap);
+		(void)vg_earn(device, vg_bucket_start, cap);
 	else
-		vg_earn(device, (int64_t)(vg_min(elapsed, vg_fill_longest) * ppm / VG_PPM), cap);
+		vg_earn_part(device, elapsed, ppm, cap);
 	vg_earn_lent(device, now - elapsed, now, ppm, lease);
 	return vg_balance(device);
 }
@@ -98,9 +116,19 @@ void vg_bucket_charge(struct vg_container_device *device, int64_t ns)
 	__atomic_fetch_add(&device->spent_ns, (uint64_t)ns, __ATOMIC_RELAXED);
 }
 
-void vg_bucket_earn(struct vg_container_device *device, int64_t ns)
+void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since)
 {
-	vg_earn(device, ns, vg_bucket_idle_cap);
+	uint64_t seen = vg_load(&device->clipped_ns);
+	int64_t back;
+
+	do {
+		back = (int64_t)(seen - since);
+		back = back < ns ? back : ns;
+		if (back <= 0)
+			return;
+	} while (!__atomic_compare_exchange_n(&device->clipped_ns, &seen, seen - (uint64_t)back, false,
+					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	(void)vg_earn(device, back, vg_bucket_busy_cap);
 }
 
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm)

@@ -42,9 +42,10 @@ uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 // vg_bucket_charge takes GPU time from the bucket; a negative amount gives back.
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
 
-// vg_bucket_earn adds what was earned before it could be told, to pay for what was
-// charged as late.
-void vg_bucket_earn(struct vg_container_device *device, int64_t ns);
+// vg_bucket_return gives back what work of `ns` that was charged afterwards would have left
+// room for, had it been charged when it was launched: what the bucket could not hold since
+// its clipped_ns was `since`, as far as no other work had it back.
+void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
 
 // vg_bucket_delay is how long, in ns, the bucket takes from `balance` to
 // `target` at this rate.

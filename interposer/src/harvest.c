@@ -71,14 +71,18 @@ struct vg_took {
 	bool rough; // …there were some
 };
 
-// vg_own_part takes others' slices out of an interval, as far as probes tell.
+// vg_own_part takes others' slices out of an interval, as far as probes tell. Of work that
+// was charged by estimate, all of the interval or nothing; what nobody knew is charged by it.
 static struct vg_took vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
 				  int64_t interval)
 {
 	int64_t others = segment->lengthy ? vg_probe_others(&meter->probe, segment->end, interval) : -1;
 
-	if (others < 0)
-		return (struct vg_took){.ns = interval};
+	if (others < 0) {
+		others = segment->lengthy && segment->fresh ?
+				 vg_probe_seen(&meter->probe, segment->end, interval) : 0;
+		return (struct vg_took){.ns = interval - others, .rough = others > 0};
+	}
 	return (struct vg_took){.ns = interval - others, .sure = true, .rough = others > 0};
 }
 
@@ -188,6 +192,14 @@ static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segmen
 	*all = (struct vg_union){0};
 }
 
+// vg_unknown_add notes what a segment took that was charged without knowing it.
+static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t ns)
+{
+	if (!meter->unknown || (int64_t)(segment->clipped - meter->unknown_since) > 0)
+		meter->unknown_since = segment->clipped;
+	meter->unknown += ns;
+}
+
 // vg_settle_together charges what a segment that had company took of the GPU's time beyond
 // that of other streams. Work that came right before its measured part ran beside that of
 // other streams, too: charged by estimate, it would be charged besides what they are.
@@ -200,7 +212,7 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *s
 	meter->owed += took.ns - charged;
 	// Of what was charged without knowing it, nothing is to be learnt.
 	if (segment->fresh)
-		meter->unknown += took.ns;
+		vg_unknown_add(meter, segment, took.ns);
 	else
 		vg_union_add(meter, segment, charged, took, now);
 }
@@ -215,7 +227,8 @@ static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *seg
 		return;
 	}
 	meter->owed += took.ns - charged;
-	meter->unknown += segment->fresh ? took.ns : 0;
+	if (segment->fresh)
+		vg_unknown_add(meter, segment, took.ns);
 }
 
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,

@@ -309,7 +309,10 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	meter->outstanding += charge;
 	if (!class->measured)
 		class->opened = now;
-	segment->fresh |= !vg_class_is_known(class, now);
+	if (!vg_class_is_known(class, now)) {
+		segment->fresh = true;
+		segment->clipped = meter->clipped;
+	}
 	if (!segment->covered) {
 		segment->early = segment->charged;
 		segment->lead = segment->charged == charge ? segment->work : 0;

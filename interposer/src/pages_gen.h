@@ -228,7 +228,10 @@ struct vg_container_device {
 	// Peak is the most that all processes together were granted at a time. What
 	// a killed process had counts until somebody needs it or takes its slot.
 	uint64_t peak;
-	uint64_t reserved[4];
+	// ClippedNs is what was earned and the bucket could not hold, in ns of GPU time, less
+	// what work that was charged afterwards had back.
+	uint64_t clipped_ns;
+	uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct vg_container_device) == 128, "size of vg_container_device");
 _Static_assert(offsetof(struct vg_container_device, refusals) == 0, "offset of vg_container_device.refusals");
@@ -243,7 +246,8 @@ _Static_assert(offsetof(struct vg_container_device, launches) == 64, "offset of 
 _Static_assert(offsetof(struct vg_container_device, phase_launches) == 72, "offset of vg_container_device.phase_launches");
 _Static_assert(offsetof(struct vg_container_device, phase_goal) == 80, "offset of vg_container_device.phase_goal");
 _Static_assert(offsetof(struct vg_container_device, peak) == 88, "offset of vg_container_device.peak");
-_Static_assert(offsetof(struct vg_container_device, reserved) == 96, "offset of vg_container_device.reserved");
+_Static_assert(offsetof(struct vg_container_device, clipped_ns) == 96, "offset of vg_container_device.clipped_ns");
+_Static_assert(offsetof(struct vg_container_device, reserved) == 104, "offset of vg_container_device.reserved");
 
 // WayRefusals counts the refused allocations of one GPU by the way of asking.
 struct vg_way_refusals {

@@ -99,3 +99,12 @@ int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t inter
 		return -1;
 	return vg_probe_overlap(probe, (struct vg_stretch){to - interval, to});
 }
+
+int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval)
+{
+	int64_t to;
+
+	if (!vg_probe_elapsed(probe, end, &to))
+		return 0;
+	return vg_probe_overlap(probe, (struct vg_stretch){to - interval, to});
+}

@@ -52,6 +52,10 @@ void vg_probe_harvest(struct vg_probe *probe);
 // not ours; -1 where there were no probes to tell.
 int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval);
 
+// vg_probe_seen is how much of it surely was not, where there were probes for a part of it:
+// a thread that sends them may have had to wait for a processor.
+int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval);
+
 // vg_probe_drop forgets all, when the context has ended.
 void vg_probe_drop(struct vg_probe *probe);
 

@@ -161,15 +161,6 @@ struct vg_door {
 	bool joins; // work under way, and needs none
 };
 
-// vg_door_overflow is what the bucket could not hold while work ran that nobody
-// knew: had it been charged when it was launched, there would have been room.
-static int64_t vg_door_overflow(const struct vg_door *door)
-{
-	int64_t earned = (int64_t)((double)door->meter->unknown * door->ppm / VG_PPM);
-
-	return earned > vg_bucket_busy_cap ? earned - vg_bucket_busy_cap : 0;
-}
-
 // vg_door_post takes from the bucket, which all of the container's processes share, what this
 // one owes. Little waits until there is more of it, and stays unpaid if the process ends.
 static void vg_door_post(struct vg_door *door)
@@ -179,7 +170,7 @@ static void vg_door_post(struct vg_door *door)
 
 	vg_bucket_charge(door->bucket, meter->owed);
 	if (meter->unknown)
-		vg_bucket_earn(door->bucket, vg_door_overflow(door));
+		vg_bucket_return(door->bucket, meter->unknown, meter->unknown_since);
 	vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
 		 (uint64_t)meter->owed);
 	meter->unknown = 0;
@@ -199,9 +190,12 @@ static void vg_door_look(struct vg_door *door)
 	cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	door->ppm = vg_compute_limit(pages, door->ticket->device);
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
+	if (meter->unknown) // what the bucket can not hold is counted first
+		(void)vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease);
 	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
 		vg_door_post(door);
 	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease) - meter->owed;
+	meter->clipped = vg_load(&door->bucket->clipped_ns);
 }
 
 static int64_t vg_door_target(const struct vg_door *door)

@@ -42,17 +42,63 @@ static void test_bucket_caps(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
-// What pays for work that was charged late is not saved up.
-static void test_bucket_earns_late(void)
+// Work that is charged afterwards leaves the bucket as if it had been charged when it was
+// launched, though that could not hold what was earned meanwhile; by several processes, too.
+static void test_bucket_returns(void)
+{
+	const uint32_t most = 900000;
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	vg_bucket_fill(&device, now, most, vg_bucket_idle_cap);
+	for (int i = 0; i < 8; i++)
+		vg_bucket_fill(&device, now += 10 * ms, most, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.clipped_ns, vg_bucket_start + 72 * ms - vg_bucket_busy_cap);
+	for (int i = 0; i < 4; i++) {
+		vg_bucket_charge(&device, 20 * (int64_t)ms);
+		vg_bucket_return(&device, 20 * (int64_t)ms, 0);
+	}
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 8 * (int64_t)ms);
+	CHECK_EQUAL(device.clipped_ns, 0);
+}
+
+// A refill counts less time than the work may have taken.
+static void test_bucket_returns_of_seconds(void)
 {
 	struct vg_container_device device = {0};
 
 	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
-	vg_bucket_charge(&device, vg_bucket_start + 4000 * (int64_t)ms);
-	vg_bucket_earn(&device, 2800 * (int64_t)ms);
-	CHECK_EQUAL((int64_t)device.bucket_ns, -1200 * (int64_t)ms);
-	vg_bucket_earn(&device, 2800 * (int64_t)ms);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap);
+	vg_bucket_fill(&device, start + 4000 * (uint64_t)ms, half, vg_bucket_busy_cap);
+	vg_bucket_charge(&device, 4000 * (int64_t)ms);
+	vg_bucket_return(&device, 4000 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 2000 * (int64_t)ms);
+}
+
+// What could not be held before the work was launched is lost, and the bucket holds no more
+// for what comes back than otherwise.
+static void test_bucket_returns_no_more(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t since;
+
+	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+	vg_bucket_fill(&device, start + 900 * ms, half, vg_bucket_idle_cap);
+	since = device.clipped_ns;
+	vg_bucket_charge(&device, 100 * (int64_t)ms);
+	vg_bucket_return(&device, 100 * (int64_t)ms, since);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
+	vg_bucket_return(&device, -1, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
+	vg_bucket_return(&device, 30 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 70 * (int64_t)ms);
+	vg_bucket_return(&device, 900 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_busy_cap);
+	// Of time that was lent and not used, nothing comes back.
+	since = device.clipped_ns;
+	vg_bucket_fill_lent(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
+			    (struct vg_lease){VG_PPM, start + 2000 * (uint64_t)ms});
+	CHECK(device.clipped_ns - since < ms);
 }
 
 static void test_bucket_of_a_forger(void)
@@ -61,10 +107,12 @@ static void test_bucket_of_a_forger(void)
 
 	for (size_t i = 0; i < 36; i++) {
 		struct vg_container_device device = {.bucket_ns = values[i / 6],
-						     .bucket_filled_ns = values[i % 6]};
+						     .bucket_filled_ns = values[i % 6],
+						     .clipped_ns = values[i % 5]};
 
 		vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
 		vg_bucket_charge(&device, ms);
+		vg_bucket_return(&device, ms, values[i % 4]);
 		CHECK(vg_bucket_fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
 		      vg_bucket_busy_cap || device.bucket_filled_ns != start + 10 * ms);
 	}
@@ -358,7 +406,9 @@ int main(void)
 {
 	test_bucket_earns_its_part();
 	test_bucket_caps();
-	test_bucket_earns_late();
+	test_bucket_returns();
+	test_bucket_returns_of_seconds();
+	test_bucket_returns_no_more();
 	test_bucket_of_a_forger();
 	test_bucket_uses_leases();
 	test_rate_of_leases();

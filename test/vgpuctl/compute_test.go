@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,5 +246,38 @@ func TestComputeCharges(t *testing.T) {
 				t.Errorf("%s was charged for %s", charged, after)
 			}
 		}))
+	}
+}
+
+// TestFirstKernelsAreChargedForThemselves has two processes of a container share the GPU with
+// kernels of which nothing is known, one of them without a processor for some time, so that
+// it cannot tell all along whose the GPU was.
+func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
+	timed.Run(t, testFirstKernelsAreChargedForThemselves)
+}
+
+func testFirstKernelsAreChargedForThemselves(t testing.TB) {
+	const kernel, stopped, most = 200 * time.Millisecond, 30 * time.Millisecond, 450 * time.Millisecond
+	m := newMachine(t)
+	o := m.oracle()
+	spin := []string{m.workload("spin"), "--kernel-us", "200000", "--duration", "60"}
+	var pids []int
+	for _, limit := range [][]string{{"--cores", "10"}, nil} { // they have no second kernel in the test's time
+		args := append([]string{"run", "--group", "first"}, limit...)
+		pid := m.start(m.command(append(append(args, "--"), spin...)...)).Process.Pid
+		m.eventually("the kernel runs", func() bool { return m.gpuTime(o)[pid] > uint64(kernel/10) })
+		pids = append(pids, pid)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := syscall.Kill(pids[0], signal); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(stopped)
+	}
+	m.eventually("both kernels are charged", func() bool { return m.charged("first") > 2*kernel-kernel/10 })
+	charged := m.charged("first")
+	t.Logf("charged %s for %s", charged, 2*kernel)
+	if charged > most {
+		t.Errorf("%s was charged for %s", charged, 2*kernel)
 	}
 }

@@ -193,8 +193,11 @@ type ContainerDevice struct {
 	PhaseGoal     uint64
 	// Peak is the most that all processes together were granted at a time. What
 	// a killed process had counts until somebody needs it or takes its slot.
-	Peak     uint64
-	Reserved [4]uint64
+	Peak uint64
+	// ClippedNs is what was earned and the bucket could not hold, in ns of GPU time, less
+	// what work that was charged afterwards had back.
+	ClippedNs uint64
+	Reserved  [3]uint64
 }
 
 // WayRefusals counts the refused allocations of one GPU by the way of asking.
