@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,12 +103,12 @@ func (h *host) startMember(ctx context.Context, l load, group string, first bool
 			run = append(run, h.policy...)
 		}
 	}
-	command := append([]string{h.vgpuctl()}, run...)
-	command = append(append(command, "--", program), args...)
+	tool, work := []string{h.vgpuctl()}, append([]string{program}, args...)
 	if priority, ok := realTime(); ok {
-		command = append([]string{"chrt", "--other", "0", h.vgpuctl()}, run...)
-		command = append(append(command, "--", "chrt", "--rr", priority, program), args...)
+		tool = append([]string{"chrt", "--other", "0"}, tool...)
+		work = append([]string{"chrt", "--rr", priority}, work...)
 	}
+	command := slices.Concat(tool, run, []string{"--"}, work)
 	return h.start(ctx, command[0], command[1:]...)
 }
 

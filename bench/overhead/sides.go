@@ -47,7 +47,7 @@ type bench struct {
 // What the simulated GPU is configured with: it has room for the contexts of many
 // processes, in half of it, too. With the other lines, cuInit and the making of a
 // context take what they took on an H200. The driver sleeps for it: however many
-// start at once, none waits for another, as some do in a real driver, so that what
+// start at once, none waits for another, as it may in a real driver, so that what
 // the interposer adds counts for more than it would there.
 const (
 	simulatedGPU   = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 256GiB\ncontext = 512MiB\n"

@@ -29,7 +29,7 @@ struct vg_segment {
 	bool covered; // there is an event where its measured part begins
 	bool dirty;   // its end came too late, or a launch did or failed: not measured
 	bool many;    // other streams had work at the same time
-	bool fresh;   // it has work whose length was not known…
+	bool fresh;   // it has work whose length was not known
 	bool solo;    // it is to have work of one class only
 	bool lengthy; // it has work that may be longer than a slice
 	uint32_t count;  // of pieces of work in the measured part
@@ -42,7 +42,7 @@ struct vg_segment {
 	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
 	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
-	uint64_t clipped;  // …and the bucket's clipped_ns when that was launched
+	uint64_t clipped;  // the bucket's clipped_ns when the last work was launched that is `fresh`
 };
 
 struct vg_stream {
