@@ -201,6 +201,9 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 // vg_meter_harvest takes in all segments that are done.
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
 
+// vg_event_drop destroys an event, if it was made.
+void vg_event_drop(CUevent *event);
+
 // vg_meter_settle takes a segment that is done off what is under way.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 

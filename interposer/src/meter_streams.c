@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The streams that a meter follows: found, made room for, and forgotten.
+
+#include "meter.h"
+
+#include <string.h>
+
+static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64_t context,
+			 uint64_t thread)
+{
+	return stream->used && stream->handle == handle && stream->context == context &&
+	       stream->thread == thread;
+}
+
+void vg_event_drop(CUevent *event)
+{
+	if (*event)
+		VG_CALL(cuEventDestroy_v2, *event);
+	*event = NULL;
+}
+
+void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	meter->outstanding -= segment->charged;
+	meter->lengthy -= segment->lengthy;
+}
+
+static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
+{
+	uint32_t last = stream->head + (stream->open ? 1 : 0);
+
+	for (uint32_t i = stream->tail; i != last; i++)
+		vg_meter_settle(meter, &stream->ring[i % vg_ring]);
+	stream->tail = stream->head;
+	stream->open = false;
+}
+
+static void vg_stream_drop_events(struct vg_stream *stream)
+{
+	for (size_t s = 0; s < vg_ring; s++) {
+		vg_event_drop(&stream->ring[s].begin);
+		vg_event_drop(&stream->ring[s].end);
+	}
+}
+
+// vg_stream_spare makes room for a stream: the one is forgotten that has had nothing to
+// do for longest, if there is any. It may be a thread's that has ended.
+static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
+{
+	uint64_t now = vg_now();
+	struct vg_stream *spare = NULL;
+
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->tail == stream->head && stream->dry_at < now &&
+		    (!spare || stream->dry_at < spare->dry_at))
+			spare = stream;
+	}
+	if (!spare)
+		return NULL;
+	vg_stream_empty(meter, spare);
+	vg_stream_drop_events(spare);
+	return spare;
+}
+
+struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
+				  uint64_t thread)
+{
+	struct vg_stream *free_one = NULL;
+
+	if (meter->last && vg_stream_is(meter->last, handle, context, thread))
+		return meter->last;
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (vg_stream_is(stream, handle, context, thread)) {
+			meter->last = stream;
+			return stream;
+		}
+		if (!stream->used) {
+			free_one = stream;
+			break;
+		}
+	}
+	if (!free_one)
+		free_one = vg_stream_spare(meter);
+	if (free_one) {
+		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
+					       .thread = thread};
+		meter->last = free_one;
+	}
+	return free_one;
+}
+
+// vg_stream_remove closes the gap in the table, which is kept dense.
+static void vg_stream_remove(struct vg_meter *meter, size_t index)
+{
+	size_t last = index;
+
+	vg_stream_empty(meter, &meter->streams[index]);
+	while (last + 1 < vg_meter_streams && meter->streams[last + 1].used)
+		last++;
+	meter->streams[index] = meter->streams[last];
+	memset(&meter->streams[last], 0, sizeof meter->streams[last]);
+	meter->last = NULL;
+}
+
+void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->handle != handle || stream->thread)
+			continue;
+		vg_stream_drop_events(stream);
+		vg_stream_remove(meter, i);
+		return;
+	}
+}
+
+void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
+		if (meter->streams[i].context == context)
+			vg_stream_remove(meter, i);
+		else
+			i++;
+	}
+	if (meter->base_context == context) {
+		meter->base = meter->newer = NULL;
+		meter->renewing = false;
+	}
+	if (meter->probe.context == context)
+		vg_probe_drop(&meter->probe);
+}
