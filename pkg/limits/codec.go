@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"unsafe"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
@@ -52,9 +53,8 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 	if err != nil {
 		return layout.LimitsDevice{}, err
 	}
-	if d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit {
-		return layout.LimitsDevice{}, fmt.Errorf("%w: compute of %q is %d ppm, want 1 to %d",
-			ErrInvalid, d.UUID, d.ComputePPM, NoComputeLimit)
+	if err := d.check(); err != nil {
+		return layout.LimitsDevice{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	entry := layout.LimitsDevice{
 		UUID: uuid, Kind: kind,
@@ -64,14 +64,24 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 		entry.Flags = layout.FlagShare
 	}
 	if d.MPS {
-		if d.Share || d.Multiprocessors < 0 {
-			return layout.LimitsDevice{}, fmt.Errorf("%w: %q with %d multiprocessors, by MPS, time lent: %t",
-				ErrInvalid, d.UUID, d.Multiprocessors, d.Share)
-		}
 		entry.Flags |= layout.FlagMPS
 		entry.Multiprocessors = uint32(d.Multiprocessors)
 	}
 	return entry, nil
+}
+
+// check tells what of a device's limits no page may have.
+func (d Device) check() error {
+	switch {
+	case d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit:
+		return fmt.Errorf("compute of %q is %d ppm, want 1 to %d", d.UUID, d.ComputePPM, NoComputeLimit)
+	case d.MPS && d.Share:
+		return fmt.Errorf("%q is held by MPS, which lends no time", d.UUID)
+	case d.MPS && (d.Multiprocessors < 0 || d.Multiprocessors > math.MaxInt32):
+		return fmt.Errorf("%q has %d multiprocessors", d.UUID, d.Multiprocessors)
+	default:
+		return nil
+	}
 }
 
 // decodeCopy is the inverse of encodeCopy for a copy that should belong to the
@@ -88,22 +98,33 @@ func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 	}
 	devices := make([]Device, 0, c.DeviceCount)
 	seen := map[[16]uint8]bool{}
-	for _, d := range c.Devices[:c.DeviceCount] {
-		name, ok := formatUUID(d.UUID, d.Kind)
-		if !ok || d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit {
-			return nil, fmt.Errorf("%w: GPU of kind %d with %d ppm", ErrCorrupt, d.Kind, d.ComputePPM)
+	for _, entry := range c.Devices[:c.DeviceCount] {
+		d, err := decodeDevice(&entry)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		if seen[d.UUID] {
-			return nil, fmt.Errorf("%w: %q stands on it twice", ErrCorrupt, name)
+		if seen[entry.UUID] {
+			return nil, fmt.Errorf("%w: %q stands on it twice", ErrCorrupt, d.UUID)
 		}
-		seen[d.UUID] = true
-		devices = append(devices, Device{
-			UUID: name, MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
-			Share: d.Flags&layout.FlagShare != 0,
-			MPS:   d.Flags&layout.FlagMPS != 0, Multiprocessors: int(d.Multiprocessors),
-		})
+		seen[entry.UUID] = true
+		devices = append(devices, d)
 	}
 	return devices, nil
+}
+
+func decodeDevice(entry *layout.LimitsDevice) (Device, error) {
+	name, ok := formatUUID(entry.UUID, entry.Kind)
+	if !ok {
+		return Device{}, fmt.Errorf("a GPU of kind %d", entry.Kind)
+	}
+	d := Device{
+		UUID: name, MemoryBytes: entry.MemoryBytes, ComputePPM: entry.ComputePPM, ContextBytes: entry.ContextBytes,
+		Share: entry.Flags&layout.FlagShare != 0, MPS: entry.Flags&layout.FlagMPS != 0,
+	}
+	if d.MPS {
+		d.Multiprocessors = int(entry.Multiprocessors)
+	}
+	return d, d.check()
 }
 
 // checksum is FNV-1a over the checked part of a raw copy.

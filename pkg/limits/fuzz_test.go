@@ -46,6 +46,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(uint16(copiesOffset+8), []byte{17}, uint16(0), true)      // GPUs
 	f.Add(uint16(copiesOffset+16+16), []byte{3}, uint16(0), true)   // a kind
 	f.Add(uint16(copiesOffset+16+20), []byte{255}, uint16(0), true) // compute
+	f.Add(uint16(copiesOffset+16+40), []byte{3}, uint16(0), true)   // time lent by MPS
 	f.Add(uint16(0), []byte{}, uint16(64), false)
 	f.Fuzz(func(t *testing.T, at uint16, patch []byte, cut uint16, sealed bool) {
 		page := bytes.Clone(whole)
