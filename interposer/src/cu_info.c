@@ -64,10 +64,13 @@ static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t
 static bool vg_answer_again(struct vg_state *state, uint32_t device, const struct vg_share *share,
 			    uint64_t now, struct vg_answer *answer)
 {
+	// Another thread's newer answer does as well.
+	if (now - atomic_load(&state->answered_ns[device]) > vg_answer_ns)
+		return false;
 	vg_lock(&state->answer_mutex);
 	*answer = state->answers[device];
 	vg_unlock(&state->answer_mutex);
-	if (now - answer->at_ns > vg_answer_ns || share->used < answer->used)
+	if (share->used < answer->used)
 		return false;
 	answer->available -= vg_min(share->used - answer->used, answer->available);
 	return true;
@@ -82,20 +85,38 @@ static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, const str
 
 	if (result)
 		return result;
-	*answer = (struct vg_answer){
-		.at_ns = now, .used = share->used, .available = available, .total = total};
+	*answer = (struct vg_answer){.used = share->used, .available = available, .total = total};
 	vg_lock(&state->answer_mutex);
 	state->answers[device] = *answer;
+	atomic_store_explicit(&state->answered_ns[device], now, memory_order_relaxed);
 	vg_unlock(&state->answer_mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult vg_device_info(struct vg_state *state, uint32_t device, uint64_t *available,
+			       uint64_t *total)
+{
+	uint64_t now = vg_now();
+	struct vg_answer answer;
+	struct vg_share share;
+	CUresult result;
+
+	vg_forget_the_dead(state, device, now);
+	vg_pools_refresh_stale(state);
+	share = vg_share_of(state, device);
+	if (!vg_answer_again(state, device, &share, now, &answer)) {
+		result = vg_ask_driver(state, device, &share, now, &answer);
+		if (result)
+			return result;
+	}
+	*available = vg_min(answer.available, share.left);
+	*total = vg_min(answer.total, share.limit);
 	return CUDA_SUCCESS;
 }
 
 static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 {
 	struct vg_state *state = vg_ready_state();
-	struct vg_answer answer;
-	struct vg_share share;
-	uint64_t now;
 	CUdevice device;
 	CUresult result;
 	int index;
@@ -106,21 +127,9 @@ static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 	if (result)
 		return result;
 	index = vg_device_index(state, device);
-	if (index < 0) {
-		*available = *total = 0;
-		return CUDA_SUCCESS;
-	}
-	now = vg_now();
-	vg_forget_the_dead(state, (uint32_t)index, now);
-	vg_pools_refresh_stale(state);
-	share = vg_share_of(state, (uint32_t)index);
-	if (!vg_answer_again(state, (uint32_t)index, &share, now, &answer)) {
-		result = vg_ask_driver(state, (uint32_t)index, &share, now, &answer);
-		if (result)
-			return result;
-	}
-	*available = vg_min(answer.available, share.left);
-	*total = vg_min(answer.total, share.limit);
+	if (index >= 0)
+		return vg_device_info(state, (uint32_t)index, available, total);
+	*available = *total = 0;
 	return CUDA_SUCCESS;
 }
 

@@ -50,7 +50,6 @@ struct vg_pool {
 // vg_answer is what the driver said of a GPU's memory, and what the container
 // used at that time.
 struct vg_answer {
-	uint64_t at_ns;
 	uint64_t available;
 	uint64_t total;
 	uint64_t used;
@@ -84,7 +83,8 @@ struct vg_state {
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
 	struct vg_mutex answer_mutex;
-	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c
+	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c; guarded by answer_mutex
+	_Atomic uint64_t answered_ns[VG_MAX_DEVICES];
 	_Atomic uint64_t reaped_ns[VG_MAX_DEVICES];
 	void *nvml;        // see physical.c; guarded by `contexts`
 	unsigned nvml_pid; // what the management library calls this process; 0: not known

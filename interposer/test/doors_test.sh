@@ -95,6 +95,37 @@ test_mappings() {
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
+# asked: what the program meminfo is told to be free, now.
+asked() {
+	local told
+	echo >&"${meminfo[1]}"
+	read -r -u "${meminfo[0]}" told && echo "$told" | field free
+}
+
+# No more is free than the limit leaves, nor than who shares the GPU has left of it.
+test_meminfo() {
+	local limit=$((12 * gib)) gpu=$((16 * gib)) output
+	pages meminfo "$limit"
+	coproc meminfo { become meminfo "$programs/meminfo" "$limit"; }
+	# shellcheck disable=SC2154 # coproc's
+	local process=$meminfo_PID questions=${meminfo[1]}
+	output=$(asked)
+	[ "${output:-0}" -eq $((limit - context)) ] || fail "free of $limit: ${output:-none}"
+	GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$workloads/fill" --max $((8 * gib)) \
+		--hold 100 >"$work/neighbour" &
+	while [ ! -s "$work/neighbour" ]; do sleep 0.02; done
+	output=$(asked)
+	[ "${output:-0}" -eq $((gpu - $(held))) ] || fail "free beside a neighbour: ${output:-none}, the GPU has $((gpu - $(held)))"
+	output=$(limited meminfo "$workloads/info" --no-cuda | field free)
+	[ "${output:-0}" -eq $((gpu - $(held))) ] || fail "free beside a neighbour, by NVML: ${output:-none}"
+	kill -9 "$(field pid <"$work/neighbour")"
+	wait $! 2>/dev/null
+	output=$(asked)
+	[ "${output:-0}" -eq $((limit - context)) ] || fail "free when the neighbour is gone: ${output:-none}"
+	exec {questions}>&-
+	wait "$process" || fail "meminfo"
+}
+
 # Copies within a device are held to the limit on GPU time, whatever their shape.
 test_copies() {
 	local output took wall
@@ -151,6 +182,7 @@ test_pools
 test_heaps
 test_mappings
 test_copies
+test_meminfo 2>/dev/null # the shell reports whom it killed
 test_processes 2>/dev/null # the shell reports whom it killed
 
 [ "$failures" -eq 0 ] || exit 1

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// meminfo LIMIT expects of cuMemGetInfo the limit as the total, no error for NULLs, and
+// what this process takes and frees to be seen at once. Then it asks without a pause,
+// and for each line that it reads prints what it was told to be free a millisecond
+// later. Its caller, doors_test.sh, knows what is really free.
+
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "program.h"
+
+static int ask(size_t *available, size_t *total)
+{
+	return CALL("cuMemGetInfo_v2", (size_t *, size_t *), available, total);
+}
+
+static void test_nulls(uint64_t limit)
+{
+	size_t available = 1;
+	size_t total = 0;
+
+	CHECK_EQUAL(ask(NULL, NULL), 0);
+	CHECK_EQUAL(ask(NULL, &total), 0);
+	CHECK_EQUAL(total, limit);
+	CHECK_EQUAL(ask(&available, NULL), 0);
+	CHECK_EQUAL(available, left());
+}
+
+// Version 1 has 32 bits for what may be more.
+static void test_narrow(void)
+{
+	unsigned available = 0;
+	unsigned total = 0;
+
+	CHECK_EQUAL(CALL("cuMemGetInfo", (unsigned *, unsigned *), &available, &total), 0);
+	CHECK_EQUAL(available, left() < UINT32_MAX ? left() : UINT32_MAX);
+	CHECK_EQUAL(total, UINT32_MAX);
+}
+
+static void test_own_changes(void)
+{
+	size_t before = left();
+
+	for (int i = 0; i < 100; i++) {
+		CUdeviceptr address;
+
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", (CUdeviceptr *, size_t), &address, 64 * MIB), 0);
+		CHECK_EQUAL(left(), before - 64 * MIB);
+		CHECK_EQUAL(CALL("cuMemFree_v2", (CUdeviceptr), address), 0);
+		CHECK_EQUAL(left(), before);
+	}
+}
+
+static void test_without_a_context(void)
+{
+	enum { invalid_context = 201 };
+	CUcontext context = NULL;
+
+	CHECK_EQUAL(CALL("cuCtxPopCurrent_v2", (CUcontext *), &context), 0);
+	CHECK_EQUAL(ask(NULL, NULL), invalid_context);
+	CHECK_EQUAL(CALL("cuCtxPushCurrent_v2", (CUcontext), context), 0);
+}
+
+// ask_until_told returns 1 when a line came, and 0 at the end of the input.
+static int ask_until_told(void)
+{
+	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+	char line;
+
+	while (poll(&input, 1, 0) == 0)
+		left();
+	return read(STDIN_FILENO, &line, 1) == 1;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t limit;
+
+	CHECK(argc == 2);
+	limit = strtoull(argv[1], NULL, 10);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_primary_context();
+	test_nulls(limit);
+	test_narrow();
+	test_own_changes();
+	test_without_a_context();
+	while (ask_until_told()) {
+		usleep(1000);
+		printf("{\"free\":%zu}\n", left());
+		fflush(stdout);
+		test_own_changes();
+	}
+	return 0;
+}
