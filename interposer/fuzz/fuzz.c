@@ -341,7 +341,8 @@ static int fuzz_open_current(const char *name)
 
 static const struct fuzz_target *fuzz_find(const char *name)
 {
-	static const struct fuzz_target *const targets[] = {&fuzz_limits, &fuzz_usage, &fuzz_image};
+	static const struct fuzz_target *const targets[] = {&fuzz_limits, &fuzz_usage,
+						     &fuzz_gpu_time, &fuzz_image};
 
 	for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
 		if (strcmp(targets[i]->name, name) == 0)
@@ -363,7 +364,7 @@ int main(int argc, char **argv)
 	int failed;
 
 	if (!target) {
-		fprintf(stderr, "usage: fuzz limits|usage|image CORPUS SECONDS [SEED [KEEP]]\n");
+		fprintf(stderr, "usage: fuzz limits|usage|gpu_time|image CORPUS SECONDS [SEED [KEEP]]\n");
 		return 64;
 	}
 	fuzz_random_state = argc > 4 ? strtoull(argv[4], NULL, 0) : (uint64_t)time(NULL);

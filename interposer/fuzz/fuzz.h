@@ -25,6 +25,7 @@ struct fuzz_target {
 
 extern const struct fuzz_target fuzz_limits;
 extern const struct fuzz_target fuzz_usage;
+extern const struct fuzz_target fuzz_gpu_time;
 extern const struct fuzz_target fuzz_image;
 
 // Each takes bytes off the input; what is missing at its end is zero.

@@ -102,10 +102,11 @@ int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, ui
 	if (!__atomic_compare_exchange_n(&device->bucket_filled_ns, &filled, now, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return vg_balance(device); // somebody else refills
-	if (filled == 0)
+	if (filled == 0) { // before which nothing was earned
 		(void)vg_earn(device, vg_bucket_start, cap);
-	else
-		vg_earn_part(device, elapsed, ppm, cap);
+		return vg_balance(device);
+	}
+	vg_earn_part(device, elapsed, ppm, cap);
 	vg_earn_lent(device, now - elapsed, now, ppm, lease);
 	return vg_balance(device);
 }
