@@ -168,7 +168,7 @@ func (m *machine) summarize(places []*place, w *watcher) {
 	}
 	m.Logf("%s: %d processes killed, %d ended by themselves; these took %v, were refused %d times, forked %d times, with exec %d",
 		*duration, kills, ends, sum.Takes, sum.Refusals, sum.Forks, sum.Execs)
-	m.Logf("the oracle was asked %d times; limit %d, peaks %v, sums seen %v", w.samples, uint64(limit), m.peaks(), w.seen)
+	m.Logf("the oracle was asked %d times; limit %d, peaks %v; added up over processes, not at one moment, %v", w.samples, uint64(limit), m.peaks(), w.seen)
 	if kills == 0 || w.samples == 0 {
 		m.Errorf("%d kills, %d looks: not a storm", kills, w.samples)
 	}
