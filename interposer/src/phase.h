@@ -7,8 +7,9 @@
 //
 // A phase is open while all GPUs have allowance. When one has none left it
 // closes for all, but each may still have as many launches as the one that had
-// the most, in debt if need be: those are the peers of what was let through. It opens when all have allowance again. GPUs that do not work in
-// step need not wait for each other once they have saved up some allowance.
+// the most, in debt if need be: those are the peers of what was let through. It
+// opens when all have allowance again. GPUs that do not work in step need not wait
+// for each other once they have saved up some allowance.
 
 #ifndef VG_PHASE_H
 #define VG_PHASE_H

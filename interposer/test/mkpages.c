@@ -2,8 +2,8 @@
 
 // mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages,
 // or with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
-// parts per million; with the GPU's SMs it is the part that MPS lets it fill. mkpages -o DIR BYTES tells what the container was observed to
-// hold on its first GPU.
+// parts per million; with the GPU's SMs it is the part that MPS lets it fill.
+// mkpages -o DIR BYTES tells what the container was observed to hold on its first GPU.
 
 #include <stdio.h>
 #include <stdlib.h>
