@@ -32,7 +32,7 @@ enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 // Which of vg_owns a pointer is, our function or the driver's: open addressing,
 // each value being an index + 1. A program's start looks some 500 functions up.
 // Two threads that fill it at once put the same into the same places.
-enum { vg_place_bits = 11, vg_places = 1 << vg_place_bits };
+enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
 _Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
 
 static _Atomic(vg_function) vg_place_pointers[vg_places];
