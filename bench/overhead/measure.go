@@ -13,7 +13,7 @@ type timed struct {
 }
 
 // noMore is for calls that are not to cost more than natively, littleMore for those
-// for which the driver is asked as well.
+// that need the driver and the usage page.
 var (
 	noMore     = map[string]rule{limited: {bounded: true}, whole: {bounded: true}}
 	littleMore = map[string]rule{limited: {bounded: true, mostNs: 150}, whole: {bounded: true, mostNs: 150}}
