@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.IntVar(&o.rounds, "rounds", 500, "rounds in which each side makes its calls")
 	flag.IntVar(&o.starts, "starts", 100, "rounds in which each side starts a process")
-	flag.IntVar(&o.storms, "storms", 20, "rounds in which each side starts many at once")
+	flag.IntVar(&o.storms, "storms", 40, "rounds in which each side starts many at once")
 	flag.IntVar(&o.processes, "processes", 200, "processes that start at once, each with a context")
 	flag.BoolVar(&o.table, "table", false, "print a table at the end")
 	flag.Parse()
