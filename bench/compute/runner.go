@@ -163,27 +163,28 @@ func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	periodic, neighbour := s.loads[0], s.loads[1]
 	limits := [2]int{periodic.limit, neighbour.limit}
+	span := r.span.ofTail()
 	results := &Latencies{NeighbourKernelUS: neighbour.kernelUS}
 	var err error
 	periodic.limit, neighbour.limit = 0, 0
-	if results.Alone, err = r.machine.latency(ctx, periodic, nil, r.span); err != nil {
+	if results.Alone, err = r.machine.latency(ctx, periodic, nil, span); err != nil {
 		return Record{}, fmt.Errorf("alone: %w", err)
 	}
-	if results.TimeSlicing, err = r.machine.latency(ctx, periodic, &neighbour, r.span); err != nil {
+	if results.TimeSlicing, err = r.machine.latency(ctx, periodic, &neighbour, span); err != nil {
 		return Record{}, fmt.Errorf("by time-slicing: %w", err)
 	}
 	periodic.limit, neighbour.limit = limits[0], limits[1]
-	if results.Limited, err = r.machine.latency(ctx, periodic, &neighbour, r.span); err != nil {
+	if results.Limited, err = r.machine.latency(ctx, periodic, &neighbour, span); err != nil {
 		return Record{}, fmt.Errorf("under limits: %w", err)
 	}
-	return Record{ID: s.id, Workload: s.workload, Latencies: results, MeasuredS: r.span.measure.Seconds()}, nil
+	return Record{ID: s.id, Workload: s.workload, Latencies: results, MeasuredS: span.measure.Seconds()}, nil
 }
 
 // expected is how long a step takes, for the progress.
 func (r *runner) expected(s step) time.Duration {
 	const start = 300 * time.Millisecond
 	if s.workload == latency {
-		return 3 * (start + r.span.total())
+		return 3 * (start + r.span.ofTail().total())
 	}
 	return start + r.span.of(s.loads).total()
 }
