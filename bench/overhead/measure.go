@@ -12,22 +12,18 @@ type timed struct {
 	rules map[string]rule
 }
 
-// noMore is for calls that are not to cost more than natively, littleMore for those
-// that need the driver and the usage page.
-var (
-	noMore     = map[string]rule{limited: {bounded: true}, whole: {bounded: true}}
-	littleMore = map[string]rule{limited: {bounded: true, mostNs: 150}, whole: {bounded: true, mostNs: 150}}
-)
+// noMore is for calls that are not to cost more than natively.
+var noMore = map[string]rule{limited: {bounded: true}, whole: {bounded: true}}
 
 // timedCalls have so many calls in a round that a round is much longer than a
 // look at the clock and shorter than a time slice of a busy machine. Launches are
 // shortest, and more: what a process finds cold when its turn comes is not what one
 // after another costs. The simulator queues 1024.
 var timedCalls = []timed{
-	{"async", 200, littleMore},
+	{"async", 200, map[string]rule{limited: {bounded: true, mostNs: 150}, whole: {bounded: true, mostNs: 150}}},
 	{"alloc", 200, nil},
 	{"meminfo", 200, noMore},
-	{"meminfo-apart", 10, littleMore}, // half a millisecond apart
+	{"meminfo-apart", 10, noMore}, // half a millisecond apart
 	{"launch", 1000, map[string]rule{
 		limited: {bounded: true, mostNs: 20},
 		whole:   {bounded: true, mostNs: 20},
