@@ -89,6 +89,10 @@ static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 			break;
 		at += entry.size;
 	}
+	if (sim_image_stated(header)) { /* of machine code nothing but its size is known */
+		*text = strdup("");
+		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
@@ -112,7 +116,7 @@ static CUresult image_text(const void *image, char **text)
 
 static uint64_t module_bytes(const struct sim_module *module, uint64_t granularity)
 {
-	uint64_t bytes = round_up(module->ptx.length, granularity);
+	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < module->ptx.global_count; i++)
 		bytes += round_up(module->ptx.globals[i].size, granularity);
@@ -141,16 +145,62 @@ static CUresult place_globals(struct sim_module *module)
 	return CUDA_SUCCESS;
 }
 
-static CUresult charge_module(struct sim_module *module, struct sim_device *device)
+static uint64_t code_bytes(const struct sim_module *module, uint64_t granularity)
 {
-	uint64_t bytes = module_bytes(module, sim_gpu(device)->alloc_granularity);
-	CUresult err = sim_charge(device, bytes);
+	return round_up(module->stated ? module->stated : module->ptx.length, granularity);
+}
 
+static CUresult charge_module(struct sim_module *module, struct sim_context *context)
+{
+	struct sim_device *device = context->device;
+	bool lazy = sim.handle.state->driver.lazy_loading != 0;
+	uint64_t granularity = sim_gpu(device)->alloc_granularity;
+	uint64_t bytes = module_bytes(module, granularity);
+	uint64_t code = code_bytes(module, granularity);
+	CUresult err;
+
+	if (lazy)
+		module->unloaded = code;
+	else
+		sim_load_begin(context);
+	err = sim_charge(device, bytes + (lazy ? 0 : code));
+	if (!lazy)
+		sim_load_end(context);
 	if (err)
 		return err;
 	module->device = device;
-	module->charged = bytes;
+	module->charged = bytes + (lazy ? 0 : code);
 	return place_globals(module);
+}
+
+static CUresult load_code(struct sim_module *module, struct sim_context *context)
+{
+	uint64_t bytes;
+	CUresult err = CUDA_SUCCESS;
+
+	sim_load_begin(context);
+	sim_lock();
+	bytes = module->unloaded;
+	if (bytes)
+		err = sim_charge(module->device, bytes);
+	if (!err) {
+		module->charged += bytes;
+		__atomic_store_n(&module->unloaded, 0, __ATOMIC_RELEASE);
+	}
+	sim_unlock();
+	sim_load_end(context);
+	return err;
+}
+
+CUresult sim_module_use(struct sim_module *module)
+{
+	struct sim_context *context = module->context;
+
+	if (!__atomic_load_n(&module->unloaded, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	if (!context && sim_current(&context))
+		return CUDA_SUCCESS; /* it is left for a thread that has a context */
+	return load_code(module, context);
 }
 
 static CUresult make_functions(struct sim_module *module)
@@ -209,12 +259,13 @@ static CUresult load(struct sim_context *context, const void *image, struct sim_
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	module->magic = MODULE_MAGIC;
+	module->stated = sim_image_stated(image);
 	err = ptx_parse(text, &module->ptx);
 	free(text);
 	if (!err)
 		err = make_functions(module);
 	if (!err && context)
-		err = charge_module(module, context->device);
+		err = charge_module(module, context);
 	if (err) {
 		sim_module_free(module);
 		return err;
@@ -311,6 +362,23 @@ CU_API CUresult cuModuleUnload(CUmodule handle)
 
 /* ---- libraries ---- */
 
+static CUresult use_library(struct sim_module *library);
+
+/* Without lazy loading a library is loaded into the context that is there. */
+static CUresult load_eagerly(CUlibrary *out)
+{
+	struct sim_context *context;
+	CUresult err;
+
+	if (!sim.handle.state->driver.load_waits || sim.handle.state->driver.lazy_loading ||
+	    sim_current(&context))
+		return CUDA_SUCCESS;
+	err = use_library(*out);
+	if (err)
+		sim_module_free(*out);
+	return err;
+}
+
 CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_options,
 				  void **jit_values, unsigned jit_count, int *options, void **values,
 				  unsigned count)
@@ -323,7 +391,8 @@ CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_opt
 		return err;
 	if (!out || !code)
 		return CUDA_ERROR_INVALID_VALUE;
-	return load(NULL, code, out);
+	err = load(NULL, code, out);
+	return err ? err : load_eagerly(out);
 }
 
 CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit_options,
@@ -359,7 +428,7 @@ static CUresult use_library(struct sim_module *library)
 
 	if (err || library->device)
 		return err;
-	return charge_module(library, context->device);
+	return charge_module(library, context);
 }
 
 CU_API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
@@ -397,7 +466,8 @@ CU_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char
 		return err;
 	if (!out || !name)
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim_module_function(module, name, out);
+	err = sim_module_function(module, name, out);
+	return err ? err : sim_module_use(module);
 }
 
 /* ---- global variables ---- */

@@ -4,7 +4,7 @@ package oracle
 // declaration is the truth; TestLayout compiles it and compares.
 const (
 	stateMagic   = 0x314d495355504721
-	stateVersion = 3
+	stateVersion = 4
 
 	maxGPUs     = 16
 	maxProcs    = 1024
@@ -13,7 +13,7 @@ const (
 	// The byte of the file that process slot i locks is lockBase + i.
 	lockBase = 0x4000000000
 
-	stateSize        = 157111424
+	stateSize        = 157267080
 	stateMagicAt     = 0
 	stateVersionAt   = 8
 	stateGPUCountAt  = 12
