@@ -90,7 +90,7 @@ static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 		at += entry.size;
 	}
 	if (sim_image_stated(header)) { /* of machine code nothing but its size is known */
-		*text = strdup("");
+		*text = strdup(".version 7.0\n.target sm_50\n.address_size 64\n");
 		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;

@@ -28,9 +28,6 @@ fail() {
 	failures=$((failures + 1))
 }
 
-mkdir "$work/sim"
-"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
-
 oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
 
 # profile KEY: what the profile says of it.
@@ -39,18 +36,24 @@ profile() { sed -n "s/^$1 *= *//p" "${GPUSIM_PROFILE:-/dev/null}"; }
 # native COMMAND…: runs a program without the interposer.
 native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$@"; }
 
-# What a context takes, as the agent of a host finds out.
-native "$workloads/fill" --max 1 --hold 100 >"$work/native" 2>/dev/null &
-while [ ! -s "$work/native" ]; do sleep 0.02; done
-context=$(oracle | grep -o '"context_bytes": *[0-9]*' | head -n 1 | grep -o '[0-9]*$')
-kill -9 "$(grep -o '"pid": *[0-9]*' "$work/native" | grep -o '[0-9]*$')"
-wait $! 2>/dev/null
-
-# The agent that a test's containers have: see agent.c.
-agent=-honest
-[ "$(profile nvml)" != not-available ] || agent=-blind
-
-mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+# machine makes the machine that the tests run on, anew.
+machine() {
+	[ ! -d "$work/sim" ] || "$gpusim/gpusim" destroy "$work/sim"
+	rm -rf "$work/sim"
+	mkdir "$work/sim"
+	"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
+	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+	# What a context takes, as the agent of a host finds out.
+	rm -f "$work/native"
+	native "$workloads/fill" --max 1 --hold 100 >"$work/native" 2>/dev/null &
+	while [ ! -s "$work/native" ]; do sleep 0.02; done
+	context=$(oracle | grep -o '"context_bytes": *[0-9]*' | head -n 1 | grep -o '[0-9]*$')
+	kill -9 "$(field pid <"$work/native")"
+	wait $! 2>/dev/null
+	# The agent that a test's containers have: see agent.c.
+	agent=-honest
+	[ "$(profile nvml)" != not-available ] || agent=-blind
+}
 
 # serve NAME [MODE]: has an agent serve the container, in place of the last one. Without
 # a mode it is as the profile's driver lets it be.
@@ -115,3 +118,5 @@ peak() {
 
 # held: bytes that are physically taken on the first GPU.
 held() { oracle | field used_bytes; }
+
+machine 2>/dev/null # the shell reports whom it killed
