@@ -14,7 +14,9 @@ failed=0
 # run PROGRAM: once, on a new machine
 run() {
 	dir=$work/$1
-	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 "$dir"
+	profile=$here/$1.conf # of some tests
+	[ -e "$profile" ] || profile=/dev/null
+	"$out/gpusim" create --profile "$profile" --gpus 2 --memory 4GiB --seed 1 "$dir"
 	status=0
 	GPUSIM_STATE=$dir/state GPUSIM_LIBCUDA=$out/libcuda.so.1 GPUSIM_LIBNVML=$out/libnvidia-ml.so.1 \
 		GPUSIM_TOOL=$out/gpusim GPUSIM_MPS=$out/nvidia-cuda-mps-control GPUSIM_DATA=$here \
