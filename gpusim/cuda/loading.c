@@ -3,7 +3,7 @@
  * What happens around the loading of code: the lock that a driver takes, the work that
  * it waits for, what an image states of its size, and the library that a driver opens.
  */
-#include "sim.h"
+#include "module.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,6 +21,36 @@ void sim_load_end(struct sim_context *context)
 {
 	if (sim.handle.state->driver.load_waits)
 		pthread_mutex_unlock(&context->loading);
+}
+
+static CUresult load_code(struct sim_module *module, struct sim_context *context)
+{
+	uint64_t bytes;
+	CUresult err = CUDA_SUCCESS;
+
+	sim_load_begin(context);
+	sim_lock();
+	bytes = module->unloaded;
+	if (bytes)
+		err = sim_charge(module->device, bytes);
+	if (!err) {
+		module->charged += bytes;
+		__atomic_store_n(&module->unloaded, 0, __ATOMIC_RELEASE);
+	}
+	sim_unlock();
+	sim_load_end(context);
+	return err;
+}
+
+CUresult sim_module_use(struct sim_module *module)
+{
+	struct sim_context *context = module->context;
+
+	if (!__atomic_load_n(&module->unloaded, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	if (!context && sim_current(&context))
+		return CUDA_SUCCESS; /* it is left for a thread that has a context */
+	return load_code(module, context);
 }
 
 /* ---- stated sizes ---- */

@@ -173,36 +173,6 @@ static CUresult charge_module(struct sim_module *module, struct sim_context *con
 	return place_globals(module);
 }
 
-static CUresult load_code(struct sim_module *module, struct sim_context *context)
-{
-	uint64_t bytes;
-	CUresult err = CUDA_SUCCESS;
-
-	sim_load_begin(context);
-	sim_lock();
-	bytes = module->unloaded;
-	if (bytes)
-		err = sim_charge(module->device, bytes);
-	if (!err) {
-		module->charged += bytes;
-		__atomic_store_n(&module->unloaded, 0, __ATOMIC_RELEASE);
-	}
-	sim_unlock();
-	sim_load_end(context);
-	return err;
-}
-
-CUresult sim_module_use(struct sim_module *module)
-{
-	struct sim_context *context = module->context;
-
-	if (!__atomic_load_n(&module->unloaded, __ATOMIC_ACQUIRE))
-		return CUDA_SUCCESS;
-	if (!context && sim_current(&context))
-		return CUDA_SUCCESS; /* it is left for a thread that has a context */
-	return load_code(module, context);
-}
-
 static CUresult make_functions(struct sim_module *module)
 {
 	module->functions = calloc(module->ptx.entry_count + 1, sizeof(*module->functions));

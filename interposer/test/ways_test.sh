@@ -9,14 +9,18 @@
 
 check_way() {
 	local way=$1 limit=$2 least=$3 output got highest
-	pages way "$limit" "$limit"
-	output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
-		fail "$way at $limit: $output $(cat "$work/stderr")"
-	got=$(echo "$output" | field granted_bytes)
-	highest=$(peak "$(echo "$output" | field pid)")
-	if [ "${highest:-0}" -eq 0 ] || [ "$highest" -gt "$limit" ]; then
-		fail "$way at $limit: physically held $highest"
-	fi
+	# An agent that answers late, as on a busy machine, costs what it would have given back.
+	for _ in 1 2 3; do
+		pages way "$limit" "$limit"
+		output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
+			fail "$way at $limit: $output $(cat "$work/stderr")"
+		got=$(echo "$output" | field granted_bytes)
+		highest=$(peak "$(echo "$output" | field pid)")
+		if [ "${highest:-0}" -eq 0 ] || [ "$highest" -gt "$limit" ]; then
+			fail "$way at $limit: physically held $highest"
+		fi
+		[ "${got:-0}" -lt "$least" ] || break
+	done
 	[ "${got:-0}" -ge "$least" ] || fail "$way at $limit: granted $got, want $least"
 	echo "$output" | grep -q '"error_code":2' || fail "$way at $limit: not refused by 2: $output"
 	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
@@ -64,10 +68,13 @@ test_corrected_context() {
 	local limit=$((2 * gib)) hint output highest
 	[ "$agent" = -honest ] || return
 	for hint in $gib 0; do
-		pages corrected "$limit:$hint"
-		output=$(limited corrected "$workloads/fill" 2>/dev/null)
-		highest=$(peak "$(echo "$output" | field pid)")
-		[ "$highest" -le "$limit" ] || fail "a context charged $hint: held $highest"
+		for _ in 1 2 3; do
+			pages corrected "$limit:$hint"
+			output=$(limited corrected "$workloads/fill" 2>/dev/null)
+			highest=$(peak "$(echo "$output" | field pid)")
+			[ "$highest" -le "$limit" ] || fail "a context charged $hint: held $highest"
+			[ "$(echo "$output" | field granted_bytes)" -lt "$(least "$limit")" ] || break
+		done
 		[ "$(echo "$output" | field granted_bytes)" -ge "$(least "$limit")" ] ||
 			fail "a context charged $hint: $output"
 	done
