@@ -14,7 +14,8 @@ struct watched {
 };
 
 unsigned char gs_calls_watched;
-static struct watched *watched; /* by index */
+static struct watched *watched; /* by index; NULL: the profile names no call */
+static uint64_t *_Atomic counter;
 
 static int compare(const void *name, const void *entry)
 {
@@ -54,6 +55,13 @@ void gs_calls_load(const struct gs_driver *driver)
 	__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 }
 
+void gs_calls_count(uint64_t *to)
+{
+	atomic_store(&counter, to);
+	if (to)
+		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
+}
+
 /* A driver's calls keep the processor busy: a sleep would be far too long. */
 static void spin(uint64_t ns)
 {
@@ -65,10 +73,16 @@ static void spin(uint64_t ns)
 
 int gs_call_begin(uint32_t index)
 {
-	struct watched *call = &watched[index];
-	const struct gs_failure *failure = call->failure;
+	uint64_t *counted = atomic_load_explicit(&counter, memory_order_acquire);
+	struct watched *call = watched ? &watched[index] : NULL;
+	const struct gs_failure *failure;
 	uint32_t before;
 
+	if (counted)
+		(void)__atomic_add_fetch(counted, 1, __ATOMIC_RELAXED);
+	if (!call)
+		return 0;
+	failure = call->failure;
 	if (call->cost_ns)
 		spin(call->cost_ns);
 	if (!failure)
