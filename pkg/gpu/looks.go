@@ -125,18 +125,25 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 }
 
 // Of looks at GPUs and returns what one process holds of each, as far as the driver
-// tells before ctx ends. A process that holds nothing, by the driver, has no entry:
-// drivers list 0 bytes where they do not know.
-func (l *Looks) Of(ctx context.Context, pid int, uuids []string) map[string]uint64 {
+// tells before ctx ends; an error where it tells of no GPU. A process that holds
+// nothing, by the driver, has no entry: drivers list 0 bytes where they do not know.
+func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
 	looks := make([]*Look, len(uuids))
 	for i, uuid := range uuids {
 		looks[i] = l.Ask(uuid)
 	}
 	known := map[string]uint64{}
+	var errs []error
 	for i, look := range looks {
-		if held, err := look.Wait(ctx); err == nil && held[pid] > 0 {
+		held, err := look.Wait(ctx)
+		if err != nil {
+			errs = append(errs, err)
+		} else if held[pid] > 0 {
 			known[uuids[i]] = held[pid]
 		}
 	}
-	return known
+	if len(errs) > 0 && len(errs) == len(uuids) {
+		return nil, errors.Join(errs...)
+	}
+	return known, nil
 }

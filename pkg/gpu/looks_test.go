@@ -95,8 +95,9 @@ func TestAHungGPU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if diff := cmp.Diff(map[string]uint64{"GPU-b": 5}, looks.Of(ctx, 7, []string{"GPU-hung", "GPU-b"})); diff != "" {
-		t.Error(diff)
+	held, err := looks.Of(ctx, 7, []string{"GPU-hung", "GPU-b"})
+	if diff := cmp.Diff(map[string]uint64{"GPU-b": 5}, held); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("it took %v", took)
@@ -112,6 +113,8 @@ func TestAHungGPU(t *testing.T) {
 	}
 }
 
+var errLost = errors.New("lost")
+
 func TestOf(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pid  int
@@ -121,14 +124,15 @@ func TestOf(t *testing.T) {
 		"known":                    {7, nil, map[string]uint64{"GPU-a": 5, "GPU-b": 5}},
 		"listed with 0 bytes":      {8, nil, map[string]uint64{}},
 		"not listed":               {9, nil, map[string]uint64{}},
-		"the driver does not tell": {7, errors.New("lost"), map[string]uint64{}},
+		"the driver does not tell": {7, errLost, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := newScripted()
 			driver.value.Store(5)
 			driver.err = tt.err
-			if diff := cmp.Diff(tt.want, NewLooks(driver).Of(t.Context(), tt.pid, []string{"GPU-a", "GPU-b"})); diff != "" {
-				t.Error(diff)
+			got, err := NewLooks(driver).Of(t.Context(), tt.pid, []string{"GPU-a", "GPU-b"})
+			if diff := cmp.Diff(tt.want, got); diff != "" || !errors.Is(err, tt.err) {
+				t.Error(diff, err)
 			}
 		})
 	}
