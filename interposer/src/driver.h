@@ -119,6 +119,8 @@
 	  size_t, int)                                                                             \
 	X(cuStreamBeginCaptureToGraph_ptsz, CUstream, CUgraph, const CUgraphNode *, const void *,  \
 	  size_t, int)                                                                             \
+	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
+	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
