@@ -194,10 +194,8 @@ static CUresult initialise(void)
 			return CUDA_ERROR_NO_DEVICE;
 		if (err)
 			return CUDA_ERROR_UNKNOWN;
-		gs_calls_load(&sim.handle.state->driver);
+		err = gs_calls_load(&sim.handle.state->driver, "cuInit");
 	}
-	if (gs_calls_watched) /* this very call could not be, yet */
-		err = gs_call_begin((uint32_t)gs_call_find("cuInit"));
 	if (err)
 		return (CUresult)err;
 	mps = sim_mps_client() ? CUDA_SUCCESS : sim_mps_join();

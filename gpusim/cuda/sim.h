@@ -302,6 +302,15 @@ bool sim_capturing(const struct sim_stream *stream);
 /* Calls that a capture elsewhere forbids: 0, or the error, breaking it. */
 CUresult sim_capture_guard(void);
 CUresult sim_capture_sync_guard(struct sim_stream *stream);
+/* The same for calls that encompass all streams of a context, whatever the thread's mode. */
+CUresult sim_capture_context_guard(struct sim_context *context);
+/* Before work goes into a stream: the legacy stream is unusable beside the capture of a
+ * blocking stream, and using it breaks that. */
+CUresult sim_capture_enqueue_guard(struct sim_stream *stream);
+/* Whether the stream is the legacy one, with a blocking stream of its context captured. */
+bool sim_capture_implicit(struct sim_stream *stream);
+/* A captured event is asked for its status: that breaks its capture. */
+CUresult sim_capture_asked(const struct sim_event *event);
 CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params);
 CUresult sim_capture_copy(struct sim_stream *stream, const CUDA_MEMCPY3D *params);
