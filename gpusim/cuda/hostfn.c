@@ -69,7 +69,9 @@ static void wait_for_change(uint64_t until)
 static void run(struct host_call *call)
 {
 	sim_unlock();
+	sim_in_host_call = true;
 	call->fn(call->data);
+	sim_in_host_call = false;
 	sim_lock();
 	gs_lock(&sim.handle);
 	gs_advance(&sim.handle, gs_now());
