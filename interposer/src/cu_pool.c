@@ -4,6 +4,7 @@
 // In a stream that is being captured nothing is acquired: the allocation
 // becomes a node of a graph, which cu_graph.c accounts for.
 
+#include "audit.h"
 #include "orphan.h"
 #include "pool.h"
 #include "stream.h"
@@ -184,8 +185,10 @@ static CUresult vg_synced(CUresult result)
 {
 	struct vg_state *state = vg_ready_state();
 
-	if (state)
-		vg_pools_refresh_stale(state);
+	if (!state)
+		return result;
+	vg_pools_refresh_stale(state);
+	vg_audit_doubt(state);
 	return result;
 }
 
