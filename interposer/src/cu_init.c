@@ -67,6 +67,7 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 	if (vg_slot_take(&state->pages, &error))
 		return vg_refuse_init(&error);
 	vg_register(dir, (uint32_t)state->pages.slot);
+	vg_check_identity();
 	atomic_store_explicit(&state->ready, 1, memory_order_release);
 	return CUDA_SUCCESS;
 }
