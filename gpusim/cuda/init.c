@@ -2,6 +2,8 @@
 /* The process's side of the driver: cuInit, and which GPUs it sees. */
 #include "sim.h"
 
+#include "calls.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -180,7 +182,7 @@ static CUresult initialise(void)
 {
 	uint32_t gpus[GS_MAX_GPUS] = {0};
 	CUresult mps;
-	int err;
+	int err = 0;
 
 	if (!sim.handle.state) {
 		err = gs_open(&sim.handle, gs_path(), GS_PROCESS);
@@ -188,7 +190,12 @@ static CUresult initialise(void)
 			return CUDA_ERROR_NO_DEVICE;
 		if (err)
 			return CUDA_ERROR_UNKNOWN;
+		gs_calls_load(&sim.handle.state->driver);
 	}
+	if (gs_calls_watched) /* this very call could not be, yet */
+		err = gs_call_begin((uint32_t)gs_call_find("cuInit"));
+	if (err)
+		return (CUresult)err;
 	mps = sim_mps_client() ? CUDA_SUCCESS : sim_mps_join();
 	if (mps)
 		return mps;
@@ -226,7 +233,7 @@ CU_API CUresult cuDriverGetVersion(int *version)
 {
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
-	*version = 13000;
+	*version = sim.handle.state ? (int)sim.handle.state->driver_version : 13000;
 	return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,8 @@
 /* Start and end of use, device handles, and the gate that every call passes. */
 #include "nvml.h"
 
+#include "calls.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -45,6 +47,8 @@ static nvmlReturn_t open_state(void)
 		return NVML_SUCCESS;
 	err = gs_open(&nv.handle, gs_path(), GS_OBSERVER);
 	nv.open = err == 0;
+	if (nv.open)
+		gs_calls_load(&nv.handle.state->driver);
 	return err ? open_error(err) : NVML_SUCCESS;
 }
 

@@ -4,7 +4,7 @@ package oracle
 // declaration is the truth; TestLayout compiles it and compares.
 const (
 	stateMagic   = 0x314d495355504721
-	stateVersion = 2
+	stateVersion = 3
 
 	maxGPUs     = 16
 	maxProcs    = 1024

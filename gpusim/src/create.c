@@ -31,6 +31,14 @@ void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index)
 	config->host_bandwidth = UINT64_C(50000000000);
 }
 
+void gs_driver_defaults(struct gs_machine *machine)
+{
+	memset(&machine->driver, 0, sizeof(machine->driver));
+	(void)snprintf(machine->driver.names, sizeof(machine->driver.names), "r580");
+	(void)snprintf(machine->driver_version, sizeof(machine->driver_version), "580.159.04");
+	machine->cuda_version = 13000;
+}
+
 static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 {
 	memcpy(gpu->uuid, config->uuid, sizeof(gpu->uuid));
@@ -50,10 +58,12 @@ static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 	gpu->host_bandwidth = config->host_bandwidth;
 	gpu->init_ns = config->init_ns;
 	gpu->context_start_ns = config->context_start_ns;
+	gpu->chunk_bytes = config->chunk_bytes;
+	gpu->retain_bytes = config->retain_bytes;
 	gpu->current = GS_NO_PROC;
 }
 
-static int write_state(int fd, const struct gs_gpu_config *gpus, uint32_t count)
+static int write_state(int fd, const struct gs_machine *machine)
 {
 	struct gs_state *state;
 
@@ -64,14 +74,15 @@ static int write_state(int fd, const struct gs_gpu_config *gpus, uint32_t count)
 	if (state == MAP_FAILED)
 		return -errno;
 	state->version = GS_VERSION;
-	state->gpu_count = count;
+	state->gpu_count = machine->gpu_count;
 	state->size = sizeof(*state);
 	state->clock_ns = gs_now();
-	state->driver_version = 13000;
-	(void)snprintf(state->driver_version_text, sizeof(state->driver_version_text), "580.159.04");
+	state->driver = machine->driver;
+	state->driver_version = machine->cuda_version;
+	memcpy(state->driver_version_text, machine->driver_version, sizeof(state->driver_version_text));
 	state->spin_ns = 60000;
-	for (uint32_t g = 0; g < count; g++)
-		set_gpu(&state->gpus[g], &gpus[g]);
+	for (uint32_t g = 0; g < machine->gpu_count; g++)
+		set_gpu(&state->gpus[g], &machine->gpus[g]);
 	state->magic = GS_MAGIC;
 	munmap(state, sizeof(*state));
 	return 0;
@@ -91,8 +102,9 @@ static int make_device(const char *dir, uint32_t minor)
 	return err;
 }
 
-int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count)
+int gs_create(const char *dir, const struct gs_machine *machine)
 {
+	const uint32_t count = machine->gpu_count;
 	char path[512], temporary[520];
 	int fd, err;
 
@@ -101,7 +113,7 @@ int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count)
 	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
 		return -errno;
 	for (uint32_t g = 0; g < count; g++) {
-		err = make_device(dir, gpus[g].minor);
+		err = make_device(dir, machine->gpus[g].minor);
 		if (err)
 			return err;
 	}
@@ -110,7 +122,7 @@ int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count)
 	fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return -errno;
-	err = write_state(fd, gpus, count);
+	err = write_state(fd, machine);
 	/* link, not rename: two creators must not both win. */
 	if (!err && link(temporary, path) != 0)
 		err = -errno;

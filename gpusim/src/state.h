@@ -17,8 +17,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "driver.h"
+
 #define GS_MAGIC UINT64_C(0x314d495355504721) /* "!GPUSIM1" */
-#define GS_VERSION 2u
+#define GS_VERSION 3u
 #define GS_DEFAULT_PATH "/dev/gpusim/state"
 #define GS_MAX_GPUS 16u
 #define GS_MAX_PROCS 1024u     /* processes that use CUDA */
@@ -150,7 +152,9 @@ struct gs_gpu {
 	uint64_t host_bandwidth;    /* bytes/s of copies from and to the host */
 	uint64_t init_ns;           /* cuInit sleeps for this long */
 	uint64_t context_start_ns;  /* making a context likewise */
-	uint64_t config_reserved[14];
+	uint64_t chunk_bytes;  /* small linear pieces share chunks of this size; 0: none do */
+	uint64_t retain_bytes; /* of empty chunks that the driver keeps for a process */
+	uint64_t config_reserved[12];
 	/* Time. */
 	uint64_t slice_start_ns; /* 0: nobody's slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
@@ -218,7 +222,8 @@ struct gs_state {
 	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies under way */
 	uint64_t last_living; /* processes that were alive at last_reap_ns */
 	uint64_t procs_end; /* slots from here on were never taken: nobody need look there */
-	uint64_t reserved[482];
+	struct gs_driver driver; /* fixed at creation */
+	uint64_t reserved[(3856 - sizeof(struct gs_driver)) / 8];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
 	struct gs_history history[GS_HISTORY_RING];
@@ -254,13 +259,26 @@ struct gs_gpu_config {
 	uint64_t context_bytes, alloc_granularity, slice_ns, switch_ns;
 	uint64_t default_kernel_ns, device_bandwidth, host_bandwidth;
 	uint64_t init_ns, context_start_ns;
+	uint64_t chunk_bytes, retain_bytes;
 };
 
 /* Fills in the defaults of the GPU with this index. */
 void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index);
 
+/* What a machine is made of. */
+struct gs_machine {
+	struct gs_driver driver;
+	uint64_t cuda_version;         /* 13000 */
+	char driver_version[16];       /* "580.159.04" */
+	struct gs_gpu_config gpus[GS_MAX_GPUS];
+	uint32_t gpu_count;
+};
+
+/* Fills in the default driver. */
+void gs_driver_defaults(struct gs_machine *machine);
+
 /* Makes dir/state and one device file per GPU. Returns 0 or -errno. */
-int gs_create(const char *dir, const struct gs_gpu_config *gpus, uint32_t count);
+int gs_create(const char *dir, const struct gs_machine *machine);
 
 /* Removes what gs_create() made. Returns 0 or -errno. */
 int gs_destroy(const char *dir);

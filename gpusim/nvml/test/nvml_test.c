@@ -315,16 +315,17 @@ static void test_no_driver(void)
 
 static void make_state(void)
 {
-	struct gs_gpu_config gpus[GPUS];
+	struct gs_machine machine = {.gpu_count = GPUS};
 	char path[64];
 
 	if (!mkdtemp(dir))
 		exit(1);
+	gs_driver_defaults(&machine);
 	for (unsigned i = 0; i < GPUS; i++) {
-		gs_gpu_defaults(&gpus[i], i);
-		gpus[i].uuid[0] = (uint8_t)(i + 1);
+		gs_gpu_defaults(&machine.gpus[i], i);
+		machine.gpus[i].uuid[0] = (uint8_t)(i + 1);
 	}
-	if (gs_create(dir, gpus, GPUS))
+	if (gs_create(dir, &machine))
 		exit(1);
 	(void)snprintf(path, sizeof(path), "%s/state", dir);
 	setenv("GPUSIM_STATE", path, 1);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What happens to a call of a library before its function runs: it may fail, or
+ * take its time, as the profile says (driver.h). Every exported function is
+ * entered through a few instructions (entry.S) that come here where the
+ * profile names any call, and else go straight to the function.
+ */
+#ifndef GPUSIM_CALLS_H
+#define GPUSIM_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver.h"
+
+/* The library's exported functions by index: a list in the order of strcmp. */
+extern const char *const gs_call_names[];
+extern const size_t gs_call_count;
+
+/* Not 0: calls come by gs_call_begin first. */
+extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
+
+/* Takes over what the profile says of calls; once per process, when the state is open. */
+void gs_calls_load(const struct gs_driver *driver);
+
+/* Returns 0 where the function is to run, else the call's result. Called by the entries. */
+int gs_call_begin(uint32_t index);
+
+/* The index of a call, or -1. */
+int gs_call_find(const char *name);
+
+#endif

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The entries of a library's exported functions, one for each ENTRY line of the
+ * file that GS_ENTRIES names. The function itself is called sim_impl_<name>.
+ */
+	.text
+
+	/* r10: the function, r11d: its index. Arguments must stay as they are. */
+	.type	gs_call_slow, @function
+gs_call_slow:
+	push	%rbp
+	mov	%rsp, %rbp
+	push	%rdi
+	push	%rsi
+	push	%rdx
+	push	%rcx
+	push	%r8
+	push	%r9
+	push	%rax
+	push	%r10
+	sub	$128, %rsp
+	movups	%xmm0, (%rsp)
+	movups	%xmm1, 16(%rsp)
+	movups	%xmm2, 32(%rsp)
+	movups	%xmm3, 48(%rsp)
+	movups	%xmm4, 64(%rsp)
+	movups	%xmm5, 80(%rsp)
+	movups	%xmm6, 96(%rsp)
+	movups	%xmm7, 112(%rsp)
+	mov	%r11d, %edi
+	call	gs_call_begin@PLT
+	mov	%eax, %r11d
+	movups	(%rsp), %xmm0
+	movups	16(%rsp), %xmm1
+	movups	32(%rsp), %xmm2
+	movups	48(%rsp), %xmm3
+	movups	64(%rsp), %xmm4
+	movups	80(%rsp), %xmm5
+	movups	96(%rsp), %xmm6
+	movups	112(%rsp), %xmm7
+	add	$128, %rsp
+	pop	%r10
+	pop	%rax
+	pop	%r9
+	pop	%r8
+	pop	%rcx
+	pop	%rdx
+	pop	%rsi
+	pop	%rdi
+	pop	%rbp
+	test	%r11d, %r11d
+	jne	1f
+	jmp	*%r10
+1:	mov	%r11d, %eax
+	ret
+	.size	gs_call_slow, . - gs_call_slow
+
+	.macro	ENTRY name, index
+	.globl	\name
+	.type	\name, @function
+	.p2align 4
+\name:
+	cmpb	$0, gs_calls_watched(%rip)
+	jne	1f
+	jmp	sim_impl_\name
+1:	lea	sim_impl_\name(%rip), %r10
+	mov	$\index, %r11d
+	jmp	gs_call_slow
+	.size	\name, . - \name
+	.endm
+
+#include GS_ENTRIES
+
+	.section .note.GNU-stack, "", @progbits

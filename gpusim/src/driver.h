@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What differs between drivers: names, costs, rules. A profile sets it when a
+ * machine is made (gpusim create --profile), and it lies in the shared state.
+ * A zeroed structure is the kind driver that ends when no profile is named:
+ * calls cost nothing, and no rule is enforced that a program could trip over.
+ */
+#ifndef GPUSIM_DRIVER_H
+#define GPUSIM_DRIVER_H
+
+#include <stdint.h>
+
+#define GS_MAX_COSTS 32u
+#define GS_MAX_FAILURES 16u
+#define GS_CALL_SIZE 48u /* of a call's name, its final zero included */
+
+/* What NVML says of processes to a caller in another pid namespace than theirs. */
+enum gs_nvml_regime {
+	GS_NVML_TRUE = 0,          /* the caller's own view of pids, with their bytes */
+	GS_NVML_HOST_PIDS = 1,     /* host pids, with bytes, whoever asks */
+	GS_NVML_OWN_ZERO = 2,      /* in a container: its own pids, each with 0 bytes */
+	GS_NVML_OWN_BYTES = 3,     /* in a container: its own pids, with bytes */
+	GS_NVML_NOT_AVAILABLE = 4, /* no bytes for anybody: all ones */
+};
+
+/* The time for which a call of this name keeps its thread busy. */
+struct gs_cost {
+	char call[GS_CALL_SIZE];
+	uint64_t ns;
+};
+
+/* Calls of this name in a process: `after` succeed, the next `count` return `result`. */
+struct gs_failure {
+	char call[GS_CALL_SIZE];
+	uint32_t after;
+	uint32_t count; /* 0: all that follow */
+	int32_t result;
+	uint32_t reserved;
+};
+
+struct gs_driver {
+	char names[16];         /* the branch whose names the library exports, "r580" */
+	uint32_t nvml;          /* enum gs_nvml_regime */
+	uint32_t nvml_lock;     /* 1: NVML's costs pass under one lock of the machine */
+	uint64_t nvml_open_ns;  /* the first nvmlInit of a process */
+	uint64_t nvml_handle_ns;    /* the first handle of a device in a process */
+	uint64_t nvml_processes_ns; /* each list of processes */
+	uint32_t lazy_loading;  /* 1: code is loaded when a function of it is first used */
+	uint32_t load_waits;    /* 1: loading takes a driver lock and waits for the GPU */
+	uint32_t free_waits;    /* 1: cuMemFree waits for the GPU's work of the context */
+	uint32_t imports_keep;  /* 1: memory lives as long as anybody has it imported */
+	uint32_t events_bound;  /* 1: an event is recorded in its own context's streams alone */
+	uint32_t capture_rules; /* 1: legacy stream, prohibited calls and invalidation as documented */
+	char constructor[256];  /* a library that making a context opens, "": none */
+	uint32_t cost_count;
+	uint32_t failure_count;
+	struct gs_cost costs[GS_MAX_COSTS];
+	struct gs_failure failures[GS_MAX_FAILURES];
+	uint64_t reserved[64];
+};
+
+#endif

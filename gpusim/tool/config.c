@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Configurations and profiles: lines of "key = value", with # before comments.
+ * A configuration may add GPUs by [gpu] lines; keys before the first are defaults
+ * for all. A profile has no [gpu]. Unknown keys are errors in both.
+ */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+bool config_number(const char *text, uint64_t *value, const char **rest)
+{
+	char *end;
+
+	errno = 0;
+	if (!isdigit((unsigned char)*text))
+		return false;
+	*value = strtoull(text, &end, 0);
+	*rest = end;
+	return errno == 0;
+}
+
+/* A number with an optional unit from the table; bare numbers are units of 1. */
+static bool parse_unit(const char *text, uint64_t *value, const char *const *units,
+		       const uint64_t *factors)
+{
+	const char *rest;
+
+	if (!config_number(text, value, &rest))
+		return false;
+	if (*rest == '\0')
+		return true;
+	for (size_t i = 0; units[i]; i++)
+		if (strcmp(rest, units[i]) == 0)
+			return !__builtin_mul_overflow(*value, factors[i], value);
+	return false;
+}
+
+bool config_size(const char *text, uint64_t *value)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "B", NULL};
+	static const uint64_t factors[] = {1u << 10, 1u << 20, 1u << 30, 1};
+
+	return parse_unit(text, value, units, factors);
+}
+
+static bool parse_time(const char *text, uint64_t *value)
+{
+	static const char *const units[] = {"ns", "us", "ms", "s", NULL};
+	static const uint64_t factors[] = {1, 1000, 1000000, 1000000000};
+
+	return parse_unit(text, value, units, factors);
+}
+
+bool config_u32(const char *text, uint32_t *value)
+{
+	uint64_t wide;
+	const char *rest;
+
+	if (!config_number(text, &wide, &rest) || *rest || wide > UINT32_MAX)
+		return false;
+	*value = (uint32_t)wide;
+	return true;
+}
+
+/* "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
+static bool parse_uuid(const char *text, uint8_t uuid[16])
+{
+	unsigned n = 0;
+
+	if (strncmp(text, "GPU-", 4) == 0)
+		text += 4;
+	for (; *text; text++) {
+		const char *digits = "0123456789abcdef";
+		const char *digit;
+
+		if (*text == '-')
+			continue;
+		digit = strchr(digits, tolower((unsigned char)*text));
+		if (!digit || n == 32)
+			return false;
+		uuid[n / 2] = (uint8_t)(uuid[n / 2] << 4 | (digit - digits));
+		n++;
+	}
+	return n == 32;
+}
+
+static bool copy_text(char *to, size_t size, const char *text)
+{
+	if (!*text || strlen(text) >= size)
+		return false;
+	memcpy(to, text, strlen(text) + 1);
+	return true;
+}
+
+/* ---- keys of a GPU ---- */
+
+enum kind { SIZE, SIZE_NOT_0, TIME, TIME_NOT_0, NUMBER, NUMBER_NOT_0, NUMBER_32, NUMBER_32_NOT_0, TEXT, UUID, FLAG };
+
+struct key {
+	const char *name;
+	enum kind kind;
+	size_t offset;
+	size_t size; /* of a text */
+};
+
+#define GPU(name, kind, field) \
+	{name, kind, offsetof(struct gs_gpu_config, field), sizeof(((struct gs_gpu_config *)0)->field)}
+
+static const struct key gpu_keys[] = {
+	GPU("uuid", UUID, uuid), GPU("name", TEXT, name), GPU("pci_bus_id", TEXT, pci_bus_id),
+	GPU("memory", SIZE_NOT_0, memory_bytes), GPU("minor", NUMBER_32, minor),
+	GPU("sm_count", NUMBER_32_NOT_0, sm_count), GPU("cc_major", NUMBER_32, cc_major),
+	GPU("cc_minor", NUMBER_32, cc_minor), GPU("context", SIZE, context_bytes),
+	GPU("granularity", SIZE_NOT_0, alloc_granularity), GPU("chunk", SIZE, chunk_bytes),
+	GPU("retain", SIZE, retain_bytes), GPU("slice", TIME_NOT_0, slice_ns),
+	GPU("switch", TIME, switch_ns), GPU("init", TIME, init_ns),
+	GPU("context_start", TIME, context_start_ns), GPU("default_kernel", TIME, default_kernel_ns),
+	GPU("device_bandwidth", NUMBER_NOT_0, device_bandwidth),
+	GPU("host_bandwidth", NUMBER_NOT_0, host_bandwidth),
+};
+
+#define DRIVER(name, kind, field) \
+	{name, kind, offsetof(struct gs_machine, field), sizeof(((struct gs_machine *)0)->field)}
+
+static const struct key driver_keys[] = {
+	DRIVER("driver", TEXT, driver_version), DRIVER("cuda", NUMBER_NOT_0, cuda_version),
+	DRIVER("names", TEXT, driver.names), DRIVER("nvml_lock", FLAG, driver.nvml_lock),
+	DRIVER("nvml_open", TIME, driver.nvml_open_ns),
+	DRIVER("nvml_handle", TIME, driver.nvml_handle_ns),
+	DRIVER("nvml_processes", TIME, driver.nvml_processes_ns),
+	DRIVER("lazy_loading", FLAG, driver.lazy_loading),
+	DRIVER("load_waits", FLAG, driver.load_waits), DRIVER("free_waits", FLAG, driver.free_waits),
+	DRIVER("imports_keep", FLAG, driver.imports_keep),
+	DRIVER("events_bound", FLAG, driver.events_bound),
+	DRIVER("capture_rules", FLAG, driver.capture_rules),
+	DRIVER("constructor", TEXT, driver.constructor),
+};
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+static bool set_flag(uint32_t *flag, const char *value)
+{
+	*flag = strcmp(value, "yes") == 0;
+	return *flag || strcmp(value, "no") == 0;
+}
+
+static bool set_number(uint64_t *to, const char *value)
+{
+	const char *rest;
+
+	return config_number(value, to, &rest) && !*rest;
+}
+
+static bool set_value(const struct key *key, void *to, const char *value)
+{
+	switch (key->kind) {
+	case SIZE:
+		return config_size(value, to);
+	case SIZE_NOT_0:
+		return config_size(value, to) && *(uint64_t *)to > 0;
+	case TIME:
+		return parse_time(value, to);
+	case TIME_NOT_0:
+		return parse_time(value, to) && *(uint64_t *)to > 0;
+	case NUMBER:
+		return set_number(to, value);
+	case NUMBER_NOT_0:
+		return set_number(to, value) && *(uint64_t *)to > 0;
+	case NUMBER_32:
+		return config_u32(value, to);
+	case NUMBER_32_NOT_0:
+		return config_u32(value, to) && *(uint32_t *)to > 0;
+	case TEXT:
+		return copy_text(to, key->size, value);
+	case UUID:
+		return parse_uuid(value, to);
+	case FLAG:
+		return set_flag(to, value);
+	}
+	return false;
+}
+
+static bool set_key(const struct key *keys, size_t count, void *base, const char *name,
+		    const char *value)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(keys[i].name, name) == 0)
+			return set_value(&keys[i], (char *)base + keys[i].offset, value);
+	return false;
+}
+
+/* ---- keys of the driver with values of several words ---- */
+
+static bool set_nvml(struct gs_driver *driver, const char *value)
+{
+	static const char *const names[] = {
+		[GS_NVML_TRUE] = "true", [GS_NVML_HOST_PIDS] = "host-pids",
+		[GS_NVML_OWN_ZERO] = "own-zero", [GS_NVML_OWN_BYTES] = "own-bytes",
+		[GS_NVML_NOT_AVAILABLE] = "not-available",
+	};
+
+	for (uint32_t i = 0; i < COUNT(names); i++) {
+		if (strcmp(names[i], value) != 0)
+			continue;
+		driver->nvml = i;
+		return true;
+	}
+	return false;
+}
+
+/* "cuLaunchKernel 2983ns" */
+static bool add_cost(struct gs_driver *driver, const char *value)
+{
+	struct gs_cost cost = {0};
+	char time[32];
+
+	if (driver->cost_count == GS_MAX_COSTS ||
+	    sscanf(value, "%47s %31s", cost.call, time) != 2 || !parse_time(time, &cost.ns))
+		return false;
+	driver->costs[driver->cost_count++] = cost;
+	return true;
+}
+
+/* "cuEventRecord 999 after 3 count 2" */
+static bool add_failure(struct gs_driver *driver, const char *value)
+{
+	struct gs_failure failure = {0};
+	int end = 0, after = 0, count = 0;
+
+	if (driver->failure_count == GS_MAX_FAILURES ||
+	    sscanf(value, "%47s %d%n", failure.call, &failure.result, &end) != 2)
+		return false;
+	if (sscanf(value + end, " after %u%n", &failure.after, &after) == 1)
+		end += after;
+	if (sscanf(value + end, " count %u%n", &failure.count, &count) == 1)
+		end += count;
+	if (value[end] != '\0')
+		return false;
+	driver->failures[driver->failure_count++] = failure;
+	return true;
+}
+
+static bool set_driver_key(struct gs_machine *machine, const char *name, const char *value)
+{
+	if (strcmp(name, "nvml") == 0)
+		return set_nvml(&machine->driver, value);
+	if (strcmp(name, "cost") == 0)
+		return add_cost(&machine->driver, value);
+	if (strcmp(name, "fail") == 0)
+		return add_failure(&machine->driver, value);
+	return set_key(driver_keys, COUNT(driver_keys), machine, name, value);
+}
+
+/* ---- files ---- */
+
+static char *trim(char *text)
+{
+	char *end;
+
+	while (isspace((unsigned char)*text))
+		text++;
+	end = text + strlen(text);
+	while (end > text && isspace((unsigned char)end[-1]))
+		*--end = '\0';
+	return text;
+}
+
+bool config_add_gpu(struct config *config)
+{
+	struct gs_machine *machine = &config->machine;
+	struct gs_gpu_config own;
+	struct gs_gpu_config *gpu;
+
+	if (machine->gpu_count == GS_MAX_GPUS)
+		return false;
+	gs_gpu_defaults(&own, machine->gpu_count);
+	gpu = &machine->gpus[machine->gpu_count++];
+	*gpu = config->defaults;
+	gpu->minor = own.minor;
+	memcpy(gpu->pci_bus_id, own.pci_bus_id, sizeof(own.pci_bus_id));
+	return true;
+}
+
+static bool set_line(struct config *config, char *line, bool gpus)
+{
+	struct gs_machine *machine = &config->machine;
+	struct gs_gpu_config *gpu = machine->gpu_count ? &machine->gpus[machine->gpu_count - 1] :
+							 &config->defaults;
+	char *equals, *name, *value;
+
+	line[strcspn(line, "#")] = '\0';
+	line = trim(line);
+	if (!*line)
+		return true;
+	if (gpus && strcmp(line, "[gpu]") == 0)
+		return config_add_gpu(config);
+	equals = strchr(line, '=');
+	if (!equals)
+		return false;
+	*equals = '\0';
+	name = trim(line);
+	value = trim(equals + 1);
+	return set_key(gpu_keys, COUNT(gpu_keys), gpu, name, value) ||
+	       (machine->gpu_count == 0 && set_driver_key(machine, name, value));
+}
+
+int config_read(struct config *config, const char *path, bool gpus)
+{
+	FILE *file = fopen(path, "re");
+	char line[512], copy[512];
+	int number = 0;
+
+	if (!file) {
+		fprintf(stderr, "gpusim: %s: %s\n", path, strerror(errno));
+		return 1;
+	}
+	while (fgets(line, sizeof(line), file)) {
+		number++;
+		memcpy(copy, line, sizeof(copy));
+		if (set_line(config, line, gpus))
+			continue;
+		fprintf(stderr, "gpusim: %s:%d: unknown key or bad value: %s\n", path, number,
+			trim(copy));
+		fclose(file);
+		return 1;
+	}
+	fclose(file);
+	return 0;
+}
