@@ -18,7 +18,8 @@ struct watched {
 unsigned char gs_calls_watched;
 static const struct gs_driver *profile;
 static uint64_t look_ns; /* what a look at the clock takes */
-static struct watched *_Atomic watched; /* by index */
+static struct watched *_Atomic watched; /* by index; NULL: the profile names no call */
+static uint64_t *_Atomic counter;
 
 static int compare(const void *name, const void *entry)
 {
@@ -79,6 +80,13 @@ int gs_calls_load(const struct gs_driver *driver, const char *first)
 	return index >= 0 ? gs_call_begin((uint32_t)index) : 0;
 }
 
+void gs_calls_count(uint64_t *to)
+{
+	atomic_store(&counter, to);
+	if (to)
+		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
+}
+
 /*
  * A driver's calls keep the processor busy: a sleep would be far too long. What is
  * shorter than a look at the clock passes with the entry and the function itself.
@@ -103,9 +111,16 @@ static bool applies(const struct gs_failure *failure, uint32_t before)
 
 int gs_call_begin(uint32_t index)
 {
-	struct watched *call = &atomic_load(&watched)[index];
+	uint64_t *counted = atomic_load_explicit(&counter, memory_order_acquire);
+	struct watched *all = atomic_load(&watched);
+	struct watched *call;
 	uint32_t before;
 
+	if (counted)
+		(void)__atomic_add_fetch(counted, 1, __ATOMIC_RELAXED);
+	if (!all)
+		return 0;
+	call = &all[index];
 	if (call->cost_ns)
 		spin(call->cost_ns);
 	if (!call->failures)

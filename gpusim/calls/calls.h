@@ -27,6 +27,9 @@ extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
+/* Has every call counted there, from now on; NULL: none is. */
+void gs_calls_count(uint64_t *counter);
+
 /* Returns 0 where the function is to run, else the call's result. Called by the entries. */
 int gs_call_begin(uint32_t index);
 
