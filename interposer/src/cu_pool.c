@@ -232,6 +232,9 @@ VG_API(cuCtxSynchronize_v2, CUcontext context)
 
 VG_API(cuEventSynchronize, CUevent event)
 {
-	vg_watch_event(event);
-	return vg_synced(VG_CALL(cuEventSynchronize, event));
+	int mode = vg_watch_event(event) ? vg_relax() : -1;
+	CUresult result = VG_CALL(cuEventSynchronize, event);
+
+	vg_unrelax(mode);
+	return vg_synced(result);
 }

@@ -17,7 +17,6 @@ enum vg_rank {
 	VG_RANK_TABLE,   // vg_shard.mutex
 	VG_RANK_CORRECT, // vg_state.correction_mutex
 	VG_RANK_LOOK,    // vg_pages.look
-	VG_RANK_ANSWER,  // vg_state.answer_mutex
 	VG_RANK_VERIFY,  // vg_pages.verify
 	VG_RANK_NVML,    // of the management library's pages
 	VG_RANK_COUNT,

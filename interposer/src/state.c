@@ -21,7 +21,6 @@ static void vg_state_rank(struct vg_state *state)
 	state->orphan_mutex.rank = VG_RANK_ORPHANS;
 	state->pool_mutex.rank = VG_RANK_POOLS;
 	state->correction_mutex.rank = VG_RANK_CORRECT;
-	state->answer_mutex.rank = VG_RANK_ANSWER;
 	for (size_t i = 0; i < vg_shards; i++)
 		state->table.shards[i].mutex.rank = VG_RANK_TABLE;
 }

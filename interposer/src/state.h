@@ -48,12 +48,17 @@ struct vg_pool {
 	struct vg_leaving *leaving;
 };
 
-// vg_answer is what the driver said of a GPU's memory, and what the container
-// used at that time.
+// vg_answer is what the driver said of a GPU's memory and when, what the container had
+// then, and when dead processes were last looked for: in one line of the cache, as who
+// asks now and then finds it cold. No reader waits: it is being written while the
+// version is odd, and was if the version is another afterwards.
 struct vg_answer {
-	uint64_t available;
-	uint64_t total;
-	uint64_t used;
+	_Alignas(64) _Atomic uint64_t version;
+	_Atomic uint64_t ns;
+	_Atomic uint64_t available;
+	_Atomic uint64_t total;
+	_Atomic uint64_t used;
+	_Atomic uint64_t reaped_ns;
 };
 
 // vg_correction is what a process's charge on a GPU differs by from the sum of what its
@@ -74,6 +79,7 @@ struct vg_state {
 	_Atomic uint64_t stream_place; // …of the last on a stream that was made
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
 	struct vg_pages pages;
+	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
 	// By CUdevice: index on the pages plus one, or 0 for a GPU that the pages
 	// do not have.
 	uint32_t devices[vg_max_ordinals];
@@ -92,10 +98,6 @@ struct vg_state {
 	struct vg_mutex pool_mutex;
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
-	struct vg_mutex answer_mutex;
-	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c; guarded by answer_mutex
-	_Atomic uint64_t answered_ns[VG_MAX_DEVICES];
-	_Atomic uint64_t reaped_ns[VG_MAX_DEVICES];
 	_Atomic uint32_t primary_joins[VG_MAX_DEVICES]; // see cu_primary.c
 	struct vg_mutex audit_mutex;      // held over a question to the agent
 	char agent[vg_agent_path_size];   // its socket; set before the state is ready
