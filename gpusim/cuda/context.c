@@ -133,6 +133,7 @@ static struct sim_context *allocate(struct sim_device *device, unsigned flags)
 	context->device = device;
 	context->flags = flags;
 	context->version = 3020;
+	pthread_mutex_init(&context->loading, NULL);
 	sim_lock();
 	context->id = sim.next_id++;
 	context->next = sim.contexts;
@@ -188,6 +189,8 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal)
 	err = sim_context_new(device, flags, out);
 	if (!err)
 		sim_push(*out);
+	if (!err)
+		sim_open_constructor();
 	return err;
 }
 
@@ -263,9 +266,16 @@ CU_API CUresult cuCtxDetach(CUcontext handle)
 
 /* ---- primary contexts ---- */
 
+/* Each device's primary context is made and ended by one thread at a time. */
+static pthread_mutex_t *primary_lock(const struct sim_device *device)
+{
+	static pthread_mutex_t locks[GS_MAX_GPUS] = {[0 ... GS_MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+	return &locks[device - sim.devices];
+}
+
 CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 {
-	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 	struct sim_device *device;
 	CUresult err = sim_device(ordinal, &device);
 
@@ -273,7 +283,7 @@ CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 		return err;
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&one_at_a_time);
+	pthread_mutex_lock(primary_lock(device));
 	if (!device->primary) {
 		device->primary = allocate(device, 0);
 		if (device->primary)
@@ -287,17 +297,14 @@ CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 		device->primary->references++;
 		*out = device->primary;
 	}
-	pthread_mutex_unlock(&one_at_a_time);
+	pthread_mutex_unlock(primary_lock(device));
+	if (!err)
+		sim_open_constructor();
 	return err;
 }
 
-static CUresult release(CUdevice ordinal, bool all)
+static CUresult release_locked(struct sim_device *device, bool all)
 {
-	struct sim_device *device;
-	CUresult err = sim_device(ordinal, &device);
-
-	if (err)
-		return err;
 	if (!device->primary || !is_alive(device->primary))
 		return all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 	if (all)
@@ -309,6 +316,19 @@ static CUresult release(CUdevice ordinal, bool all)
 	if (device->primary->references == 0)
 		sim_context_end(device->primary);
 	return CUDA_SUCCESS;
+}
+
+static CUresult release(CUdevice ordinal, bool all)
+{
+	struct sim_device *device;
+	CUresult err = sim_device(ordinal, &device);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(primary_lock(device));
+	err = release_locked(device, all);
+	pthread_mutex_unlock(primary_lock(device));
+	return err;
 }
 
 CU_API CUresult cuDevicePrimaryCtxRelease(CUdevice device)

@@ -11,25 +11,31 @@
 
 /* An address range for memory that counts for another process. */
 static CUresult map_import(struct sim_device *device, struct sim_context *context, uint64_t size,
-			   CUdeviceptr *address)
+			   const struct sim_share *share, CUdeviceptr *address)
 {
 	struct sim_alloc *alloc;
+	CUresult err = share ? sim_share_take(share) : CUDA_SUCCESS;
 
+	if (err)
+		return err;
 	sim_lock();
 	alloc = sim_alloc_new(ALLOC_IMPORT, size, 0);
 	if (alloc) {
 		alloc->device = device;
 		alloc->context = context;
+		alloc->shared = share ? share->id : 0;
 		*address = alloc->address;
 	}
 	sim_unlock();
+	if (!alloc && share)
+		sim_share_drop(share->id);
 	return alloc ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CU_API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
 {
 	struct sim_share share;
-	const struct sim_alloc *alloc;
+	struct sim_alloc *alloc;
 	CUresult err = out ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
@@ -38,8 +44,12 @@ CU_API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
 	alloc = sim_alloc_find(address);
 	if (!alloc || alloc->kind != ALLOC_LINEAR)
 		err = CUDA_ERROR_INVALID_VALUE;
-	else
+	else {
 		share = sim_share_make(alloc->device, alloc->address, alloc->size);
+		if (!alloc->shared)
+			alloc->shared = sim_share_file(alloc->device, alloc->charged);
+		share.id = alloc->shared;
+	}
 	sim_unlock();
 	if (err)
 		return err;
@@ -63,7 +73,7 @@ static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
 	if (share.exec_id == sim.handle.exec_id && share.slot == sim.handle.id)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	err = sim_share_open(&share, &device);
-	return err ? err : map_import(device, context, share.size, address);
+	return err ? err : map_import(device, context, share.size, &share, address);
 }
 
 CU_API CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
@@ -86,7 +96,7 @@ static CUresult unmap_import(CUdeviceptr address)
 	sim_lock();
 	alloc = sim_alloc_exact(address);
 	if (alloc && alloc->kind == ALLOC_IMPORT)
-		sim_alloc_drop(alloc);
+		sim_alloc_free(alloc);
 	else
 		err = CUDA_ERROR_INVALID_VALUE;
 	sim_unlock();
@@ -104,7 +114,18 @@ struct sim_external {
 	uint32_t magic;
 	struct sim_context *context;
 	uint64_t size;
+	uint64_t shared; /* see share.h, 0: another API's */
 };
+
+/* Holds the memory that the descriptor leads to, if it is of one of these processes. */
+static uint64_t take_external(int fd)
+{
+	struct sim_share share;
+
+	if (sim_share_from_fd(fd, &share) || sim_share_take(&share))
+		return 0;
+	return share.id;
+}
 
 CU_API CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *d)
 {
@@ -124,6 +145,7 @@ CU_API CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNA
 	external->magic = EXTERNAL_MAGIC;
 	external->context = context;
 	external->size = d->size;
+	external->shared = take_external(d->handle.fd);
 	close(d->handle.fd); /* an import takes the descriptor over */
 	*out = external;
 	return CUDA_SUCCESS;
@@ -148,7 +170,7 @@ CU_API CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternal
 	if (!address || !d || d->size == 0 || d->offset > handle->size ||
 	    d->size > handle->size - d->offset)
 		return CUDA_ERROR_INVALID_VALUE;
-	return map_import(handle->context->device, handle->context, d->size, address);
+	return map_import(handle->context->device, handle->context, d->size, NULL, address);
 }
 
 CU_API CUresult cuDestroyExternalMemory(CUexternalMemory handle)
@@ -158,6 +180,7 @@ CU_API CUresult cuDestroyExternalMemory(CUexternalMemory handle)
 	if (err)
 		return err;
 	handle->magic = 0;
+	sim_share_drop(handle->shared);
 	free(handle);
 	return CUDA_SUCCESS;
 }

@@ -96,6 +96,8 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 	CUresult err = sim_function_of(p->func, &function);
 
 	if (!err)
+		err = sim_module_use(function->module);
+	if (!err)
 		err = sim_measure(stream->context->device, function, grid, block, p->kernelParams,
 				  p->extra, &launch);
 	if (err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Linear and managed memory. */
-#include "sim.h"
+#include "share.h"
 
 static CUresult file(struct sim_context *context, enum alloc_kind kind, uint64_t size,
 		     uint64_t charged, CUdeviceptr *address)
@@ -19,6 +19,20 @@ static CUresult file(struct sim_context *context, enum alloc_kind kind, uint64_t
 	return alloc ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult allocate_chunked(struct sim_context *context, enum alloc_kind kind, uint64_t size,
+				 bool low, CUdeviceptr *address)
+{
+	struct sim_alloc *alloc;
+	CUresult err;
+
+	sim_lock();
+	alloc = sim_chunk_alloc(context, kind, size, low, &err);
+	if (alloc)
+		*address = alloc->address;
+	sim_unlock();
+	return err;
+}
+
 static CUresult allocate(enum alloc_kind kind, uint64_t size, CUdeviceptr *address)
 {
 	struct sim_context *context;
@@ -33,6 +47,8 @@ static CUresult allocate(enum alloc_kind kind, uint64_t size, CUdeviceptr *addre
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > sim_gpu(context->device)->memory_bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (sim_gpu(context->device)->chunk_bytes)
+		return allocate_chunked(context, kind, size, false, address);
 	charged = round_up(size, sim_gpu(context->device)->alloc_granularity);
 	err = sim_charge(context->device, charged);
 	if (err)
@@ -60,6 +76,13 @@ CU_API CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned size)
 		return err;
 	if (!address || size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_gpu(context->device)->chunk_bytes) {
+		CUdeviceptr wide = 0;
+
+		err = allocate_chunked(context, ALLOC_LINEAR, size, true, &wide);
+		*address = (CUdeviceptr_v1)wide;
+		return err;
+	}
 	charged = round_up(size, sim_gpu(context->device)->alloc_granularity);
 	err = sim_charge(context->device, charged);
 	if (err)
@@ -172,6 +195,7 @@ static CUresult memory_info(uint64_t *available, uint64_t *total)
 	if (err)
 		return err;
 	gpu = sim_gpu(context->device);
+	sim_memories_look();
 	gs_lock(&sim.handle);
 	gs_reap(&sim.handle);
 	*available = gpu->memory_bytes - gpu->used_bytes;

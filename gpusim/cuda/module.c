@@ -89,6 +89,10 @@ static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 			break;
 		at += entry.size;
 	}
+	if (sim_image_stated(header)) { /* of machine code nothing but its size is known */
+		*text = strdup(".version 7.0\n.target sm_50\n.address_size 64\n");
+		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
@@ -111,8 +115,7 @@ CUresult sim_image_text(const void *image, char **text)
 
 static uint64_t module_bytes(const struct sim_module *module, uint64_t granularity)
 {
-	return round_up(module->ptx.length, granularity) +
-	       round_up(ptx_global_bytes(&module->ptx), granularity);
+	return round_up(ptx_global_bytes(&module->ptx), granularity);
 }
 
 static CUresult place_globals(struct sim_module *module)
@@ -169,15 +172,31 @@ static void fill_globals(const struct sim_module *module)
 	}
 }
 
-static CUresult charge_module(struct sim_module *module, struct sim_device *device)
+static uint64_t code_bytes(const struct sim_module *module, uint64_t granularity)
 {
-	uint64_t bytes = module_bytes(module, sim_gpu(device)->alloc_granularity);
-	CUresult err = sim_charge(device, bytes);
+	return round_up(module->stated ? module->stated : module->ptx.length, granularity);
+}
 
+static CUresult charge_module(struct sim_module *module, struct sim_context *context)
+{
+	struct sim_device *device = context->device;
+	bool lazy = sim.handle.state->driver.lazy_loading != 0;
+	uint64_t granularity = sim_gpu(device)->alloc_granularity;
+	uint64_t bytes = module_bytes(module, granularity);
+	uint64_t code = code_bytes(module, granularity);
+	CUresult err;
+
+	if (lazy)
+		module->unloaded = code;
+	else
+		sim_load_begin(context);
+	err = sim_charge(device, bytes + (lazy ? 0 : code));
+	if (!lazy)
+		sim_load_end(context);
 	if (err)
 		return err;
 	module->device = device;
-	module->charged = bytes;
+	module->charged = bytes + (lazy ? 0 : code);
 	err = place_globals(module);
 	if (!err)
 		fill_globals(module);
@@ -254,12 +273,13 @@ static CUresult load(struct sim_context *context, const void *image, const struc
 	if (!module)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	module->magic = MODULE_MAGIC;
+	module->stated = sim_image_stated(image);
 	err = read_image(image, &module->ptx, log);
 	sim_jit_report(jit, "", log);
 	if (!err)
 		err = make_functions(module);
 	if (!err && context)
-		err = charge_module(module, context->device);
+		err = charge_module(module, context);
 	if (err) {
 		sim_module_free(module);
 		return err;
@@ -336,6 +356,23 @@ CU_API CUresult cuModuleUnload(CUmodule handle)
 
 /* ---- libraries ---- */
 
+static CUresult use_library(struct sim_module *library);
+
+/* Without lazy loading a library is loaded into the context that is there. */
+static CUresult load_eagerly(CUlibrary *out)
+{
+	struct sim_context *context;
+	CUresult err;
+
+	if (!sim.handle.state->driver.load_waits || sim.handle.state->driver.lazy_loading ||
+	    sim_current(&context))
+		return CUDA_SUCCESS;
+	err = use_library(*out);
+	if (err)
+		sim_module_free(*out);
+	return err;
+}
+
 CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_options,
 				  void **jit_values, unsigned jit_count, int *options, void **values,
 				  unsigned count)
@@ -350,7 +387,8 @@ CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_opt
 		return err;
 	if (!out || !code)
 		return CUDA_ERROR_INVALID_VALUE;
-	return load(NULL, code, &jit, out);
+	err = load(NULL, code, &jit, out);
+	return err ? err : load_eagerly(out);
 }
 
 CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit_options,
@@ -386,7 +424,7 @@ static CUresult use_library(struct sim_module *library)
 
 	if (err || library->device)
 		return err;
-	return charge_module(library, context->device);
+	return charge_module(library, context);
 }
 
 CU_API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
@@ -424,7 +462,8 @@ CU_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char
 		return err;
 	if (!out || !name)
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim_module_function(module, name, out);
+	err = sim_module_function(module, name, out);
+	return err ? err : sim_module_use(module);
 }
 
 /* ---- global variables ---- */

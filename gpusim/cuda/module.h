@@ -14,7 +14,12 @@ struct sim_module {
 	struct sim_function *functions; /* one per entry */
 	CUdeviceptr *globals;           /* one per global variable */
 	uint64_t charged;
+	uint64_t stated; /* bytes of machine code, as a compressed image states; 0: from text */
+	uint64_t unloaded; /* bytes of code that the first use of a function loads */
 };
+
+/* Loads the code, if that was left for its first use. */
+CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "share.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,9 +30,84 @@ static bool exporter_lives(const struct sim_share *share)
 	       gs_proc_alive(&sim.handle, share->slot, NULL);
 }
 
+static bool is_there(const struct sim_share *share)
+{
+	bool there;
+
+	if (!share->id)
+		return exporter_lives(share);
+	gs_lock(&sim.handle);
+	gs_reap(&sim.handle);
+	there = gs_shared_there(&sim.handle, share->id);
+	gs_unlock(&sim.handle);
+	return there;
+}
+
+uint64_t sim_share_file(const struct sim_device *device, uint64_t charged)
+{
+	uint64_t id;
+
+	if (!sim.handle.state->driver.imports_keep || !charged)
+		return 0;
+	gs_lock(&sim.handle);
+	id = gs_shared_add(&sim.handle, device->gpu, charged);
+	gs_unlock(&sim.handle);
+	return id;
+}
+
+CUresult sim_share_take(const struct sim_share *share)
+{
+	bool taken;
+
+	if (!share->id)
+		return CUDA_SUCCESS;
+	gs_lock(&sim.handle);
+	taken = gs_shared_import(&sim.handle, share->id);
+	gs_unlock(&sim.handle);
+	return taken ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+void sim_share_drop(uint64_t id)
+{
+	if (!id)
+		return;
+	gs_lock(&sim.handle);
+	gs_shared_close(&sim.handle, id);
+	gs_unlock(&sim.handle);
+}
+
+void sim_share_release(uint64_t id)
+{
+	gs_lock(&sim.handle);
+	gs_shared_release(&sim.handle, id);
+	gs_unlock(&sim.handle);
+}
+
+/*
+ * The descriptor that is handed out has a lock, which the kernel drops with the last
+ * copy of it, in whatever process. The watch is another description of the same file.
+ */
+int sim_share_watch(int fd)
+{
+	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+	char path[32];
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) != 0)
+		return -1;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+bool sim_share_is_open(int watch)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+	return fcntl(watch, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device)
 {
-	if (share->magic != SHARE_MAGIC || !exporter_lives(share))
+	if (share->magic != SHARE_MAGIC || !is_there(share))
 		return CUDA_ERROR_INVALID_HANDLE;
 	for (int i = 0; i < sim.device_count; i++) {
 		if (sim.devices[i].gpu != share->gpu)

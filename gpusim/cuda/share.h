@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What passes between processes that share memory. The memory stays the
- * exporter's: it counts for that process alone, and goes when it frees it.
+ * exporter's: it counts for that process alone, and goes when it frees it. Where
+ * the profile says so, it stays as long as anybody has it imported, or has a file
+ * descriptor of it while its exporter lives (shared.h).
  */
 #ifndef GPUSIM_SHARE_H
 #define GPUSIM_SHARE_H
 
 #include "sim.h"
+
+#include "shared.h"
 
 #define SHARE_MAGIC UINT32_C(0x53494d48)
 
@@ -17,7 +21,25 @@ struct sim_share {
 	uint32_t slot;
 	int32_t location_type;
 	uint64_t address, offset, size;
+	uint64_t id; /* in the machine's list of shared memory, 0: not there */
 };
+
+/* Files memory that this process is charged with; 0 where the profile wants none. */
+uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
+
+/* This process holds it, too; an error where it is gone. */
+CUresult sim_share_take(const struct sim_share *share);
+void sim_share_drop(uint64_t id);
+
+/* Frees memory that only file descriptors held which are closed by now (vmm.c). */
+void sim_memories_look(void);
+
+/* Its maker lets go of it. */
+void sim_share_release(uint64_t id);
+
+/* A descriptor that tells whether another one, or a copy of it, is open anywhere; -1. */
+int sim_share_watch(int fd);
+bool sim_share_is_open(int watch);
 
 /* Describes memory of this process. */
 struct sim_share sim_share_make(const struct sim_device *device, uint64_t address, uint64_t size);

@@ -125,6 +125,7 @@ struct sim_context {
 	struct sim_module *modules;
 	struct sim_texture *textures; /* and surfaces */
 	struct sim_green *green;
+	pthread_mutex_t loading; /* held while code is loaded into it (loading.c) */
 };
 
 /* The calling thread's context, alive, or an error. */
@@ -148,7 +149,7 @@ enum alloc_kind {
 	ALLOC_ARRAY,
 	ALLOC_POOL,
 	ALLOC_GRAPH,
-	ALLOC_IMPORT, /* another's memory: costs nothing here */
+	ALLOC_IMPORT, /* another's memory: costs nothing here, unless it outlives that one */
 	ALLOC_RESERVED, /* address range of the virtual memory calls */
 	ALLOC_HOST, /* page-locked host memory */
 };
@@ -165,6 +166,8 @@ struct sim_alloc {
 	struct sim_context *context;
 	struct sim_pool *pool;
 	uint64_t content; /* bytes from the start that may hold content */
+	uint64_t shared; /* id of memory that was exported or imported, see share.h */
+	uint32_t chunk; /* one more than its chunk's index, 0: none (chunk.c) */
 	unsigned flags;
 };
 
@@ -175,6 +178,11 @@ struct sim_alloc {
 struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment);
 /* As above, below 4 GiB, without memory behind it: for the first API. */
 struct sim_alloc *sim_alloc_new_low(uint64_t size);
+/* As the first, within these bounds; `low` is for the first API. */
+struct sim_alloc *sim_alloc_within(enum alloc_kind kind, uint64_t from, uint64_t to, uint64_t size,
+				   bool low);
+/* Where chunks may lie. */
+bool sim_chunk_bounds(bool low, uint64_t *from, uint64_t *to);
 /* Files a range that the caller found. */
 struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size);
 /* The allocation that begins here, or that this address lies in. */
@@ -191,6 +199,29 @@ void sim_alloc_free(struct sim_alloc *alloc);
 bool sim_graph_memory_free(struct sim_alloc *alloc);
 /* Host memory of a device address, if content is kept there; NULL if not. */
 void *sim_content(CUdeviceptr address, uint64_t size);
+
+/* ---- sub-allocation (chunk.c) ---- */
+
+/*
+ * Takes and charges linear memory as a driver with chunks does. With the lock; NULL with
+ * *err set.
+ */
+struct sim_alloc *sim_chunk_alloc(struct sim_context *context, enum alloc_kind kind, uint64_t size,
+				  bool low, CUresult *err);
+/* A piece leaves its chunk. With the lock. */
+void sim_chunk_leave(const struct sim_alloc *alloc);
+/* The empty chunks of a context that ends. With the lock. */
+void sim_chunks_end(const struct sim_context *context);
+
+/* ---- loading of code (loading.c) ---- */
+
+/* Encloses the loading of code into a context: takes its lock, waits for its work. */
+void sim_load_begin(struct sim_context *context);
+void sim_load_end(struct sim_context *context);
+/* The machine code that an image states to hold when decompressed, 0: none. */
+uint64_t sim_image_stated(const void *image);
+/* Opens the library that the profile names, once. */
+void sim_open_constructor(void);
 
 /* ---- streams (stream.c) and the queue (queue.c) ---- */
 

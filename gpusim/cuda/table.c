@@ -4,7 +4,7 @@
  * aside without memory behind it, so a device address never collides with a
  * host address, and content can be kept simply by touching it.
  */
-#include "sim.h"
+#include "share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +17,16 @@
 /* Device memory is counted, not backed: content is kept only up to this. */
 #define CONTENT_BYTES_MAX (UINT64_C(256) << 20)
 #define LOW_BEGIN UINT64_C(0x10000000)
-#define LOW_END UINT64_C(0xf0000000)
+#define LOW_END UINT64_C(0xf0000000) /* behind it lie the chunks */
+#define LOW_CHUNKS_END UINT64_C(0xffe00000)
+#define CHUNK_PARTS 4 /* of an arena one part is kept for chunks */
 
 struct arena {
 	uint64_t begin, end, cursor;
 };
 
 static struct arena arena;
+static uint64_t arena_chunks_end;
 static struct arena low = {LOW_BEGIN, LOW_END, LOW_BEGIN};
 static struct {
 	struct sim_alloc *entries; /* by address */
@@ -43,8 +46,9 @@ static bool arena_open(void)
 			continue;
 		(void)madvise(map, size, MADV_DONTDUMP);
 		arena.begin = round_up((uint64_t)(uintptr_t)map, LARGE);
-		arena.end = (uint64_t)(uintptr_t)map + size;
+		arena.end = (uint64_t)(uintptr_t)map + size / CHUNK_PARTS * (CHUNK_PARTS - 1);
 		arena.cursor = arena.begin;
+		arena_chunks_end = (uint64_t)(uintptr_t)map + size;
 		return true;
 	}
 	return false;
@@ -139,7 +143,30 @@ struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t al
 
 struct sim_alloc *sim_alloc_new_low(uint64_t size)
 {
-	return take(&low, size, 512);
+	return take(&low, size, size >= LARGE ? LARGE : 512);
+}
+
+bool sim_chunk_bounds(bool is_low, uint64_t *from, uint64_t *to)
+{
+	if (!arena_open())
+		return false;
+	*from = is_low ? low.end : round_up(arena.end, LARGE);
+	*to = is_low ? LOW_CHUNKS_END : arena_chunks_end;
+	return true;
+}
+
+struct sim_alloc *sim_alloc_within(enum alloc_kind kind, uint64_t from, uint64_t to, uint64_t size,
+				   bool is_low)
+{
+	const struct arena bounds = {from, to, from};
+	uint64_t address = search(&bounds, from, round_up(size, 512), 512);
+	struct sim_alloc *alloc = address ? insert(address, size) : NULL;
+
+	if (!alloc)
+		return NULL;
+	alloc->kind = kind;
+	alloc->backed = !is_low;
+	return alloc;
 }
 
 struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size)
@@ -195,6 +222,12 @@ void sim_alloc_free(struct sim_alloc *alloc)
 	}
 	if (alloc->pool)
 		sim_pool_give_back(alloc->pool, alloc->charged);
+	else if (alloc->shared && alloc->kind == ALLOC_IMPORT)
+		sim_share_drop(alloc->shared);
+	else if (alloc->shared)
+		sim_share_release(alloc->shared);
+	else if (alloc->chunk)
+		sim_chunk_leave(alloc);
 	else if (alloc->charged)
 		sim_uncharge(alloc->device, alloc->charged);
 	sim_alloc_drop(alloc);
@@ -206,6 +239,7 @@ void sim_alloc_drop_context(struct sim_context *context)
 	for (size_t i = table.count; i-- > 0;)
 		if (table.entries[i].context == context)
 			sim_alloc_free(&table.entries[i]);
+	sim_chunks_end(context);
 	sim_unlock();
 }
 

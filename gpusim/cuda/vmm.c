@@ -6,6 +6,7 @@
 #include "share.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define GRANULARITY (UINT64_C(2) << 20)
 #define MEMORY_MAGIC 0x564d4d48U
@@ -19,6 +20,14 @@ struct memory {
 	struct sim_device *device;
 	CUmemAllocationProp prop;
 	struct sim_share share;
+	uint64_t shared; /* id of memory that was exported, see share.h */
+	struct export *exports;
+};
+
+/* A file descriptor that was handed out, and the watch on it. */
+struct export {
+	struct export *next;
+	int watch;
 };
 
 struct mapping {
@@ -42,18 +51,61 @@ static struct memory *find_memory(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
+/* Forgets descriptors that are closed, and returns whether any is open. */
+static bool has_open_exports(struct memory *memory)
+{
+	struct export **link = &memory->exports;
+
+	while (*link) {
+		struct export *export = *link;
+
+		if (sim_share_is_open(export->watch)) {
+			link = &export->next;
+			continue;
+		}
+		*link = export->next;
+		close(export->watch);
+		free(export);
+	}
+	return memory->exports != NULL;
+}
+
 static void drop_if_unused(struct memory *memory)
 {
 	struct memory **link;
 
-	if (memory->handles || memory->mappings)
+	if (memory->handles || memory->mappings || has_open_exports(memory))
 		return;
 	for (link = &memories; *link != memory; link = &(*link)->next)
 		;
 	*link = memory->next;
-	if (memory->charged)
+	if (memory->shared)
+		sim_share_release(memory->shared);
+	else if (memory->charged)
 		sim_uncharge(memory->device, memory->charged);
+	sim_share_drop(memory->share.id);
 	free(memory);
+}
+
+/* Frees what only descriptors held that are closed by now. */
+static void drop_closed(void)
+{
+	struct memory *memory = memories;
+
+	while (memory) {
+		struct memory *next = memory->next;
+
+		if (memory->exports)
+			drop_if_unused(memory);
+		memory = next;
+	}
+}
+
+void sim_memories_look(void)
+{
+	sim_lock();
+	drop_closed();
+	sim_unlock();
 }
 
 static struct memory *add_memory(uint64_t size, const CUmemAllocationProp *prop,
@@ -116,6 +168,7 @@ CU_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 		return err;
 	if (!out || size == 0 || size % GRANULARITY || flags)
 		return CUDA_ERROR_INVALID_VALUE;
+	sim_memories_look();
 	if (device)
 		err = size > sim_gpu(device)->memory_bytes ? CUDA_ERROR_OUT_OF_MEMORY :
 							     sim_charge(device, size);
@@ -145,6 +198,7 @@ CU_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 		memory->handles--;
 		drop_if_unused(memory);
 	}
+	drop_closed();
 	sim_unlock();
 	return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -337,6 +391,32 @@ CU_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, v
 
 /* ---- between processes ---- */
 
+/* What an importer has to know of memory that was made here. */
+static struct sim_share describe(struct memory *memory, CUmemGenericAllocationHandle handle)
+{
+	struct sim_share share = sim_share_make(memory->device, handle, memory->size);
+
+	if (!memory->shared)
+		memory->shared = sim_share_file(memory->device, memory->charged);
+	share.id = memory->shared;
+	return share;
+}
+
+static void watch_export(struct memory *memory, int fd)
+{
+	struct export *export = calloc(1, sizeof(*export));
+
+	if (!export)
+		return;
+	export->watch = sim_share_watch(fd);
+	if (export->watch < 0) {
+		free(export);
+		return;
+	}
+	export->next = memory->exports;
+	memory->exports = export;
+}
+
 CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
 					     unsigned long long flags)
 {
@@ -355,9 +435,13 @@ CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 	else if (memory->share.magic) /* imported: it stays the exporter's */
 		share = memory->share;
 	else
-		share = sim_share_make(memory->device, handle, memory->size);
+		share = describe(memory, handle);
+	if (!err)
+		err = sim_share_to_fd(&share, out);
+	if (!err && share.id && memory->shared == share.id)
+		watch_export(memory, *(int *)out);
 	sim_unlock();
-	return err ? err : sim_share_to_fd(&share, out);
+	return err;
 }
 
 CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
@@ -375,13 +459,17 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 		err = sim_share_from_fd((int)(intptr_t)os_handle, &share);
 	if (!err)
 		err = sim_share_open(&share, &device);
+	if (!err)
+		err = sim_share_take(&share);
 	if (err)
 		return err;
 	prop.location.type = CU_MEM_LOCATION_DEVICE;
 	prop.location.id = (int)(device - sim.devices);
 	memory = add_memory(share.size, &prop, device);
-	if (!memory)
+	if (!memory) {
+		sim_share_drop(share.id);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	memory->share = share;
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)memory;
 	return CUDA_SUCCESS;

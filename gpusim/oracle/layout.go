@@ -15,7 +15,7 @@ const (
 	// The byte of the file that process slot i locks is lockBase + i.
 	lockBase = 0x4000000000
 
-	stateSize         = 157439104
+	stateSize         = 157594760
 	stateMagicAt      = 0
 	stateVersionAt    = 8
 	stateGPUCountAt   = 12

@@ -6,6 +6,7 @@
 #include "repair.h"
 
 #include "items.h"
+#include "shared.h"
 
 #include <string.h>
 
@@ -151,6 +152,7 @@ void gs_forget(struct gs_state *state, uint32_t slot)
 		remember(state, proc);
 	proc->in_use = 2;
 	gs_sched_forget(state, slot);
+	gs_shared_forget(state, slot);
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
 		state->gpus[g].used_bytes -= proc->gpu[g].bytes;
 		proc->gpu[g].bytes = 0;

@@ -232,6 +232,25 @@ struct gs_nvml_user {
 	uint64_t reserved[4];
 };
 
+#define GS_MAX_SHARED 1024u
+#define GS_MAX_IMPORTERS 15u
+
+struct gs_importer {
+	uint32_t slot;
+	uint32_t count; /* 0: a free entry */
+};
+
+/* Memory that was exported to other processes, see shared.h. */
+struct gs_shared {
+	uint64_t id; /* 0: a free entry */
+	uint64_t bytes;
+	uint32_t gpu;
+	uint32_t charged; /* the process's slot whose bytes it is among */
+	uint32_t made; /* 1: the charged process made it and holds it */
+	uint32_t reserved;
+	struct gs_importer importers[GS_MAX_IMPORTERS];
+};
+
 struct gs_state {
 	uint64_t magic;
 	uint32_t version;
@@ -260,6 +279,8 @@ struct gs_state {
 	struct gs_proc procs[GS_MAX_PROCS];
 	struct gs_item items[GS_MAX_PROCS][GS_MAX_ITEMS];
 	struct gs_nvml_user nvml_users[GS_NVML_USERS];
+	uint64_t shared_id; /* of the last entry */
+	struct gs_shared shared[GS_MAX_SHARED];
 };
 
 /* ---- an open state ---- */

@@ -68,7 +68,7 @@ GS_ASSERT_SIZE(gs_identity, 16);
 GS_ASSERT_AT(gs_identity, exec_id, 0);
 GS_ASSERT_AT(gs_identity, self_pid, 8);
 GS_ASSERT_AT(gs_identity, in_use, 12);
-GS_ASSERT_SIZE(gs_state, 157439104);
+GS_ASSERT_SIZE(gs_state, 157594760);
 GS_ASSERT_AT(gs_state, magic, 0);
 GS_ASSERT_AT(gs_state, version, 8);
 GS_ASSERT_AT(gs_state, gpu_count, 12);

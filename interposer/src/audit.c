@@ -11,8 +11,9 @@
 #include "pool.h"
 
 enum {
-	vg_audit_ms = 250,    // between two questions of a process that allocates
-	vg_silence_ms = 1000, // an agent that did not answer is left alone
+	vg_audit_ms = 250,         // between two questions of a process that allocates
+	vg_silence_ms = 100,       // an agent that did not answer is left alone for so long,
+	vg_most_silence_ms = 2000, // …or twice as long as the last time, but no longer
 };
 
 static const uint64_t vg_audit_bytes = 8 * VG_MIB;
@@ -59,6 +60,18 @@ static bool vg_apply(struct vg_state *state, const struct vg_held *held, uint64_
 	return applied;
 }
 
+static void vg_note_silence(struct vg_state *state, enum vg_held_result result)
+{
+	uint64_t longer = vg_min(2 * state->silence_ms, vg_most_silence_ms);
+
+	if (result == VG_HELD_ANSWERED)
+		state->silence_ms = 0;
+	if (result != VG_HELD_SILENT)
+		return;
+	state->silence_ms = longer ? longer : vg_silence_ms;
+	atomic_store(&state->silent_until_ms, vg_coarse_ms() + state->silence_ms);
+}
+
 // vg_look asks and applies the answer. The caller holds audit_mutex.
 static void vg_look(struct vg_state *state)
 {
@@ -78,8 +91,7 @@ static void vg_look(struct vg_state *state)
 		vg_pools_ask(state, &after);
 		applied = result == VG_HELD_ANSWERED && vg_apply(state, &held, calls, &before, &after);
 	}
-	if (result == VG_HELD_SILENT)
-		atomic_store(&state->silent_until_ms, vg_coarse_ms() + vg_silence_ms);
+	vg_note_silence(state, result);
 	if (applied)
 		atomic_fetch_add(&state->corrections_made, 1);
 	else if (doubtful)

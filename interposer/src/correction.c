@@ -26,6 +26,41 @@ uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t byte
 	return withdrawn;
 }
 
+uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	uint64_t credit;
+
+	vg_lock(&state->correction_mutex);
+	credit = vg_min(bytes, state->corrections[device].credit);
+	vg_unlock(&state->correction_mutex);
+	return credit;
+}
+
+void vg_managed_made(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	vg_lock(&state->correction_mutex);
+	state->corrections[device].managed += bytes;
+	vg_unlock(&state->correction_mutex);
+}
+
+void vg_managed_gone(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	vg_lock(&state->correction_mutex);
+	state->corrections[device].managed -= vg_min(bytes, state->corrections[device].managed);
+	vg_unlock(&state->correction_mutex);
+}
+
+void vg_correction_doubt(struct vg_state *state, uint32_t device)
+{
+	struct vg_correction *correction = &state->corrections[device];
+
+	vg_lock(&state->correction_mutex);
+	vg_adjust(&state->pages, device, 0, correction->credit);
+	correction->credit = 0;
+	correction->doubted = true;
+	vg_unlock(&state->correction_mutex);
+}
+
 void vg_context_began(struct vg_state *state, uint32_t device)
 {
 	vg_lock(&state->correction_mutex);
@@ -43,6 +78,7 @@ void vg_context_ended(struct vg_state *state, uint32_t device)
 	if (!correction->contexts) {
 		vg_adjust(&state->pages, device, correction->unseen, 0);
 		correction->unseen = 0;
+		correction->doubted = false;
 	}
 	vg_unlock(&state->correction_mutex);
 }
@@ -65,6 +101,14 @@ static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t
 	return vg_add_saturating(known - vg_min(known, other), pools);
 }
 
+// vg_credit is what of an excess charge is given back.
+static uint64_t vg_credit(const struct vg_correction *correction, uint64_t excess)
+{
+	if (correction->doubted)
+		return 0;
+	return vg_min(excess - vg_min(excess, correction->managed), correction->estimated);
+}
+
 bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measured *measured)
 {
 	struct vg_correction *correction = &state->corrections[device];
@@ -77,7 +121,7 @@ bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measure
 	known = vg_known(state, device, measured->pools);
 	next = *correction;
 	next.unseen = measured->physical - vg_min(measured->physical, known);
-	next.credit = vg_min(known - vg_min(measured->physical, known), next.estimated);
+	next.credit = vg_credit(correction, known - vg_min(measured->physical, known));
 	// Read last: who changes any of these has begun before.
 	undisturbed = atomic_load(&state->calls) == measured->calls;
 	if (undisturbed) {

@@ -29,6 +29,18 @@ void vg_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 // released: it went out of the credit.
 uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 
+// vg_estimate_credit is what an estimate of this size would take of the credit.
+uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes);
+
+// vg_managed_made and vg_managed_gone count managed memory. It is charged as if it were
+// on the GPU, which it need not be: what of it is not makes no credit.
+void vg_managed_made(struct vg_state *state, uint32_t device, uint64_t bytes);
+void vg_managed_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
+
+// vg_correction_doubt withdraws the credit, and gives none as long as there are contexts:
+// some of what is charged may have ended unnoticed, and would be released a second time.
+void vg_correction_doubt(struct vg_state *state, uint32_t device);
+
 // vg_context_began and vg_context_ended count contexts. With the last one goes what is
 // unseen, as the driver has no other place for it.
 void vg_context_began(struct vg_state *state, uint32_t device);

@@ -12,6 +12,9 @@
 
 #include <stdlib.h>
 
+#include "correction.h"
+#include "reserve.h"
+
 // Where the driver's rounding is not known, its largest.
 static const uint64_t vg_heap_granule = 2 * VG_MIB;
 
@@ -89,6 +92,7 @@ static CUresult vg_heap_filed(struct vg_state *state, uint64_t context, int limi
 struct vg_heap_growth {
 	uint32_t device;
 	uint64_t bytes; // that the limit takes now
+	uint64_t again; // of these, what it was charged with before
 	uint64_t grown;
 };
 
@@ -97,25 +101,29 @@ static struct vg_entry *vg_heap_grow(struct vg_entry *entry, void *context)
 {
 	struct vg_heap_growth *growth = context;
 
-	if (!entry || growth->bytes <= entry->bytes)
-		return entry;
-	growth->grown = growth->bytes - entry->bytes;
-	entry->bytes = growth->bytes;
+	if (!entry)
+		return NULL;
+	growth->again = vg_min(growth->bytes, entry->bytes);
+	growth->grown = growth->bytes - growth->again;
+	entry->bytes += growth->grown;
 	entry->device = growth->device;
 	return entry;
 }
 
-// vg_heap_settle charges what the limit grew by, of what was claimed for it.
+// vg_heap_settle charges what the limit grew by, of what was claimed for it. What it was
+// charged with before was found not to be held, perhaps, and may be taken again now.
 static void vg_heap_settle(struct vg_claim *claim, uint64_t key, uint64_t bytes)
 {
 	struct vg_heap_growth growth = {.device = claim->device, .bytes = bytes};
+	struct vg_state *state = claim->state;
+	uint64_t taken;
 
-	vg_table_with(&claim->state->table, VG_HEAP, key, vg_heap_grow, &growth);
-	if (growth.grown > claim->bytes || !vg_claim_resize(claim, growth.grown)) {
-		vg_claim_void(claim); // the context has ended meanwhile
-		return;
-	}
-	vg_claim_charge(claim, VG_HEAP);
+	vg_table_with(&state->table, VG_HEAP, key, vg_heap_grow, &growth);
+	taken = growth.grown + vg_estimate_gone(state, claim->device, growth.again);
+	vg_estimate_made(state, claim->device, bytes);
+	// The driver has agreed: it counts, whatever the limit is.
+	vg_settle(&state->pages, claim->device, claim->bytes, taken);
+	claim->bytes = 0;
 	vg_claim_end(claim);
 }
 
@@ -127,12 +135,15 @@ static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 	struct vg_claim claim;
 	struct vg_entry filed;
 	uint64_t bytes;
+	uint64_t again;
 	CUresult result = vg_heap_filed(state, context, limit, &filed);
 
 	if (result)
 		return result;
 	bytes = vg_heap_bytes(limit, (size_t)filed.extra, value);
-	result = vg_claim_current(&claim, VG_WAY_CONTEXT, bytes - vg_min(bytes, filed.bytes));
+	again = vg_min(bytes, filed.bytes);
+	result = vg_claim_current(&claim, VG_WAY_CONTEXT,
+				  bytes - again + vg_estimate_credit(state, filed.device, again));
 	if (result)
 		return result;
 	result = VG_CALL(cuCtxSetLimit, limit, value);

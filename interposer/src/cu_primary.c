@@ -7,11 +7,14 @@
 // taken out of the table.
 //
 // A thread that retains it while another one releases it for the last time may keep
-// charges of what has gone with it, until it ends for good.
+// charges of what has gone with it, until it ends for good. Whether it did so is not
+// known, so that there is no credit then (correction.h).
 
 #include "context.h"
 
 #include <stdlib.h>
+
+#include "correction.h"
 
 static bool vg_primary_active(CUdevice device)
 {
@@ -96,6 +99,8 @@ static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_
 			     struct vg_entry *entries, CUresult result)
 {
 	if (result || vg_primary_active(device)) {
+		if (!result && entries)
+			vg_correction_doubt(state, primary->device);
 		vg_context_keep(state, entries);
 		vg_primary_back(state, primary, result ? 1 : 0);
 		return;
@@ -104,23 +109,45 @@ static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_
 	vg_drop(state, primary);
 }
 
+// vg_primary_joins counts the threads that have counted a retain which the driver may
+// not know of yet; NULL for a GPU that is not the container's.
+static _Atomic uint32_t *vg_primary_joins(struct vg_state *state, CUdevice device)
+{
+	int index = vg_device_index(state, device);
+
+	return index < 0 ? NULL : &state->primary_joins[index];
+}
+
+// vg_primary_joining says whether there are any: a release that is not the last by our
+// count may be the last by the driver's then.
+static bool vg_primary_joining(struct vg_state *state, CUdevice device)
+{
+	const _Atomic uint32_t *joins = vg_primary_joins(state, device);
+
+	return joins && atomic_load(joins);
+}
+
 // vg_primary_less calls the driver, which may end the context, for one retain less.
 static CUresult vg_primary_less(struct vg_state *state, CUdevice device,
 				CUresult (*end)(CUdevice device))
 {
 	struct vg_entry *primary = NULL;
 	struct vg_entry *entries = NULL;
+	bool joining;
 	CUresult result;
 
 	vg_begin(state);
 	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_leave, &primary);
 	if (primary)
 		entries = vg_context_take(state, (CUcontext)(uintptr_t)primary->extra);
+	joining = vg_primary_joining(state, device);
 	result = end(device);
 	if (primary)
 		vg_primary_after(state, device, primary, entries, result);
 	else if (result)
 		vg_primary_filed(state, device);
+	else if (joining)
+		vg_correction_doubt(state, (uint32_t)vg_device_index(state, device));
 	vg_end(state);
 	return result;
 }
@@ -141,15 +168,12 @@ static CUresult vg_primary_again(struct vg_state *state, CUcontext *context, CUd
 	return result;
 }
 
-VG_API(cuDevicePrimaryCtxRetain, CUcontext *context, CUdevice device)
+static CUresult vg_primary_retain(struct vg_state *state, CUcontext *context, CUdevice device)
 {
-	struct vg_state *state = vg_ready_state();
 	struct vg_claim claim;
 	bool needless;
 	CUresult result;
 
-	if (!state)
-		return CUDA_ERROR_NOT_INITIALIZED;
 	if (vg_primary_filed(state, device))
 		return vg_primary_again(state, context, device);
 	result = vg_claim_unless(&claim, device, VG_WAY_CONTEXT, vg_context_estimate(device),
@@ -163,6 +187,23 @@ VG_API(cuDevicePrimaryCtxRetain, CUcontext *context, CUdevice device)
 		vg_claim_void(&claim);
 	else
 		vg_primary_file(&claim, device, *context);
+	return result;
+}
+
+VG_API(cuDevicePrimaryCtxRetain, CUcontext *context, CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+	_Atomic uint32_t *joins;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	joins = vg_primary_joins(state, device);
+	if (joins)
+		atomic_fetch_add(joins, 1);
+	result = vg_primary_retain(state, context, device);
+	if (joins)
+		atomic_fetch_sub(joins, 1);
 	return result;
 }
 

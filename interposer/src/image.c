@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "image.h"
 
-
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -152,12 +151,32 @@ static uint64_t vg_part_bytes(const struct vg_fatbin_part *part, const struct vg
 	return vg_text_bytes((const char *)content->at, vg_view_text(content));
 }
 
-// vg_fatbin_bytes is the size of the largest part: the driver loads one.
+// vg_fatbin_sum is what a fat binary's parts take: the driver loads one.
+struct vg_fatbin_sum {
+	uint64_t plain;      // the largest part that can be read
+	uint64_t compressed; // the largest that cannot
+	uint64_t variables;  // of texts: a compressed part has them, too, but not in its size
+};
+
+static void vg_part_add(struct vg_fatbin_sum *sum, const struct vg_fatbin_part *part,
+			const struct vg_view *content)
+{
+	uint64_t bytes = vg_part_bytes(part, content);
+
+	if (part->flags & (vg_fatbin_lz4 | vg_fatbin_zstd)) {
+		sum->compressed = vg_larger(sum->compressed, bytes);
+		return;
+	}
+	sum->plain = vg_larger(sum->plain, bytes);
+	if (part->kind == vg_fatbin_ptx)
+		sum->variables = vg_larger(sum->variables, bytes - vg_min(bytes, part->bytes));
+}
+
 static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 {
+	struct vg_fatbin_sum sum = {0, 0, 0};
 	struct vg_fatbin_head head;
 	struct vg_fatbin_part part;
-	uint64_t most = 0;
 	uint64_t at;
 	uint64_t end;
 
@@ -171,10 +190,12 @@ static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 		if (!vg_view_copy(view, at, &part, sizeof part) || part.head_bytes < sizeof part)
 			break;
 		content = vg_view_part(view, at + part.head_bytes, part.bytes);
-		most = vg_larger(most, vg_part_bytes(&part, &content));
+		vg_part_add(&sum, &part, &content);
 		at = vg_add_saturating(at, vg_add_saturating(part.head_bytes, part.bytes));
 	}
-	return most;
+	if (sum.compressed)
+		sum.compressed = vg_add_saturating(sum.compressed, sum.variables + 512);
+	return vg_larger(sum.plain, sum.compressed);
 }
 
 uint64_t vg_image_bytes(const void *image, size_t size)

@@ -18,6 +18,7 @@ enum vg_rank {
 	VG_RANK_CORRECT, // vg_state.correction_mutex
 	VG_RANK_LOOK,    // vg_pages.look
 	VG_RANK_VERIFY,  // vg_pages.verify
+	VG_RANK_CAPTURES, // of capture.c
 	VG_RANK_NVML,    // of the management library's pages
 	VG_RANK_COUNT,
 };

@@ -67,7 +67,9 @@ struct vg_correction {
 	uint64_t estimated; // charged by estimate
 	uint64_t credit;    // of that, found not to be held
 	uint64_t unseen;    // held beyond what was charged
+	uint64_t managed;   // charged for managed memory, which may be elsewhere
 	uint32_t contexts;  // that are charged
+	bool doubted;       // it is not known what was charged by estimate: there is no credit
 };
 
 struct vg_state {
@@ -96,10 +98,12 @@ struct vg_state {
 	struct vg_mutex pool_mutex;
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
+	_Atomic uint32_t primary_joins[VG_MAX_DEVICES]; // see cu_primary.c
 	struct vg_mutex audit_mutex;      // held over a question to the agent
 	char agent[vg_agent_path_size];   // its socket; set before the state is ready
 	_Atomic uint64_t asked_ms;        // when it was asked last
 	_Atomic uint64_t silent_until_ms; // it did not answer
+	uint64_t silence_ms;              // guarded by audit_mutex
 	_Atomic uint32_t corrections_made; // answers that were applied
 	_Atomic uint32_t doubtful;        // something was charged by estimate since, or ended
 	struct vg_mutex correction_mutex;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What an audit makes of a look at the process, whatever happens beside it. The look
-// is played, so that other threads can do their part at the worst moment: between it
-// and the reading of the account.
+// What is made of the agent's answers, whatever happens beside a question. The answer is
+// played, so that other threads can do their part at the worst moment: between the
+// measurement and the reading of the account.
 
 #define _GNU_SOURCE
 #include "audit.h"
@@ -11,17 +11,18 @@
 #include <sys/mman.h>
 
 #include "check.h"
+#include "correction.h"
 #include "fixture.h"
-#include "physical.h"
+#include "held.h"
 #include "pool.h"
 #include "reserve.h"
 #include "slot.h"
 
-enum { own_pid = 1 };
-
 static struct vg_state *state;
 static uint64_t physical;
 static uint64_t pool_held;
+static enum vg_held_result agent;
+static unsigned questions;
 static void (*meanwhile)(void);
 
 void vg_pools_refresh(struct vg_state *of)
@@ -29,23 +30,25 @@ void vg_pools_refresh(struct vg_state *of)
 	CHECK(of == state);
 }
 
-void vg_snapshot_take(struct vg_state *of, uint32_t device, struct vg_snapshot *snapshot)
+bool vg_pools_held(struct vg_state *of, uint32_t device, uint64_t *held)
 {
-	snapshot->valid = true;
-	snapshot->calls = atomic_load(&of->calls);
-	snapshot->pools = pool_held;
-	snapshot->count = 1;
-	snapshot->processes[0].pid = own_pid;
-	snapshot->processes[0].bytes = physical;
+	CHECK(of == state);
 	CHECK_EQUAL(device, 0);
-	if (meanwhile)
-		meanwhile();
+	*held = pool_held;
+	return true;
 }
 
-uint64_t vg_snapshot_bytes(const struct vg_snapshot *snapshot, unsigned pid)
+enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
 {
-	CHECK_EQUAL(pid, own_pid);
-	return snapshot->processes[0].bytes;
+	CHECK(strcmp(path, "socket") == 0);
+	CHECK_EQUAL(slot, state->pages.slot);
+	questions++;
+	held->count = 1;
+	memcpy(held->gpus[0].uuid, state->pages.uuids[0], sizeof held->gpus[0].uuid);
+	held->gpus[0].bytes = physical;
+	if (meanwhile)
+		meanwhile();
+	return agent;
 }
 
 static void setup(void)
@@ -56,32 +59,50 @@ static void setup(void)
 
 	snprintf(dir, sizeof dir, "%s", test_dir());
 	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(state != MAP_FAILED);
+	state = vg_state_new();
+	CHECK(state);
 	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
 	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	state->nvml_pid = own_pid;
+	strcpy(state->agent, "socket");
+	agent = VG_HELD_ANSWERED;
 	meanwhile = NULL;
 	pool_held = 0;
+	questions = 0;
 }
 
 static void teardown(void)
 {
 	vg_pages_close(&state->pages);
 	munmap(state, sizeof *state);
+	atomic_store(&vg_the_state, NULL);
 }
 
 static void audit(void)
 {
-	atomic_store(&state->audited_ms[0], 0);
-	vg_begin(state);
-	vg_audit(state, 0, 8 * VG_MIB);
-	vg_end(state);
+	atomic_store(&state->asked_ms, 0);
+	atomic_store(&state->silent_until_ms, 0);
+	vg_audit(state, 8 * VG_MIB);
 }
 
 static uint64_t used(void)
 {
-	return vg_memory_used(&state->pages, 0);
+	uint64_t sum = vg_memory_used(&state->pages, 0);
+
+	// Nothing that stands on the page alone: others of the container can write it.
+	CHECK_EQUAL(atomic_load(&state->pages.own[0]), sum);
+	return sum;
+}
+
+// estimate charges by estimate, forget releases such a charge.
+static void estimate(uint64_t bytes)
+{
+	CHECK(vg_reserve(&state->pages, 0, bytes));
+	vg_estimate_made(state, 0, bytes);
+}
+
+static void forget(uint64_t bytes)
+{
+	vg_release(&state->pages, 0, bytes - vg_estimate_gone(state, 0, bytes));
 }
 
 static void test_what_grows_without_a_call(void)
@@ -99,6 +120,58 @@ static void test_what_grows_without_a_call(void)
 	physical = 900; // managed memory, say, that is not on the GPU
 	audit();
 	CHECK_EQUAL(used(), 1000);
+	teardown();
+}
+
+// An estimate is corrected both ways, and no more than by its size.
+static void test_estimates(void)
+{
+	setup();
+	CHECK(vg_reserve(&state->pages, 0, 1000));
+	estimate(700);
+	CHECK_EQUAL(used(), 1700);
+	physical = 1100;
+	audit();
+	CHECK_EQUAL(used(), 1100);
+	physical = 500;
+	audit();
+	CHECK_EQUAL(used(), 1000);
+	physical = 1900;
+	audit();
+	CHECK_EQUAL(used(), 1900);
+	teardown();
+}
+
+// What ends takes the credit with it: what is left is never charged too little.
+static void test_estimates_end(void)
+{
+	setup();
+	estimate(700); // takes 100
+	estimate(300); // takes 200
+	physical = 300;
+	audit();
+	CHECK_EQUAL(used(), 300);
+	forget(300);
+	CHECK_EQUAL(used(), 300); // 100 would be right
+	forget(700);
+	CHECK_EQUAL(used(), 0);
+	estimate(400);
+	CHECK_EQUAL(used(), 400);
+	teardown();
+}
+
+// With the last context goes what was unseen in it.
+static void test_last_context(void)
+{
+	setup();
+	vg_context_began(state, 0);
+	estimate(500);
+	physical = 800;
+	audit();
+	CHECK_EQUAL(used(), 800);
+	forget(500);
+	vg_context_ended(state, 0);
+	CHECK_EQUAL(used(), 0);
 	teardown();
 }
 
@@ -120,7 +193,17 @@ static void give(void)
 	meanwhile = NULL;
 }
 
-// The look is at `physical` before, the account after another thread's call.
+// An estimate of 300 that is too large by 200 ends while another one is measured.
+static void give_estimate(void)
+{
+	vg_begin(state);
+	physical -= 100;
+	forget(300);
+	vg_end(state);
+	meanwhile = NULL;
+}
+
+// The measurement is of `physical` before, the account after another thread's call.
 static void test_calls_meanwhile(void (*call)(void), uint64_t want)
 {
 	setup();
@@ -134,6 +217,57 @@ static void test_calls_meanwhile(void (*call)(void), uint64_t want)
 	CHECK_EQUAL(used(), physical);
 	audit();
 	CHECK_EQUAL(used(), physical);
+	teardown();
+}
+
+static void test_estimate_ends_meanwhile(void)
+{
+	setup();
+	estimate(300);
+	estimate(500); // takes 500
+	physical = 600;
+	meanwhile = give_estimate;
+	audit();
+	CHECK_EQUAL(used(), 500);
+	CHECK_EQUAL(physical, 500);
+	teardown();
+}
+
+// A call that is under way when the question would be asked: there is none.
+static void test_calls_under_way(void)
+{
+	setup();
+	estimate(500);
+	physical = 100;
+	vg_begin(state);
+	audit();
+	CHECK_EQUAL(questions, 0);
+	CHECK(!vg_audit_refusal(state));
+	vg_end(state);
+	CHECK(vg_audit_refusal(state));
+	CHECK_EQUAL(used(), 100);
+	CHECK(!vg_audit_refusal(state)); // nothing has changed
+	CHECK_EQUAL(questions, 1);
+	teardown();
+}
+
+// Without an answer all stays as it is, and a silent agent is not asked again at once.
+static void test_no_answer(void)
+{
+	setup();
+	estimate(500);
+	physical = 100;
+	agent = VG_HELD_NOBODY;
+	CHECK(!vg_audit_refusal(state));
+	CHECK(!vg_audit_refusal(state));
+	CHECK_EQUAL(questions, 2);
+	agent = VG_HELD_SILENT;
+	CHECK(!vg_audit_refusal(state));
+	CHECK(!vg_audit_refusal(state));
+	CHECK_EQUAL(questions, 3);
+	CHECK_EQUAL(used(), 500);
+	physical = 0; // not known
+	agent = VG_HELD_ANSWERED;
 	teardown();
 }
 
@@ -176,11 +310,40 @@ static void test_pool_that_shrinks(void)
 	teardown();
 }
 
+// A container whose page was forged keeps what the agent has seen of it, whatever this
+// process learns of itself.
+static void test_floor_stays(void)
+{
+	char dir[sizeof state->pages.usage_path];
+	char *end;
+
+	setup();
+	memcpy(dir, state->pages.usage_path, sizeof dir);
+	end = strrchr(dir, '/');
+	CHECK(end);
+	*end = '\0';
+	estimate(8192);
+	CHECK(test_pages_observe(dir, 0, 40960) == 0);
+	CHECK_EQUAL(vg_memory_floor(&state->pages, 0), 40960);
+	physical = 4096;
+	audit();
+	CHECK_EQUAL(atomic_load(&state->pages.own[0]), 4096);
+	CHECK_EQUAL(vg_memory_floor(&state->pages, 0), 40960);
+	teardown();
+}
+
 int main(void)
 {
 	test_what_grows_without_a_call();
+	test_estimates();
+	test_estimates_end();
+	test_last_context();
 	test_calls_meanwhile(take, 1200);
 	test_calls_meanwhile(give, 800);
+	test_estimate_ends_meanwhile();
+	test_calls_under_way();
+	test_no_answer();
 	test_pool_that_shrinks();
+	test_floor_stays();
 	return 0;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What a process is charged with is never less than what it holds, at any moment of
-// any call, whatever other threads do at that moment, and while the management library
-// is asked what the process holds.
+// any call, whatever other threads do at that moment, and while the agent is asked what
+// the process holds.
+
+#include <string.h>
 
 #include "check.h"
 #include "claim.h"
@@ -65,17 +67,21 @@ enum { pieces = model_units + model_arrays };
 
 enum piece_kind { NOTHING, LINEAR, ARRAY };
 
+struct piece {
+	enum piece_kind kind;
+	uint64_t key;
+	int context;
+};
+
 static struct {
 	struct {
 		bool there;
 		unsigned busy; // calls under way with it
 	} contexts[model_contexts];
 	unsigned retained;
-	struct {
-		enum piece_kind kind;
-		uint64_t key;
-		int context;
-	} pieces[pieces];
+	bool resetting;
+	unsigned primary_busy; // retains and releases under way
+	struct piece pieces[pieces];
 	// Each is mapped at its own place, if at all.
 	struct {
 		uint64_t bytes;
@@ -89,12 +95,6 @@ static struct {
 } program;
 
 static unsigned done[12];
-
-// locked says whether a call is under way that others would wait for.
-static bool locked(void)
-{
-	return atomic_load(&state->contexts.word) || atomic_load(&state->primary.word);
-}
 
 static void keep(enum piece_kind kind, uint64_t key, int context)
 {
@@ -254,45 +254,111 @@ static void retain_primary(void)
 {
 	CUcontext context;
 
-	if (vg_cuDevicePrimaryCtxRetain(&context, 0))
+	CUresult result;
+
+	if (program.resetting)
+		return;
+	program.primary_busy++;
+	result = vg_cuDevicePrimaryCtxRetain(&context, 0);
+	program.primary_busy--;
+	if (result)
 		return;
 	program.contexts[0].there = true;
 	program.retained++;
 	done[10]++;
 }
 
-static CUresult end_primary(void)
+// forget_pieces forgets what ends with a context, before it does: its handle may be
+// another's at once. It returns what there was.
+static struct piece *forget_pieces(int context)
 {
-	CUresult result = program.retained > 1 || model_below(2) ? vg_cuDevicePrimaryCtxReset_v2(0) :
-							     vg_cuDevicePrimaryCtxRelease_v2(0);
+	struct piece *were = malloc(sizeof program.pieces);
 
-	if (!result)
+	CHECK(were);
+	memcpy(were, program.pieces, sizeof program.pieces);
+	for (int i = 0; i < pieces; i++) {
+		if (program.pieces[i].context == context)
+			program.pieces[i].kind = NOTHING;
+		else
+			were[i].kind = NOTHING;
+	}
+	return were;
+}
+
+// restore_pieces: the context lives on.
+static void restore_pieces(struct piece *were)
+{
+	for (int i = 0; i < pieces; i++)
+		if (were[i].kind)
+			keep(were[i].kind, were[i].key, were[i].context);
+}
+
+// release_primary: others may retain it at any moment.
+static void release_primary(void)
+{
+	struct piece *were = NULL;
+	CUresult result;
+
+	if (!program.retained || program.resetting ||
+	    (program.retained == 1 && program.contexts[0].busy))
+		return;
+	if (--program.retained == 0) {
+		program.contexts[0].there = false;
+		were = forget_pieces(0);
+	}
+	program.primary_busy++;
+	result = vg_cuDevicePrimaryCtxRelease_v2(0);
+	program.primary_busy--;
+	if (result) {
+		program.retained++;
+		if (were)
+			restore_pieces(were);
+	} else {
+		done[11]++;
+	}
+	program.contexts[0].there = program.retained > 0;
+	free(were);
+}
+
+static void reset_primary(void)
+{
+	struct piece *were;
+
+	if (!program.retained || program.resetting || program.contexts[0].busy || program.primary_busy)
+		return;
+	program.resetting = true;
+	program.contexts[0].there = false;
+	were = forget_pieces(0);
+	if (vg_cuDevicePrimaryCtxReset_v2(0))
+		restore_pieces(were);
+	else
 		program.retained = 0;
-	return result;
+	program.resetting = false;
+	program.contexts[0].there = program.retained > 0;
+	free(were);
 }
 
 // end_context ends a context that nobody uses, nor will from then on.
 static void end_context(int context)
 {
+	struct piece *were;
 	CUresult result;
 
+	if (context == 0) {
+		reset_primary();
+		return;
+	}
 	if (!program.contexts[context].there || program.contexts[context].busy)
 		return;
 	program.contexts[context].there = false;
-	result = context ? vg_cuCtxDestroy_v2(model_context(context)) : end_primary();
-	program.contexts[context].there = result != CUDA_SUCCESS;
-	for (int i = 0; i < pieces && !result; i++)
-		if (program.pieces[i].context == context)
-			program.pieces[i].kind = NOTHING;
+	were = forget_pieces(context);
+	result = vg_cuCtxDestroy_v2(model_context(context));
+	if (result) {
+		restore_pieces(were);
+		program.contexts[context].there = true;
+	}
+	free(were);
 	done[11] += !result;
-}
-
-static void release_primary(void)
-{
-	if (program.retained == 1)
-		end_context(0);
-	else if (program.retained && !vg_cuDevicePrimaryCtxRelease_v2(0))
-		program.retained--;
 }
 
 static void with_contexts(void)
@@ -311,9 +377,10 @@ static void anybody(void)
 	int at = (int)model_below(model_places);
 
 	if (model_below(8) == 0)
-		atomic_store(&state->audited_ms[0], 0);
+		atomic_store(&state->asked_ms, 0);
+	atomic_store(&state->silent_until_ms, 0);
 	switch (model_below(10)) {
-	case 0: if (!locked()) with_contexts(); break;
+	case 0: with_contexts(); break;
 	case 1: case 2: in_context(take_linear); break;
 	case 3: in_context(take_array); break;
 	case 4: create(at); break;
@@ -327,7 +394,7 @@ static void anybody(void)
 
 // ---- the test
 
-static void begin(void *management)
+static void begin(void)
 {
 	struct vg_limits_device device = test_device(1, UINT64_C(1) << 40);
 	struct vg_error error;
@@ -339,9 +406,6 @@ static void begin(void *management)
 	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
 	CHECK(vg_slot_take(&state->pages, &error) == 0);
 	state->devices[0] = 1;
-	state->granule[0] = 2 * MIB;
-	state->nvml = management;
-	state->nvml_pid = model_pid;
 	atomic_store(&state->ready, 1);
 }
 
@@ -356,13 +420,15 @@ static void end(void)
 		for (int i = 0; i < model_contexts; i++)
 			end_context(i);
 	}
-	CHECK_EQUAL(state->unseen[0], 0);
+	CHECK_EQUAL(state->corrections[0].unseen, 0);
+	CHECK_EQUAL(state->corrections[0].credit, 0);
 	CHECK_EQUAL(on_page(), 0);
 }
 
 int main(void)
 {
-	begin(model_install(others));
+	model_install(others);
+	begin();
 	for (int i = 0; i < rounds; i++)
 		anybody();
 	for (size_t i = 0; i < sizeof done / sizeof *done; i++)

@@ -2,7 +2,9 @@
 # shellcheck shell=bash disable=SC2034 # variables are for those who source it
 #
 # A simulated machine with two GPUs, and containers on it; sourced by the tests,
-# with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY].
+# with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The
+# driver is that of $GPUSIM_PROFILE, and an agent measures for the containers, as far
+# as the driver tells it what processes hold.
 
 set -u
 libraries=$(realpath "${1:?}")
@@ -11,7 +13,8 @@ workloads=$(realpath "${3:?}")
 mkpages=$(realpath "${4:?}")
 sanitizer=${5:+$5:}
 work=$(mktemp -d) || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
+declare -A agents
+trap 'kill $(jobs -p) "${agents[@]}" 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
 # Programs end with their memory held, and what is known of it lies in a mapping
 # in which the leak checker does not look.
 export ASAN_OPTIONS=detect_leaks=0
@@ -19,30 +22,77 @@ set +m
 failures=0
 mib=1048576
 gib=1073741824
-context=$((512 * mib))
 
 fail() {
 	echo "FAIL: $*"
 	failures=$((failures + 1))
 }
 
-mkdir "$work/sim"
-"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
-
 oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
 
-mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+# profile KEY: what the profile says of it.
+profile() { sed -n "s/^$1 *= *//p" "${GPUSIM_PROFILE:-/dev/null}"; }
 
-# pages NAME SIZE…: makes pages with these limits on the GPUs, in order.
+# native COMMAND…: runs a program without the interposer.
+native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$@"; }
+
+# machine makes the machine that the tests run on, anew.
+machine() {
+	[ ! -d "$work/sim" ] || "$gpusim/gpusim" destroy "$work/sim"
+	rm -rf "$work/sim"
+	mkdir "$work/sim"
+	"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
+	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+	# What a context takes, as the agent of a host finds out.
+	rm -f "$work/native"
+	native "$workloads/fill" --max 1 --hold 100 >"$work/native" 2>/dev/null &
+	while [ ! -s "$work/native" ]; do sleep 0.02; done
+	context=$(oracle | grep -o '"context_bytes": *[0-9]*' | head -n 1 | grep -o '[0-9]*$')
+	kill -9 "$(field pid <"$work/native")"
+	wait $! 2>/dev/null
+	# The agent that a test's containers have: see agent.c.
+	agent=-honest
+	[ "$(profile nvml)" != not-available ] || agent=-blind
+}
+
+# serve NAME [MODE]: has an agent serve the container, in place of the last one. Without
+# a mode it is as the profile's driver lets it be.
+serve() {
+	local dir=$work/$1
+	unserve "$1"
+	mkdir -p "$dir"
+	rm -f "$dir/serving"
+	# It has 18 ms for an answer, on whatever machine the tests run.
+	nice -n -15 "$(dirname "$mkpages")/agent" "${2:-$agent}" "$work/sim/state" "$dir" >"$dir/serving" 2>/dev/null &
+	agents[$1]=$!
+	disown $! # it is not among the jobs that tests wait for
+	while [ ! -s "$dir/serving" ]; do sleep 0.01; done
+}
+
+unserve() {
+	[ -n "${agents[$1]:-}" ] || return 0
+	kill -9 "${agents[$1]}" 2>/dev/null
+	unset "agents[$1]"
+}
+
+# pages NAME SIZE…: makes pages with these limits on the GPUs, in order, and has an
+# agent serve the container. The agent has measured contexts.
 pages() {
-	local dir=$work/$1 devices=() i=0 size
+	local name=$1 dir=$work/$1 devices=() i=0 size
 	shift
 	mkdir -p "$dir"
 	for size in "$@"; do
+		case $size in *:*) ;; *) size=$size:$context ;; esac
 		devices+=("${uuids[$i]}=$size")
 		i=$((i + 1))
 	done
 	"$mkpages" "$dir" "${devices[@]}" || exit 1
+	[ -n "${agents[$name]:-}" ] || serve "$name"
+}
+
+# least LIMIT: what a process must be granted of it at least, beside its context.
+least() {
+	if [ "$agent" = -honest ]; then echo $(($1 - context - $1 / 100)); else echo $(($1 - 2 * context)); fi
 }
 
 # become NAME COMMAND…: turns this shell into a program as it would run in a
@@ -68,3 +118,5 @@ peak() {
 
 # held: bytes that are physically taken on the first GPU.
 held() { oracle | field used_bytes; }
+
+machine 2>/dev/null # the shell reports whom it killed

@@ -2,8 +2,11 @@
 
 // The device memory of a module's variables, read from its image.
 
+#define _GNU_SOURCE
 #include <elf.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "image.h"
@@ -97,8 +100,85 @@ static void test_fatbin(void)
 	}
 }
 
+// fat_part is the head of a part of a fat binary.
+struct fat_part {
+	uint16_t kind, unknown;
+	uint32_t head_bytes;
+	uint64_t bytes;
+	uint32_t compressed_bytes, options_offset;
+	uint16_t minor, major;
+	uint32_t architecture, name_offset, name_bytes;
+	uint64_t flags, zero, uncompressed_bytes;
+};
+
+struct fat_image {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t head_bytes;
+	uint64_t bytes;
+	struct fat_part part;
+	unsigned char content[1024];
+};
+
+static struct fat_image fat_image(uint64_t flags, uint64_t stated)
+{
+	return (struct fat_image){
+		.magic = 0xba55ed50, .version = 1, .head_bytes = 16,
+		.bytes = sizeof(struct fat_part) + 1024,
+		.part = {.kind = 2, .head_bytes = sizeof(struct fat_part), .bytes = 1024,
+			 .flags = flags, .uncompressed_bytes = stated},
+	};
+}
+
+// A compressed part takes what its head states, by whatever it is compressed, and never
+// less than it has here.
+static void test_compressed(void)
+{
+	static const uint64_t flags[] = {0x2000, 0x8000};
+	const uint64_t mib = 1 << 20;
+
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		struct fat_image image = fat_image(flags[i], 40 * mib);
+		uint64_t bytes = vg_image_bytes(&image, vg_image_unknown_size);
+
+		CHECK(bytes >= 40 * mib && bytes <= 40 * mib + 4096);
+		CHECK_EQUAL(vg_image_bytes(&image, sizeof image), bytes);
+		image = fat_image(flags[i], 10);
+		CHECK(vg_image_bytes(&image, sizeof image) >= 1024);
+		image = fat_image(flags[i], UINT64_MAX);
+		CHECK_EQUAL(vg_image_bytes(&image, sizeof image), UINT64_MAX);
+	}
+}
+
+// An image that states more than there is of it: no more is read than is mapped.
+static void test_truncated_in_memory(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *end = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct fat_image image = fat_image(0, 0);
+	Elf64_Ehdr elf = {.e_shoff = page, .e_shnum = 60000, .e_shentsize = sizeof(Elf64_Shdr)};
+
+	CHECK(end != MAP_FAILED);
+	CHECK(munmap(end + page, page) == 0);
+	end += page;
+	image.bytes = image.part.bytes = 1 << 30;
+	for (size_t length = 4; length < 600; length++) {
+		memcpy(end - length, &image, length);
+		vg_image_bytes(end - length, vg_image_unknown_size);
+	}
+	image.part.kind = 1;
+	memcpy(end - 600, &image, 600);
+	CHECK(vg_image_bytes(end - 600, vg_image_unknown_size) >= 1 << 30);
+	memcpy(elf.e_ident, ELFMAG, SELFMAG);
+	memcpy(end - sizeof elf, &elf, sizeof elf);
+	vg_image_bytes(end - sizeof elf, vg_image_unknown_size);
+	munmap(end - page, page);
+}
+
 int main(void)
 {
+	test_compressed();
+	test_truncated_in_memory();
 	test_ptx();
 	test_ptx_open_array();
 	test_elf();

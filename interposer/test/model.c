@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "driver.h"
+#include "held.h"
 #include "stand_in.h"
 
 enum { failed = 999 };
@@ -65,6 +66,14 @@ uint64_t model_held(void)
 		if (driver.memories[i].handles || driver.memories[i].mappings)
 			bytes += driver.memories[i].bytes;
 	return bytes;
+}
+
+bool model_has_context(void)
+{
+	for (int i = 0; i < model_contexts; i++)
+		if (driver.contexts[i].alive)
+			return true;
+	return false;
 }
 
 // answer ends a call of the driver.
@@ -358,40 +367,23 @@ static CUresult driver_set_limit(int limit, size_t value)
 	return answer(CUDA_SUCCESS);
 }
 
-// ---- the management library, as physical.c has it
+// ---- the agent
 
-struct listed {
-	unsigned pid;
-	unsigned long long bytes;
-	unsigned instances[2];
-};
-
-static int management_by_uuid(const char *uuid, void **device)
+enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
 {
-	CHECK(strncmp(uuid, "GPU-", 4) == 0);
-	*device = &driver;
-	return 0;
+	(void)path;
+	(void)slot;
+	others();
+	held->count = 1;
+	memset(held->gpus[0].uuid, 1, sizeof held->gpus[0].uuid);
+	held->gpus[0].bytes = model_held();
+	others();
+	// It knows nothing of a process that has no context.
+	held->count = held->gpus[0].bytes && model_has_context() ? 1 : 0;
+	return model_below(4) ? VG_HELD_ANSWERED : VG_HELD_SILENT;
 }
 
-static int management_processes(void *device, unsigned *count, struct listed *processes)
-{
-	CHECK(device == &driver && *count > 0);
-	others();
-	*count = 1;
-	processes[0].pid = model_pid;
-	processes[0].bytes = model_held();
-	others();
-	return 0;
-}
-
-static struct {
-	int (*init)(void);
-	int (*by_uuid)(const char *uuid, void **device);
-	int (*processes)(void *device, unsigned *count, struct listed *processes);
-	bool usable;
-} management = {NULL, management_by_uuid, management_processes, true};
-
-void *model_install(void (*meanwhile)(void))
+void model_install(void (*meanwhile)(void))
 {
 	others = meanwhile;
 	DRIVER(cuCtxGetDevice, driver_device);
@@ -414,5 +406,4 @@ void *model_install(void (*meanwhile)(void))
 	DRIVER(cuDevicePrimaryCtxGetState, driver_state);
 	DRIVER(cuCtxGetLimit, driver_get_limit);
 	DRIVER(cuCtxSetLimit, driver_set_limit);
-	return &management;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A model of the driver, and of the management library, in place of the real functions:
+// A model of the driver, and of the agent, in place of the real functions:
 // a few lines that hand handles out again as soon as they are free, and fail at times.
 // Within each call, before it has done its work and after, others do theirs.
 
@@ -18,20 +18,21 @@ enum {
 	model_arrays = 32,
 	model_memories = 16,
 	model_places = 16, // where memory can be mapped
-	model_pid = 1,     // what the management library calls this process
 };
 
 static const uint64_t model_unit = 2 * MIB / 4;
 
-// model_install puts the model in place of the driver, and returns the management
-// library, as physical.c has it. `others` is what happens within each call.
-void *model_install(void (*others)(void));
+// model_install puts the model in place of the driver. `others` is what happens within
+// each call.
+void model_install(void (*others)(void));
 
 // model_current is the number of the running thread's context; -1: it has none.
 extern int model_current;
 
 // model_held is what the process physically holds, in bytes.
 uint64_t model_held(void);
+
+bool model_has_context(void);
 
 // model_below is a random number below the bound, the same in each run.
 uint64_t model_below(uint64_t bound);

@@ -118,6 +118,7 @@ static void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool whi
 	CHECK(test_pages_make(dir, &device, 1) == 0);
 	state = vg_state_new();
 	memset(state, 0, sizeof *state);
+	CHECK(vg_state_new() == state); // as the child of a fork finds it
 	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
 	CHECK(vg_slot_take(&state->pages, &error) == 0);
 	state->devices[0] = 1;

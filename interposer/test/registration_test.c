@@ -24,6 +24,7 @@
 static const uint64_t soon_ns = 500000000;
 
 static char dir[64];
+static char path[vg_agent_path_size];
 
 static int agent(int backlog)
 {
@@ -56,8 +57,9 @@ static void call(void)
 	int before = descriptors();
 	uint64_t begin = vg_now();
 
+	vg_agent_path(dir, path);
 	errno = EDOM;
-	vg_register(dir, 7);
+	vg_register(path, 7);
 	CHECK(vg_now() - begin < soon_ns);
 	CHECK_EQUAL(errno, EDOM);
 	CHECK_EQUAL(descriptors(), before);
@@ -105,7 +107,9 @@ static void test_a_long_path(void)
 	memset(deep, 'x', sizeof deep);
 	deep[0] = '/';
 	deep[sizeof deep - 1] = '\0';
-	vg_register(deep, 0);
+	vg_agent_path(deep, path);
+	CHECK(*path == '\0');
+	vg_register(path, 0);
 }
 
 int main(void)

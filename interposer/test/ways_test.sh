@@ -9,14 +9,18 @@
 
 check_way() {
 	local way=$1 limit=$2 least=$3 output got highest
-	pages way "$limit" "$limit"
-	output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
-		fail "$way at $limit: $output $(cat "$work/stderr")"
-	got=$(echo "$output" | field granted_bytes)
-	highest=$(peak "$(echo "$output" | field pid)")
-	if [ "${highest:-0}" -eq 0 ] || [ "$highest" -gt "$limit" ]; then
-		fail "$way at $limit: physically held $highest"
-	fi
+	# An agent that answers late, as on a busy machine, costs what it would have given back.
+	for _ in 1 2 3; do
+		pages way "$limit" "$limit"
+		output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
+			fail "$way at $limit: $output $(cat "$work/stderr")"
+		got=$(echo "$output" | field granted_bytes)
+		highest=$(peak "$(echo "$output" | field pid)")
+		if [ "${highest:-0}" -eq 0 ] || [ "$highest" -gt "$limit" ]; then
+			fail "$way at $limit: physically held $highest"
+		fi
+		[ "${got:-0}" -lt "$least" ] || break
+	done
 	[ "${got:-0}" -ge "$least" ] || fail "$way at $limit: granted $got, want $least"
 	echo "$output" | grep -q '"error_code":2' || fail "$way at $limit: not refused by 2: $output"
 	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
@@ -26,9 +30,9 @@ check_way() {
 # come whole.
 test_ways() {
 	local way limit least
-	for limit in $gib $((2 * gib)) 3972844748; do
+	for limit in ${WAYS_LIMITS:-$gib $((2 * gib)) 3972844748}; do
 		while read -r way _; do
-			least=$((limit - context - limit / 100))
+			least=$(least "$limit")
 			case $way in
 			ctx* | green) least=$((limit / context * context - context)) ;;
 			esac
@@ -58,16 +62,22 @@ test_shared_limit() {
 	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
 }
 
-# A process's context is expected to be no larger than one that the container has.
-test_second_context() {
-	local output
-	pages second "$((gib + 256 * mib)):$gib"
-	limited second "$workloads/fill" --max 2MiB --hold 100 >"$work/second.1" 2>/dev/null &
-	while [ ! -s "$work/second.1" ]; do sleep 0.02; done
-	output=$(limited second "$workloads/fill" --max 2MiB 2>&1)
-	[ "$(echo "$output" | field granted_bytes)" = $((2 * mib)) ] || fail "a second context: $output"
-	kill -9 "$(field pid <"$work/second.1")"
-	wait $! 2>/dev/null
+# A page that says too much of contexts, or nothing, costs nothing where the agent can
+# measure.
+test_corrected_context() {
+	local limit=$((2 * gib)) hint output highest
+	[ "$agent" = -honest ] || return
+	for hint in $gib 0; do
+		for _ in 1 2 3; do
+			pages corrected "$limit:$hint"
+			output=$(limited corrected "$workloads/fill" 2>/dev/null)
+			highest=$(peak "$(echo "$output" | field pid)")
+			[ "$highest" -le "$limit" ] || fail "a context charged $hint: held $highest"
+			[ "$(echo "$output" | field granted_bytes)" -lt "$(least "$limit")" ] || break
+		done
+		[ "$(echo "$output" | field granted_bytes)" -ge "$(least "$limit")" ] ||
+			fail "a context charged $hint: $output"
+	done
 }
 
 # What a killed process held is there for the next, at once.
@@ -171,10 +181,10 @@ test_permuted_devices() {
 
 test_limit_smaller_than_a_context() {
 	local output
-	pages small $((256 * mib))
+	pages small $((context / 2))
 	output=$(limited small "$workloads/fill" 2>&1)
-	echo "$output" | grep -q 'nri-vgpu: refused 512 MiB for a context' || fail "no clear line: $output"
-	echo "$output" | grep -q 'CUDA_ERROR_OUT_OF_MEMORY' || fail "a context in 256 MiB: $output"
+	echo "$output" | grep -q "nri-vgpu: refused $((context / mib)) MiB for a context" || fail "no clear line: $output"
+	echo "$output" | grep -q 'CUDA_ERROR_OUT_OF_MEMORY' || fail "a context in half of what it takes: $output"
 }
 
 # A limit changed in place holds for a process that runs.
@@ -183,7 +193,7 @@ test_limit_changes() {
 	pages changing "$gib"
 	limited changing "$workloads/fill" --delay 1 >"$work/changed" 2>/dev/null &
 	sleep 0.5
-	"$mkpages" -u "$work/changing" "${uuids[0]}=$((2 * gib))" || fail "update"
+	"$mkpages" -u "$work/changing" "${uuids[0]}=$((2 * gib)):$context" || fail "update"
 	wait $!
 	output=$(cat "$work/changed")
 	[ "$(echo "$output" | field granted_bytes)" -ge $((2 * gib - context - 20 * mib)) ] ||
@@ -197,7 +207,7 @@ test_limit_is_lowered() {
 	pages lowered $((2 * gib))
 	limited lowered "$workloads/fill" --max $((gib + 256 * mib)) --hold 2 >"$work/lowered.1" 2>/dev/null &
 	while [ ! -s "$work/lowered.1" ]; do sleep 0.02; done
-	"$mkpages" -u "$work/lowered" "${uuids[0]}=$gib" || fail "update"
+	"$mkpages" -u "$work/lowered" "${uuids[0]}=$gib:$context" || fail "update"
 	[ "$(held)" -ge $((gib + 256 * mib)) ] || fail "lowering a limit took memory away: $(held)"
 	output=$(limited lowered "$workloads/fill" 2>/dev/null)
 	echo "$output" | grep -q CUDA_ERROR_OUT_OF_MEMORY || fail "above a lowered limit: $output"
@@ -263,9 +273,14 @@ test_innocent_process() {
 	[ "$output" = fine ] || fail "a process without CUDA printed: $output"
 }
 
+if [ -n "${WAYS_TESTS:-}" ]; then
+	for test in $WAYS_TESTS; do "$test"; done
+	[ "$failures" -eq 0 ]
+	exit
+fi
 test_ways
 test_shared_limit
-test_second_context 2>/dev/null # the shell reports whom it killed
+test_corrected_context
 test_killed_process
 test_storm 2>/dev/null # the shell reports whom it killed
 test_forged_page 2>/dev/null # the shell reports whom it killed

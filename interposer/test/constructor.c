@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A library whose constructor uses CUDA, and whose destructor gives back what it took.
+
+#include <stdint.h>
+
+#include "check.h"
+#include "program.h"
+
+static uint64_t address;
+
+__attribute__((constructor)) static void use_cuda(void)
+{
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_primary_context();
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", (uint64_t *, size_t), &address, MIB), 0);
+}
+
+__attribute__((destructor)) static void give_back(void)
+{
+	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0);
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// unkind runs into what a driver does that a simple simulator does not: it waits for the
+// GPU, opens libraries, keeps memory. One argument says what is tried; it ends with 0
+// where all is as it is natively. Run by unkind_test.sh.
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "program.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define ALLOC (uint64_t *, size_t)
+#define CREATE (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long)
+#define EXPORT (int *, uint64_t, int, unsigned long long)
+#define IMPORT (uint64_t *, void *, int)
+#define LAUNCH \
+	(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
+
+enum { posix_fd = 1 };
+
+// For so long a kernel runs; what does not wait for it takes less than half of that.
+static const uint64_t kernel_ns = 1500000000;
+
+static const char text[] =
+	".version 7.0\n.target sm_50\n.address_size 64\n"
+	".visible .global .align 16 .b8 filler[1048576];\n"
+	".visible .entry spin(.param .u64 ns)\n{\n"
+	"	.reg .pred %again;\n	.reg .u64 %now, %end, %ns;\n"
+	"	ld.param.u64 %ns, [ns];\n	mov.u64 %end, %globaltimer;\n	add.u64 %end, %end, %ns;\n"
+	"spinning:\n	mov.u64 %now, %globaltimer;\n	setp.lt.u64 %again, %now, %end;\n"
+	"	@%again bra spinning;\n	ret;\n}\n";
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void use_gpu(int device)
+{
+	CUcontext context;
+
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice), &context, device), 0);
+	CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), context), 0);
+}
+
+static void *load(void)
+{
+	void *module;
+
+	CHECK_EQUAL(CALL("cuModuleLoadData", (void **, const void *), &module, text), 0);
+	return module;
+}
+
+static void start_kernel(void)
+{
+	uint64_t ns = kernel_ns;
+	void *parameters[] = {&ns};
+	void *function;
+
+	CHECK_EQUAL(CALL("cuModuleGetFunction", (void **, void *, const char *), &function, load(), "spin"), 0);
+	CHECK_EQUAL(CALL("cuLaunchKernel", LAUNCH, function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL), 0);
+}
+
+// ---- loads for one GPU beside those for another
+
+static void *load_beside_kernel(void *library)
+{
+	void *loaded;
+
+	use_gpu(0);
+	start_kernel();
+	if (library)
+		CHECK_EQUAL(CALL("cuLibraryLoadData", (void **, const void *, void *, void *, unsigned, void *,
+						       void *, unsigned),
+				 &loaded, text, NULL, NULL, 0, NULL, NULL, 0), 0);
+	else
+		load();
+	return NULL;
+}
+
+static void test_loads(void *library)
+{
+	const struct timespec moment = {.tv_nsec = 200000000};
+	pthread_t other;
+	uint64_t begin;
+
+	use_gpu(1);
+	load();
+	CHECK(pthread_create(&other, NULL, load_beside_kernel, library) == 0);
+	nanosleep(&moment, NULL);
+	begin = now();
+	load();
+	if (now() - begin > kernel_ns / 2)
+		fprintf(stderr, "a load for GPU 1 took %.3f s beside one for GPU 0\n",
+			(double)(now() - begin) / 1e9);
+	CHECK(now() - begin <= kernel_ns / 2);
+	CHECK(pthread_join(other, NULL) == 0);
+}
+
+// ---- the first allocation beside a kernel
+
+static void test_first_allocation(void)
+{
+	uint64_t address;
+	uint64_t begin;
+
+	use_gpu(0);
+	start_kernel();
+	begin = now();
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, MIB), 0);
+	if (now() - begin > kernel_ns / 2)
+		fprintf(stderr, "the first cuMemAlloc took %.3f s beside a kernel\n",
+			(double)(now() - begin) / 1e9);
+	CHECK(now() - begin <= kernel_ns / 2);
+}
+
+// ---- a library that the driver opens, whose constructor uses CUDA (door_constructor.c)
+
+static void test_constructor(void)
+{
+	uint64_t address;
+
+	use_gpu(0);
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, MIB), 0);
+}
+
+// ---- memory that outlives its handle
+
+static const CUmemAllocationProp shareable = {
+	.type = 1, .requestedHandleTypes = posix_fd, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+};
+
+// hold_one makes memory, and keeps what was exported of it, or imported, alone.
+static int hold_one(int imported)
+{
+	uint64_t handle;
+	uint64_t again;
+	int result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+	int fd;
+
+	if (result)
+		return result;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	if (imported) {
+		CHECK_EQUAL(CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd,
+				 posix_fd), 0);
+		close(fd);
+	}
+	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	return 0;
+}
+
+static void test_exports(int imported)
+{
+	int held = 0;
+
+	use_gpu(0);
+	while (held < 6 && hold_one(imported) == 0)
+		held++;
+	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
+}
+
+// What is exported, imported and given back leaves nothing behind, once that is measured.
+static void test_exports_given_back(void)
+{
+	const struct timespec moment = {.tv_nsec = 300000000};
+	uint64_t handle;
+	uint64_t most;
+	int fd;
+
+	use_gpu(0);
+	most = left();
+	for (int i = 0; i < 6; i++) {
+		int result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+
+		// On a busy machine the agent may answer late.
+		for (int tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < 20; tries++) {
+			nanosleep(&moment, NULL);
+			result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+		}
+		CHECK_EQUAL(result, 0);
+		CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+		close(fd);
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	}
+	for (int tries = 0; left() != most && tries < 20; tries++)
+		nanosleep(&moment, NULL);
+	CHECK_EQUAL(left(), most);
+}
+
+// ---- memory whose exporter dies
+
+struct ipc_handle {
+	char bytes[64];
+};
+
+// An importer holds 1 GiB of a process that has ended. Its caller looks at what others get.
+static void test_inherited(void)
+{
+	struct ipc_handle handle;
+	uint64_t address;
+	int handles[2];
+	int done[2];
+	pid_t child;
+	char byte = 0;
+
+	CHECK(pipe(handles) == 0 && pipe(done) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	if (child == 0) {
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
+		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
+		CHECK(write(handles[1], &handle, sizeof handle) == (ssize_t)sizeof handle);
+		CHECK(read(done[0], &byte, 1) == 1);
+		_exit(0);
+	}
+	CHECK(read(handles[0], &handle, sizeof handle) == (ssize_t)sizeof handle);
+	CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle, 1), 0);
+	CHECK(write(done[1], &byte, 1) == 1);
+	CHECK(waitpid(child, NULL, 0) == child);
+	printf("{\"pid\":%d}\n", (int)getpid());
+	fflush(stdout);
+	pause();
+}
+
+// ---- what images are taken to need
+
+struct fat_image {
+	uint32_t magic;
+	uint16_t version, head_bytes;
+	uint64_t bytes;
+	uint16_t kind, unknown;
+	uint32_t part_head_bytes;
+	uint64_t part_bytes;
+	uint32_t compressed_bytes, options_offset;
+	uint16_t minor, major;
+	uint32_t architecture, name_offset, name_bytes;
+	uint64_t flags, zero, uncompressed_bytes;
+	unsigned char content[10 << 20];
+};
+
+// An image of 10 MiB that states to have 40 takes 40 MiB, whatever it is compressed by.
+static void test_images(void)
+{
+	static struct fat_image image = {
+		.magic = 0xba55ed50, .version = 1, .head_bytes = 16, .kind = 2, .part_head_bytes = 64,
+		.part_bytes = 10 << 20, .bytes = 64 + (10 << 20), .uncompressed_bytes = 40 << 20,
+	};
+	static const uint64_t flags[] = {0x2000, 0x8000};
+
+	use_gpu(0);
+	for (int i = 0; i < 2; i++) {
+		size_t before = left();
+		void *module;
+
+		image.flags = flags[i];
+		CHECK_EQUAL(CALL("cuModuleLoadData", (void **, const void *), &module, &image), 0);
+		fprintf(stderr, "an image with flags 0x%llx: %zu MiB\n", (unsigned long long)flags[i],
+			(before - left()) >> 20);
+		CHECK(before - left() >= 40 * MIB && before - left() <= 41 * MIB);
+		CHECK_EQUAL(CALL("cuModuleUnload", (void *), module), 0);
+	}
+}
+
+// ---- small pieces, which share granules that the driver keeps
+
+static void test_small_pieces(void)
+{
+	enum { pieces = 2000 };
+	static uint64_t addresses[pieces];
+	size_t most;
+
+	use_gpu(0);
+	most = left();
+	for (int round = 0; round < 5; round++) {
+		for (int i = 0; i < pieces; i++)
+			CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &addresses[i], (size_t)(1 + i % 7) << 14), 0);
+		for (int i = 0; i < pieces; i++)
+			CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), addresses[i]), 0);
+	}
+	CHECK(most - left() <= 8 * MIB);
+}
+
+// ---- the management library
+
+static void test_nvml(const char *unwanted)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	uint64_t address;
+	char line[512];
+
+	use_gpu(0);
+	load();
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, 64 * MIB), 0);
+	CHECK(CALL("cuMemAlloc_v2", ALLOC, &address, 64 * GIB) != 0);
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		if (strstr(line, unwanted))
+			fprintf(stderr, "%s", line);
+		CHECK(!strstr(line, unwanted));
+	}
+	fclose(maps);
+}
+
+int main(int argc, char **argv)
+{
+	const char *test = argc > 1 ? argv[1] : "";
+
+	if (strcmp(test, "inherited") == 0) { // forks first
+		test_inherited();
+		return 0;
+	}
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	if (strcmp(test, "module-loads") == 0)
+		test_loads(NULL);
+	else if (strcmp(test, "library-loads") == 0)
+		test_loads(argv[1]);
+	else if (strcmp(test, "first-allocation") == 0)
+		test_first_allocation();
+	else if (strcmp(test, "constructor") == 0)
+		test_constructor();
+	else if (strcmp(test, "exports") == 0)
+		test_exports(0);
+	else if (strcmp(test, "imports") == 0)
+		test_exports(1);
+	else if (strcmp(test, "given-back") == 0)
+		test_exports_given_back();
+	else if (strcmp(test, "images") == 0)
+		test_images();
+	else if (strcmp(test, "small-pieces") == 0)
+		test_small_pieces();
+	else if (strcmp(test, "nvml") == 0 && argc > 2)
+		test_nvml(argv[2]);
+	else
+		return 64;
+	return 0;
+}

@@ -1,0 +1,132 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs on a driver that waits for the GPU, opens libraries and keeps memory; and
+# agents that do not answer.
+# Usage: unkind_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+
+profiles=$(realpath "$(dirname "$0")/../../gpusim/profiles")
+own=$(mktemp -d) || exit 1
+tests=$(dirname "$(realpath "${4:?}")")
+cat >"$own/unkind.conf" <<EOF
+chunk = 2MiB
+retain = 4MiB
+lazy_loading = no
+load_waits = yes
+free_waits = yes
+imports_keep = yes
+nvml = not-available
+EOF
+{ cat "$own/unkind.conf" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
+export GPUSIM_PROFILE=$own/unkind.conf
+# shellcheck source-path=SCRIPTDIR source=container.sh
+. "$(dirname "$0")/container.sh"
+# Nobody in a container is told what it holds, but the agent finds it out all the same.
+agent=-honest
+
+# try NAME SIZE ARGUMENTS…: runs a test in a container with a limit.
+try() {
+	local name=$1 limit=$2 output
+	shift 2
+	pages "$name" "$limit" "$limit"
+	output=$(become_limited "$name" "$tests/unkind" "$@" 2>&1) || fail "$*: $output"
+}
+
+become_limited() { (become "$1" timeout 20 "${@:2}"); }
+
+# Loads for one GPU do not wait for those for another, nor the first allocation for
+# the GPU, nor a library that the driver opens for us.
+test_waits() {
+	local test output
+	for test in "$@"; do
+		output=$(native timeout 20 "$tests/unkind" "$test" 2>&1) || fail "natively, $test: $output"
+		try "$test" $((4 * gib)) "$test"
+	done
+}
+
+# Memory that is held by a file descriptor or an import is not held beyond the limit.
+test_exports() {
+	local test output
+	for test in exports imports; do
+		pages "$test" $((2 * gib))
+		output=$(become_limited "$test" "$tests/unkind" "$test" 2>/dev/null) || fail "$test: $output"
+		[ "$(peak "$(echo "$output" | field pid)")" -le $((2 * gib)) ] ||
+			fail "$test: held $(peak "$(echo "$output" | field pid)") of $((2 * gib))"
+		[ "$(echo "$output" | field held)" -eq 1 ] || fail "$test: $output"
+	done
+	try given-back $((2 * gib)) given-back
+}
+
+# What an importer holds of a process that has died counts for its container.
+test_inherited() {
+	local output limit=$((4 * gib))
+	pages inherited "$limit"
+	limited inherited "$tests/unkind" inherited >"$work/inherited.1" 2>&1 &
+	for _ in {1..500}; do [ -s "$work/inherited.1" ] || sleep 0.02; done
+	output=$(limited inherited "$workloads/fill" --hold 0.2 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] || fail "beside an importer: $output"
+	[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+		fail "beside an importer, $(oracle | field peak_used_bytes) of $limit were held"
+	kill -9 "$(field pid <"$work/inherited.1")"
+	wait $! 2>/dev/null
+}
+
+test_images() {
+	serve images -blind
+	try images $((2 * gib)) images
+	unserve images
+}
+
+test_small_pieces() {
+	try small $((2 * gib)) small-pieces
+	serve small-blind -blind
+	try small-blind $((2 * gib)) small-pieces
+}
+
+# No process of a tenant opens the management library.
+test_nvml() {
+	try nvml $((2 * gib)) nvml "$gpusim/libnvidia-ml"
+}
+
+# A context is as large as the agent has found it, on a small card, too.
+test_small_context() {
+	local output limit=$((400 * mib))
+	pages tiny "$limit"
+	output=$(limited tiny "$workloads/fill" 2>/dev/null)
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - 2 * context)) ] ||
+		fail "beside a context of $context in $limit: $output"
+}
+
+# An agent that is of no use: nothing hangs, the limit holds, and estimates stay.
+test_useless_agents() {
+	local mode output limit=$((2 * gib)) highest granted
+	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do
+		serve useless "${mode/gone/-honest}"
+		pages useless "$limit:0" # nor has it measured contexts
+		[ "$mode" != gone ] || unserve useless
+		output=$(limited useless "$workloads/fill" 2>/dev/null)
+		highest=$(peak "$(echo "$output" | field pid)")
+		granted=$(echo "$output" | field granted_bytes)
+		[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "agent $mode: held $highest"
+		[ "${granted:-0}" -ge $((limit - 768 * mib - limit / 100)) ] || fail "agent $mode: granted $granted"
+		[ "${granted:-0}" -le $((limit - 768 * mib)) ] || fail "agent $mode: granted $granted"
+		echo "$output" | grep -q '"error_code":2' || fail "agent $mode: $output"
+	done
+}
+
+test_waits module-loads library-loads first-allocation
+test_exports
+test_inherited 2>/dev/null # the shell reports whom it killed
+test_images
+test_small_pieces
+test_nvml
+test_useless_agents
+GPUSIM_PROFILE=$profiles/r550-4060ti.conf
+machine 2>/dev/null
+test_small_context
+GPUSIM_PROFILE=$own/constructor.conf
+machine 2>/dev/null
+test_waits constructor
+rm -rf "$own"
+
+[ "$failures" -eq 0 ] || exit 1
