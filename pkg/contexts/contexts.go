@@ -107,7 +107,10 @@ func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
 func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how string, err error) {
 	before, beforeErr := m.used(ctx, uuid)
 	if ctx.Err() != nil {
-		return 0, "", fmt.Errorf("measure a context on %s: NVML does not answer", uuid)
+		beforeErr = errors.New("NVML does not answer")
+	}
+	if beforeErr != nil {
+		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, beforeErr)
 	}
 	made, err := m.Maker.Make(ctx, uuid)
 	if err != nil {
@@ -121,8 +124,8 @@ func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how str
 	if own := held[made.PID()]; heldErr == nil && own > 0 {
 		return own, ByProcess, nil
 	}
-	if err := errors.Join(beforeErr, afterErr); err != nil {
-		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, err)
+	if afterErr != nil {
+		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, afterErr)
 	}
 	return after - min(before, after), ByDevice, nil
 }
