@@ -59,21 +59,19 @@ func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *re
 const contextRoom = 1 << 30
 
 // newContexts knows how large CUDA contexts are.
-func newContexts(cfg config.Config, driver nvml.Options, inventory *gpu.Inventory, ledger *placement.Ledger, log *slog.Logger) (*contexts.Sizes, error) {
+func newContexts(cfg config.Config, driver nvml.Options, inventory *gpu.Inventory, ledger *placement.Ledger, log *slog.Logger) (*contexts.Sizes, *contexts.Child, error) {
 	program, err := contexts.Program()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	child := &contexts.Child{Program: program, Library: func() (string, error) { return nvml.FindCUDALibrary(driver) }}
 	holdings := nvml.NewHoldings(driver)
 	return contexts.New(contexts.Options{
 		Override: cfg.Memory.ContextBytes(),
-		Measurer: &contexts.Measurer{
-			Driver: holdings,
-			Maker:  &contexts.Child{Program: program, Library: func() (string, error) { return nvml.FindCUDALibrary(driver) }},
-		},
-		Version: holdings.Version,
-		File:    layout.Contexts(cfg.Paths.StateDir),
-		GPUs:    inventory.GPUs,
+		Measurer: &contexts.Measurer{Driver: holdings, Maker: child},
+		Version:  holdings.Version,
+		File:     layout.Contexts(cfg.Paths.StateDir),
+		GPUs:     inventory.GPUs,
 		Room: func(uuid string) bool {
 			for _, room := range ledger.Free() {
 				if room.UUID == uuid {
@@ -83,7 +81,7 @@ func newContexts(cfg config.Config, driver nvml.Options, inventory *gpu.Inventor
 			return true // it is new, and nobody has it
 		},
 		Log: log,
-	}), nil
+	}), child, nil
 }
 
 // newMPS keeps the Multi-Process Service's daemon running for the GPUs that are
@@ -110,6 +108,7 @@ func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, si
 func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detection.Detector {
 	return detection.New(detection.Options{
 		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, GPUs: inventory, Containers: p.hook, Pods: p.pods,
-		Own: mps.Own, Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
+		Own:        func(process registry.Process) bool { return mps.Own(process) || p.child.Is(process.PID) },
+		Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
 	})
 }

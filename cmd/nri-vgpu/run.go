@@ -98,6 +98,7 @@ type parts struct {
 	mps      *mps.Supervisor
 	volcano  *volcano.Answerer
 	contexts *contexts.Sizes
+	child    *contexts.Child // that makes contexts to measure them
 	metrics  *prometheus.Registry
 	handler  http.Handler
 }
@@ -129,7 +130,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	ledger := placement.New(gpus, cfg)
-	if p.contexts, err = newContexts(cfg, driver, inventory, ledger, log); err != nil {
+	if p.contexts, p.child, err = newContexts(cfg, driver, inventory, ledger, log); err != nil {
 		return nil, err
 	}
 	p.hook, err = newHook(cfg, p.contexts, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,9 @@ type Child struct {
 	// Library returns the path of the driver's libcuda.so.1; "" leaves it to the
 	// loader to find.
 	Library func() (string, error)
+
+	// pid is that of the process that was started last, until it has ended.
+	pid atomic.Int64
 
 	mu sync.Mutex
 	// stuck is a process that was killed and has not ended, as the driver keeps it.
@@ -50,17 +54,19 @@ func (c *Child) Make(ctx context.Context, uuid string) (Made, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := start(c.Program, library, uuid)
+	made, err := start(c, library, uuid)
 	if err != nil {
 		return nil, err
 	}
-	made.owner = c
 	if err := made.await(ctx); err != nil {
 		c.kill(made)
 		return nil, fmt.Errorf("%w%s", err, made.said())
 	}
 	return made, nil
 }
+
+// Is reports whether a process is one that makes a context now. It never waits.
+func (c *Child) Is(pid int) bool { return pid > 0 && c.pid.Load() == int64(pid) }
 
 // kill kills a process, and remembers one that does not end by that. c.mu is held.
 func (c *Child) kill(made *child) {
@@ -82,8 +88,9 @@ type child struct {
 	errors  bytes.Buffer // to be read when done
 }
 
-func start(program, library, uuid string) (*child, error) {
-	c := &child{command: exec.Command(program, library, uuid), ready: make(chan error, 1), done: make(chan struct{})}
+func start(owner *Child, library, uuid string) (*child, error) {
+	program := owner.Program
+	c := &child{owner: owner, command: exec.Command(program, library, uuid), ready: make(chan error, 1), done: make(chan struct{})}
 	c.command.Env = environment(os.Environ(), uuid)
 	c.command.Stderr = &c.errors
 	// A process that was killed leaves nothing to wait for but itself.
@@ -100,6 +107,8 @@ func start(program, library, uuid string) (*child, error) {
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
+	pid := int64(c.PID())
+	owner.pid.Store(pid)
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(output, 64)).ReadString('\n')
 		if err == nil && strings.TrimSpace(line) != "ready" {
@@ -107,6 +116,7 @@ func start(program, library, uuid string) (*child, error) {
 		}
 		c.ready <- err
 		_ = c.command.Wait()
+		owner.pid.CompareAndSwap(pid, 0)
 		close(c.done)
 	}()
 	return c, nil

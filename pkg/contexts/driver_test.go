@@ -202,6 +202,25 @@ func TestADriverThatHangs(t *testing.T) {
 	}
 }
 
+// The process that makes a context is known for ours while it lives.
+func TestTheProcessIsKnown(t *testing.T) {
+	machine := machineWith(t, "")
+	c, uuid := childOn(t, machine), onlyGPU(t, machine)
+	if c.Is(0) || c.Is(os.Getpid()) {
+		t.Error("nothing was started, and something is known")
+	}
+	made, err := c.Make(t.Context(), uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Is(made.PID()) || c.Is(os.Getpid()) {
+		t.Errorf("process %d is not known", made.PID())
+	}
+	if err := made.End(t.Context()); err != nil || c.Is(made.PID()) {
+		t.Errorf("it has ended (%v), and is known", err)
+	}
+}
+
 func TestMakeFails(t *testing.T) {
 	machine := machineWith(t, "")
 	for name, tt := range map[string]struct {
