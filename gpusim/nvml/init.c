@@ -94,24 +94,25 @@ static void count_calls(void)
 /*
  * Opens the state once per process and keeps it: closing would drop the locks
  * that the CUDA library holds on the same file. A forked child owns none of its
- * parent's locks, so it opens the state anew.
+ * parent's locks, so it opens the state anew. The call is the one that asks.
  */
-static nvmlReturn_t open_state(void)
+static nvmlReturn_t open_state(const char *call)
 {
+	nvmlReturn_t result;
 	int err;
 
 	if (nv.open && nv.handle.pid == getpid())
 		return NVML_SUCCESS;
 	err = gs_open(&nv.handle, gs_path(), GS_OBSERVER);
 	nv.open = err == 0;
-	if (nv.open) {
-		gs_calls_load(&nv.handle.state->driver);
-		nv.started = false;
-		for (uint32_t i = 0; i < GS_MAX_GPUS; i++)
-			nv.devices[i].opened = false;
-		count_calls();
-	}
-	return err ? open_error(err) : NVML_SUCCESS;
+	if (err)
+		return open_error(err);
+	nv.started = false;
+	for (uint32_t i = 0; i < GS_MAX_GPUS; i++)
+		nv.devices[i].opened = false;
+	result = (nvmlReturn_t)gs_calls_load(&nv.handle.state->driver, call);
+	count_calls();
+	return result;
 }
 
 static void find_devices(void)
@@ -127,13 +128,12 @@ static void find_devices(void)
 	}
 }
 
-NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
+static nvmlReturn_t initialise(const char *call)
 {
 	nvmlReturn_t result;
 
-	(void)flags;
 	pthread_mutex_lock(&nv.mutex);
-	result = open_state();
+	result = open_state(call);
 	if (result == NVML_SUCCESS) {
 		if (!nv.started)
 			nv_cost(nv.handle.state->driver.nvml_open_ns);
@@ -146,14 +146,20 @@ NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
 	return result;
 }
 
+NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
+{
+	(void)flags;
+	return initialise("nvmlInitWithFlags");
+}
+
 NVML_FUNCTION(nvmlInit_v2, void)
 {
-	return nvmlInitWithFlags(0);
+	return initialise("nvmlInit_v2");
 }
 
 NVML_FUNCTION(nvmlInit, void)
 {
-	return nvmlInitWithFlags(0);
+	return initialise("nvmlInit");
 }
 
 NVML_FUNCTION(nvmlShutdown, void)
@@ -174,7 +180,7 @@ nvmlReturn_t nv_enter(void)
 	nvmlReturn_t result;
 
 	pthread_mutex_lock(&nv.mutex);
-	result = nv.users > 0 ? open_state() : NVML_ERROR_UNINITIALIZED;
+	result = nv.users > 0 ? open_state("") : NVML_ERROR_UNINITIALIZED;
 	pthread_mutex_unlock(&nv.mutex);
 	return result;
 }
