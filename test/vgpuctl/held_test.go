@@ -138,6 +138,37 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 	}
 }
 
+// Whatever NVML tells, a program under a limit gets it but for its context, holds no more
+// by the oracle, and calls no NVML.
+func TestLimitsAreExactInEveryRegime(t *testing.T) {
+	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
+		t.Run(regime, func(t *testing.T) {
+			t.Parallel()
+			m := newMachineWith(t, "nvml = "+regime+"\nnvml_open = 20ms\n")
+			o := m.oracle()
+			m.finish(0, m.cmd("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh",
+				filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "2Gi", "--", m.workload("fill")))
+			finished, err := o.Finished()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range finished {
+				if p.Comm != "fill" {
+					continue
+				}
+				if p.NVMLCalls != 0 {
+					t.Errorf("it called NVML %d times", p.NVMLCalls)
+				}
+				if peak := p.GPUs[0].PeakBytes; peak > limit || peak < limit-limit/100 {
+					t.Errorf("it held %d bytes of a limit of %d", peak, limit)
+				}
+				return
+			}
+			t.Errorf("it is not among %+v", finished)
+		})
+	}
+}
+
 // One run measures; those after it, and those beside it, do not.
 func TestRunsMeasureOnce(t *testing.T) {
 	m := newMachineWith(t, "")
