@@ -8,10 +8,12 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/census"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
+	"github.com/nri-vgpu/nri-vgpu/pkg/held"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
@@ -20,9 +22,11 @@ import (
 )
 
 // newClients makes the socket at which containers' processes register, and ask.
-func newClients(cfg config.Config, h *hook.Hook, answers registry.Answers, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
+func newClients(cfg config.Config, driver nvml.Options, h *hook.Hook, answers registry.Answers, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
 	server := &registry.Server{
 		Path: layout.AgentSocket(cfg.Paths.RunDir), Registry: registry.New(), Answers: answers, Proc: registry.HostProc, Log: log,
+		// The inventory's driver serves one caller at a time, and may be slow.
+		Holdings: held.Holdings{Looks: gpu.NewLooks(nvml.NewHoldings(driver)), GPUs: h.GPUsOf},
 	}
 	names := func() map[string]registry.Name {
 		names := map[string]registry.Name{}
@@ -50,14 +54,45 @@ func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *re
 	return &registry.Admin{Path: layout.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
+// contextRoom is what must be left of a GPU on which containers are for a context to
+// be made there: none takes so much.
+const contextRoom = 1 << 30
+
+// newContexts knows how large CUDA contexts are.
+func newContexts(cfg config.Config, driver nvml.Options, inventory *gpu.Inventory, ledger *placement.Ledger, log *slog.Logger) (*contexts.Sizes, *contexts.Child, error) {
+	program, err := contexts.Program()
+	if err != nil {
+		return nil, nil, err
+	}
+	child := &contexts.Child{Program: program, Library: func() (string, error) { return nvml.FindCUDALibrary(driver) }}
+	holdings := nvml.NewHoldings(driver)
+	return contexts.New(contexts.Options{
+		Override: cfg.Memory.ContextBytes(),
+		Measurer: &contexts.Measurer{Driver: holdings, Maker: child},
+		Version:  holdings.Version,
+		File:     layout.Contexts(cfg.Paths.StateDir),
+		GPUs:     inventory.GPUs,
+		Room: func(uuid string) bool {
+			for _, room := range ledger.Free() {
+				if room.UUID == uuid {
+					return room.Holders == 0 || room.FreeMemoryBytes >= contextRoom
+				}
+			}
+			return true // it is new, and nobody has it
+		},
+		Log: log,
+	}), child, nil
+}
+
 // newMPS keeps the Multi-Process Service's daemon running for the GPUs that are
 // shared through it.
-func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, recorder *events.Recorder, log *slog.Logger) *mps.Supervisor {
+func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, sizes *contexts.Sizes, recorder *events.Recorder, log *slog.Logger) *mps.Supervisor {
 	dirs := mps.DirsOf(cfg.Paths)
 	shared := func() []string {
 		var uuids []string
 		for _, g := range inventory.GPUs() {
-			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) {
+			// A GPU that the service has to itself lets no context be measured.
+			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) && sizes.Tried(g.UUID) {
 				uuids = append(uuids, g.UUID)
 			}
 		}
@@ -73,6 +108,7 @@ func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, re
 func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detection.Detector {
 	return detection.New(detection.Options{
 		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, GPUs: inventory, Containers: p.hook, Pods: p.pods,
-		Own: mps.Own, Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
+		Own:        func(process registry.Process) bool { return mps.Own(process) || p.child.Is(process.PID) },
+		Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
 	})
 }

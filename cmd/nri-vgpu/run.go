@@ -17,6 +17,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/agent"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
 	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
@@ -33,6 +34,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
+
+// firstContexts bounds the wait for CUDA contexts to be measured: what takes longer is
+// gone on with while containers are placed.
+const firstContexts = 5 * time.Second
 
 // firstLook bounds the wait for the driver before the plugin registers: until
 // then the runtime creates containers without it.
@@ -65,7 +70,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run,
+		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.contexts.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -92,6 +97,8 @@ type parts struct {
 	detector *detection.Detector
 	mps      *mps.Supervisor
 	volcano  *volcano.Answerer
+	contexts *contexts.Sizes
+	child    *contexts.Child // that makes contexts to measure them
 	metrics  *prometheus.Registry
 	handler  http.Handler
 }
@@ -123,10 +130,15 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	ledger := placement.New(gpus, cfg)
-	p.hook, err = newHook(cfg, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)
+	if p.contexts, p.child, err = newContexts(cfg, driver, inventory, ledger, log); err != nil {
+		return nil, err
+	}
+	p.hook, err = newHook(cfg, p.contexts, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)
 	if err != nil {
 		return nil, err
 	}
+	// The ledger knows now who is on the GPUs, and nobody new can come yet.
+	prepare(ctx, p.contexts, gpus)
 	p.volcano = volcano.New(volcano.Options{
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.agent.Poke() }, Log: log,
 	})
@@ -136,23 +148,24 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	p.agent = agent.New(agent.Options{
 		Node: node, Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Volcano: p.volcano.State,
+		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
 		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
 	})
 	p.evictor = evict.New(evict.Options{
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
 	p.hook.Room = p.evictor
-	p.mps = newMPS(cfg, inventory, driver, p.events, log)
+	p.mps = newMPS(cfg, inventory, driver, p.contexts, p.events, log)
 	if cfg.Sharing.Method == config.ShareByMPS {
 		p.hook.MPS = p.mps
 	}
 	users := newCensus(cfg, node, inventory, ledger, &p)
-	if p.clients, err = newClients(cfg, p.hook, users, p.metrics, log); err != nil {
+	if p.clients, err = newClients(cfg, driver, p.hook, users, p.metrics, log); err != nil {
 		return nil, err
 	}
 	p.admin = newAdmin(cfg, users, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, users}
+	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, users, contexts.Metrics{Sizes: p.contexts}}
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
 		told = append(told, users.Legacy(exporter))
 	}
@@ -172,12 +185,19 @@ func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu
 	return gpus
 }
 
-func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
+// prepare measures the contexts of GPUs that are new.
+func prepare(ctx context.Context, sizes *contexts.Sizes, gpus []gpu.GPU) {
+	ctx, cancel := context.WithTimeout(ctx, firstContexts)
+	defer cancel()
+	sizes.Prepare(ctx, gpus)
+}
+
+func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
 	store, err := hook.NewStore(layout.Containers(cfg.Paths.RunDir))
 	if err != nil {
 		return nil, err
 	}
-	store.ContextBytes = cfg.Memory.ContextBytes()
+	store.ContextBytes = sizes.Of
 	devices, err := hook.NewCDIDevices(cfg.Injection.CDISpecDirs)
 	if err != nil {
 		return nil, err

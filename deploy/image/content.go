@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
@@ -21,6 +22,8 @@ const (
 var (
 	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "vgpuctl"}
 	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
+	// helpers are programs that the agent starts; they need no more than nvmlNeeds.
+	helpers = []string{"vgpu-context"}
 
 	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is
 	// loaded from the host, asks for; since glibc 2.34 most are empty, and
@@ -91,7 +94,7 @@ func content(o options) ([]image.File, error) {
 		return nil, err
 	}
 	files := append(image.BaseLayout(), runtime...)
-	for _, name := range interposers {
+	for _, name := range slices.Concat(interposers, helpers) {
 		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
 	}
 	return append(files,

@@ -32,7 +32,7 @@ func testBuild(t *testing.T) options {
 	for _, p := range binaries {
 		write(t, filepath.Join(dir, "bin", p), program)
 	}
-	for _, l := range interposers {
+	for _, l := range slices.Concat(interposers, helpers) {
 		write(t, filepath.Join(dir, "lib", l), []byte("the interposer as "+l))
 	}
 	return options{build: dir, source: "../..", version: "1.2.3"}
@@ -111,6 +111,7 @@ func checkContent(t *testing.T, archive string) {
 		"usr/local/nri-vgpu/bin/vgpuctl",
 		"usr/local/nri-vgpu/lib/libcuda.so.1",
 		"usr/local/nri-vgpu/lib/libnvidia-ml.so.1",
+		"usr/local/nri-vgpu/lib/vgpu-context",
 		"etc/nri-vgpu/config.toml",
 		"usr/share/doc/nri-vgpu/LICENSE",
 	} {

@@ -105,7 +105,18 @@ func Workload(t testing.TB, name string) string {
 	return filepath.Join(root(), "build", "workload", name)
 }
 
+// Helper builds the programs that open the driver for vgpuctl and the agent, and
+// returns the path of the one with this name.
+func Helper(t testing.TB, name string) string {
+	t.Helper()
+	if err := makeHelpersOnce(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root(), "build", "lib", name)
+}
+
 var (
+	makeHelpersOnce   = sync.OnceValue(func() error { return runMake(filepath.Join("cmd", "vgpuctl", "devices")) })
 	buildOnce         = sync.OnceValue(func() error { return runMake("gpusim") })
 	makeWorkloadsOnce = sync.OnceValue(func() error { return runMake(filepath.Join("test", "workload")) })
 )

@@ -63,6 +63,9 @@ type Options struct {
 	Ledger    *placement.Ledger
 	Pods      Pods
 	Plugin    Plugin
+	// Prepare, where set, is told the GPUs before containers are placed on them. It
+	// may take some seconds of a GPU that is new.
+	Prepare func(context.Context, []gpu.GPU)
 	// Changed is told the GPUs whenever they may be others than before.
 	Changed func([]gpu.GPU) error
 	Events  Events
@@ -163,6 +166,9 @@ func (a *Agent) round(ctx context.Context) {
 		return
 	}
 	a.tell(err)
+	if a.Prepare != nil {
+		a.Prepare(ctx, gpus)
+	}
 	a.Ledger.SetGPUs(gpus)
 	a.tellHealth(gpus)
 	if err := a.Changed(gpus); err != nil {

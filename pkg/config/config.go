@@ -104,11 +104,11 @@ type Memory struct {
 	// OvercommitPercent is how far above what it asks for a pod may set its
 	// limit by an annotation, in percent of what it asks for; 0 is not at all.
 	OvercommitPercent int `toml:"overcommit_percent"`
-	// ContextMiB is what a CUDA context is expected to take, in MiB; 0 is not known.
+	// ContextMiB is what a CUDA context takes, in MiB; 0: it is measured.
 	ContextMiB int `toml:"context_mib"`
 }
 
-// ContextBytes is what a CUDA context is expected to take, in bytes; 0 is not known.
+// ContextBytes is what a CUDA context takes, in bytes; 0: it is measured.
 func (m Memory) ContextBytes() uint64 { return uint64(max(0, m.ContextMiB)) << 20 }
 
 // Policies of compute limits.

@@ -107,11 +107,18 @@ func (g Groups) devicesOf(name string, want []limits.Device) (held []limits.Devi
 		return nil, false, fmt.Errorf("group %q does not exist; give its limits: --memory, --cores or both", name)
 	case missing:
 		return want, true, g.found(name, want)
-	case want != nil && !slices.Equal(held, want):
+	case want != nil && !slices.EqualFunc(held, want, sameLimits):
 		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores, --policy and --gpu out to share them",
 			name, describe(held))
 	}
 	return held, false, nil
+}
+
+// sameLimits compares limits. What a context takes is none: it may have been measured
+// only after the group was made.
+func sameLimits(a, b limits.Device) bool {
+	a.ContextBytes, b.ContextBytes = 0, 0
+	return a == b
 }
 
 func (g Groups) found(name string, devices []limits.Device) error {

@@ -84,6 +84,8 @@ type GPU struct {
 	UUID        string `json:"uuid"`
 	Name        string `json:"name"`
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// CUDAVersion is the driver's, such as 13000.
+	CUDAVersion int `json:"cudaVersion"`
 }
 
 // Devices turns a request into limits on the GPUs that it names.

@@ -57,11 +57,11 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if err != nil {
 		return err
 	}
-	devices, err := wanted(ctx, r, lib)
+	groups, err := OpenGroups(GroupsDir(os.Getenv, os.Getuid()))
 	if err != nil {
 		return err
 	}
-	groups, err := OpenGroups(GroupsDir(os.Getenv, os.Getuid()))
+	devices, err := wanted(ctx, r, lib, groups)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if err != nil {
 		return err
 	}
-	if member.Founder {
+	if member.Founder || !groups.watched(group) {
 		if err := startWatcher(self, groups, group); err != nil {
 			return errors.Join(err, member.Close())
 		}
@@ -97,7 +97,7 @@ func notYetLimited(container string, getenv func(string) string) error {
 }
 
 // wanted is the limits of a run, nil where it takes its group's.
-func wanted(ctx context.Context, r Request, lib string) ([]limits.Device, error) {
+func wanted(ctx context.Context, r Request, lib string, groups Groups) ([]limits.Device, error) {
 	if r.Empty() {
 		return nil, nil
 	}
@@ -105,7 +105,12 @@ func wanted(ctx context.Context, r Request, lib string) ([]limits.Device, error)
 	if err != nil {
 		return nil, fmt.Errorf("list the GPUs: %w", err)
 	}
-	return r.Devices(gpus)
+	devices, err := r.Devices(gpus)
+	if err != nil {
+		return nil, err
+	}
+	groups.sizeContexts(ctx, lib, gpus, devices)
+	return devices, nil
 }
 
 // listGPUs asks CUDA, with the indices that nvidia-smi has too.
@@ -144,23 +149,34 @@ func startWatcher(self string, groups Groups, group string) error {
 	return nil
 }
 
-// Watch removes a group when its last member has ended. Called first by
-// vgpuctl run, it starts itself again as an orphan and returns; detached, it
-// stays and waits.
+// Watch watches a group: it answers its processes what they hold, lends, and removes
+// the group when its last member has ended. Called first by vgpuctl run, it starts
+// itself again as an orphan and returns when that answers; detached, it stays.
 func Watch(dir, group string, detached bool) error {
 	if detached {
-		groups := Groups{dir}
-		go groups.lend(group) // until this process ends
-		return groups.RemoveWhenEmpty(group)
+		return Groups{dir}.watch(group)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find vgpuctl: %w", err)
 	}
+	answers, answering, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the watcher: %w", err)
+	}
+	defer answers.Close()
 	orphan := exec.Command(self, WatchCommand, "--detached", dir, group)
-	orphan.Dir, orphan.Env = "/", []string{}
+	orphan.Dir, orphan.Env = "/", watcherEnvironment(os.Environ())
+	orphan.ExtraFiles = []*os.File{answering} // as answeringFD
 	orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return orphan.Start()
+	err = orphan.Start()
+	answering.Close()
+	if err != nil {
+		return err
+	}
+	_ = answers.SetReadDeadline(time.Now().Add(watcherPatience))
+	_, _ = answers.Read(make([]byte, 1)) // it is closed, however it goes
+	return nil
 }
 
 // lowestFD keeps the lock's descriptor away from those that shells and

@@ -58,6 +58,8 @@ type Facts struct {
 	RunDirInMemory bool
 	// MPS is what was seen of the Multi-Process Service.
 	MPS MPS
+	// Contexts is what was measured of CUDA contexts.
+	Contexts Contexts
 	// StateErr is what is wrong with the list of pods that ask for GPUs.
 	StateErr error
 }
@@ -134,6 +136,7 @@ func Examine(f Facts) []Finding {
 		{"injection", checkInjection},
 		{"kubelet", checkKubelet},
 		{"state", checkState},
+		{"contexts", checkContexts},
 	} {
 		for _, finding := range check.look(f) {
 			finding.Check = check.name

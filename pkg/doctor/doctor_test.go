@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
@@ -34,6 +35,7 @@ func sound() Facts {
 		CDI:            []string{"nvidia.com/gpu=GPU-a"},
 		DriverVersion:  "NVRM version: …",
 		RunDirInMemory: true,
+		Contexts:       Contexts{Sizes: []contexts.Size{{UUID: "GPU-a", Driver: "580.1", Bytes: 107 << 20}}},
 	}
 }
 
@@ -50,7 +52,7 @@ func TestASoundNode(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(findings) != 11 || !Sound(findings) {
+	if len(findings) != 12 || !Sound(findings) {
 		t.Errorf("%d findings: %+v", len(findings), findings)
 	}
 }
@@ -101,6 +103,10 @@ func TestWhatIsWrong(t *testing.T) {
 		{"runc and no CDI spec", func(f *Facts) { f.CDI, f.Runtime.Settings.DefaultRuntime = nil, "runc" }, "injection", Problem, "nvidia-ctk"},
 		{"kubelet away", func(f *Facts) { f.KubeletErr = away }, "kubelet", Warning, "kubelet"},
 		{"run directory on a disk", func(f *Facts) { f.RunDirInMemory = false }, "state", Warning, "tmpfs"},
+		{"context not measured", func(f *Facts) { f.Contexts.Sizes = nil }, "contexts", Warning, "memory.context_mib"},
+		{"context of another GPU", func(f *Facts) { f.Contexts.Sizes[0].UUID = "GPU-b" }, "contexts", Warning, "memory.context_mib"},
+		{"context by the configuration", func(f *Facts) { f.Config.Memory.ContextMiB, f.Contexts.Sizes = 300, nil }, "contexts", OK, ""},
+		{"contexts unreadable", func(f *Facts) { f.Contexts.Err = away }, "contexts", Warning, "memory.context_mib"},
 		{"no list of pods", func(f *Facts) { f.StateErr = fs.ErrNotExist }, "state", Problem, "kubectl"},
 		{"corrupt list of pods", func(f *Facts) { f.StateErr = guard.ErrAsking }, "state", Problem, "rollout restart"},
 	}

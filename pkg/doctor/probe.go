@@ -61,6 +61,7 @@ func Gather(ctx context.Context, cfg config.Config) Facts {
 	_, f.KubeletErr = get(ctx, "http://127.0.0.1:10248/healthz")
 	f.RunDirInMemory = inMemory(cfg.Paths.RunDir)
 	f.MPS = seeMPS(cfg)
+	f.Contexts = seeContexts(cfg.Paths.StateDir)
 	_, f.StateErr = guard.ReadAsking(cfg.Paths.StateDir)
 	return f
 }

@@ -57,3 +57,12 @@ func (w *worker) release() {
 	defer w.mu.Unlock()
 	w.busy = false
 }
+
+// Worker is a worker for callers outside of this package. Its zero value is ready.
+type Worker struct{ worker worker }
+
+// Do makes a call that may never return, and waits for it until ctx ends. While a
+// call has not returned, each other one is an error at once.
+func Do[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
+	return do(ctx, &w.worker, call)
+}

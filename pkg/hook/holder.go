@@ -19,6 +19,23 @@ func (h *Hook) Holders() map[string]placement.Allocation {
 	return holders
 }
 
+// GPUsOf returns the UUIDs of the GPUs that a container was given which runs now, by
+// the runtime's id.
+func (h *Hook) GPUsOf(id string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ok := h.live[id]
+	if !ok {
+		return nil
+	}
+	held, _ := h.Ledger.Get(c.podUID, c.name)
+	uuids := make([]string, 0, len(held.Devices))
+	for _, d := range held.Devices {
+		uuids = append(uuids, d.UUID)
+	}
+	return uuids
+}
+
 // Synchronized tells whether the runtime has told its containers: before, that
 // one is not known means nothing.
 func (h *Hook) Synchronized() bool {

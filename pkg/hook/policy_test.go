@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -114,6 +115,24 @@ func TestContainersAreToldWhatAContextTakes(t *testing.T) {
 	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/limits"))
 	if err != nil || len(devices) != 1 || devices[0].ContextBytes != 128<<20 {
 		t.Errorf("limits page: %+v, %v", devices, err)
+	}
+}
+
+// Each GPU has its own size of a context, and MPS's clients are told the same.
+func TestEachGPUHasItsOwnContext(t *testing.T) {
+	store, err := NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := placement.Allocation{Devices: []placement.Device{{UUID: "GPU-a"}, {UUID: "GPU-b", MPS: true}, {UUID: "GPU-c"}}}
+	sizes := map[string]uint64{"GPU-a": 107 << 20, "GPU-b": 512 << 20}
+	for _, want := range []map[string]uint64{{}, sizes} {
+		for _, d := range store.pageDevices(given, nil) {
+			if d.ContextBytes != want[d.UUID] {
+				t.Errorf("%s: a context of %d bytes, want %d", d.UUID, d.ContextBytes, want[d.UUID])
+			}
+		}
+		store.ContextBytes = func(uuid string) uint64 { return sizes[uuid] }
 	}
 }
 

@@ -200,7 +200,7 @@ func (n *node) startHook() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	store.ContextBytes = n.cfg.Memory.ContextBytes()
+	store.ContextBytes = func(string) uint64 { return n.cfg.Memory.ContextBytes() }
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		n.t.Fatal(err)

@@ -43,9 +43,9 @@ var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]
 // <pod UID>/<container>/{assignment.json,limits,usage}.
 type Store struct {
 	dir string
-	// ContextBytes is what a CUDA context is expected to take, for the containers'
-	// limits pages; 0 is not known.
-	ContextBytes uint64
+	// ContextBytes, where set, returns what a CUDA context takes on a GPU, for the
+	// containers' limits pages; 0 is not known. It must not wait.
+	ContextBytes func(uuid string) uint64
 }
 
 // NewStore makes the directory where it is missing.
@@ -136,7 +136,7 @@ func (s *Store) pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Dev
 	page := make([]limits.Device, len(a.Devices))
 	for i, d := range a.Devices {
 		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share && !d.MPS, MPS: d.MPS,
-			ContextBytes: s.ContextBytes}
+			ContextBytes: s.contextBytes(d.UUID)}
 		if d.MPS {
 			page[i].Multiprocessors = multiprocessors(gpus, d.UUID)
 		}
@@ -145,6 +145,13 @@ func (s *Store) pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Dev
 		}
 	}
 	return page
+}
+
+func (s *Store) contextBytes(uuid string) uint64 {
+	if s.ContextBytes == nil {
+		return 0
+	}
+	return s.ContextBytes(uuid)
 }
 
 func multiprocessors(gpus []gpu.GPU, uuid string) int {

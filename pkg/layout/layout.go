@@ -77,6 +77,9 @@ func Versioned(installDir, version string) string { return filepath.Join(install
 // AskingPods is the host's file that lists the node's pods that ask for GPUs.
 func AskingPods(stateDir string) string { return filepath.Join(stateDir, "pods.json") }
 
+// Contexts is the host's file with the sizes of CUDA contexts.
+func Contexts(stateDir string) string { return filepath.Join(stateDir, "contexts.json") }
+
 // GuardStatus is the host's file in which the guard says that it runs.
 func GuardStatus(runDir string) string { return filepath.Join(runDir, "guard.json") }
 

@@ -76,6 +76,9 @@ type Server struct {
 	Holdings Holdings
 	Proc     Proc
 	Log      *slog.Logger
+	// Listening, where set, is called when the socket is there, and Connected for
+	// each connection. They must not block.
+	Listening, Connected func()
 
 	queue   queue
 	holding queue // of those who ask what they hold
@@ -86,7 +89,7 @@ type Server struct {
 // the agent does not depend on it.
 func (s *Server) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := s.session(ctx); err != nil && ctx.Err() == nil {
+		if err := s.Serve(ctx); err != nil && ctx.Err() == nil {
 			s.tell(err)
 		}
 		select {
@@ -104,14 +107,17 @@ func (s *Server) tell(err error) {
 	}
 }
 
-// session serves one socket, until it is lost.
-func (s *Server) session(ctx context.Context) error {
+// Serve serves one socket, until it is lost or ctx ends.
+func (s *Server) Serve(ctx context.Context) error {
 	// A container's processes run as any user.
 	listener, err := listen(s.Path, 0o666)
 	if err != nil {
 		return err
 	}
 	s.said = ""
+	if s.Listening != nil {
+		s.Listening()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -129,6 +135,9 @@ func (s *Server) session(ctx context.Context) error {
 		conn, err := listener.AcceptUnix()
 		switch {
 		case err == nil:
+			if s.Connected != nil {
+				s.Connected()
+			}
 			if !s.receive(ctx, conn) {
 				pace.ReserveN(time.Now(), unknownAccepts-1)
 			}

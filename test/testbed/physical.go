@@ -46,6 +46,30 @@ func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	return had, time.Duration(simulated.Clock()), nil
 }
 
+// NVMLCalls is how often each living process of the pod that uses a GPU has called NVML
+// itself, by the pid that this machine knows it by.
+func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
+	simulated, ok := b.physical.(simulator)
+	if !ok {
+		return nil, errors.New("a real GPU does not count calls of NVML")
+	}
+	processes, err := simulated.Processes()
+	if err != nil {
+		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+	}
+	calls := map[int]uint64{}
+	for _, process := range processes {
+		ours, err := runsIn(process.Pid, pod)
+		if err != nil {
+			return nil, err
+		}
+		if ours {
+			calls[process.Pid] = process.NVMLCalls
+		}
+	}
+	return calls, nil
+}
+
 // physical tells, from outside, what processes really hold: the simulator
 // where the GPUs are simulated, NVML where they are real.
 type physical interface {

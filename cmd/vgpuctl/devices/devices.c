@@ -23,6 +23,7 @@ struct vd_driver {
 	int (*name)(char *name, int length, vd_device device);
 	int (*uuid)(struct vd_uuid *uuid, vd_device device);
 	int (*memory)(size_t *bytes, vd_device device);
+	int (*version)(int *version);
 	int (*error_name)(int error, const char **name);
 };
 
@@ -66,6 +67,7 @@ static int vd_open(struct vd_driver *driver)
 	if (vd_find(library, "cuInit", &driver->init) || vd_find(library, "cuDeviceGetCount", &driver->count) ||
 	    vd_find(library, "cuDeviceGet", &driver->get) || vd_find(library, "cuDeviceGetName", &driver->name) ||
 	    vd_find(library, "cuDeviceTotalMem_v2", &driver->memory) ||
+	    vd_find(library, "cuDriverGetVersion", &driver->version) ||
 	    vd_find(library, "cuGetErrorName", &driver->error_name))
 		return -1;
 	// The second version names a MIG device itself; the first, on drivers
@@ -107,17 +109,19 @@ static int vd_print_device(const struct vd_driver *driver, int ordinal)
 	char name[256] = "";
 	struct vd_uuid uuid;
 	size_t bytes = 0;
+	int version = 0;
 
 	if (vd_check(driver, "cuDeviceGet", driver->get(&device, ordinal)) ||
 	    vd_check(driver, "cuDeviceGetName", driver->name(name, (int)sizeof name, device)) ||
 	    vd_check(driver, "cuDeviceGetUuid", driver->uuid(&uuid, device)) ||
-	    vd_check(driver, "cuDeviceTotalMem", driver->memory(&bytes, device)))
+	    vd_check(driver, "cuDeviceTotalMem", driver->memory(&bytes, device)) ||
+	    vd_check(driver, "cuDriverGetVersion", driver->version(&version)))
 		return -1;
 	printf("%s{\"index\":%d,\"uuid\":", ordinal > 0 ? "," : "", ordinal);
 	vd_print_uuid(&uuid, name);
 	printf(",\"name\":");
 	vd_print_string(name);
-	printf(",\"memoryBytes\":%zu}", bytes);
+	printf(",\"memoryBytes\":%zu,\"cudaVersion\":%d}", bytes, version);
 	return 0;
 }
 

@@ -49,15 +49,41 @@ func FindLibrary(root, explicit string) (string, error) {
 		}
 		return explicit, nil
 	}
-	tried := make([]string, 0, len(libraryDirs))
+	path, tried := findUnder(root, libraryName)
+	if path == "" {
+		return "", &LibraryError{Tried: tried}
+	}
+	return path, nil
+}
+
+// cudaLibraryName is libcuda's SONAME.
+const cudaLibraryName = "libcuda.so.1"
+
+// FindCUDALibrary returns the path of the driver's libcuda: beside NVML, where its
+// library lies elsewhere than usual, else as NVML is found.
+func FindCUDALibrary(opts Options) (string, error) {
+	if opts.Library != "" {
+		if path := filepath.Join(filepath.Dir(opts.Library), cudaLibraryName); isFile(path) {
+			return path, nil
+		}
+	}
+	path, tried := findUnder(opts.Root, cudaLibraryName)
+	if path == "" {
+		return "", fmt.Errorf("%s not found (tried %s): the agent's container must have it, not NVML alone", cudaLibraryName, strings.Join(tried, ", "))
+	}
+	return path, nil
+}
+
+// findUnder looks for a library in the usual directories under root.
+func findUnder(root, name string) (path string, tried []string) {
 	for _, dir := range libraryDirs {
-		path := filepath.Join(dir, libraryName)
-		if found, err := resolve(filepath.Join("/", root), path); err == nil && isFile(found) {
+		candidate := filepath.Join(dir, name)
+		if found, err := resolve(filepath.Join("/", root), candidate); err == nil && isFile(found) {
 			return found, nil
 		}
-		tried = append(tried, filepath.Join("/", root, path))
+		tried = append(tried, filepath.Join("/", root, candidate))
 	}
-	return "", &LibraryError{Tried: tried}
+	return "", tried
 }
 
 // maxLinks bounds the symbolic links of one path, as the kernel does.

@@ -37,6 +37,29 @@ func TestFindLibrary(t *testing.T) {
 	}
 }
 
+func TestFindCUDALibrary(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	if _, err := FindCUDALibrary(Options{Root: root}); err == nil || !strings.Contains(err.Error(), root) {
+		t.Errorf("without a library: %v", err)
+	}
+	usual, beside := filepath.Join(root, "usr/lib64", cudaLibraryName), filepath.Join(elsewhere, cudaLibraryName)
+	for _, path := range []string{usual, beside} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for library, want := range map[string]string{
+		"": usual, filepath.Join(elsewhere, libraryName): beside, "/nowhere/" + libraryName: usual,
+	} {
+		if got, err := FindCUDALibrary(Options{Root: root, Library: library}); err != nil || got != want {
+			t.Errorf("with NVML %q: got %q, %v, want %q", library, got, err, want)
+		}
+	}
+}
+
 func TestFindLibraryFollowsLinksInsideTheRoot(t *testing.T) {
 	root := t.TempDir()
 	lib, alternatives, nvidia := "usr/lib/x86_64-linux-gnu", "etc/alternatives", "usr/lib/x86_64-linux-gnu/nvidia/current"

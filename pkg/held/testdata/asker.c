@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A process that allocates GPU memory through the driver and asks the agent what it
-// holds: argv is the driver's library, the agent's socket, and the bytes to allocate.
+// holds: argv is the driver's library, the agent's socket ("": that of vgpuctl run), and
+// the bytes to allocate.
 // Each line of standard input is a question; its answer is "none" or, for each
 // record, " UUID=BYTES". The first line of output is its pid.
 
@@ -39,7 +40,11 @@ static void ask(const char *path)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 	ssize_t size = -1;
 
-	strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+	if (*path)
+		strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+	else
+		snprintf(address.sun_path, sizeof address.sun_path, "%s/agent/agent.sock",
+			 getenv("NRI_VGPU_DIR"));
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
 	    send(fd, &question, sizeof question, MSG_NOSIGNAL) > 0)
 		size = recv(fd, answer, sizeof answer, 0);

@@ -1,0 +1,325 @@
+// Package contexts knows how large a CUDA context is on each GPU, by making one. The
+// size depends on GPU and driver: 107 MiB to more than 600 are known. A process of
+// its own makes the context, and NVML on the host tells what the process holds.
+package contexts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+const (
+	// attemptTime bounds one measurement: a driver that is cold takes seconds.
+	attemptTime = 20 * time.Second
+	// retryEvery is how often a GPU is looked at that could not be measured.
+	retryEvery = time.Minute
+	// rounds bounds how often a context is made where NVML tells no process's
+	// memory, until two agree.
+	rounds = 5
+	// same is by how much two measurements that agree may differ.
+	same = 2 << 20
+	// least and most bound what can be a context.
+	least, most = 1 << 20, 16 << 30
+)
+
+// Ways to measure.
+const (
+	// ByProcess: NVML told what the process holds that made the context.
+	ByProcess = "process"
+	// ByDevice: NVML does not tell. It is what the whole GPU's use rose by.
+	ByDevice = "device"
+)
+
+// Driver is NVML. Its calls may hang.
+type Driver interface {
+	gpu.Holdings
+	// Used is how many bytes of a GPU are used, by anybody.
+	Used(uuid string) (uint64, error)
+}
+
+// Maker makes contexts.
+type Maker interface {
+	// Make makes a context on a GPU in a process of its own, and returns once it is
+	// there.
+	Make(ctx context.Context, uuid string) (Made, error)
+}
+
+// Made is a context in a process of its own.
+type Made interface {
+	PID() int
+	// End ends the process, and returns once it has ended.
+	End(ctx context.Context) error
+}
+
+// Size is how large a context is.
+type Size struct {
+	UUID string `json:"uuid"`
+	// Driver is the version of the driver that it was measured with.
+	Driver string `json:"driver"`
+	Bytes  uint64 `json:"bytes"`
+	// How is ByProcess or ByDevice.
+	How string `json:"how"`
+	// PIDNamespace is the one in which NVML was found to list processes by their
+	// pids, where it was.
+	PIDNamespace uint64    `json:"pidNamespace,omitempty"`
+	Measured     time.Time `json:"measured"`
+}
+
+// Measurer measures contexts.
+type Measurer struct {
+	Driver Driver
+	Maker  Maker
+
+	calls gpu.Worker
+}
+
+// Measure makes a context on a GPU and returns what it takes.
+func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	size := Size{UUID: uuid}
+	var last uint64
+	for range rounds {
+		bytes, how, err := m.once(ctx, uuid)
+		if err != nil {
+			return Size{}, err
+		}
+		agrees := how == ByProcess || last > 0 && max(bytes, last)-min(bytes, last) <= same
+		if bytes = max(bytes, least-1); agrees && bytes >= least && bytes <= most {
+			size.Bytes, size.How, size.Measured = max(bytes, last), how, time.Now().UTC()
+			return size, nil
+		}
+		if last = bytes; how == ByProcess {
+			return Size{}, fmt.Errorf("measure a context on %s: the driver says that it takes %d bytes", uuid, bytes)
+		}
+	}
+	return Size{}, fmt.Errorf("measure a context on %s: NVML does not tell what processes hold, and no two looks at the whole GPU agree: others use it", uuid)
+}
+
+// once makes a context and returns what the driver says that it takes.
+func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how string, err error) {
+	before, beforeErr := m.used(ctx, uuid)
+	if ctx.Err() != nil {
+		beforeErr = errors.New("NVML does not answer")
+	}
+	if beforeErr != nil {
+		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, beforeErr)
+	}
+	made, err := m.Maker.Make(ctx, uuid)
+	if err != nil {
+		return 0, "", fmt.Errorf("make a context on %s to measure it: %w", uuid, err)
+	}
+	held, heldErr := gpu.Do(ctx, &m.calls, func() (gpu.HeldBytes, error) { return m.Driver.Held(uuid) })
+	after, afterErr := m.used(ctx, uuid)
+	if err := made.End(ctx); err != nil {
+		return 0, "", fmt.Errorf("end the process that made a context on %s: %w", uuid, err)
+	}
+	if own := held[made.PID()]; heldErr == nil && own > 0 {
+		return own, ByProcess, nil
+	}
+	if afterErr != nil {
+		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, afterErr)
+	}
+	return after - min(before, after), ByDevice, nil
+}
+
+func (m *Measurer) used(ctx context.Context, uuid string) (uint64, error) {
+	return gpu.Do(ctx, &m.calls, func() (uint64, error) { return m.Driver.Used(uuid) })
+}
+
+// Options of Sizes.
+type Options struct {
+	// Override is the size that the configuration gives; 0: it is measured.
+	Override uint64
+	Measurer *Measurer
+	// Version returns the driver's version.
+	Version func() (string, error)
+	// File is where sizes are kept.
+	File string
+	// GPUs returns the GPUs as last seen.
+	GPUs func() []gpu.GPU
+	// Room reports whether so much of a GPU's memory is nobody's that a context can
+	// be made without taking what a container was promised.
+	Room func(uuid string) bool
+	Log  *slog.Logger
+}
+
+// Sizes knows the sizes of contexts on the node's GPUs.
+type Sizes struct {
+	Options
+	// turn is held by who measures.
+	turn chan struct{}
+
+	mu      sync.Mutex
+	sizes   map[string]Size  // by UUID
+	tried   map[string]error // the last attempt's, by UUID
+	late    map[string]bool  // those that Prepare had no time for
+	version string           // the driver's, "" until it is known
+	counts  map[string]uint64
+}
+
+// New returns Sizes that know nothing until Prepare or Run.
+func New(opts Options) *Sizes {
+	return &Sizes{
+		Options: opts, turn: make(chan struct{}, 1),
+		sizes: map[string]Size{}, tried: map[string]error{}, late: map[string]bool{}, counts: map[string]uint64{},
+	}
+}
+
+// Of returns the size of a context on a GPU, 0 where it is not known. It never waits.
+func (s *Sizes) Of(uuid string) uint64 {
+	if s.Override > 0 {
+		return s.Override
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sizes[uuid].Bytes
+}
+
+// Tried reports whether the size of a context is known, or an attempt to measure it has
+// failed: nothing else that uses the GPU needs to wait for the measurement.
+func (s *Sizes) Tried(uuid string) bool {
+	if s.Override > 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, tried := s.tried[uuid]
+	return tried || s.sizes[uuid].Bytes > 0
+}
+
+// Prepare measures the GPUs that were never tried, one after the other, until ctx
+// ends: what is left then, Run goes on with. Call it before containers are placed.
+func (s *Sizes) Prepare(ctx context.Context, gpus []gpu.GPU) {
+	fresh := func(uuid string) bool { return !s.Tried(uuid) && !s.isLate(uuid) }
+	if !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.Healthy && fresh(g.UUID) }) {
+		return
+	}
+	s.measure(ctx, gpus, fresh)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range gpus {
+		s.late[g.UUID] = s.late[g.UUID] || g.Healthy
+	}
+}
+
+// isLate reports whether Prepare had no time for a GPU: it does not wait for it again.
+func (s *Sizes) isLate(uuid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.late[uuid]
+}
+
+// Run measures, until ctx ends, the GPUs that are not known yet, each now and again.
+func (s *Sizes) Run(ctx context.Context) {
+	ticker := time.NewTicker(retryEvery)
+	defer ticker.Stop()
+	for {
+		s.measure(ctx, s.GPUs(), func(uuid string) bool { return s.Of(uuid) == 0 })
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// measure measures the healthy GPUs that are wanted.
+func (s *Sizes) measure(ctx context.Context, gpus []gpu.GPU, wanted func(uuid string) bool) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return
+	}
+	for _, g := range gpus {
+		if !g.Healthy || !wanted(g.UUID) || ctx.Err() != nil {
+			continue
+		}
+		if err := s.recall(ctx); err != nil {
+			s.failed(g.UUID, err)
+			return // of a driver that does not tell its version nothing can be kept
+		}
+		if s.Of(g.UUID) == 0 {
+			s.attempt(ctx, g.UUID)
+		}
+	}
+}
+
+// recall learns the driver's version, and takes over what is known of it.
+func (s *Sizes) recall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	version, err := gpu.Do(ctx, &s.Measurer.calls, s.Version)
+	if err != nil {
+		return fmt.Errorf("learn the driver's version: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if version == s.version {
+		return nil
+	}
+	s.version = version
+	kept, err := ReadFile(s.File)
+	if err != nil {
+		s.Log.Warn("the sizes of CUDA contexts are measured again", "error", err)
+	}
+	clear(s.sizes)
+	for _, size := range kept {
+		if size.Driver == version {
+			s.sizes[size.UUID] = size
+		}
+	}
+	return nil
+}
+
+var errNoRoom = errors.New("containers were promised all of its memory: it is measured when some is left")
+
+// attempt measures one GPU, and keeps what comes of it.
+func (s *Sizes) attempt(ctx context.Context, uuid string) {
+	if s.Room != nil && !s.Room(uuid) {
+		s.failed(uuid, errNoRoom)
+		return
+	}
+	size, err := s.Measurer.Measure(ctx, uuid)
+	if err != nil {
+		if ctx.Err() == nil { // else it was not its turn to the end
+			s.failed(uuid, err)
+		}
+		return
+	}
+	s.mu.Lock()
+	size.Driver = s.version
+	s.sizes[uuid] = size
+	delete(s.tried, uuid)
+	s.counts[outcomeMeasured]++
+	all := make([]Size, 0, len(s.sizes))
+	for _, known := range s.sizes {
+		all = append(all, known)
+	}
+	s.mu.Unlock()
+	s.Log.Info("measured a CUDA context", "gpu", uuid, "driver", size.Driver, "bytes", size.Bytes, "by", size.How)
+	if err := WriteFile(s.File, all); err != nil {
+		s.Log.Error("the sizes of CUDA contexts will be measured again by the next agent", "error", err)
+	}
+}
+
+// failed notes why a GPU could not be measured, and says so once.
+func (s *Sizes) failed(uuid string, err error) {
+	s.mu.Lock()
+	before := s.tried[uuid]
+	s.tried[uuid] = err
+	s.counts[outcomeFailed]++
+	s.mu.Unlock()
+	if before == nil || before.Error() != err.Error() {
+		s.Log.Warn("the size of a CUDA context could not be measured: containers are charged more than any takes; trying on",
+			"gpu", uuid, "error", err)
+	}
+}

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// A container's page has what a context takes on its GPU, as the agent measured it, and
+// its processes need no NVML to hold to their limit.
+func TestContextsAreMeasuredOnTheHost(t *testing.T) {
+	small(t)
+	create(t, testbed.Pod("measured", filler("main", testbed.Limits{testbed.Memory: 2048})))
+	uuid := checkFilled(t, "measured", 2*gib)
+	pod := running(t, "measured")
+
+	devices, err := limits.Read(filepath.Join(bed.ContainerFiles(pod, "main"), limits.LimitsFile))
+	if err != nil || len(devices) != 1 || devices[0].UUID != uuid || devices[0].ContextBytes != contextBytes {
+		t.Errorf("its limits page has %+v, %v, want a context of %d bytes", devices, err, contextBytes)
+	}
+	kept, err := contexts.ReadFile(layout.Contexts(filepath.Join(bed.Cluster.Root(), "var/lib/nri-vgpu")))
+	if err != nil || len(kept) != gpus {
+		t.Errorf("the agent keeps %+v, %v, want the contexts of %d GPUs", kept, err, gpus)
+	}
+	for _, size := range kept {
+		if size.Bytes != contextBytes || size.How != contexts.ByProcess || size.Driver == "" {
+			t.Errorf("the agent keeps %+v", size)
+		}
+	}
+	if bytes, err := bed.Metric(t.Context(), "nri_vgpu_gpu_context_bytes", map[string]string{"uuid": uuid}); err != nil || bytes != contextBytes {
+		t.Errorf("the metric of %s is %v, %v", uuid, bytes, err)
+	}
+	calls, err := bed.NVMLCalls(pod)
+	if err != nil || len(calls) != 1 {
+		t.Fatalf("the pod's processes are %v, %v, want one", calls, err)
+	}
+	for pid, n := range calls {
+		if n != 0 {
+			t.Errorf("process %d of the pod called NVML %d times", pid, n)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package vgpuctl
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const smallContext = 107 << 20
+
+// newMachineWith is a machine whose driver has a profile.
+func newMachineWith(t *testing.T, profile string) *machine {
+	t.Helper()
+	m := newMachine(t)
+	file := filepath.Join(t.TempDir(), "profile.conf")
+	if err := os.WriteFile(file, []byte("context = 107MiB\n"+profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gpusim := filepath.Join(m.build, "gpusim/gpusim")
+	m.run(0, gpusim, "destroy", m.state)
+	m.run(0, gpusim, "create", "--profile", file, "--gpus", "2", "--memory", "16GiB", m.state)
+	return m
+}
+
+// asker builds the program that asks what it holds, below the interposer.
+func (m *machine) asker() string {
+	m.Helper()
+	program := filepath.Join(m.TempDir(), "asker")
+	output, err := exec.Command("gcc", "-std=gnu11", "-o", program, "../../pkg/held/testdata/asker.c", "-ldl").CombinedOutput()
+	if err != nil {
+		m.Fatalf("%v: %s", err, output)
+	}
+	return program
+}
+
+// talk is a running asker.
+type talk struct {
+	ask func() string
+}
+
+// startAsker runs an asker by a command, which may contain it.
+func (m *machine) startAsker(command *exec.Cmd) talk {
+	m.Helper()
+	in, err := command.StdinPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	command.Stderr = os.Stderr
+	m.start(command)
+	lines := bufio.NewReader(out)
+	read := func() string {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			m.Fatalf("the asker says no more: %v", err)
+		}
+		return strings.TrimSuffix(line, "\n")
+	}
+	read() // its pid
+	return talk{func() string {
+		if _, err := fmt.Fprintln(in, "?"); err != nil {
+			m.Fatal(err)
+		}
+		return read()
+	}}
+}
+
+const askerBytes = 30 << 20
+
+// asking is the command line of an asker under limits, in a group.
+func (m *machine) asking(group string, limits ...string) []string {
+	line := append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", group}, limits...)
+	// It stands for any program below the interposer: what is tested is who answers.
+	return append(line, "--", "env", "-u", "LD_PRELOAD", m.asker(), filepath.Join(m.build, "gpusim/libcuda.so.1"), "", strconv.Itoa(askerBytes))
+}
+
+func (m *machine) cmd(line ...string) *exec.Cmd {
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = m.env
+	return cmd
+}
+
+func (m *machine) page(group string) []limits.Device {
+	m.Helper()
+	devices, err := limits.Read(filepath.Join(m.runs, "nri-vgpu", group, limits.LimitsFile))
+	if err != nil {
+		m.Fatal(err)
+	}
+	return devices
+}
+
+// Without an agent the run's watcher measures the context, and answers what the
+// program holds, wherever NVML knows.
+func TestARunIsToldWhatItHolds(t *testing.T) {
+	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
+	for _, tt := range []struct {
+		regime          string
+		host, contained bool
+	}{
+		{"true", true, true},
+		{"host-pids", true, false}, // NVML's pids are others than the container's
+		{"own-zero", true, false},
+		{"own-bytes", true, true},
+		{"not-available", false, false},
+	} {
+		for where, told := range map[string]bool{"on the host": tt.host, "in a container": tt.contained} {
+			t.Run(tt.regime+" "+where, func(t *testing.T) {
+				t.Parallel()
+				m := newMachineWith(t, "nvml = "+tt.regime+"\n")
+				line := m.asking("g", "--memory", "400Mi")
+				if where == "in a container" {
+					line = append(contain[:len(contain):len(contain)], line...)
+				}
+				asker := m.startAsker(m.cmd(line...))
+				if got := m.page("g")[0].ContextBytes; got != smallContext {
+					t.Errorf("its page says that a context takes %d bytes", got)
+				}
+				if told {
+					m.eventually("it is told what it holds", func() bool {
+						return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes))
+					})
+				} else if got := asker.ask(); got != "none" {
+					t.Errorf("it was told %q", got)
+				}
+			})
+		}
+	}
+}
+
+// Whatever NVML tells, a program under a limit gets it but for its context, holds no more
+// by the oracle, and calls no NVML.
+func TestLimitsAreExactInEveryRegime(t *testing.T) {
+	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
+		t.Run(regime, func(t *testing.T) {
+			t.Parallel()
+			m := newMachineWith(t, "nvml = "+regime+"\nnvml_open = 20ms\n")
+			o := m.oracle()
+			m.finish(0, m.cmd("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh",
+				filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "2Gi", "--", m.workload("fill")))
+			finished, err := o.Finished()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range finished {
+				if p.Comm != "fill" {
+					continue
+				}
+				if p.NVMLCalls != 0 {
+					t.Errorf("it called NVML %d times", p.NVMLCalls)
+				}
+				if peak := p.GPUs[0].PeakBytes; peak > limit || peak < limit-limit/100 {
+					t.Errorf("it held %d bytes of a limit of %d", peak, limit)
+				}
+				return
+			}
+			t.Errorf("it is not among %+v", finished)
+		})
+	}
+}
+
+// One run measures; those after it, and those beside it, do not.
+func TestRunsMeasureOnce(t *testing.T) {
+	m := newMachineWith(t, "")
+	o := m.oracle()
+	var all []*exec.Cmd
+	for range 8 {
+		all = append(all, m.start(m.command("run", "--memory", "1Gi", "--", m.workload("info"))))
+	}
+	for _, cmd := range all {
+		_ = cmd.Wait()
+	}
+	m.finish(0, m.command("run", "--memory", "1Gi", "--", m.workload("info")))
+	finished, err := o.Finished()
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for _, p := range finished {
+		if p.Comm == "vgpu-context" {
+			measured++
+		}
+	}
+	if measured != 1 {
+		t.Errorf("a context was made %d times to measure it", measured)
+	}
+}
+
+// Without NVML a run goes on with what any context takes at most.
+func TestARunWithoutNVML(t *testing.T) {
+	m := newMachineWith(t, "")
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(m.build, "gpusim/libcuda.so.1"), filepath.Join(dir, "libcuda.so.1")); err != nil {
+		t.Fatal(err)
+	}
+	for i, entry := range m.env {
+		if strings.HasPrefix(entry, "LD_LIBRARY_PATH=") {
+			m.env[i] = "LD_LIBRARY_PATH=" + dir
+		}
+	}
+	o := m.oracle()
+	asker := m.startAsker(m.cmd(m.asking("g", "--memory", "2Gi")...))
+	if got := m.page("g")[0].ContextBytes; got != 0 {
+		t.Errorf("its page says %d bytes", got)
+	}
+	if got := asker.ask(); got != "none" {
+		t.Errorf("it was told %q", got)
+	}
+	if finished, err := o.Finished(); err != nil {
+		t.Fatal(err)
+	} else {
+		for _, p := range finished {
+			if p.Comm == "vgpu-context" {
+				t.Error("a context was made that nobody can measure")
+			}
+		}
+	}
+}
+
+// A watcher that was killed is replaced by the next run of its group: until then its
+// processes go on by estimates.
+func TestAKilledWatcherIsReplaced(t *testing.T) {
+	m := newMachineWith(t, "")
+	asker := m.startAsker(m.cmd(m.asking("g", "--memory", "1Gi")...))
+	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }
+	m.eventually("it is told what it holds", told)
+
+	pid := m.watcher("g")
+	if err := exec.Command("kill", "-9", strconv.Itoa(pid)).Run(); err != nil {
+		t.Fatal(err)
+	}
+	m.eventually("nobody answers", func() bool { return asker.ask() == "none" })
+	m.start(m.cmd(m.asking("g")...))
+	m.eventually("it is told again", told)
+	if again := m.watcher("g"); again == pid {
+		t.Errorf("process %d watches still", pid)
+	}
+	m.start(m.cmd(m.asking("g")...))
+	time.Sleep(200 * time.Millisecond)
+	m.watcher("g") // is one, not two
+}
+
+// watcher is the pid of a group's only watcher.
+func (m *machine) watcher(group string) int {
+	m.Helper()
+	dir := filepath.Join(m.runs, "nri-vgpu")
+	output, err := exec.Command("pgrep", "-f", fmt.Sprintf("watch-group --detached %s %s", dir, group)).Output()
+	fields := strings.Fields(string(output))
+	if err != nil || len(fields) != 1 {
+		m.Fatalf("the watchers of %s are %v, %v", group, fields, err)
+	}
+	pid, err := strconv.Atoi(fields[0])
+	if err != nil {
+		m.Fatal(err)
+	}
+	return pid
+}
