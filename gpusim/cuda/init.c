@@ -20,6 +20,8 @@ struct sim sim = {
 };
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+__thread bool sim_in_host_call;
+
 void sim_lock(void)
 {
 	pthread_mutex_lock(&sim.mutex);
@@ -34,6 +36,8 @@ CUresult sim_ready(void)
 {
 	const uint32_t *live = __atomic_load_n(&sim.live, __ATOMIC_ACQUIRE);
 
+	if (sim_in_host_call)
+		return CUDA_ERROR_NOT_PERMITTED;
 	return live && *live ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 

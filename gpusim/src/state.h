@@ -123,7 +123,11 @@ struct gs_proc {
 	uint32_t mps;        /* enum gs_mps */
 	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may fill */
 	uint64_t exec_id;    /* as in gs_identity */
-	uint64_t reserved[14];
+	uint32_t graphics;   /* 1: it holds its GPUs through a graphics API; contexts are CUDA's */
+	uint32_t encoder_percent; /* of the time of its GPUs' video encoders, 0: none */
+	uint32_t decoder_percent; /* and of their decoders */
+	uint32_t reserved0;
+	uint64_t reserved[12];
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
 };
 

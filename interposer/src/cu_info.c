@@ -3,6 +3,7 @@
 // What a program is told about its memory: the limit as the total, and as free
 // what is left of the limit, but never more than the GPU has.
 
+#include "audit.h"
 #include "pool.h"
 #include "slot.h"
 
@@ -135,6 +136,7 @@ static CUresult vg_device_info(struct vg_state *state, uint32_t device, struct v
 
 	vg_forget_the_dead(state, device, now);
 	vg_pools_refresh_stale(state);
+	vg_audit_doubt(state);
 	share = vg_share_of(state, device);
 	if (!vg_answer_again(answer, &share, now, figures)) {
 		result = vg_ask_driver(answer, &share, now, figures);
