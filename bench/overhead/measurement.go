@@ -50,7 +50,18 @@ func (m *measurement) run(ctx context.Context) error {
 	if gpu == report.Real {
 		return m.at(ctx, driver{}, m.onReal)
 	}
-	return errors.Join(m.at(ctx, bare, m.onBare), m.at(ctx, h200, m.onH200), m.at(ctx, slowNVML, m.onSlowNVML))
+	if err := m.at(ctx, bare, m.onBare); err != nil {
+		return err
+	}
+	if m.parts[partCalls] {
+		if err := m.at(ctx, h200, m.onH200); err != nil {
+			return err
+		}
+	}
+	if m.parts[partStarts] || m.parts[partStorms] {
+		return m.at(ctx, slowNVML, m.onSlowNVML)
+	}
+	return nil
 }
 
 // at measures on one machine, and then counts who called NVML there.
