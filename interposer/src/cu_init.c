@@ -69,6 +69,7 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 	vg_agent_path(dir, state->agent);
 	vg_register(state->agent, (uint32_t)state->pages.slot);
 	vg_audit_start(state);
+	vg_check_identity();
 	atomic_store_explicit(&state->ready, 1, memory_order_release);
 	return CUDA_SUCCESS;
 }

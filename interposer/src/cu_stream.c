@@ -59,3 +59,11 @@ VG_DEFINE_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
 		  (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
 		   size_t count, int mode),
 		  stream, graph, nodes, edges, count, mode)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), stream, parameters)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, void *parameters), stream, parameters)
+VG_DEFINE_CAPTURE(cuStreamBeginRecaptureToGraph,
+		  (CUstream stream, int mode, CUgraph graph, void *callback, void *data),
+		  stream, mode, graph, callback, data)
+VG_DEFINE_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz,
+		  (CUstream stream, int mode, CUgraph graph, void *callback, void *data),
+		  stream, mode, graph, callback, data)

@@ -121,6 +121,10 @@
 	  size_t, int)                                                                             \
 	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
 	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
+	X(cuStreamBeginCaptureToCig, CUstream, void *)                                             \
+	X(cuStreamBeginCaptureToCig_ptsz, CUstream, void *)                                        \
+	X(cuStreamBeginRecaptureToGraph, CUstream, int, CUgraph, void *, void *)                   \
+	X(cuStreamBeginRecaptureToGraph_ptsz, CUstream, int, CUgraph, void *, void *)              \
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
@@ -213,6 +217,10 @@
 	X(cuMemcpy3DBatchAsync_ptsz, size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream) \
 	X(cuMemcpy3DBatchAsync_v2, size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
 	X(cuMemcpy3DBatchAsync_v2_ptsz, size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
+	X(cuMemcpyWithAttributesAsync, CUdeviceptr, CUdeviceptr, size_t, void *, CUstream)          \
+	X(cuMemcpyWithAttributesAsync_ptsz, CUdeviceptr, CUdeviceptr, size_t, void *, CUstream)     \
+	X(cuMemcpy3DWithAttributesAsync, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream)   \
+	X(cuMemcpy3DWithAttributesAsync_ptsz, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
 	X(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchKernel_ptsz, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **) \
@@ -268,5 +276,9 @@ static inline vg_function vg_real_known(uint32_t index)
 #define VG_API(name, ...)                 \
 	CUresult vg_##name(__VA_ARGS__);  \
 	CUresult vg_##name(__VA_ARGS__)
+
+// vg_check_identity says once if this driver's cuGetProcAddress and dlsym disagree. It
+// is asked when cuInit has succeeded.
+void vg_check_identity(void);
 
 #endif
