@@ -114,8 +114,8 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, rule{}) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, rule{}) }))
 }
 
 func (m *measurement) onH200(ctx context.Context, s *site) error {
@@ -124,13 +124,13 @@ func (m *measurement) onH200(ctx context.Context, s *site) error {
 
 func (m *measurement) onSlowNVML(ctx context.Context, s *site) error {
 	return errors.Join(
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, stormBound) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, stormBound) }))
 }
 
 func (m *measurement) onReal(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, h200Calls, m.runs, m.rounds) }),
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, stormBound) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, stormBound) }))
 }
