@@ -6,7 +6,7 @@
 # With SCENES="name…" in the environment, only those tests run.
 
 here=$(dirname "$(realpath "$0")")
-# shellcheck source=interposer/test/container.sh
+# shellcheck source-path=SCRIPTDIR source=container.sh
 . "$here/container.sh"
 profile=${PROFILE:-$here/../../gpusim/profiles/r580-h200.conf}
 
