@@ -29,7 +29,7 @@ fi
 echo "lint: golangci-lint"
 "$golangci" run ./...
 
-for room in interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices; do
+for room in interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls; do
   echo "lint: cppcheck $room"
   make --no-print-directory -C "$room" BUILD="$PWD/build" lint
 done

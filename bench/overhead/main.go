@@ -23,9 +23,9 @@ import (
 )
 
 type options struct {
-	build, commit, output, parts, profileDir string
-	runs, rounds, starts, storms, processes  int
-	table                                    bool
+	build, commit, output, parts, profileDir          string
+	runs, rounds, startRounds, stormRounds, processes int
+	table                                             bool
 }
 
 // errBroken is returned when the measurements went well, and their result
@@ -41,8 +41,8 @@ func main() {
 	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the simulator's profiles")
 	flag.IntVar(&o.runs, "runs", 3, "times that the processes which make calls are started anew")
 	flag.IntVar(&o.rounds, "rounds", 200, "rounds of each run, in which each side makes its calls")
-	flag.IntVar(&o.starts, "starts", 100, "rounds in which each side starts a process")
-	flag.IntVar(&o.storms, "storms", 40, "rounds in which each side starts many at once")
+	flag.IntVar(&o.startRounds, "starts", 100, "rounds in which each side starts a process")
+	flag.IntVar(&o.stormRounds, "storms", 40, "rounds in which each side starts many at once")
 	flag.IntVar(&o.processes, "processes", 200, "processes that start at once, each with a context")
 	flag.BoolVar(&o.table, "table", false, "print a table at the end")
 	flag.Parse()
@@ -60,7 +60,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.runs < 1 || o.rounds < 1 || o.starts < 1 || o.storms < 1 || o.processes < 1 {
+	if o.runs < 1 || o.rounds < 1 || o.startRounds < 1 || o.stormRounds < 1 || o.processes < 1 {
 		return errors.New("runs, rounds, starts, storms and processes must be at least 1")
 	}
 	build, err := filepath.Abs(o.build)

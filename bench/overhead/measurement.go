@@ -50,7 +50,18 @@ func (m *measurement) run(ctx context.Context) error {
 	if gpu == report.Real {
 		return m.at(ctx, driver{}, m.onReal)
 	}
-	return errors.Join(m.at(ctx, bare, m.onBare), m.at(ctx, h200, m.onH200), m.at(ctx, slowNVML, m.onSlowNVML))
+	if err := m.at(ctx, bare, m.onBare); err != nil {
+		return err
+	}
+	if m.parts[partCalls] {
+		if err := m.at(ctx, h200, m.onH200); err != nil {
+			return err
+		}
+	}
+	if m.parts[partStarts] || m.parts[partStorms] {
+		return m.at(ctx, slowNVML, m.onSlowNVML)
+	}
+	return nil
 }
 
 // at measures on one machine, and then counts who called NVML there.
@@ -103,8 +114,8 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, rule{}) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, rule{}) }))
 }
 
 func (m *measurement) onH200(ctx context.Context, s *site) error {
@@ -113,13 +124,13 @@ func (m *measurement) onH200(ctx context.Context, s *site) error {
 
 func (m *measurement) onSlowNVML(ctx context.Context, s *site) error {
 	return errors.Join(
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, stormBound) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, stormBound) }))
 }
 
 func (m *measurement) onReal(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, h200Calls, m.runs, m.rounds) }),
-		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.options.starts) }),
-		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.options.storms, m.processes, stormBound) }))
+		m.add(partStarts, func() ([]Result, error) { return s.starts(ctx, m.startRounds) }),
+		m.add(partStorms, func() ([]Result, error) { return s.storms(ctx, m.stormRounds, m.processes, stormBound) }))
 }

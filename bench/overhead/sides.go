@@ -193,7 +193,7 @@ func (s *site) keep(ctx context.Context, runtimeDir string, request, env []strin
 	args := slices.Concat([]string{"run", "--group", "bench"}, request,
 		[]string{"--", "sh", "-c", `echo "$NRI_VGPU_DIR"; exec cat`})
 	keeper := exec.CommandContext(ctx, s.vgpuctl, args...)
-	keeper.Env = append(env, "XDG_RUNTIME_DIR="+runtimeDir)
+	keeper.Env = slices.Concat(env, []string{"XDG_RUNTIME_DIR=" + runtimeDir})
 	keeper.Stderr = os.Stderr
 	in, err := keeper.StdinPipe()
 	if err != nil {

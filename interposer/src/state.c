@@ -11,7 +11,10 @@
 
 _Atomic(struct vg_state *) vg_the_state;
 
-// vg_state_rank gives the mutexes their ranks, which a fork's child finds wiped.
+// vg_state_rank gives the mutexes their ranks, which a fork's child finds wiped. Only
+// debug builds look at them: writing them would touch each page of the table at every
+// start of a process.
+#ifdef VG_DEBUG
 static void vg_state_rank(struct vg_state *state)
 {
 	if (state->init.rank)
@@ -24,6 +27,12 @@ static void vg_state_rank(struct vg_state *state)
 	for (size_t i = 0; i < vg_shards; i++)
 		state->table.shards[i].mutex.rank = VG_RANK_TABLE;
 }
+#else
+static void vg_state_rank(struct vg_state *state)
+{
+	(void)state;
+}
+#endif
 
 struct vg_state *vg_state_new(void)
 {
