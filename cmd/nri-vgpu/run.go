@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -123,7 +124,9 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	ledger := placement.New(gpus, cfg)
-	p.hook, err = newHook(cfg, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)
+	interposer := newInterposer(cfg, p.events, log)
+	interposer.Dir() // now, not while a container waits
+	p.hook, err = newHook(cfg, p.pods, ledger, inventory, interposer, p.events, p.metrics, func() { p.agent.Poke() }, log)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +175,7 @@ func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu
 	return gpus
 }
 
-func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
+func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, interposer *driverlib.Node, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
 	store, err := hook.NewStore(layout.Containers(cfg.Paths.RunDir))
 	if err != nil {
 		return nil, err
@@ -191,6 +194,7 @@ func newHook(cfg config.Config, cache *pods.Cache, ledger *placement.Ledger, inv
 		Rules: hook.Rules{
 			Injection:    cfg.Injection,
 			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
+			Interposer:   interposer.Dir,
 			AgentDir:     layout.Agent(cfg.Paths.RunDir),
 			MPSDir:       layout.MPSClients(cfg.Paths.RunDir),
 			SHMDir:       layout.MPSSHM(cfg.Paths.RunDir),
