@@ -106,6 +106,13 @@ struct nvml_process_v2 {
 	unsigned gpu_instance, compute_instance;
 };
 
+struct nvml_encoder_session {
+	unsigned id, pid, vgpu_instance;
+	int codec; /* 0: H.264 */
+	unsigned width, height;
+	unsigned frames_per_s, latency_us; /* moving averages */
+};
+
 struct nvml_process_sample {
 	unsigned pid;
 	nvml_u64 timestamp; /* µs since 1970 */
@@ -178,6 +185,7 @@ _Static_assert(sizeof(struct nvml_pci_ext) == 64, "PCI ext");
 _Static_assert(sizeof(struct nvml_memory_v2) == 40, "memory v2");
 _Static_assert(sizeof(struct nvml_process_v1) == 16, "process v1");
 _Static_assert(sizeof(struct nvml_process_v2) == 24, "process v2");
+_Static_assert(sizeof(struct nvml_encoder_session) == 32, "encoder session");
 _Static_assert(sizeof(struct nvml_process_sample) == 32, "process sample");
 _Static_assert(sizeof(struct nvml_process_utilization) == 40, "process utilization");
 _Static_assert(sizeof(struct nvml_processes_utilization) == 24, "processes utilization");

@@ -2,20 +2,36 @@
 /* Which processes use a device, and how much of its memory they hold. */
 #include "nvml.h"
 
-#include <sys/stat.h>
+/*
+ * A process in a container does not know its pid on the host, and neither does the
+ * simulator until somebody there has looked. Till then it has a number that no
+ * process on any host has: the kernel's pids end at 4194304.
+ */
+#define UNSEEN_PIDS 5000000
 
-uint64_t nv_own_pid_namespace(void)
+/* The host's pid of a process, whoever asks. */
+static pid_t host_pid(const struct gs_proc *proc)
 {
-	struct stat st;
+	if (proc->pid_namespace == nv_state()->state->pid_namespace)
+		return proc->self_pid;
+	if (proc->seen_pid > 0)
+		return proc->seen_pid;
+	return UNSEEN_PIDS + (pid_t)gs_slot(nv_state(), proc);
+}
 
-	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+static bool on_host(uint64_t namespace)
+{
+	return namespace && namespace == nv_state()->state->pid_namespace;
 }
 
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 {
+	bool host_pids = nv_state()->state->driver.nvml == GS_NVML_HOST_PIDS;
 	pid_t pid = 0;
 
 	/* Who lives, nv_lock() has found out; in a namespace all see the same pids. */
+	if (host_pids && !on_host(own_namespace))
+		return host_pid(proc);
 	if (own_namespace && proc->pid_namespace == own_namespace)
 		return proc->self_pid;
 	if (!gs_proc_alive(nv_state(), gs_slot(nv_state(), proc), &pid))
@@ -23,6 +39,18 @@ pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 	if (pid > 0 && proc->pid_namespace != own_namespace)
 		proc->seen_pid = pid;
 	return pid;
+}
+
+uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace)
+{
+	switch (nv_state()->state->driver.nvml) {
+	case GS_NVML_NOT_AVAILABLE:
+		return UINT64_MAX;
+	case GS_NVML_OWN_ZERO:
+		return on_host(own_namespace) ? proc->gpu[gpu].bytes : 0;
+	default:
+		return proc->gpu[gpu].bytes;
+	}
 }
 
 /* What one call lists; the three versions of the structure differ in size. */
@@ -53,27 +81,44 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		};
 }
 
-static void list_all(struct listing *listing, uint32_t gpu, bool mps_only)
+/* Which processes a call lists. A process may be of more than one kind. */
+enum wanted { WANT_COMPUTE, WANT_MPS, WANT_GRAPHICS };
+
+static bool is_wanted(const struct gs_proc *proc, uint32_t gpu, enum wanted wanted)
 {
-	uint64_t own_namespace = nv_own_pid_namespace();
+	const struct gs_proc_gpu *use = &proc->gpu[gpu];
+
+	if (use->contexts == 0 && use->bytes == 0)
+		return false;
+	switch (wanted) {
+	case WANT_GRAPHICS:
+		return proc->graphics;
+	case WANT_MPS:
+		return proc->mps == GS_MPS_CLIENT;
+	default:
+		return use->contexts > 0 || !proc->graphics;
+	}
+}
+
+static void list_all(struct listing *listing, uint32_t gpu, enum wanted wanted)
+{
+	uint64_t own_namespace = gs_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
 	while ((proc = gs_proc_next(nv_state(), &cursor))) {
 		pid_t pid;
 
-		if (proc->gpu[gpu].contexts == 0 && proc->gpu[gpu].bytes == 0)
-			continue;
-		if (mps_only && proc->mps != GS_MPS_CLIENT)
+		if (!is_wanted(proc, gpu, wanted))
 			continue;
 		pid = nv_visible_pid(proc, own_namespace);
 		if (pid > 0)
-			list_process(listing, pid, proc->gpu[gpu].bytes);
+			list_process(listing, pid, nv_visible_bytes(proc, gpu, own_namespace));
 	}
 }
 
 static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
-			    bool with_instance, bool mps_only)
+			    bool with_instance, enum wanted wanted)
 {
 	nvmlReturn_t result = nv_enter_device(device);
 	struct listing listing = {.entries = entries, .with_instance = with_instance};
@@ -83,8 +128,9 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 	if (!count)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	listing.room = entries ? *count : 0;
+	nv_cost(nv_state()->state->driver.nvml_processes_ns);
 	nv_lock();
-	list_all(&listing, device->gpu, mps_only);
+	list_all(&listing, device->gpu, wanted);
 	nv_unlock();
 	*count = listing.found;
 	return listing.found > listing.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -93,60 +139,54 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false, false);
+	return running(device, count, entries, false, WANT_COMPUTE);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, false);
+	return running(device, count, entries, true, WANT_COMPUTE);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, false);
+	return running(device, count, entries, true, WANT_COMPUTE);
 }
 
 /* MPS's clients stand in the first list, too, beside their server. */
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false, true);
+	return running(device, count, entries, false, WANT_MPS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, true);
+	return running(device, count, entries, true, WANT_MPS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, true);
+	return running(device, count, entries, true, WANT_MPS);
 }
 
-/* There is no graphics: these lists are always empty. */
-static nvmlReturn_t nobody(nvmlDevice_t device, unsigned *count)
+NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v1 *entries)
 {
-	nvmlReturn_t result = nv_enter_device(device);
-
-	if (result != NVML_SUCCESS)
-		return result;
-	if (!count)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*count = 0;
-	return NVML_SUCCESS;
+	return running(device, count, entries, false, WANT_GRAPHICS);
 }
 
-#define EMPTY_LIST(name)                                                             \
-	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *count, const void *entries) \
-	{                                                                            \
-		(void)entries;                                                       \
-		return nobody(device, count);                                        \
-	}
+NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true, WANT_GRAPHICS);
+}
 
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses)
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2)
-EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3)
+NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
+	      struct nvml_process_v2 *entries)
+{
+	return running(device, count, entries, true, WANT_GRAPHICS);
+}

@@ -91,16 +91,6 @@ static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned *busy, unsigned *p
 	return NVML_SUCCESS;
 }
 
-NVML_FUNCTION(nvmlDeviceGetEncoderUtilization, nvmlDevice_t device, unsigned *busy, unsigned *us)
-{
-	return idle_engine(device, busy, us);
-}
-
-NVML_FUNCTION(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned *busy, unsigned *us)
-{
-	return idle_engine(device, busy, us);
-}
-
 NVML_FUNCTION(nvmlDeviceGetJpgUtilization, nvmlDevice_t device, unsigned *busy, unsigned *us)
 {
 	return idle_engine(device, busy, us);
@@ -153,26 +143,39 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 
 /* ---- samples of processes ---- */
 
-/* Takes one process's busy time in one window; both calls below list by it. */
-typedef void (*sink)(void *context, pid_t pid, uint64_t time_us, unsigned busy);
+/* What one process did in one window, in percent; both calls below list by it. */
+struct doing {
+	pid_t pid;
+	uint64_t time_us;
+	unsigned sm, encoder, decoder;
+};
+
+typedef void (*sink)(void *context, const struct doing *doing);
 
 static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink take, void *context)
 {
-	uint64_t own_namespace = nv_own_pid_namespace();
+	uint64_t own_namespace = gs_pid_namespace();
 	uint64_t now = current_window();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
 	while ((proc = gs_proc_next(nv_state(), &cursor))) {
-		const struct gs_sample *ring = proc->gpu[device->gpu].samples;
+		const struct gs_proc_gpu *use = &proc->gpu[device->gpu];
 		pid_t pid = nv_visible_pid(proc, own_namespace);
 
 		for (uint64_t back = GS_PROC_SAMPLES - 1; pid > 0 && back > 0; back--) {
-			uint64_t busy = busy_in(ring, GS_PROC_SAMPLES, now - back);
-			uint64_t time_us = window_time(now - back);
+			uint64_t busy = busy_in(use->samples, GS_PROC_SAMPLES, now - back);
+			bool lived = (now - back + 1) * GS_SAMPLE_NS > proc->start_ns && use->bytes > 0;
+			struct doing doing = {
+				.pid = pid,
+				.time_us = window_time(now - back),
+				.sm = percent(busy, GS_SAMPLE_NS),
+				.encoder = lived ? proc->encoder_percent : 0,
+				.decoder = lived ? proc->decoder_percent : 0,
+			};
 
-			if (busy > 0 && time_us > last_seen)
-				take(context, pid, time_us, percent(busy, GS_SAMPLE_NS));
+			if ((busy > 0 || doing.encoder || doing.decoder) && doing.time_us > last_seen)
+				take(context, &doing);
 		}
 	}
 }
@@ -182,15 +185,17 @@ struct sample_list {
 	unsigned room, found;
 };
 
-static void take_sample(void *context, pid_t pid, uint64_t time_us, unsigned busy)
+static void take_sample(void *context, const struct doing *doing)
 {
 	struct sample_list *list = context;
 
 	if (list->found < list->room)
 		list->samples[list->found] = (struct nvml_process_sample){
-			.pid = (unsigned)pid,
-			.timestamp = time_us,
-			.sm = busy,
+			.pid = (unsigned)doing->pid,
+			.timestamp = doing->time_us,
+			.sm = doing->sm,
+			.encoder = doing->encoder,
+			.decoder = doing->decoder,
 		};
 	list->found++;
 }
@@ -220,15 +225,17 @@ struct utilization_list {
 	unsigned room, found;
 };
 
-static void take_utilization(void *context, pid_t pid, uint64_t time_us, unsigned busy)
+static void take_utilization(void *context, const struct doing *doing)
 {
 	struct utilization_list *list = context;
 
 	if (list->found < list->room)
 		list->samples[list->found] = (struct nvml_process_utilization){
-			.timestamp = time_us,
-			.pid = (unsigned)pid,
-			.sm = busy,
+			.timestamp = doing->time_us,
+			.pid = (unsigned)doing->pid,
+			.sm = doing->sm,
+			.encoder = doing->encoder,
+			.decoder = doing->decoder,
 		};
 	list->found++;
 }

@@ -31,6 +31,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(lookVariable) != "" {
+		os.Exit(look())
+	}
 	os.Exit(run(m))
 }
 
@@ -269,11 +272,75 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("after a kill: memory %+v", memory)
 	}
 	two.Kill(t)
-	graphics, result := device.GetGraphicsRunningProcesses()
-	succeed(t, result)
-	if len(graphics) != 0 {
+	if graphics := graphicsProcesses(t, device); len(graphics) != 0 {
 		t.Errorf("graphics processes %v", graphics)
 	}
+}
+
+// TestWithoutCUDA lists processes that use a GPU through other APIs: NVML has a
+// list of its own for graphics, and one of the encoder's sessions.
+func TestWithoutCUDA(t *testing.T) {
+	library, machine := start(t)
+	device := deviceAt(t, library, 1)
+	computes := simtest.StartHolder(t, machine)
+	computes.Hold(t, 1, 3*gib)
+	draws := machine.Use(t, 1, gib, "--graphics", "--busy")
+	encodes := machine.Use(t, 1, gib, "--encode", "40", "--decode", "7")
+	if diff := cmp.Diff(map[int]uint64{computes.Pid: 3 * gib, encodes: gib}, processes(t, device)); diff != "" {
+		t.Errorf("compute: %s", diff)
+	}
+	if diff := cmp.Diff(map[int]uint64{draws: gib}, graphicsProcesses(t, device)); diff != "" {
+		t.Errorf("graphics: %s", diff)
+	}
+	sessions, result := device.GetEncoderSessions()
+	succeed(t, result)
+	if len(sessions) != 1 || int(sessions[0].Pid) != encodes {
+		t.Errorf("sessions of the encoder: %+v", sessions)
+	}
+	encoder, _, result := device.GetEncoderUtilization()
+	succeed(t, result)
+	decoder, _, result := device.GetDecoderUtilization()
+	succeed(t, result)
+	if encoder != 40 || decoder != 7 {
+		t.Errorf("the encoder is busy for %d %%, the decoder for %d %%", encoder, decoder)
+	}
+	time.Sleep(400 * time.Millisecond)
+	samples, result := device.GetProcessUtilization(0)
+	succeed(t, result)
+	seen := map[int]bool{}
+	for _, s := range samples {
+		seen[int(s.Pid)] = true
+		switch pid := int(s.Pid); {
+		case pid == encodes && (s.EncUtil != 40 || s.DecUtil != 7 || s.SmUtil != 0),
+			pid == draws && (s.EncUtil != 0 || s.DecUtil != 0 || s.SmUtil == 0):
+			t.Errorf("a sample of process %d: %+v", pid, s)
+		}
+	}
+	if !seen[draws] || !seen[encodes] || seen[computes.Pid] {
+		t.Errorf("samples of %v, want of %d and %d", seen, draws, encodes)
+	}
+	for _, pid := range []int{draws, encodes} {
+		machine.EndUse(t, pid)
+	}
+	computes.Kill(t)
+	if sessions, result = device.GetEncoderSessions(); result != nvml.SUCCESS || len(sessions) != 0 {
+		t.Errorf("when it has ended: %+v, %v", sessions, result)
+	}
+	if graphics := graphicsProcesses(t, device); len(graphics) != 0 {
+		t.Errorf("when it has ended: %v", graphics)
+	}
+}
+
+// graphicsProcesses returns what NVML lists beside the compute processes.
+func graphicsProcesses(t *testing.T, device nvml.Device) map[int]uint64 {
+	t.Helper()
+	list, result := device.GetGraphicsRunningProcesses()
+	succeed(t, result)
+	bytes := map[int]uint64{}
+	for _, process := range list {
+		bytes[int(process.Pid)] = process.UsedGpuMemory
+	}
+	return bytes
 }
 
 // TestContainedProcess lists a process of another pid namespace by the pid that

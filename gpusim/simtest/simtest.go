@@ -23,6 +23,7 @@ type Machine struct {
 	// LibraryDir holds libcuda.so.1 and libnvidia-ml.so.1.
 	LibraryDir string
 	tool       string
+	users      map[int]*exec.Cmd // by pid
 }
 
 // New makes a machine with this many GPUs of this many bytes each.

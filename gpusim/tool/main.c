@@ -19,6 +19,9 @@ static const struct {
 	 "print what each process truly holds and has used, and what ended ones did"},
 	{"inject", tool_inject, "[--gpu INDEX|UUID] FAULT [VALUE] DIR",
 	 "make a GPU fail: xid, lost, nvml-error, nvml-hang; clear lifts it"},
+	{"hold", tool_hold,
+	 "[--gpu INDEX|UUID] [--graphics] [--encode PERCENT] [--decode PERCENT] [--memory SIZE] [--busy] DIR",
+	 "use a GPU without CUDA until killed: through a graphics API, or the video engines"},
 	{"cdi", tool_cdi, "--driver-dir DIR --device-dir DIR [--library-dir DIR]",
 	 "print the CDI specification that gives the GPUs to containers"},
 };

@@ -12,6 +12,7 @@ int tool_destroy(int argc, char **argv);
 int tool_oracle(int argc, char **argv);
 int tool_inject(int argc, char **argv);
 int tool_cdi(int argc, char **argv);
+int tool_hold(int argc, char **argv);
 
 #define TOOL_UUID_SIZE 41
 

@@ -163,6 +163,12 @@ func TestMisuse(t *testing.T) {
 		{[]string{"inject", "xid", "none", machine.Dir}, 2, `"none"`},
 		{[]string{"inject", "nvml-error", "1000", machine.Dir}, 2, "0 to 999"},
 		{[]string{"inject", "--gpu", "1", "lost", machine.Dir}, 1, "no GPU 1"},
+		{[]string{"hold"}, 2, "usage: gpusim hold"},
+		{[]string{"hold", "--encode", "101", machine.Dir}, 2, "1 to 100"},
+		{[]string{"hold", "--memory", "much", machine.Dir}, 2, "--memory"},
+		{[]string{"hold", "--memory", "2GiB", machine.Dir}, 1, "less than 2147483648"},
+		{[]string{"hold", "--gpu", "1", machine.Dir}, 1, "no GPU 1"},
+		{[]string{"hold", "/nonexistent"}, 1, "/nonexistent/state"},
 		{[]string{"cdi"}, 2, "--driver-dir"},
 		{[]string{"cdi", "--driver-dir", "lib", "--device-dir", machine.Dir}, 2, "absolute"},
 	}

@@ -119,6 +119,8 @@
 	  size_t, int)                                                                             \
 	X(cuStreamBeginCaptureToGraph_ptsz, CUstream, CUgraph, const CUgraphNode *, const void *,  \
 	  size_t, int)                                                                             \
+	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
+	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
 	X(cuStreamBeginCaptureToCig, CUstream, void *)                                             \
 	X(cuStreamBeginCaptureToCig_ptsz, CUstream, void *)                                        \
 	X(cuStreamBeginRecaptureToGraph, CUstream, int, CUgraph, void *, void *)                   \
@@ -242,6 +244,15 @@
 	X(cuStreamQuery, CUstream)                                                                 \
 	X(cuStreamQuery_ptsz, CUstream)                                                            \
 	X(cuEventSynchronize, CUevent)                                                             \
+	X(cuMemGetAddressRange_v2, CUdeviceptr *, size_t *, CUdeviceptr)                           \
+	X(cuMemExportToShareableHandle, void *, CUmemGenericAllocationHandle, int, unsigned long long) \
+	X(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int)             \
+	X(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *, CUmemGenericAllocationHandle) \
+	X(cuIpcOpenMemHandle, CUdeviceptr *, CUipcMemHandle, unsigned)                             \
+	X(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcMemHandle, unsigned)                          \
+	X(cuIpcCloseMemHandle, CUdeviceptr)                                                        \
+	X(cuImportExternalMemory, void **, const void *)                                           \
+	X(cuDestroyExternalMemory, void *)                                                         \
 	X(cuThreadExchangeStreamCaptureMode, int *)
 
 #define VG_DRIVER_TYPE(name, ...) typedef CUresult (*vg_##name##_fn)(__VA_ARGS__);
