@@ -85,6 +85,8 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(MAKE) --no-print-directory -C interposer/fuzz BUILD=$(BUILD) nightly
 	$(GO) test -run '^$$' -fuzz FuzzReadUsage -fuzztime 10m ./pkg/limits
 	$(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
+	$(GO) test -run '^$$' -fuzz FuzzExports -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
+	$(GO) test -run '^$$' -fuzz FuzzRewrite -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
 
 # How long chaos lasts, in minutes, and how many nodes there are at a time.
 MINUTES ?= 3

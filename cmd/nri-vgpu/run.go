@@ -20,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
 	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -133,7 +134,9 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if p.contexts, p.child, err = newContexts(cfg, driver, inventory, ledger, log); err != nil {
 		return nil, err
 	}
-	p.hook, err = newHook(cfg, p.contexts, p.pods, ledger, inventory, p.events, p.metrics, func() { p.agent.Poke() }, log)
+	interposer := newInterposer(cfg, p.events, log)
+	interposer.Dir() // now, not while a container waits
+	p.hook, err = newHook(cfg, p.contexts, p.pods, ledger, inventory, interposer, p.events, p.metrics, func() { p.agent.Poke() }, log)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +195,7 @@ func prepare(ctx context.Context, sizes *contexts.Sizes, gpus []gpu.GPU) {
 	sizes.Prepare(ctx, gpus)
 }
 
-func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
+func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger *placement.Ledger, inventory *gpu.Inventory, interposer *driverlib.Node, recorder *events.Recorder, registry prometheus.Registerer, changed func(), log *slog.Logger) (*hook.Hook, error) {
 	store, err := hook.NewStore(layout.Containers(cfg.Paths.RunDir))
 	if err != nil {
 		return nil, err
@@ -211,6 +214,7 @@ func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger
 		Rules: hook.Rules{
 			Injection:    cfg.Injection,
 			LibraryDir:   layout.Versioned(cfg.Paths.InstallDir, version.Version),
+			Interposer:   interposer.Dir,
 			AgentDir:     layout.Agent(cfg.Paths.RunDir),
 			MPSDir:       layout.MPSClients(cfg.Paths.RunDir),
 			SHMDir:       layout.MPSSHM(cfg.Paths.RunDir),

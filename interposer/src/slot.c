@@ -200,8 +200,18 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 
 // ---- forks, which wait while the descriptor of a slot is open
 
-// The C library's own, which pthread_atfork calls.
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+// Of the C library: glibc has the first, which its pthread_atfork calls, and musl the
+// second. Neither may be demanded: a process whose C library lacks it would not start.
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
+	__attribute__((weak));
+int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
+
+static bool vg_watch_forks(void (*before)(void), void (*after)(void))
+{
+	if (__register_atfork)
+		return __register_atfork(before, after, after, NULL) == 0;
+	return pthread_atfork && pthread_atfork(before, after, after) == 0;
+}
 
 // vg_taking is the process that takes a slot or forks; one that forked without these
 // functions has left its number in its child.
@@ -236,7 +246,7 @@ static void vg_forks_wait(void)
 
 	vg_fork_begins();
 	if (!known)
-		known = __register_atfork(vg_fork_begins, vg_fork_ends, vg_fork_ends, NULL) == 0;
+		known = vg_watch_forks(vg_fork_begins, vg_fork_ends);
 }
 
 // vg_slot_open takes a slot by the page's descriptor.

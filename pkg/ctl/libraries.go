@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -57,4 +59,19 @@ func FindLibraries(dirs []string) (string, error) {
 func isOurs(path string) bool {
 	data, err := os.ReadFile(path)
 	return err == nil && bytes.HasPrefix(data, []byte("\x7fELF")) && bytes.Contains(data, []byte(mark))
+}
+
+// DriverLibraries returns the directory of the libraries in lib as they are made for
+// the driver that a program with this environment finds. They are kept beside lib, or
+// in the group's directory where that cannot be written. Where they cannot be made it
+// returns lib: then programs find the names that this version knows.
+func DriverLibraries(lib, group string, getenv func(string) string) string {
+	driver := driverlib.Find(getenv)
+	for _, parent := range []string{layout.Variants(lib), filepath.Join(group, "lib")} {
+		// An error tells what was used as it is built; the variant has the rest.
+		if v, _ := driverlib.Make(lib, parent, driver); v.Dir != lib && !strings.ContainsAny(v.Dir, ": ") {
+			return v.Dir
+		}
+	}
+	return lib
 }

@@ -80,6 +80,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if err := bequeath(member.File); err != nil {
 		return err
 	}
+	lib = DriverLibraries(lib, groups.Dir(group), os.Getenv)
 	env := Environment(os.Environ(), lib, groups.Dir(group), member.Devices)
 	return fmt.Errorf("start %s: %w", program, unix.Exec(program, command, env))
 }

@@ -158,6 +158,29 @@ func checkDriver(f Facts) []Finding {
 	return ok("%d GPUs, all healthy", len(f.Report.GPUs))
 }
 
+// checkNames looks at the names of the driver that this version does not know.
+func checkNames(f Facts) []Finding {
+	switch {
+	case len(f.Report.GPUs) == 0:
+		return nil // checkDriver says why
+	case f.NamesErr != nil:
+		return []Finding{found(Warning, seeAgent, "it is not known which names the driver exports: %v", f.NamesErr)}
+	}
+	var all []Finding
+	for _, library := range f.Names.Libraries {
+		if library.Error != "" {
+			all = append(all, found(Warning, seeAgent, "containers get the names of %s that this version knows, which may be more or fewer than the driver's: %s", library.Name, library.Error))
+		}
+	}
+	if unknown := f.Names.Summary(); unknown != "" {
+		all = append(all, found(Warning, "install a newer nri-vgpu", "the driver exports names that this version does not know; %s", unknown))
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("containers find the names that the driver exports")
+}
+
 // checkMPS looks at the daemon where the configuration wants it.
 func checkMPS(f Facts) []Finding {
 	logs := "tail " + layout.MPSLogs(f.Config.Paths.StateDir) + "/*.log"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 )
@@ -52,6 +53,10 @@ type Facts struct {
 	// DriverVersion is the first line of what the NVIDIA kernel driver says, ""
 	// where there is none.
 	DriverVersion string
+	// Names are what the driver exports beside what this version knows; NamesErr is
+	// why that is not known.
+	Names    driverlib.Variant
+	NamesErr error
 	// KubeletErr is why the kubelet does not answer its health probe.
 	KubeletErr error
 	// RunDirInMemory tells whether paths.run_dir is a tmpfs.
@@ -131,6 +136,7 @@ func Examine(f Facts) []Finding {
 		{"agent", checkAgent},
 		{"api", checkAPI},
 		{"driver", checkDriver},
+		{"names", checkNames},
 		{"mps", checkMPS},
 		{"cdi", checkCDI},
 		{"injection", checkInjection},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
@@ -89,6 +90,13 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no driver", func(f *Facts) { f.Report.GPUs, f.DriverVersion = nil, "" }, "driver", Problem, "install"},
 		{"no GPU", func(f *Facts) { f.Report.GPUs = nil }, "driver", Problem, "nvidia-smi"},
 		{"sick GPU", func(f *Facts) { f.Report.GPUs[0].Healthy = false }, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"names not written down", func(f *Facts) { f.NamesErr = fs.ErrNotExist }, "names", Warning, "kubectl"},
+		{"a driver that cannot be read", func(f *Facts) {
+			f.Names.Libraries = []driverlib.Library{{Name: "libcuda.so.1", Error: "it does not export cuInit"}}
+		}, "names", Warning, "kubectl"},
+		{"a newer driver", func(f *Facts) {
+			f.Names.Libraries = []driverlib.Library{{Name: "libcuda.so.1", Unknown: []driverlib.Unknown{{Name: "cuFrob", Treatment: "refuse"}}}}
+		}, "names", Warning, "newer nri-vgpu"},
 		{"MPS without its program", func(f *Facts) { byMPS(f); f.MPS.ProgramErr = fs.ErrNotExist }, "mps", Problem, "sharing.mps.control_program"},
 		{"MPS never started", func(f *Facts) { byMPS(f); f.MPS.PID = 0 }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
 		{"MPS dead", func(f *Facts) { byMPS(f); f.MPS.Alive = false }, "mps", Problem, "starts it again"},

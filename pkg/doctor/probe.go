@@ -23,6 +23,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
@@ -58,6 +59,7 @@ func Gather(ctx context.Context, cfg config.Config) Facts {
 	f.Report, f.ReportErr = nodereport.Read(filepath.Join(cfg.Paths.RunDir, nodereport.FileName))
 	f.CDI, f.CDIErr = seeCDI(cfg.Injection.CDISpecDirs)
 	f.DriverVersion = seeDriver("/proc/driver/nvidia/version")
+	f.Names, f.NamesErr = driverlib.Read(layout.DriverNames(cfg.Paths.RunDir))
 	_, f.KubeletErr = get(ctx, "http://127.0.0.1:10248/healthz")
 	f.RunDirInMemory = inMemory(cfg.Paths.RunDir)
 	f.MPS = seeMPS(cfg)

@@ -145,7 +145,7 @@ func isExported(s *elf.Symbol) bool {
 		(bind == elf.STB_GLOBAL || bind == elf.STB_WEAK) &&
 		(kind == elf.STT_FUNC || kind == elf.STT_OBJECT || kind == elf.STT_GNU_IFUNC || kind == elf.STT_NOTYPE) &&
 		!slices.Contains(linkers, s.Name) &&
-		!(s.HasVersion && s.VersionIndex.IsHidden())
+		(!s.HasVersion || !s.VersionIndex.IsHidden())
 }
 
 // readerOf makes content readable as a file is.

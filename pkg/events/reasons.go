@@ -53,6 +53,9 @@ var (
 	// VGPUGuardNotLoaded: the runtime has yet to load the guard, so that
 	// containers that are created while the agent is away are not isolated.
 	VGPUGuardNotLoaded = Reason{"VGPUGuardNotLoaded", corev1.EventTypeWarning, "Watch"}
+	// VGPUDriverNames: the driver exports names that this version does not know, and
+	// the note says which are refused; or the driver's library could not be read.
+	VGPUDriverNames = Reason{"VGPUDriverNames", corev1.EventTypeWarning, "Watch"}
 	// MPSUnavailable: the control daemon of the Multi-Process Service does not
 	// run, and the note says why; containers on its GPUs are refused.
 	MPSUnavailable = Reason{"MPSUnavailable", corev1.EventTypeWarning, "Supervise"}

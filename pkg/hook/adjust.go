@@ -21,6 +21,9 @@ type Rules struct {
 	Injection config.Injection
 	// LibraryDir is the host's directory with this version's libraries.
 	LibraryDir string
+	// Interposer returns the host's directory with the interposer's libraries as they
+	// are made for the node's driver; nil stands for LibraryDir.
+	Interposer func() string
 	// AgentDir is the host's directory with the agent's socket.
 	AgentDir string
 	// MPSDir is the host's directory in which clients find the daemon of the
@@ -60,7 +63,7 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	}
 	if r.interposes(given) {
 		a.setPreload(c, rt)
-		a.mountOurs(r.LibraryDir, given.Dir)
+		a.mountOurs(r.LibraryDir, r.interposer(), given.Dir)
 		a.joinMPS(c, r, given)
 	} else {
 		a.mountAssignment(given.Dir)
@@ -74,6 +77,14 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 // of each of its GPUs there is something to hold it to.
 func (r Rules) interposes(given Assignment) bool {
 	return r.Injection.InterposeWholeGPUs || !given.whole() || given.byMPS()
+}
+
+// interposer is the directory of the libraries that containers get.
+func (r Rules) interposer() string {
+	if r.Interposer == nil {
+		return r.LibraryDir
+	}
+	return r.Interposer()
 }
 
 // inject gives the container its GPUs, and hides all others from the NVIDIA
@@ -165,7 +176,7 @@ func bindOptions(readOnly bool) []string {
 }
 
 // mountOurs adds the interposer and the container's files.
-func (a *Adjustment) mountOurs(libraryDir, dir string) {
+func (a *Adjustment) mountOurs(libraryDir, interposer, dir string) {
 	ro, rw := bindOptions(true), bindOptions(false)
 	preload := filepath.Join(libraryDir, layout.Preload)
 	if len(a.Preload) > 0 {
@@ -174,8 +185,8 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 	for _, m := range []Mount{
 		bind(filepath.Join(dir, limits.LimitsFile), layout.ContainerLimits, append(ro, "nodev", "noexec")),
 		bind(filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")),
-		bind(filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro),
-		bind(filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro),
+		bind(filepath.Join(interposer, layout.CUDALibrary), layout.ContainerCUDA, ro),
+		bind(filepath.Join(interposer, layout.NVMLLibrary), layout.ContainerNVML, ro),
 		bind(preload, layout.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)

@@ -74,6 +74,14 @@ func PreloadContent(others ...string) []byte {
 // Versioned is the host's directory with a version's libraries.
 func Versioned(installDir, version string) string { return filepath.Join(installDir, version) }
 
+// Variants is the host's directory of a version's libraries as they are made for
+// drivers, each in a directory of its own.
+func Variants(libraryDir string) string { return filepath.Join(libraryDir, "drivers") }
+
+// DriverNames is the host's file in which the agent says what the driver exports
+// that this version does not know.
+func DriverNames(runDir string) string { return filepath.Join(runDir, "driver.json") }
+
 // AskingPods is the host's file that lists the node's pods that ask for GPUs.
 func AskingPods(stateDir string) string { return filepath.Join(stateDir, "pods.json") }
 

@@ -86,6 +86,22 @@ func findUnder(root, name string) (path string, tried []string) {
 	return "", tried
 }
 
+// FindBeside returns the path of another of the driver's libraries: in the directory
+// of NVML, if that is set, else in the first of the usual directories under root that
+// has it.
+func FindBeside(root, nvml, name string) (string, error) {
+	dirs := libraryDirs
+	if nvml != "" {
+		root, dirs = "/", []string{filepath.Dir(nvml)}
+	}
+	for _, dir := range dirs {
+		if found, err := resolve(filepath.Join("/", root), filepath.Join(dir, name)); err == nil && isFile(found) {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%s not found in %s under %s", name, strings.Join(dirs, ", "), filepath.Join("/", root))
+}
+
 // maxLinks bounds the symbolic links of one path, as the kernel does.
 const maxLinks = 40
 

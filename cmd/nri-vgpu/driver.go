@@ -1,0 +1,58 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+)
+
+// newInterposer keeps the interposer's libraries made for the node's driver, and
+// reports what that driver exports and they do not know.
+func newInterposer(cfg config.Config, recorder *events.Recorder, log *slog.Logger) *driverlib.Node {
+	plain := layout.Versioned(cfg.Paths.InstallDir, version.Version)
+	return &driverlib.Node{
+		Plain:  plain,
+		Parent: layout.Variants(plain),
+		Find:   func() driverlib.Paths { return driverLibraries(cfg.Driver) },
+		Changed: func(v driverlib.Variant, err error) {
+			reportDriver(cfg, v, err, recorder, log)
+		},
+	}
+}
+
+// driverLibraries finds the driver's libraries. One that is missing is left out.
+func driverLibraries(cfg config.Driver) driverlib.Paths {
+	paths := driverlib.Paths{}
+	for _, kind := range driverlib.Kinds {
+		if kind.Name == layout.NVMLLibrary && cfg.NVMLLibrary != "" {
+			paths[kind.Name] = cfg.NVMLLibrary
+		} else if path, err := nvml.FindBeside(cfg.Root, cfg.NVMLLibrary, kind.Name); err == nil {
+			paths[kind.Name] = path
+		}
+	}
+	return paths
+}
+
+func reportDriver(cfg config.Config, v driverlib.Variant, err error, recorder *events.Recorder, log *slog.Logger) {
+	switch {
+	case err != nil && !v.Found():
+		log.Info("found no driver; containers get the names that this version knows")
+	case err != nil:
+		log.Warn("failed to make libraries for the driver; containers get the names that this version knows", "error", err)
+		recorder.OnNode(events.VGPUDriverNames, "containers get the driver's names that nri-vgpu %s knows, as the driver could not be read: %v", version.Version, err)
+	default:
+		log.Info("made libraries for the driver", "dir", v.Dir)
+	}
+	if unknown := v.Summary(); unknown != "" {
+		log.Warn("the driver is newer than this version and exports names that it does not know", "names", unknown)
+		recorder.OnNode(events.VGPUDriverNames, "the driver exports names that nri-vgpu %s does not know; %s", version.Version, unknown)
+	}
+	if err := v.Write(layout.DriverNames(cfg.Paths.RunDir)); err != nil {
+		log.Warn("failed to write the driver's names", "error", err)
+	}
+}

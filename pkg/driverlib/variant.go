@@ -1,0 +1,205 @@
+package driverlib
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Paths are the paths of a driver's libraries, by their names.
+type Paths map[string]string
+
+// Library is what became of one of the interposer's libraries for a driver.
+type Library struct {
+	Name string `json:"name"`
+	// Driver is the path of the driver's library, "" where it was not found.
+	Driver string `json:"driver,omitempty"`
+	// Unknown are the driver's names that the interposer does not know.
+	Unknown []Unknown `json:"unknown,omitempty"`
+	// Error is why the library is used as it was built.
+	Error string `json:"error,omitempty"`
+}
+
+// Variant is the interposer's libraries for one driver.
+type Variant struct {
+	// Dir holds both libraries. It is the directory of those as they are built where
+	// neither could be made for the driver.
+	Dir       string    `json:"dir"`
+	Libraries []Library `json:"libraries"`
+}
+
+// Make makes variants of the interposer's libraries in plain for a driver, in a
+// directory under parent that its content names. A directory that is there already is
+// used. A library that cannot be made for the driver is used as it is built: the error
+// says why, and the Variant is usable all the same.
+func Make(plain, parent string, driver Paths) (Variant, error) {
+	v := Variant{Dir: plain}
+	contents := map[string][]byte{}
+	made := false
+	var errs []error
+	for _, kind := range Kinds {
+		content, err := os.ReadFile(filepath.Join(plain, kind.Name))
+		if err != nil {
+			return v.failed(driver, fmt.Errorf("read nri-vgpu's library: %w", err))
+		}
+		library := Library{Name: kind.Name, Driver: driver[kind.Name]}
+		variant, unknown, err := makeOne(content, library.Driver, kind)
+		if err == nil {
+			content, library.Unknown, made = variant, unknown, true
+		} else {
+			library.Error = err.Error()
+			errs = append(errs, err)
+		}
+		contents[kind.Name] = content
+		v.Libraries = append(v.Libraries, library)
+	}
+	if !made {
+		return v, errors.Join(errs...)
+	}
+	dir, err := store(parent, contents)
+	if err != nil {
+		return v.failed(driver, err)
+	}
+	v.Dir = dir
+	return v, errors.Join(errs...)
+}
+
+// failed is a variant of which nothing could be made.
+func (v Variant) failed(driver Paths, err error) (Variant, error) {
+	v.Libraries = nil
+	for _, kind := range Kinds {
+		v.Libraries = append(v.Libraries, Library{Name: kind.Name, Driver: driver[kind.Name], Error: err.Error()})
+	}
+	return v, err
+}
+
+func makeOne(plain []byte, driver string, kind Kind) ([]byte, []Unknown, error) {
+	if driver == "" {
+		return nil, nil, fmt.Errorf("the driver's %s was not found", kind.Name)
+	}
+	exports, err := ReadExports(driver, kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Rewrite(plain, exports, kind)
+}
+
+// store writes libraries into a directory under parent that their content names.
+func store(parent string, contents map[string][]byte) (string, error) {
+	hash := sha256.New()
+	for _, kind := range Kinds {
+		fmt.Fprintf(hash, "%s %d\n", kind.Name, len(contents[kind.Name]))
+		hash.Write(contents[kind.Name])
+	}
+	dir := filepath.Join(parent, hex.EncodeToString(hash.Sum(nil)[:8]))
+	if holds(dir, contents) {
+		return dir, usable(dir)
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", fmt.Errorf("make the directory of libraries for drivers: %w", err)
+	}
+	staging, err := os.MkdirTemp(parent, ".making-")
+	if err != nil {
+		return "", fmt.Errorf("make libraries for the driver: %w", err)
+	}
+	defer os.RemoveAll(staging)
+	for name, content := range contents {
+		if err := write(filepath.Join(staging, name), content); err != nil {
+			return "", fmt.Errorf("make libraries for the driver: %w", err)
+		}
+	}
+	// MkdirTemp's directory is for its owner alone; containers are anybody.
+	if err := os.Chmod(staging, 0o755); err != nil {
+		return "", fmt.Errorf("make libraries for the driver: %w", err)
+	}
+	if err := os.Rename(staging, dir); err != nil && !holds(dir, contents) {
+		return "", fmt.Errorf("make libraries for the driver: %s has other files, remove it once no container uses it: %w", dir, err)
+	}
+	return dir, usable(dir)
+}
+
+func write(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	// The mode at creation was reduced by the umask.
+	return errors.Join(err, file.Chmod(0o755), file.Sync(), file.Close())
+}
+
+// holds reports whether a directory has these files.
+func holds(dir string, contents map[string][]byte) bool {
+	for name, content := range contents {
+		have, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(have, content) {
+			return false
+		}
+	}
+	return true
+}
+
+// usable refuses a directory from which no program can be loaded: a preloaded library
+// that does not load is left out.
+func usable(dir string) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return fmt.Errorf("look at %s: %w", dir, err)
+	}
+	if stat.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s is mounted noexec: %w", dir, fs.ErrPermission)
+	}
+	return nil
+}
+
+// Found reports whether any library of the driver was there.
+func (v Variant) Found() bool {
+	return slices.ContainsFunc(v.Libraries, func(l Library) bool { return l.Driver != "" })
+}
+
+// Summary says in one line what a driver has that the interposer does not know; it is
+// "" where it knows all.
+func (v Variant) Summary() string {
+	var passed, refused, missing []string
+	for _, library := range v.Libraries {
+		for _, u := range library.Unknown {
+			switch u.Treatment {
+			case "refuse":
+				refused = append(refused, u.Name)
+			case "":
+				missing = append(missing, u.Name)
+			default:
+				passed = append(passed, u.Name)
+			}
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		says  string
+		names []string
+	}{{"refused", refused}, {"missing", missing}, {"passed on", passed}} {
+		if len(part.names) > 0 {
+			slices.Sort(part.names)
+			parts = append(parts, fmt.Sprintf("%s: %s", part.says, list(part.names)))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// list writes the first names, and how many more there are.
+func list(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
