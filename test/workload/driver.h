@@ -118,6 +118,9 @@
 	  "cuModuleGetFunction", CUfunction *, CUmodule, const char *)         \
 	X(stream_create, "cuStreamCreate", 2000, 0, "cuStreamCreate",          \
 	  CUstream *, unsigned)                                                \
+	X(stream_destroy, "cuStreamDestroy", 4000, 0, "cuStreamDestroy_v2",    \
+	  CUstream)                                                            \
+	X(stream_query, "cuStreamQuery", 2000, 0, "cuStreamQuery", CUstream)   \
 	X(stream_synchronize, "cuStreamSynchronize", 2000, 0,                  \
 	  "cuStreamSynchronize", CUstream)                                     \
 	X(stream_synchronize_ptsz, "cuStreamSynchronize", 7000,                \
