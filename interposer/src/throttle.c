@@ -183,7 +183,8 @@ static bool vg_door_first(struct vg_door *door)
 		return false;
 	if (door->now - class->opened < vg_stuck_ns)
 		return true;
-	since = vg_meter_since(door->meter, class->key);
+	vg_meter_harvest(door->meter, door->now); // it may have come while nobody looked
+	since = class->measured ? 0 : vg_meter_since(door->meter, class->key);
 	if (since && door->now - since > class->ns)
 		class->ns = door->now - since;
 	return false;

@@ -274,7 +274,8 @@ static int wl_scene_constructor(struct wl_scenes *scenes)
 		return -1;
 	}
 	memcpy(&result, &symbol, sizeof result);
-	return wl_session_check(&scenes->session, "a constructor's call", result());
+	return wl_session_check(&scenes->session, "a constructor's call", result()) ||
+			       wl_scene_launches(scenes) ? -1 : 0;
 }
 
 const struct wl_scene wl_wait_scenes[] = {
