@@ -144,9 +144,15 @@ static bool vg_is_guarded(const char *name)
 	return false;
 }
 
-// Names of functions that begin captures begin so. One that is not known here may be used:
-// it gives nothing that is limited.
-static const char vg_capture_begin[] = "cuStreamBegin";
+// vg_is_of_captures reports whether a function of this name begins or ends captures. One that is
+// not known here may be used: it gives nothing that is limited.
+static bool vg_is_of_captures(const char *name)
+{
+	static const char begin[] = "cuStreamBegin";
+	static const char end[] = "cuStreamEnd";
+
+	return strncmp(name, begin, sizeof begin - 1) == 0 || strncmp(name, end, sizeof end - 1) == 0;
+}
 
 static CUresult vg_exchange(const char *name, void **function, int *status)
 {
@@ -161,7 +167,7 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 		memcpy(function, &own, sizeof own);
 		return CUDA_SUCCESS;
 	}
-	if (strncmp(name, vg_capture_begin, sizeof vg_capture_begin - 1) == 0) {
+	if (vg_is_of_captures(name)) {
 		vg_capture_begins();
 		return CUDA_SUCCESS;
 	}
