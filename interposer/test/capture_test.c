@@ -52,6 +52,8 @@ static CUresult driver_begin(CUstream on, int mode)
 	if (refuse)
 		return (CUresult)refuse;
 	CHECK_EQUAL(atomic_load(&touched), 0);
+	sched_yield(); // it takes its time
+	CHECK_EQUAL(atomic_load(&touched), 0);
 	atomic_store(&capturing[number_of(on)], 1);
 	return CUDA_SUCCESS;
 }
