@@ -98,6 +98,15 @@ test_blind() {
 	done
 }
 
+# Work in a stream of another context than the current one is measured as any.
+test_green() {
+	machine
+	limit 500000
+	expect "a green context" green --launches 400 --kernel-us 2000 --idle-us 0
+	at_most "a green context" longest_us 110000
+	held_to 500000 80 104 "a green context"
+}
+
 # Where a queue is full, only those wait who have to.
 test_full() {
 	machine
@@ -152,7 +161,7 @@ test_pace() {
 	pace 1000000 constructor --module "$workloads/scenes_constructor.so"
 }
 
-for name in ${SCENES:-captures event_waits blind full pace}; do
+for name in ${SCENES:-captures event_waits blind green full pace}; do
 	"test_$name"
 done
 [ "$failures" -eq 0 ] || exit 1

@@ -52,6 +52,8 @@
 	  CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned)                 \
 	X(green_destroy, "cuGreenCtxDestroy", 12040, 0, "cuGreenCtxDestroy",   \
 	  CUgreenCtx)                                                          \
+	X(green_stream, "cuGreenCtxStreamCreate", 12040, 0,                    \
+	  "cuGreenCtxStreamCreate", CUstream *, CUgreenCtx, unsigned, int)     \
 	X(mem_info, "cuMemGetInfo", 3020, 0, "cuMemGetInfo_v2", size_t *,      \
 	  size_t *)                                                            \
 	X(mem_alloc_v1, "cuMemAlloc", 2000, 0, "cuMemAlloc", unsigned *,       \

@@ -46,6 +46,30 @@ static int wl_scene_launches(struct wl_scenes *scenes)
 	return wl_new_stream(scenes, &stream) ? -1 : wl_some_launches(scenes, stream);
 }
 
+// A stream of a green context, whose events are that context's, while another is current.
+static int wl_scene_green(struct wl_scenes *scenes)
+{
+	enum { resource_sm = 1, default_stream = 1 };
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	CUdevResource resource;
+	CUdevResourceDesc description;
+	CUgreenCtx green;
+	CUstream stream;
+
+	if (wl_session_check(session, "cuDeviceGetDevResource",
+			     WL_CALL(driver, device_resource, session->device, &resource, resource_sm)) ||
+	    wl_session_check(session, "cuDevResourceGenerateDesc",
+			     WL_CALL(driver, resource_desc, &description, &resource, 1)) ||
+	    wl_session_check(session, "cuGreenCtxCreate",
+			     WL_CALL(driver, green_create, &green, description, session->device,
+				     default_stream)) ||
+	    wl_session_check(session, "cuGreenCtxStreamCreate",
+			     WL_CALL(driver, green_stream, &stream, green, wl_stream_non_blocking, 0)))
+		return -1;
+	return wl_some_launches(scenes, stream);
+}
+
 // Launches that nobody waits for until all are under way.
 static int wl_scene_row(struct wl_scenes *scenes)
 {
@@ -280,6 +304,7 @@ static int wl_scene_constructor(struct wl_scenes *scenes)
 
 const struct wl_scene wl_wait_scenes[] = {
 	{"launches", "kernels, each waited for", wl_scene_launches},
+	{"green", "kernels in a stream of a green context, each waited for", wl_scene_green},
 	{"row", "kernels, all of them waited for at the end", wl_scene_row},
 	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
 	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
