@@ -32,6 +32,16 @@ void vg_lock_wait(struct vg_mutex *mutex)
 		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for, &vg_lock_wait_most);
 }
 
+bool vg_lock_until(struct vg_mutex *mutex, uint64_t when)
+{
+	while (atomic_exchange(&mutex->word, vg_waited_for) != vg_free) {
+		if (vg_now() >= when)
+			return false;
+		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for, &vg_lock_wait_most);
+	}
+	return true;
+}
+
 void vg_unlock_wake(struct vg_mutex *mutex)
 {
 	vg_futex(&mutex->word, FUTEX_WAKE, 1, NULL);

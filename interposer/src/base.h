@@ -25,8 +25,10 @@ struct vg_mutex {
 
 enum { vg_free, vg_held, vg_waited_for }; // of its word
 
-// These two are for a mutex that others want, too.
+// These three are for a mutex that others want, too. vg_lock_until gives up at this vg_now, and
+// reports whether it has the mutex.
 void vg_lock_wait(struct vg_mutex *mutex);
+bool vg_lock_until(struct vg_mutex *mutex, uint64_t when);
 void vg_unlock_wake(struct vg_mutex *mutex);
 
 // vg_rank_check ends a debug build's process where taking the mutex breaks the order,

@@ -301,7 +301,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 
 bool vg_meter_wants_probes(const struct vg_meter *meter)
 {
-	return meter->lengthy > 0;
+	return meter->lengthy > 0 && meter->pieces < vg_many_pieces;
 }
 
 void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now)

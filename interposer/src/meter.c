@@ -233,6 +233,8 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 			   struct vg_class *class, int64_t charge, uint64_t now)
 {
+	segment->pieces++;
+	meter->pieces++;
 	segment->charged += charge;
 	segment->work += (int64_t)class->ns;
 	meter->outstanding += charge;
@@ -397,6 +399,8 @@ uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)
 
 void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
 {
+	if (meter->pieces >= vg_many_pieces)
+		return;
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 

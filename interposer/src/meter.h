@@ -17,6 +17,7 @@ enum {
 	vg_ring = 8,            // segments of a stream that may be under way
 	vg_covers = 32,
 	vg_lengthy_ns = 700000, // work that seldom or never runs within one slice
+	vg_many_pieces = 500,   // a driver's queues hold about twice as many: an event may have to wait
 	vg_dry_slack_ns = 5000, // by which a stream may be thought to run dry too early
 };
 
@@ -32,7 +33,8 @@ struct vg_segment {
 	bool fresh;   // it has work whose length was not known
 	bool solo;    // it is to have work of one class only
 	bool lengthy; // it has work that may be longer than a slice
-	uint32_t count;  // of pieces of work in the measured part
+	uint32_t pieces; // of work
+	uint32_t count;  // …in the measured part
 	uint64_t key;    // their class; 0: several
 	int64_t charged; // for all of it, in ns
 	int64_t early;   // …of that, for what came before the measured part
@@ -122,10 +124,22 @@ struct vg_permit {
 	uint64_t *launches; // where they are counted
 };
 
+// vg_forgotten is something to be dropped by whoever has the meter next.
+enum vg_forgotten_kind { vg_forget_stream, vg_forget_context, vg_forget_class };
+enum { vg_most_forgotten = 16 };
+struct vg_forgotten {
+	enum vg_forgotten_kind kind;
+	uint64_t key;
+};
+
 struct vg_meter {
 	struct vg_mutex mutex;
+	struct vg_mutex forgotten_mutex; // of the next two: no driver call is made under it
+	_Atomic uint32_t forgotten_count;
+	struct vg_forgotten forgotten[vg_most_forgotten];
 	uint32_t lengthy;       // segments under way that are so
 	int64_t outstanding;    // ns charged for work not known to be done
+	uint32_t pieces;        // of it
 	int64_t owed;           // to be charged (negative: given back) to the bucket
 	struct vg_clock clock;
 	struct vg_permit permit;
@@ -157,19 +171,33 @@ struct vg_meter {
 	struct vg_estimates estimates;
 };
 
-// vg_meter_lock is for all that changes what a permit stands on: it ends with it.
-static inline void vg_meter_lock(struct vg_meter *meter)
+// vg_meter_forget drops what is known of a stream that is about to be destroyed, of all streams
+// of a context that was, or of a key that may come to mean another work. Where somebody has
+// the meter, who may be held up in the driver, that is left to whoever has it next.
+void vg_meter_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
+void vg_meter_catch_up(struct vg_meter *meter);
+
+// vg_meter_has is for whoever has got the meter's mutex. What a permit stands on may change, so
+// it ends with that.
+static inline bool vg_meter_has(struct vg_meter *meter)
 {
-	vg_lock(&meter->mutex);
 	meter->permit.room = 0;
+	if (__builtin_expect(atomic_load(&meter->forgotten_count) != 0, 0))
+		vg_meter_catch_up(meter);
+	return true;
 }
 
 static inline bool vg_meter_try_lock(struct vg_meter *meter)
 {
-	if (!vg_try_lock(&meter->mutex))
-		return false;
-	meter->permit.room = 0;
-	return true;
+	return vg_try_lock(&meter->mutex) && vg_meter_has(meter);
+}
+
+// vg_meter_lock reports whether it has got the meter within this time. Driver calls are made
+// under it, of which some wait: for room in a queue, or for another thread.
+static inline bool vg_meter_lock(struct vg_meter *meter, uint64_t ns)
+{
+	return vg_meter_try_lock(meter) ||
+	       (vg_lock_until(&meter->mutex, vg_now() + ns) && vg_meter_has(meter));
 }
 
 static inline void vg_meter_unlock(struct vg_meter *meter)
@@ -260,8 +288,7 @@ bool vg_meter_wants_probes(const struct vg_meter *meter);
 // vg_meter_probe sends a probe, from a thread that has this context.
 void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now);
 
-// vg_meter_drop_stream forgets a stream that is about to be destroyed,
-// vg_meter_drop_context all streams of a context that was.
+// vg_meter_drop_stream drops a stream, vg_meter_drop_context all streams of a context.
 void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle);
 void vg_meter_drop_context(struct vg_meter *meter, uint64_t context);
 

@@ -29,6 +29,7 @@ void vg_event_drop(CUevent *event)
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 {
 	meter->settled++;
+	meter->pieces -= segment->pieces;
 	meter->outstanding -= segment->charged;
 	meter->lengthy -= segment->lengthy;
 }
@@ -125,6 +126,56 @@ void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
 		vg_stream_remove(meter, i);
 		return;
 	}
+}
+
+static void vg_meter_drop(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+{
+	if (kind == vg_forget_stream)
+		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)key);
+	else if (kind == vg_forget_context)
+		vg_meter_drop_context(meter, key);
+	else
+		vg_class_forget(&meter->estimates, key);
+}
+
+void vg_meter_catch_up(struct vg_meter *meter)
+{
+	struct vg_forgotten list[vg_most_forgotten];
+	uint32_t count;
+
+	vg_lock(&meter->forgotten_mutex);
+	count = atomic_exchange(&meter->forgotten_count, 0);
+	memcpy(list, meter->forgotten, sizeof list);
+	vg_unlock(&meter->forgotten_mutex);
+	for (uint32_t i = 0; i < count; i++)
+		vg_meter_drop(meter, list[i].kind, list[i].key);
+}
+
+// vg_meter_note leaves something to be dropped, if there is room for it.
+static bool vg_meter_note(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+{
+	uint32_t count;
+
+	vg_lock(&meter->forgotten_mutex);
+	count = atomic_load(&meter->forgotten_count);
+	if (count < vg_most_forgotten) {
+		meter->forgotten[count] = (struct vg_forgotten){kind, key};
+		atomic_store(&meter->forgotten_count, count + 1);
+	}
+	vg_unlock(&meter->forgotten_mutex);
+	return count < vg_most_forgotten;
+}
+
+void vg_meter_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+{
+	if (!vg_meter_try_lock(meter)) {
+		if (vg_meter_note(meter, kind, key))
+			return;
+		vg_lock(&meter->mutex);
+		vg_meter_has(meter);
+	}
+	vg_meter_drop(meter, kind, key);
+	vg_meter_unlock(meter);
 }
 
 void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)

@@ -12,6 +12,8 @@
 #include "stream.h"
 #include "throttle.h"
 
+enum { vg_permit_wait_ns = 2000000 }; // for the meter; the door waits for longer
+
 // vg_permit_is_here says whether the work goes where the permit's did. A stream that was
 // made has its context; the default ones are another's in each. A thread's own have no permit.
 static bool vg_permit_is_here(const struct vg_permit *permit, const struct vg_work *work)
@@ -60,6 +62,8 @@ static void vg_permit_enter(struct vg_meter *meter)
 	permit->segment->work += permit->ns;
 	permit->segment->charged += permit->charge;
 	permit->segment->count++;
+	permit->segment->pieces++;
+	meter->pieces++;
 	meter->outstanding += permit->charge;
 	meter->owed += permit->charge;
 	vg_tally(permit->launches, 1);
@@ -72,8 +76,9 @@ bool vg_permit_use(struct vg_state *state, struct vg_ticket *ticket, const struc
 
 	if (!meter || state->pages.device_count > 1)
 		return false; // there is none
-	vg_lock(&meter->mutex);
-	good = vg_permit_is_good(meter, work);
+	if (!vg_try_lock(&meter->mutex) && !vg_lock_until(&meter->mutex, vg_now() + vg_permit_wait_ns))
+		return false;
+	good = !atomic_load(&meter->forgotten_count) && vg_permit_is_good(meter, work);
 	if (good) {
 		vg_permit_enter(meter);
 		*ticket = (struct vg_ticket){.state = state,

@@ -4,7 +4,6 @@
 #include "throttle.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -42,103 +41,6 @@ void vg_sleep_until(uint64_t when)
 	if (slack > 1)
 		prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
 	errno = saved;
-}
-
-// ---- whose work it is
-
-static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
-{
-	struct vg_meter *meter = atomic_load(&state->meters[device]);
-	struct vg_meter *made;
-
-	if (meter)
-		return meter;
-	made = calloc(1, sizeof *made);
-	if (made)
-		made->mutex.rank = VG_RANK_METER;
-	if (made && !atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
-		free(made);
-		return meter;
-	}
-	return made;
-}
-
-static bool vg_work_context(const struct vg_work *work, CUcontext *context)
-{
-	CUstream stream = work->stream;
-
-	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
-		return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
-	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
-}
-
-// A place is a context or a stream, and in the bits that its address leaves the index
-// of its GPU. The last ones are kept, as a launch has no time for asking the driver
-// over and over.
-enum { vg_place_device = 15 };
-_Static_assert(VG_MAX_DEVICES <= vg_place_device + 1, "an index has four bits");
-
-static int vg_place_find(const _Atomic uint64_t *last, const void *handle)
-{
-	uint64_t place = atomic_load_explicit(last, memory_order_relaxed);
-
-	return handle && (place & ~(uint64_t)vg_place_device) == vg_key(handle) ?
-		       (int)(place & vg_place_device) : -1;
-}
-
-static void vg_place_keep(_Atomic uint64_t *last, const void *handle, int index)
-{
-	if (handle && index >= 0 && (vg_key(handle) & vg_place_device) == 0)
-		atomic_store_explicit(last, vg_key(handle) | (uint64_t)index, memory_order_relaxed);
-}
-
-static int vg_context_place(struct vg_state *state, const struct vg_work *work, CUcontext context)
-{
-	int index = vg_place_find(&state->place, context);
-	CUdevice device;
-
-	if (index >= 0 || vg_stream_device(work->stream, &device))
-		return index;
-	index = vg_device_index(state, device);
-	vg_place_keep(&state->place, context, index);
-	return index;
-}
-
-// vg_work_place is the index of the GPU that work goes to, or -1. Of a stream that is
-// known, the context is left to be told from its record.
-static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
-{
-	int index = vg_place_find(&state->stream_place, work->stream);
-
-	if (index >= 0)
-		return index;
-	if (!vg_work_context(work, context))
-		return -1;
-	index = vg_context_place(state, work, *context);
-	vg_place_keep(&state->stream_place, work->stream, index);
-	return index;
-}
-
-// vg_ticket_fill finds out where the work goes. It leaves the meter NULL where
-// there is nothing to meter.
-static void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
-			   const struct vg_work *work)
-{
-	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
-	CUcontext context = NULL;
-	int index;
-
-	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
-				     .per_thread = work->per_thread};
-	if (vg_stream_capturing(work->stream, work->per_thread))
-		return;
-	index = vg_work_place(state, work, &context);
-	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
-		return;
-	ticket->context = vg_key(context);
-	ticket->thread = own ? (uint64_t)(uintptr_t)__builtin_thread_pointer() : 0;
-	ticket->device = (uint32_t)index;
-	ticket->meter = vg_meter_of(state, ticket->device);
 }
 
 // ---- waiting
@@ -281,7 +183,8 @@ static bool vg_door_first(struct vg_door *door)
 		return false;
 	if (door->now - class->opened < vg_stuck_ns)
 		return true;
-	since = vg_meter_since(door->meter, class->key);
+	vg_meter_harvest(door->meter, door->now); // it may have come while nobody looked
+	since = class->measured ? 0 : vg_meter_since(door->meter, class->key);
 	if (since && door->now - since > class->ns)
 		class->ns = door->now - since;
 	return false;
@@ -362,10 +265,11 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 	door->class = vg_class_of(&door->meter->estimates, work->key, work->prior);
 }
 
-// vg_door_pass returns with the meter locked.
-static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
+// vg_door_pass returns with the meter locked, unless that could not be had.
+static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
-	vg_meter_lock(door->meter);
+	if (!vg_meter_lock(door->meter, vg_stuck_ns))
+		return false;
 	if (door->meter->outstanding > vg_in_flight_ns) // most of it may be done
 		vg_meter_harvest(door->meter, vg_now());
 	vg_door_find(door, work);
@@ -376,7 +280,7 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 
 		door->joins = wait && vg_door_joins(door);
 		if (wait == 0 || door->joins)
-			return;
+			return true;
 		vg_meter_close_all(door->meter, door->ticket->context,
 				   (uint64_t)(uintptr_t)__builtin_thread_pointer(), door->now);
 		wait = vg_min(wait, door->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
@@ -387,11 +291,35 @@ static void vg_door_pass(struct vg_door *door, const struct vg_work *work)
 		}
 		vg_meter_unlock(door->meter);
 		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
-		vg_meter_lock(door->meter);
+		if (!vg_meter_lock(door->meter, vg_stuck_ns))
+			return false;
 		vg_meter_harvest(door->meter, vg_now());
 		vg_door_find(door, work);
 		vg_door_look(door);
 	}
+}
+
+// vg_door_unseen lets work go by that cannot be entered: another thread has the meter, and is
+// held up in the driver. It is charged what it has waited for that.
+static void vg_door_unseen(struct vg_door *door)
+{
+	struct vg_ticket *ticket = door->ticket;
+	struct vg_pages *pages = &ticket->state->pages;
+	struct vg_lease lease = {0};
+	uint32_t ppm;
+
+	while ((ppm = vg_compute_limit(pages, ticket->device)) < VG_PPM) {
+		uint64_t now = vg_now();
+		int64_t balance = vg_bucket_fill_lent(door->bucket, now, ppm, vg_bucket_busy_cap, lease);
+
+		if (balance > 0)
+			break;
+		vg_sleep_until(now + vg_min(vg_bucket_delay(balance, 1, ppm) + vg_shortest_sleep_ns,
+					    vg_longest_sleep_ns));
+	}
+	vg_bucket_charge(door->bucket, vg_stuck_ns);
+	vg_phase_launch(&pages->usage->header, pages->device_count, ticket->device);
+	ticket->meter = NULL;
 }
 
 static int64_t vg_least(int64_t a, int64_t b)
@@ -437,7 +365,10 @@ void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struc
 		return;
 	door = (struct vg_door){.ticket = ticket, .meter = ticket->meter,
 				.bucket = &state->pages.usage->header.devices[ticket->device]};
-	vg_door_pass(&door, work);
+	if (!vg_door_pass(&door, work)) {
+		vg_door_unseen(&door);
+		return;
+	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, door.class);
 	ticket->meter->together = (door.joins ? ticket->meter->together : 0) + ticket->charge;
@@ -462,7 +393,8 @@ CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 {
 	struct vg_stream *stream;
 
-	vg_meter_lock(ticket->meter);
+	if (!vg_meter_lock(ticket->meter, vg_stuck_ns))
+		return result; // what was entered stays
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)
 		ticket->meter->owed -= ticket->charge;
@@ -476,44 +408,30 @@ CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 
 // ---- ends
 
-void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
+static void vg_throttle_drop(struct vg_state *state, enum vg_forgotten_kind kind, uint64_t key)
 {
-	atomic_store(&state->stream_place, 0); // another may get its handle
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
 
-		if (!meter)
-			continue;
-		vg_meter_lock(meter);
-		vg_meter_drop_stream(meter, stream);
-		vg_meter_unlock(meter);
+		if (meter)
+			vg_meter_forget(meter, kind, key);
 	}
+}
+
+void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
+{
+	atomic_store(&state->stream_place, 0); // another may get its handle
+	vg_throttle_drop(state, vg_forget_stream, vg_key(stream));
 }
 
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
 	atomic_store(&state->place, 0); // another may get its address
 	atomic_store(&state->stream_place, 0);
-	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
-		struct vg_meter *meter = atomic_load(&state->meters[i]);
-
-		if (!meter)
-			continue;
-		vg_meter_lock(meter);
-		vg_meter_drop_context(meter, vg_key(context));
-		vg_meter_unlock(meter);
-	}
+	vg_throttle_drop(state, vg_forget_context, vg_key(context));
 }
 
 void vg_throttle_forget(struct vg_state *state, uint64_t key)
 {
-	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
-		struct vg_meter *meter = atomic_load(&state->meters[i]);
-
-		if (!meter)
-			continue;
-		vg_meter_lock(meter);
-		vg_class_forget(&meter->estimates, key);
-		vg_meter_unlock(meter);
-	}
+	vg_throttle_drop(state, vg_forget_class, key);
 }

@@ -44,6 +44,11 @@ static inline struct vg_state *vg_throttled_state(void)
 	return state && __builtin_expect(vg_is_throttled(&state->pages), 0) ? state : NULL;
 }
 
+// vg_ticket_fill finds out where work goes. It leaves the meter NULL where there is nothing
+// to meter. vg_work_context is the context of the work's stream.
+void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+bool vg_work_context(const struct vg_work *work, CUcontext *context);
+
 // vg_permit_use enters the work without another look, if there is leave to: see permit.c.
 bool vg_permit_use(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 

@@ -10,6 +10,7 @@ enum {
 	vg_watch_ns = 50000,  // between two looks
 	vg_close_ns = 10000,  // …near the time at which the work should be done
 	vg_near_ns = 200000,
+	vg_meter_wait_ns = 1000000, // what waits for the GPU need not wait for a meter, too
 };
 
 // vg_watched is what is waited for.
@@ -29,7 +30,8 @@ static bool vg_context_done(struct vg_meter *meter, uint64_t context)
 {
 	bool done;
 
-	vg_meter_lock(meter);
+	if (!vg_meter_lock(meter, vg_meter_wait_ns))
+		return true;
 	done = vg_meter_context_done(meter, context, vg_thread());
 	vg_meter_unlock(meter);
 	return done;
@@ -110,7 +112,8 @@ static bool vg_watch(const struct vg_watched *watched)
 	uint64_t wait;
 
 	while (meter && !vg_captures_maybe()) {
-		vg_meter_lock(meter);
+		if (!vg_meter_lock(meter, vg_meter_wait_ns))
+			return waited;
 		if (!context && vg_meter_wants_probes(meter))
 			context = vg_current_context();
 		wait = vg_watch_look(meter, context, &probed);
@@ -157,9 +160,8 @@ void vg_watched_stream(CUstream stream, bool per_thread)
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 	bool own = stream == vg_per_thread_stream || (per_thread && !stream);
 
-	if (!meter)
+	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_lock(meter);
 	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
@@ -170,9 +172,8 @@ void vg_watched_context(CUcontext context)
 	uint64_t key = state ? vg_watch_current(context) : 0;
 	struct vg_meter *meter = key ? vg_watch_meter(state) : NULL;
 
-	if (!meter)
+	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_lock(meter);
 	vg_meter_context_waited(meter, key, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }

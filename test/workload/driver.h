@@ -52,6 +52,8 @@
 	  CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned)                 \
 	X(green_destroy, "cuGreenCtxDestroy", 12040, 0, "cuGreenCtxDestroy",   \
 	  CUgreenCtx)                                                          \
+	X(green_stream, "cuGreenCtxStreamCreate", 12040, 0,                    \
+	  "cuGreenCtxStreamCreate", CUstream *, CUgreenCtx, unsigned, int)     \
 	X(mem_info, "cuMemGetInfo", 3020, 0, "cuMemGetInfo_v2", size_t *,      \
 	  size_t *)                                                            \
 	X(mem_alloc_v1, "cuMemAlloc", 2000, 0, "cuMemAlloc", unsigned *,       \
@@ -118,6 +120,9 @@
 	  "cuModuleGetFunction", CUfunction *, CUmodule, const char *)         \
 	X(stream_create, "cuStreamCreate", 2000, 0, "cuStreamCreate",          \
 	  CUstream *, unsigned)                                                \
+	X(stream_destroy, "cuStreamDestroy", 4000, 0, "cuStreamDestroy_v2",    \
+	  CUstream)                                                            \
+	X(stream_query, "cuStreamQuery", 2000, 0, "cuStreamQuery", CUstream)   \
 	X(stream_synchronize, "cuStreamSynchronize", 2000, 0,                  \
 	  "cuStreamSynchronize", CUstream)                                     \
 	X(stream_synchronize_ptsz, "cuStreamSynchronize", 7000,                \

@@ -11,6 +11,8 @@
 
 #include "json.h"
 
+static const double wl_long_us = 10e3;
+
 void wl_scene_sleep(double seconds)
 {
 	wl_sleep_until(wl_now() + seconds);
@@ -30,8 +32,9 @@ int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us)
 	uint64_t ns = (uint64_t)(us * 1e3);
 	void *parameters[] = {&ns};
 	double began = wl_now();
-	CUresult result = WL_CALL(&session->driver, launch, session->spin, 1, 1, 1, 1, 1, 1,
-				  0, stream, parameters, NULL);
+	unsigned blocks = us < wl_long_us ? 1 : 2; // other work has another shape
+	CUresult result = WL_CALL(&session->driver, launch, session->spin, blocks, 1, 1, 1, 1,
+				  1, 0, stream, parameters, NULL);
 
 	wl_scene_timed(scenes, began);
 	return wl_session_check(session, "cuLaunchKernel", result);

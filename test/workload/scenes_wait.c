@@ -46,6 +46,30 @@ static int wl_scene_launches(struct wl_scenes *scenes)
 	return wl_new_stream(scenes, &stream) ? -1 : wl_some_launches(scenes, stream);
 }
 
+// A stream of a green context, whose events are that context's, while another is current.
+static int wl_scene_green(struct wl_scenes *scenes)
+{
+	enum { resource_sm = 1, default_stream = 1 };
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	CUdevResource resource;
+	CUdevResourceDesc description;
+	CUgreenCtx green;
+	CUstream stream;
+
+	if (wl_session_check(session, "cuDeviceGetDevResource",
+			     WL_CALL(driver, device_resource, session->device, &resource, resource_sm)) ||
+	    wl_session_check(session, "cuDevResourceGenerateDesc",
+			     WL_CALL(driver, resource_desc, &description, &resource, 1)) ||
+	    wl_session_check(session, "cuGreenCtxCreate",
+			     WL_CALL(driver, green_create, &green, description, session->device,
+				     default_stream)) ||
+	    wl_session_check(session, "cuGreenCtxStreamCreate",
+			     WL_CALL(driver, green_stream, &stream, green, wl_stream_non_blocking, 0)))
+		return -1;
+	return wl_some_launches(scenes, stream);
+}
+
 // Launches that nobody waits for until all are under way.
 static int wl_scene_row(struct wl_scenes *scenes)
 {
@@ -93,6 +117,7 @@ static int wl_scene_allocation(struct wl_scenes *scenes)
 
 struct wl_second {
 	struct wl_scenes own;
+	CUstream stream;
 	pthread_t thread;
 	int failed;
 };
@@ -149,6 +174,88 @@ static int wl_scene_two_gpus(struct wl_scenes *scenes)
 	return wl_wait(scenes, stream);
 }
 
+// ---- a full queue
+
+// wl_crowd_run fills the queue of its GPU behind a long kernel: its launches wait for room.
+static void *wl_crowd_run(void *argument)
+{
+	enum { more_than_fits = 3000, before = 1000 };
+	struct wl_second *crowd = argument;
+	struct wl_scenes *scenes = &crowd->own;
+	struct wl_session *session = &scenes->session;
+	CUstream stream = crowd->stream;
+
+	crowd->failed = wl_session_check(session, "cuCtxSetCurrent",
+					 WL_CALL(&session->driver, ctx_set_current, session->context));
+	for (int i = 0; !crowd->failed && i < before; i++)
+		crowd->failed = wl_scene_launch(scenes, stream, 1);
+	crowd->failed = crowd->failed || wl_wait(scenes, stream) ||
+			wl_scene_launch(scenes, stream, wl_persistent_us);
+	for (int i = 0; !crowd->failed && i < more_than_fits; i++)
+		crowd->failed = wl_scene_launch(scenes, stream, 1);
+	return NULL;
+}
+
+// wl_ask asks whether a stream has anything to do.
+static int wl_ask(struct wl_scenes *scenes, CUstream stream)
+{
+	double began = wl_now();
+	CUresult result = WL_CALL(&scenes->session.driver, stream_query, stream);
+
+	wl_scene_timed(scenes, began);
+	return wl_session_check(&scenes->session, "cuStreamQuery",
+				result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result);
+}
+
+// wl_make_and_destroy makes a stream in another context and destroys it.
+static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
+{
+	const struct wl_driver *driver = &scenes->session.driver;
+	double began = wl_now();
+	CUstream stream;
+
+	if (wl_session_check(&scenes->session, "cuCtxSetCurrent",
+			     WL_CALL(driver, ctx_set_current, there)) ||
+	    wl_new_stream(scenes, &stream) ||
+	    wl_session_check(&scenes->session, "cuStreamDestroy",
+			     WL_CALL(driver, stream_destroy, stream)))
+		return -1;
+	wl_scene_timed(scenes, began);
+	return wl_session_check(&scenes->session, "cuCtxSetCurrent",
+				WL_CALL(driver, ctx_set_current, scenes->session.context));
+}
+
+// One thread waits for room in the queue of the first GPU. Meanwhile nothing waits that needs
+// none: questions there, and streams that come and go on the second GPU.
+static int wl_scene_full(struct wl_scenes *scenes)
+{
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	struct wl_second crowd = {.own = *scenes};
+	CUcontext second;
+	CUstream idle;
+	int failed = 0;
+
+	if (wl_new_stream(scenes, &idle) || wl_new_stream(scenes, &crowd.stream))
+		return -1;
+	if (wl_session_check(session, "cuDevicePrimaryCtxRetain",
+			     WL_CALL(driver, primary_retain, &second, session->device + 1)) ||
+	    wl_make_and_destroy(scenes, second) ||
+	    pthread_create(&crowd.thread, NULL, wl_crowd_run, &crowd) != 0)
+		return -1;
+	wl_scene_sleep(wl_persistent_us / 10 / 1e6); // it is full by now
+	scenes->longest = 0;
+	for (int i = 0; !failed && i < 200; i++) {
+		failed = wl_ask(scenes, idle) || wl_ask(scenes, crowd.stream) ||
+			 wl_make_and_destroy(scenes, second);
+		wl_scene_sleep(1e-3);
+	}
+	pthread_join(crowd.thread, NULL);
+	if (crowd.failed)
+		return wl_session_check(session, crowd.own.session.call, crowd.own.session.result);
+	return failed ? -1 : 0;
+}
+
 // Code that is loaded when it is first used, beside work of another stream.
 static int wl_scene_lazy(struct wl_scenes *scenes)
 {
@@ -191,15 +298,18 @@ static int wl_scene_constructor(struct wl_scenes *scenes)
 		return -1;
 	}
 	memcpy(&result, &symbol, sizeof result);
-	return wl_session_check(&scenes->session, "a constructor's call", result());
+	return wl_session_check(&scenes->session, "a constructor's call", result()) ||
+			       wl_scene_launches(scenes) ? -1 : 0;
 }
 
 const struct wl_scene wl_wait_scenes[] = {
 	{"launches", "kernels, each waited for", wl_scene_launches},
+	{"green", "kernels in a stream of a green context, each waited for", wl_scene_green},
 	{"row", "kernels, all of them waited for at the end", wl_scene_row},
 	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
 	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
 	{"two-gpus", "such a kernel and a module load on one GPU, kernels on the next", wl_scene_two_gpus},
+	{"full", "a full queue on one GPU, questions there and other streams on the next", wl_scene_full},
 	{"lazy", "functions that are first used while others run", wl_scene_lazy},
 	{"constructor", "a library is opened whose constructor uses CUDA", wl_scene_constructor},
 	{NULL, NULL, NULL},

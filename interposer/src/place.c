@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Where work goes: to which GPU and context, found out with as few calls of the driver as can be.
+
+#include <stdlib.h>
+
+#include "meter.h"
+#include "stream.h"
+#include "throttle.h"
+
+static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
+{
+	struct vg_meter *meter = atomic_load(&state->meters[device]);
+	struct vg_meter *made;
+
+	if (meter)
+		return meter;
+	made = calloc(1, sizeof *made);
+	if (made)
+		made->mutex.rank = VG_RANK_METER;
+	if (made && !atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
+		free(made);
+		return meter;
+	}
+	return made;
+}
+
+bool vg_work_context(const struct vg_work *work, CUcontext *context)
+{
+	CUstream stream = work->stream;
+
+	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+		return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
+	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
+}
+
+// A place is a context or a stream, and in the bits that its address leaves the index
+// of its GPU. The last ones are kept, as a launch has no time for asking the driver
+// over and over.
+enum { vg_place_device = 15 };
+_Static_assert(VG_MAX_DEVICES <= vg_place_device + 1, "an index has four bits");
+
+static int vg_place_find(const _Atomic uint64_t *last, const void *handle)
+{
+	uint64_t place = atomic_load_explicit(last, memory_order_relaxed);
+
+	return handle && (place & ~(uint64_t)vg_place_device) == vg_key(handle) ?
+		       (int)(place & vg_place_device) : -1;
+}
+
+static void vg_place_keep(_Atomic uint64_t *last, const void *handle, int index)
+{
+	if (handle && index >= 0 && (vg_key(handle) & vg_place_device) == 0)
+		atomic_store_explicit(last, vg_key(handle) | (uint64_t)index, memory_order_relaxed);
+}
+
+static int vg_context_place(struct vg_state *state, const struct vg_work *work, CUcontext context)
+{
+	int index = vg_place_find(&state->place, context);
+	CUdevice device;
+
+	if (index >= 0 || vg_stream_device(work->stream, &device))
+		return index;
+	index = vg_device_index(state, device);
+	vg_place_keep(&state->place, context, index);
+	return index;
+}
+
+// vg_work_place is the index of the GPU that work goes to, or -1. Of a stream that is
+// known, the context is left to be told from its record.
+static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
+{
+	int index = vg_place_find(&state->stream_place, work->stream);
+
+	if (index >= 0)
+		return index;
+	if (!vg_work_context(work, context))
+		return -1;
+	index = vg_context_place(state, work, *context);
+	vg_place_keep(&state->stream_place, work->stream, index);
+	return index;
+}
+
+void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
+			   const struct vg_work *work)
+{
+	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
+	CUcontext context = NULL;
+	int index;
+
+	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
+				     .per_thread = work->per_thread};
+	if (vg_stream_capturing(work->stream, work->per_thread))
+		return;
+	index = vg_work_place(state, work, &context);
+	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
+		return;
+	ticket->context = vg_key(context);
+	ticket->thread = own ? (uint64_t)(uintptr_t)__builtin_thread_pointer() : 0;
+	ticket->device = (uint32_t)index;
+	ticket->meter = vg_meter_of(state, ticket->device);
+}

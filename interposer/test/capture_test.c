@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Captures against what this library does with streams by itself. The driver here has a legacy
+// stream and others that block: while one of those is captured, it tells nothing of the
+// legacy stream, which nobody may touch.
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "capture.h"
+#include "check.h"
+#include "fixture.h"
+#include "pages.h"
+#include "slot.h"
+#include "stand_in.h"
+#include "state.h"
+#include "stream.h"
+
+CUresult vg_cuStreamBeginCapture_v2(CUstream, int);
+CUresult vg_cuStreamEndCapture(CUstream, CUgraph *);
+CUresult vg_cuStreamDestroy_v2(CUstream);
+
+enum { streams = 4, rounds = 3000 };
+
+static _Atomic int capturing[streams + 1]; // by stream; the first is the legacy one
+static _Atomic int touched;                // streams that are being touched
+static _Atomic int refuse;                 // what the driver answers
+
+static CUstream stream(int number)
+{
+	return number ? (CUstream)(uintptr_t)(0x1000 * number) : NULL;
+}
+
+static int number_of(CUstream made)
+{
+	return (int)((uintptr_t)made / 0x1000);
+}
+
+static int captures(void)
+{
+	int count = 0;
+
+	for (int i = 1; i <= streams; i++)
+		count += atomic_load(&capturing[i]);
+	return count;
+}
+
+static CUresult driver_begin(CUstream on, int mode)
+{
+	(void)mode;
+	if (refuse)
+		return (CUresult)refuse;
+	CHECK_EQUAL(atomic_load(&touched), 0);
+	sched_yield(); // it takes its time
+	CHECK_EQUAL(atomic_load(&touched), 0);
+	atomic_store(&capturing[number_of(on)], 1);
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_end(CUstream on, CUgraph *graph)
+{
+	CHECK(graph);
+	if (!refuse)
+		atomic_store(&capturing[number_of(on)], 0);
+	return (CUresult)refuse;
+}
+
+static CUresult driver_destroy(CUstream on)
+{
+	if (!refuse)
+		atomic_store(&capturing[number_of(on)], 0);
+	return (CUresult)refuse;
+}
+
+// What it tells of the legacy stream beside a capture means nothing.
+static CUresult driver_asked(CUstream on, int *status)
+{
+	*status = atomic_load(&capturing[number_of(on)]);
+	return !on && captures() ? (CUresult)906 : CUDA_SUCCESS;
+}
+
+static struct vg_state *begin(void)
+{
+	struct vg_limits_device device = test_device(1, UINT64_C(1) << 30);
+	const char *dir = test_dir();
+	struct vg_state *state;
+	struct vg_error error;
+
+	DRIVER(cuStreamBeginCapture_v2, driver_begin);
+	DRIVER(cuStreamEndCapture, driver_end);
+	DRIVER(cuStreamDestroy_v2, driver_destroy);
+	DRIVER(cuStreamIsCapturing, driver_asked);
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+	state = vg_state_new();
+	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
+	CHECK(vg_slot_take(&state->pages, &error) == 0);
+	atomic_store(&state->ready, 1);
+	return state;
+}
+
+static bool may_touch(int number)
+{
+	bool may = vg_touch_begin(stream(number), false);
+
+	if (may)
+		vg_touch_end();
+	return may;
+}
+
+static unsigned open_captures(void)
+{
+	return atomic_load(&vg_captures);
+}
+
+// The count goes up and down with the captures, however they end.
+static void test_count(void)
+{
+	CUgraph graph;
+
+	CHECK_EQUAL(open_captures(), 0);
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1), 0), CUDA_SUCCESS);
+	CHECK_EQUAL(open_captures(), 1);
+	CHECK(!may_touch(0) && !may_touch(1) && may_touch(2));
+	refuse = 908; // another thread's
+	CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), 908);
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(2), 0), 908);
+	CHECK_EQUAL(open_captures(), 1);
+	CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(1)), 908);
+	CHECK_EQUAL(open_captures(), 1);
+	refuse = 0;
+	CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), CUDA_SUCCESS);
+	CHECK_EQUAL(open_captures(), 0);
+	CHECK(may_touch(0) && may_touch(1));
+	// A stream that is destroyed takes its capture with it.
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(3), 0), CUDA_SUCCESS);
+	CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(3)), CUDA_SUCCESS);
+	CHECK_EQUAL(open_captures(), 0);
+	// One that was broken ends with an error.
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1), 0), CUDA_SUCCESS);
+	atomic_store(&capturing[1], 0);
+	refuse = 901;
+	CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), 901);
+	refuse = 0;
+	CHECK_EQUAL(open_captures(), 0);
+}
+
+// Many captures of many streams are counted right, and those that end unseen never too low.
+static void test_many(void)
+{
+	enum { many = 200 };
+	CUgraph graph;
+
+	for (int i = 0; i < many; i++)
+		CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1 + i % streams), 0), CUDA_SUCCESS);
+	CHECK(open_captures() >= streams);
+	for (int i = 1; i <= streams; i++)
+		CHECK_EQUAL(vg_cuStreamEndCapture(stream(i), &graph), CUDA_SUCCESS);
+	for (int i = 1; i <= streams; i++)
+		CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(i)), CUDA_SUCCESS);
+	CHECK_EQUAL(open_captures(), 0);
+}
+
+static void *capture(void *argument)
+{
+	CUstream mine = stream(1 + (int)(uintptr_t)argument);
+	CUgraph graph;
+
+	for (int i = 0; i < rounds; i++) {
+		CHECK_EQUAL(vg_cuStreamBeginCapture_v2(mine, 0), CUDA_SUCCESS);
+		sched_yield();
+		CHECK_EQUAL(vg_cuStreamEndCapture(mine, &graph), CUDA_SUCCESS);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static _Atomic bool stop;
+static _Atomic int touches;
+
+static void *touch(void *argument)
+{
+	(void)argument;
+	while (!stop) {
+		if (!vg_touch_begin(NULL, false)) {
+			sched_yield();
+			continue;
+		}
+		atomic_fetch_add(&touched, 1);
+		CHECK_EQUAL(captures(), 0);
+		sched_yield();
+		CHECK_EQUAL(captures(), 0);
+		atomic_fetch_sub(&touched, 1);
+		touches++;
+		vg_touch_end();
+	}
+	return NULL;
+}
+
+// No capture begins while the legacy stream is touched, and it is not touched beside one.
+static void test_threads(void)
+{
+	enum { capturers = 2, touchers = 2 };
+	pthread_t threads[capturers + touchers];
+
+	for (int i = 0; i < capturers + touchers; i++)
+		CHECK(pthread_create(&threads[i], NULL, i < capturers ? capture : touch,
+				     (void *)(uintptr_t)i) == 0);
+	for (int i = 0; i < capturers; i++)
+		pthread_join(threads[i], NULL);
+	while (touches < rounds)
+		sched_yield();
+	stop = true;
+	for (int i = capturers; i < capturers + touchers; i++)
+		pthread_join(threads[i], NULL);
+	CHECK_EQUAL(open_captures(), 0);
+}
+
+int main(void)
+{
+	begin();
+	test_count();
+	test_many();
+	test_threads();
+	return 0;
+}
