@@ -62,13 +62,6 @@ static void fill(struct watched *all, const struct gs_driver *driver)
 	}
 }
 
-void gs_calls_count(uint64_t *to)
-{
-	atomic_store(&counter, to);
-	if (to)
-		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
-}
-
 int gs_calls_load(const struct gs_driver *driver, const char *first)
 {
 	struct watched *all;
@@ -85,6 +78,13 @@ int gs_calls_load(const struct gs_driver *driver, const char *first)
 	atomic_store(&watched, all);
 	__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 	return index >= 0 ? gs_call_begin((uint32_t)index) : 0;
+}
+
+void gs_calls_count(uint64_t *to)
+{
+	atomic_store(&counter, to);
+	if (to)
+		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 }
 
 /*
@@ -113,13 +113,14 @@ int gs_call_begin(uint32_t index)
 {
 	uint64_t *counted = atomic_load_explicit(&counter, memory_order_acquire);
 	struct watched *all = atomic_load(&watched);
-	struct watched *call = all ? &all[index] : NULL;
+	struct watched *call;
 	uint32_t before;
 
 	if (counted)
 		(void)__atomic_add_fetch(counted, 1, __ATOMIC_RELAXED);
-	if (!call)
+	if (!all)
 		return 0;
+	call = &all[index];
 	if (call->cost_ns)
 		spin(call->cost_ns);
 	if (!call->failures)
