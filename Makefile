@@ -11,8 +11,8 @@ LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 # Packages that judge memory and time under load, and want the machine alone.
-STRESS_PKGS  := ./test/storm ./test/vgpuctl
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/volcano)
+STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano)
 
 C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 

@@ -1,0 +1,170 @@
+// Package programs runs CUDA programs that nobody wrote for us, as Debian
+// packages them, on simulated GPUs: ffmpeg, programs that gcc compiles for
+// NVIDIA's GPUs (OpenMP, OpenACC) and Numba's layer over the driver. Each runs
+// natively and under limits. `make build` comes first.
+//
+// A simulated GPU computes nothing: the tests judge what the programs call, what
+// they copy, what they are granted and what they are refused. What they really
+// held the simulator says.
+package programs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+
+	card         = 16 * gib  // memory of each GPU
+	limit        = 2 * gib   // of --memory 2Gi
+	contextBytes = 512 * mib // what a context takes
+
+	// patience is for programs that take seconds. One that waits for what never
+	// comes must not keep the tests for minutes.
+	patience = 2 * time.Minute
+)
+
+// compiled is where the programs of testdata are that gcc has compiled.
+var compiled string
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "test/programs:", err)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	install := exec.Command("./install.sh")
+	install.Stdout, install.Stderr = os.Stderr, os.Stderr
+	if err := install.Run(); err != nil {
+		return 1, fmt.Errorf("install the programs: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "programs")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	compiled = dir
+	for source, language := range map[string]string{"openmp": "-fopenmp", "openacc": "-fopenacc"} {
+		gcc := exec.Command("gcc-12", "-O1", "-Wall", "-Werror", "-no-pie", language, "-foffload=nvptx-none",
+			filepath.Join("testdata", source+".c"), "-o", filepath.Join(dir, source))
+		if said, err := gcc.CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("%v: %w\n%s", gcc.Args, err, said)
+		}
+	}
+	return m.Run(), nil
+}
+
+// machine is a simulated machine with two GPUs on which a program runs.
+type machine struct {
+	testing.TB
+	*simtest.Machine
+	runs string // where vgpuctl keeps its groups
+}
+
+func newMachine(t testing.TB) *machine {
+	t.Helper()
+	return &machine{TB: t, Machine: simtest.New(t, 2, card), runs: t.TempDir()}
+}
+
+// result is what a program did.
+type result struct {
+	stdout, stderr string
+	peak           uint64 // bytes that it physically held at most, on both GPUs
+
+	// Of its line of JSON.
+	Devices int
+	Granted uint64
+}
+
+// run runs a program to its end, which must be a good one.
+func (m *machine) run(env []string, args ...string) result {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(append(os.Environ(), m.Env()...), append(env, "XDG_RUNTIME_DIR="+m.runs)...)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("not within %s: %w", patience, err)
+		}
+		m.Fatalf("%q: %v\n%s%s", args, err, &stdout, &stderr)
+	}
+	r := result{stdout: stdout.String(), stderr: stderr.String(), peak: m.peak(cmd.Process.Pid)}
+	if strings.HasPrefix(r.stdout, "{") {
+		if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+			m.Fatalf("%q said %q: %v", args, r.stdout, err)
+		}
+	}
+	return r
+}
+
+// limited runs a program by vgpuctl, with these options of `vgpuctl run`.
+func (m *machine) limited(options, env []string, args ...string) result {
+	m.Helper()
+	vgpuctl := filepath.Join(m.LibraryDir, "../bin/vgpuctl")
+	return m.run(env, append(append([]string{vgpuctl, "run"}, options...), append([]string{"--"}, args...)...)...)
+}
+
+// peak is the most that an ended process held.
+func (m *machine) peak(pid int) uint64 {
+	m.Helper()
+	var sum uint64
+	for _, p := range m.finished() {
+		if p.Pid == pid {
+			sum += held(p)
+		}
+	}
+	return sum
+}
+
+// most is the most that any ended process held.
+func (m *machine) most() uint64 {
+	m.Helper()
+	var most uint64
+	for _, p := range m.finished() {
+		most = max(most, held(p))
+	}
+	return most
+}
+
+// held is the most that a process held, on all GPUs.
+func held(p oracle.Finished) uint64 {
+	var sum uint64
+	for _, g := range p.GPUs {
+		sum += g.PeakBytes
+	}
+	return sum
+}
+
+func (m *machine) finished() []oracle.Finished {
+	m.Helper()
+	o, err := oracle.Open(m.Dir)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer o.Close()
+	finished, err := o.Finished()
+	if err != nil {
+		m.Fatal(err)
+	}
+	return finished
+}

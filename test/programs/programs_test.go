@@ -1,0 +1,235 @@
+package programs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program is a way to run one of the programs.
+type program struct {
+	name    string
+	fills   bool     // it allocates until it is refused
+	says    string   // how its runtime tells a refusal, on standard error
+	command []string // "{compiled}" and "{library}" are filled in
+	library string   // the name by which it opens the driver, where it has the choice
+}
+
+var programs = []program{
+	{name: "openmp", command: []string{"{compiled}/openmp", "map"}},
+	{name: "openmp-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openmp", "fill"}},
+	{name: "openacc-queues", command: []string{"{compiled}/openacc", "queues"}},
+	{name: "openacc-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openacc", "fill"}},
+	{name: "numba-fill", fills: true, command: numba("fill"), library: "libcuda.so"},
+	{name: "numba-fill-by-path", fills: true, command: numba("fill"), library: "{path}"},
+	{name: "numba-streams", command: numba("streams"), library: "libcuda.so"},
+	{name: "numba-modules", command: numba("modules"), library: "libcuda.so"},
+}
+
+// numba is Debian's Numba, which is for Debian's Python.
+func numba(mode string) []string {
+	return []string{"/usr/bin/python3", "testdata/numba_driver.py", "{library}", mode}
+}
+
+// prepare returns the program's command and environment on the machine.
+func (p *program) prepare(m *machine) (command, env []string) {
+	m.Helper()
+	library := p.library
+	if library == "{path}" {
+		library = filepath.Join(m.LibraryDir, "libcuda.so.1")
+		env = append(env, "NUMBA_CUDA_DRIVER="+library)
+	}
+	for _, word := range p.command {
+		word = strings.ReplaceAll(word, "{compiled}", compiled)
+		command = append(command, strings.ReplaceAll(word, "{library}", library))
+	}
+	return command, env
+}
+
+// wantFilled expects that a program was granted all that there was, and held no
+// more.
+func wantFilled(t *testing.T, r result, most uint64) {
+	t.Helper()
+	if least := most - contextBytes - most/100; r.Granted < least {
+		t.Errorf("it was granted %d MiB of %d, want at least %d", r.Granted/mib, most/mib, least/mib)
+	}
+	if r.peak > most || r.peak < r.Granted {
+		t.Errorf("it held %d bytes at its peak and was granted %d, want at most %d", r.peak, r.Granted, most)
+	}
+}
+
+// TestNatively: without us the programs run to their end on the simulated driver,
+// and stop at the card's size: what they do under limits is worth something.
+func TestNatively(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			command, env := p.prepare(m)
+			r := m.run(append(env, "LD_LIBRARY_PATH="+withLinkerName(m)), command...)
+			if r.Devices != 2 {
+				t.Errorf("it saw %d GPUs, want 2", r.Devices)
+			}
+			if p.fills {
+				wantFilled(t, r, card)
+			} else if r.peak < contextBytes {
+				t.Errorf("it held %d bytes at its peak, want a context's", r.peak)
+			}
+			if !strings.Contains(r.stderr, p.says) {
+				t.Errorf("it did not say %q:\n%s", p.says, r.stderr)
+			}
+		})
+	}
+}
+
+// TestNumbaOpensTheSoname: where there is no libcuda.so, Numba opens libcuda.so.1.
+func TestNumbaOpensTheSoname(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.run(nil, "/usr/bin/python3", "testdata/numba_driver.py", "libcuda.so.1", "streams")
+}
+
+// withLinkerName is a directory with the driver by its two names.
+func withLinkerName(m *machine) string {
+	m.Helper()
+	dir := m.TempDir()
+	for _, name := range []string{"libcuda.so", "libcuda.so.1"} {
+		if err := os.Symlink(filepath.Join(m.LibraryDir, "libcuda.so.1"), filepath.Join(dir, name)); err != nil {
+			m.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestUnderLimits: a program runs as it does natively. It holds no more than its
+// limit; if it allocates until it is refused it has all of it, and its runtime
+// tells the refusal in its own words.
+func TestUnderLimits(t *testing.T) {
+	for _, p := range programs {
+		for name, options := range map[string][]string{
+			"memory": {"--memory", "2Gi"},
+			"both":   {"--memory", "2Gi", "--cores", "30"},
+		} {
+			if name == "both" && p.fills {
+				continue // a share of the time is nothing to it
+			}
+			t.Run(p.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t)
+				command, env := p.prepare(m)
+				r := m.limited(options, env, command...)
+				if r.Devices != 1 {
+					t.Errorf("it saw %d GPUs, want 1", r.Devices)
+				}
+				if p.fills {
+					wantFilled(t, r, limit)
+				} else if r.peak > limit || r.peak < contextBytes {
+					t.Errorf("it held %d bytes at its peak, want a context's and at most %d", r.peak, limit)
+				}
+				wantWords(t, p, r.stderr)
+			})
+		}
+	}
+}
+
+// wantWords expects that we told a refusal once, and nothing else, and the runtime
+// told it too.
+func wantWords(t *testing.T, p program, stderr string) {
+	t.Helper()
+	refusals := 0
+	if p.fills {
+		refusals = 1
+	}
+	if strings.Count(stderr, "nri-vgpu: refused") != refusals || strings.Count(stderr, "nri-vgpu:") != refusals ||
+		!strings.Contains(stderr, p.says) {
+		t.Errorf("want %d lines of ours, and %q; it said:\n%s", refusals, p.says, stderr)
+	}
+}
+
+// TestLimitIsTight: a program that needs more than its limit fails with its
+// runtime's words, and holds nothing beyond it.
+func TestLimitIsTight(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const script = `exec 2>&1; "$0" queues; test $? -ne 0` // its first arrays take 16 MiB
+	r := m.limited([]string{"--memory", "520Mi"}, nil, "sh", "-c", script, filepath.Join(compiled, "openacc"))
+	if !strings.Contains(r.stdout, "out of memory") {
+		t.Errorf("it said:\n%s", r.stdout)
+	}
+	if most := m.most(); most > 520*mib || most < contextBytes {
+		t.Errorf("it held %d bytes at its peak, want a context's and at most 520 MiB", most)
+	}
+}
+
+// ---- ffmpeg ----
+
+// frames runs ffmpeg over a test picture with some filters, natively or under
+// limits, and returns the sizes and checksums of the frames.
+func frames(t *testing.T, filters string, options ...string) (sums []string, peak uint64) {
+	t.Helper()
+	m := newMachine(t)
+	command := []string{"ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "warning",
+		"-f", "lavfi", "-i", "testsrc=size=1280x720:duration=1:rate=25",
+		"-vf", filters, "-f", "framemd5", "-"}
+	var r result
+	if options == nil {
+		r = m.run(nil, command...)
+	} else {
+		r = m.limited(options, nil, command...)
+	}
+	if strings.TrimSpace(r.stderr) != "" {
+		t.Errorf("it said:\n%s", r.stderr)
+	}
+	for line := range strings.Lines(r.stdout) {
+		if !strings.HasPrefix(line, "#") {
+			sums = append(sums, strings.TrimSpace(line))
+		}
+	}
+	return sums, r.peak
+}
+
+// TestFfmpeg: pictures come back from the GPU as they went there, and scaled ones
+// with their new size, natively and under limits.
+func TestFfmpeg(t *testing.T) {
+	const there, back = "format=yuv420p,hwupload_cuda", "hwdownload,format=yuv420p"
+	plain, _ := frames(t, "format=yuv420p")
+	if len(plain) != 25 {
+		t.Fatalf("ffmpeg made %d frames, want 25", len(plain))
+	}
+	for name, options := range map[string][]string{
+		"natively": nil,
+		"memory":   {"--memory", "2Gi"},
+		"both":     {"--memory", "2Gi", "--cores", "20"},
+	} {
+		t.Run("upload/"+name, func(t *testing.T) {
+			t.Parallel()
+			got, peak := frames(t, there+","+back, options...)
+			if strings.Join(got, "\n") != strings.Join(plain, "\n") {
+				t.Errorf("frames differ from those that were not on the GPU:\n%q", got)
+			}
+			wantContext(t, peak)
+		})
+		t.Run("scale/"+name, func(t *testing.T) {
+			t.Parallel()
+			got, peak := frames(t, there+",scale_cuda=640:360,"+back, options...)
+			for _, frame := range got {
+				if !strings.Contains(frame, " 345600,") { // 640 × 360 × 1.5
+					t.Errorf("a frame is %q, want one of 345600 bytes", frame)
+				}
+			}
+			if len(got) != len(plain) {
+				t.Errorf("%d frames came back, want %d", len(got), len(plain))
+			}
+			wantContext(t, peak)
+		})
+	}
+}
+
+// wantContext expects that a process used the GPU, and kept to its limit.
+func wantContext(t *testing.T, peak uint64) {
+	t.Helper()
+	if peak < contextBytes || peak > limit {
+		t.Errorf("it held %d bytes at its peak, want a context's and at most %d", peak, limit)
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program for OpenACC: gcc's runtime makes of it what a GPU is asked for. It
+// checks what a GPU that computes nothing can show: what is copied, in which
+// order, what is granted and what is refused. It prints one line of JSON.
+//
+//	openacc queues|fill
+#include <openacc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                         \
+	do {                                                                     \
+		if (!(condition)) {                                              \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			_Exit(1);                                                \
+		}                                                                \
+	} while (0)
+
+#define MIB ((size_t)1 << 20)
+
+enum { queues = 4, numbers = 1 << 20, rounds = 400 };
+
+static size_t available(void)
+{
+	return acc_get_property(0, acc_device_nvidia, acc_property_free_memory);
+}
+
+// order: in a queue the last copy counts, and what a queue waits for precedes it.
+static void order(void)
+{
+	int *first = malloc(numbers * sizeof *first), *last = malloc(numbers * sizeof *last);
+	void *there[queues];
+
+	for (int i = 0; i < numbers; i++) {
+		first[i] = i;
+		last[i] = -i;
+	}
+	for (int q = 0; q < queues; q++) {
+		there[q] = acc_malloc(numbers * sizeof *first);
+		CHECK(there[q]);
+		acc_memcpy_to_device_async(there[q], first, numbers * sizeof *first, q);
+		acc_memcpy_to_device_async(there[q], last, numbers * sizeof *last, q);
+	}
+	for (int q = 1; q < queues; q++)
+		acc_wait_async(q - 1, q);
+	memset(first, 0, numbers * sizeof *first);
+	acc_memcpy_from_device_async(first, there[queues - 1], numbers * sizeof *first, queues - 1);
+	acc_wait(queues - 1);
+	CHECK(acc_async_test(queues - 1));
+	acc_wait_all();
+	CHECK(acc_async_test_all());
+	CHECK(memcmp(first, last, numbers * sizeof *first) == 0);
+	for (int q = 0; q < queues; q++)
+		acc_free(there[q]);
+	free(first);
+	free(last);
+}
+
+// regions: kernels in queues, each with memory of its own that the runtime gives
+// back when the queue has come so far: from a callback, in which the driver frees
+// nothing, and so later. Together they would fill more than any limit here.
+static void regions(void)
+{
+	float *a[queues];
+
+	for (int q = 0; q < queues; q++)
+		a[q] = malloc(16 * MIB * sizeof *a[q]); // never touched
+	for (int round = 0; round < rounds; round++) {
+		float *b = a[round % queues];
+
+#pragma acc parallel loop create(b[0 : 16 * MIB]) async(round % queues)
+		for (size_t i = 0; i < 16 * MIB; i++)
+			b[i] += 1;
+		if (round % queues == queues - 1)
+			acc_wait_all();
+	}
+	acc_wait_all();
+	for (int q = 0; q < queues; q++)
+		free(a[q]);
+}
+
+// fill allocates until it is refused, then smaller pieces: all that there is.
+static size_t fill(void)
+{
+	size_t granted = 0, piece = 64 * MIB;
+	void *all[4096];
+	int count = 0;
+
+	while (piece >= MIB / 4) {
+		void *p = count < 4096 ? acc_malloc(piece) : NULL;
+
+		if (p) {
+			all[count++] = p;
+			granted += piece;
+		} else {
+			CHECK(available() < 2 * piece);
+			piece /= 2;
+		}
+	}
+	CHECK(count < 4096);
+	acc_free(all[0]);
+	all[0] = acc_malloc(64 * MIB);
+	CHECK(all[0]);
+	while (count > 0)
+		acc_free(all[--count]);
+	return granted;
+}
+
+int main(int argc, char **argv)
+{
+	size_t granted = 0, before;
+
+	CHECK(argc == 2 && acc_get_num_devices(acc_device_nvidia) > 0);
+	acc_init(acc_device_nvidia);
+	before = available();
+	CHECK(before > 0 && before < acc_get_property(0, acc_device_nvidia, acc_property_memory));
+	if (strcmp(argv[1], "queues") == 0) {
+		order();
+		regions();
+	} else {
+		granted = fill();
+	}
+	// The runtime frees what is left of queues when it next allocates.
+	acc_free(acc_malloc(MIB));
+	CHECK(available() == before);
+	printf("{\"devices\": %d, \"granted\": %zu}\n", acc_get_num_devices(acc_device_nvidia), granted);
+	return 0;
+}
