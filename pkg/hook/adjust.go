@@ -59,6 +59,9 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 		return a, err
 	}
 	if r.interposes(given) {
+		if err := a.setCapabilities(c, rt, r.Injection.DriverCapabilities); err != nil {
+			return a, err
+		}
 		a.setPreload(c, rt)
 		a.mountOurs(r.LibraryDir, given.Dir)
 		a.joinMPS(c, r, given)
