@@ -179,6 +179,7 @@ func (a *Adjustment) mountOurs(libraryDir, dir string) {
 		bind(filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")),
 		bind(filepath.Join(libraryDir, layout.CUDALibrary), layout.ContainerCUDA, ro),
 		bind(filepath.Join(libraryDir, layout.NVMLLibrary), layout.ContainerNVML, ro),
+		bind(filepath.Join(libraryDir, layout.StandIns), layout.ContainerStandIns, ro),
 		bind(preload, layout.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)
