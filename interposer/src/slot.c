@@ -200,8 +200,11 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 
 // ---- forks, which wait while the descriptor of a slot is open
 
-// The C library's own, which pthread_atfork calls.
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+// glibc has the first alone for libraries to import, musl the second. A name that is
+// not there must not keep a process of the container from starting.
+__attribute__((weak)) int __register_atfork(void (*prepare)(void), void (*parent)(void),
+					    void (*child)(void), void *library);
+__attribute__((weak)) int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 // vg_taking is the process that takes a slot or forks; one that forked without these
 // functions has left its number in its child.
@@ -229,6 +232,13 @@ static void vg_fork_ends(void)
 	atomic_store(&vg_taking, 0);
 }
 
+static int vg_forks_register(void)
+{
+	if (__register_atfork)
+		return __register_atfork(vg_fork_begins, vg_fork_ends, vg_fork_ends, NULL);
+	return pthread_atfork ? pthread_atfork(vg_fork_begins, vg_fork_ends, vg_fork_ends) : -1;
+}
+
 // vg_forks_wait has forks wait until vg_fork_ends.
 static void vg_forks_wait(void)
 {
@@ -236,7 +246,7 @@ static void vg_forks_wait(void)
 
 	vg_fork_begins();
 	if (!known)
-		known = __register_atfork(vg_fork_begins, vg_fork_ends, vg_fork_ends, NULL) == 0;
+		known = vg_forks_register() == 0;
 }
 
 // vg_slot_open takes a slot by the page's descriptor.
