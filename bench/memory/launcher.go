@@ -94,7 +94,7 @@ func without(env []string) []string {
 	var kept []string
 	for _, entry := range env {
 		switch name, _, _ := strings.Cut(entry, "="); name {
-		case "LD_PRELOAD", "NRI_VGPU_DIR", "CUDA_VISIBLE_DEVICES", "GPUSIM_STATE":
+		case "LD_PRELOAD", "NRI_VGPU_DIR", "CUDA_VISIBLE_DEVICES", "GPUSIM_STATE", "GPUSIM_PROFILE":
 		default:
 			kept = append(kept, entry)
 		}

@@ -56,7 +56,7 @@ func TestNewLauncherRefuses(t *testing.T) {
 }
 
 func TestWithout(t *testing.T) {
-	got := without([]string{"PATH=/bin", "LD_PRELOAD=x", "NRI_VGPU_DIR=y", "CUDA_VISIBLE_DEVICES=", "GPUSIM_STATE=s", "A=b=c"})
+	got := without([]string{"PATH=/bin", "LD_PRELOAD=x", "NRI_VGPU_DIR=y", "CUDA_VISIBLE_DEVICES=", "GPUSIM_STATE=s", "GPUSIM_PROFILE=p", "A=b=c"})
 	if diff := cmp.Diff([]string{"PATH=/bin", "A=b=c"}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
@@ -17,11 +19,18 @@ import (
 type machine interface {
 	// env is what programs need to find the driver.
 	env() []string
-	// held is what all processes physically hold now; never more than what
+	// judges has the machine count what this process holds, and its alone whose
+	// processes were named: what others hold, as one that measures what a context
+	// takes, is not under the limit.
+	judges(pid int)
+	// held is what these processes physically hold now; never more than what
 	// they held at some instant of the call.
 	held() (uint64, error)
-	// peaks is the most that each process ever held, ended ones included;
-	// nil if that is not recorded.
+	// contexts is what of that contexts take, and how many there are; false if
+	// that is not known.
+	contexts() (bytes uint64, count uint32, known bool, err error)
+	// peaks is the most that each of these processes ever held, ended ones
+	// included; nil if that is not recorded.
 	peaks() ([]uint64, error)
 	// pause is the time between two looks at held.
 	pause() time.Duration
@@ -33,26 +42,38 @@ type simulated struct {
 	tool, dir string
 	libraries string
 	oracle    *oracle.Oracle
+
+	mutex  sync.Mutex
+	judged map[int]bool // pids
 }
 
-// simulatedGPU configures the simulator: a GPU of 16 GiB on which contexts have
-// this size in bytes.
-const simulatedGPU = "memory = 16GiB\ncontext = %d\n[gpu]\n"
+// simulatedMemory is that of the GPU.
+const simulatedMemory = "memory = 16GiB\n"
 
-// newSimulated makes a GPU with contexts of this size, in bytes. build is where
-// the project is built.
-func newSimulated(build, dir string, context uint64) (*simulated, error) {
+// newSimulated makes a GPU with the driver of a profile, "" for the simulator's own,
+// and contexts of this size in bytes, 0 for the driver's own. build is where the
+// project is built.
+func newSimulated(build, dir, profile string, context uint64) (*simulated, error) {
 	s := &simulated{
 		tool:      filepath.Join(build, "gpusim", "gpusim"),
 		dir:       dir,
 		libraries: filepath.Join(build, "gpusim"),
+		judged:    map[int]bool{},
 	}
-	config := dir + ".conf"
-	err := os.WriteFile(config, fmt.Appendf(nil, simulatedGPU, context), 0o600)
+	config := simulatedMemory
+	if context > 0 {
+		config += fmt.Sprintf("context = %d\n", context)
+	}
+	file := dir + ".conf"
+	err := os.WriteFile(file, []byte(config+"[gpu]\n"), 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.run("create", "--seed", "1", "--config", config, dir); err != nil {
+	args := []string{"create", "--seed", "1", "--config", file}
+	if profile != "" {
+		args = append(args, "--profile", profile)
+	}
+	if err := s.run(append(args, dir)...); err != nil {
 		return nil, err
 	}
 	if s.oracle, err = oracle.Open(dir); err != nil {
@@ -62,7 +83,9 @@ func newSimulated(build, dir string, context uint64) (*simulated, error) {
 }
 
 func (s *simulated) run(args ...string) error {
-	if output, err := exec.Command(s.tool, args...).CombinedOutput(); err != nil {
+	command := exec.Command(s.tool, args...)
+	command.Env = without(os.Environ()) // what profile it is, --profile says
+	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("gpusim %q: %w: %s", args, err, output)
 	}
 	return nil
@@ -98,8 +121,26 @@ type identity struct {
 	start uint64
 }
 
+func (s *simulated) judges(pid int) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.judged[pid] = true
+}
+
+func (s *simulated) isJudged(pid int) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.judged[pid]
+}
+
+// processes are those that are judged.
+func (s *simulated) processes() ([]oracle.Process, error) {
+	all, err := s.oracle.Processes()
+	return slices.DeleteFunc(all, func(p oracle.Process) bool { return !s.isJudged(p.Pid) }), err
+}
+
 func (s *simulated) uses() (map[identity]uint64, error) {
-	processes, err := s.oracle.Processes()
+	processes, err := s.processes()
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +153,19 @@ func (s *simulated) uses() (map[identity]uint64, error) {
 	return uses, nil
 }
 
+func (s *simulated) contexts() (bytes uint64, count uint32, known bool, err error) {
+	processes, err := s.processes()
+	for _, p := range processes {
+		for _, use := range p.GPUs {
+			bytes += use.ContextBytes
+			count += use.Contexts
+		}
+	}
+	return bytes, count, true, err
+}
+
 func (s *simulated) peaks() ([]uint64, error) {
-	live, err := s.oracle.Processes()
+	live, err := s.processes()
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +180,9 @@ func (s *simulated) peaks() ([]uint64, error) {
 		}
 	}
 	for _, p := range ended {
+		if !s.isJudged(p.Pid) {
+			continue
+		}
 		for _, use := range p.GPUs {
 			peaks = append(peaks, use.PeakBytes)
 		}
@@ -153,10 +208,12 @@ func newReal(build string) (*real, error) {
 	return r, err
 }
 
-func (*real) env() []string            { return nil }
-func (*real) pause() time.Duration     { return 10 * time.Millisecond }
-func (*real) peaks() ([]uint64, error) { return nil, nil }
-func (*real) close() error             { return nil }
+func (*real) env() []string                           { return nil }
+func (*real) judges(int)                              {}
+func (*real) pause() time.Duration                    { return 10 * time.Millisecond }
+func (*real) contexts() (uint64, uint32, bool, error) { return 0, 0, false, nil }
+func (*real) peaks() ([]uint64, error)                { return nil, nil }
+func (*real) close() error                            { return nil }
 
 func (r *real) held() (uint64, error) {
 	used, err := r.used()

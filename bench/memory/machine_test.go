@@ -37,6 +37,53 @@ func TestNVMLJudge(t *testing.T) {
 	}
 }
 
+// TestSimulatedJudge has a process counted that was named, and another left out.
+func TestSimulatedJudge(t *testing.T) {
+	simtest.Build(t)
+	profiles, err := profilesIn("../../gpusim/profiles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range profiles {
+		t.Run(p.name, func(t *testing.T) {
+			m, err := newSimulated("../../build", t.TempDir()+"/gpu", p.file, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := m.close(); err != nil {
+					t.Error(err)
+				}
+			})
+			env := append(without(os.Environ()), m.env()...)
+			argv := append([]string{simtest.Workload(t, "fill"), "--max", "1GiB"}, alone("alloc").args()...)
+			for judged := range 2 {
+				p, err := start(t.Context(), alone("alloc"), argv, env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(p.end)
+				if judged == 1 {
+					m.judges(p.cmd.Process.Pid)
+				}
+				if f, err := p.result(); err != nil || f.Granted != gib {
+					t.Fatalf("got %v, error %v", f, err)
+				}
+			}
+			size, err := contextSize(m, gib)
+			if err != nil || size == 0 || size%mib != 0 {
+				t.Errorf("a context of %d bytes, error %v", size, err)
+			}
+			held, err := m.held()
+			peaks, peaksErr := m.peaks()
+			// The driver may keep a few chunks beside what it granted.
+			if err != nil || held < gib+size || held > gib+size+16*mib || peaksErr != nil || len(peaks) != 1 || peaks[0] < held {
+				t.Errorf("%d bytes held, error %v, peaks %v, error %v", held, err, peaks, peaksErr)
+			}
+		})
+	}
+}
+
 func lookUp(t *testing.T, env []string, name string) string {
 	t.Helper()
 	command := exec.Command("printenv", name)

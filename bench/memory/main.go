@@ -24,15 +24,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// Sizes of contexts on simulated GPUs, in bytes: as on an H200, and small for
-// mixes, so that even a small limit has room for several processes.
-const (
-	simulatedContext = 512 * mib
-	mixContext       = 64 * mib
-)
-
 type options struct {
 	build, commit, library, variables, output, ways string
+	profiles, profileDir                            string
 	mixes                                           int
 	seed                                            uint64
 	table                                           bool
@@ -50,7 +44,9 @@ func main() {
 	flag.StringVar(&o.variables, "env", "", "variables for it, as \"A=b C={limit_mib}\"; also {limit_bytes}, and {run_dir}, an empty directory")
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.StringVar(&o.ways, "ways", "", "ways to try, separated by commas; all if empty")
-	flag.IntVar(&o.mixes, "mixes", 5, "random mixes of ways at each limit")
+	flag.StringVar(&o.profiles, "profiles", "", "drivers to simulate, separated by commas: kind, or a profile's name; all if empty")
+	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the profiles")
+	flag.IntVar(&o.mixes, "mixes", 1, "random mixes of ways at each limit")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the mixes: the same seed makes the same mixes")
 	flag.BoolVar(&o.table, "table", false, "print a table at the end")
 	flag.Parse()
@@ -104,18 +100,19 @@ type suite struct {
 
 func (s suite) fill() string { return filepath.Join(s.build, "workload", "fill") }
 
-// runner measures on machines with contexts of this size, in bytes, if they are
-// simulated.
-func (s suite) runner(name string, context uint64) (*runner, error) {
-	temp := filepath.Join(s.temp, name)
+// runner measures on machines with the driver of a profile and contexts of this
+// size, in bytes, if they are simulated; 0 for the driver's own.
+func (s suite) runner(name string, p profile, context uint64) (*runner, error) {
+	temp := filepath.Join(s.temp, p.name+"-"+name)
 	return &runner{
 		launcher: s.launcher,
+		profile:  p,
 		fill:     s.fill(),
 		newMachine: func(dir string) (machine, error) {
 			if report.GPU() == report.Real {
 				return newReal(s.build)
 			}
-			return newSimulated(s.build, dir, context)
+			return newSimulated(s.build, dir, p.file, context)
 		},
 		temp: temp,
 	}, os.Mkdir(temp, 0o700)
@@ -133,29 +130,58 @@ func (s suite) ways(ctx context.Context, wanted string) ([]string, error) {
 	return chosen(ways, strings.Split(wanted, ","))
 }
 
-// conditions is the first line of the output.
+// conditions is the first line of a profile's output.
 type conditions struct {
 	Bench string `json:"bench"`
 	report.Conditions
 	Library string `json:"library"`
+	Profile string `json:"profile"`
 	Seed    uint64 `json:"seed"`
 }
 
 func measure(ctx context.Context, o options, s suite, lines *report.Lines) ([]Point, error) {
-	if err := lines.Write(conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), o.seed}); err != nil {
-		return nil, err
-	}
 	ways, err := s.ways(ctx, o.ways)
 	if err != nil {
 		return nil, err
 	}
-	singles, err := s.measureSteps(ctx, "alone", simulatedContext, ways, lines, func(sizes) []step {
-		return aloneSteps(ways, limits)
-	})
+	all, err := profilesIn(o.profileDir)
 	if err != nil {
 		return nil, err
 	}
-	mixed, err := s.measureSteps(ctx, mixName, mixContext, ways, lines, func(native sizes) []step {
+	profiles, err := chosenProfiles(all, o.profiles)
+	if err != nil {
+		return nil, err
+	}
+	var points []Point
+	for _, p := range profiles {
+		measured, err := s.measureProfile(ctx, o, p, ways, lines)
+		if err != nil {
+			return nil, fmt.Errorf("profile %s: %w", p.name, err)
+		}
+		points = append(points, measured...)
+	}
+	return points, nil
+}
+
+// measureProfile measures all points of one profile, and sums them up.
+func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []string, lines *report.Lines) ([]Point, error) {
+	heading := conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), p.name, o.seed}
+	if err := lines.Write(heading); err != nil {
+		return nil, err
+	}
+	alone, err := s.runner("alone", p, 0)
+	if err != nil {
+		return nil, err
+	}
+	singles, err := alone.measureSteps(ctx, ways, lines, func(sizes) []step { return aloneSteps(ways, limits) })
+	if err != nil {
+		return nil, err
+	}
+	together, err := s.runner(mixName, p, p.mixContext)
+	if err != nil {
+		return nil, err
+	}
+	mixed, err := together.measureSteps(ctx, ways, lines, func(native sizes) []step {
 		return mixSteps(ways, limits, o.mixes, o.seed, native.context)
 	})
 	if err != nil {
@@ -171,12 +197,7 @@ func measure(ctx context.Context, o options, s suite, lines *report.Lines) ([]Po
 }
 
 // measureSteps finds what there is without a limit, plans, and measures.
-func (s suite) measureSteps(ctx context.Context, name string, context uint64, ways []string,
-	lines *report.Lines, plan func(sizes) []step) ([]Point, error) {
-	r, err := s.runner(name, context)
-	if err != nil {
-		return nil, err
-	}
+func (r *runner) measureSteps(ctx context.Context, ways []string, lines *report.Lines, plan func(sizes) []step) ([]Point, error) {
 	if err := r.measureNative(ctx, union(ways, exactWay)); err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ func (unlimited) command(_ uint64, _, program string, args []string) (argv, env 
 
 // measureNative finds what the driver gives by each way with no limit.
 func (r *runner) measureNative(ctx context.Context, ways []string) error {
-	r.native = sizes{pieces: map[string]uint64{}, reach: map[string]uint64{}}
+	r.native = sizes{pieces: map[string]uint64{}, reach: map[string]uint64{}, vague: r.profile.vague}
 	for _, way := range ways {
-		fill, held, err := r.fillNative(ctx, way)
+		fill, context, err := r.fillNative(ctx, way)
 		if err != nil {
 			return fmt.Errorf("measure %s without a limit: %w", way, err)
 		}
@@ -27,19 +27,19 @@ func (r *runner) measureNative(ctx context.Context, ways []string) error {
 			r.native.pieces[way] = fill.Granted / max(fill.Pieces, 1)
 		}
 		if way == exactWay {
-			r.native.context = held - min(held, fill.Granted)
+			r.native.context = context
 		}
 		r.native.reach[way] = fill.Granted
 	}
 	return nil
 }
 
-// exactWay is granted what it asks for, to 512 bytes: what a process holds
-// besides is its context.
+// exactWay is granted what it asks for: where the machine does not say what a
+// context takes, it is what a process holds besides.
 const exactWay = "alloc"
 
-// fillNative fills the GPU by one way, and returns what the process holds.
-func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, held uint64, err error) {
+// fillNative fills the GPU by one way, and returns what a context takes.
+func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, size uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := r.prepare()
@@ -56,8 +56,19 @@ func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, held uint6
 	if !fill.Context {
 		return Fill{}, 0, fmt.Errorf("error %d: %s", fill.Error, fill.Message)
 	}
-	held, err = s.held()
-	return fill, held, err
+	size, err = contextSize(s, fill.Granted)
+	return fill, size, err
+}
+
+// contextSize is that of a process's contexts, as the machine says or, where it does
+// not, what is held beside what was granted.
+func contextSize(m machine, granted uint64) (uint64, error) {
+	bytes, count, known, err := m.contexts()
+	if err != nil || (known && count > 0) {
+		return bytes / uint64(max(count, 1)), err
+	}
+	held, err := m.held()
+	return held - min(held, granted), err
 }
 
 // whole tells whether the pieces had a size that the driver chose.

@@ -9,7 +9,8 @@ import (
 // beyond the limit.
 const outOfMemory = 2
 
-// tolerance is the part of a limit that a library may leave ungranted.
+// tolerance is the part of a limit that a library may leave ungranted where NVML
+// knows what processes hold.
 const tolerance = 0.01
 
 // Fill is what one process of a point took. Sizes are in bytes.
@@ -34,6 +35,7 @@ type Fill struct {
 // Point is one measurement: a way alone, or several at once. Sizes are in
 // bytes.
 type Point struct {
+	Profile      string `json:"profile"`
 	Way          string `json:"way"`
 	Limit        uint64 `json:"limit_bytes"`
 	Granted      uint64 `json:"granted_bytes"` // to all processes, contexts aside
@@ -43,8 +45,9 @@ type Point struct {
 	// more than the tolerance was left.
 	RefusedWithinLimit bool   `json:"refused_within_limit"`
 	Context            uint64 `json:"context_bytes"` // of one process
-	// Shortfall is what could have been granted and was not.
+	// Shortfall is what could have been granted and was not, Spare what may be.
 	Shortfall uint64 `json:"shortfall_bytes"`
+	Spare     uint64 `json:"spare_bytes"`
 	// ContextsRefused counts processes that were refused a context although
 	// the contexts of all fit, and nobody had more.
 	ContextsRefused int `json:"contexts_refused"`
@@ -62,13 +65,33 @@ type sizes struct {
 	context uint64            // of one process
 	pieces  map[string]uint64 // of the ways whose pieces have a size of their own
 	reach   map[string]uint64 // what one process gets by a way
+	vague   bool              // NVML does not know what processes hold
+}
+
+// spare is what may be left ungranted: 1 % of the limit or, where NVML does not say
+// what processes hold, as much again as their contexts.
+func (s sizes) spare(limit uint64, processes int) uint64 {
+	if s.vague {
+		return uint64(processes) * s.context
+	}
+	return uint64(float64(limit) * tolerance)
+}
+
+// physical is what the judge saw processes hold, in bytes.
+type physical struct {
+	peak uint64
+	end  uint64 // when all had what they got
 }
 
 // judge turns what processes report, and what they physically held, into a
 // point. The last process filled when the others were done: what it was
-// refused tells what was left. While contexts were made, nobody had more.
-func judge(way string, limit, peak uint64, fills []Fill, native sizes) Point {
-	p := Point{Way: way, Limit: limit, Context: native.context, PhysicalPeak: peak, Processes: len(fills)}
+// refused tells what was left. While contexts were made, nobody had more. What the
+// driver keeps beside what it granted, as it hands memory out in chunks, is held, too.
+func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
+	p := Point{
+		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),
+		Spare: native.spare(limit, len(fills)),
+	}
 	held := uint64(0)
 	for _, f := range fills {
 		granted := native.granted(f)
@@ -79,12 +102,11 @@ func judge(way string, limit, peak uint64, fills []Fill, native sizes) Point {
 		}
 	}
 	p.Error = lastError(fills)
-	p.Shortfall = native.shortfall(limit, held, fills[len(fills)-1])
-	spare := uint64(float64(limit) * tolerance)
-	if uint64(len(fills))*native.context+spare <= limit {
+	p.Shortfall = native.shortfall(limit, max(held, saw.end), fills[len(fills)-1])
+	if uint64(len(fills))*native.context+p.Spare <= limit {
 		p.ContextsRefused = withoutContext(fills)
 	}
-	p.RefusedWithinLimit = p.Shortfall > spare || p.ContextsRefused > 0
+	p.RefusedWithinLimit = p.Shortfall > p.Spare || p.ContextsRefused > 0
 	p.Broken = broken(p)
 	return p
 }
@@ -156,11 +178,12 @@ func broken(p Point) string {
 	return ""
 }
 
-// Summary is the worst of all points of one way.
+// Summary is the worst of all points of one way with one profile.
 type Summary struct {
-	Way    string `json:"summary"`
-	Points int    `json:"points"`
-	Broken int    `json:"broken"`
+	Way     string `json:"summary"`
+	Profile string `json:"profile"`
+	Points  int    `json:"points"`
+	Broken  int    `json:"broken"`
 	// OverLimit is the largest physical peak above a limit, in bytes.
 	OverLimit uint64 `json:"worst_over_limit_bytes"`
 	// ShortfallPercent is the largest shortfall, as a part of its limit.
@@ -169,14 +192,14 @@ type Summary struct {
 	Errors             []int   `json:"errors"`               // all that were seen
 }
 
-// summarize is a summary for each way, in the order of their first points.
+// summarize is a summary for each profile's ways, in the order of their first points.
 func summarize(points []Point) []Summary {
 	var all []Summary
 	for _, p := range points {
-		at := slices.IndexFunc(all, func(s Summary) bool { return s.Way == p.Way })
+		at := slices.IndexFunc(all, func(s Summary) bool { return s.Way == p.Way && s.Profile == p.Profile })
 		if at < 0 {
 			at = len(all)
-			all = append(all, Summary{Way: p.Way})
+			all = append(all, Summary{Way: p.Way, Profile: p.Profile})
 		}
 		all[at].add(p)
 	}

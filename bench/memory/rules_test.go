@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := judge("way", test.limit, test.peak, test.fills, native)
+			got := judge("way", test.limit, physical{peak: test.peak}, test.fills, native)
 			if got.Granted != test.granted || got.Shortfall != test.shortfall {
 				t.Errorf("granted %d, short of %d, want %d and %d", got.Granted, got.Shortfall, test.granted, test.shortfall)
 			}
@@ -87,16 +87,56 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeByWhatIsHeld: the driver keeps 12 MiB beside what it granted.
+func TestJudgeByWhatIsHeld(t *testing.T) {
+	fills := []Fill{done("alloc", 476*mib, 1)}
+	if got := judge("way", 1000*mib, physical{1000 * mib, 1000 * mib}, fills, native); got.Shortfall != 0 || got.Broken != "" {
+		t.Errorf("short of %d, broken %q", got.Shortfall, got.Broken)
+	}
+	if got := judge("way", 1000*mib, physical{1000 * mib, 989 * mib}, fills, native); got.Shortfall != 11*mib || got.Broken == "" {
+		t.Errorf("short of %d, broken %q", got.Shortfall, got.Broken)
+	}
+}
+
+// TestJudgeVaguely: where NVML does not know what processes hold, each may lose as
+// much again as its context takes, however large the limit is.
+func TestJudgeVaguely(t *testing.T) {
+	small := sizes{context: 100 * mib, vague: true}
+	tests := []struct {
+		name    string
+		granted []uint64
+		limit   uint64
+		broken  bool
+	}{
+		{"as much as a context is left", []uint64{800 * mib}, 1000 * mib, false},
+		{"more", []uint64{800*mib - 1}, 1000 * mib, true},
+		{"less than 1 % of the limit, and more than a context", []uint64{15*gib - 201*mib}, 15 * gib, true},
+		{"two processes", []uint64{300 * mib, 300 * mib}, 1000 * mib, false},
+		{"two processes, more", []uint64{300 * mib, 299 * mib}, 1000 * mib, true},
+	}
+	for _, test := range tests {
+		var fills []Fill
+		for _, granted := range test.granted {
+			fills = append(fills, done("alloc", granted, 1))
+		}
+		if got := judge("way", test.limit, physical{peak: test.limit}, fills, small); (got.Broken != "") != test.broken {
+			t.Errorf("%s: short of %d, broken %q", test.name, got.Shortfall, got.Broken)
+		}
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	points := []Point{
 		{Way: "alloc", Limit: 2 * gib, PhysicalPeak: 2 * gib, Error: 2, Shortfall: gib / 200},
 		{Way: "vmm", Limit: gib, PhysicalPeak: gib, Error: 2},
+		{Profile: "future", Way: "vmm", Limit: gib, PhysicalPeak: gib, Error: 2},
 		{Way: "alloc", Limit: gib, PhysicalPeak: gib + 7, Error: 2, Broken: "held more"},
 		{Way: "alloc", Limit: gib, PhysicalPeak: gib + 5, Error: 1, Shortfall: gib / 4, RefusedWithinLimit: true, Broken: "error"},
 	}
 	want := []Summary{
 		{Way: "alloc", Points: 3, Broken: 2, OverLimit: 7, ShortfallPercent: 25, RefusedWithinLimit: 1, Errors: []int{2, 1}},
 		{Way: "vmm", Points: 1, Errors: []int{2}},
+		{Way: "vmm", Profile: "future", Points: 1, Errors: []int{2}},
 	}
 	if diff := cmp.Diff(want, summarize(points)); diff != "" {
 		t.Error(diff)

@@ -16,6 +16,7 @@ const patience = 2 * time.Minute
 // runner measures points, one after the other.
 type runner struct {
 	launcher launcher
+	profile  profile
 	fill     string // the program
 	// newMachine makes a fresh machine in an empty directory.
 	newMachine func(dir string) (machine, error)
@@ -49,13 +50,22 @@ func (s setting) close() error { return s.machine.close() }
 // attempts is how often a point is tried whose processes are late.
 const attempts = 5
 
-// run measures one point.
+// errHung: the programs of a point did not end in time.
+var errHung = errors.New("programs hang")
+
+// run measures one point. One whose programs hang, or cannot even start, is broken.
 func (r *runner) run(ctx context.Context, what step) (Point, error) {
 	for try := 1; ; try++ {
 		p, err := r.try(ctx, what)
-		if !errors.Is(err, errLate) || try == attempts {
-			return p, err
+		if errors.Is(err, errLate) && try < attempts {
+			continue
 		}
+		if errors.Is(err, errLate) || errors.Is(err, errHung) {
+			p = Point{Way: what.way, Limit: what.limit, Error: -1, Processes: len(what.tasks), Broken: err.Error()}
+			err = ctx.Err()
+		}
+		p.Profile = r.profile.name
+		return p, err
 	}
 }
 
@@ -72,17 +82,18 @@ func (r *runner) try(ctx context.Context, what step) (_ Point, err error) {
 	defer c.end()
 	time.Sleep(2 * s.pause()) // the watch looks once more
 	sampled, watchErr := watched.stop()
-	if err = errors.Join(err, watchErr); err != nil {
-		return Point{}, err
-	}
 	if ctx.Err() != nil {
-		return Point{}, fmt.Errorf("%s at %d bytes: not done after %s", what.way, what.limit, patience)
+		return Point{}, fmt.Errorf("%w: %s at %d bytes is not done after %s", errHung, what.way, what.limit, patience)
+	}
+	held, heldErr := s.held()
+	if err = errors.Join(err, watchErr, heldErr); err != nil {
+		return Point{}, err
 	}
 	peak, exact, err := peakOf(s.machine, sampled)
 	if err != nil {
 		return Point{}, err
 	}
-	point := judge(what.way, what.limit, peak, c.fills, r.native)
+	point := judge(what.way, what.limit, physical{peak, held}, c.fills, r.native)
 	point.PeakExact = exact
 	if len(c.fills) > 1 || c.fills[0].Message != "" {
 		point.Fills = c.fills
@@ -100,6 +111,7 @@ func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) 
 		if err != nil {
 			return c, err
 		}
+		s.judges(p.cmd.Process.Pid)
 		c.processes = append(c.processes, p)
 	}
 	if len(c.processes) > 1 {

@@ -9,9 +9,9 @@ import (
 // writeTable prints the summary, and the points that break a rule.
 func writeTable(w io.Writer, points []Point, summaries []Summary) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "way\tpoints\tworst over limit, MiB\tworst shortfall, %\trefused within limit\terrors\tbroken\t")
+	fmt.Fprintln(t, "profile\tway\tpoints\tworst over limit, MiB\tworst shortfall, %\trefused within limit\terrors\tbroken\t")
 	for _, s := range summaries {
-		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.3f\t%d\t%v\t%d\t\n", s.Way, s.Points,
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.3f\t%d\t%v\t%d\t\n", s.Profile, s.Way, s.Points,
 			float64(s.OverLimit)/mib, s.ShortfallPercent, s.RefusedWithinLimit, s.Errors, s.Broken)
 	}
 	if err := t.Flush(); err != nil {
@@ -21,7 +21,7 @@ func writeTable(w io.Writer, points []Point, summaries []Summary) error {
 		if p.Broken == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "BROKEN: %s at %.0f MiB: %s\n", p.Way, float64(p.Limit)/mib, p.Broken); err != nil {
+		if _, err := fmt.Fprintf(w, "BROKEN: %s: %s at %.0f MiB: %s\n", p.Profile, p.Way, float64(p.Limit)/mib, p.Broken); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,8 @@
 // Command overhead measures what the interposer costs, in turns with the native
 // calls: calls of running processes, the start of one, and of many at once. On
-// a machine without a GPU the driver is simulated; what its calls take is on
-// both sides, and so not in their difference.
+// a machine without a GPU drivers are simulated: one that is as quick as it can be,
+// one whose calls take what they took on an H200, and one with an NVML that takes
+// 100 ms to open.
 //
 // It exits with 1 when a cost is above what is promised.
 package main
@@ -15,16 +16,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
 type options struct {
-	build, commit, output             string
-	rounds, starts, storms, processes int
-	table                             bool
+	build, commit, output, parts, profileDir string
+	runs, rounds, starts, storms, processes  int
+	table                                    bool
 }
 
 // errBroken is returned when the measurements went well, and their result
@@ -36,7 +37,10 @@ func main() {
 	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
 	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
-	flag.IntVar(&o.rounds, "rounds", 500, "rounds in which each side makes its calls")
+	flag.StringVar(&o.parts, "parts", "calls,starts,storms", "what to measure, separated by commas")
+	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the simulator's profiles")
+	flag.IntVar(&o.runs, "runs", 3, "times that the processes which make calls are started anew")
+	flag.IntVar(&o.rounds, "rounds", 200, "rounds of each run, in which each side makes its calls")
 	flag.IntVar(&o.starts, "starts", 100, "rounds in which each side starts a process")
 	flag.IntVar(&o.storms, "storms", 40, "rounds in which each side starts many at once")
 	flag.IntVar(&o.processes, "processes", 200, "processes that start at once, each with a context")
@@ -52,8 +56,12 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if o.rounds < 1 || o.starts < 1 || o.storms < 1 || o.processes < 1 {
-		return errors.New("rounds, starts, storms and processes must be at least 1")
+	parts, err := parseParts(o.parts)
+	if err != nil {
+		return err
+	}
+	if o.runs < 1 || o.rounds < 1 || o.starts < 1 || o.storms < 1 || o.processes < 1 {
+		return errors.New("runs, rounds, starts, storms and processes must be at least 1")
 	}
 	build, err := filepath.Abs(o.build)
 	if err != nil {
@@ -68,19 +76,35 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	results, err := measure(ctx, o, build, temp, lines)
-	if err = errors.Join(err, lines.Close()); err != nil {
+	p, err := newPrograms(build, o.profileDir, temp)
+	if err != nil {
+		return errors.Join(err, lines.Close())
+	}
+	m := &measurement{options: o, programs: p, parts: parts, temp: temp, lines: lines}
+	if err = errors.Join(m.run(ctx), lines.Close()); err != nil {
 		return err
 	}
 	if o.table {
-		if err := writeTable(os.Stdout, results); err != nil {
+		if err := writeTable(os.Stdout, m.results, m.uses); err != nil {
 			return err
 		}
 	}
-	if slices.ContainsFunc(results, func(r Result) bool { return r.Broken }) {
+	if m.broken() {
 		return errBroken
 	}
 	return nil
+}
+
+// parseParts reads which parts are wanted.
+func parseParts(list string) (map[string]bool, error) {
+	wanted := map[string]bool{}
+	for part := range strings.SplitSeq(list, ",") {
+		if part != partCalls && part != partStarts && part != partStorms {
+			return nil, fmt.Errorf("part %q; allowed: %s, %s, %s", part, partCalls, partStarts, partStorms)
+		}
+		wanted[part] = true
+	}
+	return wanted, nil
 }
 
 // conditions is the first line of the output.
@@ -89,46 +113,25 @@ type conditions struct {
 	report.Conditions
 }
 
-func measure(ctx context.Context, o options, build, temp string, lines *report.Lines) (all []Result, err error) {
-	gpu := report.GPU()
-	if err := lines.Write(conditions{"overhead", report.Now(gpu, o.commit)}); err != nil {
-		return nil, err
-	}
-	b, err := newBench(ctx, build, temp, gpu == report.Simulated)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	for _, part := range []func() ([]Result, error){
-		func() ([]Result, error) { return b.calls(ctx, o.rounds) },
-		func() ([]Result, error) { return b.starts(ctx, o.starts) },
-		func() ([]Result, error) { return b.storms(ctx, o.storms, o.processes) },
-	} {
-		results, err := part()
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range results {
-			if err := lines.Write(r); err != nil {
-				return nil, err
-			}
-		}
-		all = append(all, results...)
-	}
-	return all, nil
-}
-
 // writeTable prints the results without their samples, in ns.
-func writeTable(w io.Writer, results []Result) error {
+func writeTable(w io.Writer, results []Result, uses []NVMLUse) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "call\tside\tmedian ns\tmin\tmax\tdifference\t95 % from\tto\tratio\t95 % from\tto\trule\t\t")
+	fmt.Fprintln(t, "driver\tcall\tside\tmedian ns\tmin\tmax\tdifference\t95 % from\tto\tof native, %\tratio\t95 % from\tto\trule\t\t")
 	for _, r := range results {
 		verdict := ""
 		if r.Broken {
 			verdict = "BROKEN"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%+.0f\t%.2f\t%.2f\t%.2f\t%s\t%s\t\n", r.Call, r.Side,
-			r.Median, r.Min, r.Max, r.Difference, r.Low, r.High, r.Ratio, r.RatioLow, r.RatioHigh, r.Rule, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%+.0f\t%+.1f\t%.2f\t%.2f\t%.2f\t%s\t%s\t\n", r.Driver, r.Call, r.Side,
+			r.Median, r.Min, r.Max, r.Difference, r.Low, r.High, r.Share, r.Ratio, r.RatioLow, r.RatioHigh, r.Rule, verdict)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, use := range uses {
+		if _, err := fmt.Fprintf(w, "%s: %d calls of NVML by tenants %v\n", use.Driver, use.Calls, use.Processes); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // timed is a call that servers make.
@@ -12,24 +13,41 @@ type timed struct {
 	rules map[string]rule
 }
 
-// noMore is for calls that are not to cost more than natively.
-var noMore = map[string]rule{limited: {bounded: true}, whole: {bounded: true}}
-
-// timedCalls have so many calls in a round that a round is much longer than a
-// look at the clock and shorter than a time slice of a busy machine. Launches are
-// shortest, and more: what a process finds cold when its turn comes is not what one
-// after another costs. The simulator queues 1024.
-var timedCalls = []timed{
-	{"async", 200, map[string]rule{limited: {bounded: true, mostNs: 150}, whole: {bounded: true, mostNs: 150}}},
-	{"alloc", 200, nil},
-	{"meminfo", 200, noMore},
-	{"meminfo-apart", 10, noMore}, // half a millisecond apart
-	{"launch", 1000, map[string]rule{
-		limited: {bounded: true, mostNs: 20},
-		whole:   {bounded: true, mostNs: 20},
-		capped:  {bounded: true, mostNs: 100},
-	}},
+// under bounds what a call may cost more than natively, in ns, on all sides with the
+// interposer; where there is a limit on GPU time, perhaps by another bound.
+func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
+	rules := map[string]rule{}
+	for _, side := range []string{limited, whole, capped} {
+		rules[side] = rule{bounded: true, mostNs: mostNs}
+	}
+	for _, ns := range withTimeLimit {
+		rules[capped] = rule{bounded: true, mostNs: ns}
+	}
+	return rules
 }
+
+// Calls have so many in a round that a round is much longer than a look at the clock
+// and shorter than a time slice of a busy machine. Launches are shortest, and more:
+// what a process finds cold when its turn comes is not what one after another costs.
+// The simulator queues 1024. Of meminfo-apart, calls are half a millisecond apart.
+var (
+	// bareCalls are made on a driver that is as quick as the simulator can be.
+	bareCalls = []timed{
+		{"async", 200, under(150)},
+		{"alloc", 200, nil},
+		{"meminfo", 200, under(0)},
+		{"meminfo-apart", 10, under(150)},
+		{"launch", 1000, under(20, 100)},
+	}
+	// h200Calls are made on one whose calls take what they took on an H200.
+	h200Calls = []timed{
+		{"async", 200, under(150)},
+		{"alloc", 10, nil},
+		{"meminfo", 200, under(0)},
+		{"meminfo-apart", 10, under(150)},
+		{"launch", 1000, under(60, 150)},
+	}
+)
 
 // inTurns measures all sides in each round, one after the other. Rounds begin
 // with different sides, so that none has the better place.
@@ -48,42 +66,57 @@ func inTurns(sides []string, rounds int, measure func(side string) (float64, err
 	return samples, nil
 }
 
-// calls times the calls of processes that run.
-func (b *bench) calls(ctx context.Context, rounds int) (results []Result, err error) {
+// calls times the calls of processes that run. They are started anew so many times:
+// where a process finds its memory is a matter of chance, which counts for as much as
+// the rounds together do.
+func (s *site) calls(ctx context.Context, calls []timed, runs, rounds int) ([]Result, error) {
+	samples := map[string][]map[string][]float64{} // of a call, by run and side
+	for range runs {
+		if err := s.callRun(ctx, calls, rounds, samples); err != nil {
+			return nil, err
+		}
+	}
+	var results []Result
+	for _, call := range calls {
+		results = append(results, compare(s.driver, call.name, call.count, callSides, samples[call.name], call.rules)...)
+	}
+	return results, nil
+}
+
+func (s *site) callRun(ctx context.Context, calls []timed, rounds int, samples map[string][]map[string][]float64) (err error) {
 	servers := map[string]*server{}
 	defer func() {
-		for _, s := range servers {
-			err = errors.Join(err, s.end())
+		for _, server := range servers {
+			err = errors.Join(err, server.end())
 		}
 	}()
 	for _, side := range callSides {
-		s, err := b.serve(ctx, side)
-		if err != nil {
-			return nil, err
+		if servers[side], err = s.serve(ctx, side); err != nil {
+			delete(servers, side)
+			return err
 		}
-		servers[side] = s
 	}
-	for _, call := range timedCalls {
+	for _, call := range calls {
 		measure := func(side string) (float64, error) { return servers[side].time(call.name, call.count) }
 		if _, err := inTurns(callSides, rounds/10+1, measure); err != nil { // to warm up
-			return nil, err
+			return err
 		}
-		samples, err := inTurns(callSides, rounds, measure)
+		run, err := inTurns(callSides, rounds, measure)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		results = append(results, compare(call.name, call.count, callSides, samples, call.rules)...)
+		samples[call.name] = append(samples[call.name], run)
 	}
-	return results, nil
+	return nil
 }
 
 const millisecond = 1e6 // ns
 
 // starts times processes that start one by one.
-func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
+func (s *site) starts(ctx context.Context, rounds int) ([]Result, error) {
 	opened := map[string][]float64{}
 	inits, err := inTurns(startSides, rounds, func(side string) (float64, error) {
-		said, err := b.once(ctx, side)
+		said, err := s.once(ctx, side)
 		opened[side] = append(opened[side], said.StartNs)
 		return said.InitNs, err
 	})
@@ -92,37 +125,27 @@ func (b *bench) starts(ctx context.Context, rounds int) ([]Result, error) {
 	}
 	bound := rule{bounded: true, mostNs: millisecond}
 	rules := map[string]rule{limited: bound, whole: bound}
-	return append(compare("init", 1, startSides, inits, rules),
-		compare("open+init", 1, startSides, opened, rules)...), nil
+	return slices.Concat(compare(s.driver, "init", 1, startSides, one(inits), rules),
+		compare(s.driver, "open+init", 1, startSides, one(opened), rules)), nil
 }
 
-// storms times processes that start at once. The simulated driver starts in no
-// time, against which nothing that a process does can be small: what is promised is
-// measured with one that takes as long as an H200's. The bare one shows what the interposer takes.
-func (b *bench) storms(ctx context.Context, rounds, processes int) ([]Result, error) {
-	bound := rule{mostRatio: 1.1}
-	rules := map[string]rule{limited: bound, whole: bound}
-	if b.started == "" {
-		return b.stormsAs(ctx, "storm", rules, rounds, processes)
-	}
-	results, err := b.with(b.started).stormsAs(ctx, "storm", rules, rounds, processes)
-	if err != nil {
-		return nil, err
-	}
-	bare, err := b.stormsAs(ctx, "storm-bare", nil, rounds, processes)
-	return append(results, bare...), err
-}
-
-func (b *bench) stormsAs(ctx context.Context, name string, rules map[string]rule, rounds, processes int) ([]Result, error) {
+// storms times processes that start at once.
+func (s *site) storms(ctx context.Context, rounds, processes int, bound rule) ([]Result, error) {
 	cpu := map[string][]float64{}
 	walls, err := inTurns(startSides, rounds, func(side string) (float64, error) {
-		said, err := b.storm(ctx, side, processes)
+		said, err := s.storm(ctx, side, processes)
 		cpu[side] = append(cpu[side], said.CPUNs)
 		return said.Ns, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return append(compare(name, processes, startSides, walls, rules),
-		compare(name+", CPU", processes, startSides, cpu, nil)...), nil
+	rules := map[string]rule{limited: bound, whole: bound}
+	return slices.Concat(compare(s.driver, "storm", processes, startSides, one(walls), rules),
+		compare(s.driver, "storm, CPU", processes, startSides, one(cpu), nil)), nil
+}
+
+// one is the samples of a single run.
+func one(samples map[string][]float64) []map[string][]float64 {
+	return []map[string][]float64{samples}
 }

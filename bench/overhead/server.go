@@ -22,9 +22,9 @@ type server struct {
 	out  *bufio.Reader
 }
 
-func (b *bench) serve(ctx context.Context, side string) (*server, error) {
-	cmd := exec.CommandContext(ctx, b.program)
-	cmd.Env = b.env[side]
+func (s *site) serve(ctx context.Context, side string) (*server, error) {
+	cmd := exec.CommandContext(ctx, s.timer)
+	cmd.Env = s.env[side]
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

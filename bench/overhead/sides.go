@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
@@ -33,113 +37,191 @@ var (
 	startSides = append(slices.Clone(sides), empty)
 )
 
-// cappedPPM is the limit of 99 %, which a few launches in each round do not reach.
-const cappedPPM = 990_000
+// cappedPercent is a limit that a few launches in each round do not reach.
+const cappedPercent = 99
 
-// bench is the simulated or real machine, and the environments of all sides.
-type bench struct {
-	program string // calls
-	env     map[string][]string
-	started string // the simulated GPU with a driver that starts as an H200's; "" on a real one
-	close   func() error
+// programs are what was built, copied so that a build meanwhile does no harm.
+type programs struct {
+	timer, vgpuctl, lib, gpusim string // timer makes the calls
+	profiles                    string // directory of the simulator's profiles
 }
 
-// What the simulated GPU is configured with: it has room for the contexts of many
-// processes, in half of it, too. With the other lines, cuInit and the making of a
-// context take what they took on an H200. The driver sleeps for it: however many
-// start at once, none waits for another, as it may in a real driver, so that what
-// the interposer adds counts for more than it would there.
-const (
-	simulatedGPU   = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 256GiB\ncontext = 512MiB\n"
-	startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
-)
-
-// newBench prepares in an empty directory.
-func newBench(ctx context.Context, build, temp string, simulate bool) (*bench, error) {
-	b := &bench{program: filepath.Join(build, "bench", "calls"), close: func() error { return nil }}
-	env := without(os.Environ())
-	if simulate {
-		state, err := b.simulate(build, temp)
-		if err != nil {
-			return nil, errors.Join(err, b.close())
+func newPrograms(build, profiles, temp string) (programs, error) {
+	p := programs{
+		timer:    filepath.Join(build, "bench", "calls"),
+		vgpuctl:  filepath.Join(build, "bin", "vgpuctl"),
+		lib:      filepath.Join(temp, "lib"),
+		gpusim:   filepath.Join(temp, "gpusim"),
+		profiles: profiles,
+	}
+	if err := os.CopyFS(p.lib, os.DirFS(filepath.Join(build, "lib"))); err != nil {
+		return p, fmt.Errorf("copy the interposer, which make builds: %w", err)
+	}
+	if err := os.Mkdir(p.gpusim, 0o700); err != nil {
+		return p, err
+	}
+	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1", "gpusim"} {
+		raw, err := os.ReadFile(filepath.Join(build, "gpusim", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.gpusim, name), raw, 0o700)
 		}
-		env = append(env, state, "LD_LIBRARY_PATH="+filepath.Join(build, "gpusim"))
+		if err != nil {
+			return p, fmt.Errorf("copy the simulator, which make builds: %w", err)
+		}
 	}
-	lib := filepath.Join(temp, "lib")
-	// A copy, so that a build meanwhile does no harm.
-	err := os.CopyFS(lib, os.DirFS(filepath.Join(build, "lib")))
-	if err == nil {
-		err = b.makeSides(ctx, lib, temp, env)
-	}
-	if err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	return b, nil
+	return p, nil
 }
 
-// simulate makes the simulated GPU twice, bare and with a driver that takes its
-// time, and returns the variable that chooses the first; close removes both.
-func (b *bench) simulate(build, temp string) (bare string, err error) {
-	tool := filepath.Join(build, "gpusim", "gpusim")
-	bare, err = b.create(tool, filepath.Join(temp, "bare"), simulatedGPU+"[gpu]\n")
-	if err == nil {
-		b.started, err = b.create(tool, filepath.Join(temp, "started"), simulatedGPU+startsAsOnH200+"[gpu]\n")
-	}
-	return bare, err
+// driver is what is simulated.
+type driver struct {
+	name    string
+	profile string // of the simulator; "" for its own driver, which is as quick as it can be
+	starts  bool   // cuInit and the making of a context take what they took on an H200
 }
 
-// create makes one simulated GPU in this directory and returns the variable that chooses it.
-func (b *bench) create(tool, dir, config string) (variable string, err error) {
-	file := dir + ".conf"
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return "", err
+// simulatedGPU has room for the contexts of many processes, in half of it, too.
+const simulatedGPU = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 512GiB\n"
+
+// startsAsOnH200 makes cuInit and the making of a context take what they took there.
+// The driver sleeps for it: however many start at once, none waits for another, as it
+// may in a real driver, so that what the interposer adds counts for more.
+const startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
+
+func (d driver) config() string {
+	if d.starts {
+		return simulatedGPU + startsAsOnH200 + "[gpu]\n"
 	}
-	if output, err := exec.Command(tool, "create", "--config", file, dir).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make a simulated GPU: %w: %s", err, output)
-	}
-	others := b.close
-	b.close = func() error { return errors.Join(exec.Command(tool, "destroy", dir).Run(), others()) }
-	return "GPUSIM_STATE=" + filepath.Join(dir, "state"), nil
+	return simulatedGPU + "[gpu]\n"
 }
 
-// with is the same bench with a variable changed for all sides.
-func (b *bench) with(variable string) *bench {
-	other := *b
-	other.env = map[string][]string{}
-	for side, env := range b.env {
-		other.env[side] = append(slices.Clone(env), variable)
-	}
-	return &other
+// site is a machine, simulated or real, and the environments of all sides.
+type site struct {
+	programs
+	driver string
+	env    map[string][]string
+	truth  *oracle.Oracle // nil on a real machine
+	closes []func() error // in this order
 }
 
-// makeSides writes the pages of the limited sides, as for containers.
-func (b *bench) makeSides(ctx context.Context, lib, temp string, env []string) error {
-	b.env = map[string][]string{native: env, control: env, empty: b.withEmpty(env)}
-	gpu, err := b.once(ctx, native)
+// newSite makes a simulated machine in an empty directory.
+func newSite(ctx context.Context, p programs, dir string, d driver) (_ *site, err error) {
+	s := &site{programs: p, driver: d.name}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	gpu := filepath.Join(dir, "gpu")
+	if err := s.create(dir, gpu, d); err != nil {
+		return nil, err
+	}
+	env := append(without(os.Environ()), "GPUSIM_STATE="+filepath.Join(gpu, "state"), "LD_LIBRARY_PATH="+p.gpusim)
+	return s, s.makeSides(ctx, dir, env)
+}
+
+// realSite is the machine's own GPU.
+func realSite(ctx context.Context, p programs, dir string) (*site, error) {
+	s := &site{programs: p, driver: "real"}
+	if err := s.makeSides(ctx, dir, without(os.Environ())); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *site) create(dir, gpu string, d driver) error {
+	config := filepath.Join(dir, "gpu.conf")
+	if err := os.WriteFile(config, []byte(d.config()), 0o600); err != nil {
+		return err
+	}
+	args := []string{"create", "--config", config}
+	if d.profile != "" {
+		args = append(args, "--profile", filepath.Join(s.profiles, d.profile+".conf"))
+	}
+	tool := filepath.Join(s.gpusim, "gpusim")
+	command := exec.Command(tool, append(args, gpu)...)
+	command.Env = without(os.Environ())
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("make a simulated GPU: %w: %s", err, output)
+	}
+	var err error
+	s.truth, err = oracle.Open(gpu)
+	s.closes = append(s.closes, func() error {
+		if s.truth != nil {
+			err = s.truth.Close()
+		}
+		return errors.Join(err, exec.Command(tool, "destroy", gpu).Run())
+	})
+	return err
+}
+
+func (s *site) close() error {
+	var err error
+	for _, end := range slices.Backward(s.closes) {
+		err = errors.Join(err, end())
+	}
+	return err
+}
+
+// makeSides starts a group of vgpuctl's for each limited side: what programs ask the
+// host is answered by its supervisor, as by the agent for a container.
+func (s *site) makeSides(ctx context.Context, dir string, env []string) error {
+	s.env = map[string][]string{native: env, control: env, empty: s.withEmpty(env)}
+	gpu, err := s.once(ctx, native)
 	if err != nil {
 		return err
 	}
-	for side, limit := range map[string]limits.Device{
-		limited: {MemoryBytes: gpu.Memory / 2, ComputePPM: limits.NoComputeLimit},
-		whole:   {MemoryBytes: gpu.Memory, ComputePPM: limits.NoComputeLimit},
-		capped:  {MemoryBytes: gpu.Memory, ComputePPM: cappedPPM},
+	for side, request := range map[string][]string{
+		limited: {"--memory", strconv.FormatUint(gpu.Memory/2, 10)},
+		whole:   {"--memory", strconv.FormatUint(gpu.Memory, 10)},
+		capped:  {"--memory", strconv.FormatUint(gpu.Memory, 10), "--cores", strconv.Itoa(cappedPercent)},
 	} {
-		pages := filepath.Join(temp, side)
-		limit.UUID = gpu.UUID
-		devices := []limits.Device{limit}
-		if err := errors.Join(os.Mkdir(pages, 0o700), limits.Create(pages, devices)); err != nil {
-			return err
+		pages, err := s.keep(ctx, filepath.Join(dir, side), request, append(slices.Clone(env), "NRI_VGPU_LIB="+s.lib))
+		if err != nil {
+			return fmt.Errorf("make side %s: %w", side, err)
 		}
-		b.env[side] = ctl.Environment(env, lib, pages, devices)
+		s.env[side] = ctl.Environment(env, s.lib, pages, []limits.Device{{UUID: gpu.UUID}})
 	}
 	return nil
 }
 
+// keep starts a program under limits that does nothing until the site closes, and
+// returns the directory of its pages, which others then share.
+func (s *site) keep(ctx context.Context, runtimeDir string, request, env []string) (pages string, err error) {
+	if err := os.Mkdir(runtimeDir, 0o700); err != nil {
+		return "", err
+	}
+	args := slices.Concat([]string{"run", "--group", "bench"}, request,
+		[]string{"--", "sh", "-c", `echo "$NRI_VGPU_DIR"; exec cat`})
+	keeper := exec.CommandContext(ctx, s.vgpuctl, args...)
+	keeper.Env = append(env, "XDG_RUNTIME_DIR="+runtimeDir)
+	keeper.Stderr = os.Stderr
+	in, err := keeper.StdinPipe()
+	if err != nil {
+		return "", err
+	}
+	out, err := keeper.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := keeper.Start(); err != nil {
+		return "", err
+	}
+	s.closes = append(s.closes, func() error { return errors.Join(in.Close(), keeper.Wait()) })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	if pages = strings.TrimSpace(line); pages == "" {
+		return "", errors.New("vgpuctl run did not start its program")
+	}
+	return pages, nil
+}
+
 // withEmpty has programs load two libraries with nothing in them.
-func (b *bench) withEmpty(env []string) []string {
+func (s *site) withEmpty(env []string) []string {
 	libraries := []string{}
 	for _, name := range []string{"empty1.so", "empty2.so"} {
-		libraries = append(libraries, filepath.Join(filepath.Dir(b.program), name))
+		libraries = append(libraries, filepath.Join(filepath.Dir(s.timer), name))
 	}
 	return append(slices.Clone(env), "LD_PRELOAD="+strings.Join(libraries, ":"))
 }
@@ -153,9 +235,9 @@ type begun struct {
 }
 
 // once starts a process that initialises the driver and ends.
-func (b *bench) once(ctx context.Context, side string) (begun, error) {
+func (s *site) once(ctx context.Context, side string) (begun, error) {
 	var said begun
-	return said, b.run(ctx, side, &said, "--once")
+	return said, s.run(ctx, side, &said, "--once")
 }
 
 // stormed is what calls prints of processes that started at once.
@@ -164,21 +246,21 @@ type stormed struct {
 	CPUNs float64 `json:"cpu_ns"` // of all
 }
 
-func (b *bench) storm(ctx context.Context, side string, processes int) (stormed, error) {
+func (s *site) storm(ctx context.Context, side string, processes int) (stormed, error) {
 	var said stormed
-	return said, b.run(ctx, side, &said, "--storm", fmt.Sprint(processes))
+	return said, s.run(ctx, side, &said, "--storm", fmt.Sprint(processes))
 }
 
-func (b *bench) run(ctx context.Context, side string, said any, args ...string) error {
-	command := exec.CommandContext(ctx, b.program, args...)
-	command.Env = b.env[side]
+func (s *site) run(ctx context.Context, side string, said any, args ...string) error {
+	command := exec.CommandContext(ctx, s.timer, args...)
+	command.Env = s.env[side]
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	if err != nil {
-		return fmt.Errorf("%s: calls %q: %w: %s", side, args, err, output)
+		return fmt.Errorf("%s: %s: calls %q: %w: %s", s.driver, side, args, err, output)
 	}
 	if err := json.Unmarshal(output, said); err != nil {
-		return fmt.Errorf("%s: read what calls printed: %w: %s", side, err, output)
+		return fmt.Errorf("%s: %s: read what calls printed: %w: %s", s.driver, side, err, output)
 	}
 	return nil
 }
@@ -188,7 +270,7 @@ func without(env []string) []string {
 	var kept []string
 	for _, entry := range env {
 		switch name, _, _ := strings.Cut(entry, "="); name {
-		case "LD_PRELOAD", "NRI_VGPU_DIR", "CUDA_VISIBLE_DEVICES", "GPUSIM_STATE":
+		case "LD_PRELOAD", "NRI_VGPU_DIR", "CUDA_VISIBLE_DEVICES", "GPUSIM_STATE", "GPUSIM_PROFILE":
 		default:
 			kept = append(kept, entry)
 		}

@@ -22,6 +22,7 @@ type rule struct {
 // Result is what one side took for one call. Times are in ns for one call, one
 // start, or one start of many.
 type Result struct {
+	Driver string  `json:"driver"`
 	Call   string  `json:"call"`
 	Side   string  `json:"side"`
 	Rounds int     `json:"rounds"`
@@ -36,6 +37,10 @@ type Result struct {
 	Difference float64 `json:"difference_ns"`
 	Low        float64 `json:"difference_low_ns"`
 	High       float64 `json:"difference_high_ns"`
+	// Share is the difference as a part of the native median, in percent.
+	Share float64 `json:"difference_share_percent"`
+	// Runs are the differences of each run with processes of its own.
+	Runs []float64 `json:"run_differences_ns,omitempty"`
 	// Ratio is the median over the rounds of the ratio to the native side,
 	// with its bounds.
 	Ratio     float64   `json:"ratio"`
@@ -43,32 +48,56 @@ type Result struct {
 	RatioHigh float64   `json:"ratio_high"`
 	Rule      string    `json:"rule,omitempty"`
 	Broken    bool      `json:"broken"`
-	Samples   []float64 `json:"samples_ns"` // of each round
+	Samples   []float64 `json:"samples_ns"` // of each round, run after run
 }
 
-// compare describes each side's samples, which were taken in the same rounds.
-func compare(call string, calls int, sides []string, samples map[string][]float64, rules map[string]rule) []Result {
+// compare describes each side's samples, which were taken in the same rounds, by run.
+func compare(driver, call string, calls int, sides []string, runs []map[string][]float64, rules map[string]rule) []Result {
 	results := make([]Result, 0, len(sides))
-	base := samples[native]
+	base := joined(runs, native)
 	for _, side := range sides {
-		own := samples[side]
-		differences, ratios := make([]float64, len(own)), make([]float64, len(own))
+		own := joined(runs, side)
+		ratios := make([]float64, len(own))
 		for i := range own {
-			differences[i], ratios[i] = own[i]-base[i], own[i]/base[i]
+			ratios[i] = own[i] / base[i]
 		}
+		between := differences(own, base)
 		r := Result{
-			Call: call, Side: side, Rounds: len(own), Calls: calls,
+			Driver: driver, Call: call, Side: side, Rounds: len(own), Calls: calls,
 			Median: median(own), Min: slices.Min(own), Max: slices.Max(own),
-			Difference: median(differences),
+			Difference: median(between),
 			Ratio:      median(ratios),
 			Samples:    own,
 		}
-		r.Low, r.High = medianInterval(differences)
+		r.Share = 100 * r.Difference / median(base)
+		r.Low, r.High = medianInterval(between)
 		r.RatioLow, r.RatioHigh = medianInterval(ratios)
+		if len(runs) > 1 {
+			for _, run := range runs {
+				r.Runs = append(r.Runs, median(differences(run[side], run[native])))
+			}
+		}
 		r.judge(rules[side])
 		results = append(results, r)
 	}
 	return results
+}
+
+// joined is a side's samples of all runs.
+func joined(runs []map[string][]float64, side string) []float64 {
+	var all []float64
+	for _, run := range runs {
+		all = append(all, run[side]...)
+	}
+	return all
+}
+
+func differences(own, base []float64) []float64 {
+	between := make([]float64, len(own))
+	for i := range own {
+		between[i] = own[i] - base[i]
+	}
+	return between
 }
 
 // judge says what bounds the result, and whether it is out of bounds by more

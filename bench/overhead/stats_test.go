@@ -67,15 +67,30 @@ func TestCompare(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			want := []Result{
-				{Call: "c", Side: native, Rounds: 3, Calls: 8, Median: 200, Min: 100, Max: 1000, Ratio: 1, RatioLow: 1, RatioHigh: 1, Samples: samples[native]},
-				{Call: "c", Side: "other", Rounds: 3, Calls: 8, Median: 260, Min: 150, Max: 1040,
-					Difference: 50, Low: 40, High: 60, Ratio: 1.3, RatioLow: 1.04, RatioHigh: 1.5, Samples: samples["other"],
+				{Driver: "d", Call: "c", Side: native, Rounds: 3, Calls: 8, Median: 200, Min: 100, Max: 1000, Ratio: 1, RatioLow: 1, RatioHigh: 1, Samples: samples[native]},
+				{Driver: "d", Call: "c", Side: "other", Rounds: 3, Calls: 8, Median: 260, Min: 150, Max: 1040,
+					Difference: 50, Share: 25, Low: 40, High: 60, Ratio: 1.3, RatioLow: 1.04, RatioHigh: 1.5, Samples: samples["other"],
 					Rule: test.text, Broken: test.broken},
 			}
-			got := compare("c", 8, sides, samples, map[string]rule{"other": test.rule})
+			got := compare("d", "c", 8, sides, one(samples), map[string]rule{"other": test.rule})
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestCompareRuns has the rounds of all runs judged together, and each run's median told.
+func TestCompareRuns(t *testing.T) {
+	runs := []map[string][]float64{
+		{native: {100, 100, 100}, "other": {110, 120, 130}},
+		{native: {200, 200, 200}, "other": {240, 250, 260}},
+	}
+	got := compare("d", "c", 8, []string{native, "other"}, runs, nil)[1]
+	if diff := cmp.Diff([]float64{20, 50}, got.Runs); diff != "" {
+		t.Error(diff)
+	}
+	if got.Rounds != 6 || got.Difference != 35 || got.Share != 100*35.0/150 {
+		t.Errorf("%d rounds, difference %v, share %v %%", got.Rounds, got.Difference, got.Share)
 	}
 }

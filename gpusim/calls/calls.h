@@ -20,8 +20,15 @@ extern const size_t gs_call_count;
 /* Not 0: calls come by gs_call_begin first. */
 extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
-/* Takes over what the profile says of calls; once per process, when the state is open. */
-void gs_calls_load(const struct gs_driver *driver);
+/*
+ * Takes over what the profile says of calls, once per process, when its first call
+ * has opened the state. Returns what that call is to return if it was made before
+ * its entry could know of the profile, else 0.
+ */
+int gs_calls_load(const struct gs_driver *driver, const char *first);
+
+/* Has every call counted there, from now on; NULL: none is. */
+void gs_calls_count(uint64_t *counter);
 
 /* Returns 0 where the function is to run, else the call's result. Called by the entries. */
 int gs_call_begin(uint32_t index);

@@ -9,7 +9,7 @@
 #define FLAG_DEFERRED 0x80u
 #define LEVELS_MAX 32
 
-static size_t format_bytes(unsigned format)
+size_t sim_format_bytes(unsigned format)
 {
 	switch (format) {
 	case 0x01: /* 8 bits, unsigned and signed */
@@ -42,7 +42,7 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *shape, size_t *element)
 {
 	unsigned channels = shape->NumChannels;
 
-	*element = format_bytes(shape->Format) * channels;
+	*element = sim_format_bytes(shape->Format) * channels;
 	if (*element == 0 || (channels != 1 && channels != 2 && channels != 4))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (shape->Width == 0 || (shape->Depth && !shape->Height && !(shape->Flags & 1)))

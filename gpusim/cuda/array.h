@@ -17,6 +17,9 @@ struct sim_array {
 	struct sim_array *levels;
 };
 
+/* Bytes of one element's channel, 0 for a format that there is not. */
+size_t sim_format_bytes(unsigned format);
+
 CUresult sim_array_of(CUarray handle, struct sim_array **array);
 
 #endif

@@ -68,27 +68,74 @@ CUresult sim_capture_guard(void)
 	return err;
 }
 
+static bool strict(void)
+{
+	return sim.handle.state->driver.capture_rules;
+}
+
+/* Whether streams of a context are captured that have none of these flags; breaks their
+ * captures if asked to. */
+static bool captured_streams(struct sim_context *context, unsigned without, bool breaks)
+{
+	bool any = false;
+
+	sim_lock();
+	for (struct sim_stream *s = context->streams; s; s = s->next) {
+		if (!sim_capturing(s) || s->flags & without)
+			continue;
+		any = true;
+		if (breaks)
+			break_capture(s->capture);
+	}
+	sim_unlock();
+	return any;
+}
+
 /* Waiting for a stream breaks its own capture; for the legacy one, any
  * capture of a stream that it would wait for. */
 CUresult sim_capture_sync_guard(struct sim_stream *stream)
 {
-	CUresult err = CUDA_SUCCESS;
-
 	if (sim_capturing(stream)) {
 		break_capture(stream->capture);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	if (stream != stream->context->legacy)
+	if (stream != stream->context->legacy ||
+	    !captured_streams(stream->context, CU_STREAM_NON_BLOCKING, true))
+		return CUDA_SUCCESS;
+	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+CUresult sim_capture_context_guard(struct sim_context *context)
+{
+	if (strict() && captured_streams(context, 0, true))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	return sim_capture_guard();
+}
+
+CUresult sim_capture_enqueue_guard(struct sim_stream *stream)
+{
+	if (!strict() || stream != stream->context->legacy ||
+	    !captured_streams(stream->context, CU_STREAM_NON_BLOCKING, true))
+		return CUDA_SUCCESS;
+	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+bool sim_capture_implicit(struct sim_stream *stream)
+{
+	return strict() && stream == stream->context->legacy &&
+	       captured_streams(stream->context, CU_STREAM_NON_BLOCKING, false);
+}
+
+CUresult sim_capture_asked(const struct sim_event *event)
+{
+	if (!event->capture)
 		return CUDA_SUCCESS;
 	sim_lock();
-	for (struct sim_stream *s = stream->context->streams; s; s = s->next) {
-		if (!sim_capturing(s) || s->flags & CU_STREAM_NON_BLOCKING)
-			continue;
-		break_capture(s->capture);
-		err = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-	}
+	for (struct sim_capture *c = captures; strict() && c; c = c->next)
+		if (c == event->capture && c->id == event->capture_id)
+			break_capture(c);
 	sim_unlock();
-	return err;
+	return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CU_API CUresult cuThreadExchangeStreamCaptureMode(int *mode)

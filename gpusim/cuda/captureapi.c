@@ -56,6 +56,18 @@ static int status(const struct sim_stream *stream)
 	return __atomic_load_n(&stream->capture->status, __ATOMIC_RELAXED);
 }
 
+/* The legacy stream's status beside the capture of a blocking stream is unspecified:
+ * callers that do not look at the result find anything there. */
+static CUresult implicit(struct sim_stream *stream, int *out)
+{
+	static unsigned asked;
+
+	if (!sim_capture_implicit(stream))
+		return CUDA_SUCCESS;
+	*out = (int)(__atomic_fetch_add(&asked, 1, __ATOMIC_RELAXED) % 3);
+	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
 static CUresult is_capturing(CUstream handle, bool ptds, int *out)
 {
 	struct sim_stream *stream;
@@ -63,9 +75,10 @@ static CUresult is_capturing(CUstream handle, bool ptds, int *out)
 
 	if (!err && !out)
 		err = CUDA_ERROR_INVALID_VALUE;
-	if (!err)
-		*out = status(stream);
-	return err;
+	if (err)
+		return err;
+	*out = status(stream);
+	return implicit(stream, out);
 }
 
 CU_PTSZ(cuStreamIsCapturing, (CUstream stream, int *out), is_capturing(stream, ptds, out))
@@ -88,8 +101,9 @@ static CUresult info(CUstream handle, bool ptds, int *out, struct capture_info i
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = status(stream);
-	if (*out == CU_CAPTURE_NONE)
-		return CUDA_SUCCESS;
+	err = implicit(stream, out);
+	if (err || *out == CU_CAPTURE_NONE)
+		return err;
 	if (info.id)
 		*info.id = stream->capture->id;
 	if (info.graph)

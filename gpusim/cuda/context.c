@@ -160,6 +160,7 @@ void sim_context_end(struct sim_context *context)
 	__atomic_store_n(&context->alive, false, __ATOMIC_RELEASE);
 	while (context->modules)
 		sim_module_free(context->modules);
+	sim_textures_end(context);
 	while (context->events)
 		sim_event_free(context->events);
 	while (context->streams)

@@ -213,7 +213,7 @@ static CUresult synchronise(CUcontext handle)
 	CUresult err = sim_context_of(handle, &context);
 
 	if (!err)
-		err = sim_capture_guard();
+		err = sim_capture_context_guard(context);
 	if (err)
 		return err;
 	sim_wait_context(context);

@@ -30,6 +30,9 @@ typedef struct sim_graph *CUgraph;
 typedef struct sim_node *CUgraphNode;
 typedef struct sim_exec *CUgraphExec;
 typedef struct sim_external *CUexternalMemory;
+typedef struct sim_link *CUlinkState;
+typedef unsigned long long CUtexObject;
+typedef unsigned long long CUsurfObject;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct {
 	char bytes[16];
@@ -62,6 +65,7 @@ enum {
 	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
+	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
 	CUDA_ERROR_MPS_RPC_FAILURE = 806,
@@ -153,6 +157,49 @@ typedef struct {
 	size_t size, alignment;
 	unsigned reserved[4];
 } CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+enum { CU_RESOURCE_ARRAY = 0, CU_RESOURCE_MIPMAPPED = 1, CU_RESOURCE_LINEAR = 2, CU_RESOURCE_PITCH2D = 3 };
+
+typedef struct {
+	int resType;
+	union {
+		struct {
+			CUarray hArray;
+		} array;
+		struct {
+			CUmipmappedArray hMipmappedArray;
+		} mipmap;
+		struct {
+			CUdeviceptr devPtr;
+			unsigned format, numChannels;
+			size_t sizeInBytes;
+		} linear;
+		struct {
+			CUdeviceptr devPtr;
+			unsigned format, numChannels;
+			size_t width, height, pitchInBytes;
+		} pitch2D;
+		int reserved[32];
+	} res;
+	unsigned flags;
+} CUDA_RESOURCE_DESC;
+
+typedef struct {
+	int addressMode[3];
+	int filterMode;
+	unsigned flags, maxAnisotropy;
+	int mipmapFilterMode;
+	float mipmapLevelBias, minMipmapLevelClamp, maxMipmapLevelClamp;
+	float borderColor[4];
+	int reserved[12];
+} CUDA_TEXTURE_DESC;
+
+typedef struct {
+	int format;
+	size_t width, height, depth;
+	unsigned firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
+	unsigned reserved[16];
+} CUDA_RESOURCE_VIEW_DESC;
 
 typedef struct {
 	int type, id;

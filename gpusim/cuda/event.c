@@ -98,6 +98,14 @@ CU_API CUresult cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
+/* Whether an event is another context's: to a kind driver, only another GPU's. */
+static bool foreign(const struct sim_event *event, const struct sim_context *context)
+{
+	if (sim.handle.state->driver.events_bound)
+		return event->context != context;
+	return event->context->device != context->device;
+}
+
 static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, bool ptds)
 {
 	struct sim_stream *stream;
@@ -110,10 +118,13 @@ static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, b
 		err = CUDA_ERROR_INVALID_VALUE;
 	if (err)
 		return err;
+	if (foreign(event, stream->context))
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (sim_capturing(stream))
 		return sim_capture_event(stream, event);
-	if (event->context->device != stream->context->device)
-		return CUDA_ERROR_INVALID_HANDLE;
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	event->capture = NULL;
 	return sim_submit_event(stream, event);
 }
@@ -127,8 +138,8 @@ CU_API CUresult cuEventQuery(CUevent handle)
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
 
-	if (!err && event->capture)
-		err = CUDA_ERROR_CAPTURED_EVENT;
+	if (!err)
+		err = sim_capture_asked(event);
 	if (!err)
 		err = sim_capture_guard();
 	if (err)
@@ -141,8 +152,8 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
 
-	if (!err && event->capture)
-		err = CUDA_ERROR_CAPTURED_EVENT;
+	if (!err)
+		err = sim_capture_asked(event);
 	if (!err)
 		err = sim_capture_guard();
 	if (err)
@@ -178,6 +189,8 @@ static CUresult elapsed(float *ms, CUevent start, CUevent end)
 
 	if (!err)
 		err = timestamp(end, &to);
+	if (!err && foreign(start, end->context))
+		err = CUDA_ERROR_INVALID_HANDLE;
 	if (err)
 		return err;
 	steps = ((int64_t)(to - from) + (to >= from ? 1 : -1) * RESOLUTION_NS / 2) / RESOLUTION_NS;
@@ -205,6 +218,9 @@ static CUresult wait_event(CUstream stream_handle, CUevent handle, unsigned flag
 		err = sim_stream_of(stream_handle, ptds, &stream);
 	if (!err && flags > 1)
 		err = CUDA_ERROR_INVALID_VALUE;
+	if (err)
+		return err;
+	err = sim_capture_enqueue_guard(stream);
 	if (err)
 		return err;
 	if (event->capture || sim_capturing(stream))

@@ -294,6 +294,9 @@ static CUresult launch(CUgraphExec handle, CUstream stream_handle, bool ptds)
 		return err;
 	if (sim_capturing(stream))
 		return sim_capture_child(stream, exec->graph);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	sim_lock();
 	err = sim_exec_take_memory(exec);
 	sim_unlock();

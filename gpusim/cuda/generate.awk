@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reads the simulator's sources, the versions, and the list of exported names;
-# writes the table of all names and a stub for each that no source defines.
+# Reads the simulator's sources and the list of all names, and writes a stub for
+# each name that no source defines.
 
 FILENAME ~ /\.c$/ {
 	if (/^CU_API [A-Za-z0-9_ *]*[ *]cu[A-Za-z0-9_]+\(/) {
@@ -19,17 +19,10 @@ FILENAME ~ /\.c$/ {
 	next
 }
 
-FILENAME ~ /versions/ {
-	if (!/^#/)
-		version[$1] = $2
-	next
-}
-
 {
-	print "NAME(" $1 ", " ($1 in version ? version[$1] : 2000) ")" >names
 	listed[$1] = 1
 	if (!($1 in defined))
-		print "STUB(" $1 ")" >stubs
+		print "STUB(" $1 ")"
 }
 
 END {

@@ -69,7 +69,9 @@ static void wait_for_change(uint64_t until)
 static void run(struct host_call *call)
 {
 	sim_unlock();
+	sim_in_host_call = true;
 	call->fn(call->data);
+	sim_in_host_call = false;
 	sim_lock();
 	gs_lock(&sim.handle);
 	gs_advance(&sim.handle, gs_now());
@@ -194,6 +196,9 @@ static CUresult launch_host(CUstream handle, bool ptds, CUhostFn fn, void *data)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_capturing(stream))
 		return sim_capture_host(stream, fn, data);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	return sim_host_call(stream, fn, data);
 }
 
@@ -228,6 +233,9 @@ static CUresult add_callback(CUstream handle, bool ptds, CUstreamCallback fn, vo
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_capturing(stream))
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	callback = malloc(sizeof(*callback));
 	if (!callback)
 		return CUDA_ERROR_OUT_OF_MEMORY;

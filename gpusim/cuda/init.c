@@ -20,6 +20,8 @@ struct sim sim = {
 };
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+__thread bool sim_in_host_call;
+
 void sim_lock(void)
 {
 	pthread_mutex_lock(&sim.mutex);
@@ -34,6 +36,8 @@ CUresult sim_ready(void)
 {
 	const uint32_t *live = __atomic_load_n(&sim.live, __ATOMIC_ACQUIRE);
 
+	if (sim_in_host_call)
+		return CUDA_ERROR_NOT_PERMITTED;
 	return live && *live ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -190,10 +194,8 @@ static CUresult initialise(void)
 			return CUDA_ERROR_NO_DEVICE;
 		if (err)
 			return CUDA_ERROR_UNKNOWN;
-		gs_calls_load(&sim.handle.state->driver);
+		err = gs_calls_load(&sim.handle.state->driver, "cuInit");
 	}
-	if (gs_calls_watched) /* this very call could not be, yet */
-		err = gs_call_begin((uint32_t)gs_call_find("cuInit"));
 	if (err)
 		return (CUresult)err;
 	mps = sim_mps_client() ? CUDA_SUCCESS : sim_mps_join();

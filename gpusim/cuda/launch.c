@@ -102,6 +102,9 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 		return err;
 	if (sim_capturing(stream))
 		return sim_capture_kernel(stream, p);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	work.duration_ns = launch.duration_ns;
 	work.demand_ppm = launch.demand_ppm;
 	work.meet_mine = launch.mine;

@@ -37,6 +37,9 @@ static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool sy
 		return err;
 	if (sim_capturing(stream))
 		return sim_capture_copy(stream, p);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	work = sim_copy_work(stream->context->device, p);
 	err = sim_submit(stream, &work, NULL);
 	if (err)

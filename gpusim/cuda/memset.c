@@ -18,6 +18,9 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned eleme
 		return CUDA_SUCCESS;
 	if (sim_capturing(stream))
 		return sim_capture_memset(stream, &p);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	work = sim_memset_work(stream->context->device, &p);
 	err = sim_submit(stream, &work, NULL);
 	if (!err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Modules and libraries loaded from PTX text. */
+#include "jit.h"
 #include "module.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,13 +92,12 @@ static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
-/* The image's PTX text, a copy. */
-static CUresult image_text(const void *image, char **text)
+CUresult sim_image_text(const void *image, char **text)
 {
 	uint32_t magic;
 
 	if (memcmp(image, "\177ELF", 4) == 0)
-		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+		return sim_cubin_text(image, text);
 	memcpy(&magic, image, sizeof(magic));
 	if (magic == FATBIN_WRAPPER_MAGIC)
 		return from_fatbin(((const struct fatbin_wrapper *)image)->data, text);
@@ -112,11 +111,8 @@ static CUresult image_text(const void *image, char **text)
 
 static uint64_t module_bytes(const struct sim_module *module, uint64_t granularity)
 {
-	uint64_t bytes = round_up(module->ptx.length, granularity);
-
-	for (size_t i = 0; i < module->ptx.global_count; i++)
-		bytes += round_up(module->ptx.globals[i].size, granularity);
-	return bytes;
+	return round_up(module->ptx.length, granularity) +
+	       round_up(ptx_global_bytes(&module->ptx), granularity);
 }
 
 static CUresult place_globals(struct sim_module *module)
@@ -141,6 +137,38 @@ static CUresult place_globals(struct sim_module *module)
 	return CUDA_SUCCESS;
 }
 
+static CUdeviceptr global_address(const struct sim_module *module, const char *name)
+{
+	for (size_t i = 0; i < module->ptx.global_count; i++)
+		if (strcmp(module->ptx.globals[i].name, name) == 0)
+			return module->globals[i];
+	return 0; /* a function's */
+}
+
+/* Content is kept as far as there is room for it. */
+static void fill_globals(const struct sim_module *module)
+{
+	for (size_t i = 0; i < module->ptx.global_count; i++) {
+		const struct ptx_global *global = &module->ptx.globals[i];
+		uint64_t size = global->data.size < global->size ? global->data.size : global->size;
+		char *content;
+
+		sim_lock();
+		content = size ? sim_content(module->globals[i], size) : NULL;
+		sim_unlock();
+		if (!content)
+			continue;
+		memcpy(content, global->data.bytes, size);
+		for (size_t a = 0; a < global->data.address_count; a++) {
+			const struct ptx_address *at = &global->data.addresses[a];
+			CUdeviceptr value = global_address(module, at->name) + (CUdeviceptr)at->addend;
+
+			if (at->offset + sizeof(value) <= size)
+				memcpy(content + at->offset, &value, sizeof(value));
+		}
+	}
+}
+
 static CUresult charge_module(struct sim_module *module, struct sim_device *device)
 {
 	uint64_t bytes = module_bytes(module, sim_gpu(device)->alloc_granularity);
@@ -150,7 +178,10 @@ static CUresult charge_module(struct sim_module *module, struct sim_device *devi
 		return err;
 	module->device = device;
 	module->charged = bytes;
-	return place_globals(module);
+	err = place_globals(module);
+	if (!err)
+		fill_globals(module);
+	return err;
 }
 
 static CUresult make_functions(struct sim_module *module)
@@ -195,22 +226,36 @@ void sim_module_free(struct sim_module *module)
 	free(module);
 }
 
-static CUresult load(struct sim_context *context, const void *image, struct sim_module **out)
+/* Reads the image's text, which must not use what it does not define. */
+static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_SIZE])
 {
-	struct sim_module *module;
 	char *text = NULL;
-	CUresult err = image_text(image, &text);
+	CUresult err = sim_image_text(image, &text);
 
 	if (err)
 		return err;
-	module = calloc(1, sizeof(*module));
-	if (!module) {
-		free(text);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	module->magic = MODULE_MAGIC;
-	err = ptx_parse(text, &module->ptx);
+	err = ptx_parse(text, ptx);
 	free(text);
+	if (err)
+		snprintf(log, SIM_LOG_SIZE, "ptxas application ptx input: fatal   : Parsing error");
+	else
+		err = ptx_check_symbols(ptx, log, SIM_LOG_SIZE);
+	return err;
+}
+
+static CUresult load(struct sim_context *context, const void *image, const struct sim_jit *jit,
+		     struct sim_module **out)
+{
+	char log[SIM_LOG_SIZE] = "";
+	struct sim_module *module;
+	CUresult err;
+
+	module = calloc(1, sizeof(*module));
+	if (!module)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	module->magic = MODULE_MAGIC;
+	err = read_image(image, &module->ptx, log);
+	sim_jit_report(jit, "", log);
 	if (!err)
 		err = make_functions(module);
 	if (!err && context)
@@ -230,7 +275,7 @@ static CUresult load(struct sim_context *context, const void *image, struct sim_
 	return CUDA_SUCCESS;
 }
 
-static CUresult load_module(CUmodule *out, const void *image)
+static CUresult load_module(CUmodule *out, const void *image, const struct sim_jit *jit)
 {
 	struct sim_context *context;
 	CUresult err = sim_current(&context);
@@ -241,56 +286,36 @@ static CUresult load_module(CUmodule *out, const void *image)
 		return err;
 	if (!out || !image)
 		return CUDA_ERROR_INVALID_VALUE;
-	return load(context, image, out);
+	return load(context, image, jit, out);
 }
 
 CU_API CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
-	return load_module(out, image);
+	return load_module(out, image, &sim_no_jit);
 }
 
 CU_API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, int *options,
 				   void **values)
 {
-	(void)count;
-	(void)options;
-	(void)values;
-	return load_module(out, image);
+	struct sim_jit jit;
+	CUresult err = sim_jit_read(&jit, count, options, values);
+
+	return err ? err : load_module(out, image, &jit);
 }
 
 CU_API CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
-	return load_module(out, image);
-}
-
-/* The file's content with a zero byte behind it. */
-static CUresult read_file(const char *path, char **content)
-{
-	FILE *file = fopen(path, "rbe");
-	long size;
-
-	if (!file)
-		return errno == ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OPERATING_SYSTEM;
-	*content = NULL;
-	if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
-		*content = calloc(1, (size_t)size + 1);
-		if (*content && fread(*content, 1, (size_t)size, file) != (size_t)size) {
-			free(*content);
-			*content = NULL;
-		}
-	}
-	fclose(file);
-	return *content ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+	return load_module(out, image, &sim_no_jit);
 }
 
 CU_API CUresult cuModuleLoad(CUmodule *out, const char *path)
 {
 	char *image;
-	CUresult err = path ? read_file(path, &image) : CUDA_ERROR_INVALID_VALUE;
+	CUresult err = path ? sim_read_file(path, &image, NULL) : CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
 		return err;
-	err = load_module(out, image);
+	err = load_module(out, image, &sim_no_jit);
 	free(image);
 	return err;
 }
@@ -315,15 +340,17 @@ CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_opt
 				  void **jit_values, unsigned jit_count, int *options, void **values,
 				  unsigned count)
 {
+	struct sim_jit jit;
 	CUresult err = sim_ready();
 
-	(void)jit_options, (void)jit_values, (void)jit_count;
 	(void)options, (void)values, (void)count;
+	if (!err)
+		err = sim_jit_read(&jit, jit_count, jit_options, jit_values);
 	if (err)
 		return err;
 	if (!out || !code)
 		return CUDA_ERROR_INVALID_VALUE;
-	return load(NULL, code, out);
+	return load(NULL, code, &jit, out);
 }
 
 CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit_options,
@@ -331,7 +358,7 @@ CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 				      void **values, unsigned count)
 {
 	char *image;
-	CUresult err = path ? read_file(path, &image) : CUDA_ERROR_INVALID_VALUE;
+	CUresult err = path ? sim_read_file(path, &image, NULL) : CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
 		return err;

@@ -18,6 +18,17 @@ struct sim_module {
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 
+/* The PTX text that an image holds, a copy. */
+CUresult sim_image_text(const void *image, char **text);
+
+/* As sim_image_text, of an ELF image that the linker made (cubin.c). */
+CUresult sim_cubin_text(const void *image, char **text);
+/* Makes an image of a text and of its variables' bytes. */
+CUresult sim_cubin_new(const char *text, uint64_t global_bytes, void **image, size_t *size);
+
+/* A file's content with a zero byte behind it. */
+CUresult sim_read_file(const char *path, char **content, size_t *size);
+
 CUresult sim_module_of(CUmodule handle, struct sim_module **module);
 CUresult sim_module_function(struct sim_module *module, const char *name,
 			     struct sim_function **function);

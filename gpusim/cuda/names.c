@@ -3,12 +3,12 @@
 #include "names.h"
 
 #define NAME(name, version) void name(void);
-#include "cuda_names.h"
+#include "branch_names.h"
 #undef NAME
 
 const struct driver_name driver_names[] = {
 #define NAME(name, version) {#name, name, version},
-#include "cuda_names.h"
+#include "branch_names.h"
 #undef NAME
 };
 

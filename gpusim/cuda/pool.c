@@ -425,6 +425,9 @@ static CUresult alloc_from(struct sim_pool *pool, size_t size, CUstream handle, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_capturing(stream))
 		return sim_capture_alloc(stream, size, address);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	if (!pool) {
 		err = current_pool(stream->context->device, &pool);
 		if (err)
@@ -462,6 +465,9 @@ static CUresult free_async(CUdeviceptr address, CUstream handle, bool ptds)
 		return err;
 	if (sim_capturing(stream))
 		return sim_capture_free(stream, address);
+	err = sim_capture_enqueue_guard(stream);
+	if (err)
+		return err;
 	sim_lock();
 	alloc = sim_alloc_exact(address);
 	if (!alloc || (alloc->kind != ALLOC_POOL && alloc->kind != ALLOC_LINEAR && alloc->kind != ALLOC_GRAPH))

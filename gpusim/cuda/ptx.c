@@ -1,107 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads of PTX text what the simulator needs: entries, their parameters and
- * the module's global variables. A kernel whose body reads %globaltimer and
- * whose first parameter is a .u64 with "ns" in its name runs for that many
- * nanoseconds. If the next three are .u64 with "mine", "theirs" and "turn" in
- * their names, it then writes the turn to the first and waits for it at the
- * second.
+ * Reads of PTX text what the simulator needs: entries, their parameters, the
+ * module's global variables, and the names that modules share. A kernel whose
+ * body reads %globaltimer and whose first parameter is a .u64 with "ns" in its
+ * name runs for that many nanoseconds. If the next three are .u64 with "mine",
+ * "theirs" and "turn" in their names, it then writes the turn to the first and
+ * waits for it at the second.
+ *
+ * A text that was linked of several begins each of them with .version.
  */
+#include "ptx_text.h"
 #include "sim.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct text {
-	const char *at, *end;
-};
-
-/* ---- words ---- */
-
-static bool word_char(char c)
-{
-	return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%';
-}
-
-static bool skip_comment(struct text *t)
-{
-	const char *stop;
-
-	if (t->end - t->at < 2 || t->at[0] != '/')
-		return false;
-	if (t->at[1] == '/') {
-		stop = memchr(t->at, '\n', (size_t)(t->end - t->at));
-		t->at = stop ? stop : t->end;
-		return true;
-	}
-	if (t->at[1] == '*') {
-		stop = memmem(t->at + 2, (size_t)(t->end - t->at - 2), "*/", 2);
-		t->at = stop ? stop + 2 : t->end;
-		return true;
-	}
-	return false;
-}
-
-static void skip_space(struct text *t)
-{
-	while (t->at < t->end && (isspace((unsigned char)*t->at) || skip_comment(t)))
-		if (t->at < t->end && isspace((unsigned char)*t->at))
-			t->at++;
-}
-
-/* The next word or single character, length 0 at the end. */
-static struct text next_word(struct text *t)
-{
-	struct text word;
-
-	skip_space(t);
-	word.at = word.end = t->at;
-	if (t->at == t->end)
-		return word;
-	if (!word_char(*t->at)) {
-		word.end = ++t->at;
-		return word;
-	}
-	while (t->at < t->end && word_char(*t->at))
-		t->at++;
-	word.end = t->at;
-	return word;
-}
-
-static bool is(struct text word, const char *expected)
-{
-	size_t length = strlen(expected);
-
-	return (size_t)(word.end - word.at) == length && memcmp(word.at, expected, length) == 0;
-}
-
-static bool is_end(struct text word)
-{
-	return word.at == word.end;
-}
-
-static uint64_t number(struct text word)
-{
-	char digits[24] = "";
-	size_t length = (size_t)(word.end - word.at);
-
-	memcpy(digits, word.at, length < sizeof(digits) ? length : sizeof(digits) - 1);
-	return strtoull(digits, NULL, 0);
-}
-
-static char *copy(struct text word)
-{
-	return strndup(word.at, (size_t)(word.end - word.at));
-}
-
-static bool contains(struct text word, const char *part)
-{
-	return memmem(word.at, (size_t)(word.end - word.at), part, strlen(part)) != NULL;
-}
-
-/* Bytes of a type such as .u64 or .b8, 0 if the word is none. */
-static uint32_t type_size(struct text word)
+uint32_t ptx_type_size(struct text word)
 {
 	static const struct {
 		const char *name;
@@ -113,9 +28,20 @@ static uint32_t type_size(struct text word)
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-		if (is(word, types[i].name))
+		if (ptx_is(word, types[i].name))
 			return types[i].size;
 	return 0;
+}
+
+static uint32_t vector_size(struct text word)
+{
+	return ptx_is(word, ".v2") ? 2 : ptx_is(word, ".v4") ? 4 : ptx_is(word, ".v8") ? 8 : 0;
+}
+
+static bool is_name(struct text word)
+{
+	return isalpha((unsigned char)*word.at) || *word.at == '_' || *word.at == '$' ||
+	       *word.at == '%';
 }
 
 /* ---- declarations ---- */
@@ -123,46 +49,52 @@ static uint32_t type_size(struct text word)
 struct declaration {
 	struct text name;
 	uint64_t size;
+	uint32_t scalar, vector;
 	uint32_t alignment;
 	bool is_u64;
+	bool sized; /* false: an array of no stated size */
 };
 
+static bool ends_declaration(struct text word)
+{
+	return ptx_is_end(word) || ptx_is(word, ",") || ptx_is(word, ";") || ptx_is(word, ")") ||
+	       ptx_is(word, "{") || ptx_is(word, "=");
+}
+
 /*
- * ".align 8 .b8 name[16]" up to a comma, semicolon or bracket, which stays.
- * An initialiser is passed over.
+ * ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals sign,
+ * which stays. What the caller knows of the type holds for the next name too.
  */
 static void read_declaration(struct text *t, struct declaration *d)
 {
 	uint64_t count = 1;
-	uint32_t element = 1;
+	uint32_t element;
 
-	memset(d, 0, sizeof(*d));
-	for (;;) {
-		struct text before = *t;
-		struct text word = next_word(t);
+	d->name = (struct text){0};
+	d->sized = true;
+	while (!ends_declaration(ptx_peek_word(t))) {
+		struct text word = ptx_next_word(t);
 
-		if (is_end(word) || is(word, ",") || is(word, ";") || is(word, ")") || is(word, "{")) {
-			*t = before;
-			break;
-		}
-		if (is(word, ".align")) {
-			d->alignment = (uint32_t)number(next_word(t));
-		} else if (type_size(word)) {
-			element = type_size(word);
-			d->is_u64 = is(word, ".u64") || is(word, ".b64");
-		} else if (is(word, "[")) {
-			struct text inner = next_word(t);
+		if (ptx_is(word, ".align")) {
+			d->alignment = (uint32_t)ptx_number(ptx_next_word(t));
+		} else if (ptx_type_size(word)) {
+			d->scalar = ptx_type_size(word);
+			d->is_u64 = ptx_is(word, ".u64") || ptx_is(word, ".b64");
+		} else if (vector_size(word)) {
+			d->vector = vector_size(word);
+		} else if (ptx_is(word, "[")) {
+			struct text inner = ptx_next_word(t);
 
-			count *= is(inner, "]") ? 1 : number(inner);
+			d->sized = d->sized && !ptx_is(inner, "]");
+			count *= ptx_is(inner, "]") ? 1 : ptx_number(inner);
 			d->is_u64 = false;
-		} else if (is(word, "=")) {
-			while (t->at < t->end && *t->at != ';')
-				t->at++;
-		} else if (isalpha((unsigned char)*word.at) || *word.at == '_' || *word.at == '$' ||
-			   *word.at == '%') {
+		} else if (is_name(word)) {
 			d->name = word;
 		}
 	}
+	if (!d->scalar)
+		d->scalar = 1;
+	element = d->scalar * (d->vector ? d->vector : 1);
 	d->size = element * count;
 	if (!d->alignment)
 		d->alignment = element;
@@ -176,7 +108,7 @@ static CUresult add_param(struct ptx_entry *entry, const struct declaration *d)
 	if (!grown)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	entry->params = grown;
-	entry->param_bytes = (uint32_t)round_up(entry->param_bytes, d->alignment ? d->alignment : 1);
+	entry->param_bytes = (uint32_t)round_up(entry->param_bytes, d->alignment);
 	grown[entry->param_count++] = (struct ptx_param){entry->param_bytes, (uint32_t)d->size};
 	entry->param_bytes += (uint32_t)d->size;
 	return CUDA_SUCCESS;
@@ -191,20 +123,21 @@ static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *k
 	static const char *const names[] = {"ns", "mine", "theirs", "turn"};
 
 	for (;;) {
-		struct text word = next_word(t);
-		struct declaration d;
+		struct text word = ptx_next_word(t);
+		struct declaration d = {0};
 		CUresult err;
 
-		if (is_end(word))
+		if (ptx_is_end(word))
 			return CUDA_ERROR_INVALID_PTX;
-		if (is(word, ")"))
+		if (ptx_is(word, ")"))
 			return CUDA_SUCCESS;
-		if (!is(word, ".param"))
+		if (!ptx_is(word, ".param"))
 			continue;
 		read_declaration(t, &d);
-		if (is_end(d.name))
+		if (ptx_is_end(d.name))
 			return CUDA_ERROR_INVALID_PTX;
-		if (entry->param_count == *known && *known < 4 && d.is_u64 && contains(d.name, names[*known]))
+		if (entry->param_count == *known && *known < 4 && d.is_u64 &&
+		    ptx_contains(d.name, names[*known]))
 			++*known;
 		err = add_param(entry, &d);
 		if (err)
@@ -213,105 +146,240 @@ static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *k
 }
 
 /* The text between braces; t stands after the first one. */
-static CUresult skip_body(struct text *t, struct text *body)
+static CUresult skip_body(struct text *t, struct ptx *ptx, struct text *body)
 {
 	int depth = 1;
 
 	body->at = t->at;
 	while (depth > 0) {
-		struct text word = next_word(t);
+		struct text word = ptx_next_word(t);
 
-		if (is_end(word))
+		if (ptx_is_end(word))
 			return CUDA_ERROR_INVALID_PTX;
-		if (is(word, "{"))
+		if (ptx_is(word, "{"))
 			depth++;
-		if (is(word, "}"))
+		else if (ptx_is(word, "}"))
 			depth--;
+		else if (is_name(word) && *word.at != '%') /* no register */
+			ptx_symbol_use(ptx, word);
 	}
 	body->end = t->at;
 	return CUDA_SUCCESS;
 }
 
+/* The entry of this name: it may have been declared before. */
 static struct ptx_entry *add_entry(struct ptx *ptx, struct text name)
 {
-	struct ptx_entry *grown = realloc(ptx->entries, (ptx->entry_count + 1) * sizeof(*grown));
+	struct ptx_entry *grown;
 
+	for (size_t i = 0; i < ptx->entry_count; i++) {
+		if (!ptx_is(name, ptx->entries[i].name))
+			continue;
+		ptx->entries[i].param_count = ptx->entries[i].param_bytes = 0;
+		return &ptx->entries[i];
+	}
+	grown = realloc(ptx->entries, (ptx->entry_count + 1) * sizeof(*grown));
 	if (!grown)
 		return NULL;
 	ptx->entries = grown;
-	grown[ptx->entry_count] = (struct ptx_entry){.name = copy(name)};
+	grown[ptx->entry_count] = (struct ptx_entry){.name = ptx_copy(name)};
 	return grown[ptx->entry_count].name ? &grown[ptx->entry_count++] : NULL;
 }
 
-static CUresult read_entry(struct text *t, struct ptx *ptx)
+static CUresult read_entry(struct text *t, struct ptx *ptx, enum ptx_linkage linkage)
 {
-	struct text name = next_word(t), body, word;
+	struct text name = ptx_next_word(t), body, word;
 	struct ptx_entry *entry;
 	uint32_t known = 0;
 	CUresult err = CUDA_SUCCESS;
 
-	if (is_end(name) || !word_char(*name.at))
+	if (ptx_is_end(name) || !ptx_word_char(*name.at))
 		return CUDA_ERROR_INVALID_PTX;
 	entry = add_entry(ptx, name);
 	if (!entry)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Directives such as .maxntid may stand between parameters and body. */
-	for (word = next_word(t); !is(word, "{") && !is(word, ";"); word = next_word(t)) {
-		if (is_end(word))
+	for (word = ptx_next_word(t); !ptx_is(word, "{") && !ptx_is(word, ";"); word = ptx_next_word(t)) {
+		if (ptx_is_end(word))
 			return CUDA_ERROR_INVALID_PTX;
-		if (is(word, "("))
+		if (ptx_is(word, "("))
 			err = read_params(t, entry, &known);
 		if (err)
 			return err;
 	}
-	if (is(word, ";")) /* a declaration only */
-		return CUDA_SUCCESS;
-	err = skip_body(t, &body);
-	entry->spins = !err && known > 0 && contains(body, "%globaltimer");
+	if (ptx_is(word, ";")) /* a declaration only */
+		return ptx_symbol_add(ptx, name, linkage, false);
+	err = skip_body(t, ptx, &body);
+	entry->spins = !err && known > 0 && ptx_contains(body, "%globaltimer");
 	entry->meets = entry->spins && known == 4;
-	return err;
+	return err ? err : ptx_symbol_add(ptx, name, linkage, true);
 }
 
-static CUresult read_global(struct text *t, struct ptx *ptx)
+static bool skip_parameters(struct text *t)
 {
-	struct ptx_global *grown;
-	struct declaration d;
+	struct text word;
 
-	read_declaration(t, &d);
-	if (is_end(d.name))
-		return CUDA_ERROR_INVALID_PTX;
-	grown = realloc(ptx->globals, (ptx->global_count + 1) * sizeof(*grown));
+	do
+		word = ptx_next_word(t);
+	while (!ptx_is_end(word) && !ptx_is(word, ")"));
+	return !ptx_is_end(word);
+}
+
+/* ".func (.param .u32 result) name (.param .u64 a)", declared or with a body. */
+static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage linkage)
+{
+	struct text name = {0}, body;
+	CUresult err;
+
+	for (;;) {
+		struct text word = ptx_next_word(t);
+
+		if (ptx_is_end(word) || (ptx_is(word, "(") && !skip_parameters(t)))
+			return CUDA_ERROR_INVALID_PTX;
+		if (is_name(word))
+			name = word;
+		if (!ptx_is(word, "{") && !ptx_is(word, ";"))
+			continue;
+		if (ptx_is_end(name))
+			return CUDA_ERROR_INVALID_PTX;
+		err = ptx_symbol_add(ptx, name, linkage, ptx_is(word, "{"));
+		return err || ptx_is(word, ";") ? err : skip_body(t, ptx, &body);
+	}
+}
+
+/* ---- variables ---- */
+
+/* A weak variable is there once, whoever defines it. */
+static bool is_there(const struct ptx *ptx, struct text name, enum ptx_linkage linkage)
+{
+	for (size_t i = 0; linkage == PTX_WEAK && i < ptx->global_count; i++)
+		if (ptx_is(name, ptx->globals[i].name))
+			return true;
+	return false;
+}
+
+static CUresult add_global(struct ptx *ptx, const struct declaration *d, struct ptx_data *data)
+{
+	struct ptx_global *grown = realloc(ptx->globals, (ptx->global_count + 1) * sizeof(*grown));
+
 	if (!grown)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	ptx->globals = grown;
-	grown[ptx->global_count] = (struct ptx_global){copy(d.name), d.size};
+	grown[ptx->global_count] = (struct ptx_global){
+		.name = ptx_copy(d->name),
+		.size = d->sized ? d->size : data->size,
+		.alignment = d->alignment,
+		.data = *data,
+	};
 	if (!grown[ptx->global_count].name)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	*data = (struct ptx_data){0};
 	ptx->global_count++;
 	return CUDA_SUCCESS;
+}
+
+/* One name of a declaration; shared memory is no module's. */
+static CUresult read_variable(struct text *t, struct ptx *ptx, struct declaration *d,
+			      enum ptx_linkage linkage, bool shared)
+{
+	struct ptx_data data = {0};
+	bool external = linkage == PTX_EXTERN;
+	CUresult err = CUDA_SUCCESS;
+
+	read_declaration(t, d);
+	if (ptx_is_end(d->name))
+		return CUDA_ERROR_INVALID_PTX;
+	if (ptx_is(ptx_peek_word(t), "=")) {
+		(void)ptx_next_word(t);
+		err = ptx_read_data(t, d->scalar, ptx, &data);
+	}
+	/* Shared memory of no stated size comes with the launch. */
+	if (!err && !(shared && external && !d->sized))
+		err = ptx_symbol_add(ptx, d->name, linkage, !external);
+	if (!err && !shared && !external && !is_there(ptx, d->name, linkage))
+		err = add_global(ptx, d, &data);
+	ptx_data_free(&data);
+	return err;
+}
+
+static CUresult read_variables(struct text *t, struct ptx *ptx, enum ptx_linkage linkage, bool shared)
+{
+	struct declaration d = {0};
+	CUresult err;
+
+	do
+		err = read_variable(t, ptx, &d, linkage, shared);
+	while (!err && ptx_is(ptx_next_word(t), ","));
+	return err;
+}
+
+uint64_t ptx_global_bytes(const struct ptx *ptx)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < ptx->global_count; i++) {
+		uint32_t alignment = ptx->globals[i].alignment;
+
+		bytes = round_up(bytes, alignment ? alignment : 1) + ptx->globals[i].size;
+	}
+	return bytes;
+}
+
+/* ---- modules ---- */
+
+static bool is_linkage(struct text word, enum ptx_linkage *linkage)
+{
+	static const struct {
+		const char *word;
+		enum ptx_linkage linkage;
+	} words[] = {
+		{".visible", PTX_VISIBLE},
+		{".extern", PTX_EXTERN},
+		{".weak", PTX_WEAK},
+		{".common", PTX_WEAK},
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (!ptx_is(word, words[i].word))
+			continue;
+		*linkage = words[i].linkage;
+		return true;
+	}
+	return false;
+}
+
+static void begin_unit(struct ptx *ptx)
+{
+	ptx->unit_symbols = ptx->symbol_count;
+	ptx->units++;
 }
 
 /* A function body may hold anything; only what stands outside matters. */
 static CUresult read_module(struct text *t, struct ptx *ptx)
 {
-	bool versioned = false;
+	enum ptx_linkage linkage = PTX_LOCAL;
 
 	for (;;) {
-		struct text word = next_word(t), body;
+		struct text word = ptx_next_word(t), body;
 		CUresult err = CUDA_SUCCESS;
 
-		if (is_end(word))
-			return versioned ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
-		if (is(word, ".version"))
-			versioned = true;
-		else if (is(word, ".entry"))
-			err = read_entry(t, ptx);
-		else if (is(word, ".global") || is(word, ".const"))
-			err = read_global(t, ptx);
-		else if (is(word, "{"))
-			err = skip_body(t, &body);
+		if (ptx_is_end(word))
+			return ptx->units ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+		if (is_linkage(word, &linkage))
+			continue;
+		if (ptx_is(word, ".version"))
+			begin_unit(ptx);
+		else if (ptx_is(word, ".entry"))
+			err = read_entry(t, ptx, linkage);
+		else if (ptx_is(word, ".func"))
+			err = read_function(t, ptx, linkage);
+		else if (ptx_is(word, ".global") || ptx_is(word, ".const") || ptx_is(word, ".shared"))
+			err = read_variables(t, ptx, linkage, ptx_is(word, ".shared"));
+		else if (ptx_is(word, "{"))
+			err = skip_body(t, ptx, &body);
 		if (err)
 			return err;
+		linkage = PTX_LOCAL;
 	}
 }
 
@@ -334,8 +402,11 @@ void ptx_free(struct ptx *ptx)
 		free(ptx->entries[i].name);
 		free(ptx->entries[i].params);
 	}
-	for (size_t i = 0; i < ptx->global_count; i++)
+	for (size_t i = 0; i < ptx->global_count; i++) {
 		free(ptx->globals[i].name);
+		ptx_data_free(&ptx->globals[i].data);
+	}
+	ptx_symbols_free(ptx);
 	free(ptx->entries);
 	free(ptx->globals);
 	memset(ptx, 0, sizeof(*ptx));

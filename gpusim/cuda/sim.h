@@ -4,6 +4,7 @@
 #define GPUSIM_SIM_H
 
 #include "cuda_abi.h"
+#include "ptx.h"
 #include "timeline.h"
 
 #define CU_API __attribute__((visibility("default")))
@@ -58,7 +59,10 @@ extern struct sim sim;
 void sim_lock(void);
 void sim_unlock(void);
 
-/* 0, or why no call can be served: not initialised, or in a forked child. */
+/* Whether the thread is in a function that a stream called (hostfn.c). */
+extern __thread bool sim_in_host_call;
+
+/* 0, or why no call can be served: not initialised, in a forked child or in a host call. */
 CUresult sim_ready(void);
 
 /* The device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */
@@ -119,6 +123,7 @@ struct sim_context {
 	size_t stream_count;
 	struct sim_event *events;
 	struct sim_module *modules;
+	struct sim_texture *textures; /* and surfaces */
 	struct sim_green *green;
 };
 
@@ -252,36 +257,7 @@ CUresult sim_host_call(struct sim_stream *stream, CUhostFn fn, void *data);
 CUresult sim_host_call_after(struct sim_device *device, CUhostFn fn, void *data,
 			     const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 
-/* ---- modules and kernels (ptx.c, module.c, launch.c) ---- */
-
-struct ptx_param {
-	uint32_t offset, size;
-};
-
-struct ptx_entry {
-	char *name;
-	struct ptx_param *params;
-	uint32_t param_count;
-	uint32_t param_bytes;
-	bool spins; /* runs for as many ns as its first parameter says */
-	bool meets; /* …and then until the kernel that it meets has done so */
-};
-
-struct ptx_global {
-	char *name;
-	uint64_t size;
-};
-
-struct ptx {
-	struct ptx_entry *entries;
-	size_t entry_count;
-	struct ptx_global *globals;
-	size_t global_count;
-	uint64_t length; /* of the text */
-};
-
-CUresult ptx_parse(const char *text, struct ptx *ptx);
-void ptx_free(struct ptx *ptx);
+/* ---- modules and kernels (ptx.h, module.c, launch.c) ---- */
 
 struct sim_function {
 	uint32_t magic;
@@ -306,6 +282,9 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 		     struct sim_launch *launch);
 void sim_module_free(struct sim_module *module);
 
+/* Drops a context's texture and surface objects (texture.c). */
+void sim_textures_end(struct sim_context *context);
+
 /* ---- pools (pool.c) ---- */
 
 CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address);
@@ -323,6 +302,15 @@ bool sim_capturing(const struct sim_stream *stream);
 /* Calls that a capture elsewhere forbids: 0, or the error, breaking it. */
 CUresult sim_capture_guard(void);
 CUresult sim_capture_sync_guard(struct sim_stream *stream);
+/* The same for calls that encompass all streams of a context, whatever the thread's mode. */
+CUresult sim_capture_context_guard(struct sim_context *context);
+/* Before work goes into a stream: the legacy stream is unusable beside the capture of a
+ * blocking stream, and using it breaks that. */
+CUresult sim_capture_enqueue_guard(struct sim_stream *stream);
+/* Whether the stream is the legacy one, with a blocking stream of its context captured. */
+bool sim_capture_implicit(struct sim_stream *stream);
+/* A captured event is asked for its status: that breaks its capture. */
+CUresult sim_capture_asked(const struct sim_event *event);
 CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params);
 CUresult sim_capture_copy(struct sim_stream *stream, const CUDA_MEMCPY3D *params);

@@ -45,11 +45,15 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 /* Hands a device out; one that is lost or broken is not to be had. */
 static nvmlReturn_t hand_out(uint32_t index, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = nv_enter_device(nv_device_at(index));
+	nvmlDevice_t found = nv_device_at(index);
+	nvmlReturn_t result = nv_enter_device(found);
 
-	if (result == NVML_SUCCESS)
-		*device = nv_device_at(index);
-	return result;
+	if (result != NVML_SUCCESS)
+		return result;
+	if (!__atomic_exchange_n(&found->opened, true, __ATOMIC_RELAXED))
+		nv_cost(nv_state()->state->driver.nvml_handle_ns);
+	*device = found;
+	return NVML_SUCCESS;
 }
 
 NVML_FUNCTION(nvmlDeviceGetHandleByIndex_v2, unsigned index, nvmlDevice_t *device)

@@ -5,6 +5,7 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -15,8 +16,10 @@ static struct {
 	unsigned users;
 	struct gs_handle handle;
 	bool open;
+	bool started; /* the first nvmlInit has been paid for */
 	uint32_t count;
 	struct nv_device devices[GS_MAX_GPUS];
+	struct gs_nvml_user *user;
 } nv = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static nvmlReturn_t open_error(int err)
@@ -34,22 +37,82 @@ static nvmlReturn_t open_error(int err)
 	}
 }
 
+/* ---- what calls cost ---- */
+
+/* NVML's lock of the machine. Threads of a process share its record lock, so they queue here. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static void set_machine_lock(short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = GS_NVML_LOCK, .l_len = 1};
+
+	while (fcntl(nv.handle.fd, F_SETLKW, &lock) != 0 && errno == EINTR)
+		;
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+
+	while (nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+}
+
+void nv_cost(uint64_t ns)
+{
+	bool queue = nv.handle.state->driver.nvml_lock;
+
+	if (!ns)
+		return;
+	if (queue) {
+		pthread_mutex_lock(&turn);
+		set_machine_lock(F_WRLCK);
+	}
+	sleep_ns(ns);
+	if (queue) {
+		set_machine_lock(F_UNLCK);
+		pthread_mutex_unlock(&turn);
+	}
+}
+
+/* ---- the open state ---- */
+
+/* The call that opens the state was not counted on its way in: nothing was known then. */
+static void count_calls(void)
+{
+	struct gs_nvml_user *parent = nv.user;
+
+	gs_lock(&nv.handle);
+	nv.user = gs_nvml_user_add(&nv.handle);
+	nv.user->calls = 1;
+	if (parent) /* which a forked child's call was counted for */
+		(void)__atomic_sub_fetch(&parent->calls, 1, __ATOMIC_RELAXED);
+	gs_unlock(&nv.handle);
+	gs_calls_count(&nv.user->calls);
+}
+
 /*
  * Opens the state once per process and keeps it: closing would drop the locks
  * that the CUDA library holds on the same file. A forked child owns none of its
- * parent's locks, so it opens the state anew.
+ * parent's locks, so it opens the state anew. The call is the one that asks.
  */
-static nvmlReturn_t open_state(void)
+static nvmlReturn_t open_state(const char *call)
 {
+	nvmlReturn_t result;
 	int err;
 
 	if (nv.open && nv.handle.pid == getpid())
 		return NVML_SUCCESS;
 	err = gs_open(&nv.handle, gs_path(), GS_OBSERVER);
 	nv.open = err == 0;
-	if (nv.open)
-		gs_calls_load(&nv.handle.state->driver);
-	return err ? open_error(err) : NVML_SUCCESS;
+	if (err)
+		return open_error(err);
+	nv.started = false;
+	for (uint32_t i = 0; i < GS_MAX_GPUS; i++)
+		nv.devices[i].opened = false;
+	result = (nvmlReturn_t)gs_calls_load(&nv.handle.state->driver, call);
+	count_calls();
+	return result;
 }
 
 static void find_devices(void)
@@ -58,19 +121,23 @@ static void find_devices(void)
 	for (uint32_t gpu = 0; gpu < nv.handle.state->gpu_count; gpu++) {
 		if (!gs_gpu_visible(&nv.handle, gpu))
 			continue;
-		nv.devices[nv.count] = (struct nv_device){.gpu = gpu, .index = nv.count};
+		nv.devices[nv.count] = (struct nv_device){
+			.gpu = gpu, .index = nv.count, .opened = nv.devices[nv.count].opened,
+		};
 		nv.count++;
 	}
 }
 
-NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
+static nvmlReturn_t initialise(const char *call)
 {
 	nvmlReturn_t result;
 
-	(void)flags;
 	pthread_mutex_lock(&nv.mutex);
-	result = open_state();
+	result = open_state(call);
 	if (result == NVML_SUCCESS) {
+		if (!nv.started)
+			nv_cost(nv.handle.state->driver.nvml_open_ns);
+		nv.started = true;
 		if (nv.users == 0)
 			find_devices();
 		nv.users++;
@@ -79,14 +146,20 @@ NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
 	return result;
 }
 
+NVML_FUNCTION(nvmlInitWithFlags, unsigned flags)
+{
+	(void)flags;
+	return initialise("nvmlInitWithFlags");
+}
+
 NVML_FUNCTION(nvmlInit_v2, void)
 {
-	return nvmlInitWithFlags(0);
+	return initialise("nvmlInit_v2");
 }
 
 NVML_FUNCTION(nvmlInit, void)
 {
-	return nvmlInitWithFlags(0);
+	return initialise("nvmlInit");
 }
 
 NVML_FUNCTION(nvmlShutdown, void)
@@ -107,7 +180,7 @@ nvmlReturn_t nv_enter(void)
 	nvmlReturn_t result;
 
 	pthread_mutex_lock(&nv.mutex);
-	result = nv.users > 0 ? open_state() : NVML_ERROR_UNINITIALIZED;
+	result = nv.users > 0 ? open_state("") : NVML_ERROR_UNINITIALIZED;
 	pthread_mutex_unlock(&nv.mutex);
 	return result;
 }

@@ -10,6 +10,7 @@
 struct nv_device {
 	uint32_t gpu; /* its index in the state */
 	uint32_t index; /* among the visible */
+	bool opened; /* this process has had a handle of it */
 };
 
 /*
@@ -20,6 +21,12 @@ struct nv_device {
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
+
+/*
+ * Takes the time of a call that the profile gives a cost: alone on the machine where
+ * NVML has a lock of its own. Called after nv_enter(), without the state's lock.
+ */
+void nv_cost(uint64_t ns);
 
 /* The open state; valid after nv_enter(). */
 struct gs_handle *nv_state(void);
@@ -41,15 +48,15 @@ nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 /* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
-/* The caller's pid namespace, by its inode; 0: not known. */
-uint64_t nv_own_pid_namespace(void);
-
 /*
- * The pid of a process as the caller, of the namespace given, sees it, 0 if it cannot
- * see it. Notes the pid in the state for the history, where the caller looks from
- * outside. The caller holds the lock, by nv_lock().
+ * The pid of a process as NVML tells it to the caller, of the namespace given, 0 if it
+ * is not told of. Notes the pid in the state for the history, where the caller looks
+ * from outside. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
+
+/* A process's bytes on a GPU as NVML tells them to a caller of this namespace. Locked. */
+uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace);
 
 /* The part of the last half second in which the GPU was busy. Locked. */
 unsigned nv_busy_percent(const struct gs_gpu *gpu);

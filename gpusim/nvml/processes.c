@@ -2,20 +2,36 @@
 /* Which processes use a device, and how much of its memory they hold. */
 #include "nvml.h"
 
-#include <sys/stat.h>
+/*
+ * A process in a container does not know its pid on the host, and neither does the
+ * simulator until somebody there has looked. Till then it has a number that no
+ * process on any host has: the kernel's pids end at 4194304.
+ */
+#define UNSEEN_PIDS 5000000
 
-uint64_t nv_own_pid_namespace(void)
+/* The host's pid of a process, whoever asks. */
+static pid_t host_pid(const struct gs_proc *proc)
 {
-	struct stat st;
+	if (proc->pid_namespace == nv_state()->state->pid_namespace)
+		return proc->self_pid;
+	if (proc->seen_pid > 0)
+		return proc->seen_pid;
+	return UNSEEN_PIDS + (pid_t)gs_slot(nv_state(), proc);
+}
 
-	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+static bool on_host(uint64_t namespace)
+{
+	return namespace && namespace == nv_state()->state->pid_namespace;
 }
 
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 {
+	bool host_pids = nv_state()->state->driver.nvml == GS_NVML_HOST_PIDS;
 	pid_t pid = 0;
 
 	/* Who lives, nv_lock() has found out; in a namespace all see the same pids. */
+	if (host_pids && !on_host(own_namespace))
+		return host_pid(proc);
 	if (own_namespace && proc->pid_namespace == own_namespace)
 		return proc->self_pid;
 	if (!gs_proc_alive(nv_state(), gs_slot(nv_state(), proc), &pid))
@@ -23,6 +39,18 @@ pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 	if (pid > 0 && proc->pid_namespace != own_namespace)
 		proc->seen_pid = pid;
 	return pid;
+}
+
+uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace)
+{
+	switch (nv_state()->state->driver.nvml) {
+	case GS_NVML_NOT_AVAILABLE:
+		return UINT64_MAX;
+	case GS_NVML_OWN_ZERO:
+		return on_host(own_namespace) ? proc->gpu[gpu].bytes : 0;
+	default:
+		return proc->gpu[gpu].bytes;
+	}
 }
 
 /* What one call lists; the three versions of the structure differ in size. */
@@ -74,7 +102,7 @@ static bool is_wanted(const struct gs_proc *proc, uint32_t gpu, enum wanted want
 
 static void list_all(struct listing *listing, uint32_t gpu, enum wanted wanted)
 {
-	uint64_t own_namespace = nv_own_pid_namespace();
+	uint64_t own_namespace = gs_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
@@ -85,7 +113,7 @@ static void list_all(struct listing *listing, uint32_t gpu, enum wanted wanted)
 			continue;
 		pid = nv_visible_pid(proc, own_namespace);
 		if (pid > 0)
-			list_process(listing, pid, proc->gpu[gpu].bytes);
+			list_process(listing, pid, nv_visible_bytes(proc, gpu, own_namespace));
 	}
 }
 
@@ -100,6 +128,7 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 	if (!count)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	listing.room = entries ? *count : 0;
+	nv_cost(nv_state()->state->driver.nvml_processes_ns);
 	nv_lock();
 	list_all(&listing, device->gpu, wanted);
 	nv_unlock();

@@ -154,7 +154,7 @@ typedef void (*sink)(void *context, const struct doing *doing);
 
 static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink take, void *context)
 {
-	uint64_t own_namespace = nv_own_pid_namespace();
+	uint64_t own_namespace = gs_pid_namespace();
 	uint64_t now = current_window();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;

@@ -51,7 +51,7 @@ NVML_FUNCTION(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned *count
 	      struct nvml_encoder_session *sessions)
 {
 	nvmlReturn_t result = nv_enter_device(device);
-	uint64_t own_namespace = nv_own_pid_namespace();
+	uint64_t own_namespace = gs_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 	unsigned found = 0;

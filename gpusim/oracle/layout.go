@@ -4,25 +4,29 @@ package oracle
 // declaration is the truth; TestLayout compiles it and compares.
 const (
 	stateMagic   = 0x314d495355504721
-	stateVersion = 3
+	stateVersion = 4
 
 	maxGPUs     = 16
 	maxProcs    = 1024
 	historyRing = 1024
+	nvmlUsers   = 2048
+	maxIDs      = 2048
 
 	// The byte of the file that process slot i locks is lockBase + i.
 	lockBase = 0x4000000000
 
-	stateSize        = 157111424
-	stateMagicAt     = 0
-	stateVersionAt   = 8
-	stateGPUCountAt  = 12
-	stateSizeAt      = 16
-	stateClockAt     = 24
-	stateHistoryAt   = 56 // the sequence number of the last entry
-	stateGPUsAt      = 4096
-	stateHistoriesAt = 54400
-	stateProcsAt     = 611456
+	stateSize         = 157439104
+	stateMagicAt      = 0
+	stateVersionAt    = 8
+	stateGPUCountAt   = 12
+	stateSizeAt       = 16
+	stateClockAt      = 24
+	stateHistoryAt    = 56 // the sequence number of the last entry
+	stateGPUsAt       = 4096
+	stateHistoriesAt  = 54400
+	stateIdentitiesAt = 578688
+	stateProcsAt      = 611456
+	stateNVMLUsersAt  = 157111424
 
 	gpuSize     = 2760
 	gpuUUIDAt   = 0
@@ -44,6 +48,7 @@ const (
 	procSeenPidAt  = 32
 	procCommAt     = 40
 	procHostnameAt = 56
+	procExecIDAt   = 136
 	procGPUsAt     = 256
 
 	useSize       = 320 // what a process has on one GPU
@@ -58,15 +63,34 @@ const (
 	historySeqAt      = 0
 	historyStartAt    = 8
 	historyEndAt      = 16
+	historyPidNSAt    = 24
 	historySelfPidAt  = 32
 	historySeenPidAt  = 36
 	historyCommAt     = 40
 	historyHostnameAt = 56
+	historyExecIDAt   = 120
 	historyGPUsAt     = 256
 
 	historyUseSize   = 16
 	historyUsePeakAt = 0
 	historyUseTimeAt = 8
+
+	identitySize      = 16
+	identityExecIDAt  = 0
+	identitySelfPidAt = 8
+	identityInUseAt   = 12
+
+	nvmlUserSize       = 160
+	nvmlUserExecIDAt   = 0
+	nvmlUserPidNSAt    = 8
+	nvmlUserStartAt    = 16
+	nvmlUserCallsAt    = 24
+	nvmlUserSelfPidAt  = 32
+	nvmlUserSeenPidAt  = 36
+	nvmlUserIdentityAt = 40
+	nvmlUserInUseAt    = 44
+	nvmlUserCommAt     = 48
+	nvmlUserHostnameAt = 64
 
 	commSize     = 16
 	hostnameSize = 64

@@ -71,7 +71,9 @@ type Process struct {
 	Comm     string
 	Hostname string // of its UTS namespace: for a pod, its name
 	Start    uint64 // CLOCK_MONOTONIC, ns
-	GPUs     []Use  // those that it ever used
+	// NVMLCalls is how often it has called NVML itself.
+	NVMLCalls uint64
+	GPUs      []Use // those that it ever used
 }
 
 // Finished is a process that has ended.
@@ -82,7 +84,9 @@ type Finished struct {
 	Hostname string
 	Start    uint64 // CLOCK_MONOTONIC, ns
 	End      uint64 // when its end was noticed, 0 if by this look first
-	GPUs     []PastUse
+	// NVMLCalls is how often it had called NVML itself.
+	NVMLCalls uint64
+	GPUs      []PastUse
 }
 
 // PastUse is what a process that has ended had of one GPU.
@@ -203,6 +207,7 @@ func (o *Oracle) process(slot, pid int) Process {
 		Hostname: o.text(at+procHostnameAt, hostnameSize),
 		Start:    o.u64(at + procStartAt),
 	}
+	process.NVMLCalls = o.nvmlCalls(at+procExecIDAt, at+procPidNSAt, at+procSelfPidAt)
 	for index := range int(o.u32(stateGPUCountAt)) {
 		if use := o.use(slot, index); use.PeakBytes > 0 || use.Contexts > 0 || use.GPUTimeNs > 0 {
 			process.GPUs = append(process.GPUs, use)
@@ -266,6 +271,7 @@ func (o *Oracle) finished(at int) Finished {
 		Start:    o.u64(at + historyStartAt),
 		End:      o.u64(at + historyEndAt),
 	}
+	finished.NVMLCalls = o.nvmlCalls(at+historyExecIDAt, at+historyPidNSAt, at+historySelfPidAt)
 	if finished.Pid == 0 {
 		finished.Pid = finished.SelfPid
 	}
@@ -302,7 +308,7 @@ func (o *Oracle) unnoticed() ([]Finished, error) {
 func (o *Oracle) ended(slot int) Finished {
 	process := o.process(slot, o.i32(procAt(slot)+procSeenPidAt))
 	finished := Finished{Pid: process.Pid, SelfPid: process.SelfPid, Comm: process.Comm,
-		Hostname: process.Hostname, Start: process.Start}
+		Hostname: process.Hostname, Start: process.Start, NVMLCalls: process.NVMLCalls}
 	if finished.Pid == 0 {
 		finished.Pid = finished.SelfPid
 	}

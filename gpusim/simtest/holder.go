@@ -41,14 +41,21 @@ func StartContainedHolder(t testing.TB, m *Machine) *Holder {
 	})
 }
 
-func start(t testing.TB, m *Machine, attributes *syscall.SysProcAttr) *Holder {
+// HolderProgram builds the program of a holder, for processes that start one.
+func HolderProgram(t testing.TB) string {
 	t.Helper()
 	program, err := buildHolderOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Holder{command: m.Command(t, program)}
+	return program
+}
+
+func start(t testing.TB, m *Machine, attributes *syscall.SysProcAttr) *Holder {
+	t.Helper()
+	h := &Holder{command: m.Command(t, HolderProgram(t))}
 	h.command.SysProcAttr = attributes
+	var err error
 	if h.in, err = h.command.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

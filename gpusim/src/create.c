@@ -81,6 +81,7 @@ static int write_state(int fd, const struct gs_machine *machine)
 	state->driver_version = machine->cuda_version;
 	memcpy(state->driver_version_text, machine->driver_version, sizeof(state->driver_version_text));
 	state->spin_ns = 60000;
+	state->pid_namespace = gs_pid_namespace();
 	for (uint32_t g = 0; g < machine->gpu_count; g++)
 		set_gpu(&state->gpus[g], &machine->gpus[g]);
 	state->magic = GS_MAGIC;

@@ -12,7 +12,7 @@
 
 #define GS_MAX_COSTS 32u
 #define GS_MAX_FAILURES 16u
-#define GS_CALL_SIZE 48u /* of a call's name, its final zero included */
+#define GS_CALL_SIZE 56u /* of a call's name, its final zero included */
 
 /* What NVML says of processes to a caller in another pid namespace than theirs. */
 enum gs_nvml_regime {
@@ -29,7 +29,10 @@ struct gs_cost {
 	uint64_t ns;
 };
 
-/* Calls of this name in a process: `after` succeed, the next `count` return `result`. */
+/*
+ * Calls of this name in a process: `after` succeed, the next `count` return `result`.
+ * Of several for one name, the first that applies does.
+ */
 struct gs_failure {
 	char call[GS_CALL_SIZE];
 	uint32_t after;
@@ -56,7 +59,7 @@ struct gs_driver {
 	uint32_t failure_count;
 	struct gs_cost costs[GS_MAX_COSTS];
 	struct gs_failure failures[GS_MAX_FAILURES];
-	uint64_t reserved[64];
+	uint64_t reserved[32];
 };
 
 #endif

@@ -131,6 +131,7 @@ static void remember(struct gs_state *state, const struct gs_proc *proc)
 	entry->pid_namespace = proc->pid_namespace;
 	entry->self_pid = proc->self_pid;
 	entry->seen_pid = proc->seen_pid;
+	entry->exec_id = proc->exec_id;
 	memcpy(entry->comm, proc->comm, sizeof(entry->comm));
 	memcpy(entry->hostname, proc->hostname, sizeof(entry->hostname));
 	for (uint32_t g = 0; g < GS_MAX_GPUS; g++) {

@@ -53,13 +53,19 @@ static int map_state(struct gs_handle *handle)
 	return 0;
 }
 
-static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
+uint64_t gs_pid_namespace(void)
 {
 	struct stat st;
 
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
+{
 	proc->self_pid = handle->pid;
+	proc->exec_id = handle->exec_id;
 	proc->start_ns = gs_now();
-	proc->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+	proc->pid_namespace = gs_pid_namespace();
 	(void)prctl(PR_GET_NAME, proc->comm);
 	if (gethostname(proc->hostname, sizeof(proc->hostname) - 1) != 0)
 		proc->hostname[0] = '\0';

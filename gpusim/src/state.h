@@ -20,7 +20,7 @@
 #include "driver.h"
 
 #define GS_MAGIC UINT64_C(0x314d495355504721) /* "!GPUSIM1" */
-#define GS_VERSION 3u
+#define GS_VERSION 4u
 #define GS_DEFAULT_PATH "/dev/gpusim/state"
 #define GS_MAX_GPUS 16u
 #define GS_MAX_PROCS 1024u     /* processes that use CUDA */
@@ -32,6 +32,7 @@
 #define GS_HISTORY_RING 1024u
 #define GS_GPU_SAMPLES 128u
 #define GS_PROC_SAMPLES 16u
+#define GS_NVML_USERS 2048u /* living and past; more than GS_MAX_OBSERVERS can live */
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
@@ -39,6 +40,8 @@
 #define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
 /* The byte of the state file that identity i locks is GS_LOCK_BASE + i. */
 #define GS_LOCK_BASE INT64_C(0x4000000000)
+/* The byte that stands for NVML's own lock (struct gs_driver, nvml_lock). */
+#define GS_NVML_LOCK (GS_LOCK_BASE + GS_MAX_IDS)
 
 /* Nanoseconds of GPU time in one window of GS_SAMPLE_NS. */
 struct gs_sample {
@@ -119,11 +122,12 @@ struct gs_proc {
 	uint16_t item_count; /* items from here on were never used */
 	uint32_t mps;        /* enum gs_mps */
 	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may fill */
+	uint64_t exec_id;    /* as in gs_identity */
 	uint32_t graphics;   /* 1: it holds its GPUs through a graphics API; contexts are CUDA's */
 	uint32_t encoder_percent; /* of the time of its GPUs' video encoders, 0: none */
 	uint32_t decoder_percent; /* and of their decoders */
 	uint32_t reserved0;
-	uint64_t reserved[13];
+	uint64_t reserved[12];
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
 };
 
@@ -198,7 +202,8 @@ struct gs_history {
 	int32_t seen_pid;
 	char comm[16];
 	char hostname[64];
-	uint64_t reserved[17];
+	uint64_t exec_id;
+	uint64_t reserved[16];
 	struct gs_history_gpu gpu[GS_MAX_GPUS];
 };
 
@@ -207,6 +212,24 @@ struct gs_identity {
 	uint64_t exec_id; /* random per execve, from the auxiliary vector */
 	int32_t self_pid;
 	uint32_t in_use;
+};
+
+/*
+ * A process that has initialised NVML. exec_id, pid_namespace and self_pid together
+ * name the process, also where it uses CUDA.
+ */
+struct gs_nvml_user {
+	uint64_t exec_id;
+	uint64_t pid_namespace;
+	uint64_t start_ns; /* of its first call */
+	uint64_t calls;    /* of any exported function; its own process counts */
+	int32_t self_pid;
+	int32_t seen_pid; /* as for gs_proc */
+	uint32_t identity; /* that it holds while it lives */
+	uint32_t in_use;
+	char comm[16];
+	char hostname[64];
+	uint64_t reserved[4];
 };
 
 struct gs_state {
@@ -227,13 +250,16 @@ struct gs_state {
 	uint64_t last_living; /* processes that were alive at last_reap_ns */
 	uint64_t procs_end; /* slots from here on were never taken: nobody need look there */
 	struct gs_driver driver; /* fixed at creation */
-	uint64_t reserved[(3856 - sizeof(struct gs_driver)) / 8];
+	uint64_t pid_namespace; /* in which the machine was made: its host's */
+	uint64_t nvml_user_seq; /* entries ever taken of nvml_users */
+	uint64_t reserved[(3840 - sizeof(struct gs_driver)) / 8];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
 	struct gs_history history[GS_HISTORY_RING];
 	struct gs_identity identities[GS_MAX_IDS];
 	struct gs_proc procs[GS_MAX_PROCS];
 	struct gs_item items[GS_MAX_PROCS][GS_MAX_ITEMS];
+	struct gs_nvml_user nvml_users[GS_NVML_USERS];
 };
 
 /* ---- an open state ---- */
@@ -334,6 +360,19 @@ uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
  */
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
+
+/* The inode of the caller's pid namespace, 0 where it is not known. */
+uint64_t gs_pid_namespace(void);
+
+/* Whether an entry's process lives; *pid as for gs_proc_alive(). */
+bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *user, pid_t *pid);
+
+/* Enters the calling process among the users of NVML. Locked. */
+struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
+
+/* How often a process has called NVML; the three values name it. Locked. */
+uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
+		       int32_t self_pid);
 
 /* Records an XID. Locked. */
 void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);

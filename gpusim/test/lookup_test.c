@@ -102,7 +102,7 @@ static void variants(void)
 
 static void unsimulated(void)
 {
-	CUresult (*stub)(void *) = (CUresult(*)(void *))driver("cuTexObjectCreate");
+	CUresult (*stub)(void *) = (CUresult(*)(void *))driver("cuTexRefCreate");
 
 	CHECK(stub(NULL) == CUDA_ERROR_NOT_SUPPORTED);
 }

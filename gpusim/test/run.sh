@@ -11,10 +11,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# run PROGRAM: once, on a new machine
+# run PROGRAM: once, on a new machine, with the driver that PROGRAM.conf describes, if any
 run() {
 	dir=$work/$1
-	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 "$dir"
+	profile=
+	[ ! -f "$here/$1.conf" ] || profile=$here/$1.conf
+	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 ${profile:+--profile "$profile"} "$dir"
 	status=0
 	GPUSIM_STATE=$dir/state GPUSIM_LIBCUDA=$out/libcuda.so.1 GPUSIM_LIBNVML=$out/libnvidia-ml.so.1 \
 		GPUSIM_TOOL=$out/gpusim GPUSIM_MPS=$out/nvidia-cuda-mps-control GPUSIM_DATA=$here \

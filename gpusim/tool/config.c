@@ -51,7 +51,7 @@ bool config_size(const char *text, uint64_t *value)
 	return parse_unit(text, value, units, factors);
 }
 
-static bool parse_time(const char *text, uint64_t *value)
+bool config_time(const char *text, uint64_t *value)
 {
 	static const char *const units[] = {"ns", "us", "ms", "s", NULL};
 	static const uint64_t factors[] = {1, 1000, 1000000, 1000000000};
@@ -167,9 +167,9 @@ static bool set_value(const struct key *key, void *to, const char *value)
 	case SIZE_NOT_0:
 		return config_size(value, to) && *(uint64_t *)to > 0;
 	case TIME:
-		return parse_time(value, to);
+		return config_time(value, to);
 	case TIME_NOT_0:
-		return parse_time(value, to) && *(uint64_t *)to > 0;
+		return config_time(value, to) && *(uint64_t *)to > 0;
 	case NUMBER:
 		return set_number(to, value);
 	case NUMBER_NOT_0:
@@ -216,46 +216,16 @@ static bool set_nvml(struct gs_driver *driver, const char *value)
 	return false;
 }
 
-/* "cuLaunchKernel 2983ns" */
-static bool add_cost(struct gs_driver *driver, const char *value)
+static bool set_driver_key(struct config *config, const char *name, char *value)
 {
-	struct gs_cost cost = {0};
-	char time[32];
+	struct gs_machine *machine = &config->machine;
 
-	if (driver->cost_count == GS_MAX_COSTS ||
-	    sscanf(value, "%47s %31s", cost.call, time) != 2 || !parse_time(time, &cost.ns))
-		return false;
-	driver->costs[driver->cost_count++] = cost;
-	return true;
-}
-
-/* "cuEventRecord 999 after 3 count 2" */
-static bool add_failure(struct gs_driver *driver, const char *value)
-{
-	struct gs_failure failure = {0};
-	int end = 0, after = 0, count = 0;
-
-	if (driver->failure_count == GS_MAX_FAILURES ||
-	    sscanf(value, "%47s %d%n", failure.call, &failure.result, &end) != 2)
-		return false;
-	if (sscanf(value + end, " after %u%n", &failure.after, &after) == 1)
-		end += after;
-	if (sscanf(value + end, " count %u%n", &failure.count, &count) == 1)
-		end += count;
-	if (value[end] != '\0')
-		return false;
-	driver->failures[driver->failure_count++] = failure;
-	return true;
-}
-
-static bool set_driver_key(struct gs_machine *machine, const char *name, const char *value)
-{
 	if (strcmp(name, "nvml") == 0)
 		return set_nvml(&machine->driver, value);
 	if (strcmp(name, "cost") == 0)
-		return add_cost(&machine->driver, value);
+		return config_add_cost(config, value);
 	if (strcmp(name, "fail") == 0)
-		return add_failure(&machine->driver, value);
+		return config_add_failure(config, value);
 	return set_key(driver_keys, COUNT(driver_keys), machine, name, value);
 }
 
@@ -309,29 +279,60 @@ static bool set_line(struct config *config, char *line, bool gpus)
 	name = trim(line);
 	value = trim(equals + 1);
 	return set_key(gpu_keys, COUNT(gpu_keys), gpu, name, value) ||
-	       (machine->gpu_count == 0 && set_driver_key(machine, name, value));
+	       (machine->gpu_count == 0 && set_driver_key(config, name, value));
+}
+
+/* Reads a line, with its end, without its comment. Returns 1, 0 at the file's end, or -1. */
+static int read_line(struct config *config, FILE *file, char *line, size_t size)
+{
+	size_t length;
+
+	errno = 0;
+	if (!fgets(line, (int)size, file)) {
+		if (ferror(file))
+			(void)snprintf(config->problem, sizeof(config->problem), "%s", strerror(errno));
+		return ferror(file) ? -1 : 0;
+	}
+	length = strlen(line);
+	if (line[length - (length > 0)] == '\n' || feof(file))
+		return 1;
+	(void)snprintf(config->problem, sizeof(config->problem), "longer than %zu characters, or not text",
+		       size - 2);
+	return -1;
+}
+
+static bool read_lines(struct config *config, FILE *file, bool gpus, int *number)
+{
+	char line[512], copy[512];
+	int more;
+
+	while ((more = read_line(config, file, line, sizeof(line))) > 0) {
+		++*number;
+		memcpy(copy, line, sizeof(copy));
+		if (set_line(config, line, gpus))
+			continue;
+		if (!*config->problem)
+			(void)snprintf(config->problem, sizeof(config->problem),
+				       "unknown key or bad value: %.80s", trim(copy));
+		return false;
+	}
+	*number += more < 0;
+	return more == 0;
 }
 
 int config_read(struct config *config, const char *path, bool gpus)
 {
 	FILE *file = fopen(path, "re");
-	char line[512], copy[512];
 	int number = 0;
+	bool good;
 
 	if (!file) {
 		fprintf(stderr, "gpusim: %s: %s\n", path, strerror(errno));
 		return 1;
 	}
-	while (fgets(line, sizeof(line), file)) {
-		number++;
-		memcpy(copy, line, sizeof(copy));
-		if (set_line(config, line, gpus))
-			continue;
-		fprintf(stderr, "gpusim: %s:%d: unknown key or bad value: %s\n", path, number,
-			trim(copy));
-		fclose(file);
-		return 1;
-	}
+	good = read_lines(config, file, gpus, &number);
+	if (!good)
+		fprintf(stderr, "gpusim: %s:%d: %s\n", path, number, config->problem);
 	fclose(file);
-	return 0;
+	return good ? 0 : 1;
 }

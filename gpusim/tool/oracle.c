@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,7 +19,19 @@ struct oracle_options {
 /* A copy of all that is printed, taken in one go under the lock. */
 struct process {
 	pid_t pid; /* as seen from here, 0: not visible from here */
+	uint64_t nvml_calls;
 	struct gs_proc data;
+};
+
+struct ended {
+	uint64_t nvml_calls;
+	struct gs_history data;
+};
+
+struct nvml_user {
+	pid_t pid;
+	bool alive;
+	struct gs_nvml_user data;
 };
 
 struct snapshot {
@@ -30,19 +41,14 @@ struct snapshot {
 	uint32_t process_count;
 	struct process processes[GS_MAX_PROCS];
 	uint32_t finished_count;
-	struct gs_history finished[GS_HISTORY_RING]; /* oldest first */
+	struct ended finished[GS_HISTORY_RING]; /* oldest first */
+	uint32_t nvml_count;
+	struct nvml_user nvml[GS_NVML_USERS];
 };
-
-static uint64_t own_pid_namespace(void)
-{
-	struct stat st;
-
-	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
-}
 
 static void copy_processes(struct gs_handle *handle, struct snapshot *snapshot)
 {
-	uint64_t namespace = own_pid_namespace();
+	uint64_t namespace = gs_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
@@ -54,6 +60,8 @@ static void copy_processes(struct gs_handle *handle, struct snapshot *snapshot)
 		if (copy->pid > 0 && proc->pid_namespace != namespace)
 			proc->seen_pid = copy->pid; /* for the history */
 		copy->data = *proc;
+		copy->nvml_calls = gs_nvml_calls(handle->state, proc->exec_id, proc->pid_namespace,
+						 proc->self_pid);
 		snapshot->process_count++;
 	}
 }
@@ -63,9 +71,31 @@ static void copy_finished(const struct gs_state *state, struct snapshot *snapsho
 	uint64_t last = state->history_seq;
 	uint64_t first = last > GS_HISTORY_RING ? last - GS_HISTORY_RING + 1 : 1;
 
-	for (uint64_t seq = first; seq <= last; seq++)
-		snapshot->finished[snapshot->finished_count++] =
-			state->history[seq % GS_HISTORY_RING];
+	for (uint64_t seq = first; seq <= last; seq++) {
+		struct ended *copy = &snapshot->finished[snapshot->finished_count++];
+
+		copy->data = state->history[seq % GS_HISTORY_RING];
+		copy->nvml_calls = gs_nvml_calls(state, copy->data.exec_id, copy->data.pid_namespace,
+						 copy->data.self_pid);
+	}
+}
+
+static void copy_nvml_users(struct gs_handle *handle, struct snapshot *snapshot)
+{
+	uint64_t namespace = gs_pid_namespace();
+
+	for (uint32_t i = 0; i < GS_NVML_USERS; i++) {
+		struct gs_nvml_user *user = &handle->state->nvml_users[i];
+		struct nvml_user *copy = &snapshot->nvml[snapshot->nvml_count];
+
+		if (!user->in_use)
+			continue;
+		copy->alive = gs_nvml_user_alive(handle, user, &copy->pid);
+		if (copy->pid > 0 && user->pid_namespace != namespace)
+			user->seen_pid = copy->pid;
+		copy->data = *user;
+		snapshot->nvml_count++;
+	}
 }
 
 static void take_snapshot(struct gs_handle *handle, struct snapshot *snapshot)
@@ -81,6 +111,7 @@ static void take_snapshot(struct gs_handle *handle, struct snapshot *snapshot)
 	memcpy(snapshot->gpus, state->gpus, sizeof(snapshot->gpus));
 	copy_processes(handle, snapshot);
 	copy_finished(state, snapshot);
+	copy_nvml_users(handle, snapshot);
 	gs_unlock(handle);
 }
 
@@ -118,7 +149,7 @@ static void json_process(const struct snapshot *snapshot, const struct process *
 
 	json_who(process->pid, process->data.self_pid, process->data.comm,
 		 process->data.hostname);
-	printf(",\"gpus\":[");
+	printf(",\"nvml_calls\":%" PRIu64 ",\"gpus\":[", process->nvml_calls);
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
 		const struct gs_proc_gpu *use = &process->data.gpu[g];
 		char uuid[TOOL_UUID_SIZE];
@@ -136,14 +167,15 @@ static void json_process(const struct snapshot *snapshot, const struct process *
 	printf("]}");
 }
 
-static void json_finished(const struct snapshot *snapshot, const struct gs_history *past)
+static void json_finished(const struct snapshot *snapshot, const struct ended *ended)
 {
+	const struct gs_history *past = &ended->data;
 	const char *comma = "";
 
 	json_who(past->seen_pid ? past->seen_pid : past->self_pid, past->self_pid, past->comm,
 		 past->hostname);
-	printf(",\"start_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64 ",\"gpus\":[", past->start_ns,
-	       past->end_ns);
+	printf(",\"start_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64 ",\"nvml_calls\":%" PRIu64
+	       ",\"gpus\":[", past->start_ns, past->end_ns, ended->nvml_calls);
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
 		char uuid[TOOL_UUID_SIZE];
 
@@ -156,6 +188,18 @@ static void json_finished(const struct snapshot *snapshot, const struct gs_histo
 		comma = ",";
 	}
 	printf("]}");
+}
+
+/* Everybody who has initialised NVML, with CUDA or without. */
+static void json_nvml_user(const struct nvml_user *user)
+{
+	const struct gs_nvml_user *data = &user->data;
+	pid_t seen = data->seen_pid ? data->seen_pid : data->self_pid;
+
+	json_who(user->alive && user->pid ? user->pid : seen, data->self_pid, data->comm,
+		 data->hostname);
+	printf(",\"start_ns\":%" PRIu64 ",\"calls\":%" PRIu64 ",\"alive\":%s}", data->start_ns,
+	       data->calls, user->alive ? "true" : "false");
 }
 
 static void print_json(const struct snapshot *snapshot)
@@ -174,6 +218,11 @@ static void print_json(const struct snapshot *snapshot)
 	for (uint32_t i = 0; i < snapshot->finished_count; i++) {
 		printf("%s", i ? "," : "");
 		json_finished(snapshot, &snapshot->finished[i]);
+	}
+	printf("],\"nvml\":[");
+	for (uint32_t i = 0; i < snapshot->nvml_count; i++) {
+		printf("%s", i ? "," : "");
+		json_nvml_user(&snapshot->nvml[i]);
 	}
 	printf("]}\n");
 }

@@ -37,6 +37,7 @@ function stubs(i) {
 		else
 			printf "VG_DATA %s, %d\n", name[i], size[i]
 	}
+	printf "\t.set VG_SPARES, %d\n", count
 }
 
 # The names are one string and a table of offsets: an array of pointers would

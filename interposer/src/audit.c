@@ -3,17 +3,22 @@
 #define _GNU_SOURCE
 #include "audit.h"
 
+#include <string.h>
 #include <time.h>
 
-#include "physical.h"
+#include "correction.h"
+#include "held.h"
 #include "pool.h"
-#include "reserve.h"
 
-// How often a process that allocates looks at what it physically holds. A look
-// takes some 100 µs of one call.
-static const uint64_t vg_audit_ms = 250;
+enum {
+	vg_audit_ms = 250,    // between two questions of a process that allocates
+	vg_silence_ms = 1000, // an agent that did not answer is left alone
+};
 
 static const uint64_t vg_audit_bytes = 8 * VG_MIB;
+
+// A thread that is to be refused waits so long for another one's question.
+static const uint64_t vg_queue_ns = 20000000;
 
 static uint64_t vg_coarse_ms(void)
 {
@@ -23,73 +28,135 @@ static uint64_t vg_coarse_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// vg_audit_known is what was accounted when the process was looked at, but for what
-// is unseen. Of pools it takes what they held then: what they are charged with may
-// lag behind. It returns false where a call has begun since, which may have changed
-// the account already.
-static bool vg_audit_known(struct vg_state *state, uint32_t device, const struct vg_snapshot *then,
-			   uint64_t *known)
+// vg_pools_at is what the pools of each GPU hold; false where one cannot be asked.
+struct vg_pools_at {
+	uint64_t held[VG_MAX_DEVICES];
+	bool known[VG_MAX_DEVICES];
+};
+
+static void vg_pools_ask(struct vg_state *state, struct vg_pools_at *pools)
 {
-	const struct vg_slot_device *own =
-		vg_slot_device(&state->pages, (uint32_t)state->pages.slot, device);
-	uint64_t lagging = state->unseen[device];
-	uint64_t used;
+	for (uint32_t i = 0; i < state->pages.device_count; i++)
+		pools->known[i] = vg_pools_held(state, i, &pools->held[i]);
+}
 
-	// Pools' charges and the account change together, under this mutex.
-	vg_lock(&state->pool_mutex);
-	for (size_t i = 0; i < vg_max_pools; i++) {
-		const struct vg_pool *pool = &state->pools[i];
+static bool vg_apply(struct vg_state *state, const struct vg_held *held, uint64_t calls,
+		     const struct vg_pools_at *before, const struct vg_pools_at *after)
+{
+	bool applied = true;
 
-		if (pool->in_use && !pool->on_host && pool->device == device)
-			lagging += pool->charged;
+	for (uint32_t i = 0; i < held->count; i++) {
+		int device = vg_pages_find(&state->pages, held->gpus[i].uuid);
+		struct vg_measured measured = {.calls = calls, .physical = held->gpus[i].bytes};
+
+		if (device < 0)
+			continue;
+		measured.pools = before->held[device];
+		applied = applied && before->known[device] && after->known[device] &&
+			  before->held[device] == after->held[device] &&
+			  vg_correct(state, (uint32_t)device, &measured);
 	}
-	used = vg_load(&own->used) + then->pools;
-	vg_unlock(&state->pool_mutex);
-	*known = used > lagging ? used - lagging : 0;
-	return atomic_load(&state->calls) == then->calls;
+	return applied;
 }
 
-// vg_audit_apply charges what the process holds beyond what is accounted.
-static void vg_audit_apply(struct vg_state *state, uint32_t device, const struct vg_snapshot *now)
+// vg_look asks and applies the answer. The caller holds audit_mutex.
+static void vg_look(struct vg_state *state)
 {
-	uint64_t physical = vg_snapshot_bytes(now, state->nvml_pid);
-	uint64_t known;
-	uint64_t unseen;
+	uint64_t calls = atomic_load(&state->calls);
+	uint32_t doubtful = atomic_exchange(&state->doubtful, 0);
+	struct vg_pools_at before;
+	struct vg_pools_at after;
+	enum vg_held_result result = VG_HELD_NOBODY;
+	struct vg_held held;
+	bool applied = false;
 
-	if (!vg_audit_known(state, device, now, &known))
+	atomic_store(&state->asked_ms, vg_coarse_ms());
+	if ((uint32_t)calls == 0) {
+		vg_pools_refresh(state);
+		vg_pools_ask(state, &before);
+		result = vg_held_ask(state->agent, (uint32_t)state->pages.slot, &held);
+		vg_pools_ask(state, &after);
+		applied = result == VG_HELD_ANSWERED && vg_apply(state, &held, calls, &before, &after);
+	}
+	if (result == VG_HELD_SILENT)
+		atomic_store(&state->silent_until_ms, vg_coarse_ms() + vg_silence_ms);
+	if (applied)
+		atomic_fetch_add(&state->corrections_made, 1);
+	else if (doubtful)
+		atomic_store(&state->doubtful, 1);
+}
+
+static bool vg_is_time(const struct vg_state *state, uint64_t now)
+{
+	return now - atomic_load_explicit(&state->asked_ms, memory_order_relaxed) >= vg_audit_ms &&
+	       now >= atomic_load_explicit(&state->silent_until_ms, memory_order_relaxed);
+}
+
+void vg_audit_start(struct vg_state *state)
+{
+	atomic_store(&state->asked_ms, vg_coarse_ms());
+}
+
+static void vg_audit_now(struct vg_state *state)
+{
+	if (!vg_is_time(state, vg_coarse_ms()) || !vg_try_lock(&state->audit_mutex))
 		return;
-	unseen = physical > known ? physical - known : 0;
-	vg_note_unseen(&state->pages, device, state->unseen[device], unseen);
-	state->unseen[device] = unseen;
+	if (vg_is_time(state, vg_coarse_ms()))
+		vg_look(state);
+	vg_unlock(&state->audit_mutex);
 }
 
-static void vg_audit_locked(struct vg_state *state, uint32_t device)
+void vg_audit(struct vg_state *state, uint64_t bytes)
 {
-	struct vg_snapshot now;
-
-	if (!state->nvml_pid)
-		return;
-	vg_pools_refresh(state);
-	vg_snapshot_take(state, device, &now);
-	if (now.valid)
-		vg_audit_apply(state, device, &now);
-}
-
-void vg_audit(struct vg_state *state, uint32_t device, uint64_t bytes)
-{
-	uint64_t last = atomic_load_explicit(&state->audited_ms[device], memory_order_relaxed);
-	uint64_t now;
-
 	// The clock is not read for each small piece.
-	if (bytes < vg_audit_bytes && atomic_load(&state->calls) >> 32 & 7)
-		return;
-	now = vg_coarse_ms();
-	if (now - last < vg_audit_ms ||
-	    !atomic_compare_exchange_strong(&state->audited_ms[device], &last, now))
-		return;
-	// A context or module that is being made is measured by itself.
-	if (!vg_try_lock(&state->contexts))
-		return;
-	vg_audit_locked(state, device);
-	vg_unlock(&state->contexts);
+	if (bytes >= vg_audit_bytes || !(atomic_load(&state->calls) >> 32 & 7))
+		vg_audit_now(state);
+}
+
+void vg_audit_doubt(struct vg_state *state)
+{
+	if (atomic_load_explicit(&state->doubtful, memory_order_relaxed))
+		vg_audit_now(state);
+}
+
+// vg_queue waits for audit_mutex, but not for long.
+static bool vg_queue(struct vg_state *state)
+{
+	const struct timespec nap = {.tv_nsec = 200000};
+	uint64_t end = vg_now() + vg_queue_ns;
+
+	while (!vg_try_lock(&state->audit_mutex)) {
+		if (vg_now() > end)
+			return false;
+		nanosleep(&nap, NULL);
+	}
+	return true;
+}
+
+// vg_await_calls gives calls that are under way in other threads a moment to return.
+static void vg_await_calls(const struct vg_state *state)
+{
+	const struct timespec nap = {.tv_nsec = 100000};
+
+	for (int i = 0; i < 20 && (uint32_t)atomic_load(&state->calls); i++)
+		nanosleep(&nap, NULL);
+}
+
+bool vg_audit_refusal(struct vg_state *state)
+{
+	uint32_t answers = atomic_load(&state->corrections_made);
+	uint64_t now = vg_coarse_ms();
+
+	if (now < atomic_load(&state->silent_until_ms) ||
+	    (!atomic_load(&state->doubtful) && !vg_is_time(state, now)))
+		return false;
+	if (!vg_queue(state))
+		return false;
+	vg_await_calls(state);
+	// Meanwhile another thread may have had an answer, or none.
+	if (answers == atomic_load(&state->corrections_made) &&
+	    vg_coarse_ms() >= atomic_load(&state->silent_until_ms))
+		vg_look(state);
+	vg_unlock(&state->audit_mutex);
+	return answers != atomic_load(&state->corrections_made);
 }

@@ -8,6 +8,7 @@
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -35,6 +36,40 @@ void vg_unlock_wake(struct vg_mutex *mutex)
 {
 	vg_futex(&mutex->word, FUTEX_WAKE, 1, NULL);
 }
+
+#ifdef VG_DEBUG
+// What the thread holds, by rank: some mutexes have the same rank, as the parts of the
+// table, of which a thread holds one at a time.
+static __thread uint32_t vg_ranks_held[VG_RANK_COUNT];
+
+static void vg_rank_broken(const char *what, const struct vg_mutex *mutex, uint32_t beside)
+{
+	fprintf(stderr, "nri-vgpu: lock order: %s a mutex of rank %u beside rank %u\n", what,
+		mutex->rank, beside);
+	abort();
+}
+
+void vg_rank_check(const struct vg_mutex *mutex)
+{
+	if (mutex->rank == VG_RANK_NONE || mutex->rank >= VG_RANK_COUNT)
+		vg_rank_broken("taking an uninitialised mutex,", mutex, 0);
+	for (uint32_t i = mutex->rank; i < VG_RANK_COUNT; i++)
+		if (vg_ranks_held[i])
+			vg_rank_broken("taking", mutex, i);
+}
+
+void vg_rank_enter(const struct vg_mutex *mutex)
+{
+	vg_ranks_held[mutex->rank]++;
+}
+
+void vg_rank_leave(const struct vg_mutex *mutex)
+{
+	if (!vg_ranks_held[mutex->rank])
+		vg_rank_broken("giving back, without holding it,", mutex, mutex->rank);
+	vg_ranks_held[mutex->rank]--;
+}
+#endif
 
 void vg_say(enum vg_topic topic, const char *format, ...)
 {

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rank.h"
+
 #define VG_MIB (UINT64_C(1) << 20)
 
 // vg_mutex is unlocked when zero, so that zeroed memory holds good mutexes: a
@@ -18,6 +20,7 @@
 // not libpthread's, which glibc before 2.34 keeps in a library of its own.
 struct vg_mutex {
 	_Atomic uint32_t word;
+	uint32_t rank; // enum vg_rank, set by whoever makes it
 };
 
 enum { vg_free, vg_held, vg_waited_for }; // of its word
@@ -26,23 +29,59 @@ enum { vg_free, vg_held, vg_waited_for }; // of its word
 void vg_lock_wait(struct vg_mutex *mutex);
 void vg_unlock_wake(struct vg_mutex *mutex);
 
-static inline bool vg_try_lock(struct vg_mutex *mutex)
+// vg_rank_check ends a debug build's process where taking the mutex breaks the order,
+// vg_rank_enter and vg_rank_leave note what the thread holds.
+#ifdef VG_DEBUG
+void vg_rank_check(const struct vg_mutex *mutex);
+void vg_rank_enter(const struct vg_mutex *mutex);
+void vg_rank_leave(const struct vg_mutex *mutex);
+#else
+static inline void vg_rank_check(const struct vg_mutex *mutex)
+{
+	(void)mutex;
+}
+
+static inline void vg_rank_enter(const struct vg_mutex *mutex)
+{
+	(void)mutex;
+}
+
+static inline void vg_rank_leave(const struct vg_mutex *mutex)
+{
+	(void)mutex;
+}
+#endif
+
+static inline bool vg_take(struct vg_mutex *mutex)
 {
 	uint32_t seen = vg_free;
 
 	return atomic_compare_exchange_strong(&mutex->word, &seen, vg_held);
 }
 
+// vg_try_lock never waits, so that it needs no order.
+static inline bool vg_try_lock(struct vg_mutex *mutex)
+{
+	bool taken = vg_take(mutex);
+
+	if (taken)
+		vg_rank_enter(mutex);
+	return taken;
+}
+
 static inline void vg_lock(struct vg_mutex *mutex)
 {
-	if (__builtin_expect(!vg_try_lock(mutex), 0))
+	vg_rank_check(mutex);
+	if (__builtin_expect(!vg_take(mutex), 0))
 		vg_lock_wait(mutex);
+	vg_rank_enter(mutex);
 }
 
 // An exchange would not miss who comes while the mutex is being unlocked, but costs a launch
 // as much as the lock itself. Who is missed looks again by himself (base.c).
 static inline void vg_unlock(struct vg_mutex *mutex)
 {
+	vg_rank_leave(mutex);
 	if (__builtin_expect(atomic_load_explicit(&mutex->word, memory_order_relaxed) == vg_held, 1))
 		atomic_store_explicit(&mutex->word, vg_free, memory_order_release);
 	else if (atomic_exchange(&mutex->word, vg_free) == vg_waited_for)
@@ -51,7 +90,7 @@ static inline void vg_unlock(struct vg_mutex *mutex)
 
 // vg_say writes one line to standard error: "nri-vgpu: …". A topic speaks once
 // per process, however often it has cause to.
-enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_SAY_DOOR };
+enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_SAY_DOOR, VG_SAY_NAME, VG_SAY_IDENTITY };
 
 void vg_say(enum vg_topic topic, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "audit.h"
+#include "correction.h"
 #include "linear.h"
 #include "pool.h"
 #include "reserve.h"
@@ -33,14 +34,17 @@ static CUresult vg_refuse(struct vg_state *state, uint32_t device, uint32_t way,
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// vg_find_room holds memory, and where that fails, gets back what pools of this
-// process hold for later and tries once more.
+// vg_find_room holds memory. Where that fails, it has the agent measure whether this
+// process is charged with too much, and gets back what its pools hold for later.
 static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	if (vg_hold(&state->pages, device, bytes))
 		return true;
-	return bytes <= vg_memory_limit(&state->pages, device) && vg_pools_trim(state, device) &&
-	       vg_hold(&state->pages, device, bytes);
+	if (bytes > vg_memory_limit(&state->pages, device))
+		return false;
+	if (vg_audit_refusal(state) && vg_hold(&state->pages, device, bytes))
+		return true;
+	return vg_pools_trim(state, device) && vg_hold(&state->pages, device, bytes);
 }
 
 // vg_is_filed: what pools take is in their own records.
@@ -62,16 +66,22 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*claim = (struct vg_claim){
-		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes, .open = true,
+		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes,
 	};
 	if (vg_is_filed(way)) {
 		claim->entry = calloc(1, sizeof *claim->entry);
 		if (!claim->entry)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	vg_begin(state);
-	vg_audit(state, claim->device, bytes);
+	vg_audit(state, bytes);
 	return CUDA_SUCCESS;
+}
+
+// vg_claim_open: from here on the driver may be called.
+static void vg_claim_open(struct vg_claim *claim)
+{
+	vg_begin(claim->state);
+	claim->open = true;
 }
 
 // vg_claim_over ends the claim, if it is not over yet.
@@ -89,22 +99,51 @@ static void vg_claim_forget(struct vg_claim *claim)
 	vg_claim_over(claim);
 }
 
-CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
+// vg_claim_try claims, but does not report that there was no room: *refused is true then.
+static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
+			     bool *refused)
 {
 	CUresult result = vg_claim_start(claim, device, way, bytes);
 
-	if (result || bytes == 0 || vg_find_room(claim->state, claim->device, bytes))
+	*refused = false;
+	if (result)
 		return result;
+	if (bytes == 0 || vg_find_room(claim->state, claim->device, bytes)) {
+		vg_claim_open(claim);
+		return CUDA_SUCCESS;
+	}
+	*refused = true;
 	vg_claim_forget(claim);
-	return vg_refuse(claim->state, claim->device, way, bytes);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vg_claim_unless(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
+			 bool (*unless)(struct vg_state *state, CUdevice device), bool *needless)
+{
+	bool refused;
+	CUresult result = vg_claim_try(claim, device, way, bytes, &refused);
+
+	*needless = refused && unless && unless(claim->state, device);
+	return refused && !*needless ? vg_refuse(claim->state, claim->device, way, bytes) : result;
+}
+
+CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
+{
+	bool needless;
+
+	return vg_claim_unless(claim, device, way, bytes, NULL, &needless);
 }
 
 CUresult vg_claim_at_once(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
 {
 	CUresult result = vg_claim_start(claim, device, way, bytes);
 
-	if (result || vg_hold_at_once(&claim->state->pages, claim->device, bytes))
+	if (result)
 		return result;
+	if (vg_hold_at_once(&claim->state->pages, claim->device, bytes)) {
+		vg_claim_open(claim);
+		return CUDA_SUCCESS;
+	}
 	vg_claim_forget(claim);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -150,6 +189,37 @@ void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, ui
 	vg_claim_settle_as(claim, kind, key, context, claim->bytes);
 }
 
+// vg_is_estimate: nobody but the driver knows what these take.
+static bool vg_is_estimate(enum vg_kind kind)
+{
+	return kind == VG_MODULE || kind == VG_CODE || kind == VG_CONTEXT || kind == VG_PRIMARY ||
+	       kind == VG_GREEN || kind == VG_HEAP || kind == VG_GRANULE;
+}
+
+static bool vg_is_context(enum vg_kind kind)
+{
+	return kind == VG_CONTEXT || kind == VG_PRIMARY || kind == VG_GREEN;
+}
+
+static uint64_t *vg_contexts_bytes(struct vg_state *state, uint32_t device)
+{
+	return &vg_slot_device(&state->pages, (uint32_t)state->pages.slot, device)->context_bytes;
+}
+
+void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind)
+{
+	struct vg_state *state = claim->state;
+
+	vg_settle(&state->pages, claim->device, claim->bytes, claim->bytes);
+	if (vg_is_estimate(kind))
+		vg_estimate_made(state, claim->device, claim->bytes);
+	if (vg_is_context(kind)) {
+		vg_context_began(state, claim->device);
+		vg_add(vg_contexts_bytes(state, claim->device), claim->bytes);
+	}
+	claim->bytes = 0;
+}
+
 void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context,
 			uint64_t bytes)
 {
@@ -160,9 +230,14 @@ void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key,
 	entry->device = claim->device;
 	entry->bytes = bytes;
 	entry->context = context;
-	vg_settle(&claim->state->pages, claim->device, claim->bytes, claim->bytes);
+	vg_claim_charge(claim, kind);
 	vg_table_put(&claim->state->table, entry);
 	vg_claim_over(claim);
+}
+
+void vg_claim_end(struct vg_claim *claim)
+{
+	vg_claim_forget(claim);
 }
 
 uint64_t vg_current_context(void)
@@ -172,16 +247,29 @@ uint64_t vg_current_context(void)
 	return VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS ? vg_key(context) : 0;
 }
 
+// vg_drop_in releases an entry; `ended`: its context has ended, and the driver keeps
+// nothing of it.
+static void vg_drop_in(struct vg_state *state, struct vg_entry *entry, bool ended)
+{
+	uint64_t withdrawn = 0;
+
+	if (entry->kind == VG_LINEAR)
+		vg_linear_forget(state, entry, ended);
+	if (entry->kind == VG_GRANULE)
+		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
+	if (vg_is_estimate(entry->kind))
+		withdrawn = vg_estimate_gone(state, entry->device, entry->bytes);
+	vg_release(&state->pages, entry->device, entry->bytes - withdrawn);
+	if (vg_is_context(entry->kind)) {
+		vg_sub(vg_contexts_bytes(state, entry->device), entry->bytes);
+		vg_context_ended(state, entry->device);
+	}
+	free(entry);
+}
+
 void vg_drop(struct vg_state *state, struct vg_entry *entry)
 {
-	if (entry->kind == VG_LINEAR)
-		vg_linear_forget(state, entry);
-	vg_release(&state->pages, entry->device, entry->bytes);
-	if (entry->kind == VG_CONTEXT || entry->kind == VG_PRIMARY)
-		vg_sub(&vg_slot_device(&state->pages, (uint32_t)state->pages.slot, entry->device)
-				->context_bytes,
-		       entry->bytes);
-	free(entry);
+	vg_drop_in(state, entry, false);
 }
 
 struct vg_entry *vg_free_begin(struct vg_state *state, enum vg_kind kind, uint64_t key)
@@ -212,20 +300,35 @@ static bool vg_belongs(const struct vg_entry *entry, const void *context)
 {
 	uint64_t key = vg_key(context);
 
+	if (entry->kind == VG_GRANULE && entry->count)
+		return false; // in use, perhaps by another context
 	return entry->context == key || (entry->kind == VG_CONTEXT && entry->key == key);
 }
 
-void vg_drop_context(struct vg_state *state, CUcontext context)
+struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context)
 {
 	// What no context owns has none for its key: it must not go with none.
-	struct vg_entry *entry = context ? vg_table_sweep(&state->table, vg_belongs, context) : NULL;
+	return context ? vg_table_sweep(&state->table, vg_belongs, context) : NULL;
+}
 
+void vg_context_keep(struct vg_state *state, struct vg_entry *entries)
+{
+	while (entries) {
+		struct vg_entry *next = entries->next;
+
+		vg_table_put(&state->table, entries);
+		entries = next;
+	}
+}
+
+void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries)
+{
 	vg_throttle_drop_context(state, context);
-	while (entry) {
-		struct vg_entry *next = entry->next;
+	while (entries) {
+		struct vg_entry *next = entries->next;
 
-		vg_drop(state, entry);
-		entry = next;
+		vg_drop_in(state, entries, true);
+		entries = next;
 	}
 	vg_pools_refresh(state);
 }

@@ -11,7 +11,7 @@
 
 struct vg_claim {
 	struct vg_state *state;
-	bool open;              // not over yet
+	bool open;              // the driver may be called, and the claim is not over yet
 	struct vg_entry *entry; // to be filled and put into the table
 	uint32_t device;
 	uint32_t way;
@@ -25,6 +25,11 @@ struct vg_claim {
 // vg_claim_on reserves memory on a device by its number. It returns 0, or the
 // error that the caller of the driver is to get: the claim is void then.
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
+
+// vg_claim_unless does so, but where there is no room and `unless` says that none is
+// needed any more, it sets *needless and reports no refusal.
+CUresult vg_claim_unless(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
+			 bool (*unless)(struct vg_state *state, CUdevice device), bool *needless);
 
 // vg_claim_current does so on the current context's device.
 CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes);
@@ -44,6 +49,11 @@ CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
 // freed and the claim refused.
 bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
 
+// vg_claim_charge charges the claim, as what is of this kind, without filing an entry or
+// ending the claim; vg_claim_end ends it.
+void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind);
+void vg_claim_end(struct vg_claim *claim);
+
 // vg_claim_settle charges the claim and files its entry. `context` is what frees
 // it.
 void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context);
@@ -55,8 +65,13 @@ void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key,
 // vg_drop releases what an entry was charged with, and frees the entry.
 void vg_drop(struct vg_state *state, struct vg_entry *entry);
 
-// vg_drop_context does so for all that ended with a context, itself included.
-void vg_drop_context(struct vg_state *state, CUcontext context);
+// vg_context_take takes all entries that end with a context out of the table, itself
+// included, before the driver is asked to end it: the driver may give its handle to
+// another thread at once. vg_context_keep puts them back, where it lives on;
+// vg_context_drop releases them.
+struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context);
+void vg_context_keep(struct vg_state *state, struct vg_entry *entries);
+void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries);
 
 // vg_current_context is the calling thread's, as a key of the table; 0: none.
 uint64_t vg_current_context(void);

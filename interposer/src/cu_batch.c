@@ -89,3 +89,25 @@ VG_DEFINE_VOLUMES_V1(cuMemcpy3DBatchAsync, false)
 VG_DEFINE_VOLUMES_V1(cuMemcpy3DBatchAsync_ptsz, true)
 VG_DEFINE_VOLUMES(cuMemcpy3DBatchAsync_v2, false)
 VG_DEFINE_VOLUMES(cuMemcpy3DBatchAsync_v2_ptsz, true)
+
+// ---- single copies with the attributes of those in batches
+
+#define VG_DEFINE_WITH_ATTRIBUTES(name, per_thread)                                            \
+	VG_API(name, CUdeviceptr to, CUdeviceptr from, size_t bytes, void *attributes,         \
+	       CUstream stream)                                                                \
+	{                                                                                      \
+		VG_BATCH(vg_batch_bytes(&to, &from, &bytes, 1), stream, per_thread,            \
+			 VG_CALL(name, to, from, bytes, attributes, stream));                  \
+	}
+
+#define VG_DEFINE_VOLUME_WITH_ATTRIBUTES(name, per_thread)                                     \
+	VG_API(name, CUDA_MEMCPY3D_BATCH_OP *copy, unsigned long long flags, CUstream stream)  \
+	{                                                                                      \
+		VG_BATCH(vg_batch_volume(copy, 1), stream, per_thread,                         \
+			 VG_CALL(name, copy, flags, stream));                                  \
+	}
+
+VG_DEFINE_WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync, false)
+VG_DEFINE_WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz, true)
+VG_DEFINE_VOLUME_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync, false)
+VG_DEFINE_VOLUME_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync_ptsz, true)

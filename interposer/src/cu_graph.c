@@ -201,15 +201,6 @@ VG_API(cuGraphInstantiateWithParams_ptsz, CUgraphExec *exec, CUgraph graph, void
 	return vg_instantiate_split(exec, graph, params, vg_call_with_params_ptsz);
 }
 
-// vg_ordinal_of is the driver's number of a GPU of the pages.
-static CUdevice vg_ordinal_of(const struct vg_state *state, uint32_t device)
-{
-	for (CUdevice i = 0; i < vg_max_ordinals; i++)
-		if (vg_device_index(state, i) == (int)device)
-			return i;
-	return -1;
-}
-
 static struct vg_entry *vg_graph_owns(struct vg_entry *entry, void *context)
 {
 	const uint64_t *epoch = context;
@@ -253,7 +244,7 @@ static CUresult vg_graph_claim_one(struct vg_state *state, const struct vg_entry
 				   struct vg_graph_claims *claims)
 {
 	uint32_t device = entry->device;
-	struct vg_pool *pool = vg_pool_of(state, NULL, vg_ordinal_of(state, device));
+	struct vg_pool *pool = vg_pool_of(state, NULL, vg_device_ordinal(state, device));
 	CUresult result;
 
 	if (!pool)

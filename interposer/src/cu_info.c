@@ -3,6 +3,7 @@
 // What a program is told about its memory: the limit as the total, and as free
 // what is left of the limit, but never more than the GPU has.
 
+#include "audit.h"
 #include "pool.h"
 #include "slot.h"
 
@@ -19,6 +20,12 @@ struct vg_share {
 	uint64_t limit;
 	uint64_t used;
 	uint64_t left;
+};
+
+// What a program is told.
+struct vg_figures {
+	uint64_t available;
+	uint64_t total;
 };
 
 static struct vg_share vg_share_of(struct vg_state *state, uint32_t device)
@@ -50,34 +57,64 @@ static void vg_describe(struct vg_state *state, CUdevice device, uint64_t *avail
 // program may well ask before it allocates, and then not try.
 static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
 {
-	uint64_t last = atomic_load(&state->reaped_ns[device]);
+	_Atomic uint64_t *reaped = &state->answers[device].reaped_ns;
+	uint64_t last = atomic_load_explicit(reaped, memory_order_relaxed);
 
 	if (now - last < vg_dead_ns || vg_slots_in_use(&state->pages) == 1 ||
-	    !atomic_compare_exchange_strong(&state->reaped_ns[device], &last, now))
+	    !atomic_compare_exchange_strong(reaped, &last, now))
 		return;
 	vg_slots_reap(&state->pages, device);
+}
+
+// vg_answer_read returns whether the last answer is at most vg_answer_ns old and not
+// being replaced by a newer one.
+static bool vg_answer_read(struct vg_answer *answer, uint64_t now, struct vg_figures *figures,
+			   uint64_t *used)
+{
+	uint64_t version = atomic_load_explicit(&answer->version, memory_order_acquire);
+	uint64_t ns = atomic_load_explicit(&answer->ns, memory_order_acquire);
+
+	// Another thread's answer may be newer than `now`.
+	if (version & 1 || (now > ns && now - ns > vg_answer_ns))
+		return false;
+	figures->available = atomic_load_explicit(&answer->available, memory_order_acquire);
+	figures->total = atomic_load_explicit(&answer->total, memory_order_acquire);
+	*used = atomic_load_explicit(&answer->used, memory_order_acquire);
+	return atomic_load_explicit(&answer->version, memory_order_relaxed) == version;
+}
+
+// vg_answer_write keeps an answer, unless another thread is at it. What readers see of
+// it, they see after the odd version.
+static void vg_answer_write(struct vg_answer *answer, uint64_t now, const struct vg_figures *figures,
+			    uint64_t used)
+{
+	uint64_t version = atomic_load_explicit(&answer->version, memory_order_relaxed);
+
+	if (version & 1 || !atomic_compare_exchange_strong(&answer->version, &version, version + 1))
+		return;
+	atomic_store_explicit(&answer->ns, now, memory_order_release);
+	atomic_store_explicit(&answer->available, figures->available, memory_order_release);
+	atomic_store_explicit(&answer->total, figures->total, memory_order_release);
+	atomic_store_explicit(&answer->used, used, memory_order_release);
+	atomic_store_explicit(&answer->version, version + 2, memory_order_release);
 }
 
 // vg_answer_again answers without the driver, if its last answer was at most
 // vg_answer_ns ago and the container has freed nothing since. What it has taken
 // since is not free any more.
-static bool vg_answer_again(struct vg_state *state, uint32_t device, const struct vg_share *share,
-			    uint64_t now, struct vg_answer *answer)
+static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
+			    struct vg_figures *figures)
 {
-	// Another thread's newer answer does as well.
-	if (now - atomic_load(&state->answered_ns[device]) > vg_answer_ns)
+	uint64_t used;
+
+	if (!vg_answer_read(answer, now, figures, &used) || share->used < used)
 		return false;
-	vg_lock(&state->answer_mutex);
-	*answer = state->answers[device];
-	vg_unlock(&state->answer_mutex);
-	if (share->used < answer->used)
-		return false;
-	answer->available -= vg_min(share->used - answer->used, answer->available);
+	figures->available -= vg_min(share->used - used, figures->available);
 	return true;
 }
 
-static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, const struct vg_share *share,
-			      uint64_t now, struct vg_answer *answer)
+static CUresult vg_ask_driver(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
+			      struct vg_figures *figures)
 {
 	size_t available = 0;
 	size_t total = 0;
@@ -85,36 +122,33 @@ static CUresult vg_ask_driver(struct vg_state *state, uint32_t device, const str
 
 	if (result)
 		return result;
-	*answer = (struct vg_answer){.used = share->used, .available = available, .total = total};
-	vg_lock(&state->answer_mutex);
-	state->answers[device] = *answer;
-	atomic_store_explicit(&state->answered_ns[device], now, memory_order_relaxed);
-	vg_unlock(&state->answer_mutex);
+	*figures = (struct vg_figures){.available = available, .total = total};
+	vg_answer_write(answer, now, figures, share->used);
 	return CUDA_SUCCESS;
 }
 
-static CUresult vg_device_info(struct vg_state *state, uint32_t device, uint64_t *available,
-			       uint64_t *total)
+static CUresult vg_device_info(struct vg_state *state, uint32_t device, struct vg_figures *figures)
 {
+	struct vg_answer *answer = &state->answers[device];
 	uint64_t now = vg_now();
-	struct vg_answer answer;
 	struct vg_share share;
 	CUresult result;
 
 	vg_forget_the_dead(state, device, now);
 	vg_pools_refresh_stale(state);
+	vg_audit_doubt(state);
 	share = vg_share_of(state, device);
-	if (!vg_answer_again(state, device, &share, now, &answer)) {
-		result = vg_ask_driver(state, device, &share, now, &answer);
+	if (!vg_answer_again(answer, &share, now, figures)) {
+		result = vg_ask_driver(answer, &share, now, figures);
 		if (result)
 			return result;
 	}
-	*available = vg_min(answer.available, share.left);
-	*total = vg_min(answer.total, share.limit);
+	figures->available = vg_min(figures->available, share.left);
+	figures->total = vg_min(figures->total, share.limit);
 	return CUDA_SUCCESS;
 }
 
-static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
+static CUresult vg_memory_info(struct vg_figures *figures)
 {
 	struct vg_state *state = vg_ready_state();
 	CUdevice device;
@@ -128,21 +162,20 @@ static CUresult vg_memory_info(uint64_t *available, uint64_t *total)
 		return result;
 	index = vg_device_index(state, device);
 	if (index >= 0)
-		return vg_device_info(state, (uint32_t)index, available, total);
-	*available = *total = 0;
+		return vg_device_info(state, (uint32_t)index, figures);
+	*figures = (struct vg_figures){0};
 	return CUDA_SUCCESS;
 }
 
 VG_API(cuMemGetInfo_v2, size_t *available, size_t *total)
 {
-	uint64_t limited_available;
-	uint64_t limited_total;
-	CUresult result = vg_memory_info(&limited_available, &limited_total);
+	struct vg_figures limited;
+	CUresult result = vg_memory_info(&limited);
 
 	if (!result && available)
-		*available = limited_available;
+		*available = limited.available;
 	if (!result && total)
-		*total = limited_total;
+		*total = limited.total;
 	return result;
 }
 
@@ -153,14 +186,13 @@ static unsigned vg_narrow(uint64_t bytes)
 
 VG_API(cuMemGetInfo, unsigned *available, unsigned *total)
 {
-	uint64_t limited_available;
-	uint64_t limited_total;
-	CUresult result = vg_memory_info(&limited_available, &limited_total);
+	struct vg_figures limited;
+	CUresult result = vg_memory_info(&limited);
 
 	if (!result && available)
-		*available = vg_narrow(limited_available);
+		*available = vg_narrow(limited.available);
 	if (!result && total)
-		*total = vg_narrow(limited_total);
+		*total = vg_narrow(limited.total);
 	return result;
 }
 

@@ -3,7 +3,7 @@
 // cuInit is the one door: without pages that are whole there is no driver, and
 // no other function works before cuInit has.
 
-#include "linear.h"
+#include "audit.h"
 #include "mps.h"
 #include "registration.h"
 #include "slot.h"
@@ -66,7 +66,10 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 	}
 	if (vg_slot_take(&state->pages, &error))
 		return vg_refuse_init(&error);
-	vg_register(dir, (uint32_t)state->pages.slot);
+	vg_agent_path(dir, state->agent);
+	vg_register(state->agent, (uint32_t)state->pages.slot);
+	vg_audit_start(state);
+	vg_check_identity();
 	atomic_store_explicit(&state->ready, 1, memory_order_release);
 	return CUDA_SUCCESS;
 }

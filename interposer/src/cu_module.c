@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Modules and libraries: their code and variables lie in device memory.
+// Modules and libraries: their code and variables lie in device memory. What they take
+// is charged by an upper estimate from their image. No mutex is held over the driver's
+// calls: they may wait for the GPU, or compile for minutes.
 
+#include "claim.h"
 #include "image.h"
-#include "measured.h"
 
 // A module is loaded into the current context, a library into every context
 // that uses it, of which the current one is charged; without one, the first
@@ -17,7 +19,7 @@ static CUresult vg_code_device(CUdevice *device)
 	return VG_CALL(cuDeviceGet, device, 0);
 }
 
-static CUresult vg_code_begin(struct vg_measured *call, uint64_t estimate)
+static CUresult vg_code_claim(struct vg_claim *claim, uint64_t estimate)
 {
 	CUdevice device;
 	CUresult result;
@@ -27,42 +29,30 @@ static CUresult vg_code_begin(struct vg_measured *call, uint64_t estimate)
 	result = vg_code_device(&device);
 	if (result)
 		return result;
-	return vg_measured_begin(call, device, VG_WAY_MODULE, vg_expect(vg_round_up(estimate, 512)));
+	return vg_claim_on(claim, device, VG_WAY_MODULE, vg_round_up(estimate, 512));
 }
 
-// vg_code_finish files what was loaded, or unloads it where it took more than
-// there is room for.
-static CUresult vg_code_finish(struct vg_measured *call, CUresult result, enum vg_kind kind,
+static CUresult vg_code_settle(struct vg_claim *claim, CUresult result, enum vg_kind kind,
 			       const void *handle)
 {
-	struct vg_claim *claim = &call->claim;
-	uint64_t context = kind == VG_MODULE ? vg_current_context() : 0;
-
-	if (result) {
+	if (result)
 		vg_claim_void(claim);
-	} else if (vg_claim_resize(claim, vg_measured_grown(call))) {
-		vg_claim_settle(claim, kind, vg_key(handle), context);
-	} else {
-		if (kind == VG_MODULE)
-			VG_CALL(cuModuleUnload, (CUmodule)(uintptr_t)handle);
-		else
-			VG_CALL(cuLibraryUnload, (CUlibrary)(uintptr_t)handle);
-		result = vg_claim_refuse(claim, claim->bytes);
-	}
-	vg_measured_end(call);
+	else
+		vg_claim_settle(claim, kind, vg_key(handle),
+				kind == VG_MODULE ? vg_current_context() : 0);
 	return result;
 }
 
 // VG_LOAD is the body of a function that loads code.
 #define VG_LOAD(kind, handle, estimate, call)                                           \
 	do {                                                                            \
-		struct vg_measured loading_;                                            \
-		CUresult result_ = vg_code_begin(&loading_, estimate);                  \
+		struct vg_claim loading_;                                               \
+		CUresult result_ = vg_code_claim(&loading_, estimate);                  \
                                                                                         \
 		if (result_)                                                            \
 			return result_;                                                 \
 		result_ = call;                                                         \
-		return vg_code_finish(&loading_, result_, kind, result_ ? NULL : *(handle)); \
+		return vg_code_settle(&loading_, result_, kind, result_ ? NULL : *(handle)); \
 	} while (0)
 
 VG_API(cuModuleLoad, CUmodule *module, const char *path)

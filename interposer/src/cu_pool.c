@@ -4,6 +4,7 @@
 // In a stream that is being captured nothing is acquired: the allocation
 // becomes a node of a graph, which cu_graph.c accounts for.
 
+#include "audit.h"
 #include "orphan.h"
 #include "pool.h"
 #include "stream.h"
@@ -184,8 +185,10 @@ static CUresult vg_synced(CUresult result)
 {
 	struct vg_state *state = vg_ready_state();
 
-	if (state)
-		vg_pools_refresh_stale(state);
+	if (!state)
+		return result;
+	vg_pools_refresh_stale(state);
+	vg_audit_doubt(state);
 	return result;
 }
 
@@ -229,6 +232,9 @@ VG_API(cuCtxSynchronize_v2, CUcontext context)
 
 VG_API(cuEventSynchronize, CUevent event)
 {
-	vg_watch_event(event);
-	return vg_synced(VG_CALL(cuEventSynchronize, event));
+	int mode = vg_watch_event(event) ? vg_relax() : -1;
+	CUresult result = VG_CALL(cuEventSynchronize, event);
+
+	vg_unrelax(mode);
+	return vg_synced(result);
 }

@@ -10,6 +10,7 @@
 
 #include "base.h"
 #include "driver.h"
+#include "family.h"
 #include "stream.h"
 
 #define VG_DECLARE_OWN(name) extern int name(void);
@@ -144,9 +145,55 @@ static bool vg_is_guarded(const char *name)
 	return false;
 }
 
-// Names of functions that begin captures begin so. One that is not known here may be used:
-// it gives nothing that is limited.
-static const char vg_capture_begin[] = "cuStreamBegin";
+// vg_first_name is the first name of the table, which is sorted, that does not come
+// before this one.
+static uint32_t vg_first_name(const char *name)
+{
+	uint32_t low = 0;
+	uint32_t high = VG_SYMBOL_COUNT;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (strcmp(vg_symbol_name(middle), name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+// vg_is_known reports whether a real function is one that the driver exports under
+// this name, or a version of it, that the table has.
+static bool vg_is_known(const char *name, vg_function real)
+{
+	size_t length = strlen(name);
+
+	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
+		const char *exported = vg_symbol_name(i);
+
+		if (strncmp(exported, name, length) != 0)
+			return false;
+		if (vg_is_variant(exported, name) && vg_real_lookup(i) == real)
+			return true;
+	}
+	return false;
+}
+
+// vg_may_pass decides on a function that we do not stand in for. One that begins a
+// capture is never withheld: it gives nothing that is limited.
+static bool vg_may_pass(const char *name, vg_function real)
+{
+	switch (vg_family_of(name)) {
+	case vg_family_capture:
+		vg_capture_begins();
+		return true;
+	case vg_family_refuse:
+		return !vg_is_guarded(name) && vg_is_known(name, real);
+	default:
+		return !vg_is_guarded(name);
+	}
+}
 
 static CUresult vg_exchange(const char *name, void **function, int *status)
 {
@@ -161,11 +208,7 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 		memcpy(function, &own, sizeof own);
 		return CUDA_SUCCESS;
 	}
-	if (strncmp(name, vg_capture_begin, sizeof vg_capture_begin - 1) == 0) {
-		vg_capture_begins();
-		return CUDA_SUCCESS;
-	}
-	if (!vg_is_guarded(name))
+	if (vg_may_pass(name, real))
 		return CUDA_SUCCESS;
 	vg_say(VG_SAY_DOOR, "this driver has a version of %s that is newer than this library, which "
 			    "therefore withholds it; install a newer nri-vgpu", name);
@@ -187,4 +230,29 @@ VG_API(cuGetProcAddress, const char *name, void **function, int version, uint64_
 	CUresult result = VG_CALL(cuGetProcAddress, name, function, version, flags);
 
 	return result ? result : vg_exchange(name, function, NULL);
+}
+
+// vg_identical reports whether the driver answers cuGetProcAddress with the function
+// that it exports. The version asked for is one that has no newer function.
+static bool vg_identical(const char *name, uint32_t symbol)
+{
+	enum { version = 12000 };
+	vg_function exported = vg_real_lookup(symbol);
+	vg_function answered;
+	void *function = NULL;
+
+	if (!exported || VG_CALL(cuGetProcAddress, name, &function, version, 0) || !function)
+		return true;
+	memcpy(&answered, &function, sizeof answered);
+	return answered == exported;
+}
+
+void vg_check_identity(void)
+{
+	if (vg_identical("cuMemAlloc", VG_SYM_cuMemAlloc_v2) &&
+	    vg_identical("cuLaunchKernel", VG_SYM_cuLaunchKernel))
+		return;
+	vg_say(VG_SAY_IDENTITY, "this driver's cuGetProcAddress returns other functions than the driver "
+				"exports, so functions that have limits are withheld from programs that "
+				"look them up there; install an nri-vgpu that knows this driver");
 }

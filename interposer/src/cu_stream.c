@@ -6,31 +6,44 @@
 #include "stream.h"
 #include "throttle.h"
 
-static void vg_stream_gone(CUstream stream)
-{
-	struct vg_state *state = vg_ready_state();
+#define VG_DEFINE_DESTROY(name)                                     \
+	VG_API(name, CUstream stream)                               \
+	{                                                           \
+		struct vg_state *state = vg_ready_state();          \
+		unsigned captures;                                  \
+		CUresult result;                                    \
+                                                                    \
+		if (!state)                                         \
+			return VG_CALL(name, stream);               \
+		captures = vg_capture_forget(stream);               \
+		vg_throttle_drop_stream(state, stream);             \
+		result = VG_CALL(name, stream);                     \
+		if (result && captures)                             \
+			vg_capture_remember(stream, captures);      \
+		return result;                                      \
+	}
 
-	if (state)
-		vg_throttle_drop_stream(state, stream);
-}
+VG_DEFINE_DESTROY(cuStreamDestroy)
+VG_DEFINE_DESTROY(cuStreamDestroy_v2)
 
-VG_API(cuStreamDestroy, CUstream stream)
-{
-	vg_stream_gone(stream);
-	return VG_CALL(cuStreamDestroy, stream);
-}
+#define VG_DEFINE_CAPTURE_END(name, per_thread)                                                    \
+	VG_API(name, CUstream stream, CUgraph *graph)                                              \
+	{                                                                                          \
+		CUresult result = VG_CALL(name, stream, graph);                                    \
+                                                                                                   \
+		return vg_ready_state() ? vg_capture_ended(stream, per_thread, result) : result;   \
+	}
 
-VG_API(cuStreamDestroy_v2, CUstream stream)
-{
-	vg_stream_gone(stream);
-	return VG_CALL(cuStreamDestroy_v2, stream);
-}
+VG_DEFINE_CAPTURE_END(cuStreamEndCapture, false)
+VG_DEFINE_CAPTURE_END(cuStreamEndCapture_ptsz, true)
 
 #define VG_DEFINE_CAPTURE(name, parameters, ...)     \
 	VG_API(name, VG_PARAMETERS parameters)       \
 	{                                            \
-		vg_capture_begins();                 \
-		return VG_CALL(name, __VA_ARGS__);   \
+		if (!vg_ready_state())               \
+			return VG_CALL(name, __VA_ARGS__); \
+		vg_capture_prepare();                \
+		return vg_capture_begun(stream, VG_CALL(name, __VA_ARGS__)); \
 	}
 #define VG_PARAMETERS(...) __VA_ARGS__
 
@@ -46,3 +59,11 @@ VG_DEFINE_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
 		  (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
 		   size_t count, int mode),
 		  stream, graph, nodes, edges, count, mode)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), stream, parameters)
+VG_DEFINE_CAPTURE(cuStreamBeginCaptureToCig_ptsz, (CUstream stream, void *parameters), stream, parameters)
+VG_DEFINE_CAPTURE(cuStreamBeginRecaptureToGraph,
+		  (CUstream stream, int mode, CUgraph graph, void *callback, void *data),
+		  stream, mode, graph, callback, data)
+VG_DEFINE_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz,
+		  (CUstream stream, int mode, CUgraph graph, void *callback, void *data),
+		  stream, mode, graph, callback, data)

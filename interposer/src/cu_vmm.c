@@ -3,19 +3,31 @@
 // Virtual memory management. Physical memory of a GPU is charged to that GPU,
 // whatever context is current, when it is created; it is released when its
 // handle has been released as often as it was obtained, and every mapping of it
-// has been undone, in whatever order. Memory of the host is not charged, and
-// imported memory is its exporter's.
+// has been undone, in whatever order. Memory of the host is not charged.
+//
+// Memory that was exported stays charged: a file descriptor that leads to it keeps it,
+// and where that is, nobody can tell. From its release on it is charged by estimate, so
+// that it is given back when the agent measures that it has gone (correction.h). Imported
+// memory is charged as if it were new, when it is first mapped, as its size is not known
+// before: its exporter may release it, or die. So what one process of a container exports
+// and another one maps is charged twice.
 
 #include "claim.h"
 
 #include <stdlib.h>
 
+#include "correction.h"
+
 // vg_physical is one piece of physical memory. The table has entries of its
 // handle and of its mappings, all pointing here.
 struct vg_physical {
 	_Atomic uint32_t references; // times that the handle was obtained, and mappings
+	_Atomic uint32_t exports;
 	uint32_t device;
 	uint64_t bytes;
+	// Of imported memory: it is charged when it is first mapped.
+	bool imported;
+	_Atomic uint64_t charged;
 };
 
 static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
@@ -24,11 +36,15 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 
 	if (atomic_fetch_sub(&physical->references, 1) > 1)
 		return;
-	charge = calloc(1, sizeof *charge);
+	if (physical->imported)
+		physical->bytes = atomic_load(&physical->charged);
+	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
 	if (charge) {
 		charge->device = physical->device;
 		charge->bytes = physical->bytes;
 		vg_drop(state, charge);
+	} else {
+		vg_estimate_made(state, physical->device, physical->bytes);
 	}
 	free(physical);
 }
@@ -58,7 +74,7 @@ VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
 	}
 	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
 	claim.entry->object = physical;
-	claim.entry->extra = 1; // times that the handle must be released
+	claim.entry->count = 1; // times that the handle must be released
 	vg_claim_settle(&claim, VG_PHYSICAL, *handle, 0);
 	return CUDA_SUCCESS;
 }
@@ -83,7 +99,7 @@ static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 {
 	vg_handle_use(entry, context);
 	if (entry)
-		entry->extra++;
+		entry->count++;
 	return entry;
 }
 
@@ -138,7 +154,7 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 	entry = calloc(1, sizeof *entry);
 	if (!entry)
 		return; // then it stays charged: too much, never too little
-	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .extra = 1, .object = physical};
+	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
 	vg_table_put(&state->table, entry);
 }
 
@@ -176,7 +192,7 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 	if (!entry)
 		return NULL;
 	release->physical = entry->object;
-	if (--entry->extra > 0)
+	if (--entry->count > 0)
 		return entry;
 	release->removed = entry;
 	return NULL;
@@ -204,6 +220,27 @@ VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 	return result;
 }
 
+// vg_import_charge charges imported memory that is to be mapped, if it is not yet. It is
+// all of it that is mapped. A thread that comes at the same time charges it, too, and
+// gives that back.
+static CUresult vg_import_charge(struct vg_state *state, struct vg_physical *physical, size_t bytes)
+{
+	uint64_t size = vg_round_up(bytes, 2 * VG_MIB);
+	uint64_t none = 0;
+	struct vg_claim claim;
+	CUresult result;
+
+	if (!physical->imported || atomic_load(&physical->charged))
+		return CUDA_SUCCESS;
+	result = vg_claim_on(&claim, vg_device_ordinal(state, physical->device), VG_WAY_IMPORT, size);
+	if (result)
+		return result;
+	if (atomic_compare_exchange_strong(&physical->charged, &none, size))
+		vg_claim_charge(&claim, VG_PHYSICAL);
+	vg_claim_void(&claim);
+	return CUDA_SUCCESS;
+}
+
 VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
        CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -214,9 +251,11 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 
 	if (!entry)
 		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
-	vg_begin(state);
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
-	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
+	result = use.physical ? vg_import_charge(state, use.physical, bytes) : CUDA_SUCCESS;
+	vg_begin(state);
+	if (!result)
+		result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
 	if (result || !use.physical) {
 		if (use.physical)
 			vg_physical_put(state, use.physical);
@@ -282,6 +321,76 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 			free(entry);
 		}
 		entry = next;
+	}
+	vg_end(state);
+	return result;
+}
+
+// ---- between processes
+
+static struct vg_entry *vg_handle_export(struct vg_entry *entry, void *context)
+{
+	vg_handle_use(entry, context);
+	if (entry)
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+	return entry;
+}
+
+// The memory counts as exported before the driver is asked: another thread may release
+// it as soon as the driver has answered.
+VG_API(cuMemExportToShareableHandle, void *shareable, CUmemGenericAllocationHandle handle, int type,
+       unsigned long long flags)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_handle_use use = {NULL};
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
+	vg_begin(state);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_export, &use);
+	result = VG_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
+	if (use.physical && result)
+		atomic_fetch_sub(&use.physical->exports, 1);
+	if (use.physical)
+		vg_physical_put(state, use.physical);
+	vg_end(state);
+	return result;
+}
+
+// vg_import_file files the handle of imported memory, which the driver may have given
+// out before.
+static bool vg_import_file(struct vg_state *state, CUmemGenericAllocationHandle handle)
+{
+	CUmemAllocationProp properties = {.type = 0};
+	struct vg_physical *physical;
+	int device;
+
+	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
+		return false;
+	if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return true;
+	device = vg_device_index(state, properties.location.id);
+	physical = device < 0 ? NULL : calloc(1, sizeof *physical);
+	if (!physical)
+		return false;
+	*physical = (struct vg_physical){.references = 1, .device = (uint32_t)device, .imported = true};
+	vg_handle_file(state, handle, physical);
+	return true;
+}
+
+VG_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *shareable, int type)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	vg_begin(state);
+	result = VG_CALL(cuMemImportFromShareableHandle, handle, shareable, type);
+	if (!result && !vg_import_file(state, *handle)) {
+		VG_CALL(cuMemRelease, *handle);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	vg_end(state);
 	return result;

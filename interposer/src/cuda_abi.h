@@ -33,6 +33,10 @@ typedef struct {
 	unsigned char bytes[16];
 } CUuuid;
 
+typedef struct {
+	char reserved[64];
+} CUipcMemHandle;
+
 enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,

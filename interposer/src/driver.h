@@ -119,6 +119,12 @@
 	  size_t, int)                                                                             \
 	X(cuStreamBeginCaptureToGraph_ptsz, CUstream, CUgraph, const CUgraphNode *, const void *,  \
 	  size_t, int)                                                                             \
+	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
+	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
+	X(cuStreamBeginCaptureToCig, CUstream, void *)                                             \
+	X(cuStreamBeginCaptureToCig_ptsz, CUstream, void *)                                        \
+	X(cuStreamBeginRecaptureToGraph, CUstream, int, CUgraph, void *, void *)                   \
+	X(cuStreamBeginRecaptureToGraph_ptsz, CUstream, int, CUgraph, void *, void *)              \
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
@@ -211,6 +217,10 @@
 	X(cuMemcpy3DBatchAsync_ptsz, size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream) \
 	X(cuMemcpy3DBatchAsync_v2, size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
 	X(cuMemcpy3DBatchAsync_v2_ptsz, size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
+	X(cuMemcpyWithAttributesAsync, CUdeviceptr, CUdeviceptr, size_t, void *, CUstream)          \
+	X(cuMemcpyWithAttributesAsync_ptsz, CUdeviceptr, CUdeviceptr, size_t, void *, CUstream)     \
+	X(cuMemcpy3DWithAttributesAsync, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream)   \
+	X(cuMemcpy3DWithAttributesAsync_ptsz, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream) \
 	X(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchKernel_ptsz, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **) \
 	X(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **) \
@@ -234,6 +244,15 @@
 	X(cuStreamQuery, CUstream)                                                                 \
 	X(cuStreamQuery_ptsz, CUstream)                                                            \
 	X(cuEventSynchronize, CUevent)                                                             \
+	X(cuMemGetAddressRange_v2, CUdeviceptr *, size_t *, CUdeviceptr)                           \
+	X(cuMemExportToShareableHandle, void *, CUmemGenericAllocationHandle, int, unsigned long long) \
+	X(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int)             \
+	X(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *, CUmemGenericAllocationHandle) \
+	X(cuIpcOpenMemHandle, CUdeviceptr *, CUipcMemHandle, unsigned)                             \
+	X(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcMemHandle, unsigned)                          \
+	X(cuIpcCloseMemHandle, CUdeviceptr)                                                        \
+	X(cuImportExternalMemory, void **, const void *)                                           \
+	X(cuDestroyExternalMemory, void *)                                                         \
 	X(cuThreadExchangeStreamCaptureMode, int *)
 
 #define VG_DRIVER_TYPE(name, ...) typedef CUresult (*vg_##name##_fn)(__VA_ARGS__);
@@ -257,5 +276,9 @@ static inline vg_function vg_real_known(uint32_t index)
 #define VG_API(name, ...)                 \
 	CUresult vg_##name(__VA_ARGS__);  \
 	CUresult vg_##name(__VA_ARGS__)
+
+// vg_check_identity says once if this driver's cuGetProcAddress and dlsym disagree. It
+// is asked when cuInit has succeeded.
+void vg_check_identity(void);
 
 #endif

@@ -10,31 +10,43 @@ enum {
 	vg_idle_ns = 1000000,        // …or time without work
 };
 
-bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread)
+enum vg_work_left vg_stream_ask(const struct vg_stream *stream, bool per_thread)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUresult result;
+	int mode;
 
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	if (!vg_touch_begin(stream->handle, per_thread))
+		return vg_work_unknown;
+	mode = vg_relax();
 	result = per_thread ? VG_CALL(cuStreamQuery_ptsz, stream->handle) :
 			      VG_CALL(cuStreamQuery, stream->handle);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-	return result != CUDA_ERROR_NOT_READY;
+	vg_unrelax(mode);
+	vg_touch_end();
+	if (result == CUDA_ERROR_NOT_READY)
+		return vg_work_left;
+	return vg_work_none; // a stream whose queries fail does no work any more
+}
+
+bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread)
+{
+	return vg_stream_ask(stream, per_thread) == vg_work_none;
 }
 
 void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
 {
 	const struct vg_segment *segment = vg_stream_segment(stream);
+	enum vg_work_left left;
 
 	if (!stream->open || segment->covered || segment->fresh ||
 	    now <= stream->dry_at + vg_dry_slack_ns)
 		return;
 	if (segment->charged < vg_worth_a_look_ns && now - stream->dry_at < vg_idle_ns)
 		return; // a look costs, too
-	if (vg_stream_is_done(stream, per_thread)) {
+	left = vg_stream_ask(stream, per_thread);
+	if (left == vg_work_none) {
 		vg_meter_settle(meter, segment);
 		stream->open = false;
-	} else {
+	} else if (left == vg_work_left) {
 		stream->dry_at = now; // it takes longer than was thought
 	}
 }
@@ -44,6 +56,10 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
+	if (stream->wall) {
+		stream->wall = false;
+		vg_wall_look(meter, 0, now);
+	}
 	stream->dry_at = vg_min(stream->dry_at, now - vg_dry_slack_ns - 1);
 	if (!stream->open)
 		return;
@@ -84,7 +100,7 @@ bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint6
 		if (stream->context != context || (per_thread && stream->thread != thread) ||
 		    (!stream->open && stream->tail == stream->head))
 			continue;
-		if (!vg_stream_capturing(stream->handle, per_thread) && !vg_stream_is_done(stream, per_thread))
+		if (vg_stream_ask(stream, per_thread) == vg_work_left)
 			return false;
 	}
 	return true;

@@ -7,6 +7,7 @@
 // be others' slices or waiting: only where it is about what was charged, it is
 // charged; else it corrects the estimate alone (estimate.h).
 
+#include "capture.h"
 #include "meter.h"
 
 enum {
@@ -238,9 +239,13 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	struct vg_took took;
 	int64_t interval;
 
-	if (!segment->covered || segment->count == 0 || segment->dirty ||
-	    !vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end))
+	if (!segment->covered || segment->count == 0 || segment->dirty)
 		return;
+	if (!vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end)) {
+		stream->failures++;
+		return;
+	}
+	stream->failures = 0;
 	// Beside others, what little more it says is less than what it would be charged,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
@@ -257,16 +262,23 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		vg_settle_alone(meter, segment, took);
 }
 
-static bool vg_segment_done(const struct vg_segment *segment)
+// vg_segment_done reports whether a segment is done. Nothing is learnt of one of which
+// that cannot be told.
+static bool vg_segment_done(struct vg_stream *stream, struct vg_segment *segment)
 {
-	return VG_CALL(cuEventQuery, segment->end) != CUDA_ERROR_NOT_READY;
+	CUresult result = VG_CALL(cuEventQuery, segment->end);
+
+	if (result && result != CUDA_ERROR_NOT_READY) {
+		segment->dirty = true;
+		stream->failures++;
+	}
+	return result != CUDA_ERROR_NOT_READY;
 }
 
 void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int mode = vg_relax();
 
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	vg_probe_harvest(&meter->probe);
 	vg_base_turn(meter);
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -275,7 +287,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 		while (stream->tail != stream->head) {
 			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
 
-			if (!vg_segment_done(segment))
+			if (!vg_segment_done(stream, segment))
 				break;
 			vg_segment_read(meter, stream, segment, now);
 			vg_meter_settle(meter, segment);
@@ -284,7 +296,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 		if (stream->tail == stream->head && !stream->open && stream->dry_at > now)
 			stream->dry_at = now; // it was faster than thought
 	}
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	vg_unrelax(mode);
 }
 
 bool vg_meter_wants_probes(const struct vg_meter *meter)
@@ -294,9 +306,8 @@ bool vg_meter_wants_probes(const struct vg_meter *meter)
 
 void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int mode = vg_relax();
 
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	vg_probe_send(&meter->probe, context, now);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	vg_unrelax(mode);
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#define _GNU_SOURCE
 #include "image.h"
 
+
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -15,11 +19,11 @@ enum {
 	vg_fatbin_magic = (int)0xba55ed50,
 	vg_wrapper_magic = 0x466243b1,
 	vg_fatbin_ptx = 1,
-	vg_fatbin_compressed = 0x2000,
-	vg_max_sections = 65536,
+	// Of a part's flags: it is compressed, by LZ4 or by zstd.
+	vg_fatbin_lz4 = 0x2000,
+	vg_fatbin_zstd = 0x8000,
+	vg_most_parts = 4096,
 	vg_max_image = 1 << 30,
-	// Compression of code reaches no more than this.
-	vg_expansion = 16,
 };
 
 // vg_fatbin_wrapper is what a compiler leaves in a program for its kernels.
@@ -54,21 +58,72 @@ struct vg_fatbin_part {
 	uint64_t uncompressed_bytes;
 };
 
-// vg_elf_bytes adds up the sections that a cubin has in memory.
-static uint64_t vg_elf_bytes(const unsigned char *image, size_t size)
+static uint64_t vg_larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+// vg_view is an image. Of one in memory the end is not known: the program vouches for
+// it, but may be wrong, so that no more is read of it than is mapped.
+struct vg_view {
+	const unsigned char *at;
+	uint64_t size;
+	bool vouched;
+};
+
+static bool vg_is_mapped(const unsigned char *at, size_t size)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = (uintptr_t)at / page * page;
+	unsigned char in_core[4];
+	size_t length = (uintptr_t)at + size - from;
+
+	if (length > page * sizeof in_core)
+		return false;
+	return mincore((void *)from, length, in_core) == 0 || errno != ENOMEM;
+}
+
+// vg_view_copy copies a piece out of the image; false where there is none.
+static bool vg_view_copy(const struct vg_view *view, uint64_t at, void *to, size_t size)
+{
+	if (at > view->size || size > view->size - at ||
+	    (view->vouched && !vg_is_mapped(view->at + at, size)))
+		return false;
+	memcpy(to, view->at + at, size);
+	return true;
+}
+
+// vg_view_part is a part of an image; what lies beyond the end is left out.
+static struct vg_view vg_view_part(const struct vg_view *view, uint64_t at, uint64_t size)
+{
+	uint64_t left = at < view->size ? view->size - at : 0;
+
+	return (struct vg_view){view->at + (at < view->size ? at : view->size),
+				size < left ? size : left, view->vouched};
+}
+
+// vg_view_text is how long a text is, which may end with the image or before.
+static size_t vg_view_text(const struct vg_view *view)
+{
+	return strnlen((const char *)view->at, (size_t)view->size);
+}
+
+// vg_elf_bytes adds up the sections that a cubin has in memory. Where not all of them can
+// be read, it takes all that the cubin says to have.
+static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
 {
 	Elf64_Ehdr head;
 	Elf64_Shdr section;
 	uint64_t sum = 0;
 
-	if (size < sizeof head)
-		return 0;
-	memcpy(&head, image, sizeof head);
-	if (head.e_shentsize != sizeof section || head.e_shoff > size ||
-	    head.e_shnum > (size - head.e_shoff) / sizeof section)
-		return size;
-	for (size_t i = 0; i < head.e_shnum; i++) {
-		memcpy(&section, image + head.e_shoff + i * sizeof section, sizeof section);
+	if (!vg_view_copy(view, 0, &head, sizeof head))
+		return stated;
+	if (head.e_shentsize != sizeof section)
+		return stated;
+	for (uint64_t i = 0; i < head.e_shnum; i++) {
+		if (head.e_shoff > UINT64_MAX / 2 ||
+		    !vg_view_copy(view, head.e_shoff + i * sizeof section, &section, sizeof section))
+			return stated;
 		if (section.sh_flags & SHF_ALLOC)
 			sum = vg_add_saturating(sum, vg_round_up(section.sh_size, 512));
 	}
@@ -81,81 +136,64 @@ static uint64_t vg_text_bytes(const char *text, size_t length)
 	return vg_add_saturating(vg_round_up(vg_ptx_bytes(text, length), 512), length);
 }
 
-static uint64_t vg_part_bytes(const struct vg_fatbin_part *part, const unsigned char *content,
-			      size_t size)
+// vg_part_bytes: of a compressed part the header says how large it is without, and it is
+// never smaller than it is here.
+static uint64_t vg_part_bytes(const struct vg_fatbin_part *part, const struct vg_view *content)
 {
-	if (part->flags & vg_fatbin_compressed)
-		return vg_add_saturating(part->uncompressed_bytes, size * vg_expansion);
-	if (part->kind == vg_fatbin_ptx)
-		return vg_text_bytes((const char *)content, strnlen((const char *)content, size));
-	return vg_elf_bytes(content, size);
+	unsigned char last;
+
+	if (part->flags & (vg_fatbin_lz4 | vg_fatbin_zstd))
+		return vg_larger(part->uncompressed_bytes, part->bytes);
+	if (part->kind != vg_fatbin_ptx)
+		return vg_elf_bytes(content, part->bytes);
+	if (content->size < part->bytes ||
+	    (part->bytes && !vg_view_copy(content, part->bytes - 1, &last, 1)))
+		return part->bytes;
+	return vg_text_bytes((const char *)content->at, vg_view_text(content));
 }
 
 // vg_fatbin_bytes is the size of the largest part: the driver loads one.
-static uint64_t vg_fatbin_bytes(const unsigned char *image, size_t size)
+static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 {
 	struct vg_fatbin_head head;
+	struct vg_fatbin_part part;
 	uint64_t most = 0;
-	size_t at;
-	size_t end;
+	uint64_t at;
+	uint64_t end;
 
-	if (size < sizeof head)
-		return 0;
-	memcpy(&head, image, sizeof head);
-	if (head.head_bytes > size)
+	if (!vg_view_copy(view, 0, &head, sizeof head))
 		return 0;
 	at = head.head_bytes;
-	end = head.bytes < size - at ? at + (size_t)head.bytes : size;
-	while (at < end && end - at >= sizeof(struct vg_fatbin_part)) {
-		struct vg_fatbin_part part;
-		uint64_t bytes;
+	end = vg_add_saturating(at, head.bytes);
+	for (int i = 0; i < vg_most_parts && at < end; i++) {
+		struct vg_view content;
 
-		memcpy(&part, image + at, sizeof part);
-		if (part.head_bytes < sizeof part || part.head_bytes > end - at ||
-		    part.bytes > end - at - part.head_bytes)
+		if (!vg_view_copy(view, at, &part, sizeof part) || part.head_bytes < sizeof part)
 			break;
-		bytes = vg_part_bytes(&part, image + at + part.head_bytes, (size_t)part.bytes);
-		most = bytes > most ? bytes : most;
-		at += part.head_bytes + (size_t)part.bytes;
+		content = vg_view_part(view, at + part.head_bytes, part.bytes);
+		most = vg_larger(most, vg_part_bytes(&part, &content));
+		at = vg_add_saturating(at, vg_add_saturating(part.head_bytes, part.bytes));
 	}
 	return most;
-}
-
-static size_t vg_fatbin_size(const void *image)
-{
-	struct vg_fatbin_head head;
-
-	memcpy(&head, image, sizeof head);
-	return head.bytes > vg_max_image ? 0 : head.head_bytes + (size_t)head.bytes;
-}
-
-// vg_elf_size is the length of an ELF image that the program vouches for.
-static size_t vg_elf_size(const void *image)
-{
-	Elf64_Ehdr head;
-
-	memcpy(&head, image, sizeof head);
-	if (head.e_shoff > vg_max_image)
-		return 0;
-	return (size_t)head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
 }
 
 uint64_t vg_image_bytes(const void *image, size_t size)
 {
 	bool known = size != vg_image_unknown_size;
+	struct vg_view view = {image, known ? size : UINT64_MAX / 4, !known};
 	uint32_t magic;
 
-	if (!image || (known && size < sizeof magic))
+	if (!image || (known && size < sizeof magic) || !vg_view_copy(&view, 0, &magic, sizeof magic))
 		return size;
-	memcpy(&magic, image, sizeof magic);
-	if (memcmp(image, ELFMAG, SELFMAG) == 0)
-		return vg_elf_bytes(image, known ? size : vg_elf_size(image));
+	if (memcmp(&magic, ELFMAG, SELFMAG) == 0)
+		return vg_elf_bytes(&view, known ? size : 0);
 	if (magic == (uint32_t)vg_fatbin_magic)
-		return vg_fatbin_bytes(image, known ? size : vg_fatbin_size(image));
+		return vg_fatbin_bytes(&view);
 	if (magic == (uint32_t)vg_wrapper_magic && !known) {
 		struct vg_fatbin_wrapper wrapper;
 
-		memcpy(&wrapper, image, sizeof wrapper);
+		if (!vg_view_copy(&view, 0, &wrapper, sizeof wrapper))
+			return 0;
 		return vg_image_bytes(wrapper.data, vg_image_unknown_size);
 	}
 	return vg_text_bytes(image, known ? strnlen(image, size) : strlen(image));

@@ -2,18 +2,21 @@
 
 // What linear memory really takes of the device.
 //
-// The driver hands device memory out in granules (2 MiB on real ones) of the
-// address space: a piece of 3 MiB takes two, while thousands of small pieces
-// share one. So what is charged is granules, and those that several pieces
-// touch are counted by reference.
+// The driver hands device memory out in granules of 2 MiB of the address space: a piece
+// of 3 MiB takes two, while thousands of small pieces share one. So what is charged is
+// granules, and those that several pieces touch are counted by reference. On a driver
+// with smaller granules that is more than is taken, never less.
+//
+// A driver may keep a granule that small pieces have left, for the next ones. So up to
+// 8 MiB of such granules stay charged on each GPU, as an estimate: new pieces in them
+// cost nothing, and what the driver has not kept the agent finds out (correction.h).
 
 #ifndef VG_LINEAR_H
 #define VG_LINEAR_H
 
 #include "claim.h"
 
-// vg_linear_most is the most that a piece of this size takes of the current
-// context's device.
+// vg_linear_most is the most that a piece of this size takes.
 uint64_t vg_linear_most(uint64_t bytes);
 
 // vg_linear_settle finishes a claim after the driver's answer. It frees the
@@ -22,7 +25,7 @@ CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr a
 			  uint64_t bytes, CUresult (*undo)(CUdeviceptr address));
 
 // vg_linear_forget takes a piece's references from its granules. The entry's
-// bytes become those that are released with it.
-void vg_linear_forget(struct vg_state *state, struct vg_entry *entry);
+// bytes become those that are released with it: all of them where the context has ended.
+void vg_linear_forget(struct vg_state *state, struct vg_entry *entry, bool ended);
 
 #endif

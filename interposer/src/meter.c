@@ -5,6 +5,7 @@
 
 #include "meter.h"
 
+#include "claim.h"
 #include "stream.h"
 
 enum {
@@ -29,37 +30,54 @@ static const uint64_t vg_base_age_ns = 4000000000;
 // …up to this, for work that is well known.
 static const uint64_t vg_sample_ns = 3000000000;
 
-static bool vg_event_make(CUevent *event)
+// vg_event_make makes an event in a stream's context, of which it must be: that of the
+// thread may be another where work goes to a stream of a green context.
+static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
 {
-	// Another thread's capture in the strict mode forbids making events.
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUcontext before = NULL;
 	CUresult result;
+	bool pushed;
+	int mode;
 
 	if (*event)
 		return true;
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	mode = vg_relax();
+	pushed = stream->context && vg_current_context() != stream->context &&
+		 VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context) == CUDA_SUCCESS;
 	result = VG_CALL(cuEventCreate, event, 0);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	if (result)
+		*event = NULL;
+	if (pushed)
+		VG_CALL(cuCtxPopCurrent_v2, &before);
+	vg_unrelax(mode);
 	return result == CUDA_SUCCESS;
 }
 
-static bool vg_record(CUevent *event, CUstream stream, bool per_thread)
+// vg_record records an event in a stream, unless the stream is to be left alone.
+static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
 {
-	if (!vg_event_make(event))
+	CUresult result = CUDA_SUCCESS;
+	bool made;
+
+	if (!vg_touch_begin(stream->handle, per_thread))
 		return false;
-	if (per_thread)
-		return VG_CALL(cuEventRecord_ptsz, *event, stream) == CUDA_SUCCESS;
-	return VG_CALL(cuEventRecord, *event, stream) == CUDA_SUCCESS;
+	made = vg_event_make(event, stream);
+	if (made)
+		result = per_thread ? VG_CALL(cuEventRecord_ptsz, *event, stream->handle) :
+				      VG_CALL(cuEventRecord, *event, stream->handle);
+	vg_touch_end();
+	if (made && !result)
+		return true;
+	stream->failures++;
+	return false;
 }
 
 static bool vg_event_done(CUevent event)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUresult result;
+	int mode = vg_relax();
+	CUresult result = VG_CALL(cuEventQuery, event);
 
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-	result = VG_CALL(cuEventQuery, event);
-	VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	vg_unrelax(mode);
 	return result != CUDA_ERROR_NOT_READY;
 }
 
@@ -68,7 +86,7 @@ static bool vg_event_done(CUevent event)
 // vg_base_renew makes sure that there is a base event, not too old, that the
 // times of segments of several streams can be told from. The old one serves until
 // the GPU has reached the new one, which may stand behind other work.
-static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream, uint64_t now,
+static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint64_t now,
 			  bool per_thread)
 {
 	if (meter->base_context != stream->context) {
@@ -81,12 +99,12 @@ static void vg_base_renew(struct vg_meter *meter, const struct vg_stream *stream
 	}
 	meter->base_made = now;
 	if (meter->base) {
-		meter->renewing = vg_record(&meter->newer, stream->handle, per_thread);
+		meter->renewing = vg_record(&meter->newer, stream, per_thread);
 		return;
 	}
 	meter->cover_count = 0;
-	if (!vg_record(&meter->base, stream->handle, per_thread))
-		meter->base = NULL;
+	if (!vg_record(&meter->base, stream, per_thread))
+		vg_event_drop(&meter->base);
 }
 
 // vg_others_busy says whether other streams had work under way since `since`.
@@ -167,15 +185,17 @@ static int64_t vg_longer(int64_t *least, int64_t took)
 // vg_begin_record puts the event before work on a dry stream. Its time is taken
 // somewhere in the call: what that took longer than usual, as the thread had to
 // wait for a processor or a lock, may lie between the event and the work.
-static void vg_begin_record(struct vg_meter *meter, const struct vg_stream *stream,
+static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, bool per_thread)
 {
 	uint64_t from;
 
-	if (!vg_event_make(&segment->begin))
+	if (!vg_event_make(&segment->begin, stream)) {
+		stream->failures++;
 		return;
+	}
 	from = vg_now();
-	segment->covered = segment->begun = vg_record(&segment->begin, stream->handle, per_thread);
+	segment->covered = segment->begun = vg_record(&segment->begin, stream, per_thread);
 	segment->begun_at = vg_now();
 	segment->delayed = vg_longer(&meter->recording, (int64_t)(segment->begun_at - from));
 }
@@ -274,6 +294,10 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	bool dry = now > stream->dry_at + vg_dry_slack_ns;
 	struct vg_segment *segment = vg_stream_segment(stream);
 
+	if (stream->blind) {
+		vg_wall_enter(meter, stream, class, charge, now);
+		return false;
+	}
 	// Of work that may take longer than is thought, or has to wait for that of other
 	// streams, the stream is asked.
 	if (dry && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream, per_thread)) {
@@ -288,7 +312,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
 	else if (!segment->covered && !dry)
-		segment->covered = vg_record(&segment->begin, stream->handle, per_thread);
+		segment->covered = vg_record(&segment->begin, stream, per_thread);
 	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
@@ -316,6 +340,16 @@ static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment
 		segment->dirty = true;
 }
 
+// vg_not_measured keeps launches of a class from waiting for a measure of it: the one
+// that they would wait for does not come.
+static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	struct vg_class *class = segment->key ? vg_class_of(&meter->estimates, segment->key, 0) : NULL;
+
+	if (class && !class->measured)
+		class->opened = 0;
+}
+
 void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
@@ -327,19 +361,38 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 		vg_launching_note(meter, segment);
 	// What nobody measures is seen to have ended by the next launch.
 	if (segment->fresh || (segment->covered && (segment->work >= vg_segment_ns || segment->solo)))
-		vg_meter_close(stream, per_thread);
+		if (!vg_meter_close(stream, per_thread) || !segment->covered)
+			vg_not_measured(meter, segment);
 }
 
-void vg_meter_close(struct vg_stream *stream, bool per_thread)
+bool vg_meter_close(struct vg_stream *stream, bool per_thread)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
 	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring)
-		return; // a full ring: the segment goes on
-	if (!vg_record(&segment->end, stream->handle, per_thread))
-		return;
+		return false; // a full ring: the segment goes on
+	if (!vg_record(&segment->end, stream, per_thread))
+		return false;
 	stream->head++;
 	stream->open = false;
+	return true;
+}
+
+uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)
+{
+	uint64_t since = 0;
+
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		const struct vg_stream *stream = &meter->streams[i];
+
+		for (uint32_t s = stream->tail; s != stream->head; s++) {
+			const struct vg_segment *segment = &stream->ring[s % vg_ring];
+
+			if (segment->key == key && segment->count == 1 && (!since || segment->begun_at < since))
+				since = segment->begun_at;
+		}
+	}
+	return since;
 }
 
 void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)

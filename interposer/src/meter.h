@@ -55,6 +55,9 @@ struct vg_stream {
 	uint32_t tail;   // the oldest that is not done
 	uint32_t turns;  // counts segments, those that ended without an event, too
 	uint64_t dry_at; // when its work is expected to end, as vg_now
+	uint32_t failures;   // of its events, since one was last read
+	bool blind;          // it has no events: see wall.c
+	bool wall;           // …and had work when it was last seen
 	uint64_t full_since; // when it was first found full…
 	uint32_t full_tail;  // …with this segment as the oldest
 	struct vg_segment ring[vg_ring];
@@ -90,6 +93,18 @@ struct vg_union {
 	int64_t charged;
 	bool unsure; // others' slices may be in it…
 	bool rough;  // …or were taken out
+};
+
+// vg_wall is the work under way on streams without events.
+struct vg_wall {
+	bool busy;
+	bool fresh;         // it has work whose length was not known
+	uint32_t count;     // of pieces of it
+	uint64_t key;       // their class; 0: several
+	uint64_t began;     // when the first was launched, and…
+	uint64_t seen;      // …when it was last seen not to be done, as vg_now
+	int64_t charged;    // for all of it, in ns
+	int64_t unfinished; // ns that it has taken beyond that, as far as was seen
 };
 
 // vg_permit is leave to launch the same work once more without another look: see permit.c.
@@ -132,6 +147,10 @@ struct vg_meter {
 	uint64_t base_made; // the last of them
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
+	bool blind;           // there are streams without events
+	struct vg_wall wall;
+	uint32_t settled;     // counts segments that are done
+	uint32_t stuck;       // what that was, plus 1, when a launch waited in vain
 	struct vg_probe probe;
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
 	struct vg_stream streams[vg_meter_streams];
@@ -166,8 +185,27 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 // vg_meter_charge is what work of a class is charged now, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
-// vg_stream_is_done asks the driver whether nothing is left to do on a stream.
+// vg_stream_ask asks the driver whether work is left on a stream: it is unknown where the
+// stream must be left alone, or the driver does not say. vg_stream_is_done reports
+// whether there is surely none.
+enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown };
+enum vg_work_left vg_stream_ask(const struct vg_stream *stream, bool per_thread);
 bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread);
+
+// vg_stream_blind gives up events on a stream: its work is charged by wall time from now on.
+// vg_stream_empty settles all that is under way on it, and vg_stream_drop_events its events.
+enum { vg_most_failures = 3 };
+void vg_stream_blind(struct vg_meter *meter, struct vg_stream *stream);
+void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream);
+void vg_stream_drop_events(struct vg_stream *stream);
+
+// vg_wall_enter enters work that is about to be launched on a stream without events,
+// vg_wall_failed that it was not; vg_wall_look sees what has been done of such work, from a
+// thread that has this context.
+void vg_wall_enter(struct vg_meter *meter, struct vg_stream *stream, const struct vg_class *class,
+		   int64_t charge, uint64_t now);
+void vg_wall_failed(struct vg_meter *meter, int64_t charge);
+void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_meter_drain sees whether a stream that should be dry by now is so. What ran
 // on it, unless that is measured, needs no event then to be known as done.
@@ -191,8 +229,13 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 // entered last: into the same segment, without an event or a close.
 int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *class);
 
-// vg_meter_close ends the open segment of a stream, in order to learn its end.
-void vg_meter_close(struct vg_stream *stream, bool per_thread);
+// vg_meter_close ends the open segment of a stream, in order to learn its end. It reports
+// whether it could.
+bool vg_meter_close(struct vg_stream *stream, bool per_thread);
+
+// vg_meter_since is when the oldest work of a class was launched that is measured and not
+// done; 0: there is none.
+uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key);
 
 // vg_meter_close_all does so for all streams that a thread may record events in:
 // those of the context that is current, less other threads' own.

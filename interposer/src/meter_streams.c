@@ -2,6 +2,7 @@
 
 // The streams that a meter follows: found, made room for, and forgotten.
 
+#include "capture.h"
 #include "meter.h"
 
 #include <string.h>
@@ -15,18 +16,24 @@ static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64
 
 void vg_event_drop(CUevent *event)
 {
-	if (*event)
-		VG_CALL(cuEventDestroy_v2, *event);
+	int mode;
+
+	if (!*event)
+		return;
+	mode = vg_relax();
+	VG_CALL(cuEventDestroy_v2, *event);
+	vg_unrelax(mode);
 	*event = NULL;
 }
 
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 {
+	meter->settled++;
 	meter->outstanding -= segment->charged;
 	meter->lengthy -= segment->lengthy;
 }
 
-static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
+void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
 {
 	uint32_t last = stream->head + (stream->open ? 1 : 0);
 
@@ -36,7 +43,7 @@ static void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream)
 	stream->open = false;
 }
 
-static void vg_stream_drop_events(struct vg_stream *stream)
+void vg_stream_drop_events(struct vg_stream *stream)
 {
 	for (size_t s = 0; s < vg_ring; s++) {
 		vg_event_drop(&stream->ring[s].begin);

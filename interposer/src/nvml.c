@@ -35,7 +35,7 @@ const char *vg_nvmlErrorString(int result);
 
 struct vg_pages *vg_nvml_pages(void)
 {
-	static struct vg_mutex mutex;
+	static struct vg_mutex mutex = {.rank = VG_RANK_NVML};
 	static struct vg_pages pages;
 	static _Atomic int opened;
 	const char *dir = vg_pages_dir();

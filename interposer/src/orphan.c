@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "capture.h"
 #include "pool.h"
 #include "reserve.h"
 #include "stream.h"
@@ -215,18 +216,19 @@ static bool vg_orphan_look(struct vg_state *state, struct vg_pool *pool)
 
 bool vg_orphans_look(struct vg_state *state)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool left = false;
+	int mode;
 
 	if (!atomic_load(&state->orphans))
 		return false;
 	if (!vg_try_lock(&state->orphan_mutex))
 		return true;
 	// Not a call of the program's: it must not break the capture of a stream.
-	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS) {
+	mode = vg_relax();
+	if (mode >= 0) {
 		for (size_t i = 0; i < vg_max_pools; i++)
 			left |= vg_orphan_look(state, &state->pools[i]);
-		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+		vg_unrelax(mode);
 	}
 	vg_unlock(&state->orphan_mutex);
 	return left;

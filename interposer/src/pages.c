@@ -171,20 +171,6 @@ uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device)
 	return atomic_load(&pages->context[device]);
 }
 
-uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device)
-{
-	uint32_t slots = vg_slots_in_use(pages);
-	uint64_t least = 0;
-
-	for (uint32_t i = 0; i < slots; i++) {
-		uint64_t bytes = vg_load(&vg_slot_device(pages, i, device)->context_bytes);
-
-		if (bytes && (!least || bytes < least))
-			least = bytes;
-	}
-	return least;
-}
-
 struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device)
 {
 	struct vg_lease lease = {0, 0};
@@ -241,6 +227,9 @@ static int vg_usage_open(struct vg_pages *pages, const char *dir, struct vg_erro
 int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
 {
 	pages->slot = vg_no_slot;
+	pages->slow.rank = VG_RANK_SLOW;
+	pages->look.rank = VG_RANK_LOOK;
+	pages->verify.rank = VG_RANK_VERIFY;
 	if (vg_limits_open(pages, dir, error) || vg_usage_open(pages, dir, error)) {
 		vg_pages_close(pages);
 		return -1;

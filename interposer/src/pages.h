@@ -42,7 +42,7 @@ struct vg_pages {
 	_Atomic uint32_t sms[VG_MAX_DEVICES]; // 0: unknown
 	// Threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow;
-	// What this process itself was granted, where no other can write it.
+	// What this process is charged with, where no other can write it.
 	_Atomic uint64_t own[VG_MAX_DEVICES];
 	// The agent's last look, as this process has seen it, and `own` at that time.
 	struct vg_mutex look;
@@ -74,10 +74,6 @@ uint64_t vg_memory_limit(struct vg_pages *pages, uint32_t device);
 
 // vg_context_hint is the size expected of a context, 0 if unknown.
 uint64_t vg_context_hint(struct vg_pages *pages, uint32_t device);
-
-// vg_context_seen is the least that a process of the container has in contexts, in
-// bytes; 0: none has any. The container's processes write it, so that it may be a lie.
-uint64_t vg_context_seen(const struct vg_pages *pages, uint32_t device);
 
 // vg_limits_follow brings the verified limits up to date after a change, and
 // vg_limits_look does if there was one.

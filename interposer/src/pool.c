@@ -16,6 +16,7 @@
 
 #include <time.h>
 
+#include "capture.h"
 #include "orphan.h"
 #include "reserve.h"
 
@@ -305,16 +306,17 @@ bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 // stream, neither this thread's nor another's.
 static void vg_pool_trim(struct vg_state *state, const struct vg_pool_ref *pool)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int mode;
 
 	if (!vg_pool_visit(state, pool))
 		return;
-	if (VG_CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS) {
+	mode = vg_relax();
+	if (mode >= 0) {
 		if (pool->handle)
 			VG_CALL(cuMemPoolTrimTo, pool->handle, 0);
 		else
 			VG_CALL(cuDeviceGraphMemTrim, pool->ordinal);
-		VG_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+		vg_unrelax(mode);
 	}
 	vg_pool_leave(pool->pool);
 }

@@ -13,13 +13,19 @@
 // Nothing here takes a lock: opening and looking up give the same answer when
 // two threads do it at once, and a fork at any moment leaves nothing behind.
 
-_Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT];
+_Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
+
+// In stubs.S, as no compiler may take it for zero.
+extern const struct vg_spare vg_spares[VG_SPARE_COUNT];
+_Static_assert(sizeof(struct vg_spare) == VG_SPARE_RECORD, "records of stubs.S");
 
 static const char vg_names[] = VG_SYMBOL_TEXT;
 static const uint32_t vg_name_offsets[] = {VG_SYMBOL_OFFSETS};
 
 const char *vg_symbol_name(uint32_t index)
 {
+	if (index >= VG_SYMBOL_COUNT)
+		return vg_spares[index - VG_SYMBOL_COUNT].name;
 	return vg_names + vg_name_offsets[index];
 }
 
@@ -78,6 +84,18 @@ vg_function vg_real_lookup(uint32_t index)
 	return function;
 }
 
+#ifdef VG_HAS_CAPTURES
+void vg_capture_begins(void);
+static void vg_spare_captures(void)
+{
+	vg_capture_begins();
+}
+#else
+static void vg_spare_captures(void)
+{
+}
+#endif
+
 static int vg_no_library(void)
 {
 	return VG_NO_LIBRARY;
@@ -97,7 +115,24 @@ vg_function vg_real(uint32_t index)
 	return vg_real_library() ? vg_no_function : vg_no_library;
 }
 
+// vg_spare_resolve returns what a spare's stub calls. A refused one asks again at each
+// call: nothing is filed for it.
+static vg_function vg_spare_resolve(uint32_t index)
+{
+	const struct vg_spare *spare = &vg_spares[index - VG_SYMBOL_COUNT];
+
+	if (spare->treatment == 'r') {
+		vg_say(VG_SAY_NAME, "the driver's %s is newer than this library, which refuses it, as "
+				    "it may take memory or time of the GPU; install a newer nri-vgpu",
+		       spare->name);
+		return vg_no_function;
+	}
+	if (spare->treatment == 'c')
+		vg_spare_captures();
+	return vg_real(index);
+}
+
 vg_function vg_stub_resolve(uint32_t index)
 {
-	return vg_real(index);
+	return index < VG_SYMBOL_COUNT ? vg_real(index) : vg_spare_resolve(index);
 }

@@ -13,12 +13,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "spare.h"
 #include VG_SYMBOLS
 
 typedef int (*vg_function)(void);
 
 // The real functions as far as they were needed; the stubs jump through it.
-extern _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT];
+// Those of the spares follow those of the table.
+extern _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
 
 // vg_symbol_name is the exported name with this index.
 const char *vg_symbol_name(uint32_t index);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -60,13 +61,23 @@ static void vg_tell_agent(const struct sockaddr_un *address, uint32_t slot)
 	close(fd);
 }
 
-void vg_register(const char *dir, uint32_t slot)
+void vg_agent_path(const char *dir, char path[vg_agent_path_size])
+{
+	int length = snprintf(path, vg_agent_path_size, "%s/agent/agent.sock", dir);
+
+	if (length < 0 || length >= vg_agent_path_size)
+		*path = '\0';
+}
+
+void vg_register(const char *path, uint32_t slot)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/agent/agent.sock", dir);
 	int saved = errno;
 
-	if (length > 0 && (size_t)length < sizeof address.sun_path)
-		vg_tell_agent(&address, slot);
+	_Static_assert(sizeof address.sun_path == vg_agent_path_size, "the path of a socket");
+	if (!*path)
+		return;
+	memcpy(address.sun_path, path, strnlen(path, sizeof address.sun_path - 1));
+	vg_tell_agent(&address, slot);
 	errno = saved;
 }

@@ -232,10 +232,25 @@ void vg_release(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 	vg_sub(&vg_own(pages, device)->used, bytes);
 }
 
-void vg_note_unseen(struct vg_pages *pages, uint32_t device, uint64_t before, uint64_t now)
+// vg_shift adds to a counter what `now` is beyond `before`, or takes it away.
+static uint64_t vg_shift(uint64_t counter, uint64_t before, uint64_t now)
+{
+	if (now >= before)
+		return vg_add_saturating(counter, now - before);
+	return counter - vg_min(counter, before - now);
+}
+
+void vg_adjust(struct vg_pages *pages, uint32_t device, uint64_t before, uint64_t now)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
+	uint64_t had = atomic_load(&pages->own[device]);
 
+	// What the agent has seen is not changed by what this process knows of itself.
+	vg_lock(&pages->look);
+	while (!atomic_compare_exchange_weak(&pages->own[device], &had, vg_shift(had, before, now)))
+		continue;
+	pages->own_then[device] = vg_shift(pages->own_then[device], before, now);
+	vg_unlock(&pages->look);
 	if (now > before) {
 		vg_add(&own->used, now - before);
 		vg_note_peak(pages, device, UINT64_MAX);

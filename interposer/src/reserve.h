@@ -24,9 +24,9 @@ bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 // vg_release gives bytes back after the driver has freed them.
 void vg_release(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
-// vg_note_unseen changes what this process is charged with for memory that it
-// has got without a call: it has it already, limit or not.
-void vg_note_unseen(struct vg_pages *pages, uint32_t device, uint64_t before, uint64_t now);
+// vg_adjust corrects what this process is charged with, by what it holds, limit or not:
+// nothing has been granted or freed.
+void vg_adjust(struct vg_pages *pages, uint32_t device, uint64_t before, uint64_t now);
 
 // vg_refused notes a refusal for those who look at the page.
 void vg_refused(struct vg_pages *pages, uint32_t device, uint32_t way, uint64_t bytes);

@@ -11,16 +11,33 @@
 
 _Atomic(struct vg_state *) vg_the_state;
 
+// vg_state_rank gives the mutexes their ranks, which a fork's child finds wiped.
+static void vg_state_rank(struct vg_state *state)
+{
+	if (state->init.rank)
+		return;
+	state->init.rank = VG_RANK_INIT;
+	state->audit_mutex.rank = VG_RANK_AUDIT;
+	state->orphan_mutex.rank = VG_RANK_ORPHANS;
+	state->pool_mutex.rank = VG_RANK_POOLS;
+	state->correction_mutex.rank = VG_RANK_CORRECT;
+	for (size_t i = 0; i < vg_shards; i++)
+		state->table.shards[i].mutex.rank = VG_RANK_TABLE;
+}
+
 struct vg_state *vg_state_new(void)
 {
 	struct vg_state *state = atomic_load_explicit(&vg_the_state, memory_order_acquire);
 	struct vg_state *made;
 
-	if (state)
+	if (state) {
+		vg_state_rank(state);
 		return state;
+	}
 	made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return NULL;
+	vg_state_rank(made);
 	if (madvise(made, sizeof *made, MADV_WIPEONFORK) ||
 	    !atomic_compare_exchange_strong(&vg_the_state, &state, made)) {
 		munmap(made, sizeof *made);
@@ -34,4 +51,12 @@ int vg_device_index(const struct vg_state *state, CUdevice device)
 	if (device < 0 || device >= vg_max_ordinals)
 		return -1;
 	return (int)state->devices[device] - 1;
+}
+
+CUdevice vg_device_ordinal(const struct vg_state *state, uint32_t device)
+{
+	for (CUdevice i = 0; i < vg_max_ordinals; i++)
+		if (vg_device_index(state, i) == (int)device)
+			return i;
+	return -1;
 }

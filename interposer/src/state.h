@@ -10,6 +10,7 @@
 
 #include "driver.h"
 #include "pages.h"
+#include "registration.h"
 #include "table.h"
 
 enum {
@@ -47,34 +48,47 @@ struct vg_pool {
 	struct vg_leaving *leaving;
 };
 
-// vg_answer is what the driver said of a GPU's memory, and what the container
-// used at that time.
+// vg_answer is what the driver said of a GPU's memory and when, what the container had
+// then, and when dead processes were last looked for: in one line of the cache, as who
+// asks now and then finds it cold. No reader waits: it is being written while the
+// version is odd, and was if the version is another afterwards.
 struct vg_answer {
-	uint64_t available;
-	uint64_t total;
-	uint64_t used;
+	_Alignas(64) _Atomic uint64_t version;
+	_Atomic uint64_t ns;
+	_Atomic uint64_t available;
+	_Atomic uint64_t total;
+	_Atomic uint64_t used;
+	_Atomic uint64_t reaped_ns;
+};
+
+// vg_correction is what a process's charge on a GPU differs by from the sum of what its
+// calls were charged with, as the agent measured it: see correction.h.
+struct vg_correction {
+	uint64_t estimated; // charged by estimate
+	uint64_t credit;    // of that, found not to be held
+	uint64_t unseen;    // held beyond what was charged
+	uint32_t contexts;  // that are charged
 };
 
 struct vg_state {
 	_Atomic uint32_t ready;
-	struct vg_mutex init;     // held over the driver's cuInit
-	struct vg_mutex primary;  // held over retaining and releasing primary contexts
-	struct vg_mutex contexts; // held over the making and ending of any context
+	struct vg_mutex init; // held over the driver's cuInit
 	_Atomic uint64_t place;        // of the last launch, see throttle.c
 	_Atomic uint64_t stream_place; // …of the last on a stream that was made
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed
 	struct vg_pages pages;
+	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
 	// By CUdevice: index on the pages plus one, or 0 for a GPU that the pages
 	// do not have.
 	uint32_t devices[vg_max_ordinals];
-	// By index: what the driver rounds linear memory to, 0 if not yet known.
-	_Atomic uint64_t granule[VG_MAX_DEVICES];
+	// By index: bytes of empty granules that stay charged, see linear.c.
+	_Atomic uint64_t retained[VG_MAX_DEVICES];
 	_Atomic uint64_t graph_epoch; // see cu_graph.c
 	_Atomic uint32_t graph_calls; // launches under way that may take memory
 	_Atomic uint32_t graphs;      // executable graphs that have memory nodes
 	_Atomic uint32_t stale_pools; // something was freed since pools were asked
 	// Calls of the driver that may change what this process holds: in the low
-	// half those under way, in the high half all that ever began. See physical.h.
+	// half those under way, in the high half all that ever began. See audit.h.
 	_Atomic uint64_t calls;
 	_Atomic uint32_t orphans; // pools that were destroyed while in use
 	_Atomic uint32_t orphan_lives[vg_max_pools]; // how often that was so, by record
@@ -82,17 +96,14 @@ struct vg_state {
 	struct vg_mutex pool_mutex;
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
-	struct vg_mutex answer_mutex;
-	struct vg_answer answers[VG_MAX_DEVICES]; // see cu_info.c; guarded by answer_mutex
-	_Atomic uint64_t answered_ns[VG_MAX_DEVICES];
-	_Atomic uint64_t reaped_ns[VG_MAX_DEVICES];
-	void *nvml;        // see physical.c; guarded by `contexts`
-	unsigned nvml_pid; // what the management library calls this process; 0: not known
-	uint64_t unseen[VG_MAX_DEVICES]; // see audit.h; guarded by `contexts`
-	_Atomic uint64_t audited_ms[VG_MAX_DEVICES];
-	// By index: what a context, and a green one, was found to take; 0: none was made.
-	_Atomic uint64_t context_bytes[VG_MAX_DEVICES];
-	_Atomic uint64_t green_bytes[VG_MAX_DEVICES];
+	struct vg_mutex audit_mutex;      // held over a question to the agent
+	char agent[vg_agent_path_size];   // its socket; set before the state is ready
+	_Atomic uint64_t asked_ms;        // when it was asked last
+	_Atomic uint64_t silent_until_ms; // it did not answer
+	_Atomic uint32_t corrections_made; // answers that were applied
+	_Atomic uint32_t doubtful;        // something was charged by estimate since, or ended
+	struct vg_mutex correction_mutex;
+	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
 	struct vg_table table;
 };
 
@@ -124,5 +135,8 @@ static inline void vg_end(struct vg_state *state)
 // vg_device_index is the index of a device on the pages, or -1 for one that
 // they do not have: such a GPU gives this container nothing.
 int vg_device_index(const struct vg_state *state, CUdevice device);
+
+// vg_device_ordinal is the driver's number of a GPU of the pages, or -1.
+CUdevice vg_device_ordinal(const struct vg_state *state, uint32_t device);
 
 #endif

@@ -41,20 +41,13 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	return result;
 }
 
-_Atomic bool vg_captures;
-
-void vg_capture_begins(void)
-{
-	atomic_store(&vg_captures, true);
-}
-
 bool vg_stream_ask_capturing(CUstream stream, bool per_thread)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = per_thread ? VG_CALL(cuStreamIsCapturing_ptsz, stream, &status) :
+				       VG_CALL(cuStreamIsCapturing, stream, &status);
 
-	if (per_thread)
-		VG_CALL(cuStreamIsCapturing_ptsz, stream, &status);
-	else
-		VG_CALL(cuStreamIsCapturing, stream, &status);
-	return status != CU_STREAM_CAPTURE_STATUS_NONE;
+	// Asked of the legacy stream beside the capture of a stream that blocks, it fails, and
+	// leaves the status unspecified.
+	return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

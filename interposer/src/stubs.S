@@ -6,7 +6,10 @@
 //
 // A forwarding stub jumps through vg_real_functions[index], which lies in .bss:
 // a process that never calls the driver pays no relocation for it. While the
-// entry is NULL, the first call goes by vg_stub_resolve(index).
+// entry is NULL, the first call goes by vg_stub_resolve(index). VG_SPARE is the same
+// for a name that is yet to be given, see spare.h.
+
+#include "spare.h"
 
 #if defined(__x86_64__)
 
@@ -26,6 +29,21 @@
 	jmp vg_stub_first_call
 	.cfi_endproc
 	.size \name, . - \name
+	.endm
+
+	// Spares. Each assembles to less than VG_SPARE_STUB bytes.
+	.macro VG_SPARE
+	.section .vg.stubs, "ax", @progbits
+	.balign VG_SPARE_STUB
+	.cfi_startproc
+	endbr64
+	cmpq $0, vg_real_functions+8*vg_next_spare(%rip)
+	je 1f
+	jmp *vg_real_functions+8*vg_next_spare(%rip)
+1:	pushq $vg_next_spare
+	.cfi_adjust_cfa_offset 8
+	jmp vg_stub_first_call
+	.cfi_endproc
 	.endm
 
 	.macro VG_OWN name
@@ -179,6 +197,27 @@ dlmopen:
 	.endm
 
 #include VG_STUBS
+
+	.set vg_next_spare, VG_SPARES
+	.rept VG_SPARE_COUNT
+	VG_SPARE
+	.set vg_next_spare, vg_next_spare + 1
+	.endr
+	.section .vg.stubs
+	.balign VG_SPARE_STUB
+
+	// What the installer fills in.
+	.section .vg.spares, "a", @progbits
+	.globl vg_spares
+	.hidden vg_spares
+	.type vg_spares, @object
+	.size vg_spares, VG_SPARE_COUNT * VG_SPARE_RECORD
+vg_spares:
+	.zero VG_SPARE_COUNT * VG_SPARE_RECORD
+
+	.section .vg.tables, "a", @progbits
+	.balign 16
+	.zero VG_TABLES_SIZE
 
 	.section .note.nri-vgpu, "a", @note
 	.balign 4

@@ -23,6 +23,7 @@ enum vg_kind {
 	VG_PHYSICAL,    // key: handle of cuMemCreate
 	VG_MAPPING,     // key: address of cuMemMap
 	VG_GRAPH,       // key: executable graph
+	VG_IMPORT,      // key: address, or external memory object
 };
 
 struct vg_entry {
@@ -32,6 +33,7 @@ struct vg_entry {
 	uint64_t bytes;   // charged, or of the mapping
 	uint64_t context; // that the driver frees it with; 0: none
 	uint64_t extra;   // the kind's own
+	uint64_t count;   // the kind's own: how often it must be ended
 	void *object;     // the kind's own
 	struct vg_entry *next;
 };

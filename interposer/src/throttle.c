@@ -18,7 +18,7 @@ enum {
 				       // launches share one sleep
 	vg_allowance_wait_ns = 20000000, // …unless that takes longer than this
 	vg_in_flight_ns = 5000000,     // charged work that may be queued
-	vg_stuck_ns = 100000000,       // at most, for the end of work in flight
+	vg_stuck_ns = 100000000,       // at most, for anything that the driver has to do
 	vg_longest_sleep_ns = 20000000, // until a changed limit is looked for
 	vg_longest_apart_ns = 1000000, // …or a peer that was launched on another GPU
 	vg_shortest_sleep_ns = 50000,
@@ -27,10 +27,6 @@ enum {
 	vg_least_post_ns = 50000, // that is worth the cost of taking it from the bucket
 	vg_permit_ns = 100000,     // for which the same work may go without another look
 };
-
-// …at most, for the first measure of a class. Somebody may wait for what is held
-// back meanwhile; but graphs of seconds are not to be launched twice unknown.
-static const uint64_t vg_first_wait_ns = 5000000000;
 
 // The kernel's finest timer slack is set meanwhile: without, it comes 50 µs late.
 void vg_sleep_until(uint64_t when)
@@ -58,6 +54,8 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	if (meter)
 		return meter;
 	made = calloc(1, sizeof *made);
+	if (made)
+		made->mutex.rank = VG_RANK_METER;
 	if (made && !atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
 		free(made);
 		return meter;
@@ -185,6 +183,8 @@ static void vg_door_look(struct vg_door *door)
 	int64_t cap;
 
 	door->now = vg_clock_now(&meter->clock);
+	if (meter->wall.busy)
+		vg_wall_look(meter, door->ticket->context, door->now);
 	if (door->stream)
 		vg_meter_drain(meter, door->stream, door->now, door->ticket->per_thread);
 	cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
@@ -231,7 +231,7 @@ static bool vg_door_joins(const struct vg_door *door)
 	const struct vg_meter *meter = door->meter;
 	const struct vg_class *class = door->class;
 
-	return class->measured && meter->outstanding > 0 && door->stream &&
+	return class->measured && meter->outstanding > 0 && door->stream && !door->stream->blind &&
 	       vg_stream_is_empty(door->stream) && door->ticket->state->pages.device_count == 1 &&
 	       meter->together > 0 &&
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_together * (int64_t)class->ns;
@@ -246,15 +246,59 @@ static bool vg_door_cannot_see(const struct vg_door *door)
 
 	if (vg_class_is_known(door->class, door->now))
 		return false;
+	if (stream && stream->blind)
+		return false;
 	if (!stream)
-		return door->now - door->came < vg_first_wait_ns;
+		return door->now - door->came < vg_stuck_ns;
 	if (!vg_stream_is_full(stream))
 		return false;
 	if (!stream->full_since || stream->full_tail != stream->tail) {
 		stream->full_since = door->now;
 		stream->full_tail = stream->tail;
 	}
-	return door->now - stream->full_since < vg_first_wait_ns;
+	return door->now - stream->full_since < vg_stuck_ns;
+}
+
+// vg_door_is_short reports whether there is no allowance. What work without events has taken
+// beyond its charge counts for a while: it may be work that never ends.
+static bool vg_door_is_short(const struct vg_door *door, uint64_t waited)
+{
+	int64_t target = vg_door_target(door);
+
+	if (door->balance < target)
+		return true;
+	return door->balance - door->meter->wall.unfinished < target && waited < vg_stuck_ns;
+}
+
+// vg_door_first reports whether the work is to wait for the first measure of its class. Work
+// for which that took too long lasts at least as long as the measured piece has.
+static bool vg_door_first(struct vg_door *door)
+{
+	struct vg_class *class = door->class;
+	uint64_t since;
+
+	if (class->measured || !class->opened || (door->stream && door->stream->blind))
+		return false;
+	if (door->now - class->opened < vg_stuck_ns)
+		return true;
+	since = vg_meter_since(door->meter, class->key);
+	if (since && door->now - since > class->ns)
+		class->ns = door->now - since;
+	return false;
+}
+
+// vg_door_in_flight reports whether enough is under way. Where a launch has waited for that in
+// vain, those after it do not until some of it is done.
+static bool vg_door_in_flight(const struct vg_door *door, uint64_t waited)
+{
+	struct vg_meter *meter = door->meter;
+
+	if (meter->outstanding <= vg_in_flight_ns || meter->stuck == meter->settled + 1)
+		return false;
+	if (waited < vg_stuck_ns)
+		return true;
+	meter->stuck = meter->settled + 1;
+	return false;
 }
 
 // vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
@@ -273,20 +317,20 @@ static uint64_t vg_door_wait(struct vg_door *door)
 	phase = vg_door_phase(door);
 	if (phase.behind)
 		return 0;
-	if (door->balance < vg_door_target(door)) {
+	if (vg_door_is_short(door, waited)) {
 		door->slept = true;
-		return vg_bucket_delay(door->balance, vg_door_target(door), door->rate);
+		return vg_bucket_delay(door->balance - door->meter->wall.unfinished,
+				       vg_door_target(door), door->rate);
 	}
 	if (phase.wait && waited < vg_stuck_ns) {
 		door->slept = true;
 		return phase.wait;
 	}
-	if (!door->class->measured && door->class->opened &&
-	    door->now - door->class->opened < vg_first_wait_ns)
+	if (vg_door_first(door))
 		return vg_poll_ns / 5;
 	if (vg_door_cannot_see(door))
 		return vg_shortest_sleep_ns;
-	if (outstanding > vg_in_flight_ns && waited < vg_stuck_ns)
+	if (vg_door_in_flight(door, waited))
 		return outstanding - vg_in_flight_ns < vg_poll_ns ?
 			       (uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns :
 			       vg_poll_ns;
@@ -313,6 +357,8 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 	if (!ticket->context)
 		ticket->context = vg_stream_context(door->meter, work);
 	door->stream = vg_meter_stream(door->meter, ticket->stream, ticket->context, ticket->thread);
+	if (door->stream && door->stream->failures >= vg_most_failures && !door->stream->blind)
+		vg_stream_blind(door->meter, door->stream);
 	door->class = vg_class_of(&door->meter->estimates, work->key, work->prior);
 }
 
@@ -420,6 +466,8 @@ CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)
 		ticket->meter->owed -= ticket->charge;
+	if (stream && stream->blind && result)
+		vg_wall_failed(ticket->meter, ticket->charge);
 	if (stream)
 		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
 	vg_meter_unlock(ticket->meter);

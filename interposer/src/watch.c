@@ -35,15 +35,24 @@ static bool vg_context_done(struct vg_meter *meter, uint64_t context)
 	return done;
 }
 
+static bool vg_event_is_done(CUevent event)
+{
+	int mode = vg_relax();
+	CUresult result = VG_CALL(cuEventQuery, event);
+
+	vg_unrelax(mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
 static bool vg_watched_done(struct vg_meter *meter, const struct vg_watched *watched)
 {
+	struct vg_stream stream = {.handle = watched->stream};
+
 	if (watched->context)
 		return vg_context_done(meter, watched->context);
 	if (watched->event)
-		return VG_CALL(cuEventQuery, watched->event) != CUDA_ERROR_NOT_READY;
-	if (watched->per_thread)
-		return VG_CALL(cuStreamQuery_ptsz, watched->stream) != CUDA_ERROR_NOT_READY;
-	return VG_CALL(cuStreamQuery, watched->stream) != CUDA_ERROR_NOT_READY;
+		return vg_event_is_done(watched->event);
+	return vg_stream_ask(&stream, watched->per_thread) != vg_work_left;
 }
 
 static struct vg_meter *vg_watch_meter(struct vg_state *state)
@@ -88,37 +97,41 @@ void vg_watch_polled(void)
 	vg_meter_unlock(meter);
 }
 
-static void vg_watch(const struct vg_watched *watched)
+// vg_watch reports whether the driver was kept from being asked for a while. Where streams may
+// be captured, it is asked at once: a capture forbids much of what is done here, and
+// what the program does itself is the program's.
+static bool vg_watch(const struct vg_watched *watched)
 {
 	struct vg_state *state = vg_throttled_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 	uint64_t context = 0;
 	uint64_t probed = 0;
+	bool waited = false;
 	uint64_t wait;
 
-	while (meter) {
+	while (meter && !vg_captures_maybe()) {
 		vg_meter_lock(meter);
 		if (!context && vg_meter_wants_probes(meter))
 			context = vg_current_context();
 		wait = vg_watch_look(meter, context, &probed);
 		vg_meter_unlock(meter);
 		if (wait == 0 || vg_watched_done(meter, watched))
-			return;
+			return waited;
+		waited = true;
 		vg_sleep_until(vg_now() + wait);
 	}
+	return waited;
 }
 
 void vg_watch_stream(CUstream stream, bool per_thread)
 {
-	// A query would spoil a capture.
-	if (vg_throttled_state() && !vg_stream_capturing(stream, per_thread))
+	if (vg_throttled_state())
 		vg_watch(&(struct vg_watched){.stream = stream, .per_thread = per_thread});
 }
 
-void vg_watch_event(CUevent event)
+bool vg_watch_event(CUevent event)
 {
-	if (event && vg_throttled_state())
-		vg_watch(&(struct vg_watched){.event = event});
+	return event && vg_throttled_state() && vg_watch(&(struct vg_watched){.event = event});
 }
 
 // vg_watch_current is the context if it is the thread's own, whose streams it may

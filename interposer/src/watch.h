@@ -11,9 +11,11 @@
 #include "driver.h"
 
 // These return when what they wait for is done, or at once where there is
-// nothing to watch. The driver is to be asked in any case.
+// nothing to watch. The driver is to be asked in any case. Of an event, vg_watch_event reports
+// whether that comes later than the program asked: a capture may have begun meanwhile that
+// forbids it, which it did not when the program asked.
 void vg_watch_stream(CUstream stream, bool per_thread);
-void vg_watch_event(CUevent event);
+bool vg_watch_event(CUevent event);
 void vg_watch_context(CUcontext context); // NULL: the current one
 
 // vg_watch_polled is told that a program has asked whether work is done, and it is

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "driver.h"
@@ -71,10 +72,14 @@ static void test_names(void)
 		{"cuMemAlloc", true},        // has a second version, too
 		{"cuLaunchKernel", true},    // has one for per-thread streams
 		{"cuGreenCtxCreate", true},  // has neither
-		{"cuMemAllo", false},        // begins as one that we stand in for
-		{"cuMemAllocX", false},      // goes on after one
-		{"cuMemAlloc_", false},      // ends as no version does
-		{"cuMemAlloc_v", false},
+		{"cuMemFre", false},         // begins as one that we stand in for
+		{"cuMemFreeX", false},       // goes on after one
+		{"cuMemFree_", false},       // ends as no version does
+		{"cuMemFree_v", false},
+		{"cuMemAllocX", true},       // not known, and its family allocates
+		{"cuTileLaunch", true},
+		{"cuMemAllocHost", true},    // known, but the function is not the one exported
+		{"cuFrobnicate", false},     // not known, and its family cannot
 		{"cuDeviceGetName", false},  // is the driver's alone
 		{"cu", false},
 		{"", false},
@@ -89,10 +94,70 @@ static void test_names(void)
 		}
 }
 
+static void driver_exported(void)
+{
+}
+
+// A function that passes by name and is known is handed out where it is the exported one.
+static void test_known(void)
+{
+	vg_real_functions[VG_SYM_cuMemAllocHost_v2] = (vg_function)driver_later;
+	CHECK(!is_withheld("cuMemAllocHost"));
+	vg_real_functions[VG_SYM_cuMemAllocHost_v2] = (vg_function)driver_exported;
+	CHECK(is_withheld("cuMemAllocHost"));
+}
+
+static CUresult driver_old_address(const char *name, void **function, int version, uint64_t flags)
+{
+	int status;
+
+	CHECK(version == 12000);
+	return driver_address(name, function, 0, flags, &status);
+}
+
+// said calls a function and returns how often it wrote a line with these words.
+static int said(void (*function)(void), const char *words)
+{
+	FILE *file = tmpfile();
+	int before = dup(STDERR_FILENO);
+	char line[1024];
+	int count = 0;
+
+	CHECK(file && before >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+	function();
+	CHECK(dup2(before, STDERR_FILENO) >= 0);
+	close(before);
+	rewind(file);
+	while (fgets(line, sizeof line, file))
+		count += strstr(line, words) != NULL;
+	fclose(file);
+	return count;
+}
+
+static void check_twice(void)
+{
+	vg_check_identity();
+	vg_check_identity();
+}
+
+static void test_identity(void)
+{
+	static const char words[] = "cuGetProcAddress returns other functions";
+
+	DRIVER(cuGetProcAddress, driver_old_address);
+	DRIVER(cuMemAlloc_v2, driver_later);
+	DRIVER(cuLaunchKernel, driver_later);
+	CHECK_EQUAL(said(check_twice, words), 0);
+	DRIVER(cuLaunchKernel, driver_exported);
+	CHECK_EQUAL(said(check_twice, words), 1);
+}
+
 int main(void)
 {
 	DRIVER(cuGetProcAddress_v2, driver_address);
 	test_own();
+	test_identity();
 	test_names();
+	test_known();
 	return 0;
 }

@@ -36,12 +36,15 @@ type Claim struct {
 	InnerPID uint32
 }
 
-// ParseMessage reads a message.
-func ParseMessage(raw []byte) (Claim, error) {
+// ParseMessage reads a registration.
+func ParseMessage(raw []byte) (Claim, error) { return parseClaim(raw, messageMagic) }
+
+// parseClaim reads a message of the form that registrations have.
+func parseClaim(raw []byte, want uint32) (Claim, error) {
 	if len(raw) < messageSize || len(raw) > maxMessage {
 		return Claim{}, fmt.Errorf("%w: %d bytes", ErrMessage, len(raw))
 	}
-	if magic := binary.LittleEndian.Uint32(raw); magic != messageMagic {
+	if magic := binary.LittleEndian.Uint32(raw); magic != want {
 		return Claim{}, fmt.Errorf("%w: it begins with %#x", ErrMessage, magic)
 	}
 	version, size := binary.LittleEndian.Uint16(raw[4:]), binary.LittleEndian.Uint16(raw[6:])

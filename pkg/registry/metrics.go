@@ -19,14 +19,18 @@ var (
 	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
 		"Connections of processes that begin to use CUDA, by what became of them.",
 		[]string{"outcome"}, nil)
+	descHeld = prometheus.NewDesc("nri_vgpu_holdings_questions_total",
+		"Questions of processes about what they physically hold, by what became of them: answered, unanswered (the driver was slow or hung), busy, gone.",
+		[]string{"outcome"}, nil)
 	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
-		"Messages of processes at the agent's socket that were no registration.", nil, nil)
+		"Messages of processes at the agent's socket that were neither a registration nor a question.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (m Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descProcesses
 	ch <- descRegistrations
+	ch <- descHeld
 	ch <- descInvalid
 }
 
@@ -43,6 +47,9 @@ func (m Metrics) Collect(ch chan<- prometheus.Metric) {
 	defer m.Registry.mu.Unlock()
 	for _, outcome := range []Outcome{Registered, Known, Foreign, Full, Gone, Busy} {
 		ch <- prometheus.MustNewConstMetric(descRegistrations, prometheus.CounterValue, float64(m.Registry.outcomes[outcome]), string(outcome))
+	}
+	for _, outcome := range []Outcome{Answered, Unanswered, Gone, Busy} {
+		ch <- prometheus.MustNewConstMetric(descHeld, prometheus.CounterValue, float64(m.Registry.held[outcome]), string(outcome))
 	}
 	ch <- prometheus.MustNewConstMetric(descInvalid, prometheus.CounterValue, float64(m.Registry.invalid))
 }

@@ -165,7 +165,7 @@ func TestTooManyQuestions(t *testing.T) {
 	if refused == 0 {
 		t.Error("none was too many")
 	}
-	if !h.queue.mayAsk(otherID) {
+	if !h.queue.mayAsk(otherID, askBounds) {
 		t.Error("another container may not ask")
 	}
 	h.eventually("it is forgotten", func() bool {

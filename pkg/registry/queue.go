@@ -6,6 +6,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// bounds are on the connections of one kind.
+type bounds struct {
+	// all and each are how many may be open at a time, of all containers and of one.
+	all, each int
+	// perSecond and burst are how often a container may ask.
+	perSecond rate.Limit
+	burst     int
+}
+
 // queue bounds how many connections are open at a time, and how often each
 // container asks. Its zero value is empty.
 type queue struct {
@@ -16,10 +25,10 @@ type queue struct {
 }
 
 // enter takes a place, if there is one.
-func (q *queue) enter(container string) bool {
+func (q *queue) enter(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.all >= maxWaiting || q.waiting[container] >= maxWaitingPerContainer {
+	if q.all >= b.all || q.waiting[container] >= b.each {
 		return false
 	}
 	if q.waiting == nil {
@@ -40,7 +49,7 @@ func (q *queue) leave(container string) {
 }
 
 // mayAsk tells whether a container may ask now.
-func (q *queue) mayAsk(container string) bool {
+func (q *queue) mayAsk(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	pace, ok := q.paces[container]
@@ -48,7 +57,7 @@ func (q *queue) mayAsk(container string) bool {
 		if q.paces == nil {
 			q.paces = map[string]*rate.Limiter{}
 		}
-		pace = rate.NewLimiter(questionsPerSecond, questionBurst)
+		pace = rate.NewLimiter(b.perSecond, b.burst)
 		q.paces[container] = pace
 	}
 	return pace.Allow()
@@ -59,7 +68,7 @@ func (q *queue) sweep() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for container, pace := range q.paces {
-		if pace.Tokens() >= questionBurst {
+		if pace.Tokens() >= float64(pace.Burst()) {
 			delete(q.paces, container)
 		}
 	}

@@ -32,6 +32,12 @@ const (
 	Busy       Outcome = "busy"       // its container, or all of them, have too many open connections
 )
 
+// Outcomes of questions about what a process holds, with Gone and Busy.
+const (
+	Answered   Outcome = "answered"
+	Unanswered Outcome = "unanswered" // the driver did not answer in time
+)
+
 // Entry is a process that has registered.
 type Entry struct {
 	Process
@@ -56,6 +62,7 @@ type Registry struct {
 	perContainer,
 	total int
 	outcomes map[Outcome]uint64
+	held     map[Outcome]uint64 // of questions about what a process holds
 	invalid  uint64
 }
 
@@ -69,7 +76,7 @@ func New() *Registry {
 	return &Registry{
 		processes: map[int]*registered{}, containers: map[string]int{},
 		perContainer: maxPerContainer, total: min(maxProcesses, descriptors()/4),
-		outcomes: map[Outcome]uint64{},
+		outcomes: map[Outcome]uint64{}, held: map[Outcome]uint64{},
 	}
 }
 
@@ -204,6 +211,12 @@ func (r *Registry) count(outcome Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcomes[outcome]++
+}
+
+func (r *Registry) countHeld(outcome Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[outcome]++
 }
 
 func (r *Registry) countInvalid() {

@@ -22,9 +22,12 @@ import (
 const (
 	// acceptsPerSecond bounds the processors' time that a flood costs the
 	// agent to some percent of one; who does not get through is not known by
-	// its registration, which harms nobody.
-	acceptsPerSecond = 500
-	acceptBurst      = 500
+	// its registration, or goes on by estimates of what it holds, which harms
+	// nobody. A process that is not known yet counts as several, as the kernel has
+	// to be asked about it.
+	acceptsPerSecond = 2000
+	acceptBurst      = 2000
+	unknownAccepts   = 4
 	// maxWaiting bounds the connections whose message has not come, or whose
 	// answer has not been taken; maxWaitingPerContainer those of one container.
 	maxWaiting             = 128
@@ -36,6 +39,16 @@ const (
 	questionsPerSecond = 10
 	questionBurst      = 20
 	sweepInterval      = time.Second
+)
+
+var (
+	// askBounds are on connections that wait for their message, or whose answer is
+	// made and read.
+	askBounds = bounds{maxWaiting, maxWaitingPerContainer, questionsPerSecond, questionBurst}
+	// heldBounds are on questions about what a process holds. They have their own,
+	// so that neither these nor registrations keep the others out. A process asks
+	// four times in a second at most.
+	heldBounds = bounds{256, 32, 200, 200}
 )
 
 // Answers are given to those who ask.
@@ -59,11 +72,14 @@ type Server struct {
 	Path     string
 	Registry *Registry
 	Answers  Answers
+	// Holdings, where set, answers what processes hold.
+	Holdings Holdings
 	Proc     Proc
 	Log      *slog.Logger
 
-	queue queue
-	said  string
+	queue   queue
+	holding queue // of those who ask what they hold
+	said    string
 }
 
 // Run serves until ctx ends. Trouble with the socket is logged, and tried again:
@@ -113,7 +129,9 @@ func (s *Server) session(ctx context.Context) error {
 		conn, err := listener.AcceptUnix()
 		switch {
 		case err == nil:
-			s.receive(ctx, conn)
+			if !s.receive(ctx, conn) {
+				pace.ReserveN(time.Now(), unknownAccepts-1)
+			}
 		case ctx.Err() != nil:
 			return errors.New("the socket was removed")
 		default: // out of descriptors, say: whoever comes then is not known
@@ -156,6 +174,7 @@ func (s *Server) sweep(ctx context.Context, lost context.CancelFunc) {
 	untilLost(ctx, s.Path, func() {
 		s.Registry.Sweep()
 		s.queue.sweep()
+		s.holding.sweep()
 	})
 	lost()
 }
@@ -181,42 +200,70 @@ func untilLost(ctx context.Context, path string, each func()) {
 }
 
 // receive looks at who connected, and hears what it says. It does not wait:
-// neither for the message, nor where too many wait already.
-func (s *Server) receive(ctx context.Context, conn *net.UnixConn) {
+// neither for the message, nor where too many wait already. It reports whether the
+// process was known before.
+func (s *Server) receive(ctx context.Context, conn *net.UnixConn) (known bool) {
 	who, err := s.identify(conn)
 	if err != nil {
 		s.Registry.count(Gone)
 		conn.Close()
-		return
+		return false
 	}
+	known = who.known
 	raw, came := said(conn)
-	if came && !query.IsQuestion(raw) {
+	switch {
+	case came && IsHeldQuestion(raw):
+		if s.mayHold(who.Container) {
+			go s.serveHeld(ctx, conn, who, raw)
+			return known
+		}
+	case came && !query.IsQuestion(raw):
 		s.register(conn, &who, raw)
-		who.close()
-		conn.Close()
-		return
-	}
-	if !s.queue.enter(who.Container) {
+	case s.queue.enter(who.Container, askBounds):
+		go s.serve(ctx, conn, who, raw, came)
+		return known
+	default:
 		s.Registry.count(Busy)
+	}
+	who.close()
+	conn.Close()
+	return known
+}
+
+// serve hears what a connection says that has a place in the queue, and answers.
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) {
+	if !came {
+		raw, came = hear(conn)
+	}
+	if came && IsHeldQuestion(raw) {
+		s.queue.leave(who.Container)
+		if s.mayHold(who.Container) {
+			s.serveHeld(ctx, conn, who, raw)
+			return
+		}
 		who.close()
 		conn.Close()
 		return
 	}
-	go func() {
-		defer s.queue.leave(who.Container)
-		defer conn.Close()
-		defer who.close()
-		if !came {
-			raw, came = hear(conn)
-		}
-		switch {
-		case !came: // it said nothing, which is as good
-		case query.IsQuestion(raw):
-			s.answer(ctx, conn, who.Process, raw)
-		default:
-			s.register(conn, &who, raw)
-		}
-	}()
+	defer s.queue.leave(who.Container)
+	defer conn.Close()
+	defer who.close()
+	switch {
+	case !came: // it said nothing, which is as good
+	case query.IsQuestion(raw):
+		s.answer(ctx, conn, who.Process, raw)
+	default:
+		s.register(conn, &who, raw)
+	}
+}
+
+// serveHeld answers a question that has a place in the queue of those who ask what
+// they hold.
+func (s *Server) serveHeld(ctx context.Context, conn *net.UnixConn, who caller, raw []byte) {
+	defer s.holding.leave(who.Container)
+	defer conn.Close()
+	defer who.close()
+	s.hold(ctx, conn, &who, raw)
 }
 
 // said is the message of a connection, if it has come already.
@@ -269,7 +316,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, r
 		s.Registry.countInvalid()
 	case s.Answers == nil, from.Container == "":
 		err = errors.New("only containers of pods are answered here; on the node root asks at another socket")
-	case !s.queue.mayAsk(from.Container):
+	case !s.queue.mayAsk(from.Container, askBounds):
 		err = fmt.Errorf("too many questions: a container may ask %d in a second", questionsPerSecond)
 	}
 	if err != nil {

@@ -29,11 +29,11 @@ expect() {
 	esac
 }
 
-for program in fill spin latency exchange info storm linger; do
+for program in fill spin latency exchange info storm linger scenes; do
 	expect 0 "Usage:" "$programs/$program" --help
 	expect 64 "unknown option" "$programs/$program" --nonsense
 done
-for program in fill spin latency exchange info storm; do
+for program in fill spin latency exchange info storm scenes; do
 	expect 64 "needs a value" "$programs/$program" --library
 	expect 64 "not an option" "$programs/$program" nonsense
 done

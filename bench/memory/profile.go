@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+)
+
+// profile is a driver that points are measured with.
+type profile struct {
+	name string
+	file string // for the simulator; "" for its own driver, and for a real one
+	// vague: NVML does not know what a process holds, not even on the host.
+	vague bool
+	// mixContext is the size of contexts in mixes, in bytes; 0 for the driver's own.
+	mixContext uint64
+}
+
+// kind is the simulator without a profile. Its contexts are small in mixes, so
+// that even a small limit has room for several processes.
+var kind = profile{name: "kind", mixContext: 64 * mib}
+
+// profilesIn are all profiles of a directory, after the simulator's own driver. On a
+// machine with a GPU the only one is what there is.
+func profilesIn(dir string) ([]profile, error) {
+	if report.GPU() == report.Real {
+		return []profile{{name: report.Real}}, nil
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.conf"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no profiles in %s: name their directory with --profile-dir", dir)
+	}
+	all := []profile{kind}
+	for _, file := range files {
+		regime, err := nvmlRegime(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, profile{
+			name:  strings.TrimSuffix(filepath.Base(file), ".conf"),
+			file:  file,
+			vague: regime == "not-available",
+		})
+	}
+	return all, nil
+}
+
+// nvmlRegime reads what a profile's NVML knows of processes.
+func nvmlRegime(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read a profile: %w", err)
+	}
+	defer file.Close()
+	regime := "true"
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == "nvml" {
+			regime = strings.TrimSpace(value)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", fmt.Errorf("read profile %s: %w", path, err)
+	}
+	return regime, nil
+}
+
+// chosenProfiles are those of all that are wanted by name, separated by commas; all
+// if none is named.
+func chosenProfiles(all []profile, wanted string) ([]profile, error) {
+	if wanted == "" {
+		return all, nil
+	}
+	var some []profile
+	for name := range strings.SplitSeq(wanted, ",") {
+		at := slices.IndexFunc(all, func(p profile) bool { return p.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("profile %q; allowed: %s", name, strings.Join(names(all), ", "))
+		}
+		some = append(some, all[at])
+	}
+	return some, nil
+}
+
+func names(profiles []profile) []string {
+	all := make([]string, 0, len(profiles))
+	for _, p := range profiles {
+		all = append(all, p.name)
+	}
+	return all
+}

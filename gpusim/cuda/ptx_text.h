@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The words of PTX text. */
+#ifndef GPUSIM_PTX_TEXT_H
+#define GPUSIM_PTX_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A piece of text, from `at` up to `end`. */
+struct text {
+	const char *at, *end;
+};
+
+/* Whether the character may be part of a word. */
+bool ptx_word_char(char c);
+/* Takes the next word or single character; it has length 0 at the end. */
+struct text ptx_next_word(struct text *t);
+/* Returns the next word, which stays. */
+struct text ptx_peek_word(const struct text *t);
+bool ptx_is(struct text word, const char *expected);
+bool ptx_is_end(struct text word);
+uint64_t ptx_number(struct text word);
+/* Returns the word as a string, or NULL without memory. */
+char *ptx_copy(struct text word);
+bool ptx_contains(struct text word, const char *part);
+
+#endif

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Lists the names that a driver exports, and the CUDA version that brought each, as
+# "name version" in strcmp's order:
+#   awk -v cuda=12020 -f branch.awk libcuda-versions.txt libcuda-exports.txt [MORE…]
+# A name is in the branch if its version is not above the branch's. Names without a
+# version are as old as CUDA 2. No name is known that a driver dropped before 580.
+
+/^#/ || NF == 0 { next }
+
+FILENAME ~ /versions/ {
+	version[$1] = $2
+	next
+}
+
+{
+	brought = NF > 1 ? $2 : ($1 in version ? version[$1] : 2000)
+	if (brought + 0 <= cuda + 0)
+		print $1, brought | "LC_ALL=C sort"
+}

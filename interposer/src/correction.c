@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "correction.h"
+
+#include "reserve.h"
+
+void vg_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	vg_lock(&state->correction_mutex);
+	state->corrections[device].estimated += bytes;
+	vg_unlock(&state->correction_mutex);
+	atomic_store(&state->doubtful, 1);
+}
+
+uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	struct vg_correction *correction = &state->corrections[device];
+	uint64_t withdrawn;
+
+	vg_lock(&state->correction_mutex);
+	correction->estimated -= vg_min(bytes, correction->estimated);
+	withdrawn = vg_min(bytes, correction->credit);
+	correction->credit -= withdrawn;
+	vg_unlock(&state->correction_mutex);
+	atomic_store(&state->doubtful, 1);
+	return withdrawn;
+}
+
+void vg_context_began(struct vg_state *state, uint32_t device)
+{
+	vg_lock(&state->correction_mutex);
+	state->corrections[device].contexts++;
+	vg_unlock(&state->correction_mutex);
+}
+
+void vg_context_ended(struct vg_state *state, uint32_t device)
+{
+	struct vg_correction *correction = &state->corrections[device];
+
+	vg_lock(&state->correction_mutex);
+	if (correction->contexts)
+		correction->contexts--;
+	if (!correction->contexts) {
+		vg_adjust(&state->pages, device, correction->unseen, 0);
+		correction->unseen = 0;
+	}
+	vg_unlock(&state->correction_mutex);
+}
+
+// vg_known is what the calls of this process were charged with. Of pools it takes what
+// they held when the process was measured: what they are charged with may lag behind.
+// The caller holds pool_mutex, under which pools' charges and the sum change together.
+static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t pools)
+{
+	const struct vg_correction *correction = &state->corrections[device];
+	uint64_t known = vg_add_saturating(atomic_load(&state->pages.own[device]), correction->credit);
+	uint64_t other = correction->unseen;
+
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		const struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->on_host && pool->device == device)
+			other += pool->charged;
+	}
+	return vg_add_saturating(known - vg_min(known, other), pools);
+}
+
+bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measured *measured)
+{
+	struct vg_correction *correction = &state->corrections[device];
+	struct vg_correction next;
+	bool undisturbed;
+	uint64_t known;
+
+	vg_lock(&state->pool_mutex);
+	vg_lock(&state->correction_mutex);
+	known = vg_known(state, device, measured->pools);
+	next = *correction;
+	next.unseen = measured->physical - vg_min(measured->physical, known);
+	next.credit = vg_min(known - vg_min(measured->physical, known), next.estimated);
+	// Read last: who changes any of these has begun before.
+	undisturbed = atomic_load(&state->calls) == measured->calls;
+	if (undisturbed) {
+		vg_adjust(&state->pages, device, vg_add_saturating(correction->unseen, next.credit),
+			  vg_add_saturating(next.unseen, correction->credit));
+		*correction = next;
+	}
+	vg_unlock(&state->correction_mutex);
+	vg_unlock(&state->pool_mutex);
+	return undisturbed;
+}

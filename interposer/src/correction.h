@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Charges by estimate, and their correction.
+//
+// Most memory is charged by what the driver takes for it. Contexts, modules and what
+// contexts hold for kernels are charged by an upper estimate, and empty granules of
+// linear memory stay charged for a while, as the driver may keep them. The sum of all
+// charges is what is known; the agent measures what is physically held. The difference
+// corrects the charge:
+//
+//   charge = known + unseen - credit
+//
+// unseen is what the process holds beyond what is known. credit is what it was found
+// not to hold, and never more than what is charged by estimate now: a measurement can
+// show an estimate to be too large, nothing else. What of it belongs to which estimate
+// is not known. So where something that was charged by estimate ends, the credit
+// shrinks by all of its estimate first: what is released then is less than was held,
+// until the next measurement.
+
+#ifndef VG_CORRECTION_H
+#define VG_CORRECTION_H
+
+#include "state.h"
+
+// vg_estimate_made notes a charge by estimate, after it was made.
+void vg_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes);
+
+// vg_estimate_gone notes that one has ended, and returns the part of it that must not be
+// released: it went out of the credit.
+uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
+
+// vg_context_began and vg_context_ended count contexts. With the last one goes what is
+// unseen, as the driver has no other place for it.
+void vg_context_began(struct vg_state *state, uint32_t device);
+void vg_context_ended(struct vg_state *state, uint32_t device);
+
+// vg_measured is what the agent measured of this process on a GPU.
+struct vg_measured {
+	uint64_t calls;    // vg_state.calls, when none was under way
+	uint64_t physical; // bytes
+	uint64_t pools;    // of these in pools, by the driver
+};
+
+// vg_correct corrects the charge, and returns whether it did: it does not where a call
+// has begun since, which may have changed what is known.
+bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measured *measured);
+
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Memory of others: of another process, by an IPC handle, or of another API. It is charged
+// as if it were new, for as long as it is open here: who exported it may free it, or die,
+// and may be of another container. It exists already, so that it may be opened first and
+// closed again where there is no room for it.
+
+#include "claim.h"
+
+static struct vg_entry *vg_import_again(struct vg_entry *entry, void *context)
+{
+	bool *known = context;
+
+	*known = entry != NULL;
+	if (entry)
+		entry->count++;
+	return entry;
+}
+
+// vg_import_bytes is the size of the allocation that was opened.
+static CUresult vg_import_bytes(CUdeviceptr address, uint64_t *bytes)
+{
+	CUdeviceptr base = 0;
+	size_t size = 0;
+	CUresult result = VG_CALL(cuMemGetAddressRange_v2, &base, &size, address);
+
+	*bytes = vg_round_up(size, 2 * VG_MIB);
+	return result;
+}
+
+// vg_import_charge charges what was opened at an address. The driver opens an allocation
+// once, and counts.
+static CUresult vg_import_charge(struct vg_state *state, CUdeviceptr address)
+{
+	struct vg_claim claim;
+	bool known = false;
+	uint64_t bytes;
+	CUresult result;
+
+	vg_table_with(&state->table, VG_IMPORT, address, vg_import_again, &known);
+	if (known)
+		return CUDA_SUCCESS;
+	result = vg_import_bytes(address, &bytes);
+	if (!result)
+		result = vg_claim_current(&claim, VG_WAY_IMPORT, bytes);
+	if (result)
+		return result;
+	claim.entry->count = 1;
+	vg_claim_settle(&claim, VG_IMPORT, address, vg_current_context());
+	return CUDA_SUCCESS;
+}
+
+static CUresult vg_import_opened(CUresult result, const CUdeviceptr *address)
+{
+	struct vg_state *state = vg_ready_state();
+
+	if (result || !state)
+		return result;
+	result = vg_import_charge(state, *address);
+	if (result)
+		VG_CALL(cuIpcCloseMemHandle, *address);
+	return result;
+}
+
+VG_API(cuIpcOpenMemHandle, CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+	return vg_import_opened(VG_CALL(cuIpcOpenMemHandle, address, handle, flags), address);
+}
+
+VG_API(cuIpcOpenMemHandle_v2, CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+	return vg_import_opened(VG_CALL(cuIpcOpenMemHandle_v2, address, handle, flags), address);
+}
+
+static struct vg_entry *vg_import_close(struct vg_entry *entry, void *context)
+{
+	struct vg_entry **last = context;
+
+	if (entry && --entry->count > 0)
+		return entry;
+	*last = entry;
+	return NULL;
+}
+
+VG_API(cuIpcCloseMemHandle, CUdeviceptr address)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_entry *last = NULL;
+	bool known = false;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuIpcCloseMemHandle, address);
+	vg_begin(state);
+	vg_table_with(&state->table, VG_IMPORT, address, vg_import_close, &last);
+	result = VG_CALL(cuIpcCloseMemHandle, address);
+	if (last && !result) {
+		vg_drop(state, last);
+	} else if (last) {
+		last->count = 1;
+		vg_table_put(&state->table, last);
+	} else if (result) {
+		vg_table_with(&state->table, VG_IMPORT, address, vg_import_again, &known);
+	}
+	vg_end(state);
+	return result;
+}
+
+// ---- of another API
+
+// vg_external is the part of CUDA_EXTERNAL_MEMORY_HANDLE_DESC that matters.
+struct vg_external {
+	int type;
+	void *handle[2];
+	unsigned long long size;
+};
+
+VG_API(cuImportExternalMemory, void **memory, const void *description)
+{
+	const struct vg_external *external = description;
+	struct vg_claim claim;
+	CUresult result;
+
+	if (!external)
+		return VG_CALL(cuImportExternalMemory, memory, description);
+	result = vg_claim_current(&claim, VG_WAY_IMPORT, vg_round_up(external->size, 2 * VG_MIB));
+	if (result)
+		return result;
+	result = VG_CALL(cuImportExternalMemory, memory, description);
+	if (result)
+		vg_claim_void(&claim);
+	else
+		vg_claim_settle(&claim, VG_IMPORT, vg_key(*memory), vg_current_context());
+	return result;
+}
+
+VG_API(cuDestroyExternalMemory, void *memory)
+{
+	VG_FREE(VG_IMPORT, vg_key(memory), VG_CALL(cuDestroyExternalMemory, memory));
+}

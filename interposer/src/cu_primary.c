@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Primary contexts. The first thread to retain one claims it, and files it when the
+// driver has made it. Two that do so at once both claim it, and the second one gives its
+// claim back: for a moment it is charged twice. The entry counts how often the program
+// has retained the context: before the release that will end it, all that lives in it is
+// taken out of the table.
+//
+// A thread that retains it while another one releases it for the last time may keep
+// charges of what has gone with it, until it ends for good.
+
+#include "context.h"
+
+#include <stdlib.h>
+
+static bool vg_primary_active(CUdevice device)
+{
+	unsigned flags;
+	int active = 0;
+
+	return VG_CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+static struct vg_entry *vg_primary_join(struct vg_entry *entry, void *context)
+{
+	bool *filed = context;
+
+	*filed = entry != NULL;
+	if (entry)
+		entry->count++;
+	return entry;
+}
+
+// vg_primary_filed counts one more retain of a primary context that is filed.
+static bool vg_primary_filed(struct vg_state *state, CUdevice device)
+{
+	bool filed = false;
+
+	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_join, &filed);
+	return filed;
+}
+
+// vg_primary_put files the claim's entry, where there is none; else it counts.
+static struct vg_entry *vg_primary_put(struct vg_entry *entry, void *context)
+{
+	struct vg_claim *claim = context;
+
+	if (entry) {
+		entry->count++;
+		return entry;
+	}
+	entry = claim->entry;
+	claim->entry = NULL;
+	return entry;
+}
+
+static void vg_primary_file(struct vg_claim *claim, CUdevice device, CUcontext context)
+{
+	struct vg_state *state = claim->state;
+
+	*claim->entry = (struct vg_entry){.kind = VG_PRIMARY, .key = (uint64_t)device,
+					  .device = claim->device, .bytes = claim->bytes,
+					  .extra = vg_key(context), .count = 1};
+	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_put, claim);
+	if (claim->entry) {
+		vg_claim_void(claim);
+		return;
+	}
+	vg_claim_charge(claim, VG_PRIMARY);
+	vg_claim_end(claim);
+}
+
+// vg_primary_leave counts a release. One that may end the context takes the entry out.
+static struct vg_entry *vg_primary_leave(struct vg_entry *entry, void *context)
+{
+	struct vg_entry **last = context;
+
+	if (entry && entry->count > 1) {
+		entry->count--;
+		return entry;
+	}
+	*last = entry;
+	return NULL;
+}
+
+// vg_primary_back puts the entry of a context that lives on back, with so many retains.
+static void vg_primary_back(struct vg_state *state, struct vg_entry *primary, uint64_t count)
+{
+	primary->count = count;
+	if (!vg_table_put_new(&state->table, primary))
+		vg_drop(state, primary); // another thread has filed it meanwhile
+}
+
+// vg_primary_after releases what ended with a call, or puts it back.
+static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_entry *primary,
+			     struct vg_entry *entries, CUresult result)
+{
+	if (result || vg_primary_active(device)) {
+		vg_context_keep(state, entries);
+		vg_primary_back(state, primary, result ? 1 : 0);
+		return;
+	}
+	vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
+	vg_drop(state, primary);
+}
+
+// vg_primary_less calls the driver, which may end the context, for one retain less.
+static CUresult vg_primary_less(struct vg_state *state, CUdevice device,
+				CUresult (*end)(CUdevice device))
+{
+	struct vg_entry *primary = NULL;
+	struct vg_entry *entries = NULL;
+	CUresult result;
+
+	vg_begin(state);
+	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_leave, &primary);
+	if (primary)
+		entries = vg_context_take(state, (CUcontext)(uintptr_t)primary->extra);
+	result = end(device);
+	if (primary)
+		vg_primary_after(state, device, primary, entries, result);
+	else if (result)
+		vg_primary_filed(state, device);
+	vg_end(state);
+	return result;
+}
+
+static CUresult vg_no_release(CUdevice device)
+{
+	(void)device;
+	return CUDA_SUCCESS;
+}
+
+// vg_primary_again retains a primary context that was counted already.
+static CUresult vg_primary_again(struct vg_state *state, CUcontext *context, CUdevice device)
+{
+	CUresult result = VG_CALL(cuDevicePrimaryCtxRetain, context, device);
+
+	if (result)
+		vg_primary_less(state, device, vg_no_release);
+	return result;
+}
+
+VG_API(cuDevicePrimaryCtxRetain, CUcontext *context, CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_claim claim;
+	bool needless;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (vg_primary_filed(state, device))
+		return vg_primary_again(state, context, device);
+	result = vg_claim_unless(&claim, device, VG_WAY_CONTEXT, vg_context_estimate(device),
+				 vg_primary_filed, &needless);
+	if (needless)
+		return vg_primary_again(state, context, device);
+	if (result)
+		return result;
+	result = VG_CALL(cuDevicePrimaryCtxRetain, context, device);
+	if (result)
+		vg_claim_void(&claim);
+	else
+		vg_primary_file(&claim, device, *context);
+	return result;
+}
+
+static CUresult vg_call_release(CUdevice device)
+{
+	return VG_CALL(cuDevicePrimaryCtxRelease, device);
+}
+
+static CUresult vg_call_release_v2(CUdevice device)
+{
+	return VG_CALL(cuDevicePrimaryCtxRelease_v2, device);
+}
+
+VG_API(cuDevicePrimaryCtxRelease, CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+
+	return state ? vg_primary_less(state, device, vg_call_release) : vg_call_release(device);
+}
+
+VG_API(cuDevicePrimaryCtxRelease_v2, CUdevice device)
+{
+	struct vg_state *state = vg_ready_state();
+
+	return state ? vg_primary_less(state, device, vg_call_release_v2) : vg_call_release_v2(device);
+}
+
+// vg_primary_reset: all that the context had is gone, but it may be retained
+// still, and then begins anew with its first use.
+static CUresult vg_primary_reset(CUdevice device, CUresult (*reset)(CUdevice device))
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_entry *entries = NULL;
+	struct vg_entry *primary;
+	CUresult result;
+
+	if (!state)
+		return reset(device);
+	vg_begin(state);
+	primary = vg_table_take(&state->table, VG_PRIMARY, (uint64_t)device);
+	if (primary)
+		entries = vg_context_take(state, (CUcontext)(uintptr_t)primary->extra);
+	result = reset(device);
+	if (primary && !result && vg_primary_active(device)) {
+		vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
+		vg_primary_back(state, primary, primary->count);
+	} else if (primary) {
+		vg_primary_after(state, device, primary, entries, result);
+	}
+	vg_end(state);
+	return result;
+}
+
+static CUresult vg_call_reset(CUdevice device)
+{
+	return VG_CALL(cuDevicePrimaryCtxReset, device);
+}
+
+static CUresult vg_call_reset_v2(CUdevice device)
+{
+	return VG_CALL(cuDevicePrimaryCtxReset_v2, device);
+}
+
+VG_API(cuDevicePrimaryCtxReset, CUdevice device)
+{
+	return vg_primary_reset(device, vg_call_reset);
+}
+
+VG_API(cuDevicePrimaryCtxReset_v2, CUdevice device)
+{
+	return vg_primary_reset(device, vg_call_reset_v2);
+}

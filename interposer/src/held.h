@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Asking the agent what this process physically holds. The agent measures it on the
+// host, after the question has arrived; who asks, the kernel tells it.
+
+#ifndef VG_HELD_H
+#define VG_HELD_H
+
+#include <stdint.h>
+
+#include "pages_gen.h"
+
+// vg_held is what a process holds, by GPU. A GPU of which that is not known is missing.
+struct vg_held {
+	uint32_t count;
+	struct {
+		uint8_t uuid[16];
+		uint64_t bytes;
+	} gpus[VG_MAX_DEVICES];
+};
+
+enum vg_held_result {
+	VG_HELD_ANSWERED,
+	VG_HELD_NOBODY, // there is no agent
+	VG_HELD_SILENT, // it did not answer in time, or not in its language
+};
+
+// vg_held_ask asks over the socket. It returns within 20 ms, whatever the agent does,
+// and leaves no descriptor behind.
+enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held);
+
+#endif

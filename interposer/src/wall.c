@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Streams in which events cannot be recorded or read: their work is charged by wall time.
+//
+// Such work is charged by estimate when it is launched, like any other. From then until all
+// of these streams are seen to be done, they are taken to hold the GPU: what that time has more,
+// or less, than was charged is made up for when they are done. Until then it counts against
+// the balance of this process, but its launches wait for it no longer than for anything
+// that the driver has to do: the work may be one that never ends.
+
+#include "meter.h"
+#include "stream.h"
+
+void vg_stream_blind(struct vg_meter *meter, struct vg_stream *stream)
+{
+	vg_stream_empty(meter, stream);
+	vg_stream_drop_events(stream);
+	stream->blind = true;
+	meter->blind = true;
+}
+
+void vg_wall_enter(struct vg_meter *meter, struct vg_stream *stream, const struct vg_class *class,
+		   int64_t charge, uint64_t now)
+{
+	struct vg_wall *wall = &meter->wall;
+
+	if (!wall->busy)
+		*wall = (struct vg_wall){.busy = true, .began = now, .seen = now, .key = class->key};
+	wall->key = wall->key == class->key ? class->key : 0;
+	wall->count++;
+	wall->charged += charge;
+	wall->fresh |= !vg_class_is_known(class, now);
+	stream->wall = true;
+	stream->dry_at = (stream->dry_at > now ? stream->dry_at : now) + class->ns;
+}
+
+void vg_wall_failed(struct vg_meter *meter, int64_t charge)
+{
+	meter->wall.charged -= charge;
+}
+
+// vg_wall_end settles what the streams took together.
+static void vg_wall_end(struct vg_meter *meter, uint64_t now)
+{
+	struct vg_wall *wall = &meter->wall;
+	int64_t most = (int64_t)(now - wall->began);
+	int64_t least = (int64_t)(wall->seen - wall->began);
+	int64_t took = wall->charged;
+	uint64_t each = wall->count ? (uint64_t)most / wall->count : 0;
+
+	// Since they were last seen busy they may have been done for long: of known work, the
+	// charge says how much of that it took.
+	if (took > most || wall->fresh)
+		took = most;
+	else if (took < least)
+		took = least;
+	meter->owed += took - wall->charged;
+	if (wall->key && each)
+		vg_class_observe(vg_class_of(&meter->estimates, wall->key, each), each, each, now);
+	*wall = (struct vg_wall){0};
+}
+
+// vg_wall_ask asks the driver whether a stream has work; of a default stream, only in its own
+// context and thread.
+static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t context)
+{
+	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
+
+	if (!made && (stream->context != context ||
+		      (stream->thread && stream->thread != (uint64_t)(uintptr_t)__builtin_thread_pointer())))
+		return vg_work_unknown;
+	return vg_stream_ask(stream, stream->thread != 0);
+}
+
+void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	struct vg_wall *wall = &meter->wall;
+	bool busy = false;
+	int64_t more;
+
+	for (size_t i = 0; wall->busy && !busy && i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (!stream->wall)
+			continue;
+		stream->wall = vg_wall_ask(stream, context) == vg_work_left;
+		busy = stream->wall;
+	}
+	if (!wall->busy)
+		return;
+	if (!busy) {
+		vg_wall_end(meter, now);
+		return;
+	}
+	wall->seen = now;
+	more = (int64_t)(now - wall->began) - wall->charged;
+	wall->unfinished = more > 0 ? more : 0;
+}

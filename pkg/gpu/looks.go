@@ -1,0 +1,149 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// HeldBytes is what processes physically hold of one GPU, contexts included, by
+// pid. A process of which the driver does not tell is missing.
+type HeldBytes map[int]uint64
+
+// Holdings is what Looks asks. Its calls for different GPUs may come at a time,
+// and may never return.
+type Holdings interface {
+	// Held lists a GPU's processes with what they hold.
+	Held(uuid string) (HeldBytes, error)
+}
+
+const (
+	// hung is how long a look lasts until nobody waits for the next one.
+	hung = time.Second
+	// longestRest bounds the pause between two looks at a GPU.
+	longestRest = 10 * time.Millisecond
+)
+
+// ErrHung says that an earlier look at a GPU has not returned.
+var ErrHung = errors.New("an earlier look at the GPU has not returned")
+
+// Looks shares looks at GPUs among all who ask: a look serves everybody who asked
+// before it began, and nobody who asked later. There is one at a time for each
+// GPU, with a rest as long as the look itself in between, so that questions take no
+// more than half of the time of a slow driver.
+type Looks struct {
+	holdings Holdings
+
+	mu   sync.Mutex
+	gpus map[string]*looker
+}
+
+// NewLooks returns Looks that ask h.
+func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*looker{}} }
+
+// looker makes the looks at one GPU.
+type looker struct {
+	// next is the look that serves those who ask now, nil while nobody does.
+	next *Look
+	// since is when the look under way began, zero while there is none.
+	since time.Time
+	// busy: a goroutine looks, or rests.
+	busy bool
+}
+
+// Look is a look at a GPU that has not begun when it is asked for.
+type Look struct {
+	done chan struct{}
+	held HeldBytes
+	err  error
+}
+
+// Ask asks for a look that begins after this call.
+func (l *Looks) Ask(uuid string) *Look {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.gpus[uuid]
+	if g == nil {
+		g = &looker{}
+		l.gpus[uuid] = g
+	}
+	if !g.since.IsZero() && time.Since(g.since) > hung {
+		look := &Look{done: make(chan struct{}), err: ErrHung}
+		close(look.done)
+		return look
+	}
+	if g.next == nil {
+		g.next = &Look{done: make(chan struct{})}
+	}
+	if !g.busy {
+		g.busy = true
+		go l.work(uuid, g)
+	}
+	return g.next
+}
+
+// work looks for as long as somebody asks.
+func (l *Looks) work(uuid string, g *looker) {
+	for {
+		l.mu.Lock()
+		look := g.next
+		g.next = nil
+		if look == nil {
+			g.busy = false
+			l.mu.Unlock()
+			return
+		}
+		begin := time.Now()
+		g.since = begin
+		l.mu.Unlock()
+
+		look.held, look.err = l.holdings.Held(uuid)
+		close(look.done)
+
+		l.mu.Lock()
+		g.since = time.Time{}
+		l.mu.Unlock()
+		time.Sleep(min(time.Since(begin), longestRest))
+	}
+}
+
+// Wait returns what the look saw, or ctx's error if that ends first. The look goes
+// on then, for others.
+func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
+	select {
+	case <-l.done:
+		return l.held, l.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-l.done: // while another one was waited for
+		return l.held, l.err
+	default:
+		return nil, ctx.Err()
+	}
+}
+
+// Of looks at GPUs and returns what one process holds of each, as far as the driver
+// tells before ctx ends; an error where it tells of no GPU. A process that holds
+// nothing, by the driver, has no entry: drivers list 0 bytes where they do not know.
+func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
+	looks := make([]*Look, len(uuids))
+	for i, uuid := range uuids {
+		looks[i] = l.Ask(uuid)
+	}
+	known := map[string]uint64{}
+	var errs []error
+	for i, look := range looks {
+		held, err := look.Wait(ctx)
+		if err != nil {
+			errs = append(errs, err)
+		} else if held[pid] > 0 {
+			known[uuids[i]] = held[pid]
+		}
+	}
+	if len(errs) > 0 && len(errs) == len(uuids) {
+		return nil, errors.Join(errs...)
+	}
+	return known, nil
+}

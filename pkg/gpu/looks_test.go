@@ -1,0 +1,161 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scripted is a driver whose looks take as long as the test says.
+type scripted struct {
+	mu      sync.Mutex
+	looks   map[string]int
+	release map[string]chan struct{}
+	// value is what each look reports for process 7, read as the look begins.
+	value atomic.Uint64
+	err   error
+}
+
+func (s *scripted) Held(uuid string) (HeldBytes, error) {
+	value := s.value.Load()
+	s.mu.Lock()
+	s.looks[uuid]++
+	release := s.release[uuid]
+	s.mu.Unlock()
+	if release != nil {
+		<-release
+	}
+	return HeldBytes{7: value, 8: 0}, s.err
+}
+
+func (s *scripted) count(uuid string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks[uuid]
+}
+
+func newScripted(uuids ...string) *scripted {
+	s := &scripted{looks: map[string]int{}, release: map[string]chan struct{}{}}
+	for _, uuid := range uuids {
+		s.release[uuid] = make(chan struct{})
+	}
+	return s
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// One look serves all who waited for it, and a look that had begun serves nobody
+// who came later.
+func TestLooksAreShared(t *testing.T) {
+	driver := newScripted("GPU-a")
+	looks := NewLooks(driver)
+	driver.value.Store(1)
+	first := looks.Ask("GPU-a")
+	eventually(t, "the first look begins", func() bool { return driver.count("GPU-a") == 1 })
+
+	driver.value.Store(2)
+	later := make([]*Look, 100)
+	for i := range later {
+		later[i] = looks.Ask("GPU-a")
+	}
+	driver.release["GPU-a"] <- struct{}{}
+	if held, err := first.Wait(t.Context()); err != nil || held[7] != 1 {
+		t.Errorf("who asked first got %v, %v", held, err)
+	}
+	driver.release["GPU-a"] <- struct{}{}
+	for _, look := range later {
+		if held, err := look.Wait(t.Context()); err != nil || held[7] != 2 {
+			t.Fatalf("who asked while a look was under way got %v, %v, want what holds now", held, err)
+		}
+	}
+	if n := driver.count("GPU-a"); n != 2 {
+		t.Errorf("%d looks for two times of asking", n)
+	}
+}
+
+// A GPU whose driver hangs keeps nobody from asking for another one, nor waits
+// anybody longer than he wants to.
+func TestAHungGPU(t *testing.T) {
+	driver := newScripted("GPU-hung")
+	defer close(driver.release["GPU-hung"])
+	looks := NewLooks(driver)
+	driver.value.Store(5)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	held, err := looks.Of(ctx, 7, []string{"GPU-hung", "GPU-b"})
+	if diff := cmp.Diff(map[string]uint64{"GPU-b": 5}, held); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	looks.mu.Lock()
+	looks.gpus["GPU-hung"].since = time.Now().Add(-2 * hung)
+	looks.mu.Unlock()
+	if _, err := looks.Ask("GPU-hung").Wait(context.Background()); !errors.Is(err, ErrHung) {
+		t.Errorf("of a driver that has long hung: got %v", err)
+	}
+	if n := driver.count("GPU-hung"); n != 1 {
+		t.Errorf("%d looks at a GPU that hangs", n)
+	}
+}
+
+var errLost = errors.New("lost")
+
+func TestOf(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pid  int
+		err  error
+		want map[string]uint64
+	}{
+		"known":                    {7, nil, map[string]uint64{"GPU-a": 5, "GPU-b": 5}},
+		"listed with 0 bytes":      {8, nil, map[string]uint64{}},
+		"not listed":               {9, nil, map[string]uint64{}},
+		"the driver does not tell": {7, errLost, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver := newScripted()
+			driver.value.Store(5)
+			driver.err = tt.err
+			got, err := NewLooks(driver).Of(t.Context(), tt.pid, []string{"GPU-a", "GPU-b"})
+			if diff := cmp.Diff(tt.want, got); diff != "" || !errors.Is(err, tt.err) {
+				t.Error(diff, err)
+			}
+		})
+	}
+}
+
+// Who asks again and again leaves a slow driver half of its time.
+func TestASlowDriverRests(t *testing.T) {
+	driver := &slow{took: 5 * time.Millisecond}
+	looks := NewLooks(driver)
+	begin := time.Now()
+	for range 20 {
+		if _, err := looks.Ask("GPU-a").Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begin); took < 19*2*driver.took {
+		t.Errorf("20 looks of %v took %v: it had no rest", driver.took, took)
+	}
+}
+
+type slow struct{ took time.Duration }
+
+func (s *slow) Held(string) (HeldBytes, error) {
+	time.Sleep(s.took)
+	return HeldBytes{}, nil
+}

@@ -1,0 +1,119 @@
+package nvml
+
+import (
+	"sync"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// Holdings asks what GPUs and their processes physically hold. Unlike a Driver it may
+// be asked for several GPUs at a time, so that one that hangs keeps no other back.
+type Holdings struct {
+	Options
+	// mu is held for no call of the driver but those that open it.
+	mu      sync.Mutex
+	lib     gonvml.Interface // nil until opened
+	devices map[string]gonvml.Device
+}
+
+// NewHoldings returns Holdings that open the driver when first asked.
+func NewHoldings(opts Options) *Holdings { return &Holdings{Options: opts} }
+
+// Held lists the processes that compute on a GPU with the bytes that they physically
+// hold there, by pid.
+func (h *Holdings) Held(uuid string) (gpu.HeldBytes, error) {
+	device, err := h.device(uuid)
+	if err != nil {
+		return nil, err
+	}
+	running, ret := device.GetComputeRunningProcesses()
+	if ret != gonvml.SUCCESS {
+		return nil, h.failed(uuid, "list the GPU's processes", ret)
+	}
+	held := gpu.HeldBytes{}
+	for _, p := range running {
+		if p.UsedGpuMemory != notAvailable {
+			held[int(p.Pid)] += p.UsedGpuMemory
+		}
+	}
+	return held, nil
+}
+
+// Used returns how many bytes of a GPU are used, whoever uses them.
+func (h *Holdings) Used(uuid string) (uint64, error) {
+	device, err := h.device(uuid)
+	if err != nil {
+		return 0, err
+	}
+	memory, ret := device.GetMemoryInfo()
+	if ret != gonvml.SUCCESS {
+		return 0, h.failed(uuid, "read the GPU's memory", ret)
+	}
+	return memory.Used, nil
+}
+
+// Version returns the driver's version, such as "580.159.04".
+func (h *Holdings) Version() (string, error) {
+	lib, err := h.open()
+	if err != nil {
+		return "", err
+	}
+	version, ret := lib.SystemGetDriverVersion()
+	if ret != gonvml.SUCCESS {
+		return "", h.failed("", "read the driver's version", ret)
+	}
+	return version, nil
+}
+
+func (h *Holdings) open() (gonvml.Interface, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lib == nil {
+		driver := New(h.Options)
+		if err := driver.open(); err != nil {
+			return nil, err
+		}
+		h.lib, h.devices = driver.lib, map[string]gonvml.Device{}
+	}
+	return h.lib, nil
+}
+
+func (h *Holdings) device(uuid string) (gonvml.Device, error) {
+	lib, err := h.open()
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	device, ok := h.devices[uuid]
+	h.mu.Unlock()
+	if ok {
+		return device, nil
+	}
+	device, ret := lib.DeviceGetHandleByUUID(uuid)
+	if ret != gonvml.SUCCESS {
+		return nil, h.failed(uuid, "open the GPU", ret)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lib == lib { // else it was closed meanwhile
+		h.devices[uuid] = device
+	}
+	return device, nil
+}
+
+// failed has the next call begin anew: a driver that was reloaded needs it.
+func (h *Holdings) failed(uuid, doing string, ret gonvml.Return) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.devices, uuid)
+	switch ret {
+	case gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED, gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		if h.lib != nil {
+			_ = h.lib.Shutdown()
+			h.lib = nil
+		}
+	}
+	return nvmlError(doing, ret)
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Scenes: short programs that are known to hang, break or crawl where something
+// stands between a program and its driver.
+
+#ifndef WORKLOAD_SCENES_H
+#define WORKLOAD_SCENES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "session.h"
+
+struct wl_scenes {
+	struct wl_session session;
+	struct wl_common common;
+	const char *scene;
+	const char *module;  // for the scene "constructor"
+	uint64_t captures;
+	uint64_t launches;
+	double kernel_us;
+	double idle_us;      // between two kernels of the thread that works beside
+	double hold_ms;      // for which a capture lasts, and longer work runs
+	uint64_t broken;     // captures that ended otherwise than they should
+	CUresult broken_by;  // the first error that one did
+	double longest;      // call, in seconds
+};
+
+struct wl_scene {
+	const char *name;
+	const char *help;
+	int (*run)(struct wl_scenes *scenes); // 0, or -1 with the failure in the session
+};
+
+extern const struct wl_scene wl_capture_scenes[]; // ends with a NULL name
+extern const struct wl_scene wl_wait_scenes[];
+
+// wl_scene_launch launches a kernel of this length, and notes how long the call took.
+int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us);
+// wl_scene_timed notes how long a call took that began at this wl_now.
+void wl_scene_timed(struct wl_scenes *scenes, double began);
+void wl_scene_sleep(double seconds);
+
+// A thread that works on a stream of its own until it is told to end: kernels with
+// pauses between them, each waited for.
+struct wl_beside {
+	struct wl_scenes *scenes;
+	struct wl_scenes own; // failures and times of the thread
+	CUstream stream;
+	pthread_t thread;
+	_Atomic bool stop;
+	int failed;
+};
+
+int wl_beside_start(struct wl_beside *beside, struct wl_scenes *scenes, CUstream stream);
+int wl_beside_stop(struct wl_beside *beside);
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Work beside a kernel that does not end for long: whoever waits for it hangs where it
+// never ends.
+
+#include "scenes.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spin_ptx.h"
+
+enum { wl_stream_non_blocking = 1 };
+
+static const double wl_persistent_us = 500e3;
+
+static int wl_new_stream(struct wl_scenes *scenes, CUstream *stream)
+{
+	return wl_session_check(&scenes->session, "cuStreamCreate",
+				WL_CALL(&scenes->session.driver, stream_create, stream,
+					wl_stream_non_blocking));
+}
+
+static int wl_wait(struct wl_scenes *scenes, CUstream stream)
+{
+	return wl_session_check(&scenes->session, "cuStreamSynchronize",
+				WL_CALL(&scenes->session.driver, stream_synchronize, stream));
+}
+
+// wl_some_launches launches kernels one after another and waits for each.
+static int wl_some_launches(struct wl_scenes *scenes, CUstream stream)
+{
+	for (uint64_t i = 0; i < scenes->launches; i++) {
+		if (wl_scene_launch(scenes, stream, scenes->kernel_us) || wl_wait(scenes, stream))
+			return -1;
+		wl_scene_sleep(scenes->idle_us / 1e6);
+	}
+	return 0;
+}
+
+static int wl_scene_launches(struct wl_scenes *scenes)
+{
+	CUstream stream;
+
+	return wl_new_stream(scenes, &stream) ? -1 : wl_some_launches(scenes, stream);
+}
+
+// Launches that nobody waits for until all are under way.
+static int wl_scene_row(struct wl_scenes *scenes)
+{
+	CUstream stream;
+
+	if (wl_new_stream(scenes, &stream))
+		return -1;
+	for (uint64_t i = 0; i < scenes->launches; i++)
+		if (wl_scene_launch(scenes, stream, scenes->kernel_us))
+			return -1;
+	return wl_wait(scenes, stream);
+}
+
+static int wl_scene_persistent(struct wl_scenes *scenes)
+{
+	CUstream streams[2];
+
+	if (wl_new_stream(scenes, &streams[0]) || wl_new_stream(scenes, &streams[1]) ||
+	    wl_scene_launch(scenes, streams[0], wl_persistent_us) ||
+	    wl_some_launches(scenes, streams[1]))
+		return -1;
+	return wl_wait(scenes, streams[0]);
+}
+
+// The first allocation of a process, beside a kernel that goes on. It is asynchronous
+// where the memory comes from the driver's pool, and takes no wait in any case.
+static int wl_scene_allocation(struct wl_scenes *scenes)
+{
+	const struct wl_driver *driver = &scenes->session.driver;
+	CUdeviceptr address;
+	CUstream stream;
+	double began;
+
+	if (wl_new_stream(scenes, &stream) || wl_scene_launch(scenes, stream, wl_persistent_us))
+		return -1;
+	began = wl_now();
+	if (wl_session_check(&scenes->session, "cuMemAlloc",
+			     WL_CALL(driver, mem_alloc, &address, 1 << 20)))
+		return -1;
+	wl_scene_timed(scenes, began);
+	return wl_wait(scenes, stream);
+}
+
+// ---- two GPUs
+
+struct wl_second {
+	struct wl_scenes own;
+	pthread_t thread;
+	int failed;
+};
+
+static int wl_second_play(struct wl_scenes *scenes)
+{
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	CUmodule module;
+	CUstream stream;
+
+	if (wl_session_check(session, "cuDevicePrimaryCtxRetain",
+			     WL_CALL(driver, primary_retain, &session->context, session->device)) ||
+	    wl_session_check(session, "cuCtxSetCurrent",
+			     WL_CALL(driver, ctx_set_current, session->context)) ||
+	    wl_session_check(session, "cuModuleLoadData",
+			     WL_CALL(driver, module_load, &module, wl_spin_ptx)) ||
+	    wl_session_check(session, "cuModuleGetFunction",
+			     WL_CALL(driver, module_function, &session->spin, module, "spin")) ||
+	    wl_new_stream(scenes, &stream))
+		return -1;
+	return wl_some_launches(scenes, stream);
+}
+
+static void *wl_second_run(void *argument)
+{
+	struct wl_second *second = argument;
+
+	second->failed = wl_second_play(&second->own);
+	return NULL;
+}
+
+// On the first GPU a kernel runs for long, and a module is loaded meanwhile, which may wait
+// for it. A thread works on the second GPU, where nothing waits.
+static int wl_scene_two_gpus(struct wl_scenes *scenes)
+{
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	struct wl_second second = {.own = *scenes};
+	CUmodule module;
+	CUstream stream;
+
+	second.own.session.device = scenes->session.device + 1;
+	if (wl_new_stream(scenes, &stream) || wl_scene_launch(scenes, stream, wl_persistent_us) ||
+	    pthread_create(&second.thread, NULL, wl_second_run, &second) != 0)
+		return -1;
+	if (wl_session_check(session, "cuModuleLoadData",
+			     WL_CALL(driver, module_load, &module, wl_spin_ptx)))
+		return -1;
+	pthread_join(second.thread, NULL);
+	scenes->longest = second.own.longest;
+	if (second.failed)
+		return wl_session_check(session, second.own.session.call, second.own.session.result);
+	return wl_wait(scenes, stream);
+}
+
+// Code that is loaded when it is first used, beside work of another stream.
+static int wl_scene_lazy(struct wl_scenes *scenes)
+{
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	CUmodule module;
+	CUstream streams[2];
+
+	if (wl_new_stream(scenes, &streams[0]) || wl_new_stream(scenes, &streams[1]))
+		return -1;
+	for (uint64_t i = 0; i < scenes->launches / 10; i++) {
+		if (wl_session_check(session, "cuModuleLoadData",
+				     WL_CALL(driver, module_load, &module, wl_spin_ptx)) ||
+		    wl_scene_launch(scenes, streams[0], scenes->kernel_us * 10) ||
+		    wl_session_check(session, "cuModuleGetFunction",
+				     WL_CALL(driver, module_function, &session->spin, module, "spin")) ||
+		    wl_scene_launch(scenes, streams[1], scenes->kernel_us) ||
+		    wl_wait(scenes, streams[1]) || wl_wait(scenes, streams[0]))
+			return -1;
+		wl_scene_sleep(scenes->idle_us * 10 / 1e6);
+	}
+	return 0;
+}
+
+// A library whose constructor uses CUDA.
+static int wl_scene_constructor(struct wl_scenes *scenes)
+{
+	char *message = scenes->session.message;
+	double began = wl_now();
+	int (*result)(void);
+	void *library;
+	void *symbol;
+
+	library = scenes->module ? dlopen(scenes->module, RTLD_NOW) : NULL;
+	wl_scene_timed(scenes, began);
+	symbol = library ? dlsym(library, "wl_constructed") : NULL;
+	if (!symbol) {
+		snprintf(message, sizeof scenes->session.message, "--module: %s",
+			 scenes->module ? dlerror() : "which library?");
+		return -1;
+	}
+	memcpy(&result, &symbol, sizeof result);
+	return wl_session_check(&scenes->session, "a constructor's call", result());
+}
+
+const struct wl_scene wl_wait_scenes[] = {
+	{"launches", "kernels, each waited for", wl_scene_launches},
+	{"row", "kernels, all of them waited for at the end", wl_scene_row},
+	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
+	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
+	{"two-gpus", "such a kernel and a module load on one GPU, kernels on the next", wl_scene_two_gpus},
+	{"lazy", "functions that are first used while others run", wl_scene_lazy},
+	{"constructor", "a library is opened whose constructor uses CUDA", wl_scene_constructor},
+	{NULL, NULL, NULL},
+};
