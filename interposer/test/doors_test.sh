@@ -58,7 +58,8 @@ test_runpaths() {
 		read -r program where <<<"$door"
 		# shellcheck disable=SC2086 # its words
 		GPUSIM_STATE=$work/sim/state "$programs/$program" ${where:-soname} >/dev/null 2>"$work/natively"
-		grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$door does not find the driver natively: $(cat "$work/natively")"
+		# A sanitizer calls the loader in the program's place, and it has no run path.
+		[ -z "$sanitizer" ] && grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$door does not find the driver natively: $(cat "$work/natively")"
 		pages runpath "$gib"
 		# shellcheck disable=SC2086 # its words
 		(become runpath env -u LD_LIBRARY_PATH "$programs/$program" ${where:-soname}) 2>"$work/limited" ||
