@@ -66,6 +66,7 @@ alone=TestSharesHoldWhileTheAgentIsKilled
 slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
 TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestPodsDeletedWhileCreated 20
 TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
+TestGraphicsAreDetectedAndStopped 30
 TestClosedAtBootWithTheAgentLate 18 TestGPULostAndBack 17 TestReleaseIsNotMissed 16
 TestKubectlVgpu 15 TestTopOnATerminal 12 TestClosedWhileTheGuardHangs 12 TestHangingDriver 28
 TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11

@@ -107,7 +107,7 @@ func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, si
 // newDetector looks from outside who uses the GPUs.
 func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detection.Detector {
 	return detection.New(detection.Options{
-		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, GPUs: inventory, Containers: p.hook, Pods: p.pods,
+		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, Allowed: detection.Allowed(cfg.Injection.DriverCapabilities), GPUs: inventory, Containers: p.hook, Pods: p.pods,
 		Own:        func(process registry.Process) bool { return mps.Own(process) || p.child.Is(process.PID) },
 		Registered: p.clients.Registry.Has, Dir: p.hook.Store.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
 	})

@@ -115,7 +115,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		})
 	}
 	gpus := look(ctx, inventory, log)
-	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus); err != nil {
+	if err := hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities); err != nil {
 		return nil, err
 	}
 	var err error
@@ -152,7 +152,9 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Node: node, Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Volcano: p.volcano.State,
 		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
-		Changed: func(gpus []gpu.GPU) error { return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus) },
+		Changed: func(gpus []gpu.GPU) error {
+			return hook.WriteEnvSpec(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities)
+		},
 	})
 	p.evictor = evict.New(evict.Options{
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,

@@ -13,6 +13,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "runpath.h"
+
 #if defined(__x86_64__)
 #define VG_ELF_MACHINE EM_X86_64
 #define VG_MULTIARCH "x86_64-linux-gnu"
@@ -195,12 +197,41 @@ static int vg_search_cache(const char *name, char path[PATH_MAX])
 	return found;
 }
 
-int vg_find_library(const char *name, char path[PATH_MAX])
+struct vg_wanted {
+	const char *name;
+	char *path;
+};
+
+static int vg_try_runpath(const char *directory, void *context)
 {
-	if (vg_search_environment(name, path) == 0 || vg_search_cache(name, path) == 0)
-		return 0;
+	const struct vg_wanted *wanted = context;
+
+	return vg_try_dir(directory, strlen(directory), wanted->name, wanted->path) == 0;
+}
+
+static int vg_search_runpaths(enum vg_runpath which, const char *name, char path[PATH_MAX])
+{
+	struct vg_wanted wanted = {name, path};
+
+	return vg_runpath_search(which, vg_try_runpath, &wanted) ? 0 : -1;
+}
+
+static int vg_search_defaults(const char *name, char path[PATH_MAX])
+{
 	for (size_t i = 0; i < sizeof vg_default_dirs / sizeof *vg_default_dirs; i++)
 		if (vg_try_dir(vg_default_dirs[i], strlen(vg_default_dirs[i]), name, path) == 0)
 			return 0;
 	return -1;
+}
+
+// The loader searches the run path of the library that asks, which is not known
+// here, before the cache. Where nothing else has the driver, it is that.
+int vg_find_library(const char *name, char path[PATH_MAX])
+{
+	if (vg_search_runpaths(vg_runpath_program_before, name, path) == 0 ||
+	    vg_search_environment(name, path) == 0 ||
+	    vg_search_runpaths(vg_runpath_program_after, name, path) == 0 ||
+	    vg_search_cache(name, path) == 0 || vg_search_defaults(name, path) == 0)
+		return 0;
+	return vg_search_runpaths(vg_runpath_libraries, name, path);
 }

@@ -10,9 +10,10 @@
 #include <stddef.h>
 
 // vg_find_library writes the path of the library called `name` (its SONAME) to
-// `path` and returns 0, or returns -1 if there is none. It looks into
-// $LD_LIBRARY_PATH, /etc/ld.so.cache and the loader's default directories, in
-// this order, and passes over files that are not of this architecture and over
+// `path` and returns 0, or returns -1 if there is none. It looks into the
+// program's DT_RPATH, $LD_LIBRARY_PATH, the program's DT_RUNPATH, /etc/ld.so.cache,
+// the loader's default directories, and the run paths of all libraries that are
+// loaded, in this order, and passes over files that are not of this architecture and over
 // every library of this project, of whatever version.
 int vg_find_library(const char *name, char path[PATH_MAX]);
 

@@ -62,6 +62,30 @@ static int vg_object_read(struct vg_object *object, const struct dl_phdr_info *i
 	return 0;
 }
 
+int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_paths *paths)
+{
+	const ElfW(Dyn) *entry = vg_dynamic(info);
+	const char *strings = NULL;
+	uintptr_t rpath = 0;
+	uintptr_t runpath = 0;
+
+	for (; entry && entry->d_tag != DT_NULL; entry++) {
+		switch (entry->d_tag) {
+		case DT_STRTAB: strings = (const char *)vg_absolute(info->dlpi_addr, entry->d_un.d_ptr); break;
+		case DT_RPATH: rpath = entry->d_un.d_val; break;
+		case DT_RUNPATH: runpath = entry->d_un.d_val; break;
+		default: break;
+		}
+	}
+	if (!strings)
+		return -1;
+	*paths = (struct vg_object_paths){
+		.rpath = rpath ? strings + rpath : NULL,
+		.runpath = runpath ? strings + runpath : NULL,
+	};
+	return 0;
+}
+
 static uint32_t vg_gnu_hash(const char *name)
 {
 	uint32_t hash = 5381;

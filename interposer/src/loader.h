@@ -18,6 +18,18 @@ struct vg_loader {
 // has no dynamic loading at all.
 int vg_loader_get(struct vg_loader *loader);
 
+// vg_object_paths are the run paths of a loaded object, NULL where it has none.
+struct vg_object_paths {
+	const char *rpath;
+	const char *runpath;
+};
+
+struct dl_phdr_info;
+
+// vg_loader_object_paths fills `paths` and returns 0, or returns -1 where the object
+// has no strings.
+int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_paths *paths);
+
 // vg_loader_self_path is the path of the file that this code was loaded from,
 // or "" where the loader does not say; it writes at most `size` bytes.
 void vg_loader_self_path(char *path, unsigned long size);

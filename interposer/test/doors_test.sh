@@ -48,6 +48,39 @@ test_linked() {
 	output=$(limited linked "$programs/doors_linked" default 2>&1) || fail "a linked program: $output"
 }
 
+# Programs and modules that find the driver by their own run path alone, as Nix
+# builds them, find it natively, and under limits.
+test_runpaths() {
+	local door program where
+	mkdir -p "$programs/beside"
+	ln -sf "$gpusim/libcuda.so.1" "$gpusim/libnvidia-ml.so.1" "$programs/beside/"
+	for door in doors_runpath doors_rpath doors_origin "doors module $programs/door_runpath.so"; do
+		read -r program where <<<"$door"
+		# shellcheck disable=SC2086 # its words
+		GPUSIM_STATE=$work/sim/state "$programs/$program" ${where:-soname} >/dev/null 2>"$work/natively"
+		# A sanitizer calls the loader in the program's place, and it has no run path.
+		[ -z "$sanitizer" ] && grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$door does not find the driver natively: $(cat "$work/natively")"
+		pages runpath "$gib"
+		# shellcheck disable=SC2086 # its words
+		(become runpath env -u LD_LIBRARY_PATH "$programs/$program" ${where:-soname}) 2>"$work/limited" ||
+			fail "$door: $(cat "$work/limited")"
+	done
+}
+
+# A program that is built with AddressSanitizer wants to be loaded first, and is
+# told by its user that it need not be.
+test_instrumented() {
+	local output
+	[ -z "$sanitizer" ] || return 0
+	pages instrumented "$gib"
+	output=$(ASAN_OPTIONS='' limited instrumented "$programs/doors_instrumented" soname 2>&1) &&
+		fail "a program with AddressSanitizer no longer wants to be first: say so in the README"
+	echo "$output" | grep -q 'ASan runtime does not come first' || fail "a program with AddressSanitizer: $output"
+	output=$(ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 \
+		limited instrumented "$programs/doors_instrumented" soname 2>&1) ||
+		fail "a program with AddressSanitizer, as the README says: $output"
+}
+
 # A container sees its own processes alone, by the pids that it knows, and not
 # those that were killed.
 test_processes() {
@@ -178,6 +211,8 @@ test_mps() {
 
 test_doors
 test_linked
+test_runpaths 2>/dev/null # the shell reports which were aborted
+test_instrumented
 test_mps
 test_imports
 test_pools

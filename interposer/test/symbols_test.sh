@@ -40,6 +40,12 @@ for library in libcuda libnvidia-ml; do
 	[ "$(printf '%s\n2.17\n' "$newest" | sort -V | tail -n 1)" = 2.17 ] ||
 		fail "$library asks for GLIBC_$newest"
 
+	# Of a C library's own names, those that musl has alone: without one of the others
+	# no process of a container starts there.
+	foreign=$(readelf -W --dyn-syms "$file" | awk '$7 == "UND" && $5 == "GLOBAL" { sub("@.*", "", $8); print $8 }' |
+		grep '^__' | grep -vx -e __errno_location -e __ctype_b_loc)
+	[ -z "$foreign" ] || fail "$library asks for names that musl does not have: $foreign"
+
 	readelf -lW "$file" | grep -q 'GNU_STACK.*RWE' && fail "$library has an executable stack"
 done
 

@@ -108,7 +108,7 @@ type look struct {
 	sightings map[string][]sighting
 }
 
-// sighting is a process that computes on a GPU.
+// sighting is a process that uses a GPU.
 type sighting struct {
 	registry.Process
 	gpu.Activity

@@ -26,7 +26,7 @@ var (
 		"Part of the GPU's time that processes had in the second before, as the driver samples it, 0 to 1.", gpuLabels, nil)
 
 	descGPUProcesses = prometheus.NewDesc("nri_vgpu_gpu_processes",
-		"Processes that compute on the GPU, as the driver lists them.", gpuLabels, nil)
+		"Processes that use the GPU, as the driver lists them.", gpuLabels, nil)
 
 	descUsed = prometheus.NewDesc("nri_vgpu_container_used_memory_bytes",
 		"Memory of the GPU that the container's processes hold, as the driver lists them.", containerLabels, nil)
@@ -34,7 +34,7 @@ var (
 		"Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.", containerLabels, nil)
 
 	descContainerProcesses = prometheus.NewDesc("nri_vgpu_container_gpu_processes",
-		"Processes of the container that compute on the GPU, as the driver lists them.", containerLabels, nil)
+		"Processes of the container that use the GPU, as the driver lists them.", containerLabels, nil)
 
 	descAccounted = prometheus.NewDesc("nri_vgpu_container_accounted_memory_bytes",
 		"Memory that counts against the container's limit, by its own account.", containerLabels, nil)
@@ -114,7 +114,7 @@ func (l *look) byPlace() map[place][]sighting {
 	return all
 }
 
-// answered tells whether it is known who computes on the GPU.
+// answered tells whether it is known who uses the GPU.
 func (l *look) answered(uuid string) bool {
 	_, ok := l.sightings[uuid]
 	return ok

@@ -16,7 +16,7 @@ func TestMetrics(t *testing.T) {
 	n.contain(strings.Repeat("d4", 32), otherPod, "other", "new", quarter)
 	// Of one process on the first GPU the driver does not tell how much it has.
 	want := `
-# HELP nri_vgpu_container_gpu_processes Processes of the container that compute on the GPU, as the driver lists them.
+# HELP nri_vgpu_container_gpu_processes Processes of the container that use the GPU, as the driver lists them.
 # TYPE nri_vgpu_container_gpu_processes gauge
 nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 1
 nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 1

@@ -46,7 +46,7 @@ func (c *Census) processes(ctx context.Context, who registry.Asker) ([]query.Pro
 func (c *Census) process(who registry.Asker, s sighting, uuid string, h *holder) query.Process {
 	p := query.Process{
 		Namespace: h.namespace, Pod: h.pod, Container: h.container, Node: c.Node,
-		UUID: uuid, PID: s.InnerPID, Command: s.command,
+		UUID: uuid, PID: s.InnerPID, Command: s.command, Type: s.APIs.Type(),
 		Requests: h.requests,
 	}
 	if s.Utilisation != nil {

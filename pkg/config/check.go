@@ -122,6 +122,12 @@ func (c *checker) injection(in Injection) {
 		c.bad("injection.cdi_output_dir", "is %q; allowed: one of injection.cdi_spec_dirs, where the runtime looks: %s",
 			in.CDIOutputDir, strings.Join(in.CDISpecDirs, ", "))
 	}
+	for i, capability := range in.DriverCapabilities {
+		c.oneOf(element("injection.driver_capabilities", i), capability, Capabilities...)
+	}
+	if !slices.Contains(in.DriverCapabilities, CapabilityCompute) {
+		c.bad("injection.driver_capabilities", "lacks %q, without which there is no CUDA; allowed: %s", CapabilityCompute, strings.Join(Capabilities, ", "))
+	}
 	for i, device := range in.Direct.Devices {
 		c.template(element("injection.direct.devices", i), device)
 	}

@@ -54,6 +54,23 @@ const (
 	InjectDirect = "direct" // device nodes and libraries, by ourselves
 )
 
+// Capabilities of the driver, as the NVIDIA container toolkit names what
+// NVIDIA_DRIVER_CAPABILITIES can ask for.
+const (
+	CapabilityCompute  = "compute"  // CUDA and OpenCL
+	CapabilityUtility  = "utility"  // NVML and nvidia-smi
+	CapabilityGraphics = "graphics" // OpenGL and Vulkan
+	CapabilityDisplay  = "display"  // X11
+	CapabilityVideo    = "video"    // the encoder and the decoder
+	CapabilityNGX      = "ngx"      // NGX
+	CapabilityCompat32 = "compat32" // 32-bit libraries
+)
+
+// Capabilities lists them all.
+var Capabilities = []string{
+	CapabilityCompute, CapabilityUtility, CapabilityGraphics, CapabilityDisplay, CapabilityVideo, CapabilityNGX, CapabilityCompat32,
+}
+
 // Injection is how a container gets its GPUs.
 type Injection struct {
 	Method string `toml:"method"`
@@ -64,6 +81,8 @@ type Injection struct {
 	// CDIOutputDir receives our own spec, whose devices set the environment
 	// that a user's image and pod cannot override.
 	CDIOutputDir string `toml:"cdi_output_dir"`
+	// DriverCapabilities are what a container with limits may have of the driver.
+	DriverCapabilities []string `toml:"driver_capabilities"`
 	// InterposeWholeGPUs puts the interposer also before programs that have
 	// nothing to be held to, as their container has its GPUs for itself.
 	InterposeWholeGPUs bool   `toml:"interpose_whole_gpus"`

@@ -188,6 +188,10 @@ func TestParseRefuses(t *testing.T) {
 				`line 3: dialects.native.memory is "kubernetes.io/x"; allowed: domain/name`,
 				`line 4: dialects.native.cores is "requests.a/b"; allowed: domain/name`,
 			}},
+		{"no such capability", "[injection]\ndriver_capabilities = [\"compute\", \"all\"]", []string{
+			`line 2: injection.driver_capabilities[1] is "all"; allowed: compute, utility, graphics, display, video, ngx, compat32`}},
+		{"no CUDA", "[injection]\ndriver_capabilities = [\"utility\"]", []string{
+			`line 2: injection.driver_capabilities lacks "compute", without which there is no CUDA; allowed: compute, utility, graphics, display, video, ngx, compat32`}},
 		{"a directory for specs that nobody reads", "[injection]\ncdi_output_dir = \"/srv\"", []string{
 			`line 2: injection.cdi_output_dir is "/srv"; allowed: one of injection.cdi_spec_dirs, where the runtime looks: /etc/cdi, /var/run/cdi`}},
 		{"nothing enabled",

@@ -35,10 +35,11 @@ func Default() Config {
 func defaultInjection() Injection {
 	const lib = "/usr/lib/x86_64-linux-gnu/"
 	return Injection{
-		Method:       InjectAuto,
-		CDIKind:      "nvidia.com/gpu",
-		CDISpecDirs:  []string{"/etc/cdi", "/var/run/cdi"},
-		CDIOutputDir: "/var/run/cdi",
+		Method:             InjectAuto,
+		CDIKind:            "nvidia.com/gpu",
+		CDISpecDirs:        []string{"/etc/cdi", "/var/run/cdi"},
+		CDIOutputDir:       "/var/run/cdi",
+		DriverCapabilities: []string{CapabilityCompute, CapabilityUtility},
 		Direct: Direct{
 			Devices: []string{
 				"/dev/nvidia{minor}",

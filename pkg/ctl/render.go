@@ -53,6 +53,7 @@ var processView = view[query.Process]{
 		{title: "OF SHARE", text: func(p query.Process) string { return percentOr(p.ShareUtilisation) }},
 		{title: "MEMORY", text: func(p query.Process) string { return ofLimit(p.MemoryUsedBytes, p.MemoryLimitBytes) }},
 		{title: "PID", text: func(p query.Process) string { return strconv.FormatUint(uint64(p.PID), 10) }},
+		{title: "TYPE", text: func(p query.Process) string { return cmp.Or(p.Type, "-") }, wide: true},
 		{title: "CMD", text: func(p query.Process) string { return shorten(p.Command, shortCommand) }},
 		{title: "REQ", text: func(p query.Process) string { return requests(p.Requests) }},
 	},

@@ -62,21 +62,28 @@ func (d *Detector) pod(uid string) (*corev1.Pod, bool) {
 
 func (f finding) line() string {
 	who := fmt.Sprintf("process %d (%q) holds %d MiB of %s", f.PID, f.Name, f.bytes>>20, f.uuid)
-	switch f.kind {
-	case Bypass:
+	other := limitless(f.apis)
+	if other != 0 {
+		who += " by " + other.Names() + " APIs"
+	}
+	switch {
+	case f.kind == Bypass && other != 0:
+		return who + ", on which the limits of its container have no hold: use CUDA, ask for whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
+	case f.kind == Bypass:
 		return who + " and goes around the limits of its container, or around what it was given: delete the pod, and see docs/security.md for what keeps its image from that"
-	case Pod:
+	case f.kind == Pod:
 		return who + ", and its pod was given no GPU by nri-vgpu: ask for one by resource limits, or exempt the namespace in config.toml (node.exempt_namespaces)"
 	default:
 		return who + " outside of all pods, on memory that containers may have been promised: end it, or keep memory for it (node.reserved_memory_mib)"
 	}
 }
 
-// stops tells whether the configuration wants a process stopped. One of a pod
-// that is not known might be of an exempt namespace.
+// stops reports whether the configuration wants a process stopped. One of a pod
+// that is not known might be of an exempt namespace. A process of the host that
+// does not compute may be its display.
 func (d *Detector) stops(f finding) bool {
 	if f.kind == Host {
-		return d.Config.HostAction == config.DetectStop
+		return d.Config.HostAction == config.DetectStop && f.computes()
 	}
 	_, known := d.pod(f.PodUID)
 	return known && d.Config.Action == config.DetectStop
@@ -105,7 +112,7 @@ func (d *Detector) stop(f finding) {
 
 // accuse says once, as long as it goes on, that a usage page cannot be true.
 func (d *Detector) accuse(c container, m mismatch) {
-	if d.observed[m.container] {
+	if d.observed[m.container] || m.explained {
 		return
 	}
 	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page says %d MiB, and its limit is %d MiB: something in it wrote to that page, or goes around the interposer. What the driver sees counts from now on",

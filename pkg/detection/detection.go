@@ -1,6 +1,7 @@
 // Package detection looks from outside who uses the node's GPUs. It asks the
 // driver for the processes and the kernel where they run: one that belongs to no
-// container of ours, or goes around the interposer, is reported, and stopped
+// container of ours, goes around the interposer, or uses an API that knows no
+// limits and is not allowed, is reported, and stopped
 // where the configuration says so. Where a container holds more than its usage
 // page owns up to, its processes are told what was seen.
 package detection
@@ -65,7 +66,10 @@ type Events interface {
 type Options struct {
 	Config config.Detection
 	// Exempt namespaces may use every GPU.
-	Exempt     []string
+	Exempt []string
+	// Allowed are the kinds of API, beside Compute, through which containers with
+	// limits may use a GPU.
+	Allowed    gpu.APIs
 	GPUs       GPUs
 	Containers Containers
 	Pods       Pods
@@ -170,10 +174,11 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 		for _, r := range running {
 			// One that ends meanwhile is no longer worth a thought.
 			if process, err := d.Proc.Look(r.PID); err == nil && (d.Own == nil || !d.Own(process)) {
-				p.sightings = append(p.sightings, sighting{process, uuid, r.Bytes})
+				p.sightings = append(p.sightings, sighting{process, uuid, r.Bytes, r.APIs})
 			}
 		}
 	}
+	d.Metrics.setKinds(processes)
 	d.lookAgain(p)
 	return p, true
 }
@@ -242,7 +247,7 @@ func (d *Detector) usage(c container) limits.Usage {
 func (d *Detector) judge(p *picture) []finding {
 	var findings []finding
 	for _, s := range p.sightings {
-		kind, ok := p.judge(s, d.Registered)
+		kind, ok := p.judge(s, d.Registered, d.Allowed)
 		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || d.exempt(s) {
 			continue
 		}

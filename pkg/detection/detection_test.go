@@ -40,9 +40,11 @@ var containerID = strings.Repeat("0123abcd", 8)
 // test says, and real pages.
 type house struct {
 	*testing.T
-	proc, dir    string
-	processes    map[string][]gpu.Process
-	err          error
+	proc, dir string
+	processes map[string][]gpu.Process
+	err       error
+	// ask, where set, asks a driver instead.
+	ask          func(context.Context) (map[string][]gpu.Process, error)
 	holders      map[string]placement.Allocation
 	synchronized bool
 	pods         map[string]*corev1.Pod
@@ -51,7 +53,10 @@ type house struct {
 	detector     *Detector
 }
 
-func (h *house) Processes(context.Context) (map[string][]gpu.Process, error) {
+func (h *house) Processes(ctx context.Context) (map[string][]gpu.Process, error) {
+	if h.ask != nil {
+		return h.ask(ctx)
+	}
 	return h.processes, h.err
 }
 func (h *house) Holders() map[string]placement.Allocation { return h.holders }
@@ -110,7 +115,14 @@ func (h *house) process(cgroup string, bytes uint64) *exec.Cmd {
 		h.Fatal(err)
 	}
 	h.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-	pid := child.Process.Pid
+	h.place(child.Process.Pid, cgroup)
+	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: child.Process.Pid, Bytes: bytes, APIs: gpu.Compute})
+	return child
+}
+
+// place has a process run in a cgroup.
+func (h *house) place(pid int, cgroup string) {
+	h.Helper()
 	h.put(pid, "cgroup", "0::"+cgroup+"\n")
 	for _, name := range []string{"stat", "status"} {
 		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), name))
@@ -119,8 +131,6 @@ func (h *house) process(cgroup string, bytes uint64) *exec.Cmd {
 		}
 		h.put(pid, name, string(content))
 	}
-	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: pid, Bytes: bytes})
-	return child
 }
 
 func (h *house) put(pid int, name, content string) {

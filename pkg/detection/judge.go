@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
@@ -14,8 +16,8 @@ type Kind string
 
 // Kinds; they are the label of a metric.
 const (
-	// Bypass: in a container of ours, without the interposer or on a GPU that
-	// the container was not given.
+	// Bypass: in a container of ours, without the interposer, on a GPU that the
+	// container was not given, or through an API that it may not use.
 	Bypass Kind = "bypass"
 	// Pod: in a pod's container that was given no GPU by us.
 	Pod Kind = "pod"
@@ -23,12 +25,20 @@ const (
 	Host Kind = "host"
 )
 
-// sighting is a process that computes on a GPU.
+// sighting is a process that uses a GPU.
 type sighting struct {
 	registry.Process
 	uuid  string
 	bytes uint64
+	apis  gpu.APIs
 }
+
+// computes reports whether a process is one that the interposer should be in.
+// One of which the driver told no kind of API is taken for one.
+func (s sighting) computes() bool { return s.apis == 0 || s.apis.Has(gpu.Compute) }
+
+// limitless are the kinds of API in a set on which the interposer has no hold.
+func limitless(apis gpu.APIs) gpu.APIs { return apis & (gpu.Graphics | gpu.Video) }
 
 // container is one of ours that runs.
 type container struct {
@@ -50,8 +60,24 @@ type picture struct {
 	containers map[string]container // by the runtime's id
 }
 
-// judge tells whether a process should be where it was seen.
-func (p *picture) judge(s sighting, registered func(registry.Process) bool) (kind Kind, ok bool) {
+// Allowed returns the kinds of API that capabilities of the driver open.
+func Allowed(capabilities []string) gpu.APIs {
+	var apis gpu.APIs
+	for _, capability := range capabilities {
+		switch capability {
+		case config.CapabilityGraphics, config.CapabilityDisplay, config.CapabilityNGX:
+			apis |= gpu.Graphics
+		case config.CapabilityVideo:
+			apis |= gpu.Video
+		}
+	}
+	return apis
+}
+
+// judge reports whether a process should be where it was seen. Beside Compute
+// only allowed APIs may be used in a container with limits. A process that uses
+// no other than those is not the interposer's, and has no slot.
+func (p *picture) judge(s sighting, registered func(registry.Process) bool, allowed gpu.APIs) (kind Kind, ok bool) {
 	if s.PodUID == "" {
 		return Host, false
 	}
@@ -64,7 +90,13 @@ func (p *picture) judge(s sighting, registered func(registry.Process) bool) (kin
 		return "", true
 	case !slices.ContainsFunc(c.Devices, func(d placement.Device) bool { return d.UUID == s.uuid }):
 		return Bypass, false
-	case !c.interposed || registered(s.Process) || c.hasSlot(s.InnerPID):
+	case !c.interposed:
+		return "", true
+	case !allowed.Has(limitless(s.apis)):
+		return Bypass, false
+	case !s.computes():
+		return "", true
+	case registered(s.Process) || c.hasSlot(s.InnerPID):
 		return "", true
 	default:
 		return Bypass, false
@@ -93,6 +125,9 @@ type mismatch struct {
 	device    int    // in the order of its pages
 	held      uint64 // bytes, by the driver
 	claimed   uint64 // bytes, by its usage page
+	// explained: it holds so much by APIs that do not write to that page, and no
+	// more than its limit.
+	explained bool
 }
 
 // compare finds containers whose usage page cannot be true.
@@ -103,25 +138,30 @@ func (p *picture) compare() []mismatch {
 			if !c.interposed || !p.answered[d.UUID] {
 				continue
 			}
-			held, processes := p.held(id, d.UUID)
+			held, apart, processes := p.held(id, d.UUID)
 			claimed := max(claim(c.before, i), claim(c.after, i))
-			if held > claimed+noise*processes || held > d.Limit()+noise {
-				found = append(found, mismatch{id, i, held, claimed})
+			if within := held <= d.Limit()+noise; !within || held > claimed+noise*processes {
+				explained := within && held-apart <= claimed+noise*processes
+				found = append(found, mismatch{id, i, held, claimed, explained})
 			}
 		}
 	}
 	return found
 }
 
-// held is what a container's processes hold of a GPU, and how many they are.
-func (p *picture) held(id, uuid string) (bytes, processes uint64) {
+// held is what a container's processes hold of a GPU, the part of it that those
+// hold which do not compute, and how many they are.
+func (p *picture) held(id, uuid string) (bytes, apart, processes uint64) {
 	for _, s := range p.sightings {
 		if s.Container == id && s.uuid == uuid {
 			bytes += s.bytes
 			processes++
+			if !s.computes() {
+				apart += s.bytes
+			}
 		}
 	}
-	return bytes, processes
+	return bytes, apart, processes
 }
 
 // claim is what a usage page says that its container holds of a GPU, with what
@@ -142,6 +182,7 @@ func confirmMismatches(earlier, later []mismatch) []mismatch {
 		k := slices.IndexFunc(later, func(l mismatch) bool { return l.container == e.container && l.device == e.device })
 		if k >= 0 {
 			e.held, e.claimed = min(e.held, later[k].held), max(e.claimed, later[k].claimed)
+			e.explained = e.explained || later[k].explained
 			both = append(both, e)
 		}
 	}

@@ -3,6 +3,8 @@ package detection
 import (
 	"testing"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
@@ -52,12 +54,62 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &picture{containers: map[string]container{"c": tt.container}}
-			s := sighting{Process: registry.Process{PID: 1, InnerPID: 7, Place: tt.place}, uuid: tt.uuid}
-			kind, ok := p.judge(s, func(registry.Process) bool { return tt.registered })
+			s := sighting{Process: registry.Process{PID: 1, InnerPID: 7, Place: tt.place}, uuid: tt.uuid, apis: gpu.Compute}
+			kind, ok := p.judge(s, func(registry.Process) bool { return tt.registered }, 0)
 			if kind != tt.want || ok != (tt.want == "") {
 				t.Errorf("got %q, %v", kind, ok)
 			}
 		})
+	}
+}
+
+// Graphics and video APIs know no limits: who uses them in a container with limits
+// goes around these, registered or not, unless they are allowed.
+func TestJudgeByAPI(t *testing.T) {
+	a := placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}
+	const both = gpu.Graphics | gpu.Video
+	tests := []struct {
+		name       string
+		apis       gpu.APIs
+		allowed    gpu.APIs
+		whole      bool
+		registered bool
+		want       Kind // "" is one that may be there
+	}{
+		{"draws", gpu.Graphics, 0, false, false, Bypass},
+		{"draws, and says that it computes", gpu.Graphics, 0, false, true, Bypass},
+		{"computes and draws", gpu.Compute | gpu.Graphics, 0, false, true, Bypass},
+		{"computes and encodes", gpu.Compute | gpu.Video, gpu.Graphics, false, true, Bypass},
+		{"draws on a whole GPU", gpu.Graphics, 0, true, false, ""},
+		{"draws, allowed", gpu.Graphics, gpu.Graphics, false, false, ""},
+		{"draws and decodes, allowed", both, both, false, false, ""},
+		{"draws and decodes, half allowed", both, gpu.Video, false, false, Bypass},
+		{"computes and draws, allowed", gpu.Compute | gpu.Graphics, both, false, true, ""},
+		{"computes and draws, allowed, without the interposer", gpu.Compute | gpu.Graphics, both, false, false, Bypass},
+		{"not told", 0, both, false, false, Bypass},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &picture{containers: map[string]container{"c": {Allocation: allocation(a), interposed: !tt.whole}}}
+			s := sighting{Process: registry.Process{PID: 1, InnerPID: 7, Place: at("u", "c")}, uuid: "GPU-a", apis: tt.apis}
+			kind, ok := p.judge(s, func(registry.Process) bool { return tt.registered }, tt.allowed)
+			if kind != tt.want || ok != (tt.want == "") {
+				t.Errorf("got %q, %v", kind, ok)
+			}
+		})
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	for want, capabilities := range map[gpu.APIs][]string{
+		0:                        config.Default().Injection.DriverCapabilities,
+		gpu.Graphics:             {"compute", "display"},
+		gpu.Video:                {"compute", "video", "compat32"},
+		gpu.Graphics | gpu.Video: config.Capabilities,
+	} {
+		if got := Allowed(capabilities); got != want {
+			t.Errorf("%q allow %q, want %q", capabilities, got.Names(), want.Names())
+		}
 	}
 }
 
@@ -90,10 +142,10 @@ func TestCompare(t *testing.T) {
 			for i, held := range tt.held {
 				sum += held * mib
 				p.sightings = append(p.sightings,
-					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-a", held * mib},
+					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-a", held * mib, gpu.Compute},
 					// Neither counts.
-					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-b", 1 << 40},
-					sighting{registry.Process{PID: i, Place: at("u", "d")}, "GPU-a", 1 << 40})
+					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-b", 1 << 40, gpu.Compute},
+					sighting{registry.Process{PID: i, Place: at("u", "d")}, "GPU-a", 1 << 40, gpu.Compute})
 			}
 			found := p.compare()
 			if (len(found) == 1) != tt.want || tt.want && found[0].held != sum {
@@ -109,14 +161,46 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What a container draws with counts, and is no lie of its usage page.
+func TestCompareExplainsGraphics(t *testing.T) {
+	for name, tt := range map[string]struct {
+		draws     uint64
+		claimed   uint64
+		found     bool
+		explained bool
+	}{
+		"little":           {60 * mib, 300 * mib, false, false},
+		"much":             {400 * mib, 300 * mib, true, true},
+		"beside a lie":     {400 * mib, 100 * mib, true, false},
+		"beyond its limit": {800 * mib, 300 * mib, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &picture{
+				answered: map[string]bool{"GPU-a": true},
+				containers: map[string]container{"c": {
+					Allocation: allocation(placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}), interposed: true, after: usage(7, tt.claimed, 0),
+				}},
+				sightings: []sighting{
+					{registry.Process{PID: 1, Place: at("u", "c")}, "GPU-a", 300 * mib, gpu.Compute},
+					{registry.Process{PID: 2, Place: at("u", "c")}, "GPU-a", tt.draws, gpu.Graphics},
+				},
+			}
+			found := p.compare()
+			if (len(found) == 1) != tt.found || tt.found && (found[0].explained != tt.explained || found[0].held != 300*mib+tt.draws) {
+				t.Errorf("got %+v", found)
+			}
+		})
+	}
+}
+
 func TestConfirm(t *testing.T) {
-	earlier := []mismatch{{"c", 0, 100, 10}, {"c", 1, 100, 10}, {"d", 0, 100, 10}}
-	later := []mismatch{{"c", 0, 90, 20}, {"d", 1, 100, 10}, {"e", 0, 100, 10}}
-	if got := confirmMismatches(earlier, later); len(got) != 1 || got[0] != (mismatch{"c", 0, 90, 20}) {
+	earlier := []mismatch{{"c", 0, 100, 10, false}, {"c", 1, 100, 10, false}, {"d", 0, 100, 10, false}}
+	later := []mismatch{{"c", 0, 90, 20, false}, {"d", 1, 100, 10, false}, {"e", 0, 100, 10, false}}
+	if got := confirmMismatches(earlier, later); len(got) != 1 || got[0] != (mismatch{"c", 0, 90, 20, false}) {
 		t.Errorf("got %+v", got)
 	}
 	f := func(pid int, started uint64, uuid string) finding {
-		return finding{sighting{registry.Process{PID: pid, Started: started}, uuid, 0}, Host}
+		return finding{sighting{registry.Process{PID: pid, Started: started}, uuid, 0, gpu.Compute}, Host}
 	}
 	got := confirmFindings([]finding{f(1, 1, "a"), f(2, 1, "a"), f(3, 1, "a")}, []finding{f(1, 1, "a"), f(2, 2, "a"), f(3, 1, "b")})
 	if len(got) != 1 || got[0].PID != 1 {

@@ -1,9 +1,14 @@
 package detection
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
 
 // Metrics of a Detector.
 type Metrics struct {
+	kinds       *prometheus.GaugeVec
 	unaccounted *prometheus.GaugeVec
 	found       *prometheus.CounterVec
 	stopped     *prometheus.CounterVec
@@ -13,6 +18,10 @@ type Metrics struct {
 
 func newMetrics() *Metrics {
 	m := &Metrics{
+		kinds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nri_vgpu_gpu_api_processes",
+			Help: "Processes that use the GPU through a kind of API, as the driver lists them: compute (CUDA, OpenCL), graphics (Vulkan, OpenGL), video (encoder, decoder). A process may count in more than one.",
+		}, []string{"uuid", "api"}),
 		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unaccounted_processes",
 			Help: "Processes on the GPU now that no container of ours accounts for, by kind: bypass (in a container of ours, around its limits), pod (in another pod), host.",
@@ -42,7 +51,7 @@ func newMetrics() *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.unaccounted, m.found, m.stopped, m.observed, m.mismatches}
+	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches}
 }
 
 // Describe is for prometheus.Collector.
@@ -71,5 +80,21 @@ func (m *Metrics) setMismatches(p *picture, mismatches []mismatch) {
 	for _, x := range mismatches {
 		c := p.containers[x.container]
 		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Set(float64(x.held))
+	}
+}
+
+// setKinds counts the processes that the driver lists, all of them.
+func (m *Metrics) setKinds(processes map[string][]gpu.Process) {
+	m.kinds.Reset()
+	for uuid, running := range processes {
+		for _, kind := range gpu.Kinds {
+			count := 0
+			for _, p := range running {
+				if p.APIs.Has(kind.API) {
+					count++
+				}
+			}
+			m.kinds.WithLabelValues(uuid, kind.Name).Set(float64(count))
+		}
 	}
 }

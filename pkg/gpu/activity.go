@@ -13,9 +13,18 @@ type Sample struct {
 	At time.Time
 	// Percent is the part of the period in which the process's kernels ran.
 	Percent uint32
+	// Encoder and Decoder are its parts of the video engines' time, in percent.
+	Encoder, Decoder uint32
 }
 
-// Activity is what the driver says of a process that computes on a GPU, now and
+// onEngine reports whether the process used a video engine. Drivers are known to
+// give samples with values that are no measurement.
+func (s Sample) onEngine() bool {
+	measured := func(percent uint32) bool { return percent > 0 && percent <= 100 }
+	return measured(s.Encoder) || measured(s.Decoder)
+}
+
+// Activity is what the driver says of a process that uses a GPU, now and
 // in the time just past.
 type Activity struct {
 	Process
@@ -24,7 +33,7 @@ type Activity struct {
 	Utilisation *float64
 }
 
-// Activity asks the driver which processes compute on each GPU, by UUID, and how
+// Activity asks the driver which processes use each GPU, by UUID, and how
 // much of its time they had in the window just past. GPUs that do not answer are
 // missing. It waits no longer than Refresh does, and changes nothing of what is
 // known of the GPUs.
@@ -47,6 +56,7 @@ func activity(d Driver, window time.Duration) (map[string][]Activity, error) {
 	if err != nil {
 		return nil, err
 	}
+	markVideo(processes, samples)
 	active := make(map[string][]Activity, len(processes))
 	for uuid, running := range processes {
 		measured, known := samples[uuid]

@@ -13,7 +13,7 @@ func TestAverage(t *testing.T) {
 	steps := func(pid int, percents ...uint32) (samples []Sample) {
 		for k, p := range percents {
 			if p > 0 { // the driver says nothing of a period without work
-				samples = append(samples, Sample{pid, at(100 * k), p})
+				samples = append(samples, Sample{PID: pid, At: at(100 * k), Percent: p})
 			}
 		}
 		return samples
@@ -27,10 +27,10 @@ func TestAverage(t *testing.T) {
 		{"always busy", steps(1, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30), map[int]float64{1: 30}},
 		{"busy for two periods", steps(1, 0, 0, 50, 50), map[int]float64{1: 10}},
 		{"beside one that tells the period", append(steps(1, 80, 80), steps(2, 0, 0, 60)...), map[int]float64{1: 16, 2: 6}},
-		{"one sample for each", []Sample{{1, at(10), 70}, {2, at(12), 20}}, map[int]float64{1: 70, 2: 20}},
+		{"one sample for each", []Sample{{PID: 1, At: at(10), Percent: 70}, {PID: 2, At: at(12), Percent: 20}}, map[int]float64{1: 70, 2: 20}},
 		{"one more than periods", steps(1, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50), map[int]float64{1: 50}},
-		{"no measurement", []Sample{{1, at(0), 4_000_000}, {2, at(0), 20}}, map[int]float64{2: 20}},
-		{"twice at one time", []Sample{{1, at(0), 20}, {1, at(0), 20}}, map[int]float64{1: 20}},
+		{"no measurement", []Sample{{PID: 1, At: at(0), Percent: 4_000_000}, {PID: 2, At: at(0), Percent: 20}}, map[int]float64{2: 20}},
+		{"twice at one time", []Sample{{PID: 1, At: at(0), Percent: 20}, {PID: 1, At: at(0), Percent: 20}}, map[int]float64{1: 20}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

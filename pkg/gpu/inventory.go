@@ -18,7 +18,7 @@ type Driver interface {
 	// List gives the GPUs that the driver knows now. An entry of which only
 	// the index could be read has no UUID, and a reason.
 	List() ([]GPU, error)
-	// Processes gives those that compute now, by the GPU's UUID. GPUs that do
+	// Processes gives those that use a GPU now, by the GPU's UUID. GPUs that do
 	// not answer are left out.
 	Processes() (map[string][]Process, error)
 	// Samples gives what was measured of the processes since a time, by the

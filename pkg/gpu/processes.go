@@ -1,23 +1,74 @@
 package gpu
 
-import "context"
+import (
+	"context"
+	"strings"
+	"time"
+)
 
-// Process is what the driver says of a process that computes on a GPU.
+// APIs is a set of the kinds of API through which a process uses a GPU.
+type APIs uint8
+
+// Kinds of API.
+const (
+	// Compute is CUDA and OpenCL.
+	Compute APIs = 1 << iota
+	// Graphics is Vulkan and OpenGL.
+	Graphics
+	// Video is the GPU's encoder and decoder.
+	Video
+)
+
+// Kinds lists the kinds of API by their names.
+var Kinds = []struct {
+	API  APIs
+	Name string
+}{{Compute, "compute"}, {Graphics, "graphics"}, {Video, "video"}}
+
+// Has reports whether the set holds every kind of another set.
+func (a APIs) Has(other APIs) bool { return a&other == other }
+
+// Names returns the names of the kinds in the set, joined by " and ".
+func (a APIs) Names() string { return a.join(" and ", func(name string) string { return name }) }
+
+// Type returns the set as nvidia-smi writes the type of a process: "C", "G" or
+// "C+G"; with "V" for video, which nvidia-smi does not tell.
+func (a APIs) Type() string {
+	return a.join("+", func(name string) string { return strings.ToUpper(name[:1]) })
+}
+
+func (a APIs) join(separator string, format func(string) string) string {
+	var parts []string
+	for _, kind := range Kinds {
+		if a.Has(kind.API) {
+			parts = append(parts, format(kind.Name))
+		}
+	}
+	return strings.Join(parts, separator)
+}
+
+// Process is what the driver says of a process that uses a GPU.
 type Process struct {
 	// PID is in the pid namespace of the agent, which is the host's.
 	PID int
 	// Bytes is what the process physically holds on the GPU, contexts
 	// included; 0 where the driver does not tell.
 	Bytes uint64
+	// APIs are the kinds of API through which it uses the GPU.
+	APIs APIs
 }
 
-// Processes asks the driver which processes compute on each GPU, by UUID. GPUs
-// that do not answer are missing. It waits as long as Refresh does, and changes
-// nothing of what is known of the GPUs.
+// videoWindow is the time just past in which use of the video engines counts.
+// The driver lists the encoder's sessions, but only samples of the decoder.
+const videoWindow = 2 * time.Second
+
+// Processes asks the driver which processes use each GPU, by UUID. GPUs that do
+// not answer are missing. It waits as long as Refresh does, and changes nothing
+// of what is known of the GPUs.
 func (i *Inventory) Processes(ctx context.Context) (map[string][]Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
-	processes, err := ask(ctx, i, i.driver.Processes)
+	processes, err := ask(ctx, i, func() (map[string][]Process, error) { return users(i.driver) })
 	if err != nil {
 		return nil, i.explain(err)
 	}
@@ -33,5 +84,38 @@ func ask[T any](ctx context.Context, i *Inventory, call func() (T, error)) (T, e
 		return do(ctx, &i.calls, call)
 	case <-ctx.Done():
 		return none, ctx.Err()
+	}
+}
+
+// users lists the processes, and marks those that the driver measured on a video
+// engine.
+func users(d Driver) (map[string][]Process, error) {
+	processes, err := d.Processes()
+	if err != nil {
+		return nil, err
+	}
+	samples, err := d.Samples(time.Now().Add(-videoWindow))
+	if err != nil {
+		return nil, err
+	}
+	markVideo(processes, samples)
+	return processes, nil
+}
+
+// markVideo adds Video to the processes that the samples show on a video engine.
+// Samples of processes that are not listed are of processes that have ended.
+func markVideo(processes map[string][]Process, samples map[string][]Sample) {
+	for uuid, running := range processes {
+		onEngine := map[int]bool{}
+		for _, s := range samples[uuid] {
+			if s.onEngine() {
+				onEngine[s.PID] = true
+			}
+		}
+		for k := range running {
+			if onEngine[running[k].PID] {
+				running[k].APIs |= Video
+			}
+		}
 	}
 }

@@ -62,6 +62,9 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 		return a, err
 	}
 	if r.interposes(given) {
+		if err := a.setCapabilities(c, rt, r.Injection.DriverCapabilities); err != nil {
+			return a, err
+		}
 		a.setPreload(c, rt)
 		a.mountOurs(r.LibraryDir, r.interposer(), given.Dir)
 		a.joinMPS(c, r, given)
@@ -187,6 +190,7 @@ func (a *Adjustment) mountOurs(libraryDir, interposer, dir string) {
 		bind(filepath.Join(dir, limits.UsageFile), layout.ContainerUsage, append(rw, "nodev", "noexec")),
 		bind(filepath.Join(interposer, layout.CUDALibrary), layout.ContainerCUDA, ro),
 		bind(filepath.Join(interposer, layout.NVMLLibrary), layout.ContainerNVML, ro),
+		bind(filepath.Join(libraryDir, layout.StandIns), layout.ContainerStandIns, ro),
 		bind(preload, layout.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)

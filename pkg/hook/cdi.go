@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -18,9 +19,11 @@ import (
 const (
 	// envKind is the kind of our own CDI devices, which set variables that a
 	// plugin cannot: the device "void" hides all GPUs from the NVIDIA runtime,
-	// "preload" names our libraries, "GPU-…" shows it that GPU.
-	envKind       = "nri-vgpu.io/env"
-	preloadDevice = "preload"
+	// "preload" names our libraries, "capabilities" leaves of the driver what is
+	// allowed, "GPU-…" shows it that GPU.
+	envKind            = "nri-vgpu.io/env"
+	preloadDevice      = "preload"
+	capabilitiesDevice = "capabilities"
 
 	envSpecFile = "nri-vgpu.json"
 )
@@ -30,10 +33,11 @@ func envDevice(name string) string { return envKind + "=" + name }
 // deviceName is what CDI allows for one.
 var deviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]*$`)
 
-func envSpec(gpus []gpu.GPU) *specs.Spec {
+func envSpec(gpus []gpu.GPU, capabilities []string) *specs.Spec {
 	devices := []specs.Device{
 		envVariable(noDevices, visibleDevices+"="+noDevices),
 		envVariable(preloadDevice, ldPreload+"="+preloadValue),
+		envVariable(capabilitiesDevice, driverCapabilities+"="+strings.Join(capabilities, ",")),
 	}
 	for _, g := range gpus {
 		if deviceName.MatchString(g.UUID) {
@@ -47,11 +51,12 @@ func envVariable(device, variable string) specs.Device {
 	return specs.Device{Name: device, ContainerEdits: specs.ContainerEdits{Env: []string{variable}}}
 }
 
-// WriteEnvSpec writes our own CDI spec into dir, for the runtime to read. It
+// WriteEnvSpec writes our own CDI spec into dir, for the runtime to read.
+// capabilities are what containers may have of the driver. It
 // must be there before the plugin registers. A spec that says the same
 // already is left alone, so that no runtime reads it again for nothing.
-func WriteEnvSpec(dir string, gpus []gpu.GPU) error {
-	spec := envSpec(gpus)
+func WriteEnvSpec(dir string, gpus []gpu.GPU, capabilities []string) error {
+	spec := envSpec(gpus, capabilities)
 	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {
 		return fmt.Errorf("make our CDI spec: %w", err)

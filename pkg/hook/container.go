@@ -5,6 +5,8 @@
 package hook
 
 import (
+	"strings"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
@@ -88,7 +90,7 @@ func (a Assignment) whole() bool {
 }
 
 // preloadValue names our libraries as LD_PRELOAD does.
-const preloadValue = layout.ContainerCUDA + ":" + layout.ContainerNVML
+var preloadValue = strings.Join(layout.Preloaded, ":")
 
 // AssignmentAnnotation holds, in the OCI spec that the runtime keeps, what was
 // injected. It is never read for what a container may have, only to recover

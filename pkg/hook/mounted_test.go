@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -24,7 +25,7 @@ func builtContainer(t testing.TB) (c Container, proc, root string) {
 	proc = filepath.Join(host, "proc")
 	root = filepath.Join(proc, strconv.Itoa(testPID), "root")
 	c = Container{Name: "main", PID: testPID}
-	for _, destination := range injected.Files {
+	for _, destination := range append(slices.Clone(injected.Files), layout.ContainerStandIns) {
 		source := filepath.Join(host, "sources", destination)
 		write(t, source, destination)
 		mustLink(t, source, filepath.Join(root, destination))
@@ -94,6 +95,14 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, ReasonMount},
+		{"an earlier version's", func(_ *testing.T, c *Container, _ string) { c.Mounts = c.Mounts[:len(injected.Files)] }, ""},
+		{"another stand-in", func(t *testing.T, _ *Container, root string) {
+			path := filepath.Join(root, layout.ContainerStandIns)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, "forged")
+		}, ReasonMount},
 		{"not all of ours", func(_ *testing.T, c *Container, _ string) { c.Mounts = c.Mounts[:4] }, ReasonUnadjusted},
 		{"a process that has ended", func(_ *testing.T, c *Container, _ string) { c.PID++ }, ReasonUnadjusted},
 	}
@@ -110,7 +119,7 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
-	for _, name := range []string{layout.CUDALibrary, layout.NVMLLibrary, layout.Vgpuctl, layout.Preload} {
+	for _, name := range []string{layout.CUDALibrary, layout.NVMLLibrary, layout.Vgpuctl, layout.Preload, layout.StandIns} {
 		write(t, filepath.Join(n.cfg.Paths.InstallDir, "1", name), name)
 	}
 	n.pod("u", "main=1024")

@@ -92,13 +92,14 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 	wantEnv(t, spec, visibleDevices, gpuA)
 	wantEnv(t, spec, ldPreload, preloadValue)
 	for destination, want := range map[string]struct{ source, access string }{
-		layout.ContainerLimits:  {dir + "/limits", "ro"},
-		layout.ContainerUsage:   {dir + "/usage", "rw"},
-		layout.ContainerCUDA:    {lib + "/libcuda.so.1", "ro"},
-		layout.ContainerNVML:    {lib + "/libnvidia-ml.so.1", "ro"},
-		layout.ContainerVgpuctl: {lib + "/vgpuctl", "ro"},
-		layout.ContainerPreload: {lib + "/ld.so.preload", "ro"},
-		layout.ContainerAgent:   {n.cfg.Paths.RunDir + "/agent", "ro"},
+		layout.ContainerLimits:   {dir + "/limits", "ro"},
+		layout.ContainerUsage:    {dir + "/usage", "rw"},
+		layout.ContainerCUDA:     {lib + "/libcuda.so.1", "ro"},
+		layout.ContainerNVML:     {lib + "/libnvidia-ml.so.1", "ro"},
+		layout.ContainerVgpuctl:  {lib + "/vgpuctl", "ro"},
+		layout.ContainerPreload:  {lib + "/ld.so.preload", "ro"},
+		layout.ContainerStandIns: {lib + "/preload", "ro"},
+		layout.ContainerAgent:    {n.cfg.Paths.RunDir + "/agent", "ro"},
 	} {
 		m, ok := mountAt(spec, destination)
 		if !ok || m.Source != want.source || !slices.Contains(m.Options, want.access) || m.Type != "bind" {
@@ -130,7 +131,7 @@ func TestUsersPreloadIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := layout.ContainerCUDA + "\n" + layout.ContainerNVML + "\n/a.so\n/b.so\n/c.so\n"; string(content) != want {
+	if want := string(layout.PreloadContent()) + "/a.so\n/b.so\n/c.so\n"; string(content) != want {
 		t.Errorf("ld.so.preload has %q, want %q", content, want)
 	}
 

@@ -118,3 +118,53 @@ func TestInjectionMethod(t *testing.T) {
 		})
 	}
 }
+
+func TestCapabilities(t *testing.T) {
+	const name = driverCapabilities + "="
+	set := func(value string) Adjustment { return Adjustment{Env: []Variable{{driverCapabilities, value}}} }
+	byCDI := Adjustment{CDIDevices: []string{"nri-vgpu.io/env=capabilities"}}
+	few := []string{"compute", "utility"}
+	more := []string{"compute", "utility", "graphics", "video"}
+	tests := []struct {
+		name    string
+		env     []string
+		allowed []string
+		rt      Runtime
+		want    Adjustment
+		err     Reason
+	}{
+		{"no variable", nil, few, withCDI, set("compute,utility"), ""},
+		{"no variable, more allowed", nil, more, withCDI, set("compute,utility"), ""},
+		{"empty", []string{name}, few, withCDI, set("compute,utility"), ""},
+		{"all", []string{name + "all"}, few, withCDI, set("compute,utility"), ""},
+		{"all, more allowed", []string{name + "all"}, more, withCDI, set("compute,utility,graphics,video"), ""},
+		{"some that are not allowed", []string{name + "video,compute,display"}, few, withoutCDI, set("compute"), ""},
+		{"none that is allowed", []string{name + "graphics, display"}, few, withCDI, set("compute,utility"), ""},
+		{"less than allowed", []string{name + "compute, graphics"}, more, withCDI, set("compute,graphics"), ""},
+		{"twice, allowed", []string{name + "all", name + "utility,compute"}, few, withoutCDI, Adjustment{}, ""},
+		{"twice, too much", []string{name + "compute", name + "compute,video"}, few, withCDI, byCDI, ""},
+		{"twice, all", []string{name + "compute", name + "all"}, more, withCDI, byCDI, ""},
+		{"twice, empty", []string{name + "compute", name}, few, withCDI, byCDI, ""},
+		{"twice, too much, without CDI", []string{name + "compute", name + "compute,video"}, few, withoutCDI, Adjustment{}, ReasonInjection},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got Adjustment
+			err := got.setCapabilities(Container{Name: "c", Env: tt.env}, tt.rt, tt.allowed)
+			checkRefusal(t, err, tt.err)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A container with limits has no graphics, whatever it asks for; one with whole
+// GPUs has what it asks for.
+func TestWhoseCapabilitiesAreLimited(t *testing.T) {
+	for memory, want := range map[string]string{"main=1024": "compute,utility", "main=16384": "all"} {
+		n := newNode(t)
+		n.pod("w", memory)
+		wantEnv(t, mustCreate(t, n, "w", addEnv(driverCapabilities+"=all")), driverCapabilities, want)
+	}
+}

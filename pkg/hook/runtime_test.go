@@ -149,7 +149,7 @@ func newNode(t testing.TB, opts ...nodeOption) *node {
 	for _, o := range opts {
 		o(n)
 	}
-	if err := WriteEnvSpec(n.cfg.Injection.CDIOutputDir, testGPUs()); err != nil {
+	if err := WriteEnvSpec(n.cfg.Injection.CDIOutputDir, testGPUs(), n.cfg.Injection.DriverCapabilities); err != nil {
 		t.Fatal(err)
 	}
 	n.relay = newRelay(t, n.cfg.NRI.SocketPath, n.runtimeSocket())

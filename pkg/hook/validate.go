@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
@@ -68,6 +69,9 @@ func (h *Hook) checkCarries(c Container, by owners, want string, err error) erro
 	if dir, carries := injected.Dir(c.Mounts); err != nil || !carries || dir != want {
 		return c.refuse(ReasonConflict, "another NRI plugin took its limits away: remove that plugin from the node")
 	}
+	if err := h.checkCapabilities(c, by); err != nil {
+		return err
+	}
 	for _, m := range c.Mounts {
 		k := slices.IndexFunc(protectedPaths, func(dir string) bool { return reach.Within(m.Destination, dir) })
 		if k < 0 {
@@ -78,6 +82,19 @@ func (h *Hook) checkCarries(c Container, by owners, want string, err error) erro
 		}
 	}
 	return nil
+}
+
+// checkCapabilities refuses a container with limits to which another plugin gives
+// more of the driver than it may have.
+func (h *Hook) checkCapabilities(c Container, by owners) error {
+	limited := slices.ContainsFunc(c.Mounts, func(m Mount) bool { return m.Destination == layout.ContainerLimits })
+	value, _ := c.variable(driverCapabilities)
+	plugin, other := h.other(by.EnvOwner(by.container, driverCapabilities))
+	if !limited || !other || !exceeds(value, h.Config.Injection.DriverCapabilities) {
+		return nil
+	}
+	return c.refuse(ReasonConflict, "the NRI plugin %s sets %s to %q, which is more than injection.driver_capabilities in config.toml allows: remove that plugin from the node, or allow it",
+		plugin, driverCapabilities, value)
 }
 
 // checkWithheld wants a container that was given nothing to get nothing.

@@ -71,6 +71,14 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 		{"a GPU by CDI", func(a *api.ContainerAdjustment) {
 			a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=all"})
 		}, []string{"some", "none"}},
+		{"more of the driver", func(a *api.ContainerAdjustment) {
+			a.RemoveEnv(driverCapabilities)
+			a.AddEnv(driverCapabilities, "compute,graphics")
+		}, []string{"some"}},
+		{"less of the driver", func(a *api.ContainerAdjustment) {
+			a.RemoveEnv(driverCapabilities)
+			a.AddEnv(driverCapabilities, "compute")
+		}, nil},
 		{"the limits removed", func(a *api.ContainerAdjustment) {
 			a.RemoveMount(layout.ContainerLimits)
 		}, []string{"some"}},

@@ -3,7 +3,6 @@ package hook
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
@@ -111,7 +110,7 @@ func TestWholeGPUsWithTheInterposer(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
 	n.pod("w", "main=16384")
 	spec := mustCreate(t, n, "w")
-	if value, _ := env(spec, ldPreload); !strings.HasPrefix(value, layout.ContainerCUDA) {
+	if value, _ := env(spec, ldPreload); value != preloadValue {
 		t.Errorf("%s=%s", ldPreload, value)
 	}
 	page, _ := mountAt(spec, layout.ContainerLimits)

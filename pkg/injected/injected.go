@@ -32,6 +32,10 @@ var Files = []string{
 	layout.ContainerPreload,
 }
 
+// optional is what a container may lack that an earlier version adjusted. Nothing
+// else may be there.
+var optional = []string{layout.ContainerStandIns}
+
 // What can be wrong with a container that carries ours. Errors of Check wrap
 // one of these.
 var (
@@ -72,8 +76,11 @@ func Check(proc string, pid int, mounts []Mount) error {
 		return fmt.Errorf("%w: its mounts cannot be looked at, as process %d has ended or is of another pid namespace (the agent needs hostPID): %w", ErrIncomplete, pid, err)
 	}
 	defer unix.Close(root)
-	for _, destination := range Files {
+	for _, destination := range slices.Concat(Files, optional) {
 		k := slices.IndexFunc(mounts, func(m Mount) bool { return m.Destination == destination })
+		if k < 0 && slices.Contains(optional, destination) {
+			continue
+		}
 		if k < 0 {
 			return fmt.Errorf("%w: it was created without %s", ErrIncomplete, destination)
 		}

@@ -6,6 +6,7 @@ package install
 import (
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/standin"
 )
 
 // ErrDiffers says that a version is installed with other files than ours.
@@ -28,15 +31,35 @@ type file struct {
 	name, source string
 	content      []byte
 	mode         os.FileMode
+	// link is where it leads to in a container, if it is a link.
+	link string
 }
 
 func files(source string) []file {
-	return []file{
+	return append(standIns(), []file{
 		{name: layout.CUDALibrary, source: filepath.Join(source, "lib", layout.CUDALibrary), mode: 0o755},
 		{name: layout.NVMLLibrary, source: filepath.Join(source, "lib", layout.NVMLLibrary), mode: 0o755},
 		{name: layout.Vgpuctl, source: filepath.Join(source, "bin", layout.Vgpuctl), mode: 0o755},
 		{name: layout.Preload, content: layout.PreloadContent(), mode: 0o644},
+	}...)
+}
+
+// standIns are what loaders find below a directory for each platform: those of
+// 64-bit programs our libraries, and those of 32-bit programs libraries that bear
+// the paths of ours for a name. There is one without a platform, too, for shells
+// that read LD_PRELOAD from a file and expand it themselves.
+func standIns() []file {
+	var list []file
+	for name, path := range map[string]string{layout.CUDALibrary: layout.ContainerCUDA, layout.NVMLLibrary: layout.ContainerNVML} {
+		for _, platform := range append([]string{""}, standin.Platforms64...) {
+			list = append(list, file{name: filepath.Join(layout.StandIns, platform, name), link: path})
+		}
+		for _, platform := range standin.Platforms32 {
+			content := standin.Library(elf.ELFCLASS32, path)
+			list = append(list, file{name: filepath.Join(layout.StandIns, platform, name), content: content, mode: 0o755})
+		}
 	}
+	return list
 }
 
 // Install copies the files from source, which has them in lib and bin, to the
@@ -78,14 +101,23 @@ func fill(staging, source string) error {
 			return fmt.Errorf("install %s: %w", f.name, err)
 		}
 	}
-	// MkdirTemp's directory is for its owner alone; containers are anybody.
-	if err := os.Chmod(staging, 0o755); err != nil {
-		return fmt.Errorf("open the directory to all: %w", err)
-	}
-	return sync(staging)
+	return filepath.WalkDir(staging, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		// What MkdirTemp made is for its owner alone, and the umask made less of
+		// the others; containers are anybody.
+		if err := os.Chmod(path, 0o755); err != nil {
+			return fmt.Errorf("open the directory to all: %w", err)
+		}
+		return sync(path)
+	})
 }
 
 func (f file) open() (io.ReadCloser, error) {
+	if f.link != "" {
+		return io.NopCloser(strings.NewReader(f.link)), nil
+	}
 	if f.source == "" {
 		return io.NopCloser(bytes.NewReader(f.content)), nil
 	}
@@ -93,6 +125,12 @@ func (f file) open() (io.ReadCloser, error) {
 }
 
 func (f file) copyTo(path string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if f.link != "" {
+		return os.Symlink(f.link, path)
+	}
 	from, err := f.open()
 	if err != nil {
 		return err
@@ -133,7 +171,7 @@ func verify(source, target string) error {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", f.name, err)
 		}
-		have, err := file{source: path}.checksum()
+		have, err := f.installed(path).checksum()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read what is installed: %w", err)
 		}
@@ -142,6 +180,18 @@ func verify(source, target string) error {
 		}
 	}
 	return nil
+}
+
+// installed is what stands in its place.
+func (f file) installed(path string) file {
+	if f.link == "" {
+		return file{source: path}
+	}
+	link, err := os.Readlink(path)
+	if err != nil {
+		return file{source: path}
+	}
+	return file{link: link}
 }
 
 func (f file) checksum() ([sha256.Size]byte, error) {

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"debug/elf"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/standin"
 )
 
 func source(t *testing.T, cuda string) string {
@@ -42,7 +44,9 @@ func TestInstall(t *testing.T) {
 		"libcuda.so.1":      {"cuda", 0o755},
 		"libnvidia-ml.so.1": {"nvml", 0o755},
 		"vgpuctl":           {"tool", 0o755},
-		"ld.so.preload":     {layout.ContainerCUDA + "\n" + layout.ContainerNVML + "\n", 0o644},
+		"ld.so.preload": {"/usr/local/nri-vgpu/preload/$PLATFORM/libcuda.so.1\n/usr/local/nri-vgpu/preload/$PLATFORM/libnvidia-ml.so.1\n" +
+			"/usr/local/nri-vgpu/lib/libcuda.so.1\n/usr/local/nri-vgpu/lib/libnvidia-ml.so.1\n", 0o644},
+		"preload/i686/libcuda.so.1": {string(standin.Library(elf.ELFCLASS32, "/usr/local/nri-vgpu/lib/libcuda.so.1")), 0o755},
 	} {
 		path := filepath.Join(target, name)
 		content, err := os.ReadFile(path)
@@ -53,8 +57,16 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
 		}
 	}
-	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
+	for _, name := range []string{"", "preload", "preload/x86_64", "preload/i386"} {
+		if info, err := os.Stat(filepath.Join(target, name)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("the directory %q has mode %v, %v", name, info.Mode(), err)
+		}
+	}
+	for _, name := range []string{"", "x86_64", "haswell", "xeon_phi"} {
+		link, err := os.Readlink(filepath.Join(target, "preload", name, "libnvidia-ml.so.1"))
+		if err != nil || link != "/usr/local/nri-vgpu/lib/libnvidia-ml.so.1" {
+			t.Errorf("for %q a link leads to %q, %v", name, link, err)
+		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
@@ -100,6 +112,16 @@ func TestInstallNeverRewrites(t *testing.T) {
 	}
 	if _, err := Install(source(t, "new"), dir, "2"); err != nil {
 		t.Errorf("another version: %v", err)
+	}
+	link := filepath.Join(target, layout.StandIns, "x86_64", layout.CUDALibrary)
+	if err := errors.Join(os.Remove(link), os.Symlink("/elsewhere", link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(source(t, "old"), dir, "1"); !errors.Is(err, ErrDiffers) {
+		t.Errorf("a link leads elsewhere: got %v", err)
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink(layout.ContainerCUDA, link)); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(target, layout.Vgpuctl)); err != nil {
 		t.Fatal(err)

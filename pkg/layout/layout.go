@@ -1,7 +1,11 @@
 // Package layout names the files of nri-vgpu on the host and in containers.
 package layout
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
 
 // Names of the files that are installed on the host, in a directory per
 // version.
@@ -14,6 +18,10 @@ const (
 	// Preload lists the libraries for ld.so: it becomes a container's
 	// /etc/ld.so.preload.
 	Preload = "ld.so.preload"
+	// StandIns is a directory with what the loaders of 32-bit programs preload in
+	// the place of our libraries, and those of 64-bit programs these themselves: a
+	// directory for each value of $PLATFORM.
+	StandIns = "preload"
 )
 
 // Assignment is the name, beside a container's pages, of the file that says
@@ -37,6 +45,8 @@ const (
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
 	ContainerMgctl   = ContainerHomeDir + "/bin/" + Mgctl
 	ContainerPreload = "/etc/ld.so.preload"
+	// ContainerStandIns is what the host has as StandIns.
+	ContainerStandIns = ContainerHomeDir + "/" + StandIns
 
 	// ContainerAssignment is what a container with whole GPUs alone has of
 	// ours.
@@ -61,14 +71,22 @@ const (
 	StandInName  = GuardName + "-2"
 )
 
+// Preloaded are the libraries that every program of a container preloads. The
+// first two are our libraries again, by other paths, or what keeps the loader of a
+// 32-bit program from complaining of the two that follow. The loader expands
+// $PLATFORM. Were it to a directory that is not there, the last two are loaded all
+// the same.
+var Preloaded = []string{
+	ContainerStandIns + "/$PLATFORM/" + CUDALibrary,
+	ContainerStandIns + "/$PLATFORM/" + NVMLLibrary,
+	ContainerCUDA,
+	ContainerNVML,
+}
+
 // PreloadContent is the content of a ld.so.preload that loads our libraries,
 // and after them others.
 func PreloadContent(others ...string) []byte {
-	content := ContainerCUDA + "\n" + ContainerNVML + "\n"
-	for _, library := range others {
-		content += library + "\n"
-	}
-	return []byte(content)
+	return []byte(strings.Join(slices.Concat(Preloaded, others), "\n") + "\n")
 }
 
 // Versioned is the host's directory with a version's libraries.

@@ -10,7 +10,7 @@ type Question uint16
 const (
 	// Ping asks who answers: Pong.
 	Ping Question = 1
-	// Processes asks for those that compute: a list of Process.
+	// Processes asks for those that use GPUs: a list of Process.
 	Processes Question = 2
 	// Devices asks for GPUs: a list of Device.
 	Devices Question = 3
@@ -37,6 +37,9 @@ type Process struct {
 	// PID is the process's in its container; on the node, the node's.
 	PID     uint32 `json:"pid"`
 	Command string `json:"command"`
+	// Type tells by which kinds of API it uses the GPU, as nvidia-smi does: "C"
+	// (compute), "G" (graphics) or "C+G"; with "V" for video engines.
+	Type string `json:"type,omitempty"`
 	// Utilisation is the part of the GPU's time that the process had within the
 	// last second, in percent, as the driver measures it; none where it does not.
 	Utilisation *float64 `json:"utilisation,omitempty"`

@@ -124,6 +124,48 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check()
 }
 
+// drawer is a container that asks for all of the driver, and uses its GPU as a
+// program does that knows Vulkan and not CUDA.
+func drawer() corev1.Container {
+	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
+		`[ "$NVIDIA_DRIVER_CAPABILITIES" = compute,utility ] && exec gpusim hold --graphics --busy --memory 300MiB /dev/gpusim`)
+	container.Env = append(container.Env, corev1.EnvVar{Name: "NVIDIA_DRIVER_CAPABILITIES", Value: "all"})
+	return container
+}
+
+// Who uses a GPU without CUDA, on which the limits have no hold, goes around them,
+// unless the configuration allows it.
+func TestGraphicsAreDetectedAndStopped(t *testing.T) {
+	check := untouched(t)
+	create(t, testbed.Pod("draws", drawer()))
+	pod := running(t, "draws")
+	waitHeld(t, pod, 200*mib)
+	waitPodEvent(t, "draws", events.VGPUBypassed.Name, "by graphics APIs", detected)
+	unaccounted(t, "bypass", 1)
+	uuid, _ := onlyGPU(t, held(t, pod))
+	waitMetric(t, detected, 1, "nri_vgpu_gpu_api_processes", map[string]string{"uuid": uuid, "api": "graphics"})
+
+	setConfig(t, func(config string) string {
+		return strings.Replace(config, "\ndriver_capabilities = [\"compute\", \"utility\"]", "\ndriver_capabilities = [\"compute\", \"graphics\"]", 1)
+	})
+	// It counts for its container all the same.
+	waitMetric(t, detected, 300*mib, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "draws"})
+	unaccounted(t, "bypass", 0)
+
+	setConfig(t, func(config string) string {
+		config = strings.Replace(config, "\ndriver_capabilities = [\"compute\", \"graphics\"]", "\ndriver_capabilities = [\"compute\", \"utility\"]", 1)
+		return strings.Replace(config, "\naction = \"report\"", "\naction = \"stop\"", 1)
+	})
+	if _, err := bed.WaitPod(t.Context(), "draws", "ended", patience, func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodFailed
+	}); err != nil {
+		t.Fatal(err)
+	}
+	waitPodEvent(t, "draws", events.VGPUStopped.Name, "stopped process", detected)
+	unaccounted(t, "bypass", 0)
+	check()
+}
+
 // setConfig changes the agent's configuration until the test ends.
 func setConfig(t *testing.T, change func(string) string) {
 	t.Helper()

@@ -201,15 +201,15 @@ func detours() []image.File {
 	}
 }
 
-// workloads are the programs of test/workload as they were built, by their
-// path in the image.
+// workloads are the programs of test/workload as they were built, and the
+// simulator's own, which can use a GPU without CUDA, by their path in the image.
 func (o Options) workloads() (map[string]string, error) {
 	dir := o.build("workload")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("the workloads are not built (run make build): %w", err)
 	}
-	programs := map[string]string{}
+	programs := map[string]string{"/usr/bin/gpusim": o.build("gpusim", "gpusim")}
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if err != nil {

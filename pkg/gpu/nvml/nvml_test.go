@@ -143,16 +143,17 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 		t.Fatal("the GPU has no memory")
 	}
 	got, err := inv.Processes(t.Context())
-	want := map[string][]gpu.Process{gpus[0].UUID: {}, gpus[1].UUID: {{PID: holder.Pid, Bytes: 1 << 30}}}
+	want := map[string][]gpu.Process{gpus[0].UUID: {}, gpus[1].UUID: {{PID: holder.Pid, Bytes: 1 << 30, APIs: gpu.Compute}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	active, err := inv.Activity(t.Context(), time.Second)
 	idle := 0.0
-	wantActive := map[string][]gpu.Activity{gpus[0].UUID: {}, gpus[1].UUID: {{Process: gpu.Process{PID: holder.Pid, Bytes: 1 << 30}, Utilisation: &idle}}}
+	wantActive := map[string][]gpu.Activity{gpus[0].UUID: {}, gpus[1].UUID: {{Process: gpu.Process{PID: holder.Pid, Bytes: 1 << 30, APIs: gpu.Compute}, Utilisation: &idle}}}
 	if diff := cmp.Diff(wantActive, active); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
+	checkKinds(t, inv, dir, gpus[1].UUID, holder.Pid)
 	gpusim(t, "inject", "--gpu", "0", "lost", dir)
 	got, err = inv.Processes(t.Context())
 	delete(want, gpus[0].UUID)
@@ -161,6 +162,47 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 	}
 	gpusim(t, "inject", "clear", dir)
 	holder.Kill(t)
+}
+
+// checkKinds has processes use the second GPU without CUDA, beside one that does.
+func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int) {
+	t.Helper()
+	machine := simtest.At(t, dir)
+	want := map[int]gpu.Process{computes: {PID: computes, Bytes: 1 << 30, APIs: gpu.Compute}}
+	for memory, kind := range map[uint64]struct {
+		apis gpu.APIs
+		args []string
+	}{
+		1 << 20: {gpu.Graphics, []string{"--graphics"}},
+		2 << 20: {gpu.Compute | gpu.Video, []string{"--encode", "30"}},
+		3 << 20: {gpu.Graphics | gpu.Video, []string{"--graphics", "--decode", "5"}},
+	} {
+		pid := machine.Use(t, 1, memory, kind.args...)
+		want[pid] = gpu.Process{PID: pid, Bytes: memory, APIs: kind.apis}
+	}
+	var got map[int]gpu.Process
+	// The decoder's use is known when the first period is over.
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		listed, err := inv.Processes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = map[int]gpu.Process{}
+		for _, p := range listed[uuid] {
+			got[p.PID] = p
+		}
+		if cmp.Equal(want, got) {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for pid := range want {
+		if pid != computes {
+			machine.EndUse(t, pid)
+		}
+	}
 }
 
 // mustRecover waits until the inventory is as it was.

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"math"
+	"slices"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -12,16 +13,37 @@ import (
 // not count it.
 const notAvailable = math.MaxUint64
 
-// Processes gives those that compute now, by the GPU's UUID. GPUs that do not
-// answer are left out.
+// Processes gives those that use a GPU now, by the GPU's UUID: those that NVML
+// lists with a compute or a graphics context, and those with a session of the
+// video encoder. GPUs that do not answer are left out.
 func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	processes := map[string][]gpu.Process{}
 	err := d.each(func(uuid string, device gonvml.Device) {
-		if running, ret := device.GetComputeRunningProcesses(); ret == gonvml.SUCCESS {
-			processes[uuid] = describeProcesses(running)
+		running, ret := device.GetComputeRunningProcesses()
+		if ret != gonvml.SUCCESS {
+			return
 		}
+		list := add(make([]gpu.Process, 0, len(running)), gpu.Compute, running)
+		if running, ret = device.GetGraphicsRunningProcesses(); ret == gonvml.SUCCESS {
+			list = add(list, gpu.Graphics, running)
+		}
+		processes[uuid] = add(list, gpu.Video, encoders(device))
 	})
 	return processes, err
+}
+
+// encoders gives the processes that have a session of the video encoder, of
+// which NVML does not tell what memory they hold.
+func encoders(device gonvml.Device) []gonvml.ProcessInfo {
+	sessions, ret := device.GetEncoderSessions()
+	if ret != gonvml.SUCCESS {
+		return nil
+	}
+	running := make([]gonvml.ProcessInfo, len(sessions))
+	for i, s := range sessions {
+		running[i] = gonvml.ProcessInfo{Pid: s.Pid}
+	}
+	return running
 }
 
 // each looks at the GPUs that answer, one after the other.
@@ -46,14 +68,21 @@ func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	return nil
 }
 
-func describeProcesses(running []gonvml.ProcessInfo) []gpu.Process {
-	processes := make([]gpu.Process, 0, len(running))
+// add adds what one call of NVML lists to what others did. A process that is on
+// several lists has the same memory on each.
+func add(list []gpu.Process, api gpu.APIs, running []gonvml.ProcessInfo) []gpu.Process {
 	for _, p := range running {
 		bytes := p.UsedGpuMemory
 		if bytes == notAvailable {
 			bytes = 0
 		}
-		processes = append(processes, gpu.Process{PID: int(p.Pid), Bytes: bytes})
+		k := slices.IndexFunc(list, func(known gpu.Process) bool { return known.PID == int(p.Pid) })
+		if k < 0 {
+			k = len(list)
+			list = append(list, gpu.Process{PID: int(p.Pid)})
+		}
+		list[k].Bytes = max(list[k].Bytes, bytes)
+		list[k].APIs |= api
 	}
-	return processes
+	return list
 }

@@ -32,7 +32,10 @@ func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok 
 		switch ret {
 		case gonvml.SUCCESS:
 			for _, m := range measured {
-				samples = append(samples, gpu.Sample{PID: int(m.Pid), At: time.UnixMicro(int64(m.TimeStamp)), Percent: m.SmUtil})
+				samples = append(samples, gpu.Sample{
+					PID: int(m.Pid), At: time.UnixMicro(int64(m.TimeStamp)),
+					Percent: m.SmUtil, Encoder: m.EncUtil, Decoder: m.DecUtil,
+				})
 			}
 			return samples, true
 		case gonvml.ERROR_NOT_FOUND:
