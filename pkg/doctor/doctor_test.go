@@ -53,7 +53,7 @@ func TestASoundNode(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(findings) != 12 || !Sound(findings) {
+	if len(findings) != 13 || !Sound(findings) {
 		t.Errorf("%d findings: %+v", len(findings), findings)
 	}
 }

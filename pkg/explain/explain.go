@@ -49,6 +49,7 @@ var advice = map[string]string{
 	"MPSUnavailable":         "do what the message says; the daemon's logs are in /var/lib/nri-vgpu/mps on the node",
 	"MPSRecovered":           "restart pods whose processes were its clients and fail",
 	"VGPUGuardNotLoaded":     "restart the container runtime once: systemctl restart containerd (running containers go on)",
+	"VGPUDriverNames":        "install an nri-vgpu that knows this driver; programs that need a refused function get CUDA_ERROR_NOT_SUPPORTED until then",
 }
 
 // good are the reasons that are no complaint.

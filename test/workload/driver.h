@@ -52,7 +52,7 @@
 	  CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned)                 \
 	X(green_destroy, "cuGreenCtxDestroy", 12040, 0, "cuGreenCtxDestroy",   \
 	  CUgreenCtx)                                                          \
-	X(green_stream, "cuGreenCtxStreamCreate", 12040, 0,                    \
+	X(green_stream, "cuGreenCtxStreamCreate", 12050, 0,                    \
 	  "cuGreenCtxStreamCreate", CUstream *, CUgreenCtx, unsigned, int)     \
 	X(mem_info, "cuMemGetInfo", 3020, 0, "cuMemGetInfo_v2", size_t *,      \
 	  size_t *)                                                            \
