@@ -65,6 +65,8 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 		return;
 	if (segment->covered || segment->fresh) {
 		segment->dirty = true; // its end would come too late
+		meter->pieces -= segment->pieces; // which wait in no queue any more
+		segment->pieces = 0;
 		return;
 	}
 	if (segment->lead)
