@@ -46,7 +46,7 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	int64_t most = (int64_t)(now - wall->began);
 	int64_t least = (int64_t)(wall->seen - wall->began);
 	int64_t took = wall->charged;
-	uint64_t each = wall->count ? (uint64_t)most / wall->count : 0;
+	uint64_t each;
 
 	// Since they were last seen busy they may have been done for long: of known work, the
 	// charge says how much of that it took.
@@ -55,6 +55,9 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	else if (took < least)
 		took = least;
 	meter->owed += took - wall->charged;
+	// Not what the time has at most: launches that wait for allowance are in it, so that the
+	// estimate would grow by its own waits.
+	each = wall->count ? (uint64_t)took / wall->count : 0;
 	if (wall->key && each)
 		vg_class_observe(vg_class_of(&meter->estimates, wall->key, each), each, each, now);
 	*wall = (struct vg_wall){0};
