@@ -26,16 +26,20 @@
 VG_DEFINE_DESTROY(cuStreamDestroy)
 VG_DEFINE_DESTROY(cuStreamDestroy_v2)
 
-#define VG_DEFINE_CAPTURE_END(name, per_thread)                                                    \
-	VG_API(name, CUstream stream, CUgraph *graph)                                              \
+#define VG_PARAMETERS(...) __VA_ARGS__
+
+#define VG_DEFINE_CAPTURE_END(name, per_thread, parameters, ...)                                   \
+	VG_API(name, VG_PARAMETERS parameters)                                                     \
 	{                                                                                          \
-		CUresult result = VG_CALL(name, stream, graph);                                    \
+		CUresult result = VG_CALL(name, __VA_ARGS__);                                      \
                                                                                                    \
 		return vg_ready_state() ? vg_capture_ended(stream, per_thread, result) : result;   \
 	}
 
-VG_DEFINE_CAPTURE_END(cuStreamEndCapture, false)
-VG_DEFINE_CAPTURE_END(cuStreamEndCapture_ptsz, true)
+VG_DEFINE_CAPTURE_END(cuStreamEndCapture, false, (CUstream stream, CUgraph *graph), stream, graph)
+VG_DEFINE_CAPTURE_END(cuStreamEndCapture_ptsz, true, (CUstream stream, CUgraph *graph), stream, graph)
+VG_DEFINE_CAPTURE_END(cuStreamEndCaptureToCig, false, (CUstream stream), stream)
+VG_DEFINE_CAPTURE_END(cuStreamEndCaptureToCig_ptsz, true, (CUstream stream), stream)
 
 #define VG_DEFINE_CAPTURE(name, parameters, ...)     \
 	VG_API(name, VG_PARAMETERS parameters)       \
@@ -45,7 +49,6 @@ VG_DEFINE_CAPTURE_END(cuStreamEndCapture_ptsz, true)
 		vg_capture_prepare();                \
 		return vg_capture_begun(stream, VG_CALL(name, __VA_ARGS__)); \
 	}
-#define VG_PARAMETERS(...) __VA_ARGS__
 
 VG_DEFINE_CAPTURE(cuStreamBeginCapture, (CUstream stream), stream)
 VG_DEFINE_CAPTURE(cuStreamBeginCapture_ptsz, (CUstream stream), stream)

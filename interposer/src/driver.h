@@ -121,6 +121,8 @@
 	  size_t, int)                                                                             \
 	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
 	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
+	X(cuStreamEndCaptureToCig, CUstream)                                                       \
+	X(cuStreamEndCaptureToCig_ptsz, CUstream)                                                  \
 	X(cuStreamBeginCaptureToCig, CUstream, void *)                                             \
 	X(cuStreamBeginCaptureToCig_ptsz, CUstream, void *)                                        \
 	X(cuStreamBeginRecaptureToGraph, CUstream, int, CUgraph, void *, void *)                   \
