@@ -34,11 +34,13 @@ void vg_lock_wait(struct vg_mutex *mutex)
 
 bool vg_lock_until(struct vg_mutex *mutex, uint64_t when)
 {
+	vg_rank_check(mutex);
 	while (atomic_exchange(&mutex->word, vg_waited_for) != vg_free) {
 		if (vg_now() >= when)
 			return false;
 		vg_futex(&mutex->word, FUTEX_WAIT, vg_waited_for, &vg_lock_wait_most);
 	}
+	vg_rank_enter(mutex);
 	return true;
 }
 

@@ -16,9 +16,11 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	if (meter)
 		return meter;
 	made = calloc(1, sizeof *made);
-	if (made)
-		made->mutex.rank = VG_RANK_METER;
-	if (made && !atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
+	if (!made)
+		return NULL;
+	made->mutex.rank = VG_RANK_METER;
+	made->forgotten_mutex.rank = VG_RANK_FORGOTTEN;
+	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
 		free(made);
 		return meter;
 	}

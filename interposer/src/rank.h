@@ -11,6 +11,7 @@ enum vg_rank {
 	VG_RANK_INIT,    // vg_state.init
 	VG_RANK_AUDIT,   // vg_state.audit_mutex
 	VG_RANK_METER,   // vg_meter.mutex
+	VG_RANK_FORGOTTEN, // vg_meter.forgotten_mutex
 	VG_RANK_ORPHANS, // vg_state.orphan_mutex
 	VG_RANK_SLOW,    // vg_pages.slow
 	VG_RANK_POOLS,   // vg_state.pool_mutex
