@@ -79,6 +79,7 @@ static void a_first_use_waits_for_the_gpu(void)
 static void a_compressed_image_costs_what_it_states(void)
 {
 	DRIVER(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
+	DRIVER(cuLibraryUnload, CUlibrary);
 	DRIVER(cuModuleLoadData, CUmodule *, const void *);
 	struct {
 		uint32_t magic;
@@ -97,8 +98,9 @@ static void a_compressed_image_costs_what_it_states(void)
 	CUlibrary library;
 	CUmodule module;
 
-	OK(cuModuleLoadData(&module, &image));
 	OK(cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0));
+	OK(cuLibraryUnload(library));
+	OK(cuModuleLoadData(&module, &image));
 	image.flags = 0x8000;
 	OK(cuModuleLoadData(&module, &image));
 	image.flags = 0;
