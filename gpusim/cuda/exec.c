@@ -2,6 +2,7 @@
 /* Executable graphs: instantiation, launch, upload. */
 #include "exec.h"
 
+#include "module.h"
 #include "queue.h"
 
 #include <stdlib.h>
@@ -165,6 +166,23 @@ static void free_exec(struct sim_exec *exec)
 	free(exec);
 }
 
+/* Code that no launch has loaded yet is loaded with the graph. */
+static CUresult load_kernels(const struct sim_exec *exec)
+{
+	struct sim_function *function;
+	CUresult err = CUDA_SUCCESS;
+
+	for (size_t i = 0; !err && i < exec->count; i++) {
+		const struct sim_node *node = exec->steps[i].node;
+
+		if (node->type != CU_NODE_KERNEL)
+			continue;
+		err = sim_function_of(node->kernel.params.func, &function);
+		err = err ? err : sim_module_use(function->module);
+	}
+	return err;
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, uint64_t flags)
 {
 	struct sim_context *context;
@@ -186,6 +204,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, uint64_t flags)
 	exec->flags = flags;
 	exec->graph = sim_graph_copy(graph);
 	err = exec->graph ? lay_out(exec, graph, exec->graph, NULL, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	err = err ? err : load_kernels(exec);
 	if (err) {
 		free_exec(exec);
 		return err;

@@ -52,9 +52,20 @@ static CUresult set_attribute(CUfunction handle, int attribute, int value)
 	return CUDA_SUCCESS;
 }
 
+/* Whoever asks about a function uses it. */
+static CUresult load(CUfunction handle)
+{
+	struct sim_function *function;
+	CUresult err = sim_function_of(handle, &function);
+
+	return err ? err : sim_module_use(function->module);
+}
+
 CU_API CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
 {
-	return get_attribute(value, attribute, function);
+	CUresult err = get_attribute(value, attribute, function);
+
+	return err ? err : load(function);
 }
 
 CU_API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
@@ -101,15 +112,16 @@ CU_API CUresult cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev
 
 CU_API CUresult cuFuncLoad(CUfunction function)
 {
-	return accept(function);
+	return load(function);
 }
 
-CU_API CUresult cuFuncIsLoaded(int *state, CUfunction function)
+CU_API CUresult cuFuncIsLoaded(int *state, CUfunction handle)
 {
-	CUresult err = state ? accept(function) : CUDA_ERROR_INVALID_VALUE;
+	struct sim_function *function;
+	CUresult err = state ? sim_function_of(handle, &function) : CUDA_ERROR_INVALID_VALUE;
 
 	if (!err)
-		*state = 1;
+		*state = __atomic_load_n(&function->module->unloaded, __ATOMIC_ACQUIRE) == 0;
 	return err;
 }
 
@@ -184,6 +196,8 @@ CU_API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 	if (!err)
 		err = cuLibraryGetModule(&module, kernel->module);
 	if (!err)
+		err = load(kernel);
+	if (!err)
 		*function = kernel;
 	return err;
 }
@@ -232,10 +246,11 @@ CU_API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned room, CUlibrar
 
 CU_API CUresult cuModuleGetLoadingMode(int *mode)
 {
-	if (!mode)
-		return CUDA_ERROR_INVALID_VALUE;
-	*mode = 2; /* lazy */
-	return sim_ready();
+	CUresult err = mode ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err)
+		*mode = sim.handle.state->driver.lazy_loading ? 2 : 1;
+	return err;
 }
 
 /* ---- occupancy ---- */

@@ -10,6 +10,7 @@
 #include "pool.h"
 #include "reserve.h"
 #include "throttle.h"
+#include "use.h"
 
 static const char *const vg_way_names[] = {
 	[VG_WAY_CONTEXT] = "a context", [VG_WAY_ALLOC] = "cuMemAlloc",
@@ -324,6 +325,7 @@ void vg_context_keep(struct vg_state *state, struct vg_entry *entries)
 void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries)
 {
 	vg_throttle_drop_context(state, context);
+	vg_uses_forget(state);
 	while (entries) {
 		struct vg_entry *next = entries->next;
 

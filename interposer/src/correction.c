@@ -26,6 +26,16 @@ uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t byte
 	return withdrawn;
 }
 
+void vg_estimate_again(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	struct vg_correction *correction = &state->corrections[device];
+
+	vg_lock(&state->correction_mutex);
+	correction->credit -= vg_min(bytes, correction->credit);
+	vg_unlock(&state->correction_mutex);
+	atomic_store(&state->doubtful, 1);
+}
+
 uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	uint64_t credit;
@@ -65,6 +75,7 @@ void vg_context_began(struct vg_state *state, uint32_t device)
 {
 	vg_lock(&state->correction_mutex);
 	state->corrections[device].contexts++;
+	atomic_fetch_add(&state->contexts, 1);
 	vg_unlock(&state->correction_mutex);
 }
 

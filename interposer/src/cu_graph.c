@@ -12,14 +12,47 @@
 #include <string.h>
 
 #include "throttle.h"
+#include "use.h"
 
 enum { vg_graph_depth = 16 };
 
-// vg_graph_needs is what a graph's memory nodes ask for together, by device.
+// vg_graph_needs is what a graph's memory nodes ask for together, by device, and which
+// functions its kernels use for the first time.
 struct vg_graph_needs {
 	uint64_t bytes[VG_MAX_DEVICES];
 	bool foreign; // some of it on a GPU that is not the container's
+	struct vg_use use;
 };
+
+// vg_kernel_params is the part of CUDA_KERNEL_NODE_PARAMS that matters; the first version
+// ends before `kernel`.
+struct vg_kernel_params {
+	CUfunction function; // or
+	unsigned shape[7];
+	void **parameters, **extra;
+	CUkernel kernel;
+	CUcontext context;
+};
+
+static const void *vg_kernel_function(const struct vg_kernel_params *parameters)
+{
+	const void *kernel = parameters->kernel;
+
+	return parameters->function ? parameters->function : kernel;
+}
+
+static void vg_kernel_add(CUgraphNode node, struct vg_graph_needs *needs)
+{
+	struct vg_kernel_params parameters = {0};
+	const void *function;
+
+	if (VG_CALL(cuGraphKernelNodeGetParams_v2, node, &parameters) &&
+	    VG_CALL(cuGraphKernelNodeGetParams, node, &parameters))
+		return;
+	function = vg_kernel_function(&parameters);
+	if (function)
+		vg_use_add(&needs->use, function);
+}
 
 static void vg_node_add(const struct vg_state *state, CUgraphNode node, struct vg_graph_needs *needs)
 {
@@ -51,6 +84,8 @@ static void vg_nodes_add(const struct vg_state *state, CUgraphNode const *nodes,
 			continue;
 		if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 			vg_node_add(state, nodes[i], needs);
+		else if (type == CU_GRAPH_NODE_TYPE_KERNEL && needs->use.state)
+			vg_kernel_add(nodes[i], needs);
 		else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
 			 VG_CALL(cuGraphChildGraphNodeGetGraph, nodes[i], &child) == CUDA_SUCCESS)
 			vg_graph_add(state, child, needs, depth + 1);
@@ -116,36 +151,89 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 	}
 }
 
-// vg_graph_made files a new executable graph, or undoes it.
-static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, CUgraph graph)
+// vg_graph_look finds out what a graph needs, and claims the room for its code.
+static CUresult vg_graph_look(CUgraph graph, struct vg_graph_needs *needs)
 {
 	struct vg_state *state = vg_ready_state();
-	struct vg_graph_needs needs = {{0}, false};
 
+	memset(needs, 0, offsetof(struct vg_graph_needs, use));
+	vg_use_open(&needs->use, vg_lazy_state());
+	if (state)
+		vg_graph_add(state, graph, needs, 0);
+	return needs->use.state ? vg_use_claim(&needs->use) : CUDA_SUCCESS;
+}
+
+// vg_graph_made files a new executable graph, or undoes it.
+static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, struct vg_graph_needs *needs)
+{
+	struct vg_state *state = vg_ready_state();
+
+	result = vg_use_end(&needs->use, result);
 	if (result || !state)
 		return result;
-	vg_graph_add(state, graph, &needs, 0);
-	if (!needs.foreign && vg_graph_file(state, *exec, &needs))
+	if (!needs->foreign && vg_graph_file(state, *exec, needs))
 		return result;
 	vg_graph_forget(state, *exec);
 	VG_CALL(cuGraphExecDestroy, *exec);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+#define VG_INSTANTIATE(exec, graph, call)                                              \
+	({                                                                             \
+		struct vg_graph_needs needs_;                                          \
+		CUresult looked_ = vg_graph_look(graph, &needs_);                      \
+                                                                                       \
+		looked_ ? looked_ : vg_graph_made(call, exec, &needs_);                \
+	})
+
 VG_API(cuGraphInstantiate, CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size)
 {
-	return vg_graph_made(VG_CALL(cuGraphInstantiate, exec, graph, node, log, size), exec, graph);
+	return VG_INSTANTIATE(exec, graph, VG_CALL(cuGraphInstantiate, exec, graph, node, log, size));
 }
 
 VG_API(cuGraphInstantiate_v2, CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log,
        size_t size)
 {
-	return vg_graph_made(VG_CALL(cuGraphInstantiate_v2, exec, graph, node, log, size), exec, graph);
+	return VG_INSTANTIATE(exec, graph, VG_CALL(cuGraphInstantiate_v2, exec, graph, node, log, size));
 }
 
 VG_API(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-	return vg_graph_made(VG_CALL(cuGraphInstantiateWithFlags, exec, graph, flags), exec, graph);
+	return VG_INSTANTIATE(exec, graph, VG_CALL(cuGraphInstantiateWithFlags, exec, graph, flags));
+}
+
+// ---- what an executable graph gets later. Memory nodes are not among it.
+
+#define VG_UPDATE(graph, call)                                                           \
+	({                                                                               \
+		struct vg_graph_needs needs_;                                            \
+		CUresult looked_ = vg_graph_look(graph, &needs_);                        \
+                                                                                         \
+		looked_ ? looked_ : vg_use_end(&needs_.use, call);                       \
+	})
+
+VG_API(cuGraphExecUpdate, CUgraphExec exec, CUgraph graph, CUgraphNode *node, int *outcome)
+{
+	return VG_UPDATE(graph, VG_CALL(cuGraphExecUpdate, exec, graph, node, outcome));
+}
+
+VG_API(cuGraphExecUpdate_v2, CUgraphExec exec, CUgraph graph, void *outcome)
+{
+	return VG_UPDATE(graph, VG_CALL(cuGraphExecUpdate_v2, exec, graph, outcome));
+}
+
+VG_API(cuGraphExecKernelNodeSetParams, CUgraphExec exec, CUgraphNode node, const void *parameters)
+{
+	const struct vg_kernel_params *given = parameters;
+
+	return VG_USE(given ? given->function : NULL,
+		      VG_CALL(cuGraphExecKernelNodeSetParams, exec, node, parameters));
+}
+
+VG_API(cuGraphExecKernelNodeSetParams_v2, CUgraphExec exec, CUgraphNode node, const void *parameters)
+{
+	return VG_USE(parameters ? vg_kernel_function(parameters) : NULL,
+		      VG_CALL(cuGraphExecKernelNodeSetParams_v2, exec, node, parameters));
 }
 
 // vg_instantiate_params is the part of CUDA_GRAPH_INSTANTIATE_PARAMS that
@@ -172,7 +260,7 @@ static CUresult vg_instantiate_split(CUgraphExec *exec, CUgraph graph, void *par
 
 	if (upload)
 		asked->flags &= ~(uint64_t)vg_instantiate_upload;
-	result = vg_graph_made(call(exec, graph, params), exec, graph);
+	result = VG_INSTANTIATE(exec, graph, call(exec, graph, params));
 	if (!upload)
 		return result;
 	asked->flags |= vg_instantiate_upload;

@@ -41,6 +41,15 @@ static CUresult vg_match_devices(struct vg_state *state)
 	return result;
 }
 
+// vg_loads_lazily: a driver without the question loads code with its module.
+static bool vg_loads_lazily(void)
+{
+	int mode = CU_MODULE_LAZY_LOADING;
+	CUresult result = VG_CALL(cuModuleGetLoadingMode, &mode);
+
+	return result != VG_NO_FUNCTION && (result || mode != CU_MODULE_EAGER_LOADING);
+}
+
 static CUresult vg_start(struct vg_state *state, unsigned flags)
 {
 	const char *dir = vg_pages_dir();
@@ -70,6 +79,7 @@ static CUresult vg_start(struct vg_state *state, unsigned flags)
 	vg_register(state->agent, (uint32_t)state->pages.slot);
 	vg_audit_start(state);
 	vg_check_identity();
+	atomic_store(&state->lazy, vg_loads_lazily());
 	atomic_store_explicit(&state->ready, 1, memory_order_release);
 	return CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 // Launches of kernels. Graphs are launched in cu_graph.c.
 
 #include "throttle.h"
+#include "use.h"
 
 // What a kernel is taken to last until the first of its kind was measured.
 static const uint64_t vg_kernel_prior = 50000;
@@ -17,7 +18,7 @@ static uint64_t vg_launch_key(CUfunction function, unsigned gx, unsigned gy, uns
 }
 
 #define VG_LAUNCH(function, shape, stream, per_thread, call) \
-	VG_WORK(vg_launch_key shape, vg_kernel_prior, stream, per_thread, call)
+	VG_WORK(vg_launch_key shape, vg_kernel_prior, stream, per_thread, VG_USE(function, call))
 
 #define VG_DEFINE_LAUNCH(name, per_thread)                                                     \
 	VG_API(name, CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,  \
@@ -63,20 +64,21 @@ VG_DEFINE_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 VG_API(cuLaunch, CUfunction function)
 {
 	VG_WORK(vg_launch_key(function, 1, 1, 1, 0, 0, 0), vg_kernel_prior, NULL, false,
-		VG_CALL(cuLaunch, function));
+		VG_USE(function, VG_CALL(cuLaunch, function)));
 }
 
 VG_API(cuLaunchGrid, CUfunction function, int width, int height)
 {
 	VG_WORK(vg_launch_key(function, (unsigned)width, (unsigned)height, 1, 0, 0, 0),
-		vg_kernel_prior, NULL, false, VG_CALL(cuLaunchGrid, function, width, height));
+		vg_kernel_prior, NULL, false,
+		VG_USE(function, VG_CALL(cuLaunchGrid, function, width, height)));
 }
 
 VG_API(cuLaunchGridAsync, CUfunction function, int width, int height, CUstream stream)
 {
 	VG_WORK(vg_launch_key(function, (unsigned)width, (unsigned)height, 1, 0, 0, 0),
 		vg_kernel_prior, stream, false,
-		VG_CALL(cuLaunchGridAsync, function, width, height, stream));
+		VG_USE(function, VG_CALL(cuLaunchGridAsync, function, width, height, stream)));
 }
 
 // ---- one kernel on several GPUs

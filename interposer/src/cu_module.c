@@ -6,6 +6,7 @@
 
 #include "claim.h"
 #include "image.h"
+#include "use.h"
 
 // A module is loaded into the current context, a library into every context
 // that uses it, of which the current one is charged; without one, the first
@@ -98,10 +99,14 @@ VG_API(cuLibraryLoadFromFile, CUlibrary *library, const char *path, int *jit, vo
 
 VG_API(cuModuleUnload, CUmodule module)
 {
+	if (vg_ready_state())
+		vg_uses_unload(vg_ready_state(), module);
 	VG_FREE(VG_MODULE, vg_key(module), VG_CALL(cuModuleUnload, module));
 }
 
 VG_API(cuLibraryUnload, CUlibrary library)
 {
+	if (vg_ready_state())
+		vg_uses_unload(vg_ready_state(), library);
 	VG_FREE(VG_CODE, vg_key(library), VG_CALL(cuLibraryUnload, library));
 }

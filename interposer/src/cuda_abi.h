@@ -21,6 +21,7 @@ typedef struct vg_cu_array *CUarray;
 typedef struct vg_cu_mipmapped_array *CUmipmappedArray;
 typedef struct vg_cu_module *CUmodule;
 typedef struct vg_cu_library *CUlibrary;
+typedef struct vg_cu_kernel *CUkernel;
 typedef struct vg_cu_graph *CUgraph;
 typedef struct vg_cu_graph_node *CUgraphNode;
 typedef struct vg_cu_graph_exec *CUgraphExec;
@@ -87,8 +88,11 @@ enum {
 	CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
 	CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
 	CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+	CU_GRAPH_NODE_TYPE_KERNEL = 0,
 	CU_GRAPH_NODE_TYPE_GRAPH = 4,
 	CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+	CU_MODULE_EAGER_LOADING = 1,
+	CU_MODULE_LAZY_LOADING = 2,
 	CU_STREAM_CAPTURE_STATUS_NONE = 0,
 	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 	CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,

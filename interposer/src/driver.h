@@ -105,6 +105,32 @@
 	X(cuModuleLoadData, CUmodule *, const void *)                                              \
 	X(cuModuleLoadDataEx, CUmodule *, const void *, unsigned, int *, void **)                  \
 	X(cuModuleLoadFatBinary, CUmodule *, const void *)                                         \
+	X(cuModuleGetFunction, CUfunction *, CUmodule, const char *)                               \
+	X(cuModuleGetGlobal, CUdeviceptr_v1 *, unsigned *, CUmodule, const char *)                 \
+	X(cuModuleGetGlobal_v2, CUdeviceptr *, size_t *, CUmodule, const char *)                   \
+	X(cuLibraryGetGlobal, CUdeviceptr *, size_t *, CUlibrary, const char *)                    \
+	X(cuLibraryGetManaged, CUdeviceptr *, size_t *, CUlibrary, const char *)                   \
+	X(cuLibraryGetKernel, CUkernel *, CUlibrary, const char *)                                 \
+	X(cuLibraryGetModule, CUmodule *, CUlibrary)                                               \
+	X(cuKernelGetFunction, CUfunction *, CUkernel)                                             \
+	X(cuFuncLoad, CUfunction)                                                                  \
+	X(cuFuncGetAttribute, int *, int, CUfunction)                                              \
+	X(cuFuncSetAttribute, CUfunction, int, int)                                                \
+	X(cuKernelGetAttribute, int *, int, CUkernel, CUdevice)                                    \
+	X(cuKernelSetAttribute, int, int, CUkernel, CUdevice)                                      \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *, CUfunction, int, size_t)             \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *, CUfunction, int, size_t, unsigned) \
+	X(cuGraphExecUpdate, CUgraphExec, CUgraph, CUgraphNode *, int *)                           \
+	X(cuGraphExecUpdate_v2, CUgraphExec, CUgraph, void *)                                      \
+	X(cuGraphExecKernelNodeSetParams, CUgraphExec, CUgraphNode, const void *)                  \
+	X(cuGraphExecKernelNodeSetParams_v2, CUgraphExec, CUgraphNode, const void *)               \
+	X(cuModuleGetLoadingMode, int *)                                                           \
+	X(cuGraphKernelNodeGetParams, CUgraphNode, void *)                                         \
+	X(cuGraphKernelNodeGetParams_v2, CUgraphNode, void *)                                      \
+	X(cuModuleEnumerateFunctions, CUfunction *, unsigned, CUmodule)                            \
+	X(cuLibraryEnumerateKernels, CUkernel *, unsigned, CUlibrary)                              \
+	X(cuModuleGetFunctionCount, unsigned *, CUmodule)                                          \
+	X(cuLibraryGetKernelCount, unsigned *, CUlibrary)                                          \
 	X(cuModuleUnload, CUmodule)                                                                \
 	X(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *, void **,  \
 	  unsigned)                                                                                \

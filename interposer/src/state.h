@@ -16,6 +16,7 @@
 enum {
 	vg_max_ordinals = 64, // devices that the driver may show
 	vg_max_pools = 256,   // memory pools that are followed in one process
+	vg_uses_bits = 12,    // of a number below that of notes of used code
 };
 
 // vg_pool_answer is what the driver said of a pool.
@@ -99,6 +100,9 @@ struct vg_state {
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
 	struct vg_pool pools[vg_max_pools];
 	_Atomic uint32_t primary_joins[VG_MAX_DEVICES]; // see cu_primary.c
+	_Atomic uint32_t lazy;     // code is loaded when it is used; set before the state is ready
+	_Atomic uint32_t contexts; // that were ever made
+	_Atomic uint64_t uses[1 << vg_uses_bits]; // code that was used lately, see use.h
 	struct vg_mutex audit_mutex;      // held over a question to the agent
 	char agent[vg_agent_path_size];   // its socket; set before the state is ready
 	_Atomic uint64_t asked_ms;        // when it was asked last

@@ -24,6 +24,8 @@ enum vg_kind {
 	VG_MAPPING,     // key: address of cuMemMap
 	VG_GRAPH,       // key: executable graph
 	VG_IMPORT,      // key: address, or external memory object
+	VG_USED,        // key: what code is used by, see use.h
+	VG_PART,        // key: kernel, function or module that is a part of a library or module
 };
 
 struct vg_entry {

@@ -77,6 +77,18 @@ test_images() {
 	unserve images
 }
 
+# Code that a driver loads lazily is refused where there is no room for it.
+test_late_code() {
+	local output limit=$((2 * gib)) highest granted
+	pages late "$limit"
+	output=$(limited late timeout 60 "$tests/unkind" late-code 2>"$work/errors") ||
+		fail "late code: $(tail -n 3 "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	granted=$(echo "$output" | field granted_bytes)
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "late code: held $highest"
+	[ "${granted:-0}" -ge "$(least "$limit")" ] || fail "late code: granted $granted"
+}
+
 test_small_pieces() {
 	try small $((2 * gib)) small-pieces
 	serve small-blind -blind
@@ -114,6 +126,12 @@ test_useless_agents() {
 	done
 }
 
+if [ -n "${UNKIND_TESTS:-}" ]; then
+	GPUSIM_PROFILE=${UNKIND_PROFILE:-$GPUSIM_PROFILE}
+	machine 2>/dev/null
+	$UNKIND_TESTS
+	exit "$failures"
+fi
 test_waits module-loads library-loads first-allocation
 test_exports
 test_inherited 2>/dev/null # the shell reports whom it killed
@@ -124,6 +142,9 @@ test_useless_agents
 GPUSIM_PROFILE=$profiles/r550-4060ti.conf
 machine 2>/dev/null
 test_small_context
+GPUSIM_PROFILE=$profiles/r580-h200.conf
+machine 2>/dev/null
+test_late_code
 GPUSIM_PROFILE=$own/constructor.conf
 machine 2>/dev/null
 test_waits constructor

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// First uses of code.
+//
+// A driver may load code not with its module, but when one of its functions is first used.
+// The module was charged with an upper estimate then, of which the agent may have found
+// since that it is not held: others have that room. So what was taken back of the estimate
+// is charged again before a first use. Where there is no room for it, the use fails as
+// where the driver itself finds none.
+
+#ifndef VG_USE_H
+#define VG_USE_H
+
+#include "claim.h"
+
+// vg_owner is what was charged for code: a module or a library; with kind 0 it is not known.
+struct vg_owner {
+	enum vg_kind kind;
+	uint64_t key;
+};
+
+// vg_first is the first use of a function, or of another name in a module.
+struct vg_first {
+	uint64_t key;
+	struct vg_owner owner;
+};
+
+enum { vg_most_firsts = 32 };
+
+// vg_use is a call of the driver in which code may be used for the first time.
+struct vg_use {
+	struct vg_state *state; // NULL: there is nothing to be charged or noted
+	struct vg_claim claim;
+	uint32_t count;
+	bool more; // there are others, which are not noted
+	struct vg_first firsts[vg_most_firsts];
+};
+
+// vg_use_key is the key of a handle's use: in which context matters only where there are some.
+static inline uint64_t vg_use_key(const struct vg_state *state, const void *handle)
+{
+	if (__builtin_expect(atomic_load_explicit(&state->contexts, memory_order_relaxed) < 2, 1))
+		return vg_key(handle);
+	return vg_key(handle) ^ vg_current_context() * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline _Atomic uint64_t *vg_use_note(struct vg_state *state, uint64_t key)
+{
+	return &state->uses[key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - vg_uses_bits)];
+}
+
+// vg_use_open begins a use of nothing yet. vg_use_add adds a handle of the driver, and
+// vg_use_add_name a name in a module or library, unless it was used before. vg_use_claim
+// reserves the room that they may need; it returns 0 or the error that the caller is to get.
+// vg_use_close is told the driver's result, which it returns.
+void vg_use_open(struct vg_use *use, struct vg_state *state);
+void vg_use_add(struct vg_use *use, const void *handle);
+void vg_use_add_name(struct vg_use *use, struct vg_owner owner, const char *name);
+CUresult vg_use_claim(struct vg_use *use);
+CUresult vg_use_close(struct vg_use *use, CUresult result);
+
+// vg_use_known notes that a handle needs no more for its use, as the use that brought it loaded
+// its code. vg_use_belongs notes what a handle is of.
+void vg_use_known(struct vg_state *state, const void *handle, struct vg_owner owner);
+void vg_use_belongs(struct vg_state *state, const void *handle, struct vg_owner owner);
+
+// vg_uses_unload forgets what was used of a module or library, before that is unloaded;
+// vg_uses_forget has each use looked up anew, as a context has ended.
+void vg_uses_unload(struct vg_state *state, const void *owner);
+void vg_uses_forget(struct vg_state *state);
+
+// vg_lazy_state is the state where the driver loads code when it is used, else NULL.
+static inline struct vg_state *vg_lazy_state(void)
+{
+	struct vg_state *state = vg_ready_state();
+
+	return state && atomic_load_explicit(&state->lazy, memory_order_relaxed) ? state : NULL;
+}
+
+static inline CUresult vg_use_begin(struct vg_use *use, const void *handle)
+{
+	struct vg_state *state = vg_lazy_state();
+	uint64_t key;
+
+	use->state = NULL;
+	if (!state)
+		return CUDA_SUCCESS;
+	key = vg_use_key(state, handle);
+	if (__builtin_expect(atomic_load_explicit(vg_use_note(state, key), memory_order_relaxed) == key, 1))
+		return CUDA_SUCCESS;
+	vg_use_open(use, state);
+	vg_use_add(use, handle);
+	return vg_use_claim(use);
+}
+
+static inline CUresult vg_use_end(struct vg_use *use, CUresult result)
+{
+	return __builtin_expect(use->state != NULL, 0) ? vg_use_close(use, result) : result;
+}
+
+// VG_USE is a call of the driver that may use a function for the first time.
+#define VG_USE(handle, call)                                              \
+	({                                                                \
+		struct vg_use use_;                                       \
+		CUresult used_ = vg_use_begin(&use_, handle);             \
+                                                                          \
+		used_ ? used_ : vg_use_end(&use_, call);                  \
+	})
+
+#endif
