@@ -175,8 +175,8 @@ static CUresult load_kernels(const struct sim_exec *exec)
 	for (size_t i = 0; !err && i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (node->type != CU_NODE_KERNEL)
-			continue;
+		if (!node || node->type != CU_NODE_KERNEL)
+			continue; /* a step may be the end of a child graph */
 		err = sim_function_of(node->kernel.params.func, &function);
 		err = err ? err : sim_module_use(function->module);
 	}
