@@ -107,6 +107,17 @@ static size_t vg_view_text(const struct vg_view *view)
 	return strnlen((const char *)view->at, (size_t)view->size);
 }
 
+// vg_elf_sections is how many sections a cubin has: the first one says so where they are
+// too many for the head.
+static uint64_t vg_elf_sections(const struct vg_view *view, const Elf64_Ehdr *head)
+{
+	Elf64_Shdr first;
+
+	if (head->e_shnum || !head->e_shoff || !vg_view_copy(view, head->e_shoff, &first, sizeof first))
+		return head->e_shnum;
+	return first.sh_size;
+}
+
 // vg_elf_bytes adds up the sections that a cubin has in memory. Where not all of them can
 // be read, it takes all that the cubin says to have.
 static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
@@ -114,12 +125,14 @@ static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
 	Elf64_Ehdr head;
 	Elf64_Shdr section;
 	uint64_t sum = 0;
+	uint64_t count;
 
 	if (!vg_view_copy(view, 0, &head, sizeof head))
 		return stated;
 	if (head.e_shentsize != sizeof section)
 		return stated;
-	for (uint64_t i = 0; i < head.e_shnum; i++) {
+	count = vg_elf_sections(view, &head);
+	for (uint64_t i = 0; i < count; i++) {
 		if (head.e_shoff > UINT64_MAX / 2 ||
 		    !vg_view_copy(view, head.e_shoff + i * sizeof section, &section, sizeof section))
 			return stated;
@@ -198,26 +211,35 @@ static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 	return vg_larger(sum.plain, sum.compressed);
 }
 
+// vg_unwrapped is what a wrapper leads to, or the image itself. No driver takes a wrapper
+// in a wrapper.
+static const void *vg_unwrapped(const void *image)
+{
+	struct vg_view view = {image, UINT64_MAX / 4, true};
+	struct vg_fatbin_wrapper wrapper;
+	uint32_t magic;
+
+	if (!image || !vg_view_copy(&view, 0, &magic, sizeof magic) || magic != (uint32_t)vg_wrapper_magic)
+		return image;
+	return vg_view_copy(&view, 0, &wrapper, sizeof wrapper) ? wrapper.data : NULL;
+}
+
 uint64_t vg_image_bytes(const void *image, size_t size)
 {
 	bool known = size != vg_image_unknown_size;
-	struct vg_view view = {image, known ? size : UINT64_MAX / 4, !known};
+	const void *content = known ? image : vg_unwrapped(image);
+	struct vg_view view = {content, known ? size : UINT64_MAX / 4, !known};
 	uint32_t magic;
 
-	if (!image || (known && size < sizeof magic) || !vg_view_copy(&view, 0, &magic, sizeof magic))
+	if (!content || (known && size < sizeof magic) || !vg_view_copy(&view, 0, &magic, sizeof magic))
 		return size;
 	if (memcmp(&magic, ELFMAG, SELFMAG) == 0)
 		return vg_elf_bytes(&view, known ? size : 0);
 	if (magic == (uint32_t)vg_fatbin_magic)
 		return vg_fatbin_bytes(&view);
-	if (magic == (uint32_t)vg_wrapper_magic && !known) {
-		struct vg_fatbin_wrapper wrapper;
-
-		if (!vg_view_copy(&view, 0, &wrapper, sizeof wrapper))
-			return 0;
-		return vg_image_bytes(wrapper.data, vg_image_unknown_size);
-	}
-	return vg_text_bytes(image, known ? strnlen(image, size) : strlen(image));
+	if (magic == (uint32_t)vg_wrapper_magic)
+		return 0;
+	return vg_text_bytes(content, known ? strnlen(content, size) : strlen(content));
 }
 
 uint64_t vg_image_file_bytes(const char *path)
@@ -230,6 +252,8 @@ uint64_t vg_image_file_bytes(const char *path)
 	if (fd < 0)
 		return 0;
 	size = lseek(fd, 0, SEEK_END);
+	if (size > 0) // what cannot be read here is taken for what it is at most without compression
+		bytes = (uint64_t)size;
 	if (size > 0 && size <= vg_max_image)
 		image = malloc((size_t)size);
 	if (image && pread(fd, image, (size_t)size, 0) == (ssize_t)size)

@@ -67,8 +67,26 @@ static void test_elf(void)
 	image.sections[2].sh_size = 5000; // of debuggers
 	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
 	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), 1024);
+	image.head.e_shnum = 0; // they are too many for the head
+	image.sections[0].sh_size = 3;
+	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
 	image.head.e_shnum = 60000; // beyond the end: the whole size is taken
 	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), sizeof image);
+}
+
+// A wrapper in a wrapper is no image, and one that leads to itself ends nevertheless.
+static void test_wrappers(void)
+{
+	struct {
+		uint32_t magic, version;
+		const void *data, *unused;
+	} inner = {.magic = 0x466243b1, .version = 1, .data = "text"}, outer = inner;
+
+	CHECK(vg_image_bytes(&inner, vg_image_unknown_size) > 0);
+	outer.data = &inner;
+	CHECK_EQUAL(vg_image_bytes(&outer, vg_image_unknown_size), 0);
+	outer.data = &outer;
+	CHECK_EQUAL(vg_image_bytes(&outer, vg_image_unknown_size), 0);
 }
 
 static void test_fatbin(void)
@@ -177,6 +195,7 @@ static void test_truncated_in_memory(void)
 
 int main(void)
 {
+	test_wrappers();
 	test_compressed();
 	test_truncated_in_memory();
 	test_ptx();
