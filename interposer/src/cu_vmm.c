@@ -6,7 +6,8 @@
 // has been undone, in whatever order. Memory of the host is not charged.
 //
 // Memory that was exported stays charged: a file descriptor that leads to it keeps it,
-// and where that is, nobody can tell. From its release on it is charged by estimate, so
+// and where that is, nobody can tell. So does memory that was bound to a multicast object
+// or a logical endpoint, which others may have, too. From its release on it is charged by estimate, so
 // that it is given back when the agent measures that it has gone (correction.h). Imported
 // memory is charged as if it were new, when it is first mapped, as its size is not known
 // before: its exporter may release it, or die. So what one process of a container exports
@@ -326,9 +327,9 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 	return result;
 }
 
-// ---- between processes
+// ---- kept by what is not a handle or a mapping: exports, and bindings to objects of others
 
-static struct vg_entry *vg_handle_export(struct vg_entry *entry, void *context)
+static struct vg_entry *vg_handle_keep(struct vg_entry *entry, void *context)
 {
 	vg_handle_use(entry, context);
 	if (entry)
@@ -336,27 +337,91 @@ static struct vg_entry *vg_handle_export(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// The memory counts as exported before the driver is asked: another thread may release
-// it as soon as the driver has answered.
-VG_API(cuMemExportToShareableHandle, void *shareable, CUmemGenericAllocationHandle handle, int type,
-       unsigned long long flags)
+// The memory counts as kept before the driver is asked: another thread may release it as
+// soon as the driver has answered.
+static void vg_keep_begin(struct vg_state *state, CUmemGenericAllocationHandle handle,
+			  struct vg_handle_use *use)
 {
-	struct vg_state *state = vg_ready_state();
-	struct vg_handle_use use = {NULL};
-	CUresult result;
-
-	if (!state)
-		return VG_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
+	use->physical = NULL;
 	vg_begin(state);
-	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_export, &use);
-	result = VG_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
-	if (use.physical && result)
-		atomic_fetch_sub(&use.physical->exports, 1);
-	if (use.physical)
-		vg_physical_put(state, use.physical);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_keep, use);
+}
+
+static CUresult vg_keep_end(struct vg_state *state, const struct vg_handle_use *use, CUresult result)
+{
+	if (use->physical && result)
+		atomic_fetch_sub(&use->physical->exports, 1);
+	if (use->physical)
+		vg_physical_put(state, use->physical);
 	vg_end(state);
 	return result;
 }
+
+#define VG_DEFINE_KEEP(name, parameters, handle, ...)                                \
+	VG_API(name, VG_PARAMETERS parameters)                                       \
+	{                                                                            \
+		struct vg_state *state = vg_ready_state();                           \
+		struct vg_handle_use use;                                            \
+                                                                                     \
+		if (!state)                                                          \
+			return VG_CALL(name, __VA_ARGS__);                           \
+		vg_keep_begin(state, handle, &use);                                  \
+		return vg_keep_end(state, &use, VG_CALL(name, __VA_ARGS__));         \
+	}
+#define VG_PARAMETERS(...) __VA_ARGS__
+
+VG_DEFINE_KEEP(cuMemExportToShareableHandle,
+	       (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags),
+	       handle, shareable, handle, type, flags)
+VG_DEFINE_KEEP(cuMulticastBindMem,
+	       (CUmemGenericAllocationHandle group, size_t at, CUmemGenericAllocationHandle handle,
+		size_t from, size_t bytes, unsigned long long flags),
+	       handle, group, at, handle, from, bytes, flags)
+VG_DEFINE_KEEP(cuMulticastBindMem_v2,
+	       (CUmemGenericAllocationHandle group, CUdevice device, size_t at,
+		CUmemGenericAllocationHandle handle, size_t from, size_t bytes, unsigned long long flags),
+	       handle, group, device, at, handle, from, bytes, flags)
+VG_DEFINE_KEEP(cuLogicalEndpointBindMem,
+	       (uint32_t endpoint, CUdevice device, uint64_t at, CUmemGenericAllocationHandle handle,
+		uint64_t from, uint64_t bytes, unsigned long long flags),
+	       handle, endpoint, device, at, handle, from, bytes, flags)
+
+static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_range *range = context;
+
+	if (entry->kind == VG_MAPPING && entry->key < range->to && entry->key + entry->bytes > range->from)
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+	return false;
+}
+
+// What is bound by its addresses stays kept if the driver refuses: the agent's measurement
+// gives back what is charged too long.
+#define VG_DEFINE_KEEP_RANGE(name, parameters, address, bytes, ...)                              \
+	VG_API(name, VG_PARAMETERS parameters)                                                   \
+	{                                                                                        \
+		struct vg_state *state = vg_ready_state();                                       \
+		const struct vg_range range = {address, vg_add_saturating(address, bytes)};      \
+                                                                                                 \
+		if (state)                                                                       \
+			vg_table_sweep(&state->table, vg_mapping_keep, &range);                  \
+		return VG_CALL(name, __VA_ARGS__);                                               \
+	}
+
+VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr,
+		     (CUmemGenericAllocationHandle group, size_t at, CUdeviceptr address, size_t bytes,
+		      unsigned long long flags),
+		     address, bytes, group, at, address, bytes, flags)
+VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr_v2,
+		     (CUmemGenericAllocationHandle group, CUdevice device, size_t at, CUdeviceptr address,
+		      size_t bytes, unsigned long long flags),
+		     address, bytes, group, device, at, address, bytes, flags)
+VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
+		     (uint32_t endpoint, CUdevice device, uint64_t at, void *address, uint64_t bytes,
+		      unsigned long long flags),
+		     vg_key(address), bytes, endpoint, device, at, address, bytes, flags)
+
+// ---- imports
 
 // vg_import_file files the handle of imported memory, which the driver may have given
 // out before.

@@ -274,6 +274,16 @@
 	X(cuEventSynchronize, CUevent)                                                             \
 	X(cuMemGetAddressRange_v2, CUdeviceptr *, size_t *, CUdeviceptr)                           \
 	X(cuMemExportToShareableHandle, void *, CUmemGenericAllocationHandle, int, unsigned long long) \
+	X(cuMulticastBindMem, CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, \
+	  size_t, unsigned long long)                                                              \
+	X(cuMulticastBindMem_v2, CUmemGenericAllocationHandle, CUdevice, size_t,                   \
+	  CUmemGenericAllocationHandle, size_t, size_t, unsigned long long)                        \
+	X(cuLogicalEndpointBindMem, uint32_t, CUdevice, uint64_t, CUmemGenericAllocationHandle, uint64_t, \
+	  uint64_t, unsigned long long)                                                            \
+	X(cuMulticastBindAddr, CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long) \
+	X(cuMulticastBindAddr_v2, CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, \
+	  unsigned long long)                                                                      \
+	X(cuLogicalEndpointBindAddr, uint32_t, CUdevice, uint64_t, void *, uint64_t, unsigned long long) \
 	X(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int)             \
 	X(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *, CUmemGenericAllocationHandle) \
 	X(cuIpcOpenMemHandle, CUdeviceptr *, CUipcMemHandle, unsigned)                             \
