@@ -111,11 +111,15 @@ void vg_audit_start(struct vg_state *state)
 
 static void vg_audit_now(struct vg_state *state)
 {
+	int kept;
+
 	if (!vg_is_time(state, vg_coarse_ms()) || !vg_try_lock(&state->audit_mutex))
 		return;
+	kept = vg_keep_thread();
 	if (vg_is_time(state, vg_coarse_ms()))
 		vg_look(state);
 	vg_unlock(&state->audit_mutex);
+	vg_let_thread(kept);
 }
 
 void vg_audit(struct vg_state *state, uint64_t bytes)
@@ -158,17 +162,22 @@ bool vg_audit_refusal(struct vg_state *state)
 {
 	uint32_t answers = atomic_load(&state->corrections_made);
 	uint64_t now = vg_coarse_ms();
+	int kept;
 
 	if (now < atomic_load(&state->silent_until_ms) ||
 	    (!atomic_load(&state->doubtful) && !vg_is_time(state, now)))
 		return false;
-	if (!vg_queue(state))
+	kept = vg_keep_thread();
+	if (!vg_queue(state)) {
+		vg_let_thread(kept);
 		return false;
+	}
 	vg_await_calls(state);
 	// Meanwhile another thread may have had an answer, or none.
 	if (answers == atomic_load(&state->corrections_made) &&
 	    vg_coarse_ms() >= atomic_load(&state->silent_until_ms))
 		vg_look(state);
 	vg_unlock(&state->audit_mutex);
+	vg_let_thread(kept);
 	return answers != atomic_load(&state->corrections_made);
 }

@@ -106,6 +106,24 @@ void vg_say(enum vg_topic topic, const char *format, ...)
 	errno = saved;
 }
 
+int pthread_setcancelstate(int state, int *old) __attribute__((weak));
+
+int vg_keep_thread(void)
+{
+	enum { disable = 1 };
+	int before = disable;
+
+	if (pthread_setcancelstate)
+		pthread_setcancelstate(disable, &before);
+	return before;
+}
+
+void vg_let_thread(int kept)
+{
+	if (pthread_setcancelstate)
+		pthread_setcancelstate(kept, &kept);
+}
+
 uint64_t vg_now(void)
 {
 	struct timespec now;
