@@ -227,7 +227,8 @@ static int vg_usage_open(struct vg_pages *pages, const char *dir, struct vg_erro
 int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
 {
 	pages->slot = vg_no_slot;
-	pages->slow.rank = VG_RANK_SLOW;
+	for (size_t i = 0; i < VG_MAX_DEVICES; i++)
+		pages->slow[i].rank = VG_RANK_SLOW;
 	pages->look.rank = VG_RANK_LOOK;
 	pages->verify.rank = VG_RANK_VERIFY;
 	if (vg_limits_open(pages, dir, error) || vg_usage_open(pages, dir, error)) {

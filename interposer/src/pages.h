@@ -40,8 +40,9 @@ struct vg_pages {
 	// container may fill, in parts per million, and how many SMs the whole has.
 	_Atomic uint32_t mps[VG_MAX_DEVICES]; // 0: not so shared
 	_Atomic uint32_t sms[VG_MAX_DEVICES]; // 0: unknown
-	// Threads of this process that must wait, wait here one behind another.
-	struct vg_mutex slow;
+	// By GPU: threads of this process that must wait, wait here one behind another.
+	struct vg_mutex slow[VG_MAX_DEVICES];
+	uint64_t stuck[VG_MAX_DEVICES]; // what did not move while the last one waited; guarded by slow
 	// What this process is charged with, where no other can write it.
 	_Atomic uint64_t own[VG_MAX_DEVICES];
 	// The agent's last look, as this process has seen it, and `own` at that time.

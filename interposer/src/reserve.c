@@ -28,7 +28,7 @@
 // mutex. So a refusal is true: the bytes *used* leave no room, after the slots
 // of dead processes have been emptied; one that is dying is waited for. Where
 // nothing moves for vg_patience_ns, as a process is stopped or the driver waits,
-// what is pending counts as used.
+// what is pending counts as used, at once for whoever comes next.
 //
 // A page that lies. Every process of the container can write the page, and so
 // make others look smaller than they are. What this process was granted it keeps
@@ -130,15 +130,20 @@ struct vg_wait {
 	uint64_t others; // what was used and pending at that time, but for its own
 };
 
-static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_sum *sum, uint64_t own)
+// vg_wait_is_over: what one thread has waited for in vain, no other waits for again, until
+// it has moved.
+static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_sum *sum, uint64_t own, uint64_t *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;
 	uint64_t now = vg_now();
 
+	if (others == *stuck)
+		return true;
 	if (others != wait->others)
 		wait->moved = now;
 	wait->others = others;
-	return now - wait->moved > vg_patience_ns || now - wait->since > vg_longest_wait_ns;
+	*stuck = now - wait->moved > vg_patience_ns ? others : 0;
+	return others == *stuck || now - wait->since > vg_longest_wait_ns;
 }
 
 // vg_hold_slowly decides after a first try found too little room.
@@ -160,7 +165,7 @@ static bool vg_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t byt
 		if (vg_fits(&sum, bytes, limit))
 			return true;
 		if ((gone && vg_add_saturating(sum.used, bytes) > limit) ||
-		    vg_wait_is_over(&wait, &sum, bytes)) {
+		    vg_wait_is_over(&wait, &sum, bytes, &pages->stuck[device])) {
 			vg_sub(&own->pending, bytes);
 			return false;
 		}
@@ -191,14 +196,17 @@ bool vg_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 bool vg_hold(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	bool held;
+	int kept;
 
 	if (vg_hold_at_once(pages, device, bytes))
 		return true;
 	if (bytes > vg_memory_limit(pages, device))
 		return false;
-	vg_lock(&pages->slow);
+	kept = vg_keep_thread();
+	vg_lock(&pages->slow[device]);
 	held = vg_hold_slowly(pages, device, bytes);
-	vg_unlock(&pages->slow);
+	vg_unlock(&pages->slow[device]);
+	vg_let_thread(kept);
 	return held;
 }
 
