@@ -8,6 +8,8 @@
 #include "registration.h"
 #include "slot.h"
 
+#include <string.h>
+
 static CUresult vg_refuse_init(const struct vg_error *error)
 {
 	vg_say(VG_SAY_PAGES, "CUDA is refused to this process: %s", error->text);
@@ -22,9 +24,15 @@ static CUresult vg_uuid_of(CUuuid *uuid, CUdevice device)
 	return VG_CALL(cuDeviceGetUuid, uuid, device);
 }
 
+// vg_found is what the driver says of itself.
+struct vg_found {
+	uint32_t devices[vg_max_ordinals]; // as vg_state has them
+	bool lazy;
+};
+
 // vg_match_devices finds the driver's devices on the pages. One that cannot be
 // identified is treated as one that is not there.
-static CUresult vg_match_devices(struct vg_state *state)
+static CUresult vg_match_devices(const struct vg_pages *pages, struct vg_found *found)
 {
 	int count = 0;
 	CUresult result = VG_CALL(cuDeviceGetCount, &count);
@@ -36,7 +44,7 @@ static CUresult vg_match_devices(struct vg_state *state)
 		result = VG_CALL(cuDeviceGet, &device, i);
 		if (result || device < 0 || device >= vg_max_ordinals || vg_uuid_of(&uuid, device))
 			continue;
-		state->devices[device] = (uint32_t)(vg_pages_find(&state->pages, uuid.bytes) + 1);
+		found->devices[device] = (uint32_t)(vg_pages_find(pages, uuid.bytes) + 1);
 	}
 	return result;
 }
@@ -50,55 +58,97 @@ static bool vg_loads_lazily(void)
 	return result != VG_NO_FUNCTION && (result || mode != CU_MODULE_EAGER_LOADING);
 }
 
+// vg_prepare opens the pages, and sets up what the driver reads when it starts.
+static CUresult vg_prepare(struct vg_state *state, const char *dir)
+{
+	struct vg_error error = {""};
+	int failed = 0;
+	int kept;
+
+	kept = vg_keep_thread();
+	vg_lock(&state->init);
+	if (!state->pages.limits)
+		failed = vg_pages_open(&state->pages, dir, &error);
+	if (!failed)
+		vg_mps_prepare(&state->pages);
+	vg_unlock(&state->init);
+	vg_let_thread(kept);
+	return failed ? vg_refuse_init(&error) : CUDA_SUCCESS;
+}
+
+// vg_ask_driver starts the driver and asks it. No mutex is held: the driver is opened, and
+// looked into, under a lock of the loader, which a thread may hold that waits for us in
+// a library's constructor.
+static CUresult vg_ask_driver(const struct vg_state *state, unsigned flags, struct vg_found *found)
+{
+	struct vg_error error = {""};
+	CUresult result = VG_CALL(cuInit, flags);
+
+	if (!result)
+		result = vg_match_devices(&state->pages, found);
+	if (result)
+		return result;
+	if (!vg_mps_check(&state->pages, found->devices, &error)) {
+		(void)vg_refuse_init(&error);
+		return CUDA_ERROR_MPS_CONNECTION_FAILED;
+	}
+	vg_check_identity();
+	found->lazy = vg_loads_lazily();
+	return CUDA_SUCCESS;
+}
+
+// vg_enter makes this process known, once.
+static CUresult vg_enter(struct vg_state *state, const char *dir, const struct vg_found *found)
+{
+	struct vg_error error = {""};
+
+	if (atomic_load(&state->ready))
+		return CUDA_SUCCESS;
+	memcpy(state->devices, found->devices, sizeof state->devices);
+	if (vg_slot_take(&state->pages, &error))
+		return vg_refuse_init(&error);
+	vg_agent_path(dir, state->agent);
+	vg_register(state->agent, (uint32_t)state->pages.slot);
+	vg_audit_start(state);
+	atomic_store(&state->lazy, found->lazy);
+	atomic_store_explicit(&state->ready, 1, memory_order_release);
+	return CUDA_SUCCESS;
+}
+
 static CUresult vg_start(struct vg_state *state, unsigned flags)
 {
 	const char *dir = vg_pages_dir();
+	struct vg_found found = {{0}, false};
 	struct vg_error error = {""};
 	CUresult result;
+	int kept;
 
 	if (!dir) {
 		vg_error_set(&error, "there is no limits page at /run/nri-vgpu/limits; was the container "
 				     "created while nri-vgpu was not running? Re-create it");
 		return vg_refuse_init(&error);
 	}
-	if (!state->pages.limits && vg_pages_open(&state->pages, dir, &error))
-		return vg_refuse_init(&error);
-	vg_mps_prepare(&state->pages);
-	result = VG_CALL(cuInit, flags);
+	result = vg_prepare(state, dir);
 	if (!result)
-		result = vg_match_devices(state);
+		result = vg_ask_driver(state, flags, &found);
 	if (result)
 		return result;
-	if (!vg_mps_check(state, &error)) {
-		(void)vg_refuse_init(&error);
-		return CUDA_ERROR_MPS_CONNECTION_FAILED;
-	}
-	if (vg_slot_take(&state->pages, &error))
-		return vg_refuse_init(&error);
-	vg_agent_path(dir, state->agent);
-	vg_register(state->agent, (uint32_t)state->pages.slot);
-	vg_audit_start(state);
-	vg_check_identity();
-	atomic_store(&state->lazy, vg_loads_lazily());
-	atomic_store_explicit(&state->ready, 1, memory_order_release);
-	return CUDA_SUCCESS;
+	kept = vg_keep_thread();
+	vg_lock(&state->init);
+	result = vg_enter(state, dir, &found);
+	vg_unlock(&state->init);
+	vg_let_thread(kept);
+	return result;
 }
 
 VG_API(cuInit, unsigned flags)
 {
 	struct vg_state *state = vg_state_new();
 	struct vg_error error = {""};
-	CUresult result;
 
 	if (!state) {
 		vg_error_set(&error, "no memory, or a kernel older than 4.14");
 		return vg_refuse_init(&error);
 	}
-	vg_lock(&state->init);
-	if (atomic_load(&state->ready))
-		result = VG_CALL(cuInit, flags);
-	else
-		result = vg_start(state, flags);
-	vg_unlock(&state->init);
-	return result;
+	return atomic_load(&state->ready) ? VG_CALL(cuInit, flags) : vg_start(state, flags);
 }

@@ -88,12 +88,11 @@ void vg_mps_prepare(struct vg_pages *pages)
 
 // Without the service, or with more than its part, a process sees too many SMs. Of
 // a part that is nearly all of the GPU nothing can be told so.
-bool vg_mps_check(struct vg_state *state, struct vg_error *error)
+bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error)
 {
 	for (CUdevice device = 0; device < vg_max_ordinals; device++) {
-		int index = vg_device_index(state, device);
-		uint32_t part = index < 0 ? 0 : atomic_load(&state->pages.mps[index]);
-		uint32_t all = index < 0 ? 0 : atomic_load(&state->pages.sms[index]);
+		uint32_t part = devices[device] ? atomic_load(&pages->mps[devices[device] - 1]) : 0;
+		uint32_t all = devices[device] ? atomic_load(&pages->sms[devices[device] - 1]) : 0;
 		int seen = 0;
 
 		if (!part || part >= VG_PPM || !all)

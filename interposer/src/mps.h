@@ -14,7 +14,7 @@
 void vg_mps_prepare(struct vg_pages *pages);
 
 // vg_mps_check tells, once the driver has started, whether it holds this process
-// to its part of each GPU; error says what is wrong.
-bool vg_mps_check(struct vg_state *state, struct vg_error *error);
+// to its part of each GPU; error says what is wrong. `devices` are as vg_state has them.
+bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error);
 
 #endif

@@ -471,12 +471,36 @@ static void test_nvml(const char *unwanted)
 	fclose(maps);
 }
 
+// ---- a plugin that starts CUDA while another thread does
+
+static void *open_plugin(void *path)
+{
+	CHECK(dlopen(path, RTLD_NOW));
+	return NULL;
+}
+
+static void test_plugin(char *path)
+{
+	const struct timespec nap = {.tv_nsec = 100000000};
+	pthread_t opener;
+
+	find("cuInit");
+	CHECK_EQUAL(pthread_create(&opener, NULL, open_plugin, path), 0);
+	nanosleep(&nap, NULL);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	CHECK_EQUAL(pthread_join(opener, NULL), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
 	if (strcmp(test, "inherited") == 0) { // forks first
 		test_inherited();
+		return 0;
+	}
+	if (strcmp(test, "plugin") == 0 && argc > 2) { // starts CUDA itself
+		test_plugin(argv[2]);
 		return 0;
 	}
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);

@@ -95,6 +95,11 @@ test_small_pieces() {
 	try small-blind $((2 * gib)) small-pieces
 }
 
+# A library that is being opened may start CUDA while another thread starts it, too.
+test_plugin() {
+	try plugin $((2 * gib)) plugin "$tests/plugin.so"
+}
+
 # No process of a tenant opens the management library.
 test_nvml() {
 	try nvml $((2 * gib)) nvml "$gpusim/libnvidia-ml"
@@ -137,6 +142,7 @@ test_exports
 test_inherited 2>/dev/null # the shell reports whom it killed
 test_images
 test_small_pieces
+test_plugin
 test_nvml
 test_useless_agents
 GPUSIM_PROFILE=$profiles/r550-4060ti.conf

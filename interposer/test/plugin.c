@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// plugin is a library that uses CUDA in its constructor, and takes its time before that:
+// the loader's lock is held meanwhile.
+
+#include <time.h>
+
+#include "program.h"
+
+__attribute__((constructor)) static void plugin_use_cuda(void)
+{
+	const struct timespec nap = {.tv_nsec = 300000000};
+
+	nanosleep(&nap, NULL);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_primary_context();
+}
