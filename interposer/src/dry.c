@@ -24,12 +24,19 @@ enum vg_work_left vg_stream_ask(const struct vg_stream *stream, bool per_thread)
 	vg_touch_end();
 	if (result == CUDA_ERROR_NOT_READY)
 		return vg_work_left;
-	return vg_work_none; // a stream whose queries fail does no work any more
+	return result ? vg_work_failed : vg_work_none;
+}
+
+// vg_stream_ended: where events can be recorded, a stream whose queries fail does no work
+// any more.
+static bool vg_stream_ended(enum vg_work_left left)
+{
+	return left == vg_work_none || left == vg_work_failed;
 }
 
 bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread)
 {
-	return vg_stream_ask(stream, per_thread) == vg_work_none;
+	return vg_stream_ended(vg_stream_ask(stream, per_thread));
 }
 
 void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
@@ -43,7 +50,7 @@ void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t n
 	if (segment->charged < vg_worth_a_look_ns && now - stream->dry_at < vg_idle_ns)
 		return; // a look costs, too
 	left = vg_stream_ask(stream, per_thread);
-	if (left == vg_work_none) {
+	if (vg_stream_ended(left)) {
 		vg_meter_settle(meter, segment);
 		stream->open = false;
 	} else if (left == vg_work_left) {

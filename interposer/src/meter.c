@@ -8,6 +8,18 @@
 #include "claim.h"
 #include "stream.h"
 
+bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns)
+{
+	uint32_t passes;
+
+	do {
+		passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
+		if (vg_meter_lock(meter, ns))
+			return true;
+	} while (atomic_load_explicit(&meter->passes, memory_order_relaxed) != passes);
+	return false;
+}
+
 enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // of a segment that measures one class

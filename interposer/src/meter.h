@@ -134,6 +134,7 @@ struct vg_forgotten {
 
 struct vg_meter {
 	struct vg_mutex mutex;
+	_Atomic uint32_t passes; // how often somebody got the mutex
 	struct vg_mutex forgotten_mutex; // of the next two: no driver call is made under it
 	_Atomic uint32_t forgotten_count;
 	struct vg_forgotten forgotten[vg_most_forgotten];
@@ -182,6 +183,8 @@ void vg_meter_catch_up(struct vg_meter *meter);
 static inline bool vg_meter_has(struct vg_meter *meter)
 {
 	meter->permit.room = 0;
+	atomic_store_explicit(&meter->passes, atomic_load_explicit(&meter->passes, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
 	if (__builtin_expect(atomic_load(&meter->forgotten_count) != 0, 0))
 		vg_meter_catch_up(meter);
 	return true;
@@ -200,6 +203,10 @@ static inline bool vg_meter_lock(struct vg_meter *meter, uint64_t ns)
 	       (vg_lock_until(&meter->mutex, vg_now() + ns) && vg_meter_has(meter));
 }
 
+// vg_meter_lock_in_turn gives up where one thread has had the meter all this time: as long as it
+// goes from hand to hand, nobody is held up in the driver.
+bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns);
+
 static inline void vg_meter_unlock(struct vg_meter *meter)
 {
 	vg_unlock(&meter->mutex);
@@ -214,9 +221,9 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
 // vg_stream_ask asks the driver whether work is left on a stream: it is unknown where the
-// stream must be left alone, or the driver does not say. vg_stream_is_done reports
+// stream must be left alone, and failed where the driver gives an error. vg_stream_is_done reports
 // whether there is surely none.
-enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown };
+enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
 enum vg_work_left vg_stream_ask(const struct vg_stream *stream, bool per_thread);
 bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread);
 

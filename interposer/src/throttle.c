@@ -268,7 +268,7 @@ static void vg_door_find(struct vg_door *door, const struct vg_work *work)
 // vg_door_pass returns with the meter locked, unless that could not be had.
 static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
-	if (!vg_meter_lock(door->meter, vg_stuck_ns))
+	if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
 		return false;
 	if (door->meter->outstanding > vg_in_flight_ns) // most of it may be done
 		vg_meter_harvest(door->meter, vg_now());
@@ -291,7 +291,7 @@ static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 		}
 		vg_meter_unlock(door->meter);
 		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
-		if (!vg_meter_lock(door->meter, vg_stuck_ns))
+		if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
 			return false;
 		vg_meter_harvest(door->meter, vg_now());
 		vg_door_find(door, work);
@@ -393,7 +393,7 @@ CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 {
 	struct vg_stream *stream;
 
-	if (!vg_meter_lock(ticket->meter, vg_stuck_ns))
+	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // what was entered stays
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)

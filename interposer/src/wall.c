@@ -63,16 +63,23 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	*wall = (struct vg_wall){0};
 }
 
-// vg_wall_ask asks the driver whether a stream has work; of a default stream, only in its own
-// context and thread.
+// vg_wall_ask asks the driver whether a stream has work: of a default stream in its context,
+// and of a thread's own in that thread alone.
 static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t context)
 {
 	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
+	bool elsewhere = !made && stream->context != context;
+	enum vg_work_left left;
+	CUcontext popped;
 
-	if (!made && (stream->context != context ||
-		      (stream->thread && stream->thread != (uint64_t)(uintptr_t)__builtin_thread_pointer())))
+	if (stream->thread && stream->thread != (uint64_t)(uintptr_t)__builtin_thread_pointer())
 		return vg_work_unknown;
-	return vg_stream_ask(stream, stream->thread != 0);
+	if (elsewhere && VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context))
+		return vg_work_unknown;
+	left = vg_stream_ask(stream, stream->thread != 0);
+	if (elsewhere)
+		VG_CALL(cuCtxPopCurrent_v2, &popped);
+	return left;
 }
 
 void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)
@@ -86,7 +93,8 @@ void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)
 
 		if (!stream->wall)
 			continue;
-		stream->wall = vg_wall_ask(stream, context) == vg_work_left;
+		// What cannot be told leaves it as it was seen last.
+		stream->wall = vg_wall_ask(stream, context) != vg_work_none;
 		busy = stream->wall;
 	}
 	if (!wall->busy)
