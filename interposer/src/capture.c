@@ -114,7 +114,7 @@ CUresult vg_capture_begun(CUstream stream, CUresult result)
 CUresult vg_capture_ended(CUstream stream, bool per_thread, CUresult result)
 {
 	// A capture that was broken ends with an error, one that goes on is told from it by the driver.
-	if (vg_captures_maybe() && (!result || !vg_stream_ask_capturing(stream, per_thread)))
+	if (vg_captures_maybe() && (!result || vg_stream_ask_capturing(stream, per_thread) == vg_not_capturing))
 		atomic_fetch_sub(&vg_captures, vg_open_remove(vg_open_of(stream), 1));
 	return result;
 }
@@ -141,7 +141,7 @@ bool vg_touch_begin(CUstream stream, bool per_thread)
 {
 	atomic_fetch_add(&touching, 1);
 	if (atomic_load(&beginning) == 0 &&
-	    (atomic_load(&vg_captures) == 0 || !vg_stream_ask_capturing(stream, per_thread)))
+	    (atomic_load(&vg_captures) == 0 || vg_stream_ask_capturing(stream, per_thread) == vg_not_capturing))
 		return true;
 	vg_touch_end();
 	return false;

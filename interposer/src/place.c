@@ -31,9 +31,11 @@ bool vg_work_context(const struct vg_work *work, CUcontext *context)
 {
 	CUstream stream = work->stream;
 
-	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
-		return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
-	return VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS && *context;
+	// Where the driver does not say whose a stream is, it is taken for the current one's.
+	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream &&
+	    VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
+		return *context != NULL;
+	return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
 }
 
 // A place is a context or a stream, and in the bits that its address leaves the index
@@ -61,7 +63,7 @@ static int vg_context_place(struct vg_state *state, const struct vg_work *work, 
 	int index = vg_place_find(&state->place, context);
 	CUdevice device;
 
-	if (index >= 0 || vg_stream_device(work->stream, &device))
+	if (index >= 0 || (vg_stream_device(work->stream, &device) && VG_CALL(cuCtxGetDevice, &device)))
 		return index;
 	index = vg_device_index(state, device);
 	vg_place_keep(&state->place, context, index);

@@ -41,13 +41,15 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	return result;
 }
 
-bool vg_stream_ask_capturing(CUstream stream, bool per_thread)
+enum vg_capturing vg_stream_ask_capturing(CUstream stream, bool per_thread)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = per_thread ? VG_CALL(cuStreamIsCapturing_ptsz, stream, &status) :
 				       VG_CALL(cuStreamIsCapturing, stream, &status);
 
-	// Asked of the legacy stream beside the capture of a stream that blocks, it fails, and
-	// leaves the status unspecified.
-	return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+	if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+		return vg_beside_capture;
+	if (result)
+		return vg_capturing_unknown;
+	return status == CU_STREAM_CAPTURE_STATUS_NONE ? vg_not_capturing : vg_is_capturing;
 }
