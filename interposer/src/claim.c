@@ -54,6 +54,17 @@ static bool vg_is_filed(uint32_t way)
 	return way != VG_WAY_ASYNC && way != VG_WAY_POOL && way != VG_WAY_GRAPH && way != VG_WAY_NONE;
 }
 
+// vg_claim_elsewhere is the answer to a claim on a GPU that the pages do not have.
+static CUresult vg_claim_elsewhere(CUdevice device)
+{
+	int count = 0;
+
+	if (VG_CALL(cuDeviceGetCount, &count) == CUDA_SUCCESS && (device < 0 || device >= count))
+		return CUDA_ERROR_INVALID_DEVICE;
+	vg_say(VG_SAY_MEMORY, "refused memory on device %d, which was not given to this container", device);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes)
 {
 	struct vg_state *state = vg_ready_state();
@@ -61,11 +72,8 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (index < 0) {
-		vg_say(VG_SAY_MEMORY, "refused memory on device %d, which was not given to this container",
-		       device);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
+	if (index < 0)
+		return vg_claim_elsewhere(device);
 	*claim = (struct vg_claim){
 		.state = state, .device = (uint32_t)index, .way = way, .bytes = bytes,
 	};
