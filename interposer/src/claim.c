@@ -202,7 +202,7 @@ void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, ui
 static bool vg_is_estimate(enum vg_kind kind)
 {
 	return kind == VG_MODULE || kind == VG_CODE || kind == VG_CONTEXT || kind == VG_PRIMARY ||
-	       kind == VG_GREEN || kind == VG_HEAP || kind == VG_GRANULE;
+	       kind == VG_GREEN || kind == VG_GRANULE;
 }
 
 static bool vg_is_context(enum vg_kind kind)
@@ -268,6 +268,8 @@ static void vg_drop_in(struct vg_state *state, struct vg_entry *entry, bool ende
 		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
 	if (vg_is_estimate(entry->kind))
 		withdrawn = vg_estimate_gone(state, entry->device, entry->bytes);
+	if (entry->kind == VG_HEAP)
+		vg_uncertain_gone(state, entry->device, entry->bytes);
 	vg_release(&state->pages, entry->device, entry->bytes - withdrawn);
 	if (vg_is_context(entry->kind)) {
 		vg_sub(vg_contexts_bytes(state, entry->device), entry->bytes);

@@ -46,17 +46,17 @@ uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t by
 	return credit;
 }
 
-void vg_managed_made(struct vg_state *state, uint32_t device, uint64_t bytes)
+void vg_uncertain_made(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	vg_lock(&state->correction_mutex);
-	state->corrections[device].managed += bytes;
+	state->corrections[device].uncertain += bytes;
 	vg_unlock(&state->correction_mutex);
 }
 
-void vg_managed_gone(struct vg_state *state, uint32_t device, uint64_t bytes)
+void vg_uncertain_gone(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	vg_lock(&state->correction_mutex);
-	state->corrections[device].managed -= vg_min(bytes, state->corrections[device].managed);
+	state->corrections[device].uncertain -= vg_min(bytes, state->corrections[device].uncertain);
 	vg_unlock(&state->correction_mutex);
 }
 
@@ -117,7 +117,7 @@ static uint64_t vg_credit(const struct vg_correction *correction, uint64_t exces
 {
 	if (correction->doubted)
 		return 0;
-	return vg_min(excess - vg_min(excess, correction->managed), correction->estimated);
+	return vg_min(excess - vg_min(excess, correction->uncertain), correction->estimated);
 }
 
 bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measured *measured)

@@ -2,11 +2,10 @@
 
 // Charges by estimate, and their correction.
 //
-// Most memory is charged by what the driver takes for it. Contexts, modules and what
-// contexts hold for kernels are charged by an upper estimate, and empty granules of
-// linear memory stay charged for a while, as the driver may keep them. The sum of all
-// charges is what is known; the agent measures what is physically held. The difference
-// corrects the charge:
+// Most memory is charged by what the driver takes for it. Contexts and modules are
+// charged by an upper estimate, and empty granules of linear memory stay charged for a
+// while, as the driver may keep them. The sum of all charges is what is known; the agent
+// measures what is physically held. The difference corrects the charge:
 //
 //   charge = known + unseen - credit
 //
@@ -35,10 +34,11 @@ void vg_estimate_again(struct vg_state *state, uint32_t device, uint64_t bytes);
 // vg_estimate_credit is what an estimate of this size would take of the credit.
 uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes);
 
-// vg_managed_made and vg_managed_gone count managed memory. It is charged as if it were
-// on the GPU, which it need not be: what of it is not makes no credit.
-void vg_managed_made(struct vg_state *state, uint32_t device, uint64_t bytes);
-void vg_managed_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
+// vg_uncertain_made and vg_uncertain_gone count what is charged in full though it may be
+// elsewhere now, or be taken later: managed memory, and what kernels may need of the device's
+// heap and stacks. What of it is not held makes no credit.
+void vg_uncertain_made(struct vg_state *state, uint32_t device, uint64_t bytes);
+void vg_uncertain_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 
 // vg_correction_doubt withdraws the credit, and gives none as long as there are contexts:
 // some of what is charged may have ended unnoticed, and would be released a second time.

@@ -92,7 +92,6 @@ static CUresult vg_heap_filed(struct vg_state *state, uint64_t context, int limi
 struct vg_heap_growth {
 	uint32_t device;
 	uint64_t bytes; // that the limit takes now
-	uint64_t again; // of these, what it was charged with before
 	uint64_t grown;
 };
 
@@ -103,47 +102,40 @@ static struct vg_entry *vg_heap_grow(struct vg_entry *entry, void *context)
 
 	if (!entry)
 		return NULL;
-	growth->again = vg_min(growth->bytes, entry->bytes);
-	growth->grown = growth->bytes - growth->again;
+	growth->grown = growth->bytes - vg_min(growth->bytes, entry->bytes);
 	entry->bytes += growth->grown;
 	entry->device = growth->device;
 	return entry;
 }
 
-// vg_heap_settle charges what the limit grew by, of what was claimed for it. What it was
-// charged with before was found not to be held, perhaps, and may be taken again now.
+// vg_heap_settle charges what the limit grew by, of what was claimed for it. The driver may
+// take it when a kernel needs it, which is no call: what is not held yet makes no credit.
 static void vg_heap_settle(struct vg_claim *claim, uint64_t key, uint64_t bytes)
 {
 	struct vg_heap_growth growth = {.device = claim->device, .bytes = bytes};
 	struct vg_state *state = claim->state;
-	uint64_t taken;
 
 	vg_table_with(&state->table, VG_HEAP, key, vg_heap_grow, &growth);
-	taken = growth.grown + vg_estimate_gone(state, claim->device, growth.again);
-	vg_estimate_made(state, claim->device, bytes);
+	vg_uncertain_made(state, claim->device, growth.grown);
 	// The driver has agreed: it counts, whatever the limit is.
-	vg_settle(&state->pages, claim->device, claim->bytes, taken);
+	vg_settle(&state->pages, claim->device, claim->bytes, growth.grown);
 	claim->bytes = 0;
 	vg_claim_end(claim);
 }
 
-// vg_heap_charge claims what the limit grows by above its first value. The driver may
-// take it later, when a kernel needs it.
+// vg_heap_charge claims what the limit grows by above its first value.
 static CUresult vg_heap_charge(struct vg_state *state, int limit, size_t value)
 {
 	uint64_t context = vg_current_context();
 	struct vg_claim claim;
 	struct vg_entry filed;
 	uint64_t bytes;
-	uint64_t again;
 	CUresult result = vg_heap_filed(state, context, limit, &filed);
 
 	if (result)
 		return result;
 	bytes = vg_heap_bytes(limit, (size_t)filed.extra, value);
-	again = vg_min(bytes, filed.bytes);
-	result = vg_claim_current(&claim, VG_WAY_CONTEXT,
-				  bytes - again + vg_estimate_credit(state, filed.device, again));
+	result = vg_claim_current(&claim, VG_WAY_CONTEXT, bytes - vg_min(bytes, filed.bytes));
 	if (result)
 		return result;
 	result = VG_CALL(cuCtxSetLimit, limit, value);

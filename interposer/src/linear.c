@@ -115,7 +115,7 @@ void vg_linear_forget(struct vg_state *state, struct vg_entry *entry, bool ended
 					   .retain = !ended && vg_is_small(entry->bytes)};
 
 	if (entry->extra)
-		vg_managed_gone(state, entry->device, entry->extra);
+		vg_uncertain_gone(state, entry->device, entry->extra);
 	entry->bytes = vg_granules(&change, entry->key, entry->bytes, vg_granule_leave);
 }
 
@@ -153,7 +153,7 @@ CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr a
 		return vg_linear_undo(claim, address, bytes, joined, undo);
 	if (claim->way == VG_WAY_MANAGED) {
 		claim->entry->extra = vg_round_up(bytes, vg_granule);
-		vg_managed_made(claim->state, claim->device, claim->entry->extra);
+		vg_uncertain_made(claim->state, claim->device, claim->entry->extra);
 	}
 	// The entry has the piece's size: what it is charged lies in its granules.
 	vg_claim_settle_as(claim, VG_LINEAR, address, vg_current_context(), bytes);

@@ -68,7 +68,7 @@ struct vg_correction {
 	uint64_t estimated; // charged by estimate
 	uint64_t credit;    // of that, found not to be held
 	uint64_t unseen;    // held beyond what was charged
-	uint64_t managed;   // charged for managed memory, which may be elsewhere
+	uint64_t uncertain; // charged for what may be elsewhere, or is taken later
 	uint32_t contexts;  // that are charged
 	bool doubted;       // it is not known what was charged by estimate: there is no credit
 };
