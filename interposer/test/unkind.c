@@ -482,12 +482,16 @@ static void *open_plugin(void *path)
 static void test_plugin(char *path)
 {
 	const struct timespec nap = {.tv_nsec = 100000000};
+	// As a program that is linked with the driver has it: nobody has opened the driver yet.
+	void *symbol = dlsym(RTLD_DEFAULT, "cuInit");
+	CUresult (*init)(unsigned);
 	pthread_t opener;
 
-	find("cuInit");
+	CHECK(symbol);
+	memcpy(&init, &symbol, sizeof init);
 	CHECK_EQUAL(pthread_create(&opener, NULL, open_plugin, path), 0);
 	nanosleep(&nap, NULL);
-	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	CHECK_EQUAL(init(0), 0);
 	CHECK_EQUAL(pthread_join(opener, NULL), 0);
 }
 
