@@ -52,7 +52,7 @@ func (g Groups) watch(group string) error {
 		lock, err = lockFile(path, os.O_CREATE, unix.LOCK_EX)
 	}
 	if err != nil {
-		return nil //nolint:nilerr // the group has gone
+		return nil // the group has gone
 	}
 	defer lock.Close()
 	if !isFileAt(lock, path) {

@@ -25,8 +25,8 @@ func newMachineWith(t *testing.T, profile string) *machine {
 		t.Fatal(err)
 	}
 	gpusim := filepath.Join(m.build, "gpusim/gpusim")
-	m.run(0, gpusim, "destroy", m.state)
-	m.run(0, gpusim, "create", "--profile", file, "--gpus", "2", "--memory", "16GiB", m.state)
+	m.run(gpusim, "destroy", m.state)
+	m.run(gpusim, "create", "--profile", file, "--gpus", "2", "--memory", "16GiB", m.state)
 	return m
 }
 
@@ -78,9 +78,9 @@ func (m *machine) startAsker(command *exec.Cmd) talk {
 
 const askerBytes = 30 << 20
 
-// asking is the command line of an asker under limits, in a group.
-func (m *machine) asking(group string, limits ...string) []string {
-	line := append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", group}, limits...)
+// asking is the command line of an asker under limits, in the group "g".
+func (m *machine) asking(limits ...string) []string {
+	line := append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", "g"}, limits...)
 	// It stands for any program below the interposer: what is tested is who answers.
 	return append(line, "--", "env", "-u", "LD_PRELOAD", m.asker(), filepath.Join(m.build, "gpusim/libcuda.so.1"), "", strconv.Itoa(askerBytes))
 }
@@ -118,7 +118,7 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 			t.Run(tt.regime+" "+where, func(t *testing.T) {
 				t.Parallel()
 				m := newMachineWith(t, "nvml = "+tt.regime+"\n")
-				line := m.asking("g", "--memory", "400Mi")
+				line := m.asking("--memory", "400Mi")
 				if where == "in a container" {
 					line = append(contain[:len(contain):len(contain)], line...)
 				}
@@ -209,7 +209,7 @@ func TestARunWithoutNVML(t *testing.T) {
 		}
 	}
 	o := m.oracle()
-	asker := m.startAsker(m.cmd(m.asking("g", "--memory", "2Gi")...))
+	asker := m.startAsker(m.cmd(m.asking("--memory", "2Gi")...))
 	if got := m.page("g")[0].ContextBytes; got != 0 {
 		t.Errorf("its page says %d bytes", got)
 	}
@@ -231,7 +231,7 @@ func TestARunWithoutNVML(t *testing.T) {
 // processes go on by estimates.
 func TestAKilledWatcherIsReplaced(t *testing.T) {
 	m := newMachineWith(t, "")
-	asker := m.startAsker(m.cmd(m.asking("g", "--memory", "1Gi")...))
+	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
 	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }
 	m.eventually("it is told what it holds", told)
 
@@ -240,12 +240,12 @@ func TestAKilledWatcherIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.eventually("nobody answers", func() bool { return asker.ask() == "none" })
-	m.start(m.cmd(m.asking("g")...))
+	m.start(m.cmd(m.asking()...))
 	m.eventually("it is told again", told)
 	if again := m.watcher("g"); again == pid {
 		t.Errorf("process %d watches still", pid)
 	}
-	m.start(m.cmd(m.asking("g")...))
+	m.start(m.cmd(m.asking()...))
 	time.Sleep(200 * time.Millisecond)
 	m.watcher("g") // is one, not two
 }

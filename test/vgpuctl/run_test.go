@@ -49,7 +49,7 @@ func newMachine(t testing.TB) *machine {
 		"LD_LIBRARY_PATH=" + filepath.Join(build, "gpusim"),
 		"XDG_RUNTIME_DIR=" + m.runs,
 	}
-	m.run(0, filepath.Join(build, "gpusim/gpusim"), "create", "--gpus", "2", "--memory", "16GiB", m.state)
+	m.run(filepath.Join(build, "gpusim/gpusim"), "create", "--gpus", "2", "--memory", "16GiB", m.state)
 	return m
 }
 
@@ -62,12 +62,12 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a program to its end, which must have the given exit status.
-func (m *machine) run(status int, program string, args ...string) string {
+// run runs a program to its end, which must be a success.
+func (m *machine) run(program string, args ...string) string {
 	m.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env = slices.Clone(m.env)
-	return m.finish(status, cmd)
+	return m.finish(0, cmd)
 }
 
 func (m *machine) finish(status int, cmd *exec.Cmd) string {
@@ -155,7 +155,7 @@ func (m *machine) eventually(what string, condition func() bool) {
 func (m *machine) names(program string) []string {
 	m.Helper()
 	var names []string
-	for line := range strings.Lines(m.run(0, m.workload(program), "--list")) {
+	for line := range strings.Lines(m.run(m.workload(program), "--list")) {
 		if fields := strings.Fields(line); len(fields) > 0 {
 			names = append(names, fields[0])
 		}
@@ -233,7 +233,7 @@ func TestMemoryIsThere(t *testing.T) {
 // TestWithoutLimitThereIsMore: the other tests would notice if nothing held.
 func TestWithoutLimitThereIsMore(t *testing.T) {
 	m := newMachine(t)
-	m.run(0, m.workload("fill"))
+	m.run(m.workload("fill"))
 	if peak := m.peak(m.oracle()); peak <= limit {
 		t.Errorf("without vgpuctl it held %d bytes at its peak, want more than %d", peak, limit)
 	}
