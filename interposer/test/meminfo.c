@@ -90,10 +90,13 @@ int main(int argc, char **argv)
 	test_own_changes();
 	test_without_a_context();
 	while (ask_until_told()) {
+		size_t told;
+
 		usleep(1000);
-		printf("{\"free\":%zu}\n", left());
+		told = left();
+		test_own_changes(); // before the caller goes on and changes what is free itself
+		printf("{\"free\":%zu}\n", told);
 		fflush(stdout);
-		test_own_changes();
 	}
 	return 0;
 }

@@ -97,7 +97,7 @@ test_blind() {
 		at_most "launches with $failure" wall_us 800000
 		expect "kernels of 2 ms with $failure" launches --launches 400 --kernel-us 2000 --idle-us 0
 		held_to 500000 70 104 "kernels of 2 ms with $failure"
-		expect "a row with $failure" row --launches 3000 --kernel-us 500
+		expect "a row with $failure" row --launches 1500 --kernel-us 500
 		held_to 500000 70 104 "a row with $failure"
 	done
 }

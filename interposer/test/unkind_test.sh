@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Programs on a driver that waits for the GPU, opens libraries and keeps memory; and
-# agents that do not answer.
+# agents that do not answer. The driver is that of $GPUSIM_PROFILE, if that is set.
 # Usage: unkind_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 
 profiles=$(realpath "$(dirname "$0")/../../gpusim/profiles")
@@ -17,8 +17,9 @@ free_waits = yes
 imports_keep = yes
 nvml = not-available
 EOF
-{ cat "$own/unkind.conf" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
-export GPUSIM_PROFILE=$own/unkind.conf
+given=${GPUSIM_PROFILE:+yes}
+export GPUSIM_PROFILE=${GPUSIM_PROFILE:-$own/unkind.conf}
+{ cat "$GPUSIM_PROFILE" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
 # Nobody in a container is told what it holds, but the agent finds it out all the same.
@@ -145,12 +146,14 @@ test_small_pieces
 test_plugin
 test_nvml
 test_useless_agents
-GPUSIM_PROFILE=$profiles/r550-4060ti.conf
-machine 2>/dev/null
-test_small_context
-GPUSIM_PROFILE=$profiles/r580-h200.conf
-machine 2>/dev/null
-test_late_code
+if [ -z "$given" ]; then
+	GPUSIM_PROFILE=$profiles/r550-4060ti.conf
+	machine 2>/dev/null
+	test_small_context
+	GPUSIM_PROFILE=$profiles/r580-h200.conf
+	machine 2>/dev/null
+fi
+[ "$(profile lazy_loading)" = no ] || test_late_code
 GPUSIM_PROFILE=$own/constructor.conf
 machine 2>/dev/null
 test_waits constructor
