@@ -269,12 +269,20 @@ CU_API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 
 /* ---- mappings ---- */
 
+/* Whether a driver maps a part of what a handle stands for is not documented. */
+static bool is_mappable(const struct memory *memory, uint64_t size)
+{
+	if (!sim.handle.state->driver.map_parts)
+		return size == memory->size;
+	return size <= memory->size && size % GRANULARITY == 0;
+}
+
 static CUresult map(CUdeviceptr address, uint64_t size, struct memory *memory)
 {
 	const struct sim_alloc *range = sim_alloc_find(address);
 	struct mapping *mapping;
 
-	if (!range || range->kind != ALLOC_RESERVED || size != memory->size ||
+	if (!range || range->kind != ALLOC_RESERVED || !is_mappable(memory, size) ||
 	    address + size > range->address + range->size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (overlaps(address, size))

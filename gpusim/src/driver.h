@@ -52,6 +52,7 @@ struct gs_driver {
 	uint32_t load_waits;    /* 1: loading takes a driver lock and waits for the GPU */
 	uint32_t free_waits;    /* 1: cuMemFree waits for the GPU's work of the context */
 	uint32_t imports_keep;  /* 1: memory lives as long as anybody has it imported */
+	uint32_t map_parts;     /* 1: a part of a handle's memory can be mapped alone */
 	uint32_t events_bound;  /* 1: an event is recorded in its own context's streams alone */
 	uint32_t capture_rules; /* 1: legacy stream, prohibited calls and invalidation as documented */
 	char constructor[256];  /* a library that making a context opens, "": none */

@@ -139,6 +139,7 @@ static const struct key driver_keys[] = {
 	DRIVER("lazy_loading", FLAG, driver.lazy_loading),
 	DRIVER("load_waits", FLAG, driver.load_waits), DRIVER("free_waits", FLAG, driver.free_waits),
 	DRIVER("imports_keep", FLAG, driver.imports_keep),
+	DRIVER("map_parts", FLAG, driver.map_parts),
 	DRIVER("events_bound", FLAG, driver.events_bound),
 	DRIVER("capture_rules", FLAG, driver.capture_rules),
 	DRIVER("constructor", TEXT, driver.constructor),

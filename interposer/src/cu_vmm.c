@@ -9,15 +9,15 @@
 // and where that is, nobody can tell. So does memory that was bound to a multicast object
 // or a logical endpoint, which others may have, too. From its release on it is charged by estimate, so
 // that it is given back when the agent measures that it has gone (correction.h). Imported
-// memory is charged as if it were new, when it is first mapped, as its size is not known
-// before: its exporter may release it, or die. So what one process of a container exports
-// and another one maps is charged twice.
+// memory is charged as if it were new: its exporter may release it, or die. So what one
+// process of a container exports and another one imports is charged twice.
 
 #include "claim.h"
 
 #include <stdlib.h>
 
 #include "correction.h"
+#include "handle.h"
 
 // vg_physical is one piece of physical memory. The table has entries of its
 // handle and of its mappings, all pointing here.
@@ -26,9 +26,6 @@ struct vg_physical {
 	_Atomic uint32_t exports;
 	uint32_t device;
 	uint64_t bytes;
-	// Of imported memory: it is charged when it is first mapped.
-	bool imported;
-	_Atomic uint64_t charged;
 };
 
 static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
@@ -37,8 +34,6 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 
 	if (atomic_fetch_sub(&physical->references, 1) > 1)
 		return;
-	if (physical->imported)
-		physical->bytes = atomic_load(&physical->charged);
 	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
 	if (charge) {
 		charge->device = physical->device;
@@ -221,27 +216,6 @@ VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 	return result;
 }
 
-// vg_import_charge charges imported memory that is to be mapped, if it is not yet. It is
-// all of it that is mapped. A thread that comes at the same time charges it, too, and
-// gives that back.
-static CUresult vg_import_charge(struct vg_state *state, struct vg_physical *physical, size_t bytes)
-{
-	uint64_t size = vg_round_up(bytes, 2 * VG_MIB);
-	uint64_t none = 0;
-	struct vg_claim claim;
-	CUresult result;
-
-	if (!physical->imported || atomic_load(&physical->charged))
-		return CUDA_SUCCESS;
-	result = vg_claim_on(&claim, vg_device_ordinal(state, physical->device), VG_WAY_IMPORT, size);
-	if (result)
-		return result;
-	if (atomic_compare_exchange_strong(&physical->charged, &none, size))
-		vg_claim_charge(&claim, VG_PHYSICAL);
-	vg_claim_void(&claim);
-	return CUDA_SUCCESS;
-}
-
 VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
        CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -253,10 +227,8 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 	if (!entry)
 		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
-	result = use.physical ? vg_import_charge(state, use.physical, bytes) : CUDA_SUCCESS;
 	vg_begin(state);
-	if (!result)
-		result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
+	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
 	if (result || !use.physical) {
 		if (use.physical)
 			vg_physical_put(state, use.physical);
@@ -423,40 +395,56 @@ VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
 
 // ---- imports
 
-// vg_import_file files the handle of imported memory, which the driver may have given
-// out before.
-static bool vg_import_file(struct vg_state *state, CUmemGenericAllocationHandle handle)
+// vg_import_new charges memory that was imported, and files its handle.
+static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHandle handle)
 {
 	CUmemAllocationProp properties = {.type = 0};
 	struct vg_physical *physical;
+	struct vg_claim claim;
+	uint64_t bytes;
+	CUresult result;
 	int device;
 
 	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
-		return false;
+		return CUDA_ERROR_OUT_OF_MEMORY; // whose it is, and how much, nobody can tell
 	if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return true;
+		return CUDA_SUCCESS;
 	device = vg_device_index(state, properties.location.id);
-	physical = device < 0 ? NULL : calloc(1, sizeof *physical);
-	if (!physical)
-		return false;
-	*physical = (struct vg_physical){.references = 1, .device = (uint32_t)device, .imported = true};
+	bytes = device < 0 ? 0 : vg_handle_bytes(handle, &properties, vg_memory_limit(&state->pages, (uint32_t)device));
+	result = vg_claim_on(&claim, properties.location.id, VG_WAY_IMPORT, vg_round_up(bytes, 2 * VG_MIB));
+	if (result)
+		return result;
+	physical = calloc(1, sizeof *physical);
+	if (!physical) {
+		vg_claim_void(&claim);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
+	vg_claim_charge(&claim, VG_PHYSICAL);
 	vg_handle_file(state, handle, physical);
-	return true;
+	vg_claim_end(&claim);
+	return CUDA_SUCCESS;
 }
 
+// The driver may have given the handle out before. The memory exists already, so that it may be
+// imported first and released again where there is no room for it.
 VG_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
 	struct vg_state *state = vg_ready_state();
+	struct vg_handle_use known = {NULL};
 	CUresult result;
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	vg_begin(state);
 	result = VG_CALL(cuMemImportFromShareableHandle, handle, shareable, type);
-	if (!result && !vg_import_file(state, *handle)) {
-		VG_CALL(cuMemRelease, *handle);
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	}
+	if (!result)
+		vg_table_with(&state->table, VG_PHYSICAL, *handle, vg_handle_again, &known);
 	vg_end(state);
+	if (result || known.physical)
+		return result;
+	result = vg_import_new(state, *handle);
+	if (result)
+		VG_CALL(cuMemRelease, *handle);
 	return result;
 }

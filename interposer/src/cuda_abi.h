@@ -60,6 +60,7 @@ enum {
 
 enum {
 	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+	CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
 };
 
 typedef struct {

@@ -286,6 +286,9 @@
 	X(cuLogicalEndpointBindAddr, uint32_t, CUdevice, uint64_t, void *, uint64_t, unsigned long long) \
 	X(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int)             \
 	X(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *, CUmemGenericAllocationHandle) \
+	X(cuMemGetAllocationGranularity, size_t *, const CUmemAllocationProp *, int)                \
+	X(cuMemAddressReserve, CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)     \
+	X(cuMemAddressFree, CUdeviceptr, size_t)                                                   \
 	X(cuIpcOpenMemHandle, CUdeviceptr *, CUipcMemHandle, unsigned)                             \
 	X(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcMemHandle, unsigned)                          \
 	X(cuIpcCloseMemHandle, CUdeviceptr)                                                        \

@@ -66,7 +66,7 @@ static void test_shareable_handle(void)
 	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, exported, posix_fd, 0), 0);
 	CHECK_EQUAL(CALL("cuMemImportFromShareableHandle", (uint64_t *, void *, int), &imported,
 			 (void *)(uintptr_t)fd, posix_fd), 0);
-	CHECK_EQUAL(left(), before - 64 * MIB);
+	CHECK_EQUAL(left(), before - 128 * MIB);
 	CHECK_EQUAL(CALL("cuMemAddressReserve", (uint64_t *, size_t, size_t, uint64_t, unsigned long long),
 			 &address, 64 * MIB, 0, 0, 0), 0);
 	CHECK_EQUAL(CALL("cuMemMap", (uint64_t, size_t, size_t, uint64_t, unsigned long long), address,

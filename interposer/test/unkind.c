@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -147,19 +148,18 @@ static int hold_one(int imported)
 {
 	uint64_t handle;
 	uint64_t again;
-	int result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+	int result = CALL("cuMemCreate", CREATE, &handle, imported ? GIB / 2 : GIB, &shareable, 0);
 	int fd;
 
 	if (result)
 		return result;
 	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
 	if (imported) {
-		CHECK_EQUAL(CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd,
-				 posix_fd), 0);
+		result = CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd, posix_fd);
 		close(fd);
 	}
 	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
-	return 0;
+	return result;
 }
 
 static void test_exports(int imported)
@@ -201,6 +201,99 @@ static void test_exports_given_back(void)
 }
 
 // ---- memory whose exporter dies
+
+enum { handed_on = 8 };
+
+static void send_fd(int to, int fd)
+{
+	char space[CMSG_SPACE(sizeof fd)] = {0};
+	char byte = 0;
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+	*header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	CHECK(sendmsg(to, &message, 0) == 1);
+}
+
+// receive_fd returns -1 where the other side has ended.
+static int receive_fd(int from)
+{
+	char space[CMSG_SPACE(sizeof(int))] = {0};
+	char byte;
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+	int fd = -1;
+
+	if (recvmsg(from, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+	return fd;
+}
+
+// hand_on makes memory for its parent when that says so, and dies when it has it.
+static int hand_on(int parent)
+{
+	uint64_t handle;
+	char byte;
+	int fd;
+
+	CHECK(read(parent, &byte, 1) == 1);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	if (CALL("cuMemCreate", CREATE, &handle, 256 * MIB, &shareable, 0))
+		return 0;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	send_fd(parent, fd);
+	CHECK(read(parent, &byte, 1) == 1);
+	return 0;
+}
+
+// take_over imports what a child has made, and lets the child end. Nothing is mapped.
+static bool take_over(int child)
+{
+	uint64_t handle;
+	int fd;
+	bool taken;
+
+	CHECK(write(child, "", 1) == 1);
+	fd = receive_fd(child);
+	if (fd < 0)
+		return false;
+	taken = CALL("cuMemImportFromShareableHandle", IMPORT, &handle, (void *)(uintptr_t)fd, posix_fd) == 0;
+	close(fd);
+	CHECK(write(child, "", 1) == 1);
+	CHECK(wait(NULL) > 0);
+	return taken;
+}
+
+// An importer holds pieces of 256 MiB of processes that end one after another, by handles alone.
+static void test_handed_on(void)
+{
+	int children[handed_on];
+	int taken = 0;
+
+	for (int i = 0; i < handed_on; i++) { // before CUDA is used here
+		int ends[2];
+		pid_t child;
+
+		CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+		child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			close(ends[0]);
+			_exit(hand_on(ends[1]));
+		}
+		close(ends[1]);
+		children[i] = ends[0];
+	}
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	while (taken < handed_on && take_over(children[taken]))
+		taken++;
+	printf("{\"pid\":%d,\"taken\":%d}\n", (int)getpid(), taken);
+	fflush(stdout);
+}
 
 struct ipc_handle {
 	char bytes[64];
@@ -499,7 +592,11 @@ int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
-	if (strcmp(test, "inherited") == 0) { // forks first
+	if (strcmp(test, "handed-on") == 0) { // forks first, as does the next
+		test_handed_on();
+		return 0;
+	}
+	if (strcmp(test, "inherited") == 0) {
 		test_inherited();
 		return 0;
 	}
