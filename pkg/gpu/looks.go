@@ -30,8 +30,8 @@ var ErrHung = errors.New("an earlier look at the GPU has not returned")
 
 // Looks shares looks at GPUs among all who ask: a look serves everybody who asked
 // before it began, and nobody who asked later. There is one at a time for each
-// GPU, with a rest as long as the look itself in between, so that questions take no
-// more than half of the time of a slow driver.
+// GPU. A rest follows each look, as long as the look but no longer than 10 ms, so
+// that questions do not keep a fast driver busy.
 type Looks struct {
 	holdings Holdings
 
