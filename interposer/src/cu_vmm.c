@@ -221,10 +221,10 @@ VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 	return result;
 }
 
-// vg_import_charge charges imported memory that is to be mapped, if it is not yet. It is
+// vg_mapped_import_charge charges imported memory that is to be mapped, if it is not yet. It is
 // all of it that is mapped. A thread that comes at the same time charges it, too, and
 // gives that back.
-static CUresult vg_import_charge(struct vg_state *state, struct vg_physical *physical, size_t bytes)
+static CUresult vg_mapped_import_charge(struct vg_state *state, struct vg_physical *physical, size_t bytes)
 {
 	uint64_t size = vg_round_up(bytes, 2 * VG_MIB);
 	uint64_t none = 0;
@@ -253,7 +253,7 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 	if (!entry)
 		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
-	result = use.physical ? vg_import_charge(state, use.physical, bytes) : CUDA_SUCCESS;
+	result = use.physical ? vg_mapped_import_charge(state, use.physical, bytes) : CUDA_SUCCESS;
 	vg_begin(state);
 	if (!result)
 		result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
