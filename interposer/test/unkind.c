@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -126,13 +127,14 @@ static void test_first_allocation(void)
 	CHECK(now() - begin <= kernel_ns / 2);
 }
 
-// ---- a library that the driver opens, whose constructor uses CUDA (door_constructor.c)
+// ---- a library that the driver opens, whose constructor uses CUDA (constructor.c)
 
 static void test_constructor(void)
 {
 	uint64_t address;
 
 	use_gpu(0);
+	CHECK(getenv("CONSTRUCTED"));
 	CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, MIB), 0);
 }
 
@@ -495,6 +497,51 @@ static void test_plugin(char *path)
 	CHECK_EQUAL(pthread_join(opener, NULL), 0);
 }
 
+// ---- exit handlers, and a driver that shuts down before or after them
+
+static uint64_t exit_pieces[3];
+static void *exit_function;
+
+// exit_use uses the driver while the process exits, and prints what each call returns.
+static void exit_use(const char *when, int piece)
+{
+	uint64_t address;
+
+	if (!exit_function)
+		return;
+	printf("%s: free %d", when, CALL("cuMemFree_v2", (uint64_t), exit_pieces[piece]));
+	printf(", allocate %d", CALL("cuMemAlloc_v2", ALLOC, &address, MIB));
+	printf(", launch %d", launch(exit_function));
+	printf(", synchronise %d\n", CALL("cuCtxSynchronize", (void)));
+}
+
+static void exit_handler_before(void)
+{
+	exit_use("registered before cuInit", 0);
+}
+
+static void exit_handler_after(void)
+{
+	exit_use("registered after cuInit", 1);
+}
+
+__attribute__((destructor)) static void exit_destructor(void)
+{
+	exit_use("destructor", 2);
+}
+
+static void test_exit(void)
+{
+	CHECK(atexit(exit_handler_before) == 0);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	CHECK(atexit(exit_handler_after) == 0);
+	use_gpu(0);
+	CHECK_EQUAL(CALL("cuModuleGetFunction", (void **, void *, const char *), &exit_function, load(),
+			 "spin"), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &exit_pieces[i], 64 * MIB), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
@@ -505,6 +552,10 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(test, "plugin") == 0 && argc > 2) { // starts CUDA itself
 		test_plugin(argv[2]);
+		return 0;
+	}
+	if (strcmp(test, "exit") == 0) { // registers a handler first
+		test_exit();
 		return 0;
 	}
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);

@@ -19,7 +19,8 @@ nvml = not-available
 EOF
 given=${GPUSIM_PROFILE:+yes}
 export GPUSIM_PROFILE=${GPUSIM_PROFILE:-$own/unkind.conf}
-{ cat "$GPUSIM_PROFILE" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
+base=$GPUSIM_PROFILE
+{ cat "$base" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
 # What a context is charged whose size nobody has measured.
@@ -118,6 +119,27 @@ test_small_context() {
 		fail "beside a context of $context in $limit: $output"
 }
 
+# What a program does while it exits has the results that it has natively, whenever the
+# driver shuts down, and nothing stays charged.
+test_exit() {
+	local mode real output limit=$((2 * gib)) granted late
+	for mode in never handler destructor; do
+		{ grep -v '^exit ' "$base" && echo "exit = $mode"; } >"$own/exit.conf"
+		GPUSIM_PROFILE=$own/exit.conf
+		machine 2>/dev/null
+		real=$(native timeout 20 "$tests/unkind" exit 2>&1) || fail "natively, exit with $mode: $real"
+		late=$(grep -c 'registered before.*free 4' <<<"$real")
+		[ "$late" -eq "$([ "$mode" = handler ] && echo 1 || echo 0)" ] || fail "exit with $mode: $real"
+		pages exit "$limit:$context:500000"
+		output=$(become_limited exit "$tests/unkind" exit 2>&1) || fail "exit with $mode: $output"
+		[ "$output" = "$real" ] || fail "exit with $mode: $output, natively $real"
+		[ "$(held)" -eq 0 ] || fail "exit with $mode: $(held) bytes are held"
+		output=$(limited exit "$workloads/fill" 2>/dev/null)
+		granted=$(echo "$output" | field granted_bytes)
+		[ "${granted:-0}" -ge "$(least "$limit")" ] || fail "after exit with $mode: granted $granted"
+	done
+}
+
 # An agent that is of no use: nothing hangs, the limit holds, and estimates stay.
 test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
@@ -160,6 +182,7 @@ fi
 GPUSIM_PROFILE=$own/constructor.conf
 machine 2>/dev/null
 test_waits constructor
+test_exit
 rm -rf "$own"
 
 [ "$failures" -eq 0 ] || exit 1
