@@ -31,7 +31,7 @@ type Driver interface {
 type Inventory struct {
 	driver  Driver
 	timeout time.Duration
-	calls   worker
+	calls   Worker
 	// turn is held by who asks the driver, so that nobody finds it busy for
 	// another's question.
 	turn chan struct{}
