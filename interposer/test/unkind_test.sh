@@ -28,6 +28,7 @@ unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p'
 	"$(dirname "$0")/../src/pages_gen.h")
 # Nobody in a container is told what it holds, but the agent finds it out all the same.
 agent=-honest
+export GPUSIM_TOOL=$gpusim/gpusim
 
 # try NAME SIZE ARGUMENTS…: runs a test in a container with a limit.
 try() {
