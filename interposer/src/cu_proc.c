@@ -94,7 +94,7 @@ static vg_function vg_swap(vg_function real)
 	}
 }
 
-// vg_is_variant says whether an exported name is one of `name`: the same,
+// vg_is_variant reports whether an exported name is one of `name`: the same,
 // followed by a version, a suffix for per-thread streams, or both.
 static bool vg_is_variant(const char *exported, const char *name)
 {
@@ -127,7 +127,7 @@ static size_t vg_first_own(const char *name)
 	return low;
 }
 
-// vg_is_guarded says whether we stand in for any function of this name. A
+// vg_is_guarded reports whether we stand in for any function of this name. A
 // variant of such a one that we do not know, of a driver newer than we are,
 // must not be handed out: it would be a door without a limit.
 static bool vg_is_guarded(const char *name)

@@ -8,7 +8,7 @@ type Name struct{ Namespace, Pod, Container string }
 // Metrics are the registry's.
 type Metrics struct {
 	Registry *Registry
-	// Names gives the names of the containers of ours, by the runtime's ids.
+	// Names returns the names of the containers of ours, by the runtime's ids.
 	Names func() map[string]Name
 }
 
