@@ -1,6 +1,6 @@
-// Package contexts knows how large a CUDA context is on each GPU, by making one. The
-// size depends on GPU and driver: 107 MiB to more than 600 are known. A process of
-// its own makes the context, and NVML on the host tells what the process holds.
+// Package contexts measures how large a CUDA context is on each GPU. The size depends
+// on GPU and driver: 107 MiB to more than 600 are known. A child process makes a
+// context, and NVML on the host lists what the child holds.
 package contexts
 
 import (
@@ -18,10 +18,10 @@ import (
 const (
 	// attemptTime bounds one measurement: a driver that is cold takes seconds.
 	attemptTime = 20 * time.Second
-	// retryEvery is how often a GPU is looked at that could not be measured.
+	// retryEvery is how often a failed measurement is repeated.
 	retryEvery = time.Minute
-	// rounds bounds how often a context is made where NVML tells no process's
-	// memory, until two agree.
+	// rounds bounds how often a context is made where only the use of the whole
+	// GPU is known, until two rounds agree.
 	rounds = 5
 	// same is by how much two measurements that agree may differ.
 	same = 2 << 20
@@ -31,9 +31,9 @@ const (
 
 // Ways to measure.
 const (
-	// ByProcess: NVML told what the process holds that made the context.
+	// ByProcess: NVML listed what the child process holds.
 	ByProcess = "process"
-	// ByDevice: NVML does not tell. It is what the whole GPU's use rose by.
+	// ByDevice: NVML did not list it. The use of the whole GPU rose by so much.
 	ByDevice = "device"
 )
 
@@ -108,7 +108,7 @@ func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
 // isContext reports whether a context can be of this size.
 func isContext(bytes uint64) bool { return bytes >= least && bytes <= most }
 
-// once makes a context and returns what the driver says that it takes.
+// once makes a context and returns what it takes by the driver's account.
 func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how string, err error) {
 	before, err := m.used(ctx, uuid)
 	if err != nil {
