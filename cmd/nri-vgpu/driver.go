@@ -49,7 +49,7 @@ func reportDriver(cfg config.Config, v driverlib.Variant, err error, recorder *e
 		log.Info("made libraries for the driver", "dir", v.Dir)
 	}
 	if unknown := v.Summary(); unknown != "" {
-		log.Warn("the driver is newer than this version and exports names that it does not know", "names", unknown)
+		log.Warn("found names of the driver that this version does not know", "names", unknown)
 		recorder.OnNode(events.VGPUDriverNames, "the driver exports names that nri-vgpu %s does not know; %s", version.Version, unknown)
 	}
 	if err := v.Write(layout.DriverNames(cfg.Paths.RunDir)); err != nil {

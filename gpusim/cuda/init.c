@@ -38,6 +38,8 @@ CUresult sim_ready(void)
 
 	if (sim_in_host_call)
 		return CUDA_ERROR_NOT_PERMITTED;
+	if (__atomic_load_n(&sim.ended, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_DEINITIALIZED;
 	return live && *live ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -182,6 +184,23 @@ static uint64_t init_ns(void)
 	return most;
 }
 
+static void shut_down(void)
+{
+	__atomic_store_n(&sim.ended, true, __ATOMIC_RELEASE);
+}
+
+__attribute__((destructor)) static void unload(void)
+{
+	if (sim.handle.state && sim.handle.state->driver.exits == GS_EXIT_DESTRUCTOR)
+		shut_down();
+}
+
+/* Handlers of the program's that are registered earlier run after this one's. */
+static bool arrange_exit(void)
+{
+	return sim.handle.state->driver.exits != GS_EXIT_HANDLER || atexit(shut_down) == 0;
+}
+
 static CUresult initialise(void)
 {
 	uint32_t gpus[GS_MAX_GPUS] = {0};
@@ -223,7 +242,7 @@ CU_API CUresult cuInit(unsigned flags)
 
 		err = initialise();
 		live = err ? NULL : make_live();
-		if (!err && !live)
+		if (!err && (!live || !arrange_exit()))
 			err = CUDA_ERROR_OPERATING_SYSTEM;
 		__atomic_store_n(&sim.live, live, __ATOMIC_RELEASE);
 	}

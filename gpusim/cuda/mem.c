@@ -146,7 +146,6 @@ CU_API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned fl
 	return allocate(ALLOC_MANAGED, size, address);
 }
 
-/* Work that may still use the memory ends before it is freed. */
 static CUresult free_address(CUdeviceptr address)
 {
 	struct sim_context *context;
@@ -165,7 +164,8 @@ static CUresult free_address(CUdeviceptr address)
 	sim_unlock();
 	if (err)
 		return err;
-	sim_wait_context(context);
+	if (sim.handle.state->driver.free_waits)
+		sim_wait_context(context);
 	sim_lock();
 	alloc = sim_alloc_exact(address);
 	if (alloc)

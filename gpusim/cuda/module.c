@@ -68,7 +68,7 @@ struct fatbin_entry {
 	uint64_t flags, zero, uncompressed_size;
 };
 
-#define FATBIN_COMPRESSED UINT64_C(0x2000)
+#define FATBIN_COMPRESSED UINT64_C(0xa000) /* by LZ4 or zstd */
 
 /* A copy of the first uncompressed PTX of a fat binary. */
 static CUresult from_fatbin(const struct fatbin_header *header, char **text)

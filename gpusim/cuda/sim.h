@@ -45,6 +45,7 @@ struct sim_device {
 struct sim {
 	struct gs_handle handle;
 	uint32_t *live; /* NULL before cuInit; points to 0 in a forked child */
+	bool ended; /* the process exits, and calls are refused (profile key exit) */
 	int device_count;
 	struct sim_device devices[GS_MAX_GPUS];
 	struct sim_context *contexts; /* all ever made: threads may hold dead ones */
@@ -62,7 +63,7 @@ void sim_unlock(void);
 /* Whether the thread is in a function that a stream called (hostfn.c). */
 extern __thread bool sim_in_host_call;
 
-/* 0, or why no call can be served: not initialised, in a forked child or in a host call. */
+/* 0, or why no call can be served: not initialised, in a forked child or in a host call, or shut down. */
 CUresult sim_ready(void);
 
 /* The device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */

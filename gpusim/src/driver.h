@@ -23,6 +23,13 @@ enum gs_nvml_regime {
 	GS_NVML_NOT_AVAILABLE = 4, /* no bytes for anybody: all ones */
 };
 
+/* From when on calls are refused while a process exits. */
+enum gs_exit {
+	GS_EXIT_NEVER = 0,      /* they are answered to the end */
+	GS_EXIT_HANDLER = 1,    /* from the exit handler that cuInit registers */
+	GS_EXIT_DESTRUCTOR = 2, /* from the library's destructor */
+};
+
 /* The time for which a call of this name keeps its thread busy. */
 struct gs_cost {
 	char call[GS_CALL_SIZE];
@@ -49,18 +56,20 @@ struct gs_driver {
 	uint64_t nvml_handle_ns;    /* the first handle of a device in a process */
 	uint64_t nvml_processes_ns; /* each list of processes */
 	uint32_t lazy_loading;  /* 1: code is loaded when a function of it is first used */
-	uint32_t load_waits;    /* 1: loading takes a driver lock and waits for the GPU */
+	uint32_t load_waits;    /* 1: loading takes a lock of the context and waits for its work */
 	uint32_t free_waits;    /* 1: cuMemFree waits for the GPU's work of the context */
 	uint32_t imports_keep;  /* 1: memory lives as long as anybody has it imported */
 	uint32_t map_parts;     /* 1: a part of a handle's memory can be mapped alone */
 	uint32_t events_bound;  /* 1: an event is recorded in its own context's streams alone */
 	uint32_t capture_rules; /* 1: legacy stream, prohibited calls and invalidation as documented */
 	char constructor[256];  /* a library that making a context opens, "": none */
+	uint32_t exits;         /* enum gs_exit */
 	uint32_t cost_count;
 	uint32_t failure_count;
+	uint32_t reserved0;
 	struct gs_cost costs[GS_MAX_COSTS];
 	struct gs_failure failures[GS_MAX_FAILURES];
-	uint64_t reserved[32];
+	uint64_t reserved[31];
 };
 
 #endif

@@ -257,7 +257,7 @@ struct gs_state {
 	uint32_t gpu_count;
 	uint64_t size; /* of the whole file */
 	uint64_t clock_ns; /* the timeline is computed up to this CLOCK_MONOTONIC ns */
-	uint32_t lock; /* 0, or identity + 1 with GS_LOCK_WAITERS */
+	uint32_t lock; /* 0, or identity + 1 with marks (lock.c) */
 	uint32_t recoveries; /* times that a dead holder's lock was taken over */
 	uint64_t last_reap_ns;
 	uint64_t xid_seq; /* last XID, 0: none */

@@ -50,6 +50,28 @@ static void linear(void)
 	CHECK(mine() == CONTEXT);
 }
 
+/* As free_waits is no here; where it is yes, see unkind_test.c. */
+static void a_free_does_not_wait(void *unused)
+{
+	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
+	DRIVER(cuMemFree_v2, CUdeviceptr);
+	DRIVER(cuCtxSynchronize, void);
+	CUdeviceptr memory;
+	uint64_t from;
+
+	(void)unused;
+	begin();
+	OK(cuMemAlloc_v2(&memory, MIB));
+	spin(NULL, 1, 1); /* loads the code */
+	OK(cuCtxSynchronize());
+	from = gs_now();
+	spin(NULL, 500 * MS, 1);
+	OK(cuMemFree_v2(memory));
+	CHECK(gs_now() - from < 400 * MS);
+	OK(cuCtxSynchronize());
+	CHECK(gs_now() - from >= 499 * MS);
+}
+
 static void full_to_the_byte(void)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
@@ -394,6 +416,7 @@ static void raised_limits(void *unused)
 int main(void)
 {
 	finish(start(each_way, NULL));
+	finish(start(a_free_does_not_wait, NULL));
 	finish(start(a_primary_context_takes_all_with_it, NULL));
 	finish(start(raised_limits, NULL));
 	finish(start(imports_cost_nothing, NULL));

@@ -75,6 +75,21 @@ static void a_first_use_waits_for_the_gpu(void)
 	OK(cuModuleUnload(module));
 }
 
+static void a_free_waits_for_the_gpu(void)
+{
+	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
+	DRIVER(cuMemFree_v2, CUdeviceptr);
+	CUdeviceptr memory;
+	uint64_t from;
+
+	OK(cuMemAlloc_v2(&memory, MIB));
+	spin(NULL, 1, 1);
+	from = gs_now();
+	spin(NULL, 200 * MS, 1);
+	OK(cuMemFree_v2(memory));
+	CHECK(gs_now() - from >= 199 * MS);
+}
+
 /* A fat binary with one compressed part of machine code. */
 static void a_compressed_image_costs_what_it_states(void)
 {
@@ -199,6 +214,7 @@ int main(void)
 	small_pieces_share_chunks();
 	code_is_loaded_at_its_first_use();
 	a_first_use_waits_for_the_gpu();
+	a_free_waits_for_the_gpu();
 	a_compressed_image_costs_what_it_states();
 	descriptors_keep_memory();
 	return 0;

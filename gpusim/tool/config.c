@@ -198,31 +198,37 @@ static bool set_key(const struct key *keys, size_t count, void *base, const char
 	return false;
 }
 
-/* ---- keys of the driver with values of several words ---- */
+/* ---- keys of the driver with values of their own ---- */
 
-static bool set_nvml(struct gs_driver *driver, const char *value)
+/* Sets a key to the index that its value has among names. */
+static bool set_choice(uint32_t *to, const char *const *names, size_t count, const char *value)
 {
-	static const char *const names[] = {
-		[GS_NVML_TRUE] = "true", [GS_NVML_HOST_PIDS] = "host-pids",
-		[GS_NVML_OWN_ZERO] = "own-zero", [GS_NVML_OWN_BYTES] = "own-bytes",
-		[GS_NVML_NOT_AVAILABLE] = "not-available",
-	};
-
-	for (uint32_t i = 0; i < COUNT(names); i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		if (strcmp(names[i], value) != 0)
 			continue;
-		driver->nvml = i;
+		*to = i;
 		return true;
 	}
 	return false;
 }
+
+static const char *const nvml_names[] = {
+	[GS_NVML_TRUE] = "true", [GS_NVML_HOST_PIDS] = "host-pids", [GS_NVML_OWN_ZERO] = "own-zero",
+	[GS_NVML_OWN_BYTES] = "own-bytes", [GS_NVML_NOT_AVAILABLE] = "not-available",
+};
+
+static const char *const exit_names[] = {
+	[GS_EXIT_NEVER] = "never", [GS_EXIT_HANDLER] = "handler", [GS_EXIT_DESTRUCTOR] = "destructor",
+};
 
 static bool set_driver_key(struct config *config, const char *name, char *value)
 {
 	struct gs_machine *machine = &config->machine;
 
 	if (strcmp(name, "nvml") == 0)
-		return set_nvml(&machine->driver, value);
+		return set_choice(&machine->driver.nvml, nvml_names, COUNT(nvml_names), value);
+	if (strcmp(name, "exit") == 0)
+		return set_choice(&machine->driver.exits, exit_names, COUNT(exit_names), value);
 	if (strcmp(name, "cost") == 0)
 		return config_add_cost(config, value);
 	if (strcmp(name, "fail") == 0)

@@ -28,7 +28,7 @@ static struct vg_mutex mutex = {.rank = VG_RANK_CAPTURES}; // no driver call is 
 static struct vg_open open_captures[vg_open_captures];
 static unsigned open_count;
 
-void vg_capture_begins(void)
+void vg_capture_expect_unknown(void)
 {
 	atomic_fetch_add(&vg_captures, 1);
 }

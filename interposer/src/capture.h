@@ -27,9 +27,9 @@ static inline bool vg_captures_maybe(void)
 	return atomic_load_explicit(&vg_captures, memory_order_relaxed) != 0;
 }
 
-// vg_capture_begins counts a capture that nobody will see end: that of a function which is
-// not known here, when it is looked up.
-void vg_capture_begins(void);
+// vg_capture_expect_unknown counts a capture that ends unseen. It is called when a program looks
+// up a function that this library does not know and that may begin or end captures.
+void vg_capture_expect_unknown(void);
 
 // vg_capture_prepare is called before the driver begins a capture, vg_capture_begun with its
 // result, which it returns.

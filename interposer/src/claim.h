@@ -38,10 +38,10 @@ CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes);
 // that there was none.
 CUresult vg_claim_at_once(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
-// vg_claim_void gives the whole claim back.
+// vg_claim_void releases the whole claim.
 void vg_claim_void(struct vg_claim *claim);
 
-// vg_claim_refuse gives the claim back, and notes and returns a refusal.
+// vg_claim_refuse releases the claim, and notes and returns a refusal.
 CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
 
 // vg_claim_resize makes the claim as large as what was really taken. It returns

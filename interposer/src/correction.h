@@ -3,18 +3,17 @@
 // Charges by estimate, and their correction.
 //
 // Most memory is charged by what the driver takes for it. Contexts and modules are
-// charged by an upper estimate, and empty granules of linear memory stay charged for a
-// while, as the driver may keep them. The sum of all charges is what is known; the agent
-// measures what is physically held. The difference corrects the charge:
+// charged by an upper estimate. Empty granules of linear memory stay charged for a while,
+// because the driver may keep them. `known` is the sum of these charges. The agent
+// measures what the process physically holds, and the difference corrects the charge:
 //
 //   charge = known + unseen - credit
 //
-// unseen is what the process holds beyond what is known. credit is what it was found
-// not to hold, and never more than what is charged by estimate now: a measurement can
-// show an estimate to be too large, nothing else. What of it belongs to which estimate
-// is not known. So where something that was charged by estimate ends, the credit
-// shrinks by all of its estimate first: what is released then is less than was held,
-// until the next measurement.
+// unseen is what the process holds beyond `known`. credit is the part of `known` that the
+// process was found not to hold. It never exceeds the current charge by estimate: a
+// measurement can only show that an estimate is too large. It does not show which one.
+// Therefore, when something that was charged by estimate ends, the credit shrinks by all
+// of its estimate first. Less is released than was held, until the next measurement.
 
 #ifndef VG_CORRECTION_H
 #define VG_CORRECTION_H
@@ -36,16 +35,16 @@ uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t by
 
 // vg_uncertain_made and vg_uncertain_gone count what is charged in full though it may be
 // elsewhere now, or be taken later: managed memory, and what kernels may need of the device's
-// heap and stacks. What of it is not held makes no credit.
+// heap and stacks. It earns no credit while it is not held.
 void vg_uncertain_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 void vg_uncertain_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 
-// vg_correction_doubt withdraws the credit, and gives none as long as there are contexts:
-// some of what is charged may have ended unnoticed, and would be released a second time.
+// vg_correction_doubt withdraws the credit and grants none while there are contexts. Some
+// charges may have ended unnoticed, and a credit would release them a second time.
 void vg_correction_doubt(struct vg_state *state, uint32_t device);
 
-// vg_context_began and vg_context_ended count contexts. With the last one goes what is
-// unseen, as the driver has no other place for it.
+// vg_context_began and vg_context_ended count contexts. The last one to end clears unseen,
+// because the driver holds nothing outside of contexts.
 void vg_context_began(struct vg_state *state, uint32_t device);
 void vg_context_ended(struct vg_state *state, uint32_t device);
 
@@ -56,8 +55,8 @@ struct vg_measured {
 	uint64_t pools;    // of these in pools, by the driver
 };
 
-// vg_correct corrects the charge, and returns whether it did: it does not where a call
-// has begun since, which may have changed what is known.
+// vg_correct corrects the charge, and reports whether it did. It does not if a call has
+// begun since that may have changed the charges.
 bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measured *measured);
 
 #endif

@@ -7,16 +7,13 @@
 
 #include "context.h"
 
-// What a context takes where the limits page does not say: more than any known.
-static const uint64_t vg_default_context = 768 * VG_MIB;
-
 uint64_t vg_context_estimate(CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
 	int index = state ? vg_device_index(state, device) : -1;
 	uint64_t hint = index < 0 ? 0 : vg_context_hint(&state->pages, (uint32_t)index);
 
-	return hint ? hint : vg_default_context;
+	return hint ? hint : VG_UNKNOWN_CONTEXT_BYTES;
 }
 
 // VG_MAKE_CONTEXT is the body of a function that makes a context.

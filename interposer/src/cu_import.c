@@ -28,9 +28,9 @@ static CUresult vg_import_bytes(CUdeviceptr address, uint64_t *bytes)
 	return result;
 }
 
-// vg_import_charge charges what was opened at an address. The driver opens an allocation
+// vg_opened_import_charge charges what was opened at an address. The driver opens an allocation
 // once, and counts.
-static CUresult vg_import_charge(struct vg_state *state, CUdeviceptr address)
+static CUresult vg_opened_import_charge(struct vg_state *state, CUdeviceptr address)
 {
 	struct vg_claim claim;
 	bool known = false;
@@ -56,7 +56,7 @@ static CUresult vg_import_opened(CUresult result, const CUdeviceptr *address)
 
 	if (result || !state)
 		return result;
-	result = vg_import_charge(state, *address);
+	result = vg_opened_import_charge(state, *address);
 	if (result)
 		VG_CALL(cuIpcCloseMemHandle, *address);
 	return result;

@@ -118,7 +118,7 @@ static _Atomic uint32_t *vg_primary_joins(struct vg_state *state, CUdevice devic
 	return index < 0 ? NULL : &state->primary_joins[index];
 }
 
-// vg_primary_joining says whether there are any: a release that is not the last by our
+// vg_primary_joining reports whether there are any: a release that is not the last by our
 // count may be the last by the driver's then.
 static bool vg_primary_joining(struct vg_state *state, CUdevice device)
 {

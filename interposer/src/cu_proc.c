@@ -94,7 +94,7 @@ static vg_function vg_swap(vg_function real)
 	}
 }
 
-// vg_is_variant says whether an exported name is one of `name`: the same,
+// vg_is_variant reports whether an exported name is one of `name`: the same,
 // followed by a version, a suffix for per-thread streams, or both.
 static bool vg_is_variant(const char *exported, const char *name)
 {
@@ -127,7 +127,7 @@ static size_t vg_first_own(const char *name)
 	return low;
 }
 
-// vg_is_guarded says whether we stand in for any function of this name. A
+// vg_is_guarded reports whether we stand in for any function of this name. A
 // variant of such a one that we do not know, of a driver newer than we are,
 // must not be handed out: it would be a door without a limit.
 static bool vg_is_guarded(const char *name)
@@ -186,7 +186,7 @@ static bool vg_may_pass(const char *name, vg_function real)
 {
 	switch (vg_family_of(name)) {
 	case vg_family_capture:
-		vg_capture_begins();
+		vg_capture_expect_unknown();
 		return true;
 	case vg_family_refuse:
 		return !vg_is_guarded(name) && vg_is_known(name, real);
@@ -210,8 +210,8 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 	}
 	if (vg_may_pass(name, real))
 		return CUDA_SUCCESS;
-	vg_say(VG_SAY_DOOR, "this driver has a version of %s that is newer than this library, which "
-			    "therefore withholds it; install a newer nri-vgpu", name);
+	vg_say(VG_SAY_DOOR, "withheld %s: this driver's version of it is newer than this nri-vgpu, which "
+			    "could not limit it; install a newer nri-vgpu", name);
 	*function = NULL;
 	if (status)
 		*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -252,7 +252,7 @@ void vg_check_identity(void)
 	if (vg_identical("cuMemAlloc", VG_SYM_cuMemAlloc_v2) &&
 	    vg_identical("cuLaunchKernel", VG_SYM_cuLaunchKernel))
 		return;
-	vg_say(VG_SAY_IDENTITY, "this driver's cuGetProcAddress returns other functions than the driver "
-				"exports, so functions that have limits are withheld from programs that "
-				"look them up there; install an nri-vgpu that knows this driver");
+	vg_say(VG_SAY_IDENTITY, "withheld functions that have limits: this driver's cuGetProcAddress returns "
+				"other functions than the driver exports; install an nri-vgpu that knows this "
+				"driver");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What may be done with functions of the driver that are not known here: decided by
-// their names, as symbols/families.txt says.
+// The treatment of functions of the driver that this library does not know, by the
+// patterns of symbols/families.txt.
 
 #ifndef VG_FAMILY_H
 #define VG_FAMILY_H

@@ -17,7 +17,7 @@
 // every library of this project, of whatever version.
 int vg_find_library(const char *name, char path[PATH_MAX]);
 
-// vg_find_candidate says whether the file may be the driver's library.
+// vg_find_candidate reports whether the file may be the driver's library.
 int vg_find_candidate(const char *path);
 
 // vg_cache_lookup calls `found` for each path that the loader cache in `data`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Asking the agent what this process physically holds. The agent measures it on the
-// host, after the question has arrived; who asks, the kernel tells it.
+// Asking the agent what this process physically holds. The agent measures it on the host
+// after the question has arrived. The kernel identifies the process that asks.
 
 #ifndef VG_HELD_H
 #define VG_HELD_H

@@ -130,7 +130,7 @@ struct vg_loader_search {
 	bool kept; // all that was found is the C library's, which stays
 };
 
-// vg_is_of says whether a function that was found is the object's own.
+// vg_is_of reports whether a function that was found is the object's own.
 static bool vg_is_of(const struct vg_object *object, const char *name, const void *found)
 {
 	return found && vg_object_symbol(object, name) == found;

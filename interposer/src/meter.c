@@ -119,7 +119,7 @@ static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint
 		vg_event_drop(&meter->base);
 }
 
-// vg_others_busy says whether other streams had work under way since `since`.
+// vg_others_busy reports whether other streams had work under way since `since`.
 static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -159,7 +159,7 @@ static uint64_t vg_sample_interval(const struct vg_class *class)
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
-// vg_sample says whether a segment is to be a sample of known work, by itself and measured
+// vg_sample reports whether a segment is to be a sample of known work, by itself and measured
 // from its beginning. Of short work, which may differ from piece to piece, several are taken.
 static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
 {
@@ -174,7 +174,7 @@ static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, 
 	return !segment->many && (class->to_see > 0 || class->look > now);
 }
 
-// vg_begin_first says whether an event should go before work on a dry stream that is
+// vg_begin_first reports whether an event should go before work on a dry stream that is
 // no sample. Of streams side by side, all is needed to know how much they overlap.
 static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
 			   const struct vg_segment *segment, const struct vg_class *class, uint64_t now)
@@ -294,7 +294,7 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 	return (int64_t)(meter->overlap ? class->ns * meter->overlap / 1000 : class->ns);
 }
 
-// vg_must_close says whether the open segment has to end before more work.
+// vg_must_close reports whether the open segment has to end before more work.
 static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class,
 			  uint64_t now)
 {

@@ -71,13 +71,13 @@ static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
 	return &stream->ring[stream->head % vg_ring];
 }
 
-// vg_stream_is_empty says whether nothing is known to be under way.
+// vg_stream_is_empty reports whether nothing is known to be under way.
 static inline bool vg_stream_is_empty(const struct vg_stream *stream)
 {
 	return !stream->open && stream->tail == stream->head;
 }
 
-// vg_stream_is_full says whether work that is to be measured by itself would not be:
+// vg_stream_is_full reports whether work that is to be measured by itself would not be:
 // as many segments are under way as can be.
 static inline bool vg_stream_is_full(const struct vg_stream *stream)
 {
@@ -251,7 +251,7 @@ void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t n
 void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now);
 void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
 
-// vg_meter_context_done says whether no work is under way in this thread's context.
+// vg_meter_context_done reports whether no work is under way in this thread's context.
 bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread);
 
 // vg_meter_before enters work that is about to be launched into its stream's
@@ -288,7 +288,7 @@ void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 // vg_meter_busy_until is when all work under way is expected to be done, as vg_now.
 uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 
-// vg_meter_wants_probes says whether work is under way that is so long that
+// vg_meter_wants_probes reports whether work is under way that is so long that
 // others' slices must be told from it.
 bool vg_meter_wants_probes(const struct vg_meter *meter);
 

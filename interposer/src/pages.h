@@ -109,7 +109,7 @@ struct vg_lease {
 // because others don't.
 struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device);
 
-// vg_is_throttled says whether any GPU has a compute limit now: one load and a
+// vg_is_throttled reports whether any GPU has a compute limit now: one load and a
 // comparison, for those that have none.
 static inline bool vg_is_throttled(struct vg_pages *pages)
 {

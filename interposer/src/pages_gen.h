@@ -40,6 +40,9 @@
 // ObservedLookBits is the width of the number of the look in what was
 // observed; the bytes stand above it, as a multiple of 1 << its value.
 #define VG_OBSERVED_LOOK_BITS 12u
+// UnknownContextBytes is what a context is charged where the limits page has no
+// size of it: more than any known context takes.
+#define VG_UNKNOWN_CONTEXT_BYTES 805306368u
 #define VG_WAY_NONE 0u
 #define VG_WAY_CONTEXT 1u
 #define VG_WAY_ALLOC 2u

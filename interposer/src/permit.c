@@ -14,7 +14,7 @@
 
 enum { vg_permit_wait_ns = 2000000 }; // for the meter; the door waits for longer
 
-// vg_permit_is_here says whether the work goes where the permit's did. A stream that was
+// vg_permit_is_here reports whether the work goes where the permit's did. A stream that was
 // made has its context; the default ones are another's in each. A thread's own have no permit.
 static bool vg_permit_is_here(const struct vg_permit *permit, const struct vg_work *work)
 {
@@ -28,7 +28,7 @@ static bool vg_permit_is_here(const struct vg_permit *permit, const struct vg_wo
 	       VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && vg_key(context) == permit->context;
 }
 
-// vg_permit_is_in_time says whether the permit still holds and the stream has not run dry.
+// vg_permit_is_in_time reports whether the permit still holds and the stream has not run dry.
 // The time is most of what a permit costs: for so little work as a stream may be wrong by
 // anyway, it is not looked at. How long the stream was dry is told by the next look.
 static bool vg_permit_is_in_time(struct vg_meter *meter)

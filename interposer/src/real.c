@@ -85,10 +85,10 @@ vg_function vg_real_lookup(uint32_t index)
 }
 
 #ifdef VG_HAS_CAPTURES
-void vg_capture_begins(void);
+void vg_capture_expect_unknown(void);
 static void vg_spare_captures(void)
 {
-	vg_capture_begins();
+	vg_capture_expect_unknown();
 }
 #else
 static void vg_spare_captures(void)
@@ -122,8 +122,8 @@ static vg_function vg_spare_resolve(uint32_t index)
 	const struct vg_spare *spare = &vg_spares[index - VG_SYMBOL_COUNT];
 
 	if (spare->treatment == 'r') {
-		vg_say(VG_SAY_NAME, "the driver's %s is newer than this library, which refuses it, as "
-				    "it may take memory or time of the GPU; install a newer nri-vgpu",
+		vg_say(VG_SAY_NAME, "refused %s: it is newer than this nri-vgpu, and may take memory or time of "
+				    "the GPU; install a newer nri-vgpu",
 		       spare->name);
 		return vg_no_function;
 	}

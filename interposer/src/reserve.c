@@ -80,7 +80,7 @@ static struct vg_slot_device *vg_own(const struct vg_pages *pages, uint32_t devi
 	return vg_slot_device(pages, (uint32_t)pages->slot, device);
 }
 
-// vg_fits says whether the sum, in which the bytes are pending, is within the
+// vg_fits reports whether the sum, in which the bytes are pending, is within the
 // limit. Somebody may have written over our own `pending`.
 static bool vg_fits(const struct vg_sum *sum, uint64_t bytes, uint64_t limit)
 {

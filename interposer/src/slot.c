@@ -143,7 +143,7 @@ static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t 
 	return vg_load(&held->used) != 0 || vg_load(&held->pending) != 0;
 }
 
-// vg_slot_left says whether a slot whose lock was got may be emptied: it holds
+// vg_slot_left reports whether a slot whose lock was got may be emptied: it holds
 // nothing, or its process is gone. One that was never taken is not read: it may be
 // a hole in the file.
 static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)

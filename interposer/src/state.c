@@ -11,7 +11,7 @@
 
 _Atomic(struct vg_state *) vg_the_state;
 
-// vg_state_rank gives the mutexes their ranks, which a fork's child finds wiped. Only
+// vg_state_rank sets the ranks of the mutexes, which a fork's child finds wiped. Only
 // debug builds look at them: writing them would touch each page of the table at every
 // start of a process.
 #ifdef VG_DEBUG

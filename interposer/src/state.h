@@ -75,7 +75,7 @@ struct vg_correction {
 
 struct vg_state {
 	_Atomic uint32_t ready;
-	struct vg_mutex init; // held over the driver's cuInit
+	struct vg_mutex init; // held while the pages are opened and the slot is taken
 	_Atomic uint64_t place;        // of the last launch, see throttle.c
 	_Atomic uint64_t stream_place; // …of the last on a stream that was made
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, made when first needed

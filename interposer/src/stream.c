@@ -4,7 +4,7 @@
 
 #include "claim.h"
 
-// vg_can_tell says whether this driver is one that tells a stream's device, as
+// vg_can_tell reports whether this driver is one that tells a stream's device, as
 // those since CUDA 12.8 do.
 static bool vg_can_tell(void)
 {

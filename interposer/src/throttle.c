@@ -123,7 +123,7 @@ static struct vg_phase vg_door_phase(const struct vg_door *door)
 			     door->ticket->device, door->now);
 }
 
-// vg_door_joins says whether the work may go beside what runs already, without
+// vg_door_joins reports whether the work may go beside what runs already, without
 // allowance. Kernels of several streams that run at the same time take the GPU's
 // time once: let in one by one, each would take as much as all. What they take
 // together is learnt when they do (harvest.c): as long as that is unknown, or if
@@ -139,7 +139,7 @@ static bool vg_door_joins(const struct vg_door *door)
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_together * (int64_t)class->ns;
 }
 
-// vg_door_cannot_see says whether nothing would be learnt of the work: it is not known,
+// vg_door_cannot_see reports whether nothing would be learnt of the work: it is not known,
 // and there is no room for measuring it, in its stream or for its stream. What there has
 // been no room for in long may itself be waited for.
 static bool vg_door_cannot_see(const struct vg_door *door)

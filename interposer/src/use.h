@@ -2,11 +2,11 @@
 
 // First uses of code.
 //
-// A driver may load code not with its module, but when one of its functions is first used.
-// The module was charged with an upper estimate then, of which the agent may have found
-// since that it is not held: others have that room. So what was taken back of the estimate
-// is charged again before a first use. Where there is no room for it, the use fails as
-// where the driver itself finds none.
+// A driver may load a module's code when one of its functions is first used. The module was
+// charged with an upper estimate when it was loaded. The agent may have found since that the
+// code is not held, and credited the estimate, so that other memory took its room. Before a
+// first use the credit is charged again. Where there is no room for it, the use fails as it
+// does where the driver itself finds none.
 
 #ifndef VG_USE_H
 #define VG_USE_H

@@ -2,11 +2,11 @@
 
 // Streams in which events cannot be recorded or read: their work is charged by wall time.
 //
-// Such work is charged by estimate when it is launched, like any other. From then until all
-// of these streams are seen to be done, they are taken to hold the GPU: what that time has more,
-// or less, than was charged is made up for when they are done. Until then it counts against
-// the balance of this process, but its launches wait for it no longer than for anything
-// that the driver has to do: the work may be one that never ends.
+// Work on these streams is charged by estimate when it is launched, like any other. From then
+// until all of them are done, they count as holding the GPU. When they are done, the difference
+// between that time and the charge is settled. Until then it counts against the balance of this
+// process. Launches wait for it no longer than for any other call of the driver, because the
+// work may never end.
 
 #include "meter.h"
 #include "stream.h"

@@ -143,7 +143,7 @@ static void check_twice(void)
 
 static void test_identity(void)
 {
-	static const char words[] = "cuGetProcAddress returns other functions";
+	static const char words[] = "cuGetProcAddress returns other functions than";
 
 	DRIVER(cuGetProcAddress, driver_old_address);
 	DRIVER(cuMemAlloc_v2, driver_later);

@@ -10,17 +10,12 @@ here=$(dirname "$(realpath "$0")")
 . "$here/container.sh"
 profile=${PROFILE:-$here/../../gpusim/profiles/r580-h200.conf}
 
-# machine [LINE…]: a new machine with the driver of the profile and these lines more.
-machine() {
-	"$gpusim/gpusim" destroy "$work/sim" >/dev/null
-	rm -rf "$work/sim"
+# driver [LINE…]: a new machine with the driver of the profile and these lines more.
+driver() {
 	{ cat "$profile"; printf '%s\n' "$@"; } >"$work/profile.conf"
-	"$gpusim/gpusim" create --profile "$work/profile.conf" --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
-	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
+	export GPUSIM_PROFILE=$work/profile.conf
+	machine 2>/dev/null
 }
-
-# native COMMAND…: runs a program without the interposer.
-native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$@"; }
 
 # limit PPM: pages that allow this part of both GPUs' time, and plenty of memory.
 limit() {
@@ -51,22 +46,26 @@ at_most() {
 
 # No capture breaks that does not break by itself.
 test_captures() {
-	local ppm name
-	machine
-	for name in captures at-once; do
-		output=$(native "$workloads/scenes" --scene "$name") || fail "$name, natively: $output"
-	done
-	for ppm in 500000 100000 1000000; do
-		limit "$ppm"
-		expect "captures at $ppm ppm" captures
-		expect "captures of a busy program at $ppm ppm" captures --kernel-us 1000 --idle-us 0
-		expect "captures at once at $ppm ppm" at-once
+	local ppm name mode
+	driver
+	for mode in global thread-local relaxed; do
+		for name in captures at-once; do
+			output=$(native "$workloads/scenes" --scene "$name" --mode "$mode") ||
+				fail "$mode $name, natively: $output"
+		done
+		for ppm in 500000 100000 1000000; do
+			limit "$ppm"
+			expect "$mode captures at $ppm ppm" captures --mode "$mode"
+			expect "$mode captures of a busy program at $ppm ppm" captures --mode "$mode" \
+				--kernel-us 1000 --idle-us 0
+			expect "$mode captures at once at $ppm ppm" at-once --mode "$mode"
+		done
 	done
 }
 
 # Somebody who waits for an event breaks no capture that forbids asking for it.
 test_event_waits() {
-	machine
+	driver
 	output=$(native "$workloads/scenes" --scene event-wait --captures 5) || fail "event waits, natively: $output"
 	limit 900000
 	expect "event waits" event-wait --captures 5
@@ -90,7 +89,7 @@ test_blind() {
 	local failure
 	for failure in "cuEventRecord 999" "cuEventCreate 2" "cuEventQuery 999" "cuEventElapsedTime 400" \
 		"cuEventRecord 400 after 10"; do
-		machine "fail = $failure"
+		driver "fail = $failure"
 		limit 500000
 		expect "launches with $failure" launches --launches 100
 		at_most "launches with $failure" longest_us 110000
@@ -104,7 +103,7 @@ test_blind() {
 
 # Work in a stream of another context than the current one is measured as any.
 test_green() {
-	machine
+	driver
 	limit 500000
 	expect "a green context" green --launches 400 --kernel-us 2000 --idle-us 0
 	at_most "a green context" longest_us 110000
@@ -113,7 +112,7 @@ test_green() {
 
 # Where a queue is full, only those wait who have to.
 test_full() {
-	machine
+	driver
 	limit 900000
 	expect "a full queue" full
 	at_most "a full queue" longest_us 50000
@@ -122,8 +121,8 @@ test_full() {
 # median VALUE…
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
-# least VALUE…
-least() { printf '%s\n' "$@" | sort -n | head -n 1; }
+# shortest VALUE…
+shortest() { printf '%s\n' "$@" | sort -n | head -n 1; }
 
 # close_to A B: A is at most 5 % more than B.
 close_to() { [ $(($1 * 100)) -le $(($2 * 105)) ]; }
@@ -142,7 +141,7 @@ pace() {
 		[ "$attempt" -ge 3 ] || continue
 		! close_to "$(median "${own[@]}")" "$(median "${real[@]}")" || return 0
 		[ "$attempt" -ge 5 ] || continue
-		! close_to "$(least "${own[@]}")" "$(least "${real[@]}")" || return 0
+		! close_to "$(shortest "${own[@]}")" "$(shortest "${real[@]}")" || return 0
 	done
 	fail "$* at $ppm ppm takes ${own[*]} µs, natively ${real[*]}"
 }
@@ -150,7 +149,7 @@ pace() {
 # Scenes that need less than the limit take no longer than natively.
 test_pace() {
 	local ppm
-	machine
+	driver
 	for ppm in 1000000 600000; do
 		pace "$ppm" captures
 		pace "$ppm" at-once --hold-ms 10

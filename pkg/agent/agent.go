@@ -91,7 +91,7 @@ type Agent struct {
 	health map[string]string
 }
 
-// New gives an agent that does nothing until Run.
+// New returns an agent that does nothing until Run.
 func New(opts Options) *Agent {
 	return &Agent{
 		Options: opts, poke: make(chan struct{}, 1), podsChanged: make(chan struct{}, 1), health: map[string]string{},

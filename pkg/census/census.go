@@ -38,7 +38,7 @@ type GPUs interface {
 
 // Containers are those of ours that run.
 type Containers interface {
-	// Holders gives what each holds, by the runtime's id.
+	// Holders returns what each holds, by the runtime's id.
 	Holders() map[string]placement.Allocation
 }
 
@@ -76,7 +76,7 @@ type Census struct {
 	commands commands
 }
 
-// New gives a census that has looked at nothing yet.
+// New returns a census that has looked at nothing yet.
 func New(opts Options) *Census {
 	return &Census{Options: opts, commands: commands{read: opts.Proc.Command, known: map[identity]*command{}}}
 }
@@ -118,7 +118,7 @@ type sighting struct {
 // errSlow is said while the driver is being waited for.
 var errSlow = errors.New("the NVIDIA driver does not answer: look for Xid errors in dmesg")
 
-// look gives what was found lately, or looks. Those who ask meanwhile wait for
+// look returns what was found lately, or looks. Those who ask meanwhile wait for
 // the same.
 func (c *Census) look(ctx context.Context) (*look, error) {
 	c.mu.Lock()

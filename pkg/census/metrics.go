@@ -114,7 +114,7 @@ func (l *look) byPlace() map[place][]sighting {
 	return all
 }
 
-// answered tells whether it is known who uses the GPU.
+// answered reports whether it is known who uses the GPU.
 func (l *look) answered(uuid string) bool {
 	_, ok := l.sightings[uuid]
 	return ok

@@ -103,7 +103,7 @@ func (c *checker) memory(m Memory) {
 		c.bad("memory.overcommit_percent", "is %d; allowed: 0 (none) to %d", n, maxOvercommit)
 	}
 	if n := m.ContextMiB; n < 0 || n > maxContext {
-		c.bad("memory.context_mib", "is %d; allowed: 0 (512) to %d", n, maxContext)
+		c.bad("memory.context_mib", "is %d; allowed: 0 (measured) to %d", n, maxContext)
 	}
 }
 

@@ -163,7 +163,7 @@ type Sharing struct {
 	MPS     MPS      `toml:"mps"`
 }
 
-// ByMPS tells whether a GPU is shared through the Multi-Process Service.
+// ByMPS reports whether a GPU is shared through the Multi-Process Service.
 func (s Sharing) ByMPS(uuid string) bool {
 	return s.Method == ShareByMPS && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
 }

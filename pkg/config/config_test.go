@@ -148,7 +148,7 @@ func TestParseRefuses(t *testing.T) {
 		{"fewer refusals than none", "[placement]\nevict_after = -1", []string{
 			"line 2: placement.evict_after is -1; allowed: 0 (never) to 1000"}},
 		{"contexts of no size", "[memory]\ncontext_mib = -1", []string{
-			"line 2: memory.context_mib is -1; allowed: 0 (512) to 16384"}},
+			"line 2: memory.context_mib is -1; allowed: 0 (measured) to 16384"}},
 		{"no such way to share", "[sharing]\nmethod = \"MPS\"\nmps_gpus = []", []string{
 			`line 2: sharing.method is "MPS"; allowed: time, mps`,
 			`line 3: sharing.mps_gpus is empty; allowed: ["*"], or a list of UUIDs`}},

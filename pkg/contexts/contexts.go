@@ -1,6 +1,6 @@
-// Package contexts knows how large a CUDA context is on each GPU, by making one. The
-// size depends on GPU and driver: 107 MiB to more than 600 are known. A process of
-// its own makes the context, and NVML on the host tells what the process holds.
+// Package contexts measures how large a CUDA context is on each GPU. The size depends
+// on GPU and driver: 107 MiB to more than 600 are known. A child process makes a
+// context, and NVML on the host lists what the child holds.
 package contexts
 
 import (
@@ -18,10 +18,10 @@ import (
 const (
 	// attemptTime bounds one measurement: a driver that is cold takes seconds.
 	attemptTime = 20 * time.Second
-	// retryEvery is how often a GPU is looked at that could not be measured.
+	// retryEvery is how often a failed measurement is repeated.
 	retryEvery = time.Minute
-	// rounds bounds how often a context is made where NVML tells no process's
-	// memory, until two agree.
+	// rounds bounds how often a context is made where only the use of the whole
+	// GPU is known, until two rounds agree.
 	rounds = 5
 	// same is by how much two measurements that agree may differ.
 	same = 2 << 20
@@ -31,9 +31,9 @@ const (
 
 // Ways to measure.
 const (
-	// ByProcess: NVML told what the process holds that made the context.
+	// ByProcess: NVML listed what the child process holds.
 	ByProcess = "process"
-	// ByDevice: NVML does not tell. It is what the whole GPU's use rose by.
+	// ByDevice: NVML did not list it. The use of the whole GPU rose by so much.
 	ByDevice = "device"
 )
 
@@ -80,37 +80,39 @@ type Measurer struct {
 	calls gpu.Worker
 }
 
-// Measure makes a context on a GPU and returns what it takes.
+// Measure makes a context on a GPU and returns what it takes. What NVML lists for the
+// process counts at once; what the whole GPU's use rose by counts once two rounds agree.
 func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	size := Size{UUID: uuid}
 	var last uint64
 	for range rounds {
 		bytes, how, err := m.once(ctx, uuid)
-		if err != nil {
+		size := Size{UUID: uuid, Bytes: bytes, How: how, Measured: time.Now().UTC()}
+		switch {
+		case err != nil:
 			return Size{}, err
-		}
-		agrees := how == ByProcess || last > 0 && max(bytes, last)-min(bytes, last) <= same
-		if bytes = max(bytes, least-1); agrees && bytes >= least && bytes <= most {
-			size.Bytes, size.How, size.Measured = max(bytes, last), how, time.Now().UTC()
+		case how == ByProcess && !isContext(bytes):
+			return Size{}, fmt.Errorf("measure a context on %s: the driver says that it takes %d bytes", uuid, bytes)
+		case how == ByProcess:
+			return size, nil
+		case isContext(bytes) && isContext(last) && max(bytes, last)-min(bytes, last) <= same:
+			size.Bytes = max(bytes, last)
 			return size, nil
 		}
-		if last = bytes; how == ByProcess {
-			return Size{}, fmt.Errorf("measure a context on %s: the driver says that it takes %d bytes", uuid, bytes)
-		}
+		last = bytes
 	}
 	return Size{}, fmt.Errorf("measure a context on %s: NVML does not tell what processes hold, and no two looks at the whole GPU agree: others use it", uuid)
 }
 
-// once makes a context and returns what the driver says that it takes.
+// isContext reports whether a context can be of this size.
+func isContext(bytes uint64) bool { return bytes >= least && bytes <= most }
+
+// once makes a context and returns what it takes by the driver's account.
 func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how string, err error) {
-	before, beforeErr := m.used(ctx, uuid)
-	if ctx.Err() != nil {
-		beforeErr = errors.New("NVML does not answer")
-	}
-	if beforeErr != nil {
-		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, beforeErr)
+	before, err := m.used(ctx, uuid)
+	if err != nil {
+		return 0, "", fmt.Errorf("measure a context on %s: %w", uuid, err)
 	}
 	made, err := m.Maker.Make(ctx, uuid)
 	if err != nil {
@@ -131,7 +133,11 @@ func (m *Measurer) once(ctx context.Context, uuid string) (bytes uint64, how str
 }
 
 func (m *Measurer) used(ctx context.Context, uuid string) (uint64, error) {
-	return gpu.Do(ctx, &m.calls, func() (uint64, error) { return m.Driver.Used(uuid) })
+	used, err := gpu.Do(ctx, &m.calls, func() (uint64, error) { return m.Driver.Used(uuid) })
+	if ctx.Err() != nil {
+		return 0, errors.New("NVML does not answer")
+	}
+	return used, err
 }
 
 // Options of Sizes.
@@ -196,7 +202,7 @@ func (s *Sizes) Tried(uuid string) bool {
 }
 
 // Prepare measures the GPUs that were never tried, one after the other, until ctx
-// ends: what is left then, Run goes on with. Call it before containers are placed.
+// ends. Run measures the rest. Call it before containers are placed.
 func (s *Sizes) Prepare(ctx context.Context, gpus []gpu.GPU) {
 	fresh := func(uuid string) bool { return !s.Tried(uuid) && !s.isLate(uuid) }
 	if !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.Healthy && fresh(g.UUID) }) {
@@ -217,7 +223,7 @@ func (s *Sizes) isLate(uuid string) bool {
 	return s.late[uuid]
 }
 
-// Run measures, until ctx ends, the GPUs that are not known yet, each now and again.
+// Run measures the GPUs whose size is not known, every minute until ctx ends.
 func (s *Sizes) Run(ctx context.Context) {
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
@@ -245,7 +251,7 @@ func (s *Sizes) measure(ctx context.Context, gpus []gpu.GPU, wanted func(uuid st
 		}
 		if err := s.recall(ctx); err != nil {
 			s.failed(g.UUID, err)
-			return // of a driver that does not tell its version nothing can be kept
+			return // sizes are kept by the driver's version
 		}
 		if s.Of(g.UUID) == 0 {
 			s.attempt(ctx, g.UUID)
@@ -253,7 +259,7 @@ func (s *Sizes) measure(ctx context.Context, gpus []gpu.GPU, wanted func(uuid st
 	}
 }
 
-// recall learns the driver's version, and takes over what is known of it.
+// recall asks for the driver's version and loads the sizes that were measured with it.
 func (s *Sizes) recall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -269,7 +275,7 @@ func (s *Sizes) recall(ctx context.Context) error {
 	s.version = version
 	kept, err := ReadFile(s.File)
 	if err != nil {
-		s.Log.Warn("the sizes of CUDA contexts are measured again", "error", err)
+		s.Log.Warn("failed to read the sizes of CUDA contexts; measuring them again", "error", err)
 	}
 	clear(s.sizes)
 	for _, size := range kept {
@@ -290,7 +296,7 @@ func (s *Sizes) attempt(ctx context.Context, uuid string) {
 	}
 	size, err := s.Measurer.Measure(ctx, uuid)
 	if err != nil {
-		if ctx.Err() == nil { // else it was not its turn to the end
+		if ctx.Err() == nil { // else the caller gave up
 			s.failed(uuid, err)
 		}
 		return
@@ -307,11 +313,11 @@ func (s *Sizes) attempt(ctx context.Context, uuid string) {
 	s.mu.Unlock()
 	s.Log.Info("measured a CUDA context", "gpu", uuid, "driver", size.Driver, "bytes", size.Bytes, "by", size.How)
 	if err := WriteFile(s.File, all); err != nil {
-		s.Log.Error("the sizes of CUDA contexts will be measured again by the next agent", "error", err)
+		s.Log.Error("failed to write the sizes of CUDA contexts; the next agent measures them again", "error", err)
 	}
 }
 
-// failed notes why a GPU could not be measured, and says so once.
+// failed records why a GPU could not be measured, and logs each new cause once.
 func (s *Sizes) failed(uuid string, err error) {
 	s.mu.Lock()
 	before := s.tried[uuid]
@@ -319,7 +325,7 @@ func (s *Sizes) failed(uuid string, err error) {
 	s.counts[outcomeFailed]++
 	s.mu.Unlock()
 	if before == nil || before.Error() != err.Error() {
-		s.Log.Warn("the size of a CUDA context could not be measured: containers are charged more than any takes; trying on",
+		s.Log.Warn("failed to measure a CUDA context; charging more than any takes and retrying",
 			"gpu", uuid, "error", err)
 	}
 }

@@ -1,6 +1,12 @@
 package contexts
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
 
 // Outcomes of attempts to measure.
 const (
@@ -13,10 +19,10 @@ type Metrics struct{ Sizes *Sizes }
 
 var (
 	descBytes = prometheus.NewDesc("nri_vgpu_gpu_context_bytes",
-		"What a CUDA context takes on the GPU, as measured or configured; missing where it is not known and contexts are charged 768 MiB.",
+		fmt.Sprintf("What a CUDA context takes on the GPU, as measured or configured; missing where it is not known and contexts are charged %d MiB.", limits.UnknownContextBytes>>20),
 		[]string{"uuid"}, nil)
 	descAttempts = prometheus.NewDesc("nri_vgpu_context_measurements_total",
-		"Attempts to measure what a CUDA context takes, by what became of them.",
+		"Attempts to measure what a CUDA context takes, by outcome: measured; failed, the agent logs why and tries again.",
 		[]string{"outcome"}, nil)
 )
 

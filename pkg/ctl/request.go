@@ -73,7 +73,7 @@ func (r *Request) SetPolicy(policy string) error {
 	return nil
 }
 
-// Empty tells whether nothing is asked for.
+// Empty reports whether nothing is asked for.
 func (r Request) Empty() bool {
 	return r.MemoryBytes == 0 && r.ComputePPM == 0 && len(r.GPUs) == 0
 }

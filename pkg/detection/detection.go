@@ -43,10 +43,10 @@ type GPUs interface {
 
 // Containers are those that the runtime has.
 type Containers interface {
-	// Holders gives what each of our containers holds that runs, by the
+	// Holders returns what each of our containers holds that runs, by the
 	// runtime's id.
 	Holders() map[string]placement.Allocation
-	// Synchronized tells whether that is all of them.
+	// Synchronized reports whether that is all of them.
 	Synchronized() bool
 }
 
@@ -76,7 +76,7 @@ type Options struct {
 	// Own, where set, tells whether a process is one of the node's that serves
 	// containers, and is left alone.
 	Own func(registry.Process) bool
-	// Registered tells whether a process has registered.
+	// Registered reports whether a process has registered.
 	Registered func(registry.Process) bool
 	// Dir is where the files of a container are.
 	Dir    func(podUID, container string) (string, error)
@@ -103,7 +103,7 @@ type Detector struct {
 	pause   time.Duration
 }
 
-// New gives a detector that looks at nothing until Run.
+// New returns a detector that looks at nothing until Run.
 func New(opts Options) *Detector {
 	return &Detector{
 		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
@@ -118,7 +118,7 @@ func (d *Detector) Run(ctx context.Context) {
 	}
 }
 
-// sleep tells whether it slept to the end.
+// sleep reports whether it slept to the end.
 func sleep(ctx context.Context, duration time.Duration) bool {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
@@ -243,7 +243,7 @@ func (d *Detector) usage(c container) limits.Usage {
 	return usage
 }
 
-// judge gives the processes that should not be where they are.
+// judge returns the processes that should not be where they are.
 func (d *Detector) judge(p *picture) []finding {
 	var findings []finding
 	for _, s := range p.sightings {
@@ -304,7 +304,7 @@ func (d *Detector) put(c container, bytes []uint64) error {
 	return limits.Observe(dir, bytes)
 }
 
-// wasObserved tells whether a container's limits page says what was seen, maybe
+// wasObserved reports whether a container's limits page says what was seen, maybe
 // by an earlier agent.
 func (d *Detector) wasObserved(id string, c container) bool {
 	if d.seen[id] {

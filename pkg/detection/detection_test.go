@@ -167,7 +167,7 @@ func (h *house) wantMetric(want float64, c prometheus.Collector) {
 	}
 }
 
-// ended tells whether a process has ended, or does within a moment.
+// ended reports whether a process has ended, or does within a moment.
 func (h *house) ended(child *exec.Cmd) bool {
 	h.Helper()
 	_, handle, err := registry.HostProc.Pin(child.Process.Pid)

@@ -103,7 +103,7 @@ func (p *picture) judge(s sighting, registered func(registry.Process) bool, allo
 	}
 }
 
-// hasSlot tells whether a process of the container says on its usage page that
+// hasSlot reports whether a process of the container says on its usage page that
 // it has this pid: that may be a lie, and what it holds is compared with what
 // the page says.
 func (c container) hasSlot(pid uint32) bool {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
 // Contexts is what was seen of the sizes of CUDA contexts.
@@ -39,7 +40,7 @@ func checkContexts(f Facts) []Finding {
 	for _, g := range f.Report.GPUs {
 		size, measured := known[g.UUID]
 		if !measured {
-			all = append(all, found(Warning, mend, "GPU %d (%s): the agent could not measure what a CUDA context takes; each is charged 768 MiB", g.Index, g.UUID))
+			all = append(all, found(Warning, mend, "GPU %d (%s): the agent could not measure what a CUDA context takes; each is charged %d MiB", g.Index, g.UUID, limits.UnknownContextBytes>>20))
 			continue
 		}
 		told = append(told, fmt.Sprintf("%d MiB on GPU %d (driver %s)", size.Bytes>>20, g.Index, size.Driver))

@@ -59,7 +59,7 @@ type Facts struct {
 	NamesErr error
 	// KubeletErr is why the kubelet does not answer its health probe.
 	KubeletErr error
-	// RunDirInMemory tells whether paths.run_dir is a tmpfs.
+	// RunDirInMemory reports whether paths.run_dir is a tmpfs.
 	RunDirInMemory bool
 	// MPS is what was seen of the Multi-Process Service.
 	MPS MPS
@@ -119,7 +119,7 @@ type MPS struct {
 	ProgramErr error
 	// PID is its daemon's, as it was written down, 0 where none was started.
 	PID int
-	// Alive tells whether there is a process with this pid.
+	// Alive reports whether there is a process with this pid.
 	Alive bool
 }
 
@@ -152,7 +152,7 @@ func Examine(f Facts) []Finding {
 	return all
 }
 
-// Sound tells whether nothing is a problem.
+// Sound reports whether nothing is a problem.
 func Sound(findings []Finding) bool {
 	for _, f := range findings {
 		if f.Level == Problem {

@@ -19,15 +19,15 @@ import (
 // What can be wrong with a library. Errors wrap one of these.
 var (
 	// ErrNotLibrary: the file is no shared library of this architecture, or is damaged.
-	ErrNotLibrary = errors.New("not a usable shared library")
+	ErrNotLibrary = errors.New("it is not a usable shared library: install the driver again, or correct driver.root")
 	// ErrNotDriver: it lacks names that every driver has.
-	ErrNotDriver = errors.New("not the driver's library")
+	ErrNotDriver = errors.New("it is not the driver's library: install the driver again, or correct driver.root")
 	// ErrOurs: the library is the interposer's.
-	ErrOurs = errors.New("nri-vgpu's own library stands where the driver's should be")
+	ErrOurs = errors.New("it is nri-vgpu's own library: put the driver's there again")
 	// ErrNotOurs: the library to rewrite is not an interposer as it is built.
-	ErrNotOurs = errors.New("not nri-vgpu's library")
+	ErrNotOurs = errors.New("it is not nri-vgpu's library as it is built: install this version of nri-vgpu again")
 	// ErrNoRoom: the driver has more names than the interposer has room for.
-	ErrNoRoom = errors.New("the driver exports more names than nri-vgpu's library has room for")
+	ErrNoRoom = errors.New("the driver exports more names than nri-vgpu's library has room for: install a newer nri-vgpu")
 )
 
 // Kind is one of the driver's libraries.
@@ -75,11 +75,11 @@ func ReadExports(path string, kind Kind) ([]Export, error) {
 		return nil, fmt.Errorf("read the driver's library: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxLibrary {
-		return nil, fmt.Errorf("%s: %w: %v, %d bytes", path, ErrNotLibrary, info.Mode(), info.Size())
+		return nil, fmt.Errorf("read the driver's library %s: %w (%v, %d bytes)", path, ErrNotLibrary, info.Mode(), info.Size())
 	}
 	exports, err := exportsOf(file, kind)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("read the driver's library %s: %w", path, err)
 	}
 	return exports, nil
 }
@@ -94,7 +94,7 @@ func exportsOf(r io.ReaderAt, kind Kind) ([]Export, error) {
 	}
 	symbols, err := file.DynamicSymbols()
 	if err != nil {
-		return nil, fmt.Errorf("%w: read its dynamic symbols: %w", ErrNotLibrary, err)
+		return nil, fmt.Errorf("%w (read its dynamic symbols: %w)", ErrNotLibrary, err)
 	}
 	var exports []Export
 	for i := range symbols {
@@ -106,7 +106,7 @@ func exportsOf(r io.ReaderAt, kind Kind) ([]Export, error) {
 	exports = slices.CompactFunc(exports, func(a, b Export) bool { return a.Name == b.Name })
 	for _, name := range kind.required {
 		if !slices.ContainsFunc(exports, func(e Export) bool { return e.Name == name && !e.Data }) {
-			return nil, fmt.Errorf("%w: it does not export %s, as every %s does", ErrNotDriver, name, kind.Name)
+			return nil, fmt.Errorf("%w (it does not export %s, as every %s does)", ErrNotDriver, name, kind.Name)
 		}
 	}
 	return exports, nil
@@ -121,14 +121,14 @@ var tables = []elf.SectionType{
 func openELF(r io.ReaderAt) (*elf.File, error) {
 	file, err := elf.NewFile(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotLibrary, err)
+		return nil, fmt.Errorf("%w (%w)", ErrNotLibrary, err)
 	}
 	if file.Class != elf.ELFCLASS64 || file.Data != elf.ELFDATA2LSB || file.Type != elf.ET_DYN || file.Machine != machine {
-		return nil, fmt.Errorf("%w: it is %v %v %v %v", ErrNotLibrary, file.Class, file.Data, file.Type, file.Machine)
+		return nil, fmt.Errorf("%w (it is %v %v %v %v)", ErrNotLibrary, file.Class, file.Data, file.Type, file.Machine)
 	}
 	for _, section := range file.Sections {
 		if slices.Contains(tables, section.Type) && (section.Size > maxTable || section.Flags&elf.SHF_COMPRESSED != 0) {
-			return nil, fmt.Errorf("%w: its section %s has %d bytes, and flags %v", ErrNotLibrary, section.Name, section.Size, section.Flags)
+			return nil, fmt.Errorf("%w (its section %s has %d bytes, and flags %v)", ErrNotLibrary, section.Name, section.Size, section.Flags)
 		}
 	}
 	return file, nil

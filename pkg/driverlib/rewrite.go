@@ -64,13 +64,13 @@ func Rewrite(library []byte, driver []Export, kind Kind) ([]byte, []Unknown, err
 func readImage(library []byte) (*image, error) {
 	file, err := openELF(readerOf(library))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotOurs, err)
+		return nil, fmt.Errorf("%w (%w)", ErrNotOurs, err)
 	}
 	im := &image{content: slices.Clone(library), file: file}
 	for _, name := range []string{secSymbols, secHash, secVersions, secStrings, secDynamic, secRelocs, secTables, secSpares, secStubs, noteName} {
 		s := file.Section(name)
 		if s == nil || s.Type == elf.SHT_NOBITS || s.Offset > uint64(len(library)) || s.FileSize > uint64(len(library))-s.Offset || s.Size != s.FileSize {
-			return nil, fmt.Errorf("%w: it has no whole section %s", ErrNotOurs, name)
+			return nil, fmt.Errorf("%w (it has no whole section %s)", ErrNotOurs, name)
 		}
 	}
 	if err := im.readSymbols(); err != nil {
@@ -78,7 +78,7 @@ func readImage(library []byte) (*image, error) {
 	}
 	im.stubs = min(len(im.bytes(secStubs))/stubSize, len(im.bytes(secSpares))/recordSize)
 	if slices.ContainsFunc(im.bytes(secSpares), func(b byte) bool { return b != 0 }) {
-		return nil, fmt.Errorf("%w: it was made for a driver already", ErrNotOurs)
+		return nil, fmt.Errorf("%w (it was made for a driver already)", ErrNotOurs)
 	}
 	return im, nil
 }
@@ -105,22 +105,22 @@ func (im *image) readSymbols() error {
 		})
 	}
 	if len(hash) < 16 || len(im.bytes(secVersions)) < 2*len(im.symbols) {
-		return fmt.Errorf("%w: its symbols have no hash table, or no versions", ErrNotOurs)
+		return fmt.Errorf("%w (its symbols have no hash table, or no versions)", ErrNotOurs)
 	}
 	first := binary.LittleEndian.Uint32(hash[4:])
 	if uint64(first) > uint64(len(im.symbols)) {
-		return fmt.Errorf("%w: its hash table is of %d symbols", ErrNotOurs, first)
+		return fmt.Errorf("%w (its hash table is of %d symbols)", ErrNotOurs, first)
 	}
 	im.first = int(first)
 	for _, s := range im.symbols[im.first:] {
 		if _, ok := im.name(s); !ok || elf.SectionIndex(s.Shndx) == elf.SHN_UNDEF {
-			return fmt.Errorf("%w: its defined symbols are not the last", ErrNotOurs)
+			return fmt.Errorf("%w (its defined symbols are not the last)", ErrNotOurs)
 		}
 	}
 	relocations := im.bytes(secRelocs)
 	for at := 0; at+relaSize <= len(relocations); at += relaSize {
 		if index := binary.LittleEndian.Uint64(relocations[at+8:]) >> 32; index >= uint64(im.first) && index != 0 {
-			return fmt.Errorf("%w: a relocation needs symbol %d, which is its own", ErrNotOurs, index)
+			return fmt.Errorf("%w (a relocation needs symbol %d, which is its own)", ErrNotOurs, index)
 		}
 	}
 	return nil
@@ -217,7 +217,7 @@ func (im *image) replaceTables(exports []export, hash, text []byte) error {
 	} {
 		used = (used + 7) &^ 7
 		if len(t.content) > len(room)-used {
-			return fmt.Errorf("%w: %d exported names", ErrNoRoom, len(exports))
+			return fmt.Errorf("%w (%d exported names)", ErrNoRoom, len(exports))
 		}
 		copy(room[used:], t.content)
 		if err := im.point(t.section, t.tag, address+uint64(used), uint64(len(t.content))); err != nil {
@@ -256,7 +256,7 @@ func (im *image) header(section string) ([]byte, error) {
 	start := binary.LittleEndian.Uint64(im.content[40:]) // e_shoff
 	at := start + uint64(index)*headerSize
 	if start > uint64(len(im.content)) || at > uint64(len(im.content)) || uint64(len(im.content))-at < headerSize {
-		return nil, fmt.Errorf("%w: its section headers are cut off", ErrNotOurs)
+		return nil, fmt.Errorf("%w (its section headers are cut off)", ErrNotOurs)
 	}
 	return im.content[at : at+headerSize], nil
 }
@@ -271,5 +271,5 @@ func (im *image) setDynamic(tag elf.DynTag, value uint64) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %w: no %v", ErrNotOurs, errNoTag, tag)
+	return fmt.Errorf("%w (%w: no %v)", ErrNotOurs, errNoTag, tag)
 }

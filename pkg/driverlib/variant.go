@@ -49,7 +49,7 @@ func Make(plain, parent string, driver Paths) (Variant, error) {
 	for _, kind := range Kinds {
 		content, err := os.ReadFile(filepath.Join(plain, kind.Name))
 		if err != nil {
-			return v.failed(driver, fmt.Errorf("read nri-vgpu's library: %w", err))
+			return v.failed(driver, fmt.Errorf("read nri-vgpu's library, which its installation writes: %w", err))
 		}
 		library := Library{Name: kind.Name, Driver: driver[kind.Name]}
 		variant, unknown, err := makeOne(content, library.Driver, kind)
@@ -84,13 +84,17 @@ func (v Variant) failed(driver Paths, err error) (Variant, error) {
 
 func makeOne(plain []byte, driver string, kind Kind) ([]byte, []Unknown, error) {
 	if driver == "" {
-		return nil, nil, fmt.Errorf("the driver's %s was not found", kind.Name)
+		return nil, nil, fmt.Errorf("the driver's %s was not found: install the driver, or correct driver.root", kind.Name)
 	}
 	exports, err := ReadExports(driver, kind)
 	if err != nil {
 		return nil, nil, err
 	}
-	return Rewrite(plain, exports, kind)
+	content, unknown, err := Rewrite(plain, exports, kind)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make %s for the driver: %w", kind.Name, err)
+	}
+	return content, unknown, nil
 }
 
 // store writes libraries into a directory under parent that their content names.
@@ -122,7 +126,7 @@ func store(parent string, contents map[string][]byte) (string, error) {
 		return "", fmt.Errorf("make libraries for the driver: %w", err)
 	}
 	if err := os.Rename(staging, dir); err != nil && !holds(dir, contents) {
-		return "", fmt.Errorf("make libraries for the driver: %s has other files, remove it once no container uses it: %w", dir, err)
+		return "", fmt.Errorf("make libraries for the driver: %w: %s has other files: remove it once no container uses it", err, dir)
 	}
 	return dir, usable(dir)
 }
@@ -153,10 +157,10 @@ func holds(dir string, contents map[string][]byte) bool {
 func usable(dir string) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return fmt.Errorf("look at %s: %w", dir, err)
+		return fmt.Errorf("find out how %s is mounted: %w", dir, err)
 	}
 	if stat.Flags&unix.ST_NOEXEC != 0 {
-		return fmt.Errorf("%s is mounted noexec: %w", dir, fs.ErrPermission)
+		return fmt.Errorf("use the libraries in %s: %w: it is mounted noexec: mount it without, or change paths.install_dir", dir, fs.ErrPermission)
 	}
 	return nil
 }

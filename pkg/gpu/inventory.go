@@ -15,13 +15,13 @@ const DefaultTimeout = 10 * time.Second
 // Driver is what an inventory asks. Its calls may fail and may never return;
 // they are made by one goroutine at a time.
 type Driver interface {
-	// List gives the GPUs that the driver knows now. An entry of which only
+	// List returns the GPUs that the driver knows now. An entry of which only
 	// the index could be read has no UUID, and a reason.
 	List() ([]GPU, error)
-	// Processes gives those that use a GPU now, by the GPU's UUID. GPUs that do
+	// Processes returns those that use a GPU now, by the GPU's UUID. GPUs that do
 	// not answer are left out.
 	Processes() (map[string][]Process, error)
-	// Samples gives what was measured of the processes since a time, by the
+	// Samples returns what was measured of the processes since a time, by the
 	// GPU's UUID. GPUs of which the driver does not tell are left out.
 	Samples(since time.Time) (map[string][]Sample, error)
 }
@@ -31,7 +31,7 @@ type Driver interface {
 type Inventory struct {
 	driver  Driver
 	timeout time.Duration
-	calls   worker
+	calls   Worker
 	// turn is held by who asks the driver, so that nobody finds it busy for
 	// another's question.
 	turn chan struct{}
@@ -42,7 +42,7 @@ type Inventory struct {
 	xids   map[XID]uint64    // how often each came
 }
 
-// NewInventory gives an inventory that is empty until its first Refresh, as
+// NewInventory returns an inventory that is empty until its first Refresh, as
 // the driver may come later than the agent. Each Refresh takes no longer than
 // timeout; 0 is DefaultTimeout.
 func NewInventory(d Driver, timeout time.Duration) *Inventory {
@@ -52,7 +52,7 @@ func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1), faults: map[string]*fault{}, xids: map[XID]uint64{}}
 }
 
-// GPUs gives a copy of the GPUs as last seen, ordered by index. It never
+// GPUs returns a copy of the GPUs as last seen, ordered by index. It never
 // waits for the driver.
 func (i *Inventory) GPUs() []GPU {
 	i.mu.Lock()

@@ -8,30 +8,30 @@ import (
 )
 
 // HeldBytes is what processes physically hold of one GPU, contexts included, by
-// pid. A process of which the driver does not tell is missing.
+// pid. Processes that the driver does not list are missing.
 type HeldBytes map[int]uint64
 
-// Holdings is what Looks asks. Its calls for different GPUs may come at a time,
-// and may never return.
+// Holdings lists what processes hold. Looks calls it for several GPUs at a time.
+// Its calls may never return.
 type Holdings interface {
 	// Held lists a GPU's processes with what they hold.
 	Held(uuid string) (HeldBytes, error)
 }
 
 const (
-	// hung is how long a look lasts until nobody waits for the next one.
+	// hung is how long a look lasts before further questions fail at once.
 	hung = time.Second
 	// longestRest bounds the pause between two looks at a GPU.
 	longestRest = 10 * time.Millisecond
 )
 
-// ErrHung says that an earlier look at a GPU has not returned.
+// ErrHung means that an earlier look at a GPU has not returned.
 var ErrHung = errors.New("an earlier look at the GPU has not returned")
 
-// Looks shares looks at GPUs among all who ask: a look serves everybody who asked
-// before it began, and nobody who asked later. There is one at a time for each
-// GPU, with a rest as long as the look itself in between, so that questions take no
-// more than half of the time of a slow driver.
+// Looks shares looks at GPUs among callers: a look serves all callers that asked
+// before it began, and none that asked later. There is one at a time for each
+// GPU. A rest follows each look, as long as the look but no longer than 10 ms, so
+// that questions do not keep a fast driver busy.
 type Looks struct {
 	holdings Holdings
 
@@ -44,11 +44,11 @@ func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*
 
 // looker makes the looks at one GPU.
 type looker struct {
-	// next is the look that serves those who ask now, nil while nobody does.
+	// next is the look that serves new callers, nil while there are none.
 	next *Look
 	// since is when the look under way began, zero while there is none.
 	since time.Time
-	// busy: a goroutine looks, or rests.
+	// busy is set while a goroutine looks or rests.
 	busy bool
 }
 
@@ -59,7 +59,7 @@ type Look struct {
 	err  error
 }
 
-// Ask asks for a look that begins after this call.
+// Ask returns a look that begins after this call.
 func (l *Looks) Ask(uuid string) *Look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *Looks) Ask(uuid string) *Look {
 	return g.next
 }
 
-// work looks for as long as somebody asks.
+// work looks until no caller is waiting.
 func (l *Looks) work(uuid string, g *looker) {
 	for {
 		l.mu.Lock()
@@ -108,8 +108,8 @@ func (l *Looks) work(uuid string, g *looker) {
 	}
 }
 
-// Wait returns what the look saw, or ctx's error if that ends first. The look goes
-// on then, for others.
+// Wait returns what the look saw, or ctx's error if ctx ends first. The look goes
+// on for other callers.
 func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	select {
 	case <-l.done:
@@ -117,7 +117,7 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-l.done: // while another one was waited for
+	case <-l.done: // while the caller waited for another look
 		return l.held, l.err
 	default:
 		return nil, ctx.Err()
@@ -125,8 +125,8 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 }
 
 // Of looks at GPUs and returns what one process holds of each, as far as the driver
-// tells before ctx ends; an error where it tells of no GPU. A process that holds
-// nothing, by the driver, has no entry: drivers list 0 bytes where they do not know.
+// answers before ctx ends. It is an error if the driver answers for no GPU. A process
+// that is listed with 0 bytes has no entry: drivers list 0 where they do not know.
 func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
 	looks := make([]*Look, len(uuids))
 	for i, uuid := range uuids {

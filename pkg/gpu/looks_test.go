@@ -138,7 +138,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Who asks again and again leaves a slow driver half of its time.
+// A caller that asks again and again leaves a driver half of its time, as far as looks take
+// no longer than longestRest.
 func TestASlowDriverRests(t *testing.T) {
 	driver := &slow{took: 5 * time.Millisecond}
 	looks := NewLooks(driver)

@@ -81,7 +81,7 @@ func ask[T any](ctx context.Context, i *Inventory, call func() (T, error)) (T, e
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
-		return do(ctx, &i.calls, call)
+		return Do(ctx, &i.calls, call)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

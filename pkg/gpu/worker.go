@@ -9,17 +9,18 @@ import (
 // errBusy says that an earlier call to the driver has not returned.
 var errBusy = errors.New("an earlier call has not returned")
 
-// worker makes calls that may never return, one at a time, each on behalf of
+// Worker makes calls that may never return, one at a time, each on behalf of
 // a caller who waits only so long. While a call hangs no other is started: a
-// stuck driver costs one thread, not one per attempt.
-type worker struct {
+// stuck driver costs one thread, not one per attempt. Its zero value is ready.
+type Worker struct {
 	mu   sync.Mutex
 	busy bool
 }
 
-// do runs call and waits for it until ctx ends. The call goes on then, and
-// what it returns late is dropped.
-func do[T any](ctx context.Context, w *worker, call func() (T, error)) (T, error) {
+// Do runs call and waits for it until ctx ends. The call goes on then, and
+// what it returns late is dropped. While an earlier call has not returned, it is
+// an error at once.
+func Do[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
 	var none T
 	if !w.take() {
 		return none, errBusy
@@ -42,7 +43,7 @@ func do[T any](ctx context.Context, w *worker, call func() (T, error)) (T, error
 	}
 }
 
-func (w *worker) take() bool {
+func (w *Worker) take() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy {
@@ -52,17 +53,8 @@ func (w *worker) take() bool {
 	return true
 }
 
-func (w *worker) release() {
+func (w *Worker) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = false
-}
-
-// Worker is a worker for callers outside of this package. Its zero value is ready.
-type Worker struct{ worker worker }
-
-// Do makes a call that may never return, and waits for it until ctx ends. While a
-// call has not returned, each other one is an error at once.
-func Do[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
-	return do(ctx, &w.worker, call)
 }

@@ -1,5 +1,5 @@
-// Package held answers processes of containers what they physically hold of GPUs,
-// as NVML on the host lists them.
+// Package held looks up what processes of containers physically hold of GPUs, in
+// NVML's lists on the host.
 package held
 
 import (
@@ -12,7 +12,7 @@ import (
 // Holdings implements registry.Holdings.
 type Holdings struct {
 	Looks *gpu.Looks
-	// GPUs returns the UUIDs of a container's GPUs, by the runtime's id of it.
+	// GPUs returns the UUIDs of a container's GPUs, by the container's id.
 	GPUs func(container string) []string
 }
 

@@ -29,7 +29,7 @@ type Rules struct {
 	// MPSDir is the host's directory in which clients find the daemon of the
 	// Multi-Process Service, and SHMDir what they share with its server.
 	MPSDir, SHMDir string
-	// HasCDIDevice tells whether a CDI spec on the node defines a device.
+	// HasCDIDevice reports whether a CDI spec on the node defines a device.
 	HasCDIDevice func(name string) bool
 }
 
@@ -76,7 +76,7 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 	return a, a.annotate(c, given)
 }
 
-// interposes tells whether a container gets the interposer: unless it has all
+// interposes reports whether a container gets the interposer: unless it has all
 // of each of its GPUs there is something to hold it to.
 func (r Rules) interposes(given Assignment) bool {
 	return r.Injection.InterposeWholeGPUs || !given.whole() || given.byMPS()
@@ -221,7 +221,7 @@ func (a *Adjustment) mountTools(c Container, libraryDir, dialect string) {
 	}
 }
 
-// occupied tells whether a volume of the user's has a path, or one above or below
+// occupied reports whether a volume of the user's has a path, or one above or below
 // it. In most images /bin is /usr/bin.
 func occupied(mounts []Mount, tool string) bool {
 	return slices.ContainsFunc(mounts, func(m Mount) bool {

@@ -110,5 +110,5 @@ func NewCDIDevices(dirs []string) (*CDIDevices, error) {
 	return &CDIDevices{cache}, nil
 }
 
-// Has tells whether a spec defines the device of this full name.
+// Has reports whether a spec defines the device of this full name.
 func (d *CDIDevices) Has(name string) bool { return d.cache.GetDevice(name) != nil }

@@ -37,7 +37,7 @@ type Container struct {
 	PID int
 }
 
-// variable gives the value of a variable that the container will see, and how
+// variable returns the value of a variable that the container will see, and how
 // often the variable stands in the spec.
 func (c Container) variable(name string) (value string, count int) {
 	return reach.Variable(c.Env, name)
@@ -77,7 +77,7 @@ type Assignment struct {
 	Dir string
 }
 
-// whole tells whether nothing limits the container on any of its GPUs, nor
+// whole reports whether nothing limits the container on any of its GPUs, nor
 // anybody else is there: it was given all memory that the driver has, as its
 // own, and all time. Memory that the node keeps back is a limit.
 func (a Assignment) whole() bool {

@@ -2,7 +2,7 @@ package hook
 
 import "github.com/nri-vgpu/nri-vgpu/pkg/placement"
 
-// Holders gives what each container holds that runs now and was given a part of
+// Holders returns what each container holds that runs now and was given a part of
 // a GPU, by the runtime's id. One of which the ledger does not know what it was
 // given holds no devices.
 func (h *Hook) Holders() map[string]placement.Allocation {
@@ -36,7 +36,7 @@ func (h *Hook) GPUsOf(id string) []string {
 	return uuids
 }
 
-// Synchronized tells whether the runtime has told its containers: before, that
+// Synchronized reports whether the runtime has told its containers: before, that
 // one is not known means nothing.
 func (h *Hook) Synchronized() bool {
 	h.mu.Lock()

@@ -286,7 +286,7 @@ func (s *Store) Pods() ([]string, error) {
 	return uids, nil
 }
 
-// HasFiles tells whether there are files of a pod.
+// HasFiles reports whether there are files of a pod.
 func (s *Store) HasFiles(podUID string) bool {
 	if !pathElement.MatchString(podUID) {
 		return false

@@ -33,7 +33,7 @@ type owners struct {
 	container string
 }
 
-// other gives the plugin, if it is another than ours, that an owner was found
+// other returns the plugin, if it is another than ours, that an owner was found
 // to be; a runtime may tell none at all. One that only took something away
 // stands there with a dash.
 func (h *Hook) other(plugin string, owned bool) (string, bool) {

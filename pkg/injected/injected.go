@@ -56,7 +56,7 @@ func Dir(mounts []Mount) (dir string, carries bool) {
 	return "", false
 }
 
-// isAssignment tells whether a mount is all that a container has of ours that
+// isAssignment reports whether a mount is all that a container has of ours that
 // was given whole GPUs.
 func isAssignment(m Mount) bool {
 	return m.Destination == layout.ContainerAssignment && filepath.Base(m.Source) == layout.Assignment

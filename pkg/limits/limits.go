@@ -19,6 +19,8 @@ const (
 	// NoComputeLimit is the ComputePPM of a container that may use all of a
 	// GPU's time.
 	NoComputeLimit = layout.PPM
+	// UnknownContextBytes is what a context is charged where ContextBytes is 0.
+	UnknownContextBytes = layout.UnknownContextBytes
 
 	// LimitsFile is the limits page's name in a container's directory.
 	LimitsFile = "limits"
@@ -61,6 +63,6 @@ type Device struct {
 	// Multiprocessors is how many the GPU has, where MPS is set; 0 is unknown.
 	Multiprocessors int
 	// ContextBytes is what one context is expected to take on this GPU; 0
-	// where that is unknown.
+	// where that is unknown, and it is charged UnknownContextBytes.
 	ContextBytes uint64
 }

@@ -8,7 +8,7 @@ type Name struct{ Namespace, Pod, Container string }
 // Metrics are the registry's.
 type Metrics struct {
 	Registry *Registry
-	// Names gives the names of the containers of ours, by the runtime's ids.
+	// Names returns the names of the containers of ours, by the runtime's ids.
 	Names func() map[string]Name
 }
 
@@ -17,10 +17,10 @@ var (
 		"Processes of the container that have begun to use CUDA and told this agent, at most 256; those from before its start are missing.",
 		[]string{"namespace", "pod", "container"}, nil)
 	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
-		"Connections of processes that begin to use CUDA, by what became of them.",
+		"Connections of processes that begin to use CUDA, by outcome: registered; known, it had registered before; foreign, of no pod; full; gone, it had ended; busy, too many were open.",
 		[]string{"outcome"}, nil)
 	descHeld = prometheus.NewDesc("nri_vgpu_holdings_questions_total",
-		"Questions of processes about what they physically hold, by what became of them: answered, unanswered (the driver was slow or hung), busy, gone.",
+		"Questions of processes about what they physically hold, by outcome: answered; unanswered, the driver was slow or hung; busy, too many waited; gone, the process had ended.",
 		[]string{"outcome"}, nil)
 	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
 		"Messages of processes at the agent's socket that were neither a registration nor a question.", nil, nil)

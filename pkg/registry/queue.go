@@ -48,7 +48,7 @@ func (q *queue) leave(container string) {
 	}
 }
 
-// mayAsk tells whether a container may ask now.
+// mayAsk reports whether a container may ask now.
 func (q *queue) mayAsk(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

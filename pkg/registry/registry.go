@@ -71,7 +71,7 @@ type registered struct {
 	handle Handle
 }
 
-// New gives an empty registry.
+// New returns an empty registry.
 func New() *Registry {
 	return &Registry{
 		processes: map[int]*registered{}, containers: map[string]int{},
@@ -89,7 +89,7 @@ func descriptors() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// known gives the process with this pid, if it has registered, and not another
+// known returns the process with this pid, if it has registered, and not another
 // one before it.
 func (r *Registry) known(pid int) (Process, bool) {
 	r.mu.Lock()
@@ -173,7 +173,7 @@ func (r *Registry) Sweep() {
 	}
 }
 
-// Has tells whether a process has registered.
+// Has reports whether a process has registered.
 func (r *Registry) Has(process Process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +181,7 @@ func (r *Registry) Has(process Process) bool {
 	return ok && known.Started == process.Started
 }
 
-// Processes gives the processes of a container, by its runtime id, ordered by
+// Processes returns the processes of a container, by its runtime id, ordered by
 // pid. One that ended within the last second may be among them.
 func (r *Registry) Processes(container string) []Entry {
 	r.mu.Lock()
@@ -196,7 +196,7 @@ func (r *Registry) Processes(container string) []Entry {
 	return entries
 }
 
-// counts gives how many processes each container has.
+// counts returns how many processes each container has.
 func (r *Registry) counts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

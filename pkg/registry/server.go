@@ -335,7 +335,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, r
 	reply(ctx, conn, s.Answers, Asker{PodUID: from.PodUID, Container: from.Container}, question)
 }
 
-// reply gives the answer, or says why there is none.
+// reply returns the answer, or says why there is none.
 func reply(ctx context.Context, conn *net.UnixConn, answers Answers, who Asker, question query.Question) {
 	answer, err := answers.Answer(ctx, who, question)
 	var packets [][]byte
@@ -399,7 +399,7 @@ func (s *Server) identify(conn *net.UnixConn) (caller, error) {
 
 var errKnown = errors.New("the process is known")
 
-// peer gives the process that made the connection, whose pid may be another's
+// peer returns the process that made the connection, whose pid may be another's
 // by now. From Linux 6.5 on the kernel gives the very process. Before, it is
 // the one that has the pid now: a live process of the container that it is
 // listed in, even if it is not the one that connected.

@@ -1,8 +1,7 @@
-// Package standin makes libraries that do nothing but bear a name. The loader of a
-// 32-bit program cannot load our libraries, which are of 64 bits, and says so on
-// standard error for each that it is to preload. Where it has loaded a library
-// before whose name (DT_SONAME) is the path that it is to preload, it takes that
-// one, and says nothing.
+// Package standin makes empty libraries that have only a name. The loader of a 32-bit
+// program cannot preload our 64-bit libraries, and writes an error for each. If it has
+// already loaded a library whose DT_SONAME is the path to preload, it uses that library
+// and writes nothing.
 package standin
 
 import (

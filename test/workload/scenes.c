@@ -141,6 +141,7 @@ int main(int argc, char **argv)
 		.kernel_us = 200,
 		.idle_us = 800,
 		.hold_ms = 2,
+		.mode = "thread-local",
 	};
 	bool list = false;
 	const struct wl_option table[] = {
@@ -156,6 +157,8 @@ int main(int argc, char **argv)
 		 "pause after a kernel in µs (default 800)"},
 		{"hold-ms", WL_OPTION_NUMBER, &scenes.hold_ms,
 		 "how long captures are open, or long work runs, in ms (default 2)"},
+		{"mode", WL_OPTION_TEXT, &scenes.mode,
+		 "how streams are captured: global, thread-local (default) or relaxed"},
 		WL_COMMON_OPTIONS(scenes.common),
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};

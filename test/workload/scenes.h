@@ -21,6 +21,7 @@ struct wl_scenes {
 	double kernel_us;
 	double idle_us;      // between two kernels of the thread that works beside
 	double hold_ms;      // for which a capture lasts, and longer work runs
+	const char *mode;    // of captures, by its name
 	uint64_t broken;     // captures that ended otherwise than they should
 	CUresult broken_by;  // the first error that one did
 	double longest;      // call, in seconds

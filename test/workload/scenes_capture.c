@@ -4,6 +4,7 @@
 
 #include "scenes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -12,8 +13,25 @@ enum {
 	wl_non_blocking = 1,
 	wl_capture_global = 0,
 	wl_capture_thread_local = 1,
+	wl_capture_relaxed = 2,
 	wl_nodes = 5,
 };
+
+// wl_capture_mode is the mode by its name, or -1.
+static int wl_capture_mode(struct wl_scenes *scenes)
+{
+	static const char *const names[] = {
+		[wl_capture_global] = "global", [wl_capture_thread_local] = "thread-local",
+		[wl_capture_relaxed] = "relaxed",
+	};
+
+	for (int i = 0; i <= wl_capture_relaxed; i++)
+		if (strcmp(scenes->mode, names[i]) == 0)
+			return i;
+	snprintf(scenes->session.message, sizeof scenes->session.message,
+		 "--mode must be global, thread-local or relaxed");
+	return -1;
+}
 
 static int wl_make_streams(struct wl_scenes *scenes, CUstream *streams, size_t count, unsigned flags)
 {
@@ -84,16 +102,17 @@ static int wl_scene_captures(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_streams], beside_stream;
 	struct wl_beside beside;
+	int mode = wl_capture_mode(scenes);
 	int failed = 0;
 
-	if (wl_make_streams(scenes, streams, wl_streams, wl_blocking) ||
+	if (mode < 0 || wl_make_streams(scenes, streams, wl_streams, wl_blocking) ||
 	    wl_make_streams(scenes, &beside_stream, 1, wl_non_blocking) ||
 	    wl_beside_start(&beside, scenes, beside_stream))
 		return -1;
 	for (uint64_t i = 0; !failed && i < scenes->captures; i++) {
 		failed = wl_scene_launch(scenes, NULL, scenes->kernel_us) ||
 			 wl_scene_launch(scenes, NULL, scenes->kernel_us) ||
-			 wl_capture(scenes, streams[i % wl_streams], wl_capture_thread_local);
+			 wl_capture(scenes, streams[i % wl_streams], mode);
 	}
 	return wl_beside_stop(&beside) || failed ? -1 : 0;
 }
@@ -102,6 +121,7 @@ static int wl_scene_captures(struct wl_scenes *scenes)
 struct wl_capturer {
 	struct wl_scenes own;
 	CUstream stream;
+	int mode;
 	pthread_t thread;
 	int failed;
 };
@@ -114,7 +134,7 @@ static void *wl_capturer_run(void *argument)
 	capturer->failed = wl_session_check(session, "cuCtxSetCurrent",
 					    WL_CALL(&session->driver, ctx_set_current, session->context));
 	for (uint64_t i = 0; !capturer->failed && i < capturer->own.captures / wl_streams; i++)
-		capturer->failed = wl_capture(&capturer->own, capturer->stream, wl_capture_thread_local);
+		capturer->failed = wl_capture(&capturer->own, capturer->stream, capturer->mode);
 	return NULL;
 }
 
@@ -125,13 +145,14 @@ static int wl_scene_captures_at_once(struct wl_scenes *scenes)
 	struct wl_capturer capturers[wl_streams];
 	CUstream streams[wl_streams];
 	struct wl_beside beside;
+	int mode = wl_capture_mode(scenes);
 	int failed = 0;
 
-	if (wl_make_streams(scenes, streams, wl_streams, wl_non_blocking) ||
+	if (mode < 0 || wl_make_streams(scenes, streams, wl_streams, wl_non_blocking) ||
 	    wl_beside_start(&beside, scenes, NULL))
 		return -1;
 	for (int i = 0; i < wl_streams; i++) {
-		capturers[i] = (struct wl_capturer){.own = *scenes, .stream = streams[i]};
+		capturers[i] = (struct wl_capturer){.own = *scenes, .stream = streams[i], .mode = mode};
 		pthread_create(&capturers[i].thread, NULL, wl_capturer_run, &capturers[i]);
 	}
 	for (int i = 0; i < wl_streams; i++) {

@@ -40,7 +40,7 @@ func (e *LibraryError) Error() string {
 		libraryName, strings.Join(e.Tried, ", "))
 }
 
-// FindLibrary gives the path of NVML: explicit, if that is set, else the first
+// FindLibrary returns the path of NVML: explicit, if that is set, else the first
 // that is found in the usual directories under root.
 func FindLibrary(root, explicit string) (string, error) {
 	if explicit != "" {

@@ -13,7 +13,7 @@ import (
 // not count it.
 const notAvailable = math.MaxUint64
 
-// Processes gives those that use a GPU now, by the GPU's UUID: those that NVML
+// Processes returns those that use a GPU now, by the GPU's UUID: those that NVML
 // lists with a compute or a graphics context, and those with a session of the
 // video encoder. GPUs that do not answer are left out.
 func (d *Driver) Processes() (map[string][]gpu.Process, error) {
@@ -32,7 +32,7 @@ func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	return processes, err
 }
 
-// encoders gives the processes that have a session of the video encoder, of
+// encoders returns the processes that have a session of the video encoder, of
 // which NVML does not tell what memory they hold.
 func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	sessions, ret := device.GetEncoderSessions()

@@ -12,7 +12,7 @@ import (
 // each time than there was room for.
 const sampleAttempts = 3
 
-// Samples gives what the driver measured of the processes since a time, by the
+// Samples returns what the driver measured of the processes since a time, by the
 // GPU's UUID. GPUs of which it does not tell are left out.
 func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
 	samples := map[string][]gpu.Sample{}

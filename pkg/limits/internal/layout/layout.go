@@ -44,6 +44,9 @@ const (
 	// ObservedLookBits is the width of the number of the look in what was
 	// observed; the bytes stand above it, as a multiple of 1 << its value.
 	ObservedLookBits = 12
+	// UnknownContextBytes is what a context is charged where the limits page has no
+	// size of it: more than any known context takes.
+	UnknownContextBytes = 768 << 20
 )
 
 // The ways of acquiring device memory, as a refusal names them.
