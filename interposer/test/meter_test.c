@@ -116,7 +116,7 @@ static void test_short_work(void)
 		}
 		now = clock_ns;
 		vg_meter_harvest(&meter, now);
-		vg_meter_waited(&meter, handle, 0, now);
+		vg_meter_waited(&meter, handle, 1, 0, now);
 		CHECK_EQUAL(class->look, 0);
 		now = clock_ns += pause_ns;
 	}

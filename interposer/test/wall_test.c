@@ -138,7 +138,10 @@ static void test_waited(void)
 	begin(NULL, 0);
 	query_fails = error;
 	look(late_ns);
-	vg_meter_waited(&meter, NULL, 0, begin_ns + late_ns);
+	vg_meter_waited(&meter, NULL, 2, 0, begin_ns + late_ns); // …for that of another context
+	vg_meter_waited(&meter, vg_legacy_stream, 2, 0, begin_ns + late_ns);
+	CHECK(meter.wall.busy);
+	vg_meter_waited(&meter, NULL, 1, 0, begin_ns + late_ns);
 	CHECK(!meter.wall.busy);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
@@ -179,7 +182,7 @@ static void test_other_thread(void)
 		look(after);
 	CHECK(meter.wall.busy);
 	CHECK_EQUAL(queries, 0);
-	vg_meter_waited(&meter, NULL, this_thread() + 16, begin_ns + late_ns);
+	vg_meter_waited(&meter, NULL, 1, this_thread() + 16, begin_ns + late_ns);
 	CHECK(!meter.wall.busy);
 	CHECK_EQUAL(meter.owed, late_ns - 2 * work_ns); // until it was last seen
 	begin(NULL, this_thread());
