@@ -136,6 +136,17 @@ test_mappings() {
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
+# A device that does not exist is refused as the driver does it; one that exists, and was not
+# given to the container, as one without memory.
+test_ordinals() {
+	local output
+	output=$(native "$programs/ordinals" 0 2>&1) || fail "ordinals, natively: $output"
+	pages ordinals $((2 * gib))
+	output=$(limited ordinals "$programs/ordinals" 2 2>&1) || fail "ordinals: $output"
+	pages ordinals-both $((2 * gib)) $((2 * gib))
+	output=$(limited ordinals-both "$programs/ordinals" 0 2>&1) || fail "ordinals of two: $output"
+}
+
 # asked: what the program meminfo is told to be free, now.
 asked() {
 	local told
@@ -224,6 +235,7 @@ test_imports
 test_pools
 test_heaps
 test_mappings
+test_ordinals
 test_copies
 test_meminfo 2>/dev/null # the shell reports whom it killed
 test_processes 2>/dev/null # the shell reports whom it killed

@@ -170,6 +170,21 @@ test_useless_agents() {
 	done
 }
 
+# A thread that is cancelled while it waits for the agent keeps nobody else from it.
+test_cancelled() {
+	local mode child limit=$((2 * gib))
+	for mode in -hang -deaf; do
+		serve cancelled "$mode"
+		pages cancelled "$limit:$gib" # a context is smaller
+		rm -f "$work/cancelled.out"
+		limited cancelled timeout 30 "$tests/cancelled" >"$work/cancelled.out" 2>"$work/errors" &
+		child=$!
+		while kill -0 "$child" 2>/dev/null && [ ! -s "$work/cancelled.out" ]; do sleep 0.02; done
+		serve cancelled -honest
+		wait "$child" || fail "cancelled, agent $mode: $(cat "$work/errors")"
+	done
+}
+
 if [ -n "${UNKIND_TESTS:-}" ]; then
 	GPUSIM_PROFILE=${UNKIND_PROFILE:-$GPUSIM_PROFILE}
 	machine 2>/dev/null
@@ -186,6 +201,7 @@ test_small_pieces
 test_plugin
 test_nvml
 test_useless_agents
+test_cancelled
 if [ -z "$given" ]; then
 	GPUSIM_PROFILE=$profiles/r550-4060ti.conf
 	machine 2>/dev/null
