@@ -138,7 +138,9 @@ test_mappings() {
 
 # What a multicast object holds is charged: for good where nobody measures, else until it has gone.
 test_multicast() {
-	local output highest limit=$((2 * gib))
+	local output highest major limit=$((2 * gib))
+	major=$(profile cc_major)
+	[ "${major:-9}" -ge 9 ] || return 0 # the card has none
 	serve multicast -blind
 	pages multicast "$limit"
 	output=$(limited multicast "$programs/multicast" 2>"$work/errors") || fail "multicast: $(cat "$work/errors")"

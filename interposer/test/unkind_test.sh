@@ -173,7 +173,9 @@ test_useless_agents() {
 
 # Heaps and stacks that a program raised are not given to others before a kernel takes them.
 test_late_heaps() {
-	local output limit=$gib highest granted raised=$(((200 + 16 + 66) * mib))
+	local output limit=$((context + 512 * mib)) highest granted raised sms
+	sms=$(profile sm_count)
+	raised=$((216 * mib + ${sms:-132} * 2048 * 256)) # stacks for all threads among it
 	serve heaps -honest
 	pages heaps "$limit"
 	output=$(limited heaps timeout 60 "$tests/heaps" late 2>"$work/errors") ||
