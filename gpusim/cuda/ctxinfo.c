@@ -100,8 +100,8 @@ CU_API CUresult cuCtxGetLimit(size_t *value, unsigned limit)
 }
 
 /*
- * What a limit takes of the device, all at once: the FIFO and the heap as they
- * are, the stack for each thread that the GPU can hold. What they have at first
+ * What a limit takes of the device, all at once, or with lazy_heap when a kernel
+ * is next launched: the FIFO and the heap as they are, the stack for each thread that the GPU can hold. What they have at first
  * is part of the context.
  */
 static uint64_t limit_bytes(const struct sim_context *context, unsigned limit, uint64_t value)
@@ -135,6 +135,19 @@ static CUresult take_limit(struct sim_context *context, unsigned limit, uint64_t
 	return err;
 }
 
+CUresult sim_limits_take(struct sim_context *context)
+{
+	CUresult err = CUDA_SUCCESS;
+
+	if (!sim.handle.state->driver.lazy_heap)
+		return CUDA_SUCCESS;
+	sim_lock();
+	for (unsigned i = 0; i < 3 && !err; i++)
+		err = take_limit(context, i, context->limits[i]);
+	sim_unlock();
+	return err;
+}
+
 void sim_limits_end(struct sim_context *context)
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -153,7 +166,8 @@ CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 	if (!known_limit(limit))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
-	err = take_limit(context, limit, value);
+	if (!sim.handle.state->driver.lazy_heap)
+		err = take_limit(context, limit, value);
 	if (!err)
 		context->limits[limit] = value;
 	sim_unlock();

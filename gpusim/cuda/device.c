@@ -191,7 +191,7 @@ static const struct {
 	{119, 1},          /* pool handle types: fd */
 	{120, 1},          /* cluster launch */
 	{121, 1},          /* deferred-mapping arrays */
-	{124, 0}, {128, 0}, {129, 0}, {132, 0},
+	{124, 0}, {128, 0}, {129, 0},
 	{131, 0},
 };
 
@@ -228,6 +228,8 @@ CU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice ordinal
 			memcpy(value, (const char *)sim_gpu(device) + from_gpu[i].offset, sizeof(*value));
 	if (attribute == 16)
 		*value = (int)sim_mps_sms(sim_gpu(device));
+	if (attribute == 132) /* multicast */
+		*value = sim_gpu(device)->cc_major >= 9;
 	if (attribute == 33 || attribute == 34 || attribute == 50)
 		*value = pci_attribute(device, attribute);
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)

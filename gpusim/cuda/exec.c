@@ -314,6 +314,8 @@ static CUresult launch(CUgraphExec handle, CUstream stream_handle, bool ptds)
 	if (sim_capturing(stream))
 		return sim_capture_child(stream, exec->graph);
 	err = sim_capture_enqueue_guard(stream);
+	if (!err)
+		err = sim_limits_take(stream->context);
 	if (err)
 		return err;
 	sim_lock();

@@ -105,6 +105,8 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 	if (sim_capturing(stream))
 		return sim_capture_kernel(stream, p);
 	err = sim_capture_enqueue_guard(stream);
+	if (!err)
+		err = sim_limits_take(stream->context);
 	if (err)
 		return err;
 	work.duration_ns = launch.duration_ns;

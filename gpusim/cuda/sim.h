@@ -140,6 +140,8 @@ CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_c
 void sim_context_end(struct sim_context *context);
 void sim_push(struct sim_context *context);
 /* Gives back what raised limits took. */
+/* What its limits take, if it is taken now: a kernel is about to be launched. */
+CUresult sim_limits_take(struct sim_context *context);
 void sim_limits_end(struct sim_context *context);
 
 /* ---- device addresses and allocations (table.c) ---- */

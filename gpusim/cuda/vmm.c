@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The virtual memory calls. Physical memory is held by a handle's references:
- * the program's own and one for each mapping. It goes with the last of them.
+ * the program's own, one for each mapping, and one for each binding to a multicast
+ * object. It goes with the last of them.
  */
-#include "share.h"
+#include "vmm.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-#define GRANULARITY (UINT64_C(2) << 20)
 #define MEMORY_MAGIC 0x564d4d48U
-
-struct memory {
-	struct memory *next;
-	uint32_t magic;
-	unsigned handles, mappings;
-	uint64_t size;
-	uint64_t charged; /* 0: on the host, or imported */
-	struct sim_device *device;
-	CUmemAllocationProp prop;
-	struct sim_share share;
-	uint64_t shared; /* id of memory that was exported, see share.h */
-	struct export *exports;
-};
 
 /* A file descriptor that was handed out, and the watch on it. */
 struct export {
@@ -41,7 +28,7 @@ struct mapping {
 static struct memory *memories;
 static struct mapping *mappings;
 
-static struct memory *find_memory(CUmemGenericAllocationHandle handle)
+struct memory *sim_memory_find(CUmemGenericAllocationHandle handle)
 {
 	struct memory *memory;
 
@@ -70,11 +57,11 @@ static bool has_open_exports(struct memory *memory)
 	return memory->exports != NULL;
 }
 
-static void drop_if_unused(struct memory *memory)
+void sim_memory_drop(struct memory *memory)
 {
 	struct memory **link;
 
-	if (memory->handles || memory->mappings || has_open_exports(memory))
+	if (memory->handles || memory->mappings || memory->bindings || has_open_exports(memory))
 		return;
 	for (link = &memories; *link != memory; link = &(*link)->next)
 		;
@@ -84,6 +71,8 @@ static void drop_if_unused(struct memory *memory)
 	else if (memory->charged)
 		sim_uncharge(memory->device, memory->charged);
 	sim_share_drop(memory->share.id);
+	if (memory->multicast)
+		sim_multicast_end(memory->multicast);
 	free(memory);
 }
 
@@ -96,7 +85,7 @@ static void drop_closed(void)
 		struct memory *next = memory->next;
 
 		if (memory->exports)
-			drop_if_unused(memory);
+			sim_memory_drop(memory);
 		memory = next;
 	}
 }
@@ -108,8 +97,7 @@ void sim_memories_look(void)
 	sim_unlock();
 }
 
-static struct memory *add_memory(uint64_t size, const CUmemAllocationProp *prop,
-				 struct sim_device *device)
+struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device)
 {
 	struct memory *memory = calloc(1, sizeof(*memory));
 
@@ -174,7 +162,7 @@ CU_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 							     sim_charge(device, size);
 	if (err)
 		return err;
-	memory = add_memory(size, prop, device);
+	memory = sim_memory_add(size, prop, device);
 	if (!memory) {
 		if (device)
 			sim_uncharge(device, size);
@@ -193,10 +181,10 @@ CU_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (err)
 		return err;
 	sim_lock();
-	memory = find_memory(handle);
+	memory = sim_memory_find(handle);
 	if (memory) {
 		memory->handles--;
-		drop_if_unused(memory);
+		sim_memory_drop(memory);
 	}
 	drop_closed();
 	sim_unlock();
@@ -212,7 +200,7 @@ CU_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	if (err)
 		return err;
 	sim_lock();
-	memory = find_memory(handle);
+	memory = sim_memory_find(handle);
 	if (memory)
 		*prop = memory->prop;
 	sim_unlock();
@@ -307,10 +295,21 @@ CU_API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 	if (offset || flags || size == 0 || address % GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
-	memory = find_memory(handle);
+	memory = sim_memory_find(handle);
 	err = memory ? map(address, size, memory) : CUDA_ERROR_INVALID_VALUE;
 	sim_unlock();
 	return err;
+}
+
+struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset)
+{
+	for (const struct mapping *m = mappings; m; m = m->next) {
+		if (address < m->address || address - m->address > m->size || size > m->size - (address - m->address))
+			continue;
+		*offset = address - m->address;
+		return m->memory;
+	}
+	return NULL;
 }
 
 static void unmap(struct mapping **link)
@@ -319,7 +318,7 @@ static void unmap(struct mapping **link)
 
 	*link = mapping->next;
 	mapping->memory->mappings--;
-	drop_if_unused(mapping->memory);
+	sim_memory_drop(mapping->memory);
 	free(mapping);
 }
 
@@ -437,7 +436,7 @@ CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 	if (err)
 		return err;
 	sim_lock();
-	memory = find_memory(handle);
+	memory = sim_memory_find(handle);
 	if (!memory || !memory->device || !(memory->prop.requestedHandleTypes & CU_MEM_HANDLE_POSIX_FD))
 		err = CUDA_ERROR_INVALID_VALUE;
 	else if (memory->share.magic) /* imported: it stays the exporter's */
@@ -473,7 +472,7 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 		return err;
 	prop.location.type = CU_MEM_LOCATION_DEVICE;
 	prop.location.id = (int)(device - sim.devices);
-	memory = add_memory(share.size, &prop, device);
+	memory = sim_memory_add(share.size, &prop, device);
 	if (!memory) {
 		sim_share_drop(share.id);
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -66,7 +66,7 @@ struct gs_driver {
 	uint32_t exits;         /* enum gs_exit */
 	uint32_t cost_count;
 	uint32_t failure_count;
-	uint32_t reserved0;
+	uint32_t lazy_heap;     /* 1: what raised limits take is taken when a kernel is next launched */
 	struct gs_cost costs[GS_MAX_COSTS];
 	struct gs_failure failures[GS_MAX_FAILURES];
 	uint64_t reserved[31];

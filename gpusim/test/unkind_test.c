@@ -57,6 +57,23 @@ static void code_is_loaded_at_its_first_use(void)
 	CHECK(mine() == before);
 }
 
+static void a_raised_heap_is_taken_by_a_kernel(void)
+{
+	DRIVER(cuCtxSetLimit, unsigned, size_t);
+	uint64_t before;
+
+	spin(NULL, 1, 1); /* is loaded itself */
+	before = mine();
+	OK(cuCtxSetLimit(2, 72 * MIB));
+	CHECK(mine() == before);
+	spin(NULL, 1, 1);
+	CHECK(mine() == before + 64 * MIB);
+	OK(cuCtxSetLimit(2, 8 * MIB));
+	CHECK(mine() == before + 64 * MIB);
+	spin(NULL, 1, 1);
+	CHECK(mine() == before);
+}
+
 static void a_first_use_waits_for_the_gpu(void)
 {
 	DRIVER(cuModuleLoadData, CUmodule *, const void *);
@@ -213,6 +230,7 @@ int main(void)
 	imports_outlive_their_exporter(&sides);
 	small_pieces_share_chunks();
 	code_is_loaded_at_its_first_use();
+	a_raised_heap_is_taken_by_a_kernel();
 	a_first_use_waits_for_the_gpu();
 	a_free_waits_for_the_gpu();
 	a_compressed_image_costs_what_it_states();

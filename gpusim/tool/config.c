@@ -137,6 +137,7 @@ static const struct key driver_keys[] = {
 	DRIVER("nvml_handle", TIME, driver.nvml_handle_ns),
 	DRIVER("nvml_processes", TIME, driver.nvml_processes_ns),
 	DRIVER("lazy_loading", FLAG, driver.lazy_loading),
+	DRIVER("lazy_heap", FLAG, driver.lazy_heap),
 	DRIVER("load_waits", FLAG, driver.load_waits), DRIVER("free_waits", FLAG, driver.free_waits),
 	DRIVER("imports_keep", FLAG, driver.imports_keep),
 	DRIVER("map_parts", FLAG, driver.map_parts),

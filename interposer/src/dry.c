@@ -83,12 +83,22 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 	stream->open = false;
 }
 
-void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now)
+// vg_stream_is_one_of reports whether a stream has this handle: that of a default stream each
+// context has.
+static bool vg_stream_is_one_of(const struct vg_stream *stream, CUstream handle, uint64_t context,
+				uint64_t thread)
+{
+	bool made = handle && handle != vg_legacy_stream && !thread;
+
+	return stream->handle == handle && stream->thread == thread && (made || stream->context == context);
+}
+
+void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t thread, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
-		if (stream->handle == handle && stream->thread == thread)
+		if (vg_stream_is_one_of(stream, handle, context, thread))
 			vg_stream_waited(meter, stream, now);
 	}
 }

@@ -246,9 +246,10 @@ void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now);
 // on it, unless that is measured, needs no event then to be known as done.
 void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
 
-// vg_meter_waited is told that a program has waited for a stream, and
-// vg_meter_context_waited that it has for a context: nothing runs there any more.
-void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t thread, uint64_t now);
+// vg_meter_waited is told that a program has waited for a stream in a thread with this context,
+// and vg_meter_context_waited that it has for a context: nothing runs there any more.
+void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t thread,
+		     uint64_t now);
 void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_meter_context_done reports whether no work is under way in this thread's context.

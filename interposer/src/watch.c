@@ -159,10 +159,12 @@ void vg_watched_stream(CUstream stream, bool per_thread)
 	struct vg_state *state = vg_throttled_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 	bool own = stream == vg_per_thread_stream || (per_thread && !stream);
+	bool made = stream && stream != vg_legacy_stream && !own;
+	uint64_t context = meter && !made ? vg_current_context() : 0;
 
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_waited(meter, stream, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
+	vg_meter_waited(meter, stream, context, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
 

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "audit.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -271,6 +272,47 @@ static void test_no_answer(void)
 	teardown();
 }
 
+// These ask in a thread that is cancelled meanwhile.
+static void *cancelled_audit(void *unused)
+{
+	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
+	vg_audit(state, 8 * VG_MIB);
+	pthread_testcancel();
+	return unused;
+}
+
+static void *cancelled_refusal(void *unused)
+{
+	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
+	CHECK(!vg_audit_refusal(state));
+	pthread_testcancel();
+	return unused;
+}
+
+// A thread that is cancelled while the agent is silent leaves questions to others.
+static void test_cancelled(void *(*ask)(void *))
+{
+	pthread_t thread;
+	void *result;
+
+	setup();
+	estimate(500);
+	physical = 100;
+	agent = VG_HELD_SILENT;
+	meanwhile = pthread_testcancel;
+	CHECK_EQUAL(pthread_create(&thread, NULL, ask, NULL), 0);
+	CHECK_EQUAL(pthread_join(thread, &result), 0);
+	CHECK(result == PTHREAD_CANCELED); // in the end it is cancelled
+	CHECK_EQUAL(questions, 1);
+	CHECK_EQUAL(used(), 500);
+	meanwhile = NULL;
+	agent = VG_HELD_ANSWERED;
+	audit();
+	CHECK_EQUAL(questions, 2);
+	CHECK_EQUAL(used(), 100);
+	teardown();
+}
+
 // charge_pool has the first pool charged with other than what it holds.
 static void charge_pool(uint64_t charged, uint64_t held)
 {
@@ -343,6 +385,8 @@ int main(void)
 	test_estimate_ends_meanwhile();
 	test_calls_under_way();
 	test_no_answer();
+	test_cancelled(cancelled_audit);
+	test_cancelled(cancelled_refusal);
 	test_pool_that_shrinks();
 	test_floor_stays();
 	return 0;

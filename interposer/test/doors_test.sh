@@ -136,6 +136,34 @@ test_mappings() {
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
+# What a multicast object holds is charged: for good where nobody measures, else until it has gone.
+test_multicast() {
+	local output highest major limit=$((2 * gib))
+	major=$(profile cc_major)
+	[ "${major:-9}" -ge 9 ] || return 0 # the card has none
+	serve multicast -blind
+	pages multicast "$limit"
+	output=$(limited multicast "$programs/multicast" 2>"$work/errors") || fail "multicast: $(cat "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "multicast: held $highest of $limit: $output"
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - context - limit / 100)) ] ||
+		fail "multicast: $output"
+	serve multicast -honest
+	pages multicast "$limit"
+	output=$(limited multicast "$programs/multicast" measured 2>&1) || fail "multicast, measured: $output"
+}
+
+# A device that does not exist is refused as the driver does it; one that exists, and was not
+# given to the container, as one without memory.
+test_ordinals() {
+	local output
+	output=$(native "$programs/ordinals" 0 2>&1) || fail "ordinals, natively: $output"
+	pages ordinals $((2 * gib))
+	output=$(limited ordinals "$programs/ordinals" 2 2>&1) || fail "ordinals: $output"
+	pages ordinals-both $((2 * gib)) $((2 * gib))
+	output=$(limited ordinals-both "$programs/ordinals" 0 2>&1) || fail "ordinals of two: $output"
+}
+
 # asked: what the program meminfo is told to be free, now.
 asked() {
 	local told
@@ -224,6 +252,8 @@ test_imports
 test_pools
 test_heaps
 test_mappings
+test_multicast
+test_ordinals
 test_copies
 test_meminfo 2>/dev/null # the shell reports whom it killed
 test_processes 2>/dev/null # the shell reports whom it killed

@@ -2,13 +2,16 @@
 
 // heaps raises what a context holds for kernels (the device heap, the FIFO of printf, the
 // stacks) and expects it to be held to the container's limit, 512 MiB beside the context;
-// then it takes all that is left. Its caller, doors_test.sh, looks at what it physically held.
+// then it takes all that is left. With the argument "late" it raises them, takes all that
+// is left, again and again while the agent measures, and has a kernel take what was raised.
+// Its callers, doors_test.sh and unkind_test.sh, look at what it physically held.
 
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -119,10 +122,52 @@ static void take_the_rest(void)
 	CHECK(left() < 2 * MIB);
 }
 
-int main(void)
+// ---- what a kernel takes late
+
+static const char empty[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n	ret;\n}\n";
+
+static void launch(void)
+{
+	void *module;
+	void *function;
+
+	CHECK_EQUAL(CALL("cuModuleLoadData", (void **, const void *), &module, empty), 0);
+	CHECK_EQUAL(CALL("cuModuleGetFunction", (void **, void *, const char *), &function, module, "empty"), 0);
+	CHECK_EQUAL(CALL("cuLaunchKernel",
+			 (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+			  void **, void **),
+			 function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
+	CHECK_EQUAL(CALL("cuCtxSynchronize", (void)), 0);
+}
+
+// What a kernel may take is kept for it, however often the agent finds that it is not held.
+static void test_late(void)
+{
+	const struct timespec moment = {.tv_nsec = 300000000}; // between two questions to the agent
+	size_t granted = 0;
+	uint64_t address;
+
+	CHECK_EQUAL(set(heap, 208 * MIB), 0);
+	CHECK_EQUAL(set(fifo, 17 * MIB), 0);
+	CHECK_EQUAL(set(stack, 1280), 0);
+	for (int round = 0; round < 4; round++) {
+		while (CALL("cuMemAlloc_v2", (uint64_t *, size_t), &address, 2 * MIB) == 0)
+			granted += 2 * MIB;
+		nanosleep(&moment, NULL);
+	}
+	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0); // for the kernel's code
+	launch();
+	printf("{\"pid\":%d,\"granted_bytes\":%zu}\n", (int)getpid(), granted);
+}
+
+int main(int argc, char **argv)
 {
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_primary_context();
+	if (argc > 1 && strcmp(argv[1], "late") == 0) {
+		test_late();
+		return 0;
+	}
 	test_raised();
 	test_raised_by_two();
 	test_stacks();

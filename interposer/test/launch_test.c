@@ -23,6 +23,7 @@ static struct vg_state *state;
 static int gpu_of[16];   // by stream
 static CUcontext current;
 static int asked_context; // how often
+static CUresult context_fails, capturing_fails;
 
 static CUstream stream(int number)
 {
@@ -51,7 +52,7 @@ static CUresult driver_context(CUstream on, CUcontext *its)
 {
 	asked_context++;
 	*its = context(gpu_of[number_of(on)]);
-	return CUDA_SUCCESS;
+	return context_fails;
 }
 
 static CUresult driver_push(CUcontext its)
@@ -78,6 +79,15 @@ static CUresult driver_device(CUdevice *its)
 	CHECK(current);
 	*its = current == context(1);
 	return CUDA_SUCCESS;
+}
+
+// What it writes where it fails means nothing.
+static CUresult driver_is_capturing(CUstream on, int *status)
+{
+	CHECK(on);
+	events_asked_capture++;
+	*status = events_capturing;
+	return capturing_fails;
 }
 
 static CUresult driver_destroy_stream(CUstream on)
@@ -115,6 +125,7 @@ static void install(void)
 	DRIVER(cuCtxGetCurrent, driver_current);
 	DRIVER(cuCtxGetDevice, driver_device);
 	DRIVER(cuStreamDestroy_v2, driver_destroy_stream);
+	DRIVER(cuStreamIsCapturing, driver_is_capturing);
 	DRIVER(cuStreamQuery, driver_is_dry);
 	DRIVER(cuGetProcAddress_v2, driver_address);
 }
@@ -258,6 +269,53 @@ static void test_capture_by_what_is_not_known(void)
 	CHECK_EQUAL(events_asked_capture, 1);
 }
 
+// An error of the driver's says nothing of a capture: the work is charged. But the one that
+// says that the stream stands beside a capture does: the driver refuses the launch.
+static void test_capturing_unknown(void)
+{
+	static const CUresult errors[] = {999, 1, 201, 400, 700};
+	uint64_t before = slot(0)->launches;
+	uint64_t spent = state->pages.usage->header.devices[0].spent_ns;
+
+	atomic_store(&vg_captures, 1);
+	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+		capturing_fails = errors[i];
+		events_capturing = i % 2;
+		for (int n = 0; n < many; n++)
+			launch(3);
+		CHECK_EQUAL(slot(0)->launches - before, (i + 1) * many);
+	}
+	CHECK(state->pages.usage->header.devices[0].spent_ns > spent);
+	capturing_fails = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	events_capturing = false;
+	launch(3);
+	capturing_fails = CUDA_SUCCESS;
+	events_capturing = true;
+	launch(3);
+	CHECK_EQUAL(slot(0)->launches - before, sizeof errors / sizeof *errors * many);
+	events_capturing = false;
+	atomic_store(&vg_captures, 0);
+}
+
+// Where the driver does not say whose a stream is, its work counts for the current context.
+static void test_context_unknown(void)
+{
+	uint64_t before[gpus] = {slot(0)->launches, slot(1)->launches};
+
+	context_fails = 999;
+	current = context(1);
+	launch(4);
+	CHECK_EQUAL(slot(1)->launches - before[1], 1);
+	launch(4);
+	current = context(0);
+	launch(5);
+	launch(5);
+	CHECK_EQUAL(slot(0)->launches - before[0], 2);
+	CHECK_EQUAL(slot(1)->launches - before[1], 2);
+	current = NULL;
+	context_fails = CUDA_SUCCESS;
+}
+
 int main(void)
 {
 	install();
@@ -268,6 +326,8 @@ int main(void)
 	test_debts();
 	test_capture();
 	test_capture_by_what_is_not_known();
+	test_capturing_unknown();
+	test_context_unknown();
 	for (int i = 0; i < gpus; i++)
 		free(atomic_load(&state->meters[i]));
 	return 0;

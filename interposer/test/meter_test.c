@@ -6,6 +6,9 @@
 
 #include "meter.h"
 
+#include <pthread.h>
+#include <time.h>
+
 #include "check.h"
 #include "events.h"
 
@@ -116,7 +119,7 @@ static void test_short_work(void)
 		}
 		now = clock_ns;
 		vg_meter_harvest(&meter, now);
-		vg_meter_waited(&meter, handle, 0, now);
+		vg_meter_waited(&meter, handle, 1, 0, now);
 		CHECK_EQUAL(class->look, 0);
 		now = clock_ns += pause_ns;
 	}
@@ -144,6 +147,54 @@ static void test_contexts_in_turn(void)
 	CHECK(events_count <= 2); // those that times are told from
 }
 
+// ---- a meter that many want
+
+enum { rounds = 20 };
+
+static struct vg_meter wanted = {.mutex = {.rank = VG_RANK_METER}};
+static _Atomic bool taken;
+
+static void hold(uint64_t ns)
+{
+	const struct timespec time = {.tv_nsec = (long)ns};
+
+	CHECK(vg_meter_lock(&wanted, UINT64_C(10000000000)));
+	atomic_store(&taken, true);
+	nanosleep(&time, NULL);
+	vg_meter_unlock(&wanted);
+}
+
+static void *hold_again(void *unused)
+{
+	for (int i = 0; i < rounds; i++)
+		hold(40000000);
+	return unused;
+}
+
+static void *hold_on(void *unused)
+{
+	hold(900000000);
+	return unused;
+}
+
+// As long as a meter goes from hand to hand, its turn is waited for; where one has it all the
+// time, that one is held up in the driver.
+static void test_turns(void *(*holder)(void *), bool gets_it)
+{
+	pthread_t thread;
+	bool got;
+
+	atomic_store(&taken, false);
+	CHECK_EQUAL(pthread_create(&thread, NULL, holder, NULL), 0);
+	while (!atomic_load(&taken))
+		continue;
+	got = vg_meter_lock_in_turn(&wanted, 150000000);
+	if (got)
+		vg_meter_unlock(&wanted);
+	CHECK_EQUAL(got, gets_it);
+	CHECK_EQUAL(pthread_join(thread, NULL), 0);
+}
+
 int main(void)
 {
 	events_install(work_time, program_time);
@@ -151,5 +202,7 @@ int main(void)
 	test_many_streams();
 	test_short_work();
 	test_contexts_in_turn();
+	test_turns(hold_again, true);
+	test_turns(hold_on, false);
 	return 0;
 }

@@ -148,6 +148,39 @@ static void test_process_stopped_with_bytes_pending(void)
 	vg_pages_close(&pages);
 }
 
+static void *cancelled_waiter(void *unused)
+{
+	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
+	CHECK(!vg_reserve(&pages, 0, 200));
+	pthread_testcancel();
+	return unused;
+}
+
+// A thread that is cancelled while it waits for room keeps nobody else from it, and leaves
+// nothing pending.
+static void test_cancelled_while_waiting(void)
+{
+	static struct vg_pages other;
+	pthread_t thread;
+	void *result;
+
+	make_pages(1000);
+	attach(&pages);
+	attach(&other);
+	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
+	CHECK_EQUAL(pthread_create(&thread, NULL, cancelled_waiter, NULL), 0);
+	CHECK_EQUAL(pthread_join(thread, &result), 0);
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
+	alarm(10); // it would wait for ever
+	CHECK(!vg_reserve(&pages, 0, 200));
+	alarm(0);
+	vg_sub(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
+	CHECK(vg_reserve(&pages, 0, 1000));
+	vg_pages_close(&other);
+	vg_pages_close(&pages);
+}
+
 static void test_hostile_counters(void)
 {
 	struct vg_slot_device *other;
@@ -386,6 +419,7 @@ int main(void)
 	test_limit_changes_while_running();
 	test_bytes_a_dead_process_left_pending();
 	test_process_stopped_with_bytes_pending();
+	test_cancelled_while_waiting();
 	test_hostile_counters();
 	test_own_memory_is_not_forgotten();
 	test_observed_on_a_forged_page();

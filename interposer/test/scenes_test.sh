@@ -101,6 +101,46 @@ test_blind() {
 	done
 }
 
+# Nor where the driver does not even say whether a stream has work, or where another context
+# is current than the one whose default stream has.
+test_unsaid() {
+	local failure
+	machine "fail = cuEventRecord 999" "fail = cuStreamQuery 999"
+	limit 500000
+	expect "kernels of 2 ms that nobody sees end" launches --launches 400 --kernel-us 2000 --idle-us 0
+	held_to 500000 50 104 "kernels of 2 ms that nobody sees end"
+	expect "a row that nobody sees end" paced --launches 40 --kernel-us 20000 --idle-us 5000
+	held_to 500000 0 104 "a row that nobody sees end"
+	for failure in "cuEventRecord 999" "cuEventQuery 999"; do
+		machine "fail = $failure"
+		limit 500000
+		expect "two contexts with $failure" contexts --launches 300 --kernel-us 4000
+		held_to 500000 50 104 "two contexts with $failure"
+	done
+}
+
+# Beside a capture, work is charged whatever the driver answers of its stream.
+test_beside() {
+	local failure
+	for failure in "" "fail = cuStreamIsCapturing 999" "fail = cuStreamGetCtx 999" \
+		"fail = cuStreamGetDevice 999"; do
+		machine "$failure"
+		limit 500000
+		expect "beside a capture, $failure" beside --launches 400 --kernel-us 2000
+		held_to 500000 50 104 "beside a capture, $failure"
+		expect "kernels of 2 ms, $failure" launches --launches 400 --kernel-us 2000 --idle-us 0
+		held_to 500000 70 104 "kernels of 2 ms, $failure"
+	done
+}
+
+# Threads with a stream each together get the share that one gets.
+test_crowd() {
+	machine
+	limit 500000
+	expect "a crowd" crowd --threads 8 --hold-ms 2000 --kernel-us 1000
+	held_to 500000 50 108 "a crowd"
+}
+
 # Work in a stream of another context than the current one is measured as any.
 test_green() {
 	driver
@@ -164,7 +204,7 @@ test_pace() {
 	pace 1000000 constructor --module "$workloads/scenes_constructor.so"
 }
 
-for name in ${SCENES:-captures event_waits blind green full pace}; do
+for name in ${SCENES:-captures event_waits blind unsaid beside crowd green full pace}; do
 	"test_$name"
 done
 [ "$failures" -eq 0 ] || exit 1

@@ -12,6 +12,7 @@ cat >"$own/unkind.conf" <<EOF
 chunk = 2MiB
 retain = 4MiB
 lazy_loading = no
+lazy_heap = yes
 load_waits = yes
 free_waits = yes
 imports_keep = yes
@@ -170,6 +171,36 @@ test_useless_agents() {
 	done
 }
 
+# Heaps and stacks that a program raised are not given to others before a kernel takes them.
+test_late_heaps() {
+	local output limit=$((context + 512 * mib)) highest granted raised sms
+	sms=$(profile sm_count)
+	raised=$((216 * mib + ${sms:-132} * 2048 * 256)) # stacks for all threads among it
+	serve heaps -honest
+	pages heaps "$limit"
+	output=$(limited heaps timeout 60 "$tests/heaps" late 2>"$work/errors") ||
+		fail "late heaps: $(tail -n 3 "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	granted=$(echo "$output" | field granted_bytes)
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "late heaps: held $highest of $limit"
+	[ "${granted:-0}" -ge $((limit - context - raised - 24 * mib)) ] || fail "late heaps: granted $granted"
+}
+
+# A thread that is cancelled while it waits for the agent keeps nobody else from it.
+test_cancelled() {
+	local mode child limit=$((2 * gib))
+	for mode in -hang -deaf; do
+		serve cancelled "$mode"
+		pages cancelled "$limit:$gib" # a context is smaller
+		rm -f "$work/cancelled.out"
+		limited cancelled timeout 30 "$tests/cancelled" >"$work/cancelled.out" 2>"$work/errors" &
+		child=$!
+		while kill -0 "$child" 2>/dev/null && [ ! -s "$work/cancelled.out" ]; do sleep 0.02; done
+		serve cancelled -honest
+		wait "$child" || fail "cancelled, agent $mode: $(cat "$work/errors")"
+	done
+}
+
 if [ -n "${UNKIND_TESTS:-}" ]; then
 	GPUSIM_PROFILE=${UNKIND_PROFILE:-$GPUSIM_PROFILE}
 	machine 2>/dev/null
@@ -186,6 +217,8 @@ test_small_pieces
 test_plugin
 test_nvml
 test_useless_agents
+test_late_heaps
+test_cancelled
 if [ -z "$given" ]; then
 	GPUSIM_PROFILE=$profiles/r550-4060ti.conf
 	machine 2>/dev/null

@@ -84,6 +84,10 @@ int wl_beside_stop(struct wl_beside *beside)
 						 beside->own.session.result) : 0;
 }
 
+static const struct wl_scene *const wl_all_scenes[] = {
+	wl_capture_scenes, wl_wait_scenes, wl_many_scenes, NULL,
+};
+
 static const struct wl_scene *wl_scene_in(const struct wl_scene *scene, const char *name)
 {
 	while (scene->name && strcmp(scene->name, name) != 0)
@@ -93,9 +97,11 @@ static const struct wl_scene *wl_scene_in(const struct wl_scene *scene, const ch
 
 static const struct wl_scene *wl_scene_find(const char *name)
 {
-	const struct wl_scene *scene = wl_scene_in(wl_capture_scenes, name);
+	const struct wl_scene *scene = NULL;
 
-	return scene ? scene : wl_scene_in(wl_wait_scenes, name);
+	for (size_t i = 0; !scene && wl_all_scenes[i]; i++)
+		scene = wl_scene_in(wl_all_scenes[i], name);
+	return scene;
 }
 
 static void wl_scenes_list(const struct wl_scene *scene)
@@ -138,6 +144,7 @@ int main(int argc, char **argv)
 		.common = WL_COMMON_DEFAULTS,
 		.captures = 40,
 		.launches = 200,
+		.threads = 200,
 		.kernel_us = 200,
 		.idle_us = 800,
 		.hold_ms = 2,
@@ -151,6 +158,7 @@ int main(int argc, char **argv)
 		 "the library that \"constructor\" opens"},
 		{"captures", WL_OPTION_COUNT, &scenes.captures, "captures (default 40)"},
 		{"launches", WL_OPTION_COUNT, &scenes.launches, "launches (default 200)"},
+		{"threads", WL_OPTION_COUNT, &scenes.threads, "threads of \"crowd\" (default 200)"},
 		{"kernel-us", WL_OPTION_NUMBER, &scenes.kernel_us,
 		 "length of a kernel in µs (default 200)"},
 		{"idle-us", WL_OPTION_NUMBER, &scenes.idle_us,
@@ -168,8 +176,8 @@ int main(int argc, char **argv)
 				     "stands before the driver; print what came of it as one JSON line.",
 			 table);
 	if (list) {
-		wl_scenes_list(wl_capture_scenes);
-		wl_scenes_list(wl_wait_scenes);
+		for (size_t i = 0; wl_all_scenes[i]; i++)
+			wl_scenes_list(wl_all_scenes[i]);
 		return EXIT_SUCCESS;
 	}
 	scene = scenes.scene ? wl_scene_find(scenes.scene) : NULL;

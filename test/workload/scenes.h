@@ -18,6 +18,7 @@ struct wl_scenes {
 	const char *module;  // for the scene "constructor"
 	uint64_t captures;
 	uint64_t launches;
+	uint64_t threads;    // for the scene "crowd"
 	double kernel_us;
 	double idle_us;      // between two kernels of the thread that works beside
 	double hold_ms;      // for which a capture lasts, and longer work runs
@@ -35,6 +36,7 @@ struct wl_scene {
 
 extern const struct wl_scene wl_capture_scenes[]; // ends with a NULL name
 extern const struct wl_scene wl_wait_scenes[];
+extern const struct wl_scene wl_many_scenes[];
 
 // wl_scene_launch launches a kernel of this length, and notes how long the call took.
 int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us);

@@ -229,6 +229,37 @@ static int wl_scene_event_wait(struct wl_scenes *scenes)
 	return 0;
 }
 
+// ---- launches beside a capture that goes on for long
+
+static int wl_launch_and_wait(struct wl_scenes *scenes, CUstream stream, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		if (wl_scene_launch(scenes, stream, scenes->kernel_us) ||
+		    wl_session_check(&scenes->session, "cuStreamSynchronize",
+				     WL_CALL(&scenes->session.driver, stream_synchronize, stream)))
+			return -1;
+	return 0;
+}
+
+// What is launched beside the capture has been launched before, so that it can be known.
+static int wl_scene_beside(struct wl_scenes *scenes)
+{
+	enum { before = 20 };
+	struct wl_session *session = &scenes->session;
+	const struct wl_driver *driver = &session->driver;
+	CUstream streams[2];
+	CUgraph graph;
+
+	if (wl_make_streams(scenes, streams, 2, wl_non_blocking) ||
+	    wl_launch_and_wait(scenes, streams[1], before) ||
+	    wl_session_check(session, "cuStreamBeginCapture",
+			     WL_CALL(driver, capture_begin, streams[0], wl_capture_relaxed)))
+		return -1;
+	return wl_launch_and_wait(scenes, streams[1], scenes->launches) ||
+			       wl_session_check(session, "cuStreamEndCapture",
+						WL_CALL(driver, capture_end, streams[0], &graph)) ? -1 : 0;
+}
+
 const struct wl_scene wl_capture_scenes[] = {
 	{"captures", "blocking streams are captured in turn, with launches on the legacy stream between",
 	 wl_scene_captures},
@@ -236,5 +267,6 @@ const struct wl_scene wl_capture_scenes[] = {
 	 wl_scene_captures_at_once},
 	{"event-wait", "a capture in the global mode begins while a thread waits for an event",
 	 wl_scene_event_wait},
+	{"beside", "kernels, each waited for, beside a capture of another stream", wl_scene_beside},
 	{NULL, NULL, NULL},
 };

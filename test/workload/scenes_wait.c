@@ -70,17 +70,31 @@ static int wl_scene_green(struct wl_scenes *scenes)
 	return wl_some_launches(scenes, stream);
 }
 
-// Launches that nobody waits for until all are under way.
-static int wl_scene_row(struct wl_scenes *scenes)
+// wl_row launches kernels, with pauses between them, which nobody waits for until all are
+// under way.
+static int wl_row(struct wl_scenes *scenes, double pause)
 {
 	CUstream stream;
 
 	if (wl_new_stream(scenes, &stream))
 		return -1;
-	for (uint64_t i = 0; i < scenes->launches; i++)
+	for (uint64_t i = 0; i < scenes->launches; i++) {
 		if (wl_scene_launch(scenes, stream, scenes->kernel_us))
 			return -1;
+		if (pause > 0)
+			wl_scene_sleep(pause);
+	}
 	return wl_wait(scenes, stream);
+}
+
+static int wl_scene_row(struct wl_scenes *scenes)
+{
+	return wl_row(scenes, 0);
+}
+
+static int wl_scene_paced(struct wl_scenes *scenes)
+{
+	return wl_row(scenes, scenes->idle_us / 1e6);
 }
 
 static int wl_scene_persistent(struct wl_scenes *scenes)
@@ -306,6 +320,7 @@ const struct wl_scene wl_wait_scenes[] = {
 	{"launches", "kernels, each waited for", wl_scene_launches},
 	{"green", "kernels in a stream of a green context, each waited for", wl_scene_green},
 	{"row", "kernels, all of them waited for at the end", wl_scene_row},
+	{"paced", "kernels with pauses, all of them waited for at the end", wl_scene_paced},
 	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
 	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
 	{"two-gpus", "such a kernel and a module load on one GPU, kernels on the next", wl_scene_two_gpus},

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// ordinals asks for memory and contexts on devices that do not exist, which a program hears as
+// it does natively, and on the second, for which the argument is the error that it expects.
+// Run by doors_test.sh.
+
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "check.h"
+#include "program.h"
+
+enum { second = 1 };
+
+static const int absent[] = {2, 7, 15, 16, 64, INT_MAX, -1, INT_MIN};
+
+static CUresult create(int device)
+{
+	const CUmemAllocationProp properties = {
+		.type = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	};
+	uint64_t handle;
+	CUresult result = CALL("cuMemCreate",
+			       (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long),
+			       &handle, 2 * MIB, &properties, 0);
+
+	if (!result)
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	return result;
+}
+
+static CUresult end(CUresult result, const CUcontext *made)
+{
+	return result ? result : CALL("cuCtxDestroy_v2", (CUcontext), *made);
+}
+
+static CUresult context(int device)
+{
+	CUcontext made = NULL;
+
+	return end(CALL("cuCtxCreate_v2", (CUcontext *, unsigned, CUdevice), &made, 0, device), &made);
+}
+
+static CUresult context_v3(int device)
+{
+	CUcontext made = NULL;
+
+	return end(CALL("cuCtxCreate_v3", (CUcontext *, void *, int, unsigned, CUdevice), &made, NULL, 0, 0,
+			device), &made);
+}
+
+static CUresult context_v4(int device)
+{
+	CUcontext made = NULL;
+
+	return end(CALL("cuCtxCreate_v4", (CUcontext *, void *, unsigned, CUdevice), &made, NULL, 0, device),
+		   &made);
+}
+
+static CUresult primary(int device)
+{
+	CUcontext retained;
+	CUresult result = CALL("cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice), &retained, device);
+
+	return result ? result : CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), device);
+}
+
+static CUresult pool(int device)
+{
+	CUmemPoolProps properties = {
+		.allocType = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	};
+	CUmemoryPool made;
+	CUresult result;
+
+	result = CALL("cuMemPoolCreate", (CUmemoryPool *, const CUmemPoolProps *), &made, &properties);
+	return result ? result : CALL("cuMemPoolDestroy", (CUmemoryPool), made);
+}
+
+static CUresult default_pool(int device)
+{
+	CUmemoryPool its;
+
+	return CALL("cuDeviceGetDefaultMemPool", (CUmemoryPool *, CUdevice), &its, device);
+}
+
+static const struct {
+	const char *name;
+	CUresult (*ask)(int device);
+	bool takes; // memory of the device
+} ways[] = {
+	{"cuMemCreate", create, true}, {"cuCtxCreate_v2", context, true},
+	{"cuCtxCreate_v3", context_v3, true}, {"cuCtxCreate_v4", context_v4, true},
+	{"cuDevicePrimaryCtxRetain", primary, true}, {"cuMemPoolCreate", pool, false},
+	{"cuDeviceGetDefaultMemPool", default_pool, false},
+};
+
+static int expect(size_t way, int device, CUresult want)
+{
+	CUresult got = ways[way].ask(device);
+
+	if (got != want)
+		fprintf(stderr, "%s for device %d: %d, want %d\n", ways[way].name, device, (int)got,
+			(int)want);
+	return got != want;
+}
+
+int main(int argc, char **argv)
+{
+	int wrong = 0;
+
+	CHECK_EQUAL(argc, 2);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+		for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+			wrong += expect(way, absent[i], CUDA_ERROR_INVALID_DEVICE);
+		wrong += expect(way, 0, CUDA_SUCCESS);
+		if (ways[way].takes)
+			wrong += expect(way, second, (CUresult)atoi(argv[1]));
+	}
+	return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Work on streams without events is charged until the driver says that it is done. Where the
+// driver does not say, a stream stays as it was seen last. The driver here has two contexts,
+// and answers for a default stream by the context that is current.
+
+#include "meter.h"
+
+#include "capture.h"
+#include "check.h"
+#include "events.h"
+#include "stand_in.h"
+#include "stream.h"
+
+enum { contexts = 3, begin_ns = 1000000000, work_ns = 1000000, late_ns = 20000000, error = 999 };
+
+// What the driver knows.
+static uint64_t current = 1;
+static bool works[contexts]; // the default stream of a context
+static CUresult query_fails, push_fails;
+static int queries;
+
+static struct vg_meter meter;
+
+static uint64_t driver_time(void)
+{
+	return begin_ns;
+}
+
+static CUcontext context(uint64_t number)
+{
+	return (CUcontext)(uintptr_t)number;
+}
+
+static CUresult driver_query(CUstream stream)
+{
+	CHECK(!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream);
+	queries++;
+	if (query_fails)
+		return query_fails;
+	return works[current] ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult driver_push(CUcontext its)
+{
+	if (push_fails)
+		return push_fails;
+	CHECK_EQUAL(current, 2);
+	current = (uintptr_t)its;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_pop(CUcontext *its)
+{
+	*its = context(current);
+	current = 2;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_current(CUcontext *its)
+{
+	*its = context(current);
+	return CUDA_SUCCESS;
+}
+
+static uint64_t this_thread(void)
+{
+	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+}
+
+// begin has known work of 1 ms launched in the first context, on a stream without events.
+static void begin(CUstream handle, uint64_t thread)
+{
+	struct vg_class *class;
+	struct vg_stream *stream;
+
+	meter = (struct vg_meter){0};
+	class = vg_class_of(&meter.estimates, 1, work_ns);
+	stream = vg_meter_stream(&meter, handle, 1, thread);
+	vg_class_observe(class, work_ns, 0, begin_ns);
+	vg_stream_blind(&meter, stream);
+	works[1] = true;
+	current = 1;
+	query_fails = push_fails = CUDA_SUCCESS;
+	queries = 0;
+	CHECK(!vg_meter_before(&meter, stream, class, work_ns, begin_ns, thread != 0));
+	CHECK(meter.wall.busy);
+}
+
+static void look(uint64_t after)
+{
+	uint64_t before = current;
+
+	vg_wall_look(&meter, current, begin_ns + after);
+	CHECK_EQUAL(current, before);
+}
+
+// expect_charged sees that the work counts for as long as nobody has seen it done, and that
+// when it is seen to be, this time is charged.
+static void expect_charged(void)
+{
+	look(late_ns / 2);
+	look(late_ns);
+	CHECK(meter.wall.busy);
+	CHECK_EQUAL(meter.wall.unfinished, late_ns - work_ns);
+	CHECK_EQUAL(meter.owed, 0);
+	works[1] = false;
+	query_fails = push_fails = CUDA_SUCCESS;
+	current = 1;
+	look(late_ns + 1);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns - work_ns);
+}
+
+static void test_told(void)
+{
+	begin(NULL, 0);
+	expect_charged();
+	CHECK_EQUAL(queries, 3);
+	begin(NULL, 0); // known work that is done at the first look took what it is known to take
+	works[1] = false;
+	look(late_ns);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, 0);
+}
+
+static void test_query_fails(void)
+{
+	begin(NULL, 0);
+	query_fails = error;
+	expect_charged();
+	CHECK_EQUAL(queries, 3);
+}
+
+// Whoever has waited for the stream knows that it is done, whatever the driver says.
+static void test_waited(void)
+{
+	begin(NULL, 0);
+	query_fails = error;
+	look(late_ns);
+	vg_meter_waited(&meter, NULL, 2, 0, begin_ns + late_ns); // …for that of another context
+	vg_meter_waited(&meter, vg_legacy_stream, 2, 0, begin_ns + late_ns);
+	CHECK(meter.wall.busy);
+	vg_meter_waited(&meter, NULL, 1, 0, begin_ns + late_ns);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns - work_ns);
+}
+
+// The default stream of the second context has nothing to do.
+static void test_other_context(void)
+{
+	begin(NULL, 0);
+	current = 2;
+	expect_charged();
+	CHECK_EQUAL(queries, 3);
+	begin(vg_legacy_stream, 0);
+	current = 2;
+	expect_charged();
+	begin(NULL, 0); // …and from there it is seen when the first one's is done
+	current = 2;
+	look(late_ns / 2);
+	works[1] = false;
+	look(late_ns);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns / 2 - work_ns);
+}
+
+static void test_context_that_cannot_be_entered(void)
+{
+	begin(NULL, 0);
+	current = 2;
+	push_fails = error;
+	expect_charged();
+	CHECK_EQUAL(queries, 1);
+}
+
+// A thread's own stream can be asked by nobody else.
+static void test_other_thread(void)
+{
+	begin(NULL, this_thread() + 16);
+	for (uint64_t after = work_ns; after < late_ns; after += work_ns)
+		look(after);
+	CHECK(meter.wall.busy);
+	CHECK_EQUAL(queries, 0);
+	vg_meter_waited(&meter, NULL, 1, this_thread() + 16, begin_ns + late_ns);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns - 2 * work_ns); // until it was last seen
+	begin(NULL, this_thread());
+	expect_charged();
+	CHECK_EQUAL(queries, 3);
+}
+
+// Beside a capture the legacy stream is left alone.
+static void test_capture(void)
+{
+	begin(NULL, 0);
+	atomic_store(&vg_captures, 1);
+	events_capturing = true;
+	look(late_ns / 2);
+	look(late_ns);
+	CHECK(meter.wall.busy);
+	CHECK_EQUAL(queries, 0);
+	events_capturing = false;
+	atomic_store(&vg_captures, 0);
+	expect_charged();
+}
+
+int main(void)
+{
+	events_install(driver_time, driver_time);
+	DRIVER(cuStreamQuery, driver_query);
+	DRIVER(cuStreamQuery_ptsz, driver_query);
+	DRIVER(cuCtxPushCurrent_v2, driver_push);
+	DRIVER(cuCtxPopCurrent_v2, driver_pop);
+	DRIVER(cuCtxGetCurrent, driver_current);
+	test_told();
+	test_query_fails();
+	test_waited();
+	test_other_context();
+	test_context_that_cannot_be_entered();
+	test_other_thread();
+	test_capture();
+	return 0;
+}
