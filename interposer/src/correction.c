@@ -26,14 +26,18 @@ uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t byte
 	return withdrawn;
 }
 
-void vg_estimate_again(struct vg_state *state, uint32_t device, uint64_t bytes)
+uint64_t vg_credit_withdraw(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	struct vg_correction *correction = &state->corrections[device];
+	uint64_t withdrawn;
 
 	vg_lock(&state->correction_mutex);
-	correction->credit -= vg_min(bytes, correction->credit);
+	withdrawn = vg_min(bytes, correction->credit);
+	correction->credit -= withdrawn;
 	vg_unlock(&state->correction_mutex);
-	atomic_store(&state->doubtful, 1);
+	if (withdrawn)
+		atomic_store(&state->doubtful, 1);
+	return withdrawn;
 }
 
 uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes)

@@ -25,6 +25,7 @@ struct vg_granule_change {
 	uint64_t context; // the piece's
 	bool retain;      // what becomes empty may stay charged
 	uint64_t key;
+	uint64_t piece; // bytes that the piece has in the granule
 	uint64_t bytes; // that the change takes or gives back
 };
 
@@ -43,6 +44,9 @@ static struct vg_entry *vg_granule_join(struct vg_entry *entry, void *context)
 		// It is charged, unless it was found to be gone.
 		atomic_fetch_sub(&change->state->retained[entry->device], vg_granule);
 		change->bytes += vg_estimate_gone(change->state, entry->device, vg_granule);
+	} else {
+		// So is what the piece takes of it, unless that was found not to be held.
+		change->bytes += vg_credit_withdraw(change->state, entry->device, change->piece);
 	}
 	entry->count++;
 	return entry;
@@ -72,8 +76,9 @@ static struct vg_entry *vg_granule_leave(struct vg_entry *entry, void *context)
 	entry->context = change->context;
 	if (vg_granule_retain(change))
 		return entry;
+	// What others had of it, and left before, was perhaps found not to be held.
+	change->bytes += vg_granule - vg_credit_withdraw(change->state, entry->device, vg_granule - change->piece);
 	free(entry);
-	change->bytes += vg_granule;
 	return NULL;
 }
 
@@ -91,11 +96,13 @@ static uint64_t vg_granules(struct vg_granule_change *change, uint64_t address, 
 
 	if (address % vg_granule || (first == last && end % vg_granule)) {
 		change->key = first;
+		change->piece = vg_min(end, (first + 1) * vg_granule) - address;
 		vg_table_with(table, VG_GRANULE, change->key, visit, change);
 		whole--;
 	}
 	if (last != first && end % vg_granule) {
 		change->key = last;
+		change->piece = end % vg_granule;
 		vg_table_with(table, VG_GRANULE, change->key, visit, change);
 		whole--;
 	}

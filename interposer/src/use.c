@@ -148,7 +148,7 @@ CUresult vg_use_close(struct vg_use *use, CUresult result)
 		vg_claim_void(&use->claim);
 		return result;
 	}
-	vg_estimate_again(state, use->claim.device, use->claim.bytes);
+	(void)vg_credit_withdraw(state, use->claim.device, use->claim.bytes);
 	vg_claim_charge(&use->claim, VG_USED);
 	for (uint32_t i = 0; i < use->count; i++) {
 		const struct vg_first *first = &use->firsts[i];

@@ -616,6 +616,48 @@ static void test_nvml(const char *unwanted)
 	fclose(maps);
 }
 
+// ---- pieces in what others have left
+
+enum { slack_pieces = 600, slack_piece = 3 << 19 };
+
+// take fills what is left with pieces; the last ones are smaller.
+static void take(int physical)
+{
+	for (size_t bytes = 64 * MIB; bytes >= (physical ? 2 * MIB : slack_piece / 3);) {
+		uint64_t out;
+
+		if (physical ? CALL("cuMemCreate", CREATE, &out, bytes, &shareable, 0) :
+			       CALL("cuMemAlloc_v2", ALLOC, &out, bytes))
+			bytes /= 2;
+	}
+}
+
+// Every other piece is given back, which is measured, and what that left is taken by others.
+// Its caller looks at what is held.
+static void test_slack(void)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	static uint64_t pieces[slack_pieces];
+	uint64_t other;
+
+	use_gpu(0);
+	for (int i = 0; i < slack_pieces; i++)
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &pieces[i], slack_piece), 0);
+	for (int i = 0; i < slack_pieces; i += 2)
+		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), pieces[i]), 0);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemCreate", CREATE, &other, 16 * MIB, &shareable, 0), 0);
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), other), 0);
+	}
+	take(1);
+	for (int i = 1; i < slack_pieces; i += 6)
+		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), pieces[i]), 0);
+	take(1);
+	take(0);
+	printf("{\"pid\":%d}\n", (int)getpid());
+}
+
 // ---- a plugin that starts CUDA while another thread does
 
 static void *open_plugin(void *path)
@@ -718,6 +760,8 @@ int main(int argc, char **argv)
 		test_exports(0);
 	else if (strcmp(test, "imports") == 0)
 		test_exports(1);
+	else if (strcmp(test, "slack") == 0)
+		test_slack();
 	else if (strcmp(test, "given-back") == 0)
 		test_exports_given_back();
 	else if (strcmp(test, "images") == 0)

@@ -19,6 +19,7 @@ imports_keep = yes
 nvml = not-available
 EOF
 given=${GPUSIM_PROFILE:+yes}
+grep -v '^chunk\|^retain' "$own/unkind.conf" >"$own/fine.conf" # nothing is taken beyond pieces
 export GPUSIM_PROFILE=${GPUSIM_PROFILE:-$own/unkind.conf}
 base=$GPUSIM_PROFILE
 { cat "$base" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
@@ -106,6 +107,16 @@ test_late_code() {
 	granted=$(echo "$output" | field granted_bytes)
 	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "late code: held $highest"
 	[ "${granted:-0}" -ge "$(least "$limit")" ] || fail "late code: granted $granted"
+}
+
+# Where pieces leave room in what is charged for them, others that take it are charged, too.
+test_slack() {
+	local output highest limit=$((2 * gib))
+	pages slack "$limit"
+	output=$(become_limited slack "$tests/unkind" slack 2>"$work/errors") ||
+		fail "slack: $(tail -n 3 "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "slack: held $highest of $limit"
 }
 
 test_small_pieces() {
@@ -214,6 +225,7 @@ test_handed_on
 test_inherited 2>/dev/null # the shell reports whom it killed
 test_images
 test_small_pieces
+test_slack
 test_plugin
 test_nvml
 test_useless_agents
@@ -227,6 +239,10 @@ if [ -z "$given" ]; then
 	machine 2>/dev/null
 fi
 [ "$(profile lazy_loading)" = no ] || test_late_code
+GPUSIM_PROFILE=$own/fine.conf
+machine 2>/dev/null
+agent=-honest
+test_slack
 GPUSIM_PROFILE=$own/constructor.conf
 machine 2>/dev/null
 test_waits constructor
