@@ -41,11 +41,19 @@ static void vg_pools_ask(struct vg_state *state, struct vg_pools_at *pools)
 		pools->known[i] = vg_pools_held(state, i, &pools->held[i]);
 }
 
-static bool vg_apply(struct vg_state *state, const struct vg_held *held, uint64_t calls,
-		     const struct vg_pools_at *before, const struct vg_pools_at *after)
-{
-	bool applied = true;
+// vg_applied counts GPUs whose charge was corrected, and others of which this was not possible.
+struct vg_applied {
+	uint32_t corrected;
+	uint32_t missed;
+};
 
+static struct vg_applied vg_apply(struct vg_state *state, const struct vg_held *held, uint64_t calls,
+				  const struct vg_pools_at *before, const struct vg_pools_at *after)
+{
+	struct vg_applied applied = {0, 0};
+
+	// Before anything changes: see use.c.
+	atomic_fetch_add(&state->measurements, 1);
 	for (uint32_t i = 0; i < held->count; i++) {
 		int device = vg_pages_find(&state->pages, held->gpus[i].uuid);
 		struct vg_measured measured = {.calls = calls, .physical = held->gpus[i].bytes};
@@ -53,9 +61,12 @@ static bool vg_apply(struct vg_state *state, const struct vg_held *held, uint64_
 		if (device < 0)
 			continue;
 		measured.pools = before->held[device];
-		applied = applied && before->known[device] && after->known[device] &&
-			  before->held[device] == after->held[device] &&
-			  vg_correct(state, (uint32_t)device, &measured);
+		if (before->known[device] && after->known[device] &&
+		    before->held[device] == after->held[device] &&
+		    vg_correct(state, (uint32_t)device, &measured))
+			applied.corrected++;
+		else
+			applied.missed++;
 	}
 	return applied;
 }
@@ -81,7 +92,7 @@ static void vg_look(struct vg_state *state)
 	struct vg_pools_at after;
 	enum vg_held_result result = VG_HELD_NOBODY;
 	struct vg_held held;
-	bool applied = false;
+	struct vg_applied applied = {0, 1};
 
 	atomic_store(&state->asked_ms, vg_coarse_ms());
 	if ((uint32_t)calls == 0) {
@@ -89,12 +100,13 @@ static void vg_look(struct vg_state *state)
 		vg_pools_ask(state, &before);
 		result = vg_held_ask(state->agent, (uint32_t)state->pages.slot, &held);
 		vg_pools_ask(state, &after);
-		applied = result == VG_HELD_ANSWERED && vg_apply(state, &held, calls, &before, &after);
+		if (result == VG_HELD_ANSWERED)
+			applied = vg_apply(state, &held, calls, &before, &after);
 	}
 	vg_note_silence(state, result);
-	if (applied)
+	if (applied.corrected)
 		atomic_fetch_add(&state->corrections_made, 1);
-	else if (doubtful)
+	if (applied.missed && doubtful)
 		atomic_store(&state->doubtful, 1);
 }
 

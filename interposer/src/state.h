@@ -108,7 +108,8 @@ struct vg_state {
 	_Atomic uint64_t asked_ms;        // when it was asked last
 	_Atomic uint64_t silent_until_ms; // it did not answer
 	uint64_t silence_ms;              // guarded by audit_mutex
-	_Atomic uint32_t corrections_made; // answers that were applied
+	_Atomic uint32_t measurements;     // answers that were perhaps applied, counted before
+	_Atomic uint32_t corrections_made; // answers by which a GPU's charge was corrected
 	_Atomic uint32_t doubtful;        // something was charged by estimate since, or ended
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex

@@ -79,7 +79,8 @@ static uint64_t vg_use_again(const struct vg_use *use, uint32_t device)
 
 		if (!owner->kind || !vg_table_get(&state->table, owner->kind, owner->key, &entry))
 			estimated = UINT64_MAX;
-		else if (entry.extra != atomic_load(&state->corrections_made) + 1u && !vg_use_has_before(use, i))
+		else if ((entry.device != device || entry.extra != atomic_load(&state->measurements) + 1u) &&
+			 !vg_use_has_before(use, i))
 			estimated = vg_add_saturating(estimated, entry.bytes);
 	}
 	return vg_estimate_credit(state, device, use->more ? UINT64_MAX : estimated);
@@ -117,12 +118,18 @@ CUresult vg_use_claim(struct vg_use *use)
 	return vg_claim_resize(&use->claim, again) ? CUDA_SUCCESS : vg_claim_refuse(&use->claim, again);
 }
 
+// vg_use_stamp marks an estimate as charged in full again, if it is the GPU's that was charged.
+struct vg_use_stamp {
+	uint32_t device;
+	uint64_t measurements;
+};
+
 static struct vg_entry *vg_use_stamp(struct vg_entry *entry, void *context)
 {
-	const uint64_t *stamp = context;
+	const struct vg_use_stamp *stamp = context;
 
-	if (entry)
-		entry->extra = *stamp;
+	if (entry && entry->device == stamp->device)
+		entry->extra = stamp->measurements;
 	return entry;
 }
 
@@ -142,14 +149,18 @@ static void vg_use_file(struct vg_state *state, const struct vg_first *first)
 CUresult vg_use_close(struct vg_use *use, CUresult result)
 {
 	struct vg_state *state = use->state;
-	uint64_t stamp = atomic_load(&state->corrections_made) + 1u;
+	struct vg_use_stamp stamp;
+	uint64_t again;
 
 	if (result) {
 		vg_claim_void(&use->claim);
 		return result;
 	}
-	(void)vg_credit_withdraw(state, use->claim.device, use->claim.bytes);
+	// What another use has withdrawn meanwhile it has charged, too.
+	again = vg_credit_withdraw(state, use->claim.device, use->claim.bytes);
+	(void)vg_claim_resize(&use->claim, again); // it is not more
 	vg_claim_charge(&use->claim, VG_USED);
+	stamp = (struct vg_use_stamp){use->claim.device, atomic_load(&state->measurements) + 1u};
 	for (uint32_t i = 0; i < use->count; i++) {
 		const struct vg_first *first = &use->firsts[i];
 
