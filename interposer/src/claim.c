@@ -222,6 +222,8 @@ void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind)
 	vg_settle(&state->pages, claim->device, claim->bytes, claim->bytes);
 	if (vg_is_estimate(kind))
 		vg_estimate_made(state, claim->device, claim->bytes);
+	if (kind == VG_IMPORT)
+		vg_uncertain_made(state, claim->device, claim->bytes);
 	if (vg_is_context(kind)) {
 		vg_context_began(state, claim->device);
 		vg_add(vg_contexts_bytes(state, claim->device), claim->bytes);
@@ -249,6 +251,17 @@ void vg_claim_end(struct vg_claim *claim)
 	vg_claim_forget(claim);
 }
 
+bool vg_location_device(const CUmemLocation *location, CUdevice *device)
+{
+	*device = location->id;
+	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+		return true;
+	if (VG_CALL(cuCtxGetDevice, device))
+		*device = 0;
+	return location->type < CU_MEM_LOCATION_TYPE_HOST ||
+	       location->type > CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 uint64_t vg_current_context(void)
 {
 	CUcontext context = NULL;
@@ -268,7 +281,7 @@ static void vg_drop_in(struct vg_state *state, struct vg_entry *entry, bool ende
 		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
 	if (vg_is_estimate(entry->kind))
 		withdrawn = vg_estimate_gone(state, entry->device, entry->bytes);
-	if (entry->kind == VG_HEAP)
+	if (entry->kind == VG_HEAP || entry->kind == VG_IMPORT)
 		vg_uncertain_gone(state, entry->device, entry->bytes);
 	vg_release(&state->pages, entry->device, entry->bytes - withdrawn);
 	if (vg_is_context(entry->kind)) {
@@ -318,6 +331,9 @@ static bool vg_belongs(const struct vg_entry *entry, const void *context)
 
 struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context)
 {
+	// Nobody is to ask the driver for its streams and events while it ends.
+	if (context)
+		vg_throttle_drop_context(state, context);
 	// What no context owns has none for its key: it must not go with none.
 	return context ? vg_table_sweep(&state->table, vg_belongs, context) : NULL;
 }

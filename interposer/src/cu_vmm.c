@@ -25,6 +25,7 @@ struct vg_physical {
 	_Atomic uint32_t references; // times that the handle was obtained, and mappings
 	_Atomic uint32_t exports;
 	uint32_t device;
+	bool imported;
 	uint64_t bytes;
 };
 
@@ -36,10 +37,13 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 		return;
 	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
 	if (charge) {
+		charge->kind = physical->imported ? VG_IMPORT : VG_PHYSICAL;
 		charge->device = physical->device;
 		charge->bytes = physical->bytes;
 		vg_drop(state, charge);
 	} else {
+		if (physical->imported)
+			vg_uncertain_gone(state, physical->device, physical->bytes);
 		vg_estimate_made(state, physical->device, physical->bytes);
 	}
 	free(physical);
@@ -50,14 +54,14 @@ VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
 {
 	struct vg_physical *physical;
 	struct vg_claim claim;
+	CUdevice device;
 	CUresult result;
 
 	if (!vg_ready_state())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	if (!properties || !vg_location_device(&properties->location, &device))
 		return VG_CALL(cuMemCreate, handle, bytes, properties, flags);
-	result = vg_claim_on(&claim, properties->location.id, VG_WAY_VMM,
-			     vg_round_up(bytes, 2 * VG_MIB));
+	result = vg_claim_on(&claim, device, VG_WAY_VMM, vg_round_up(bytes, 2 * VG_MIB));
 	if (result)
 		return result;
 	physical = calloc(1, sizeof *physical);
@@ -401,17 +405,18 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	CUmemAllocationProp properties = {.type = 0};
 	struct vg_physical *physical;
 	struct vg_claim claim;
+	CUdevice device;
 	uint64_t bytes;
 	CUresult result;
-	int device;
+	int index;
 
 	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
 		return CUDA_ERROR_OUT_OF_MEMORY; // whose it is, and how much, nobody can tell
-	if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	if (!vg_location_device(&properties.location, &device))
 		return CUDA_SUCCESS;
-	device = vg_device_index(state, properties.location.id);
-	bytes = device < 0 ? 0 : vg_handle_bytes(handle, &properties, vg_memory_limit(&state->pages, (uint32_t)device));
-	result = vg_claim_on(&claim, properties.location.id, VG_WAY_IMPORT, vg_round_up(bytes, 2 * VG_MIB));
+	index = vg_device_index(state, device);
+	bytes = index < 0 ? 0 : vg_handle_bytes(handle, &properties, vg_memory_limit(&state->pages, (uint32_t)index));
+	result = vg_claim_on(&claim, device, VG_WAY_IMPORT, vg_round_up(bytes, 2 * VG_MIB));
 	if (result)
 		return result;
 	physical = calloc(1, sizeof *physical);
@@ -419,8 +424,10 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 		vg_claim_void(&claim);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
-	vg_claim_charge(&claim, VG_PHYSICAL);
+	*physical = (struct vg_physical){
+		.references = 1, .device = claim.device, .imported = true, .bytes = claim.bytes,
+	};
+	vg_claim_charge(&claim, VG_IMPORT);
 	vg_handle_file(state, handle, physical);
 	vg_claim_end(&claim);
 	return CUDA_SUCCESS;

@@ -200,6 +200,31 @@ static void test_exports(int imported)
 	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
 }
 
+// What a process imports of itself is held once. It is charged twice, and what is charged too much
+// makes no room: the rest is taken when the import has gone.
+static void test_import_credit(void)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	uint64_t handle;
+	uint64_t again;
+	uint64_t other;
+	int fd;
+
+	use_gpu(0);
+	CHECK_EQUAL(CALL("cuMemCreate", CREATE, &handle, GIB / 2, &shareable, 0), 0);
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	CHECK_EQUAL(CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd, posix_fd), 0);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemCreate", CREATE, &other, 16 * MIB, &shareable, 0), 0);
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), other), 0);
+	}
+	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), again), 0);
+	while (CALL("cuMemCreate", CREATE, &other, 128 * MIB, &shareable, 0) == 0)
+		continue;
+	printf("{\"pid\":%d}\n", (int)getpid());
+}
+
 // What is exported, imported and given back leaves nothing behind, once that is measured.
 static void test_exports_given_back(void)
 {
@@ -760,6 +785,8 @@ int main(int argc, char **argv)
 		test_exports(0);
 	else if (strcmp(test, "imports") == 0)
 		test_exports(1);
+	else if (strcmp(test, "import-credit") == 0)
+		test_import_credit();
 	else if (strcmp(test, "slack") == 0)
 		test_slack();
 	else if (strcmp(test, "given-back") == 0)

@@ -109,15 +109,20 @@ test_late_code() {
 	[ "${granted:-0}" -ge "$(least "$limit")" ] || fail "late code: granted $granted"
 }
 
-# Where pieces leave room in what is charged for them, others that take it are charged, too.
-test_slack() {
-	local output highest limit=$((2 * gib))
-	pages slack "$limit"
-	output=$(become_limited slack "$tests/unkind" slack 2>"$work/errors") ||
-		fail "slack: $(tail -n 3 "$work/errors")"
+# below TEST LIMIT: it never holds more than the limit.
+below() {
+	local output highest
+	pages "$1" "$2"
+	output=$(become_limited "$1" "$tests/unkind" "$1" 2>"$work/errors") || fail "$1: $(tail -n 3 "$work/errors")"
 	highest=$(peak "$(echo "$output" | field pid)")
-	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "slack: held $highest of $limit"
+	[ "${highest:-$(($2 + 1))}" -le "$2" ] || fail "$1: held $highest of $2"
 }
+
+# Where pieces leave room in what is charged for them, others that take it are charged, too.
+test_slack() { below slack $((2 * gib)); }
+
+# What is charged beyond what is held, as it is another's by the driver's account, makes no room.
+test_import_credit() { below import-credit $((3 * gib)); }
 
 test_small_pieces() {
 	try small $((2 * gib)) small-pieces
@@ -226,6 +231,7 @@ test_inherited 2>/dev/null # the shell reports whom it killed
 test_images
 test_small_pieces
 test_slack
+test_import_credit
 test_plugin
 test_nvml
 test_useless_agents
