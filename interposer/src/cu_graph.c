@@ -57,12 +57,13 @@ static void vg_kernel_add(CUgraphNode node, struct vg_graph_needs *needs)
 static void vg_node_add(const struct vg_state *state, CUgraphNode node, struct vg_graph_needs *needs)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS parameters = {0};
+	CUdevice device;
 	int index;
 
 	if (VG_CALL(cuGraphMemAllocNodeGetParams, node, &parameters) ||
-	    parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	    !vg_location_device(&parameters.poolProps.location, &device))
 		return;
-	index = vg_device_index(state, parameters.poolProps.location.id);
+	index = vg_device_index(state, device);
 	if (index < 0)
 		needs->foreign = true;
 	else

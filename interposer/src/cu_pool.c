@@ -49,6 +49,26 @@ static CUresult vg_ordered_undo(struct vg_claim *claim, const struct vg_ordered 
 	return vg_claim_refuse(claim, call->bytes);
 }
 
+// vg_ordered_captured allocates on a stream under capture, which takes no memory. Another thread
+// may end that capture before the driver is called: then the pool has grown.
+static CUresult vg_ordered_captured(struct vg_state *state, const struct vg_ordered *call)
+{
+	CUmemoryPool handle = call->pool;
+	CUresult result = vg_ordered_call(call);
+	struct vg_pool *pool;
+	struct vg_claim claim;
+	CUdevice device;
+
+	if (result || vg_stream_ask_capturing(call->stream, call->per_thread) == vg_is_capturing ||
+	    vg_stream_device(call->stream, &device) ||
+	    (!handle && VG_CALL(cuDeviceGetMemPool, &handle, device)))
+		return result;
+	pool = vg_pool_of(state, handle, device);
+	if (!pool || pool->on_host || vg_pool_claim(&claim, pool, call->way, 0))
+		return result;
+	return vg_pool_settle(&claim, result) ? result : vg_ordered_undo(&claim, call);
+}
+
 static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 {
 	struct vg_state *state = vg_ready_state();
@@ -60,8 +80,8 @@ static CUresult vg_ordered_alloc(const struct vg_ordered *call)
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (vg_stream_capturing(call->stream, call->per_thread))
-		return vg_ordered_call(call);
+	if (vg_captures_maybe() && vg_stream_ask_capturing(call->stream, call->per_thread) == vg_is_capturing)
+		return vg_ordered_captured(state, call);
 	result = vg_stream_device(call->stream, &device);
 	if (!result && !handle)
 		result = VG_CALL(cuDeviceGetMemPool, &handle, device);
@@ -147,7 +167,7 @@ VG_API(cuMemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	result = VG_CALL(cuMemPoolCreate, pool, properties);
 	if (!result)
-		vg_pool_made(state, *pool, &properties->location);
+		vg_pool_made(state, *pool, properties);
 	return result;
 }
 

@@ -77,14 +77,17 @@ static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, 
 	return pool;
 }
 
-void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location)
+void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
 {
-	bool on_host = location->type != CU_MEM_LOCATION_TYPE_DEVICE;
+	CUdevice device;
+	// Managed memory may move to the device, wherever its pool has it at first.
+	bool on_host = !vg_location_device(&properties->location, &device) &&
+		       properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
 	struct vg_pool *pool;
 
 	vg_lock(&state->pool_mutex);
 	vg_orphan_gone(state, handle);
-	pool = vg_pool_follow_locked(state, on_host ? 0 : location->id, handle);
+	pool = vg_pool_follow_locked(state, on_host ? 0 : device, handle);
 	if (pool)
 		pool->on_host = on_host;
 	vg_unlock(&state->pool_mutex);

@@ -13,7 +13,7 @@
 static const uint64_t vg_pool_part = 512;
 
 // vg_pool_made notes a new pool and where its memory lies.
-void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemLocation *location);
+void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties);
 
 // vg_pool_of is the record of a pool, or with NULL, of the graphs' memory of the
 // device. `device` is where a pool lies that is neither known nor any device's.

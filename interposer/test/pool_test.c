@@ -18,6 +18,10 @@
 
 enum { step = 2 << 20 };
 
+static const CUmemPoolProps on_device = {
+	.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+};
+
 static const uint64_t mib = UINT64_C(1) << 20;
 
 // ---- a driver with one pool, which is the memory of graphs as well
@@ -125,7 +129,7 @@ static void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool whi
 	atomic_store(&state->ready, 1);
 	memset(&driver, 0, sizeof driver);
 	if (which)
-		vg_pool_made(state, which, &(CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
+		vg_pool_made(state, which, &on_device);
 	pool = vg_pool_of(state, which, 0);
 	CHECK_EQUAL(claim(&first, held), CUDA_SUCCESS);
 	driver_alloc(held);
@@ -299,7 +303,7 @@ static void test_a_piece_of_another_pool(void)
 	orphan = vg_orphan_find(state, 1);
 	CHECK(orphan.pool == pool);
 	memset(&driver, 0, sizeof driver);
-	vg_pool_made(state, handle, &(CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
+	vg_pool_made(state, handle, &on_device);
 	CHECK_EQUAL(on_page(), 0);
 	CHECK(vg_pool_of(state, handle, 0) == pool);
 	CHECK_EQUAL(claim(&first, 60 * mib), CUDA_SUCCESS);
