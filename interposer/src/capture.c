@@ -21,7 +21,7 @@ struct vg_open {
 
 _Atomic unsigned vg_captures;
 
-static _Atomic unsigned beginning; // captures on their way into the driver
+static _Atomic unsigned beginning; // captures, and streams that join them, on their way into the driver
 static _Atomic unsigned touching;  // touches under way
 
 static struct vg_mutex mutex = {.rank = VG_RANK_CAPTURES}; // no driver call is made under it
@@ -35,11 +35,10 @@ void vg_capture_expect_unknown(void)
 
 // The order of these, each sequentially consistent, is the point: either a touch sees that
 // a capture is beginning, or the capture sees the touch.
-void vg_capture_prepare(void)
+void vg_capture_join_begin(void)
 {
 	uint64_t until = 0;
 
-	atomic_fetch_add(&vg_captures, 1);
 	atomic_fetch_add(&beginning, 1);
 	while (atomic_load(&touching) != 0) {
 		uint64_t now = vg_now();
@@ -49,6 +48,17 @@ void vg_capture_prepare(void)
 			return;
 		sched_yield();
 	}
+}
+
+void vg_capture_join_end(void)
+{
+	atomic_fetch_sub(&beginning, 1);
+}
+
+void vg_capture_prepare(void)
+{
+	atomic_fetch_add(&vg_captures, 1);
+	vg_capture_join_begin();
 }
 
 static struct vg_open vg_open_of(CUstream stream)
@@ -107,7 +117,7 @@ CUresult vg_capture_begun(CUstream stream, CUresult result)
 		atomic_fetch_sub(&vg_captures, 1);
 	else
 		vg_open_add(vg_open_of(stream));
-	atomic_fetch_sub(&beginning, 1);
+	vg_capture_join_end();
 	return result;
 }
 

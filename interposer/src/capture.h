@@ -36,6 +36,11 @@ void vg_capture_expect_unknown(void);
 void vg_capture_prepare(void);
 CUresult vg_capture_begun(CUstream stream, CUresult result);
 
+// vg_capture_join_begin and vg_capture_join_end enclose a call by which a stream may join a
+// capture: no touch of ours is under way on any stream meanwhile.
+void vg_capture_join_begin(void);
+void vg_capture_join_end(void);
+
 // vg_capture_ended is called when the driver was told to end a capture; it returns the result.
 CUresult vg_capture_ended(CUstream stream, bool per_thread, CUresult result);
 

@@ -41,6 +41,23 @@ VG_DEFINE_CAPTURE_END(cuStreamEndCapture_ptsz, true, (CUstream stream, CUgraph *
 VG_DEFINE_CAPTURE_END(cuStreamEndCaptureToCig, false, (CUstream stream), stream)
 VG_DEFINE_CAPTURE_END(cuStreamEndCaptureToCig_ptsz, true, (CUstream stream), stream)
 
+// A stream that waits for an event of a capture joins that capture.
+#define VG_DEFINE_JOIN(name)                                                        \
+	VG_API(name, CUstream stream, CUevent event, unsigned flags)                \
+	{                                                                           \
+		CUresult result;                                                    \
+                                                                                    \
+		if (!vg_captures_maybe())                                           \
+			return VG_CALL(name, stream, event, flags);                 \
+		vg_capture_join_begin();                                            \
+		result = VG_CALL(name, stream, event, flags);                       \
+		vg_capture_join_end();                                              \
+		return result;                                                      \
+	}
+
+VG_DEFINE_JOIN(cuStreamWaitEvent)
+VG_DEFINE_JOIN(cuStreamWaitEvent_ptsz)
+
 #define VG_DEFINE_CAPTURE(name, parameters, ...)     \
 	VG_API(name, VG_PARAMETERS parameters)       \
 	{                                            \

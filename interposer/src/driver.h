@@ -145,6 +145,8 @@
 	  size_t, int)                                                                             \
 	X(cuStreamBeginCaptureToGraph_ptsz, CUstream, CUgraph, const CUgraphNode *, const void *,  \
 	  size_t, int)                                                                             \
+	X(cuStreamWaitEvent, CUstream, CUevent, unsigned)                                          \
+	X(cuStreamWaitEvent_ptsz, CUstream, CUevent, unsigned)                                     \
 	X(cuStreamEndCapture, CUstream, CUgraph *)                                                 \
 	X(cuStreamEndCapture_ptsz, CUstream, CUgraph *)                                            \
 	X(cuStreamEndCaptureToCig, CUstream)                                                       \

@@ -20,8 +20,9 @@
 CUresult vg_cuStreamBeginCapture_v2(CUstream, int);
 CUresult vg_cuStreamEndCapture(CUstream, CUgraph *);
 CUresult vg_cuStreamDestroy_v2(CUstream);
+CUresult vg_cuStreamWaitEvent(CUstream, CUevent, unsigned);
 
-enum { streams = 4, rounds = 3000 };
+enum { streams = 4, rounds = 3000, joining = 4 };
 
 static _Atomic int capturing[streams + 1]; // by stream; the first is the legacy one
 static _Atomic int touched;                // streams that are being touched
@@ -58,11 +59,24 @@ static CUresult driver_begin(CUstream on, int mode)
 	return CUDA_SUCCESS;
 }
 
+// The event is one of a capture.
+static CUresult driver_wait(CUstream on, CUevent event, unsigned flags)
+{
+	(void)event;
+	CHECK_EQUAL(flags, 0);
+	CHECK_EQUAL(atomic_load(&touched), 0);
+	sched_yield();
+	CHECK_EQUAL(atomic_load(&touched), 0);
+	atomic_store(&capturing[number_of(on)], 1);
+	return CUDA_SUCCESS;
+}
+
 static CUresult driver_end(CUstream on, CUgraph *graph)
 {
 	CHECK(graph);
 	if (!refuse)
 		atomic_store(&capturing[number_of(on)], 0);
+	atomic_store(&capturing[joining], 0);
 	return (CUresult)refuse;
 }
 
@@ -91,6 +105,7 @@ static struct vg_state *begin(void)
 	DRIVER(cuStreamEndCapture, driver_end);
 	DRIVER(cuStreamDestroy_v2, driver_destroy);
 	DRIVER(cuStreamIsCapturing, driver_asked);
+	DRIVER(cuStreamWaitEvent, driver_wait);
 	CHECK(test_pages_make(dir, &device, 1) == 0);
 	state = vg_state_new();
 	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
@@ -216,11 +231,48 @@ static void test_threads(void)
 	CHECK_EQUAL(open_captures(), 0);
 }
 
+static void *capture_and_join(void *unused)
+{
+	CUgraph graph;
+
+	for (int i = 0; i < rounds; i++) {
+		CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1), 0), CUDA_SUCCESS);
+		CHECK_EQUAL(vg_cuStreamWaitEvent(stream(joining), NULL, 0), CUDA_SUCCESS);
+		CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), CUDA_SUCCESS);
+		sched_yield();
+	}
+	return unused;
+}
+
+// No stream joins a capture while it is touched.
+static void test_join(void)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, capture_and_join, NULL) == 0);
+	for (touches = 0; touches < rounds;) {
+		if (!vg_touch_begin(stream(joining), false)) {
+			sched_yield();
+			continue;
+		}
+		atomic_fetch_add(&touched, 1);
+		CHECK_EQUAL(atomic_load(&capturing[joining]), 0);
+		sched_yield();
+		CHECK_EQUAL(atomic_load(&capturing[joining]), 0);
+		atomic_fetch_sub(&touched, 1);
+		touches++;
+		vg_touch_end();
+	}
+	pthread_join(thread, NULL);
+	CHECK_EQUAL(open_captures(), 0);
+}
+
 int main(void)
 {
 	begin();
 	test_count();
 	test_many();
 	test_threads();
+	test_join();
 	return 0;
 }
