@@ -66,6 +66,12 @@ void vg_class_forget(struct vg_estimates *estimates, uint64_t key)
 		*class = (struct vg_class){.key = key, .ns = class->ns};
 }
 
+void vg_classes_forget(struct vg_estimates *estimates)
+{
+	for (size_t i = 0; i < vg_classes; i++)
+		vg_class_forget(estimates, estimates->classes[i].key);
+}
+
 static void vg_window_turn(struct vg_class *class, uint64_t now)
 {
 	class->floor = class->lowest;

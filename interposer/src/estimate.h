@@ -80,7 +80,9 @@ void vg_class_waited(struct vg_class *class, int64_t charged, int64_t waited, ui
 // vg_class_is_doubtful says whether work of the class is looked at, or known to vary.
 bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now);
 
-// vg_class_forget drops what is known of a key that may come to mean another work.
+// vg_class_forget drops what is known of a key that may come to mean another work, and
+// vg_classes_forget that of all.
 void vg_class_forget(struct vg_estimates *estimates, uint64_t key);
+void vg_classes_forget(struct vg_estimates *estimates);
 
 #endif

@@ -125,7 +125,7 @@ struct vg_permit {
 };
 
 // vg_forgotten is something to be dropped by whoever has the meter next.
-enum vg_forgotten_kind { vg_forget_stream, vg_forget_context, vg_forget_class };
+enum vg_forgotten_kind { vg_forget_stream, vg_forget_context, vg_forget_class, vg_forget_everything };
 enum { vg_most_forgotten = 16 };
 struct vg_forgotten {
 	enum vg_forgotten_kind kind;
@@ -135,6 +135,7 @@ struct vg_forgotten {
 struct vg_meter {
 	struct vg_mutex mutex;
 	_Atomic uint32_t passes; // how often somebody got the mutex
+	_Atomic uint32_t stuck_at; // of these, when an end waited for it in vain
 	struct vg_mutex forgotten_mutex; // of the next two: no driver call is made under it
 	_Atomic uint32_t forgotten_count;
 	struct vg_forgotten forgotten[vg_most_forgotten];

@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+// What ends waits so long for whoever asks the driver.
+static const uint64_t vg_end_wait_ns = 20000000;
+
 static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64_t context,
 			 uint64_t thread)
 {
@@ -128,12 +131,25 @@ void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle)
 	}
 }
 
+// vg_meter_drop_everything leaves the events: some of their contexts may have ended.
+static void vg_meter_drop_everything(struct vg_meter *meter)
+{
+	while (meter->streams[0].used)
+		vg_stream_remove(meter, 0);
+	meter->base = meter->newer = NULL;
+	meter->renewing = false;
+	vg_probe_drop(&meter->probe);
+	vg_classes_forget(&meter->estimates);
+}
+
 static void vg_meter_drop(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
 {
 	if (kind == vg_forget_stream)
 		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)key);
 	else if (kind == vg_forget_context)
 		vg_meter_drop_context(meter, key);
+	else if (kind == vg_forget_everything)
+		vg_meter_drop_everything(meter);
 	else
 		vg_class_forget(&meter->estimates, key);
 }
@@ -151,28 +167,43 @@ void vg_meter_catch_up(struct vg_meter *meter)
 		vg_meter_drop(meter, list[i].kind, list[i].key);
 }
 
-// vg_meter_note leaves something to be dropped, if there is room for it.
-static bool vg_meter_note(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+// vg_meter_note leaves something to be dropped. Where that becomes too much, it is everything.
+static void vg_meter_note(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
 {
 	uint32_t count;
 
 	vg_lock(&meter->forgotten_mutex);
 	count = atomic_load(&meter->forgotten_count);
-	if (count < vg_most_forgotten) {
-		meter->forgotten[count] = (struct vg_forgotten){kind, key};
-		atomic_store(&meter->forgotten_count, count + 1);
+	if (count == vg_most_forgotten) {
+		kind = vg_forget_everything;
+		count = 0;
 	}
+	meter->forgotten[count] = (struct vg_forgotten){kind, key};
+	atomic_store(&meter->forgotten_count, count + 1);
 	vg_unlock(&meter->forgotten_mutex);
-	return count < vg_most_forgotten;
+}
+
+// vg_meter_lock_for_end locks the meter for what is about to end. Whoever has it may be about to
+// ask the driver for just that. Where it is stuck in the driver, it is waited for once.
+static bool vg_meter_lock_for_end(struct vg_meter *meter)
+{
+	uint32_t passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
+
+	if (vg_meter_try_lock(meter))
+		return true;
+	if (atomic_load_explicit(&meter->stuck_at, memory_order_relaxed) == passes)
+		return false;
+	if (vg_meter_lock(meter, vg_end_wait_ns))
+		return true;
+	atomic_store_explicit(&meter->stuck_at, passes, memory_order_relaxed);
+	return false;
 }
 
 void vg_meter_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
 {
-	if (!vg_meter_try_lock(meter)) {
-		if (vg_meter_note(meter, kind, key))
-			return;
-		vg_lock(&meter->mutex);
-		vg_meter_has(meter);
+	if (!vg_meter_lock_for_end(meter)) {
+		vg_meter_note(meter, kind, key);
+		return;
 	}
 	vg_meter_drop(meter, kind, key);
 	vg_meter_unlock(meter);

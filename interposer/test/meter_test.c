@@ -154,6 +154,14 @@ enum { rounds = 20 };
 static struct vg_meter wanted = {.mutex = {.rank = VG_RANK_METER}};
 static _Atomic bool taken;
 
+static uint64_t real_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
 static void hold(uint64_t ns)
 {
 	const struct timespec time = {.tv_nsec = (long)ns};
@@ -175,6 +183,30 @@ static void *hold_on(void *unused)
 {
 	hold(900000000);
 	return unused;
+}
+
+// What ends while a meter is stuck in the driver is noted, however much it is, and waits at most
+// once.
+static void test_ends(void)
+{
+	enum { ends = 100 };
+	static struct vg_stream other = {.used = true, .handle = (CUstream)0x7000};
+	uint64_t began;
+	pthread_t thread;
+
+	atomic_store(&taken, false);
+	CHECK_EQUAL(pthread_create(&thread, NULL, hold_on, NULL), 0);
+	while (!atomic_load(&taken))
+		continue;
+	wanted.streams[0] = other; // whom the holder does not look at
+	began = real_ns();
+	for (uint64_t i = 0; i < ends; i++)
+		vg_meter_forget(&wanted, vg_forget_stream, 0x1000 + i);
+	CHECK(real_ns() - began < 300000000);
+	CHECK_EQUAL(pthread_join(thread, NULL), 0);
+	CHECK(vg_meter_try_lock(&wanted));
+	CHECK(!wanted.streams[0].used); // too much to be told one by one
+	vg_meter_unlock(&wanted);
 }
 
 // As long as a meter goes from hand to hand, its turn is waited for; where one has it all the
@@ -204,5 +236,6 @@ int main(void)
 	test_contexts_in_turn();
 	test_turns(hold_again, true);
 	test_turns(hold_on, false);
+	test_ends();
 	return 0;
 }
