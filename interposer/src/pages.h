@@ -22,6 +22,12 @@ void vg_error_set(struct vg_error *error, const char *format, ...)
 
 enum { vg_no_slot = -1 };
 
+// vg_stuck is what others had used or pending, and did not move while a thread waited for room.
+struct vg_stuck {
+	uint64_t bytes;
+	uint64_t until; // when it is waited for again, as vg_now
+};
+
 struct vg_pages {
 	const struct vg_limits_page *limits;
 	struct vg_usage_page *usage;
@@ -42,7 +48,7 @@ struct vg_pages {
 	_Atomic uint32_t sms[VG_MAX_DEVICES]; // 0: unknown
 	// By GPU: threads of this process that must wait, wait here one behind another.
 	struct vg_mutex slow[VG_MAX_DEVICES];
-	uint64_t stuck[VG_MAX_DEVICES]; // what did not move while the last one waited; guarded by slow
+	struct vg_stuck stuck[VG_MAX_DEVICES]; // guarded by slow
 	// What this process is charged with, where no other can write it.
 	_Atomic uint64_t own[VG_MAX_DEVICES];
 	// The agent's last look, as this process has seen it, and `own` at that time.

@@ -130,20 +130,22 @@ struct vg_wait {
 	uint64_t others; // what was used and pending at that time, but for its own
 };
 
-// vg_wait_is_over: what one thread has waited for in vain, no other waits for again, until
-// it has moved.
-static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_sum *sum, uint64_t own, uint64_t *stuck)
+// vg_wait_is_over reports whether to wait no longer. What one thread has waited for in vain, no
+// other waits for again for a while, until it has moved.
+static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_sum *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;
 	uint64_t now = vg_now();
 
-	if (others == *stuck)
+	if (others == stuck->bytes && now < stuck->until)
 		return true;
 	if (others != wait->others)
 		wait->moved = now;
 	wait->others = others;
-	*stuck = now - wait->moved > vg_patience_ns ? others : 0;
-	return others == *stuck || now - wait->since > vg_longest_wait_ns;
+	if (now - wait->moved <= vg_patience_ns)
+		return now - wait->since > vg_longest_wait_ns;
+	*stuck = (struct vg_stuck){others, now + vg_longest_wait_ns};
+	return true;
 }
 
 // vg_hold_slowly decides after a first try found too little room.
@@ -162,8 +164,10 @@ static bool vg_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t byt
 			vg_add(&own->pending, bytes);
 		published = true;
 		sum = vg_sum_up(pages, device);
-		if (vg_fits(&sum, bytes, limit))
+		if (vg_fits(&sum, bytes, limit)) {
+			pages->stuck[device].until = 0;
 			return true;
+		}
 		if ((gone && vg_add_saturating(sum.used, bytes) > limit) ||
 		    vg_wait_is_over(&wait, &sum, bytes, &pages->stuck[device])) {
 			vg_sub(&own->pending, bytes);
