@@ -11,6 +11,9 @@
 #include "meter.h"
 #include "stream.h"
 
+// Work of which the driver says nothing counts as under way for so long beyond its estimate.
+static const uint64_t vg_unknown_ns = 1000000000;
+
 void vg_stream_blind(struct vg_meter *meter, struct vg_stream *stream)
 {
 	vg_stream_empty(meter, stream);
@@ -82,6 +85,13 @@ static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t co
 	return left;
 }
 
+// vg_wall_stays reports whether a stream still counts as busy. Of what nobody can ask, such as the
+// stream of a thread that has ended, it is taken to be done some time after it should be.
+static bool vg_wall_stays(const struct vg_stream *stream, enum vg_work_left left, uint64_t now)
+{
+	return left == vg_work_left || (left != vg_work_none && now < stream->dry_at + vg_unknown_ns);
+}
+
 void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
 	struct vg_wall *wall = &meter->wall;
@@ -93,8 +103,7 @@ void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)
 
 		if (!stream->wall)
 			continue;
-		// What cannot be told leaves it as it was seen last.
-		stream->wall = vg_wall_ask(stream, context) != vg_work_none;
+		stream->wall = vg_wall_stays(stream, vg_wall_ask(stream, context), now);
 		busy = stream->wall;
 	}
 	if (!wall->busy)

@@ -132,6 +132,19 @@ static void test_query_fails(void)
 	CHECK_EQUAL(queries, 3);
 }
 
+// What nobody can ask, as its thread has ended, is done at last, and holds nobody up for ever.
+static void test_ended_thread(void)
+{
+	enum { at_last_ns = 1100000000 };
+
+	begin(NULL, 1); // no thread of this process
+	look(late_ns);
+	CHECK(meter.wall.busy);
+	look(at_last_ns);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns - work_ns); // as long as it was taken to work
+}
+
 // Whoever has waited for the stream knows that it is done, whatever the driver says.
 static void test_waited(void)
 {
@@ -215,6 +228,7 @@ int main(void)
 	DRIVER(cuCtxGetCurrent, driver_current);
 	test_told();
 	test_query_fails();
+	test_ended_thread();
 	test_waited();
 	test_other_context();
 	test_context_that_cannot_be_entered();
