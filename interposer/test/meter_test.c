@@ -151,7 +151,9 @@ static void test_contexts_in_turn(void)
 
 enum { rounds = 20 };
 
-static struct vg_meter wanted = {.mutex = {.rank = VG_RANK_METER}};
+static struct vg_meter wanted = {
+	.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+};
 static _Atomic bool taken;
 
 static uint64_t real_ns(void)
