@@ -20,7 +20,7 @@ static const uint64_t vg_never = UINT64_MAX;
 
 static bool vg_is_orphan(const struct vg_pool *pool)
 {
-	return pool->in_use && pool->destroyed && !pool->on_host;
+	return pool->in_use && pool->left && !pool->on_host;
 }
 
 static _Atomic uint32_t *vg_orphan_life(struct vg_state *state, const struct vg_pool *pool)
@@ -33,6 +33,7 @@ void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes
 	atomic_fetch_add(vg_orphan_life(state, pool), 1);
 	pool->remaining = bytes;
 	pool->leaving = NULL;
+	pool->left = true;
 	atomic_fetch_add(&state->orphans, 1);
 }
 

@@ -57,6 +57,7 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_device_index(state, ordinal);
 		pool->on_host = pool->destroyed = false;
+		pool->left = false;
 		pool->charged = pool->borrowed = 0;
 		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
 		pool->in_use = true;

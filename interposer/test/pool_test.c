@@ -30,6 +30,7 @@ static struct {
 } driver;
 
 static CUmemoryPool const handle = (CUmemoryPool)(uintptr_t)0x1000;
+static CUmemoryPool const other = (CUmemoryPool)(uintptr_t)0x2000; // of the same memory
 
 static void driver_alloc(uint64_t bytes)
 {
@@ -58,7 +59,7 @@ static CUresult driver_answer(bool held, void *value)
 
 static CUresult driver_pool_attribute(CUmemoryPool pool, int attribute, void *value)
 {
-	CHECK(pool == handle);
+	CHECK(pool == handle || pool == other);
 	return driver_answer(attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, value);
 }
 
@@ -313,6 +314,31 @@ static void test_a_piece_of_another_pool(void)
 	CHECK_EQUAL(on_page(), 0);
 }
 
+// While a pool is being destroyed, another thread looks for pieces of destroyed pools.
+static void test_a_pool_that_is_being_destroyed(void)
+{
+	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	struct vg_pool *ending;
+	uint64_t used = 0;
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	destroy();
+	memset(&driver, 0, sizeof driver);
+	vg_pool_made(state, other, &location);
+	pool = vg_pool_of(state, other, 0);
+	CHECK_EQUAL(claim(&first, 40 * mib), CUDA_SUCCESS);
+	driver_alloc(40 * mib);
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
+	CHECK_EQUAL(on_page(), 140 * mib);
+	driver.used = 0;
+	ending = vg_pool_ending(state, other, &used);
+	CHECK(ending == pool);
+	vg_orphans_look(state);
+	CHECK_EQUAL(on_page(), 140 * mib);
+	vg_pool_ended(state, ending, used, CUDA_SUCCESS);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
 int main(void)
 {
 	DRIVER(cuPointerGetAttribute, driver_pointer_attribute);
@@ -328,5 +354,6 @@ int main(void)
 	test_a_graph_keeps_what_it_owns();
 	test_a_graph_is_charged_for_what_it_takes_again();
 	test_a_piece_of_another_pool();
+	test_a_pool_that_is_being_destroyed();
 	return 0;
 }
