@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "descriptor.h"
 #include "program.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -27,8 +28,6 @@
 #define IMPORT (uint64_t *, void *, int)
 #define LAUNCH \
 	(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
-
-enum { posix_fd = 1 };
 
 // For so long a kernel runs; what does not wait for it takes less than half of that.
 static const uint64_t kernel_ns = 1500000000;
@@ -235,71 +234,78 @@ static void test_exports_given_back(void)
 
 enum { handed_on = 8 };
 
-static void send_fd(int to, int fd)
+static bool send_handle(int parent)
 {
-	char space[CMSG_SPACE(sizeof fd)] = {0};
-	char byte = 0;
-	struct iovec data = {.iov_base = &byte, .iov_len = 1};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	uint64_t handle;
+	int fd;
 
-	*header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	CHECK(sendmsg(to, &message, 0) == 1);
-}
-
-// receive_fd returns -1 where the other side has ended.
-static int receive_fd(int from)
-{
-	char space[CMSG_SPACE(sizeof(int))] = {0};
-	char byte;
-	struct iovec data = {.iov_base = &byte, .iov_len = 1};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-	int fd = -1;
-
-	if (recvmsg(from, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-	return fd;
+	if (CALL("cuMemCreate", CREATE, &handle, 256 * MIB, &shareable, 0))
+		return false;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	send_fd(parent, fd);
+	return true;
 }
 
 // hand_on makes memory for its parent when that says so, and dies when it has it.
-static int hand_on(int parent)
+static int hand_on(int parent, bool pooled)
 {
-	uint64_t handle;
 	char byte;
-	int fd;
 
 	CHECK(read(parent, &byte, 1) == 1);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
-	if (CALL("cuMemCreate", CREATE, &handle, 256 * MIB, &shareable, 0))
-		return 0;
-	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
-	send_fd(parent, fd);
-	CHECK(read(parent, &byte, 1) == 1);
+	if (pooled ? send_piece(parent, 256 * MIB) : send_handle(parent))
+		CHECK(read(parent, &byte, 1) == 1);
 	return 0;
 }
 
-// take_over imports what a child has made, and lets the child end. Nothing is mapped.
-static bool take_over(int child)
+// take_handle imports a handle and maps nothing.
+static bool take_handle(int child, bool *ended)
 {
 	uint64_t handle;
-	int fd;
+	int fd = receive_fd(child);
 	bool taken;
 
-	CHECK(write(child, "", 1) == 1);
-	fd = receive_fd(child);
-	if (fd < 0)
+	*ended = fd < 0;
+	if (*ended)
 		return false;
 	taken = CALL("cuMemImportFromShareableHandle", IMPORT, &handle, (void *)(uintptr_t)fd, posix_fd) == 0;
 	close(fd);
+	return taken;
+}
+
+// take_piece imports a piece of a pool. Every other piece is freed: its pool keeps the memory.
+static bool take_piece(int child, bool *ended)
+{
+	static int pieces;
+	struct exported_piece piece;
+	uint64_t address;
+	void *pool;
+
+	*ended = !receive_pool(child, &pool, &piece);
+	if (*ended || import_piece(&address, pool, &piece))
+		return false;
+	if (pieces++ % 2)
+		CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, void *), address, NULL), 0);
+	return true;
+}
+
+// take_over imports what a child has made, and lets the child end.
+static bool take_over(int child, bool pooled)
+{
+	bool ended;
+	bool taken;
+
 	CHECK(write(child, "", 1) == 1);
+	taken = pooled ? take_piece(child, &ended) : take_handle(child, &ended);
+	if (!ended)
+		CHECK(write(child, "", 1) == 1);
 	CHECK(wait(NULL) > 0);
 	return taken;
 }
 
-// An importer holds pieces of 256 MiB of processes that end one after another, by handles alone.
-static void test_handed_on(void)
+// An importer holds pieces of 256 MiB of processes that end one after another.
+static void test_handed_on(bool pooled)
 {
 	int children[handed_on];
 	int taken = 0;
@@ -313,14 +319,14 @@ static void test_handed_on(void)
 		CHECK(child >= 0);
 		if (child == 0) {
 			close(ends[0]);
-			_exit(hand_on(ends[1]));
+			_exit(hand_on(ends[1], pooled));
 		}
 		close(ends[1]);
 		children[i] = ends[0];
 	}
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
-	while (taken < handed_on && take_over(children[taken]))
+	while (taken < handed_on && take_over(children[taken], pooled))
 		taken++;
 	printf("{\"pid\":%d,\"taken\":%d}\n", (int)getpid(), taken);
 	fflush(stdout);
@@ -731,8 +737,8 @@ int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
-	if (strcmp(test, "handed-on") == 0) { // forks first, as does the next
-		test_handed_on();
+	if (strncmp(test, "handed-on", strlen("handed-on")) == 0) { // forks first, as does the next
+		test_handed_on(strcmp(test, "handed-on-pools") == 0);
 		return 0;
 	}
 	if (strcmp(test, "inherited") == 0) {

@@ -67,14 +67,16 @@ test_exports() {
 
 # What is imported counts from its import on, whoever made it and whether it is mapped.
 test_handed_on() {
-	local output limit=$((2 * gib))
-	machine 2>/dev/null
-	agent=-honest
-	pages handed "$limit"
-	output=$(become_limited handed "$tests/unkind" handed-on 2>/dev/null) || fail "handed on: $output"
-	[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
-		fail "handed on: $(oracle | field peak_used_bytes) of $limit were held"
-	[ "$(echo "$output" | field taken)" -ge 2 ] || fail "handed on: $output"
+	local test output limit=$((2 * gib))
+	for test in handed-on handed-on-pools; do
+		machine 2>/dev/null
+		agent=-honest
+		pages "$test" "$limit"
+		output=$(become_limited "$test" "$tests/unkind" "$test" 2>/dev/null) || fail "$test: $output"
+		[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+			fail "$test: $(oracle | field peak_used_bytes) of $limit were held"
+		[ "$(echo "$output" | field taken)" -ge 2 ] || fail "$test: $output"
+	done
 }
 
 # What an importer holds of a process that has died counts for its container.
