@@ -222,6 +222,8 @@ void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind)
 	vg_settle(&state->pages, claim->device, claim->bytes, claim->bytes);
 	if (vg_is_estimate(kind))
 		vg_estimate_made(state, claim->device, claim->bytes);
+	if (claim->way == VG_WAY_IMPORT)
+		vg_uncertain_made(state, claim->device, claim->bytes);
 	if (vg_is_context(kind)) {
 		vg_context_began(state, claim->device);
 		vg_add(vg_contexts_bytes(state, claim->device), claim->bytes);
@@ -268,7 +270,7 @@ static void vg_drop_in(struct vg_state *state, struct vg_entry *entry, bool ende
 		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
 	if (vg_is_estimate(entry->kind))
 		withdrawn = vg_estimate_gone(state, entry->device, entry->bytes);
-	if (entry->kind == VG_HEAP)
+	if (entry->kind == VG_HEAP || entry->kind == VG_IMPORT)
 		vg_uncertain_gone(state, entry->device, entry->bytes);
 	vg_release(&state->pages, entry->device, entry->bytes - withdrawn);
 	if (vg_is_context(entry->kind)) {

@@ -35,8 +35,8 @@ uint64_t vg_credit_withdraw(struct vg_state *state, uint32_t device, uint64_t by
 uint64_t vg_estimate_credit(struct vg_state *state, uint32_t device, uint64_t bytes);
 
 // vg_uncertain_made and vg_uncertain_gone count what is charged in full though it may be
-// elsewhere now, or be taken later: managed memory, and what kernels may need of the device's
-// heap and stacks. It earns no credit while it is not held.
+// elsewhere now, or be taken later: managed memory, imported memory, which its exporter holds
+// as long as that lives, and what kernels may need of the device's heap and stacks. It earns no credit while it is not held.
 void vg_uncertain_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 void vg_uncertain_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 

@@ -26,6 +26,7 @@ struct vg_physical {
 	_Atomic uint32_t exports;
 	uint32_t device;
 	uint64_t bytes;
+	bool imported;
 };
 
 static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
@@ -34,6 +35,8 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 
 	if (atomic_fetch_sub(&physical->references, 1) > 1)
 		return;
+	if (physical->imported)
+		vg_uncertain_gone(state, physical->device, physical->bytes);
 	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
 	if (charge) {
 		charge->device = physical->device;
@@ -419,7 +422,8 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 		vg_claim_void(&claim);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
+	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes,
+					 .imported = true};
 	vg_claim_charge(&claim, VG_PHYSICAL);
 	vg_handle_file(state, handle, physical);
 	vg_claim_end(&claim);

@@ -234,12 +234,12 @@ static void test_exports_given_back(void)
 
 enum { handed_on = 8 };
 
-static bool send_handle(int parent)
+static bool send_handle(int parent, size_t bytes)
 {
 	uint64_t handle;
 	int fd;
 
-	if (CALL("cuMemCreate", CREATE, &handle, 256 * MIB, &shareable, 0))
+	if (CALL("cuMemCreate", CREATE, &handle, bytes, &shareable, 0))
 		return false;
 	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
 	send_fd(parent, fd);
@@ -254,7 +254,7 @@ static int hand_on(int parent, bool pooled)
 	CHECK(read(parent, &byte, 1) == 1);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
-	if (pooled ? send_piece(parent, 256 * MIB) : send_handle(parent))
+	if (pooled ? send_piece(parent, 256 * MIB) : send_handle(parent, 256 * MIB))
 		CHECK(read(parent, &byte, 1) == 1);
 	return 0;
 }
@@ -336,31 +336,69 @@ struct ipc_handle {
 	char bytes[64];
 };
 
-// An importer holds 1 GiB of a process that has ended. Its caller looks at what others get.
-static void test_inherited(void)
+static void bequeath(int heir, const char *way)
 {
 	struct ipc_handle handle;
 	uint64_t address;
-	int handles[2];
-	int done[2];
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(send_handle(heir, GIB));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(send_piece(heir, GIB));
+	} else {
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
+		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
+		CHECK(write(heir, &handle, sizeof handle) == (ssize_t)sizeof handle);
+	}
+}
+
+static void inherit(int from, const char *way)
+{
+	struct exported_piece piece;
+	struct ipc_handle handle;
+	uint64_t address;
+	void *pool;
+	bool ended;
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(take_handle(from, &ended));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(receive_pool(from, &pool, &piece));
+		CHECK_EQUAL(import_piece(&address, pool, &piece), 0);
+	} else {
+		CHECK(read(from, &handle, sizeof handle) == (ssize_t)sizeof handle);
+		CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle,
+				 1), 0);
+	}
+}
+
+// An importer holds 1 GiB of a process that has ended. It was measured before, while that process
+// held the memory. Its caller looks at what others get.
+static void test_inherited(const char *way)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	uint64_t piece;
+	int ends[2];
 	pid_t child;
 	char byte = 0;
 
-	CHECK(pipe(handles) == 0 && pipe(done) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
 	child = fork();
 	CHECK(child >= 0);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
 	if (child == 0) {
-		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
-		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
-		CHECK(write(handles[1], &handle, sizeof handle) == (ssize_t)sizeof handle);
-		CHECK(read(done[0], &byte, 1) == 1);
+		bequeath(ends[1], way);
+		CHECK(read(ends[1], &byte, 1) == 1);
 		_exit(0);
 	}
-	CHECK(read(handles[0], &handle, sizeof handle) == (ssize_t)sizeof handle);
-	CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle, 1), 0);
-	CHECK(write(done[1], &byte, 1) == 1);
+	inherit(ends[0], way);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &piece, 16 * MIB), 0);
+		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), piece), 0);
+	}
+	CHECK(write(ends[0], &byte, 1) == 1);
 	CHECK(waitpid(child, NULL, 0) == child);
 	printf("{\"pid\":%d}\n", (int)getpid());
 	fflush(stdout);
@@ -741,8 +779,8 @@ int main(int argc, char **argv)
 		test_handed_on(strcmp(test, "handed-on-pools") == 0);
 		return 0;
 	}
-	if (strcmp(test, "inherited") == 0) {
-		test_inherited();
+	if (strcmp(test, "inherited") == 0 && argc > 2) {
+		test_inherited(argv[2]);
 		return 0;
 	}
 	if (strcmp(test, "plugin") == 0 && argc > 2) { // starts CUDA itself
