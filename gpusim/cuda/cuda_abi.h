@@ -360,6 +360,10 @@ typedef struct {
 } CUipcMemHandle;
 
 typedef struct {
+	unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+typedef struct {
 	int type;
 	union {
 		int fd;

@@ -122,7 +122,7 @@ static uint64_t take_external(int fd)
 {
 	struct sim_share share;
 
-	if (sim_share_from_fd(fd, &share) || sim_share_take(&share))
+	if (sim_share_from_fd(fd, SHARE_MAGIC, &share) || sim_share_take(&share))
 		return 0;
 	return share.id;
 }

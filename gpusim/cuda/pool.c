@@ -3,28 +3,16 @@
  * Memory pools. A pool reserves physical memory in steps, hands parts of it
  * out, and keeps what is freed until a synchronisation finds more than its
  * release threshold. Freed memory can be used again at once: order in streams
- * gives the program the same guarantee.
+ * gives the program the same guarantee. A pool that can be shared returns nothing
+ * before it ends (poolshare.c).
  */
+#include "pool.h"
 #include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define POOL_MAGIC 0x504f4f4cU
-#define STEP (UINT64_C(2) << 20)
-#define PART UINT64_C(512)
-
-struct sim_pool {
-	struct sim_pool *next;
-	uint32_t magic;
-	bool is_default;
-	bool destroyed;
-	struct sim_device *device;
-	uint64_t reserved, used, reserved_high, used_high;
-	uint64_t threshold, max_size;
-	int reuse[3];
-	CUmemAccessDesc access;
-};
 
 static struct sim_pool *pools; /* under the process lock */
 
@@ -33,12 +21,12 @@ static struct sim_pool *pools; /* under the process lock */
 /* Gives back what is reserved above both the threshold and what is used. */
 static void trim_to(struct sim_pool *pool, uint64_t keep)
 {
-	uint64_t least = round_up(pool->used, STEP);
+	uint64_t least = round_up(pool->used, POOL_STEP);
 
 	if (keep < least)
 		keep = least;
-	keep = round_up(keep, STEP);
-	if (pool->reserved <= keep)
+	keep = round_up(keep, POOL_STEP);
+	if (pool->reserved <= keep || sim_pool_has_blocks(pool))
 		return;
 	sim_uncharge(pool->device, pool->reserved - keep);
 	pool->reserved = keep;
@@ -60,9 +48,23 @@ void sim_pools_synced(void)
 	sim_unlock();
 }
 
+void sim_pool_reserved(struct sim_pool *pool, uint64_t bytes)
+{
+	pool->reserved += bytes;
+	if (pool->reserved > pool->reserved_high)
+		pool->reserved_high = pool->reserved;
+}
+
+void sim_pool_used(struct sim_pool *pool, uint64_t bytes)
+{
+	pool->used += bytes;
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
+}
+
 static CUresult reserve(struct sim_pool *pool, uint64_t needed)
 {
-	uint64_t target = round_up(needed, STEP);
+	uint64_t target = round_up(needed, POOL_STEP);
 	CUresult err;
 
 	if (target <= pool->reserved)
@@ -79,32 +81,36 @@ static CUresult reserve(struct sim_pool *pool, uint64_t needed)
 	}
 	if (err)
 		return err;
-	pool->reserved = target;
-	if (pool->reserved > pool->reserved_high)
-		pool->reserved_high = pool->reserved;
+	sim_pool_reserved(pool, target - pool->reserved);
 	return CUDA_SUCCESS;
 }
 
 CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address)
 {
-	uint64_t charged = round_up(size, PART);
+	uint64_t charged = round_up(size, POOL_PART);
+	struct sim_block *block = NULL;
 	struct sim_alloc *alloc;
 	CUresult err;
 
 	if (size > sim_gpu(pool->device)->memory_bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	err = reserve(pool, pool->used + charged);
+	if (sim_pool_has_blocks(pool))
+		block = sim_block_take(pool, size, &err);
+	else
+		err = reserve(pool, pool->used + charged);
 	if (err)
 		return err;
 	alloc = sim_alloc_new(ALLOC_POOL, size, 0);
-	if (!alloc)
+	if (!alloc) {
+		if (block)
+			block->in_use = false;
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	alloc->pool = pool;
+	alloc->block = block;
 	alloc->device = pool->device;
 	alloc->charged = charged;
-	pool->used += charged;
-	if (pool->used > pool->used_high)
-		pool->used_high = pool->used;
+	sim_pool_used(pool, charged);
 	*address = alloc->address;
 	return CUDA_SUCCESS;
 }
@@ -117,16 +123,22 @@ static void free_pool(struct sim_pool *pool)
 		;
 	if (*link)
 		*link = pool->next;
-	if (pool->reserved)
+	if (sim_pool_has_blocks(pool))
+		sim_blocks_end(pool);
+	else if (pool->reserved)
 		sim_uncharge(pool->device, pool->reserved);
 	pool->magic = 0;
 	free(pool);
 }
 
 /* A destroyed pool goes with its last allocation. */
-void sim_pool_give_back(struct sim_pool *pool, uint64_t size)
+void sim_pool_give_back(const struct sim_alloc *alloc)
 {
-	pool->used -= size;
+	struct sim_pool *pool = alloc->pool;
+
+	if (alloc->block)
+		alloc->block->in_use = false;
+	pool->used -= alloc->charged;
 	if (pool->destroyed && pool->used == 0)
 		free_pool(pool);
 }
@@ -136,12 +148,15 @@ void sim_pools_reset(struct sim_device *device)
 	sim_lock();
 	sim_alloc_drop_pools(device);
 	sim_pools_trim(device, true);
+	for (struct sim_pool *pool = pools; pool; pool = pool->next)
+		if (pool->device == device && sim_pool_has_blocks(pool))
+			sim_blocks_end(pool);
 	sim_unlock();
 }
 
 /* ---- pools ---- */
 
-static struct sim_pool *new_pool(struct sim_device *device)
+struct sim_pool *sim_pool_new(struct sim_device *device)
 {
 	struct sim_pool *pool = calloc(1, sizeof(*pool));
 
@@ -162,7 +177,7 @@ static CUresult default_pool(struct sim_device *device, struct sim_pool **out)
 {
 	sim_lock();
 	if (!device->default_pool) {
-		device->default_pool = new_pool(device);
+		device->default_pool = sim_pool_new(device);
 		if (device->default_pool)
 			device->default_pool->is_default = true;
 	}
@@ -171,7 +186,7 @@ static CUresult default_pool(struct sim_device *device, struct sim_pool **out)
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult pool_of(CUmemoryPool handle, struct sim_pool **pool)
+CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool)
 {
 	CUresult err = sim_ready();
 
@@ -190,16 +205,19 @@ CU_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 
 	if (!err && props->allocType != 1)
 		err = CUDA_ERROR_INVALID_VALUE;
-	if (!err && props->location.type != CU_MEM_LOCATION_DEVICE)
+	if (!err && (props->location.type != CU_MEM_LOCATION_DEVICE ||
+		     (props->handleTypes & ~CU_MEM_HANDLE_POSIX_FD)))
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (!err)
 		err = sim_device(props->location.id, &device);
 	if (err)
 		return err;
 	sim_lock();
-	*out = new_pool(device);
-	if (*out)
+	*out = sim_pool_new(device);
+	if (*out) {
 		(*out)->max_size = props->maxSize;
+		(*out)->handle_types = props->handleTypes;
+	}
 	sim_unlock();
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -207,7 +225,7 @@ CU_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 CU_API CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
 	struct sim_pool *pool;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	if (!err && pool->is_default)
 		err = CUDA_ERROR_INVALID_VALUE;
@@ -259,12 +277,15 @@ CU_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
 	CUresult err = sim_device(ordinal, &device);
 
 	if (!err)
-		err = pool_of(handle, &pool);
-	if (!err && pool->device != device)
-		err = CUDA_ERROR_INVALID_DEVICE;
-	if (!err)
-		device->current_pool = pool;
-	return err;
+		err = sim_pool_of(handle, &pool);
+	if (err)
+		return err;
+	if (pool->imported)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pool->device != device)
+		return CUDA_ERROR_INVALID_DEVICE;
+	device->current_pool = pool;
+	return CUDA_SUCCESS;
 }
 
 /* The same by location, of pinned device memory. */
@@ -305,7 +326,7 @@ CU_API CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool 
 CU_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
 	struct sim_pool *pool;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	if (err)
 		return err;
@@ -339,7 +360,7 @@ CU_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *
 {
 	struct sim_pool *pool;
 	const uint64_t *wide;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	if (err)
 		return err;
@@ -373,7 +394,7 @@ CU_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *
 {
 	struct sim_pool *pool;
 	uint64_t wide;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	if (err)
 		return err;
@@ -393,7 +414,7 @@ CU_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *
 CU_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *list, size_t count)
 {
 	struct sim_pool *pool;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	return err ? err : count && !list ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -401,7 +422,7 @@ CU_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *l
 CU_API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool handle, CUmemLocation *location)
 {
 	struct sim_pool *pool;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
 	if (err)
 		return err;
@@ -446,9 +467,11 @@ static CUresult alloc_from_pool(CUmemoryPool handle, size_t size, CUstream strea
 				CUdeviceptr *address)
 {
 	struct sim_pool *pool;
-	CUresult err = pool_of(handle, &pool);
+	CUresult err = sim_pool_of(handle, &pool);
 
-	return err ? err : alloc_from(pool, size, stream, ptds, address);
+	if (err)
+		return err;
+	return pool->imported ? CUDA_ERROR_INVALID_VALUE : alloc_from(pool, size, stream, ptds, address);
 }
 
 CU_PTSZ(cuMemAllocFromPoolAsync,

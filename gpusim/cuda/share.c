@@ -129,9 +129,9 @@ CUresult sim_share_to_fd(const struct sim_share *share, int *fd)
 	return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult sim_share_from_fd(int fd, struct sim_share *share)
+CUresult sim_share_from_fd(int fd, uint32_t magic, struct sim_share *share)
 {
-	if (pread(fd, share, sizeof(*share), 0) != sizeof(*share) || share->magic != SHARE_MAGIC)
+	if (pread(fd, share, sizeof(*share), 0) != sizeof(*share) || share->magic != magic)
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }

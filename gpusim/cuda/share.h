@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What passes between processes that share memory. The memory stays the
+ * What passes between processes that share memory, or pools. The memory stays the
  * exporter's: it counts for that process alone, and goes when it frees it. Where
  * the profile says so, it stays as long as anybody has it imported, or has a file
  * descriptor of it while its exporter lives (shared.h).
@@ -20,7 +20,8 @@ struct sim_share {
 	uint64_t exec_id; /* of the exporter, as in its identity */
 	uint32_t slot;
 	int32_t location_type;
-	uint64_t address, offset, size;
+	uint64_t address, size;
+	uint64_t offset; /* of a piece of a pool: the pool, see poolshare.c */
 	uint64_t id; /* in the machine's list of shared memory, 0: not there */
 };
 
@@ -47,8 +48,8 @@ struct sim_share sim_share_make(const struct sim_device *device, uint64_t addres
 /* The device it is on, if this process sees it and the exporter lives. */
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device);
 
-/* As a file descriptor that another process can be sent. */
+/* As a file descriptor that another process can be sent; the magic says what it is of. */
 CUresult sim_share_to_fd(const struct sim_share *share, int *fd);
-CUresult sim_share_from_fd(int fd, struct sim_share *share);
+CUresult sim_share_from_fd(int fd, uint32_t magic, struct sim_share *share);
 
 #endif

@@ -168,6 +168,7 @@ struct sim_alloc {
 	struct sim_device *device;
 	struct sim_context *context;
 	struct sim_pool *pool;
+	struct sim_block *block; /* of a pool that can be shared, see pool.h */
 	uint64_t content; /* bytes from the start that may hold content */
 	uint64_t shared; /* id of memory that was exported or imported, see share.h */
 	uint32_t chunk; /* one more than its chunk's index, 0: none (chunk.c) */
@@ -322,7 +323,8 @@ void sim_textures_end(struct sim_context *context);
 /* ---- pools (pool.c) ---- */
 
 CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address);
-void sim_pool_give_back(struct sim_pool *pool, uint64_t size);
+/* A piece leaves its pool. With the lock. */
+void sim_pool_give_back(const struct sim_alloc *alloc);
 /* Returns what pools hold beyond their thresholds: at synchronisation. */
 void sim_pools_trim(struct sim_device *device, bool all);
 void sim_pools_synced(void);

@@ -221,7 +221,7 @@ void sim_alloc_free(struct sim_alloc *alloc)
 		return;
 	}
 	if (alloc->pool)
-		sim_pool_give_back(alloc->pool, alloc->charged);
+		sim_pool_give_back(alloc);
 	else if (alloc->shared && alloc->kind == ALLOC_IMPORT)
 		sim_share_drop(alloc->shared);
 	else if (alloc->shared)

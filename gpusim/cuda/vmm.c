@@ -463,7 +463,7 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (!err)
-		err = sim_share_from_fd((int)(intptr_t)os_handle, &share);
+		err = sim_share_from_fd((int)(intptr_t)os_handle, SHARE_MAGIC, &share);
 	if (!err)
 		err = sim_share_open(&share, &device);
 	if (!err)

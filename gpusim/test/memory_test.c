@@ -382,6 +382,59 @@ static void imports_cost_nothing(void *unused)
 	CHECK(cuIpcOpenMemHandle_v2(&address, handle, 1) == CUDA_ERROR_INVALID_HANDLE);
 }
 
+static void export_pool(void *unused)
+{
+	DRIVER(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *);
+	DRIVER(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+	DRIVER(cuMemPoolExportToShareableHandle, void *, CUmemoryPool, int, unsigned long long);
+	DRIVER(cuMemPoolExportPointer, CUmemPoolPtrExportData *, CUdeviceptr);
+	const CUmemPoolProps props = {.allocType = 1, .handleTypes = CU_MEM_HANDLE_POSIX_FD,
+				      .location = {CU_MEM_LOCATION_DEVICE, 0}};
+	CUmemPoolPtrExportData piece;
+	CUmemoryPool pool;
+	CUdeviceptr address;
+	char done;
+	int fd;
+
+	(void)unused;
+	begin();
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&address, 5 * MIB, pool, NULL));
+	OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolExportPointer(&piece, address));
+	send_fd(ends[0], &piece, sizeof(piece), fd);
+	CHECK(read(ends[0], &done, 1) == 1);
+	CHECK(physical(getpid(), 0) == CONTEXT + 6 * MIB);
+}
+
+/* Pieces of pools, too; they go with their exporter. */
+static void imported_pieces_cost_nothing(void *unused)
+{
+	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);
+	DRIVER(cuMemPoolImportPointer, CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
+	DRIVER(cuMemFree_v2, CUdeviceptr);
+	CUmemPoolPtrExportData piece = {{0}};
+	CUdeviceptr address, late;
+	CUmemoryPool pool;
+	pid_t exporter;
+	int fd;
+
+	(void)unused;
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	exporter = start(export_pool, NULL);
+	fd = receive_fd(ends[1], &piece, sizeof(piece));
+	begin();
+	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolImportPointer(&address, pool, &piece));
+	CHECK(mine() == CONTEXT);
+	CHECK(write(ends[1], "", 1) == 1);
+	finish(exporter);
+	CHECK(used(0) == CONTEXT);
+	CHECK(cuMemPoolImportPointer(&late, pool, &piece) == CUDA_ERROR_INVALID_HANDLE);
+	OK(cuMemFree_v2(address));
+	CHECK(mine() == CONTEXT);
+}
+
 /* What a context holds for kernels grows with its limits, and goes with it. */
 static void raised_limits(void *unused)
 {
@@ -420,6 +473,7 @@ int main(void)
 	finish(start(a_primary_context_takes_all_with_it, NULL));
 	finish(start(raised_limits, NULL));
 	finish(start(imports_cost_nothing, NULL));
+	finish(start(imported_pieces_cost_nothing, NULL));
 	CHECK(used(0) == 0);
 	return 0;
 }

@@ -222,7 +222,7 @@ void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind)
 	vg_settle(&state->pages, claim->device, claim->bytes, claim->bytes);
 	if (vg_is_estimate(kind))
 		vg_estimate_made(state, claim->device, claim->bytes);
-	if (kind == VG_IMPORT)
+	if (claim->way == VG_WAY_IMPORT)
 		vg_uncertain_made(state, claim->device, claim->bytes);
 	if (vg_is_context(kind)) {
 		vg_context_began(state, claim->device);

@@ -20,6 +20,7 @@ struct vg_claim {
 	uint64_t grown;    // what the pool held more after the call
 	bool granted;      // the call went well
 	struct vg_pool *pool;
+	uint64_t pointers; // of a pointer that was imported of the pool
 };
 
 // vg_claim_on reserves memory on a device by its number. It returns 0, or the

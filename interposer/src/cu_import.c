@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory of others: of another process, by an IPC handle, or of another API. It is charged
-// as if it were new, for as long as it is open here: who exported it may free it, or die,
-// and may be of another container. It exists already, so that it may be opened first and
-// closed again where there is no room for it.
+// Memory of others: of another process, by an IPC handle or of its pool, or of another API.
+// It is charged as if it were new, for as long as it is open here: who exported it may free
+// it, or die, and may be of another container. It exists already, so that it may be opened
+// first and closed again where there is no room for it.
 
+#include "capture.h"
 #include "claim.h"
+#include "pointer.h"
+#include "pool.h"
 
 static struct vg_entry *vg_import_again(struct vg_entry *entry, void *context)
 {
@@ -103,6 +106,69 @@ VG_API(cuIpcCloseMemHandle, CUdeviceptr address)
 		vg_table_with(&state->table, VG_IMPORT, address, vg_import_again, &known);
 	}
 	vg_end(state);
+	return result;
+}
+
+// ---- of another process's pool
+
+VG_API(cuMemPoolImportFromShareableHandle, CUmemoryPool *pool, void *handle, int type,
+       unsigned long long flags)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = VG_CALL(cuMemPoolImportFromShareableHandle, pool, handle, type, flags);
+	if (!result)
+		vg_pool_opened(state, *pool);
+	return result;
+}
+
+// vg_over_limit refuses an import where more is charged than the limit. A pool may keep
+// what was imported of it, even if it is freed at once: then the next is not imported.
+static CUresult vg_over_limit(struct vg_state *state)
+{
+	for (uint32_t i = 0; i < state->pages.device_count; i++) {
+		CUdevice device = vg_device_ordinal(state, i);
+		struct vg_claim claim;
+		CUresult result;
+
+		if (device < 0 || vg_memory_used(&state->pages, i) <= vg_memory_limit(&state->pages, i))
+			continue;
+		result = vg_claim_on(&claim, device, VG_WAY_IMPORT, 2 * VG_MIB);
+		if (result)
+			return result;
+		vg_claim_void(&claim);
+	}
+	return CUDA_SUCCESS;
+}
+
+// vg_pointer_undo frees a pointer for which there is no room. What its pool keeps is charged.
+static void vg_pointer_undo(struct vg_state *state, CUdeviceptr address)
+{
+	int mode = vg_relax();
+
+	VG_CALL(cuMemFree_v2, address);
+	vg_unrelax(mode);
+	vg_pools_refresh(state);
+}
+
+VG_API(cuMemPoolImportPointer, CUdeviceptr *address, CUmemoryPool pool, void *data)
+{
+	struct vg_state *state = vg_ready_state();
+	CUresult result = state ? vg_over_limit(state) : CUDA_ERROR_NOT_INITIALIZED;
+
+	if (result)
+		return result;
+	vg_begin(state);
+	result = VG_CALL(cuMemPoolImportPointer, address, pool, data);
+	vg_end(state);
+	if (result)
+		return result;
+	result = vg_pointer_charge(state, pool, *address);
+	if (result)
+		vg_pointer_undo(state, *address);
 	return result;
 }
 

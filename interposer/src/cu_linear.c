@@ -4,6 +4,7 @@
 
 #include "linear.h"
 #include "orphan.h"
+#include "pointer.h"
 
 static CUresult vg_undo_free(CUdeviceptr address)
 {
@@ -93,11 +94,13 @@ VG_API(cuMemFree_v2, CUdeviceptr address)
 {
 	struct vg_state *state = vg_ready_state();
 	struct vg_entry *entry = vg_free_begin(state, VG_LINEAR, address);
+	struct vg_entry *pointer = entry ? NULL : vg_pointer_take(state, address);
 	struct vg_orphan orphan = vg_orphan_find(state, address);
 	CUresult result = VG_CALL(cuMemFree_v2, address);
 
 	if (orphan.pool && !result)
 		vg_orphan_freed(state, &orphan);
+	vg_pointer_freed(state, pointer, !result);
 	vg_free_finish(state, entry, result);
 	return result;
 }

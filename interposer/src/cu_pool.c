@@ -6,6 +6,7 @@
 
 #include "audit.h"
 #include "orphan.h"
+#include "pointer.h"
 #include "pool.h"
 #include "stream.h"
 #include "watch.h"
@@ -137,13 +138,15 @@ static CUresult vg_ordered_give(CUdeviceptr address, CUstream stream, bool per_t
 {
 	struct vg_state *state = vg_ready_state();
 	struct vg_entry *entry = vg_free_begin(state, VG_LINEAR, address);
+	struct vg_entry *pointer = entry ? NULL : vg_pointer_take(state, address);
 	struct vg_orphan orphan = vg_orphan_find(state, address);
-	bool later = orphan.pool && !vg_stream_capturing(stream, per_thread);
+	bool later = (orphan.pool || pointer) && !vg_stream_capturing(stream, per_thread);
 	CUresult result = per_thread ? VG_CALL(cuMemFreeAsync_ptsz, address, stream) :
 				       VG_CALL(cuMemFreeAsync, address, stream);
 
-	if (later && !result)
+	if (orphan.pool && later && !result)
 		vg_orphan_freed_in(state, &orphan, stream, per_thread);
+	vg_pointer_freed_async(state, pointer, later && !result, stream, per_thread);
 	vg_free_finish(state, entry, result);
 	return result;
 }

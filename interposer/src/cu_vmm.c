@@ -35,15 +35,15 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 
 	if (atomic_fetch_sub(&physical->references, 1) > 1)
 		return;
+	if (physical->imported)
+		vg_uncertain_gone(state, physical->device, physical->bytes);
 	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
 	if (charge) {
-		charge->kind = physical->imported ? VG_IMPORT : VG_PHYSICAL;
+		charge->kind = VG_PHYSICAL;
 		charge->device = physical->device;
 		charge->bytes = physical->bytes;
 		vg_drop(state, charge);
 	} else {
-		if (physical->imported)
-			vg_uncertain_gone(state, physical->device, physical->bytes);
 		vg_estimate_made(state, physical->device, physical->bytes);
 	}
 	free(physical);
@@ -427,7 +427,7 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	*physical = (struct vg_physical){
 		.references = 1, .device = claim.device, .imported = true, .bytes = claim.bytes,
 	};
-	vg_claim_charge(&claim, VG_IMPORT);
+	vg_claim_charge(&claim, VG_PHYSICAL);
 	vg_handle_file(state, handle, physical);
 	vg_claim_end(&claim);
 	return CUDA_SUCCESS;

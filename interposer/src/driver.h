@@ -76,6 +76,8 @@
 	X(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *)                                 \
 	X(cuMemPoolDestroy, CUmemoryPool)                                                          \
 	X(cuMemPoolTrimTo, CUmemoryPool, size_t)                                                   \
+	X(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long)     \
+	X(cuMemPoolImportPointer, CUdeviceptr *, CUmemoryPool, void *)                             \
 	X(cuMemPoolGetAttribute, CUmemoryPool, int, void *)                                        \
 	X(cuDeviceGetMemPool, CUmemoryPool *, CUdevice)                                            \
 	X(cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice)                                     \

@@ -12,6 +12,7 @@
 // vg_leaving is a free that a stream has yet to come to.
 struct vg_leaving {
 	CUevent event;
+	uint64_t pointer; // bytes of an imported pointer, which count until then; 0: no such
 	struct vg_leaving *next;
 };
 
@@ -20,27 +21,26 @@ static const uint64_t vg_never = UINT64_MAX;
 
 static bool vg_is_orphan(const struct vg_pool *pool)
 {
-	return pool->in_use && pool->destroyed && !pool->on_host;
+	return pool->in_use && pool->left && !pool->on_host;
 }
 
-static _Atomic uint32_t *vg_orphan_life(struct vg_state *state, const struct vg_pool *pool)
+// vg_may_leave: frees are followed of pools that are gone, and of imported ones.
+static bool vg_may_leave(const struct vg_pool *pool)
 {
-	return &state->orphan_lives[pool - state->pools];
+	return pool->in_use && !pool->on_host && (pool->left || pool->imported);
 }
 
 void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
-	atomic_fetch_add(vg_orphan_life(state, pool), 1);
 	pool->remaining = bytes;
-	pool->leaving = NULL;
+	pool->left = true;
 	atomic_fetch_add(&state->orphans, 1);
 }
 
 // vg_orphan_drop is called with pool_mutex held.
 static void vg_orphan_drop(struct vg_state *state, struct vg_pool *pool)
 {
-	vg_release(&state->pages, pool->device, pool->charged);
-	pool->in_use = false;
+	vg_pool_release(state, pool);
 	atomic_fetch_sub(&state->orphans, 1);
 }
 
@@ -49,7 +49,7 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
 	for (size_t i = 0; atomic_load(&state->orphans) && i < vg_max_pools; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
-		if (vg_is_orphan(pool) && pool->handle == handle && !pool->leaving)
+		if (vg_is_orphan(pool) && pool->handle == handle && !pool->leaving && !pool->arriving)
 			vg_orphan_drop(state, pool);
 	}
 }
@@ -57,7 +57,7 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
 static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handle)
 {
 	for (size_t i = 0; handle && i < vg_max_pools; i++)
-		if (vg_is_orphan(&state->pools[i]) && state->pools[i].handle == handle)
+		if (vg_is_orphan(&state->pools[i]) && !state->pools[i].imported && state->pools[i].handle == handle)
 			return &state->pools[i];
 	return NULL;
 }
@@ -74,7 +74,7 @@ struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
 		return orphan;
 	orphan.pool = vg_orphan_pool(state, handle);
 	if (orphan.pool)
-		orphan.life = atomic_load(vg_orphan_life(state, orphan.pool));
+		orphan.life = vg_pool_life(state, orphan.pool);
 	orphan.bytes = vg_round_up(bytes, vg_pool_part);
 	return orphan;
 }
@@ -85,7 +85,7 @@ static bool vg_orphan_count(struct vg_state *state, const struct vg_orphan *orph
 {
 	struct vg_pool *pool = orphan->pool;
 
-	if (!vg_is_orphan(pool) || atomic_load(vg_orphan_life(state, pool)) != orphan->life)
+	if (!vg_is_orphan(pool) || vg_pool_life(state, pool) != orphan->life)
 		return false;
 	if (pool->remaining != vg_never)
 		pool->remaining -= vg_min(pool->remaining, orphan->bytes);
@@ -105,6 +105,14 @@ static void vg_leaving_drop(struct vg_leaving *leaving, bool marked)
 	if (marked)
 		VG_CALL(cuEventDestroy_v2, leaving->event);
 	free(leaving);
+}
+
+// vg_leaving_end drops one that was followed.
+static void vg_leaving_end(struct vg_state *state, struct vg_leaving *leaving)
+{
+	if (leaving->pointer)
+		atomic_fetch_sub(&state->pointers_leaving, 1);
+	vg_leaving_drop(leaving, true);
 }
 
 void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan)
@@ -149,9 +157,30 @@ void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, 
 		vg_leaving_drop(leaving, marked);
 }
 
+// A pointer of which it is not known when it is freed counts as long as its pool.
+void vg_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
+			 CUstream stream, bool per_thread)
+{
+	struct vg_leaving *leaving = calloc(1, sizeof *leaving);
+	bool marked = leaving && vg_mark(&leaving->event, stream, per_thread);
+	bool there;
+
+	vg_lock(&state->pool_mutex);
+	there = marked && pool->in_use && vg_pool_life(state, pool) == life;
+	if (there) {
+		leaving->pointer = bytes;
+		vg_orphan_follow(pool, leaving);
+		atomic_fetch_add(&state->pointers_leaving, 1);
+		atomic_store(&state->stale_pools, 1);
+	}
+	vg_unlock(&state->pool_mutex);
+	if (!there && leaving)
+		vg_leaving_drop(leaving, marked);
+}
+
 // vg_leave drops those that have been freed from a list, and returns the rest. A
-// stream that is gone has done all that it had to.
-static struct vg_leaving *vg_leave(struct vg_leaving *list)
+// stream that is gone has done all that it had to. It counts the pointers among them.
+static struct vg_leaving *vg_leave(struct vg_state *state, struct vg_leaving *list, uint64_t *pointers)
 {
 	struct vg_leaving *rest = NULL;
 
@@ -162,7 +191,8 @@ static struct vg_leaving *vg_leave(struct vg_leaving *list)
 			list->next = rest;
 			rest = list;
 		} else {
-			vg_leaving_drop(list, true);
+			*pointers += list->pointer;
+			vg_leaving_end(state, list);
 		}
 		list = next;
 	}
@@ -179,7 +209,7 @@ static bool vg_orphan_stays(struct vg_state *state, struct vg_pool *pool, struct
 	while (*end)
 		end = &(*end)->next;
 	*end = list;
-	if (pool->remaining == 0 && !pool->leaving)
+	if (pool->left && pool->remaining == 0 && !vg_pool_has_pointers(pool) && !pool->leaving)
 		vg_orphan_drop(state, pool);
 	return pool->leaving != NULL;
 }
@@ -189,26 +219,29 @@ static bool vg_orphan_stays(struct vg_state *state, struct vg_pool *pool, struct
 static bool vg_orphan_look(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_leaving *list = NULL;
+	uint64_t pointers = 0;
 	uint32_t life;
 	bool same;
 	bool stays;
 
 	vg_lock(&state->pool_mutex);
-	life = atomic_load(vg_orphan_life(state, pool));
-	if (vg_is_orphan(pool)) {
+	life = vg_pool_life(state, pool);
+	if (vg_may_leave(pool)) {
 		list = pool->leaving;
 		pool->leaving = NULL;
 	}
 	vg_unlock(&state->pool_mutex);
-	list = vg_leave(list);
+	list = vg_leave(state, list, &pointers);
 	vg_lock(&state->pool_mutex);
-	same = vg_is_orphan(pool) && atomic_load(vg_orphan_life(state, pool)) == life;
+	same = vg_may_leave(pool) && vg_pool_life(state, pool) == life;
+	if (same)
+		pool->pointers -= vg_min(pointers, pool->pointers);
 	stays = same && vg_orphan_stays(state, pool, list);
 	vg_unlock(&state->pool_mutex);
 	while (!same && list) {
 		struct vg_leaving *next = list->next;
 
-		vg_leaving_drop(list, true);
+		vg_leaving_end(state, list);
 		list = next;
 	}
 	return stays;
@@ -219,7 +252,7 @@ bool vg_orphans_look(struct vg_state *state)
 	bool left = false;
 	int mode;
 
-	if (!atomic_load(&state->orphans))
+	if (!atomic_load(&state->orphans) && !atomic_load(&state->pointers_leaving))
 		return false;
 	if (!vg_try_lock(&state->orphan_mutex))
 		return true;

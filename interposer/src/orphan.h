@@ -2,7 +2,8 @@
 
 // Memory whose pool the program has destroyed: the driver keeps the pool until
 // its last piece is freed, but answers no more questions about it. So what is
-// freed of it is counted from here.
+// freed of it is counted from here. So are pointers that were imported of a pool of
+// another process (pointer.h).
 
 #ifndef VG_ORPHAN_H
 #define VG_ORPHAN_H
@@ -33,6 +34,11 @@ struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address);
 void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan);
 void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, CUstream stream,
 			bool per_thread);
+
+// vg_pointer_freed_in counts an imported pointer of the pool with this life, of which a
+// stream has yet to free so many bytes.
+void vg_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
+			 CUstream stream, bool per_thread);
 
 // vg_orphans_look releases what has gone, and returns whether streams have yet
 // to free some.

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "capture.h"
+#include "correction.h"
 #include "orphan.h"
 #include "reserve.h"
 
@@ -57,7 +58,11 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_device_index(state, ordinal);
 		pool->on_host = pool->destroyed = false;
-		pool->charged = pool->borrowed = 0;
+		pool->charged = pool->borrowed = pool->pointers = 0;
+		pool->arriving = 0;
+		pool->imported = pool->left = false;
+		pool->leaving = NULL;
+		atomic_fetch_add(&state->pool_lives[i], 1);
 		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
 		pool->in_use = true;
 		if (i >= state->pools_end)
@@ -118,6 +123,55 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 	if (vg_device_index(state, device) < 0)
 		return NULL;
 	return vg_pool_follow(state, device, handle);
+}
+
+void vg_pool_opened(struct vg_state *state, CUmemoryPool handle)
+{
+	vg_lock(&state->pool_mutex);
+	vg_orphan_gone(state, handle);
+	vg_unlock(&state->pool_mutex);
+}
+
+// vg_pool_place has a pool of which nothing is charged yet lie on a device. It returns
+// false for one that is known to lie elsewhere.
+static bool vg_pool_place(struct vg_state *state, struct vg_pool *pool, CUdevice ordinal)
+{
+	uint32_t device = (uint32_t)vg_device_index(state, ordinal);
+
+	if (pool->device != device && !pool->charged && !pool->borrowed) {
+		pool->ordinal = ordinal;
+		pool->device = device;
+	}
+	return pool->device == device;
+}
+
+struct vg_pool *vg_pool_imported(struct vg_state *state, CUmemoryPool handle, CUdevice device)
+{
+	struct vg_pool *pool = vg_pool_of(state, handle, device);
+	bool there;
+
+	if (!pool)
+		return NULL;
+	vg_lock(&state->pool_mutex);
+	there = pool->in_use && !pool->destroyed && pool->handle == handle &&
+		vg_pool_place(state, pool, device);
+	if (there && !pool->imported) {
+		vg_uncertain_made(state, pool->device, pool->charged);
+		pool->imported = true;
+		pool->on_host = false;
+	}
+	if (there)
+		pool->arriving++;
+	vg_unlock(&state->pool_mutex);
+	return there ? pool : NULL;
+}
+
+void vg_pool_release(struct vg_state *state, struct vg_pool *pool)
+{
+	vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
+	if (pool->imported)
+		vg_uncertain_gone(state, pool->device, pool->charged);
+	pool->in_use = false;
 }
 
 // vg_pool_ref is a pool's record and what was in it when it was listed.
@@ -206,7 +260,7 @@ static struct vg_pool_answer vg_pool_ask(struct vg_pool *pool, bool need_used)
 
 // vg_pool_due is what a pool is to be charged with, of the `before` that it and the
 // claim that settles are charged with: what it holds, and what it may take again
-// for those who borrow.
+// for those who borrow; of an imported one all pointers, whatever the driver says.
 static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
 {
 	const struct vg_pool_answer *last = &pool->last;
@@ -216,7 +270,25 @@ static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
 	if (pool->borrowed)
 		promised = last->knows_used ? vg_round_up(last->used + pool->borrowed, vg_pool_granule) :
 					      before;
-	return vg_max(last->held, vg_min(promised, before));
+	return vg_max(vg_max(last->held, pool->pointers), vg_min(promised, before));
+}
+
+static void vg_pool_arrived(struct vg_pool *pool)
+{
+	if (pool->arriving)
+		pool->arriving--;
+}
+
+// vg_pool_note has what an imported pool is charged with earn no credit while its exporter
+// holds it.
+static void vg_pool_note(struct vg_state *state, const struct vg_pool *pool, uint64_t before)
+{
+	if (!pool->imported)
+		return;
+	if (pool->charged > before)
+		vg_uncertain_made(state, pool->device, pool->charged - before);
+	else
+		vg_uncertain_gone(state, pool->device, before - pool->charged);
 }
 
 // vg_pool_apply charges the pool with what it holds, in place of what the claim
@@ -236,6 +308,9 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 	if (claim) {
 		if (claim->borrowed)
 			pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
+		if (claim->pointers)
+			vg_pool_arrived(pool);
+		pool->pointers += claim->pointers;
 		claim->borrowed = 0;
 		claim->bytes = 0;
 	}
@@ -249,6 +324,10 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 			pool->last.knows_used = false;
 		}
 		pool->charged = vg_pool_due(pool, before);
+		// What arrives is charged by those who claim it.
+		if (pool->arriving && !claim)
+			pool->charged = vg_min(pool->charged, charged);
+		vg_pool_note(state, pool, charged);
 	}
 	after = pool->charged;
 	vg_settle(&state->pages, pool->device, claimed, after > charged ? after - charged : 0);
@@ -417,6 +496,60 @@ bool vg_pool_settle(struct vg_claim *claim, CUresult result)
 				  vg_memory_limit(&claim->state->pages, claim->device);
 }
 
+CUresult vg_pool_claim_pointer(struct vg_claim *claim, struct vg_pool *pool, uint64_t bytes)
+{
+	struct vg_state *state = vg_ready_state();
+	struct vg_pool_answer answer;
+	uint64_t due;
+	uint64_t charged;
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	answer = vg_pool_ask(pool, false);
+	vg_lock(&state->pool_mutex);
+	due = vg_max(answer.valid ? answer.held : 0, vg_add_saturating(pool->pointers, bytes));
+	charged = pool->charged;
+	vg_unlock(&state->pool_mutex);
+	result = vg_claim_on(claim, pool->ordinal, VG_WAY_IMPORT, due - vg_min(due, charged));
+	claim->pool = pool;
+	if (!result)
+		return result;
+	vg_lock(&state->pool_mutex);
+	vg_pool_arrived(pool);
+	vg_unlock(&state->pool_mutex);
+	return result;
+}
+
+// Where the driver does not say what the pool holds, it is taken to keep every pointer.
+bool vg_pool_settle_pointer(struct vg_claim *claim, uint64_t bytes)
+{
+	struct vg_pool_answer answer = vg_pool_ask(claim->pool, false);
+	uint64_t beyond;
+
+	claim->granted = true;
+	claim->pointers = bytes;
+	beyond = vg_pool_apply(claim->state, claim->pool, &answer, claim);
+	vg_claim_void(claim);
+	return !beyond || vg_memory_used(&claim->state->pages, claim->device) <=
+				  vg_memory_limit(&claim->state->pages, claim->device);
+}
+
+void vg_pool_drop_pointer(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes)
+{
+	bool there;
+
+	vg_lock(&state->pool_mutex);
+	there = pool->in_use && vg_pool_life(state, pool) == life;
+	if (there)
+		pool->pointers -= vg_min(bytes, pool->pointers);
+	vg_unlock(&state->pool_mutex);
+	if (!there)
+		return;
+	vg_pool_refresh(state, pool);
+	vg_orphans_look(state);
+}
+
 bool vg_pool_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch)
 {
 	bool kept;
@@ -475,11 +608,10 @@ void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, 
 	vg_lock(&state->pool_mutex);
 	if (result) {
 		pool->destroyed = false;
-	} else if (used == 0 || pool->on_host) {
-		vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
-		pool->in_use = false;
+	} else if (pool->on_host || (pool->imported ? !vg_pool_has_pointers(pool) : used == 0)) {
+		vg_pool_release(state, pool);
 	} else {
-		vg_orphan_left(state, pool, used);
+		vg_orphan_left(state, pool, pool->imported ? 0 : used);
 	}
 	vg_unlock(&state->pool_mutex);
 }

@@ -37,6 +37,39 @@ bool vg_pool_settle(struct vg_claim *claim, CUresult result);
 bool vg_pool_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
 void vg_pool_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 
+// vg_pool_life is which pool a record is of: that of a destroyed pool becomes another's.
+static inline uint32_t vg_pool_life(const struct vg_state *state, const struct vg_pool *pool)
+{
+	return atomic_load(&state->pool_lives[pool - state->pools]);
+}
+
+// vg_pool_has_pointers reports whether pointers that were imported of a pool keep it. The
+// caller holds pool_mutex.
+static inline bool vg_pool_has_pointers(const struct vg_pool *pool)
+{
+	return pool->pointers || pool->arriving;
+}
+
+// vg_pool_release releases what a pool is charged with, and its record. The caller holds
+// pool_mutex.
+void vg_pool_release(struct vg_state *state, struct vg_pool *pool);
+
+// vg_pool_opened notes the handle of a pool that was imported; what it holds is known with
+// the first pointer.
+void vg_pool_opened(struct vg_state *state, CUmemoryPool handle);
+
+// vg_pool_imported is the record of an imported pool, of which a pointer was imported just now
+// that lies on this device; NULL as vg_pool_of. The pool is charged with nothing more until
+// vg_pool_claim_pointer has failed, or vg_pool_settle_pointer was called.
+struct vg_pool *vg_pool_imported(struct vg_state *state, CUmemoryPool handle, CUdevice device);
+
+// vg_pool_claim_pointer claims what an imported pool holds more with a pointer of so many
+// bytes. vg_pool_settle_pointer charges it, as vg_pool_settle.
+// vg_pool_drop_pointer takes the pointer back, if the pool's life is this.
+CUresult vg_pool_claim_pointer(struct vg_claim *claim, struct vg_pool *pool, uint64_t bytes);
+bool vg_pool_settle_pointer(struct vg_claim *claim, uint64_t bytes);
+void vg_pool_drop_pointer(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes);
+
 // vg_pools_refresh asks all pools of the process what they hold.
 void vg_pools_refresh(struct vg_state *state);
 

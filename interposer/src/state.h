@@ -42,9 +42,13 @@ struct vg_pool {
 	// those under way, above them the ticket of the last question.
 	_Atomic uint64_t visits;
 	uint64_t charged;          // bytes accounted
+	bool imported;             // from another process: what is charged may be held there
+	uint64_t pointers;         // bytes that were imported of it and not freed, see pointer.h
+	uint32_t arriving;         // pointers that were imported of it and are not charged yet
 	_Atomic uint64_t borrowed; // promised to calls under way, out of what is charged
 	struct vg_pool_answer last; // the last answer that was applied
-	// Of a pool that was destroyed while in use: see orphan.h.
+	// Of a pool that was destroyed while in use, or imported: see orphan.h.
+	bool left; // it was destroyed while in use, and that is noted
 	uint64_t remaining;
 	struct vg_leaving *leaving;
 };
@@ -94,7 +98,8 @@ struct vg_state {
 	// half those under way, in the high half all that ever began. See audit.h.
 	_Atomic uint64_t calls;
 	_Atomic uint32_t orphans; // pools that were destroyed while in use
-	_Atomic uint32_t orphan_lives[vg_max_pools]; // how often that was so, by record
+	_Atomic uint32_t pointers_leaving; // imported pointers that streams have yet to free
+	_Atomic uint32_t pool_lives[vg_max_pools]; // how many pools each record was of
 	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
 	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex

@@ -24,6 +24,7 @@ enum vg_kind {
 	VG_MAPPING,     // key: address of cuMemMap
 	VG_GRAPH,       // key: executable graph
 	VG_IMPORT,      // key: address, or external memory object
+	VG_POINTER,     // key: address that was imported of a pool, see pointer.h
 	VG_USED,        // key: what code is used by, see use.h
 	VG_PART,        // key: kernel, function or module that is a part of a library or module
 };

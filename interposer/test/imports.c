@@ -5,13 +5,16 @@
 // charged. Run by doors_test.sh.
 
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "descriptor.h"
 #include "program.h"
 
 struct ipc_handle {
@@ -36,7 +39,7 @@ struct external_buffer {
 	unsigned reserved[16];
 };
 
-enum { posix_fd = 1, opaque_fd = 1 };
+enum { opaque_fd = 1 };
 
 static const CUmemAllocationProp properties = {
 	.type = 1,
@@ -104,6 +107,53 @@ static void test_external_memory(void)
 	CHECK_EQUAL(left(), before - 64 * MIB);
 }
 
+static _Atomic int opened;
+
+static void wait_until_opened(void *data)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+
+	(void)data;
+	while (!atomic_load(&opened))
+		nanosleep(&nap, NULL);
+}
+
+// What a stream has yet to free is charged, even if its pool is destroyed before.
+static void free_late(void *pool, uint64_t address)
+{
+	size_t before = left();
+	void *stream;
+
+	CHECK_EQUAL(CALL("cuStreamCreate", (void **, unsigned), &stream, 1), 0);
+	CHECK_EQUAL(CALL("cuLaunchHostFunc", (void *, void (*)(void *), void *), stream, wait_until_opened, NULL), 0);
+	CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, void *), address, stream), 0);
+	CHECK_EQUAL(CALL("cuMemPoolDestroy", (void *), pool), 0);
+	CHECK_EQUAL(left(), before);
+	atomic_store(&opened, 1);
+	CHECK_EQUAL(CALL("cuStreamSynchronize", (void *), stream), 0);
+	CHECK_EQUAL(left(), before + 64 * MIB);
+}
+
+// What was imported of a pool is charged as long as the pool keeps it, which ends with the pool.
+static void import_pool(int from)
+{
+	struct exported_piece piece;
+	uint64_t address;
+	size_t before;
+	void *pool;
+
+	CHECK(receive_pool(from, &pool, &piece));
+	before = left();
+	CHECK_EQUAL(import_piece(&address, pool, &piece), 0);
+	CHECK_EQUAL(left(), before - 64 * MIB);
+	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0);
+	CHECK_EQUAL(left(), before - 64 * MIB);
+	CHECK_EQUAL(import_piece(&address, pool, &piece), 0);
+	CHECK_EQUAL(left(), before - 64 * MIB);
+	free_late(pool, address);
+	CHECK_EQUAL(left(), before);
+}
+
 // The importer is this process's child, which has not used CUDA before.
 static int import(int handles)
 {
@@ -118,18 +168,23 @@ static int import(int handles)
 	CHECK_EQUAL(left(), before - 64 * MIB);
 	CHECK_EQUAL(CALL("cuIpcCloseMemHandle", (uint64_t), address), 0);
 	CHECK_EQUAL(left(), before);
+	CHECK(write(handles, "", 1) == 1);
+	import_pool(handles);
 	return 0;
 }
 
-static void test_ipc(pid_t child, int handles)
+static void test_processes(pid_t child, int handles)
 {
 	struct ipc_handle handle;
 	uint64_t address;
+	char byte;
 	int status;
 
 	CHECK_EQUAL(CALL("cuMemAlloc_v2", (uint64_t *, size_t), &address, 64 * MIB), 0);
 	CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
 	CHECK(write(handles, &handle, sizeof handle) == (ssize_t)sizeof handle);
+	CHECK(read(handles, &byte, 1) == 1);
+	CHECK(send_piece(handles, 64 * MIB));
 	CHECK(waitpid(child, &status, 0) == child);
 	CHECK_EQUAL(status, 0);
 	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0);
@@ -140,14 +195,17 @@ int main(void)
 	int handles[2];
 	pid_t child;
 
-	CHECK(pipe(handles) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, handles) == 0);
 	child = fork();
 	CHECK(child >= 0);
-	if (child == 0)
+	if (child == 0) {
+		close(handles[1]);
 		return import(handles[0]);
+	}
+	close(handles[0]);
 	start();
 	test_shareable_handle();
 	test_external_memory();
-	test_ipc(child, handles[1]);
+	test_processes(child, handles[1]);
 	return 0;
 }

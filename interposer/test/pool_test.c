@@ -34,6 +34,7 @@ static struct {
 } driver;
 
 static CUmemoryPool const handle = (CUmemoryPool)(uintptr_t)0x1000;
+static CUmemoryPool const other = (CUmemoryPool)(uintptr_t)0x2000; // of the same memory
 
 static void driver_alloc(uint64_t bytes)
 {
@@ -62,7 +63,7 @@ static CUresult driver_answer(bool held, void *value)
 
 static CUresult driver_pool_attribute(CUmemoryPool pool, int attribute, void *value)
 {
-	CHECK(pool == handle);
+	CHECK(pool == handle || pool == other);
 	return driver_answer(attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, value);
 }
 
@@ -317,6 +318,94 @@ static void test_a_piece_of_another_pool(void)
 	CHECK_EQUAL(on_page(), 0);
 }
 
+// While a pool is being destroyed, another thread looks for pieces of destroyed pools.
+static void test_a_pool_that_is_being_destroyed(void)
+{
+	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	struct vg_pool *ending;
+	uint64_t used = 0;
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	destroy();
+	memset(&driver, 0, sizeof driver);
+	vg_pool_made(state, other, &location);
+	pool = vg_pool_of(state, other, 0);
+	CHECK_EQUAL(claim(&first, 40 * mib), CUDA_SUCCESS);
+	driver_alloc(40 * mib);
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
+	CHECK_EQUAL(on_page(), 140 * mib);
+	driver.used = 0;
+	ending = vg_pool_ending(state, other, &used);
+	CHECK(ending == pool);
+	vg_orphans_look(state);
+	CHECK_EQUAL(on_page(), 140 * mib);
+	vg_pool_ended(state, ending, used, CUDA_SUCCESS);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// ---- pools of other processes
+
+static void import(uint64_t bytes)
+{
+	CHECK(vg_pool_imported(state, handle, 0) == pool);
+	CHECK_EQUAL(vg_pool_claim_pointer(&first, pool, bytes), CUDA_SUCCESS);
+	CHECK(vg_pool_settle_pointer(&first, bytes));
+}
+
+// An imported pool is charged with its pointers at least, and with what it keeps of them.
+static void test_an_imported_pool(void)
+{
+	uint32_t life;
+
+	begin(200 * mib, 0, 0, handle);
+	life = vg_pool_life(state, pool);
+	import(60 * mib);
+	CHECK_EQUAL(on_page(), 60 * mib);
+	driver.held = 100 * mib;
+	import(40 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	vg_pool_drop_pointer(state, pool, life, 40 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	driver.held = 0;
+	vg_pool_drop_pointer(state, pool, life + 1, 60 * mib);
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 60 * mib);
+	vg_pool_drop_pointer(state, pool, life, 60 * mib);
+	CHECK_EQUAL(on_page(), 0);
+}
+
+// A driver that does not say what an imported pool holds may keep what was freed of it.
+static void test_an_imported_pool_without_answers(void)
+{
+	begin(200 * mib, 0, 0, handle);
+	driver.silent = true;
+	import(60 * mib);
+	import(40 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	vg_pool_drop_pointer(state, pool, vg_pool_life(state, pool), 40 * mib);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// What was imported just now is charged by the call that imported it alone, and not if there
+// is no room: but if the pool keeps it, it is charged nevertheless.
+static void test_an_import_without_room(void)
+{
+	begin(100 * mib, 0, 0, handle);
+	import(60 * mib);
+	CHECK(vg_pool_imported(state, handle, 0) == pool);
+	driver.held = 110 * mib;
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 60 * mib);
+	CHECK_EQUAL(vg_pool_claim_pointer(&first, pool, 50 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(on_page(), 60 * mib);
+	driver.held = 110 * mib; // trimming it has no effect
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 110 * mib);
+	driver.held = 0;
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 60 * mib);
+}
+
 int main(void)
 {
 	DRIVER(cuPointerGetAttribute, driver_pointer_attribute);
@@ -332,5 +421,9 @@ int main(void)
 	test_a_graph_keeps_what_it_owns();
 	test_a_graph_is_charged_for_what_it_takes_again();
 	test_a_piece_of_another_pool();
+	test_a_pool_that_is_being_destroyed();
+	test_an_imported_pool();
+	test_an_imported_pool_without_answers();
+	test_an_import_without_room();
 	return 0;
 }

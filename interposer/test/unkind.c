@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "descriptor.h"
 #include "program.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -27,8 +28,6 @@
 #define IMPORT (uint64_t *, void *, int)
 #define LAUNCH \
 	(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
-
-enum { posix_fd = 1 };
 
 // For so long a kernel runs; what does not wait for it takes less than half of that.
 static const uint64_t kernel_ns = 1500000000;
@@ -260,71 +259,78 @@ static void test_exports_given_back(void)
 
 enum { handed_on = 8 };
 
-static void send_fd(int to, int fd)
+static bool send_handle(int parent, size_t bytes)
 {
-	char space[CMSG_SPACE(sizeof fd)] = {0};
-	char byte = 0;
-	struct iovec data = {.iov_base = &byte, .iov_len = 1};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	uint64_t handle;
+	int fd;
 
-	*header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	CHECK(sendmsg(to, &message, 0) == 1);
-}
-
-// receive_fd returns -1 where the other side has ended.
-static int receive_fd(int from)
-{
-	char space[CMSG_SPACE(sizeof(int))] = {0};
-	char byte;
-	struct iovec data = {.iov_base = &byte, .iov_len = 1};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-	int fd = -1;
-
-	if (recvmsg(from, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-	return fd;
+	if (CALL("cuMemCreate", CREATE, &handle, bytes, &shareable, 0))
+		return false;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	send_fd(parent, fd);
+	return true;
 }
 
 // hand_on makes memory for its parent when that says so, and dies when it has it.
-static int hand_on(int parent)
+static int hand_on(int parent, bool pooled)
 {
-	uint64_t handle;
 	char byte;
-	int fd;
 
 	CHECK(read(parent, &byte, 1) == 1);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
-	if (CALL("cuMemCreate", CREATE, &handle, 256 * MIB, &shareable, 0))
-		return 0;
-	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
-	send_fd(parent, fd);
-	CHECK(read(parent, &byte, 1) == 1);
+	if (pooled ? send_piece(parent, 256 * MIB) : send_handle(parent, 256 * MIB))
+		CHECK(read(parent, &byte, 1) == 1);
 	return 0;
 }
 
-// take_over imports what a child has made, and lets the child end. Nothing is mapped.
-static bool take_over(int child)
+// take_handle imports a handle and maps nothing.
+static bool take_handle(int child, bool *ended)
 {
 	uint64_t handle;
-	int fd;
+	int fd = receive_fd(child);
 	bool taken;
 
-	CHECK(write(child, "", 1) == 1);
-	fd = receive_fd(child);
-	if (fd < 0)
+	*ended = fd < 0;
+	if (*ended)
 		return false;
 	taken = CALL("cuMemImportFromShareableHandle", IMPORT, &handle, (void *)(uintptr_t)fd, posix_fd) == 0;
 	close(fd);
+	return taken;
+}
+
+// take_piece imports a piece of a pool. Every other piece is freed: its pool keeps the memory.
+static bool take_piece(int child, bool *ended)
+{
+	static int pieces;
+	struct exported_piece piece;
+	uint64_t address;
+	void *pool;
+
+	*ended = !receive_pool(child, &pool, &piece);
+	if (*ended || import_piece(&address, pool, &piece))
+		return false;
+	if (pieces++ % 2)
+		CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, void *), address, NULL), 0);
+	return true;
+}
+
+// take_over imports what a child has made, and lets the child end.
+static bool take_over(int child, bool pooled)
+{
+	bool ended;
+	bool taken;
+
 	CHECK(write(child, "", 1) == 1);
+	taken = pooled ? take_piece(child, &ended) : take_handle(child, &ended);
+	if (!ended)
+		CHECK(write(child, "", 1) == 1);
 	CHECK(wait(NULL) > 0);
 	return taken;
 }
 
-// An importer holds pieces of 256 MiB of processes that end one after another, by handles alone.
-static void test_handed_on(void)
+// An importer holds pieces of 256 MiB of processes that end one after another.
+static void test_handed_on(bool pooled)
 {
 	int children[handed_on];
 	int taken = 0;
@@ -338,14 +344,14 @@ static void test_handed_on(void)
 		CHECK(child >= 0);
 		if (child == 0) {
 			close(ends[0]);
-			_exit(hand_on(ends[1]));
+			_exit(hand_on(ends[1], pooled));
 		}
 		close(ends[1]);
 		children[i] = ends[0];
 	}
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
-	while (taken < handed_on && take_over(children[taken]))
+	while (taken < handed_on && take_over(children[taken], pooled))
 		taken++;
 	printf("{\"pid\":%d,\"taken\":%d}\n", (int)getpid(), taken);
 	fflush(stdout);
@@ -355,31 +361,69 @@ struct ipc_handle {
 	char bytes[64];
 };
 
-// An importer holds 1 GiB of a process that has ended. Its caller looks at what others get.
-static void test_inherited(void)
+static void bequeath(int heir, const char *way)
 {
 	struct ipc_handle handle;
 	uint64_t address;
-	int handles[2];
-	int done[2];
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(send_handle(heir, GIB));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(send_piece(heir, GIB));
+	} else {
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
+		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
+		CHECK(write(heir, &handle, sizeof handle) == (ssize_t)sizeof handle);
+	}
+}
+
+static void inherit(int from, const char *way)
+{
+	struct exported_piece piece;
+	struct ipc_handle handle;
+	uint64_t address;
+	void *pool;
+	bool ended;
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(take_handle(from, &ended));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(receive_pool(from, &pool, &piece));
+		CHECK_EQUAL(import_piece(&address, pool, &piece), 0);
+	} else {
+		CHECK(read(from, &handle, sizeof handle) == (ssize_t)sizeof handle);
+		CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle,
+				 1), 0);
+	}
+}
+
+// An importer holds 1 GiB of a process that has ended. It was measured before, while that process
+// held the memory. Its caller looks at what others get.
+static void test_inherited(const char *way)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	uint64_t piece;
+	int ends[2];
 	pid_t child;
 	char byte = 0;
 
-	CHECK(pipe(handles) == 0 && pipe(done) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
 	child = fork();
 	CHECK(child >= 0);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
 	if (child == 0) {
-		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
-		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
-		CHECK(write(handles[1], &handle, sizeof handle) == (ssize_t)sizeof handle);
-		CHECK(read(done[0], &byte, 1) == 1);
+		bequeath(ends[1], way);
+		CHECK(read(ends[1], &byte, 1) == 1);
 		_exit(0);
 	}
-	CHECK(read(handles[0], &handle, sizeof handle) == (ssize_t)sizeof handle);
-	CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle, 1), 0);
-	CHECK(write(done[1], &byte, 1) == 1);
+	inherit(ends[0], way);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &piece, 16 * MIB), 0);
+		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), piece), 0);
+	}
+	CHECK(write(ends[0], &byte, 1) == 1);
 	CHECK(waitpid(child, NULL, 0) == child);
 	printf("{\"pid\":%d}\n", (int)getpid());
 	fflush(stdout);
@@ -756,12 +800,12 @@ int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
-	if (strcmp(test, "handed-on") == 0) { // forks first, as does the next
-		test_handed_on();
+	if (strncmp(test, "handed-on", strlen("handed-on")) == 0) { // forks first, as does the next
+		test_handed_on(strcmp(test, "handed-on-pools") == 0);
 		return 0;
 	}
-	if (strcmp(test, "inherited") == 0) {
-		test_inherited();
+	if (strcmp(test, "inherited") == 0 && argc > 2) {
+		test_inherited(argv[2]);
 		return 0;
 	}
 	if (strcmp(test, "plugin") == 0 && argc > 2) { // starts CUDA itself

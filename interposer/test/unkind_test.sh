@@ -67,28 +67,35 @@ test_exports() {
 
 # What is imported counts from its import on, whoever made it and whether it is mapped.
 test_handed_on() {
-	local output limit=$((2 * gib))
-	machine 2>/dev/null
-	agent=-honest
-	pages handed "$limit"
-	output=$(become_limited handed "$tests/unkind" handed-on 2>/dev/null) || fail "handed on: $output"
-	[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
-		fail "handed on: $(oracle | field peak_used_bytes) of $limit were held"
-	[ "$(echo "$output" | field taken)" -ge 2 ] || fail "handed on: $output"
+	local test output limit=$((2 * gib))
+	for test in handed-on handed-on-pools; do
+		machine 2>/dev/null
+		agent=-honest
+		pages "$test" "$limit"
+		output=$(become_limited "$test" "$tests/unkind" "$test" 2>/dev/null) || fail "$test: $output"
+		[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+			fail "$test: $(oracle | field peak_used_bytes) of $limit were held"
+		[ "$(echo "$output" | field taken)" -ge 2 ] || fail "$test: $output"
+	done
 }
 
 # What an importer holds of a process that has died counts for its container.
 test_inherited() {
-	local output limit=$((4 * gib))
-	pages inherited "$limit"
-	limited inherited "$tests/unkind" inherited >"$work/inherited.1" 2>&1 &
-	for _ in {1..500}; do [ -s "$work/inherited.1" ] || sleep 0.02; done
-	output=$(limited inherited "$workloads/fill" --hold 0.2 2>/dev/null)
-	[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] || fail "beside an importer: $output"
-	[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
-		fail "beside an importer, $(oracle | field peak_used_bytes) of $limit were held"
-	kill -9 "$(field pid <"$work/inherited.1")"
-	wait $! 2>/dev/null
+	local way output limit=$((4 * gib))
+	for way in ipc handle pool; do
+		machine 2>/dev/null
+		agent=-honest
+		pages "inherited-$way" "$limit"
+		limited "inherited-$way" "$tests/unkind" inherited "$way" >"$work/inherited" 2>&1 &
+		for _ in {1..500}; do [ -s "$work/inherited" ] || sleep 0.02; done
+		output=$(limited "inherited-$way" "$workloads/fill" --hold 0.2 2>/dev/null)
+		[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] || fail "beside an importer ($way): $output"
+		[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+			fail "beside an importer ($way), $(oracle | field peak_used_bytes) of $limit were held"
+		kill -9 "$(field pid <"$work/inherited")"
+		wait $! 2>/dev/null
+		rm "$work/inherited"
+	done
 }
 
 test_images() {

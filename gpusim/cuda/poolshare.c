@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Pools that processes share. A pool is passed on by a file descriptor, then each piece
+ * of it by 64 bytes of data. What an importer holds is blocks: it keeps one from the
+ * first piece of it on until its pool ends.
+ */
+#include "pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define POOL_SHARE_MAGIC UINT32_C(0x53494d50)
+#define POINTER_MAGIC UINT32_C(0x53494d51)
+
+/* CUmemPoolPtrExportData: `offset` is the pool, as its handle has it for an address. */
+struct pointer_data {
+	struct sim_share share;
+	uint64_t block;
+};
+
+_Static_assert(sizeof(struct pointer_data) <= sizeof(CUmemPoolPtrExportData), "exported pointers");
+
+/* ---- blocks ---- */
+
+static struct sim_block *add_block(struct sim_pool *pool, uint64_t size, uint64_t key)
+{
+	struct sim_block *block = calloc(1, sizeof(*block));
+
+	if (!block)
+		return NULL;
+	*block = (struct sim_block){.next = pool->blocks, .size = size, .key = key};
+	pool->blocks = block;
+	sim_pool_reserved(pool, size);
+	return block;
+}
+
+static struct sim_block *free_block(const struct sim_pool *pool, uint64_t size)
+{
+	for (struct sim_block *block = pool->blocks; block; block = block->next)
+		if (!block->in_use && block->size == size)
+			return block;
+	return NULL;
+}
+
+static CUresult charge(struct sim_pool *pool, uint64_t size)
+{
+	CUresult err;
+
+	if (pool->max_size && pool->reserved + size > pool->max_size)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	err = sim_charge(pool->device, size);
+	if (err != CUDA_ERROR_OUT_OF_MEMORY)
+		return err;
+	sim_pools_trim(pool->device, true);
+	return sim_charge(pool->device, size);
+}
+
+struct sim_block *sim_block_take(struct sim_pool *pool, uint64_t size, CUresult *err)
+{
+	uint64_t whole = round_up(size, POOL_STEP);
+	struct sim_block *block = free_block(pool, whole);
+
+	*err = block ? CUDA_SUCCESS : charge(pool, whole);
+	if (*err)
+		return NULL;
+	if (!block)
+		block = add_block(pool, whole, sim.next_id++);
+	if (block) {
+		block->in_use = true;
+		return block;
+	}
+	sim_uncharge(pool->device, whole);
+	*err = CUDA_ERROR_OUT_OF_MEMORY;
+	return NULL;
+}
+
+void sim_blocks_end(struct sim_pool *pool)
+{
+	while (pool->blocks) {
+		struct sim_block *block = pool->blocks;
+
+		pool->blocks = block->next;
+		if (pool->imported)
+			sim_share_drop(block->shared);
+		else if (block->shared)
+			sim_share_release(block->shared);
+		else
+			sim_uncharge(pool->device, block->size);
+		free(block);
+	}
+	pool->reserved = 0;
+}
+
+/* ---- pools ---- */
+
+CU_API CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool handle, int type,
+						 unsigned long long flags)
+{
+	struct sim_share share;
+	struct sim_pool *pool;
+	CUresult err = sim_pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_HANDLE_POSIX_FD)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!(pool->handle_types & type))
+		return CUDA_ERROR_INVALID_VALUE;
+	share = sim_share_make(pool->device, (uint64_t)(uintptr_t)pool, 0);
+	share.magic = POOL_SHARE_MAGIC;
+	err = sim_share_to_fd(&share, out);
+	if (!err)
+		pool->exported = true;
+	return err;
+}
+
+CU_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_handle, int type,
+						   unsigned long long flags)
+{
+	struct sim_device *device;
+	struct sim_share share;
+	CUresult err = out && !flags ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+		err = CUDA_ERROR_NOT_SUPPORTED;
+	if (!err)
+		err = sim_share_from_fd((int)(intptr_t)os_handle, POOL_SHARE_MAGIC, &share);
+	if (err)
+		return err;
+	share.magic = SHARE_MAGIC;
+	err = sim_share_open(&share, &device);
+	if (err)
+		return err;
+	sim_lock();
+	*out = sim_pool_new(device);
+	if (*out) {
+		(*out)->imported = true;
+		(*out)->origin = share;
+	}
+	sim_unlock();
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- pieces ---- */
+
+static CUresult describe(CUdeviceptr address, struct pointer_data *data)
+{
+	const struct sim_alloc *alloc = sim_alloc_exact(address);
+	struct sim_block *block = alloc ? alloc->block : NULL;
+
+	if (!block || !alloc->pool->exported)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!block->shared)
+		block->shared = sim_share_file(alloc->device, block->size);
+	data->share = sim_share_make(alloc->device, alloc->address, alloc->size);
+	data->share.magic = POINTER_MAGIC;
+	data->share.offset = (uint64_t)(uintptr_t)alloc->pool;
+	data->share.id = block->shared;
+	data->block = block->key;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr address)
+{
+	struct pointer_data data;
+	CUresult err = out ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (err)
+		return err;
+	sim_lock();
+	err = describe(address, &data);
+	sim_unlock();
+	if (err)
+		return err;
+	memset(out, 0, sizeof(*out));
+	memcpy(out, &data, sizeof(data));
+	return CUDA_SUCCESS;
+}
+
+static bool is_of(const struct sim_share *share, const struct sim_pool *pool)
+{
+	return pool->imported && share->exec_id == pool->origin.exec_id &&
+	       share->slot == pool->origin.slot && share->offset == pool->origin.address;
+}
+
+/* The importer's record of a block, which holds it from the first piece on. */
+static CUresult hold_block(struct sim_pool *pool, const struct pointer_data *data, struct sim_block **out)
+{
+	struct sim_block *block = pool->blocks;
+	CUresult err;
+
+	while (block && block->key != data->block)
+		block = block->next;
+	*out = block;
+	if (block)
+		return CUDA_SUCCESS;
+	err = sim_share_take(&data->share);
+	if (err)
+		return err;
+	*out = add_block(pool, round_up(data->share.size, POOL_STEP), data->block);
+	if (*out)
+		(*out)->shared = data->share.id;
+	else
+		sim_share_drop(data->share.id);
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult import(struct sim_pool *pool, const struct pointer_data *data, CUdeviceptr *address)
+{
+	struct sim_alloc *alloc;
+	struct sim_block *block;
+	CUresult err = hold_block(pool, data, &block);
+
+	if (err)
+		return err;
+	alloc = sim_alloc_new(ALLOC_POOL, data->share.size, 0);
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc->pool = pool;
+	alloc->block = block;
+	alloc->device = pool->device;
+	alloc->charged = round_up(data->share.size, POOL_PART);
+	sim_pool_used(pool, alloc->charged);
+	*address = alloc->address;
+	return CUDA_SUCCESS;
+}
+
+CU_API CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *in)
+{
+	struct pointer_data data;
+	struct sim_device *device;
+	struct sim_pool *pool;
+	CUresult err = sim_pool_of(handle, &pool);
+
+	if (err)
+		return err;
+	if (!out || !in)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&data, in, sizeof(data));
+	if (data.share.magic != POINTER_MAGIC || !is_of(&data.share, pool))
+		return CUDA_ERROR_INVALID_VALUE;
+	data.share.magic = SHARE_MAGIC;
+	err = sim_share_open(&data.share, &device);
+	if (err)
+		return err;
+	sim_lock();
+	err = import(pool, &data, out);
+	sim_unlock();
+	return err;
+}
