@@ -57,13 +57,17 @@ func newMachine(t *testing.T) *machine {
 // processes that start all the time.
 func (m *machine) keep(simulated *simtest.Machine) {
 	m.Helper()
-	build := filepath.Dir(simulated.LibraryDir)
+	build := filepath.Dir(simulated.ToolDir)
+	driver, err := filepath.Rel(simulated.ToolDir, simulated.LibraryDir)
+	if err != nil {
+		m.Fatal(err)
+	}
 	for from, to := range map[string]string{
 		*library:                               "lib",
 		filepath.Join(build, "bin/vgpuctl"):    "bin/vgpuctl",
 		filepath.Join(build, "workload/fill"):  "workload/fill",
 		filepath.Join(build, "workload/storm"): "workload/storm",
-		simulated.LibraryDir:                   "gpusim",
+		simulated.ToolDir:                      "gpusim",
 	} {
 		to = filepath.Join(m.build, to)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -73,7 +77,7 @@ func (m *machine) keep(simulated *simtest.Machine) {
 			m.Fatalf("copy %s (`make build` comes first): %v: %s", from, err, out)
 		}
 	}
-	simulated.LibraryDir = filepath.Join(m.build, "gpusim")
+	simulated.LibraryDir = filepath.Join(m.build, "gpusim", driver)
 }
 
 // groupDir is where the group's pages are.
