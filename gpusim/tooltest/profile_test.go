@@ -240,6 +240,34 @@ func TestCostsOfEveryLine(t *testing.T) {
 	}
 }
 
+// TestCallsOfLaterDrivers: calls that came after 580, and those that no driver has, can
+// have costs and fail.
+func TestCallsOfLaterDrivers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "later.conf")
+	profile := "names = unknown\ncost = cuLaunchHostFunc_v2 1us\nfail = cuGraphAddNode_v3 801\nfail = cuFrobnicate 999 after 1\n"
+	if err := os.WriteFile(path, []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := simtest.NewWith(t, path, 1, 1<<30)
+	program := filepath.Join(t.TempDir(), "program")
+	cc := exec.Command("cc", "-x", "c", "-", "-x", "none", "-o", program, filepath.Join(machine.LibraryDir, "libcuda.so.1"))
+	cc.Stdin = strings.NewReader(`
+int cuInit(unsigned);
+int cuFrobnicate(int *);
+int main(void)
+{
+	int value;
+	return cuInit(0) || cuFrobnicate(&value) || cuFrobnicate(&value) != 999;
+}
+`)
+	if output, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v: %s", err, output)
+	}
+	if output, err := machine.Command(t, program).CombinedOutput(); err != nil {
+		t.Errorf("the second call did not fail as it should: %v: %s", err, output)
+	}
+}
+
 // TestLibrariesOfProfiles: a machine has the library with the names of its profile.
 func TestLibrariesOfProfiles(t *testing.T) {
 	has := map[string][2]bool{"r535-h100": {false, false}, "r550-4060ti": {true, false}, "r580-h200": {true, true}, "future": {true, true}}
