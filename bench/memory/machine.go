@@ -40,7 +40,7 @@ type machine interface {
 // simulated is a machine with one simulated GPU.
 type simulated struct {
 	tool, dir string
-	libraries string
+	libraries string // directory of those with the names of the profile's driver
 	oracle    *oracle.Oracle
 
 	mutex  sync.Mutex
@@ -55,10 +55,9 @@ const simulatedMemory = "memory = 16GiB\n"
 // project is built.
 func newSimulated(build, dir, profile string, context uint64) (*simulated, error) {
 	s := &simulated{
-		tool:      filepath.Join(build, "gpusim", "gpusim"),
-		dir:       dir,
-		libraries: filepath.Join(build, "gpusim"),
-		judged:    map[int]bool{},
+		tool:   filepath.Join(build, "gpusim", "gpusim"),
+		dir:    dir,
+		judged: map[int]bool{},
 	}
 	config := simulatedMemory
 	if context > 0 {
@@ -79,6 +78,7 @@ func newSimulated(build, dir, profile string, context uint64) (*simulated, error
 	if s.oracle, err = oracle.Open(dir); err != nil {
 		return nil, errors.Join(err, s.run("destroy", dir))
 	}
+	s.libraries = filepath.Join(build, "gpusim", "drivers", s.oracle.Names())
 	return s, nil
 }
 

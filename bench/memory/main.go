@@ -77,16 +77,16 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	points, err := measure(ctx, o, suite{build, temp, l}, lines)
+	found, err := measure(ctx, o, suite{build, temp, l}, lines)
 	if err = errors.Join(err, lines.Close()); err != nil {
 		return err
 	}
 	if o.table {
-		if err := writeTable(os.Stdout, points, summarize(points)); err != nil {
+		if err := writeTable(os.Stdout, found, summarize(found.points)); err != nil {
 			return err
 		}
 	}
-	if slices.ContainsFunc(points, func(p Point) bool { return p.Broken != "" }) {
+	if slices.ContainsFunc(found.points, func(p Point) bool { return p.Broken != "" }) {
 		return errBroken
 	}
 	return nil
@@ -139,70 +139,83 @@ type conditions struct {
 	Seed    uint64 `json:"seed"`
 }
 
-func measure(ctx context.Context, o options, s suite, lines *report.Lines) ([]Point, error) {
+// findings are what was measured of profiles.
+type findings struct {
+	points []Point
+	absent []Absent
+}
+
+func measure(ctx context.Context, o options, s suite, lines *report.Lines) (findings, error) {
 	ways, err := s.ways(ctx, o.ways)
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
 	all, err := profilesIn(o.profileDir)
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
 	profiles, err := chosenProfiles(all, o.profiles)
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
-	var points []Point
+	var found findings
 	for _, p := range profiles {
 		measured, err := s.measureProfile(ctx, o, p, ways, lines)
 		if err != nil {
-			return nil, fmt.Errorf("profile %s: %w", p.name, err)
+			return findings{}, fmt.Errorf("profile %s: %w", p.name, err)
 		}
-		points = append(points, measured...)
+		found.points = append(found.points, measured.points...)
+		found.absent = append(found.absent, measured.absent...)
 	}
-	return points, nil
+	return found, nil
 }
 
 // measureProfile measures all points of one profile, and sums them up.
-func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []string, lines *report.Lines) ([]Point, error) {
+func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []string, lines *report.Lines) (findings, error) {
 	heading := conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), p.name, o.seed}
 	if err := lines.Write(heading); err != nil {
-		return nil, err
+		return findings{}, err
 	}
 	alone, err := s.runner("alone", p, 0)
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
-	singles, err := alone.measureSteps(ctx, ways, lines, func(sizes) []step { return aloneSteps(ways, limits) })
+	singles, err := alone.measureSteps(ctx, ways, lines, func(there []string, _ sizes) []step { return aloneSteps(there, limits) })
 	if err != nil {
-		return nil, err
+		return findings{}, err
+	}
+	for _, absent := range alone.absent {
+		if err := lines.Write(absent); err != nil {
+			return findings{}, err
+		}
 	}
 	together, err := s.runner(mixName, p, p.mixContext)
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
-	mixed, err := together.measureSteps(ctx, ways, lines, func(native sizes) []step {
-		return mixSteps(ways, limits, o.mixes, o.seed, native.context)
+	mixed, err := together.measureSteps(ctx, alone.those(ways), lines, func(there []string, native sizes) []step {
+		return mixSteps(there, limits, o.mixes, o.seed, native.context)
 	})
 	if err != nil {
-		return nil, err
+		return findings{}, err
 	}
-	points := slices.Concat(singles, mixed)
-	for _, summary := range summarize(points) {
+	found := findings{slices.Concat(singles, mixed), alone.absent}
+	for _, summary := range summarize(found.points) {
 		if err := lines.Write(summary); err != nil {
-			return nil, err
+			return findings{}, err
 		}
 	}
-	return points, nil
+	return found, nil
 }
 
-// measureSteps finds what there is without a limit, plans, and measures.
-func (r *runner) measureSteps(ctx context.Context, ways []string, lines *report.Lines, plan func(sizes) []step) ([]Point, error) {
+// measureSteps finds what there is without a limit, plans for the ways that the driver
+// has, and measures.
+func (r *runner) measureSteps(ctx context.Context, ways []string, lines *report.Lines, plan func([]string, sizes) []step) ([]Point, error) {
 	if err := r.measureNative(ctx, union(ways, exactWay)); err != nil {
 		return nil, err
 	}
 	var points []Point
-	for _, step := range plan(r.native) {
+	for _, step := range plan(r.those(ways), r.native) {
 		p, err := r.run(ctx, step)
 		if err != nil {
 			return nil, err

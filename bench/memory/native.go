@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // unlimited runs programs as they are.
@@ -15,13 +16,26 @@ func (unlimited) command(_ uint64, _, program string, args []string) (argv, env 
 	return append([]string{program}, args...), nil
 }
 
-// measureNative finds what the driver gives by each way with no limit.
+// Absent is a way that a driver does not have. Nothing is measured by it.
+type Absent struct {
+	Way     string `json:"absent"`
+	Profile string `json:"profile"`
+	Call    string `json:"call"` // the function that is missing
+}
+
+// measureNative finds what the driver gives by each way with no limit, and which ways
+// it does not have.
 func (r *runner) measureNative(ctx context.Context, ways []string) error {
 	r.native = sizes{pieces: map[string]uint64{}, reach: map[string]uint64{}, vague: r.profile.vague}
+	r.absent = nil
 	for _, way := range ways {
 		fill, context, err := r.fillNative(ctx, way)
 		if err != nil {
 			return fmt.Errorf("measure %s without a limit: %w", way, err)
+		}
+		if fill.Error == notFound {
+			r.absent = append(r.absent, Absent{way, r.profile.name, fill.Call})
+			continue
 		}
 		if fill.whole() {
 			r.native.pieces[way] = fill.Granted / max(fill.Pieces, 1)
@@ -31,7 +45,20 @@ func (r *runner) measureNative(ctx context.Context, ways []string) error {
 		}
 		r.native.reach[way] = fill.Granted
 	}
-	return nil
+	if r.has(exactWay) {
+		return nil
+	}
+	return fmt.Errorf("measure without a limit: the driver does not have %s, with which contexts are measured", exactWay)
+}
+
+// has reports whether the driver has a way, once measureNative has asked for it.
+func (r *runner) has(way string) bool {
+	return !slices.ContainsFunc(r.absent, func(a Absent) bool { return a.Way == way })
+}
+
+// those returns the ways that the driver has.
+func (r *runner) those(ways []string) []string {
+	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !r.has(way) })
 }
 
 // exactWay is granted what it asks for: where the machine does not say what a

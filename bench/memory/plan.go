@@ -66,10 +66,13 @@ func aloneSteps(ways []string, limits []uint64) []step {
 	return steps
 }
 
-// mixSteps is so many random mixes at every limit. Equal arguments give equal
-// steps. context is the size of a process's context.
+// mixSteps is so many random mixes at every limit, none without ways. Equal arguments
+// give equal steps. context is the size of a process's context.
 func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) []step {
 	var steps []step
+	if len(ways) == 0 {
+		return nil
+	}
 	for _, limit := range limits {
 		for n := range mixes {
 			random := rand.New(rand.NewPCG(seed, limit+uint64(n)))

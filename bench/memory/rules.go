@@ -9,6 +9,10 @@ import (
 // beyond the limit.
 const outOfMemory = 2
 
+// notFound is CUDA_ERROR_NOT_FOUND, with which fill ends where the driver does not have a
+// function of its way.
+const notFound = 500
+
 // tolerance is the part of a limit that a library may leave ungranted where NVML
 // knows what processes hold.
 const tolerance = 0.01

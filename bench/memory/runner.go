@@ -22,6 +22,7 @@ type runner struct {
 	newMachine func(dir string) (machine, error)
 	temp       string // each point has a directory in it
 	native     sizes
+	absent     []Absent // ways that the driver does not have
 	count      int
 }
 

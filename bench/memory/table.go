@@ -6,8 +6,9 @@ import (
 	"text/tabwriter"
 )
 
-// writeTable prints the summary, and the points that break a rule.
-func writeTable(w io.Writer, points []Point, summaries []Summary) error {
+// writeTable prints the summary, the ways that drivers do not have, and the points that
+// break a rule.
+func writeTable(w io.Writer, found findings, summaries []Summary) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "profile\tway\tpoints\tworst over limit, MiB\tworst shortfall, %\trefused within limit\terrors\tbroken\t")
 	for _, s := range summaries {
@@ -17,7 +18,12 @@ func writeTable(w io.Writer, points []Point, summaries []Summary) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, p := range points {
+	for _, a := range found.absent {
+		if _, err := fmt.Fprintf(w, "left out: %s: %s, as the driver has no %s\n", a.Profile, a.Way, a.Call); err != nil {
+			return err
+		}
+	}
+	for _, p := range found.points {
 		if p.Broken == "" {
 			continue
 		}

@@ -60,16 +60,36 @@ func newPrograms(build, profiles, temp string) (programs, error) {
 	if err := os.Mkdir(p.gpusim, 0o700); err != nil {
 		return p, err
 	}
-	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1", "gpusim"} {
-		raw, err := os.ReadFile(filepath.Join(build, "gpusim", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(p.gpusim, name), raw, 0o700)
-		}
-		if err != nil {
-			return p, fmt.Errorf("copy the simulator, which make builds: %w", err)
-		}
+	if err := copySimulator(filepath.Join(build, "gpusim"), p.gpusim); err != nil {
+		return p, fmt.Errorf("copy the simulator, which make builds: %w", err)
 	}
 	return p, nil
+}
+
+// copySimulator copies the tool, and the libraries of each branch of drivers.
+func copySimulator(from, to string) error {
+	libraries, err := filepath.Glob(filepath.Join(from, "drivers", "*", "*.so.1"))
+	if err != nil {
+		return err
+	}
+	for _, file := range append(libraries, filepath.Join(from, "gpusim")) {
+		name, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(copied), 0o700); err != nil {
+			return err
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(copied, raw, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // driver is what is simulated.
@@ -115,7 +135,8 @@ func newSite(ctx context.Context, p programs, dir string, d driver) (_ *site, er
 	if err := s.create(dir, gpu, d); err != nil {
 		return nil, err
 	}
-	env := append(without(os.Environ()), "GPUSIM_STATE="+filepath.Join(gpu, "state"), "LD_LIBRARY_PATH="+p.gpusim)
+	libraries := filepath.Join(p.gpusim, "drivers", s.truth.Names())
+	env := append(without(os.Environ()), "GPUSIM_STATE="+filepath.Join(gpu, "state"), "LD_LIBRARY_PATH="+libraries)
 	return s, s.makeSides(ctx, dir, env)
 }
 

@@ -22,23 +22,26 @@ const (
 	stateSizeAt       = 16
 	stateClockAt      = 24
 	stateHistoryAt    = 56 // the sequence number of the last entry
+	stateNamesAt      = 240
+	stateNamesSize    = 16
 	stateGPUsAt       = 4096
 	stateHistoriesAt  = 54400
 	stateIdentitiesAt = 578688
 	stateProcsAt      = 611456
 	stateNVMLUsersAt  = 157111424
 
-	gpuSize     = 2760
-	gpuUUIDAt   = 0
-	gpuNameAt   = 16
-	gpuNameSize = 96
-	gpuPCIAt    = 112
-	gpuPCISize  = 32
-	gpuMemoryAt = 144
-	gpuMinorAt  = 152
-	gpuBusyAt   = 368
-	gpuLostAt   = 392
-	gpuPeakAt   = 456
+	gpuSize      = 2760
+	gpuUUIDAt    = 0
+	gpuNameAt    = 16
+	gpuNameSize  = 96
+	gpuPCIAt     = 112
+	gpuPCISize   = 32
+	gpuMemoryAt  = 144
+	gpuMinorAt   = 152
+	gpuContextAt = 168
+	gpuBusyAt    = 368
+	gpuLostAt    = 392
+	gpuPeakAt    = 456
 
 	procSize       = 5376
 	procInUseAt    = 0

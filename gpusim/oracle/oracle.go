@@ -42,7 +42,9 @@ type GPU struct {
 	PCIBusID    string
 	Minor       uint32
 	MemoryBytes uint64
-	UsedBytes   uint64 // physical, of all live processes
+	// ContextBytes is what each context takes.
+	ContextBytes uint64
+	UsedBytes    uint64 // physical, of all live processes
 	// PeakUsedBytes is the most that live processes ever held together. The
 	// driver itself keeps it, with every allocation: UsedBytes is summed up
 	// process by process while they go on, and may count twice what one
@@ -144,6 +146,10 @@ func (o *Oracle) mapState() error {
 // CLOCK_MONOTONIC.
 func (o *Oracle) Clock() uint64 { return o.u64(stateClockAt) }
 
+// Names returns the branch whose names the driver's library exports, for instance
+// "r535". The simulator builds that library in the directory drivers/<branch>.
+func (o *Oracle) Names() string { return o.text(stateNamesAt, stateNamesSize) }
+
 // GPUs returns all GPUs of the machine.
 func (o *Oracle) GPUs() ([]GPU, error) {
 	processes, err := o.Processes()
@@ -173,6 +179,7 @@ func (o *Oracle) gpu(index int) GPU {
 		PCIBusID:      o.text(at+gpuPCIAt, gpuPCISize),
 		Minor:         o.u32(at + gpuMinorAt),
 		MemoryBytes:   o.u64(at + gpuMemoryAt),
+		ContextBytes:  o.u64(at + gpuContextAt),
 		Busy:          time.Duration(o.u64(at + gpuBusyAt)),
 		PeakUsedBytes: o.u64(at + gpuPeakAt),
 		Lost:          o.u32(at+gpuLostAt) != 0,

@@ -42,6 +42,7 @@ func TestGPUs(t *testing.T) {
 	for i := range want {
 		want[i].Name = "NVIDIA Simulated H200"
 		want[i].MemoryBytes = 16 * gib
+		want[i].ContextBytes = gib / 2
 	}
 	if diff := cmp.Diff(want, gpus, cmpopts.IgnoreFields(GPU{}, "UUID", "PCIBusID")); diff != "" {
 		t.Error(diff)

@@ -4,6 +4,7 @@ package simtest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,10 @@ import (
 type Machine struct {
 	// Dir holds the state and the device files, as /dev/gpusim does.
 	Dir string
-	// LibraryDir holds libcuda.so.1 and libnvidia-ml.so.1.
+	// ToolDir holds the programs gpusim and nvidia-cuda-mps-control.
+	ToolDir string
+	// LibraryDir holds libcuda.so.1 and libnvidia-ml.so.1, with the names of the
+	// machine's driver.
 	LibraryDir string
 	tool       string
 	users      map[int]*exec.Cmd // by pid
@@ -40,6 +44,15 @@ func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
 	return machine
 }
 
+// NewWith makes a machine as New does, with the driver of a profile.
+func NewWith(t testing.TB, profile string, gpus int, memoryBytes uint64) *Machine {
+	t.Helper()
+	machine := At(t, filepath.Join(t.TempDir(), "gpusim"))
+	machine.Tool(t, "create", "--profile", profile, "--gpus", strconv.Itoa(gpus),
+		"--memory", strconv.FormatUint(memoryBytes, 10), machine.Dir)
+	return machine
+}
+
 // NewAs makes a machine as a configuration of the gpusim tool says.
 func NewAs(t testing.TB, config string) *Machine {
 	t.Helper()
@@ -53,11 +66,30 @@ func NewAs(t testing.TB, config string) *Machine {
 	return machine
 }
 
-// At returns the machine that was made in this directory.
+// At returns the machine that was made in this directory, or that Tool makes there.
 func At(t testing.TB, dir string) *Machine {
 	t.Helper()
 	out := Build(t)
-	return &Machine{Dir: dir, LibraryDir: out, tool: filepath.Join(out, "gpusim")}
+	m := &Machine{Dir: dir, ToolDir: out, tool: filepath.Join(out, "gpusim")}
+	if _, err := os.Stat(filepath.Join(dir, "state")); err == nil {
+		m.findLibraries(t)
+	}
+	return m
+}
+
+// findLibraries sets the directory of the libraries whose names the machine's driver has.
+func (m *Machine) findLibraries(t testing.TB) {
+	t.Helper()
+	var state struct {
+		Names string `json:"names"`
+	}
+	if err := json.Unmarshal([]byte(m.Tool(t, "oracle", "--json", m.Dir)), &state); err != nil {
+		t.Fatalf("read the names of the driver in %s: %v", m.Dir, err)
+	}
+	m.LibraryDir = filepath.Join(m.ToolDir, "drivers", state.Names)
+	if _, err := os.Stat(m.LibraryDir); err != nil {
+		t.Fatalf("find the libraries of the driver %q: %v", state.Names, err)
+	}
 }
 
 // Env returns the variables with which a program sees this machine.
@@ -74,6 +106,9 @@ func (m *Machine) Tool(t testing.TB, args ...string) string {
 	output, err := command.Output()
 	if err != nil {
 		t.Fatalf("gpusim %q: %v: %s", args, err, &stderr)
+	}
+	if args[0] == "create" {
+		m.findLibraries(t)
 	}
 	return string(output)
 }

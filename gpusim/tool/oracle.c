@@ -37,6 +37,7 @@ struct nvml_user {
 struct snapshot {
 	uint64_t time_ns;
 	uint32_t gpu_count;
+	char names[sizeof(((struct gs_driver *)0)->names)];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	uint32_t process_count;
 	struct process processes[GS_MAX_PROCS];
@@ -108,6 +109,7 @@ static void take_snapshot(struct gs_handle *handle, struct snapshot *snapshot)
 	gs_advance(handle, gs_now());
 	snapshot->time_ns = state->clock_ns;
 	snapshot->gpu_count = state->gpu_count;
+	memcpy(snapshot->names, state->driver.names, sizeof(snapshot->names));
 	memcpy(snapshot->gpus, state->gpus, sizeof(snapshot->gpus));
 	copy_processes(handle, snapshot);
 	copy_finished(state, snapshot);
@@ -204,7 +206,9 @@ static void json_nvml_user(const struct nvml_user *user)
 
 static void print_json(const struct snapshot *snapshot)
 {
-	printf("{\"time_ns\":%" PRIu64 ",\"gpus\":[", snapshot->time_ns);
+	printf("{\"time_ns\":%" PRIu64 ",\"names\":", snapshot->time_ns);
+	tool_json_string(snapshot->names);
+	printf(",\"gpus\":[");
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
 		printf("%s", g ? "," : "");
 		json_gpu(&snapshot->gpus[g], g);

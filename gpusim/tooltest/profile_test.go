@@ -1,16 +1,19 @@
 package tooltest
 
 import (
+	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
@@ -234,5 +237,64 @@ func TestCostsOfEveryLine(t *testing.T) {
 	}
 	if output, status := create(t, nil, "--profile", path, filepath.Join(t.TempDir(), "gpusim")); status != 0 {
 		t.Errorf("status %d: %s", status, output)
+	}
+}
+
+// TestCallsOfLaterDrivers: calls that came after 580, and those that no driver has, can
+// have costs and fail.
+func TestCallsOfLaterDrivers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "later.conf")
+	profile := "names = unknown\ncost = cuLaunchHostFunc_v2 1us\nfail = cuGraphAddNode_v3 801\nfail = cuFrobnicate 999 after 1\n"
+	if err := os.WriteFile(path, []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := simtest.NewWith(t, path, 1, 1<<30)
+	program := filepath.Join(t.TempDir(), "program")
+	cc := exec.Command("cc", "-x", "c", "-", "-x", "none", "-o", program, filepath.Join(machine.LibraryDir, "libcuda.so.1"))
+	cc.Stdin = strings.NewReader(`
+int cuInit(unsigned);
+int cuFrobnicate(int *);
+int main(void)
+{
+	int value;
+	return cuInit(0) || cuFrobnicate(&value) || cuFrobnicate(&value) != 999;
+}
+`)
+	if output, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v: %s", err, output)
+	}
+	if output, err := machine.Command(t, program).CombinedOutput(); err != nil {
+		t.Errorf("the second call did not fail as it should: %v: %s", err, output)
+	}
+}
+
+// TestLibrariesOfProfiles: a machine has the library with the names of its profile.
+func TestLibrariesOfProfiles(t *testing.T) {
+	has := map[string][2]bool{"r535-h100": {false, false}, "r550-4060ti": {true, false}, "r580-h200": {true, true}, "future": {true, true}}
+	for name, path := range profiles(t) {
+		machine := simtest.NewWith(t, path, 1, 1<<30)
+		truth, err := oracle.Open(machine.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer truth.Close()
+		if want := one(t, values(t, path), "names"); truth.Names() != want || filepath.Base(machine.LibraryDir) != want {
+			t.Errorf("%s: names of %q, libraries in %s, want %s", name, truth.Names(), machine.LibraryDir, want)
+		}
+		library, err := elf.Open(filepath.Join(machine.LibraryDir, "libcuda.so.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer library.Close()
+		symbols, err := library.DynamicSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, call := range []string{"cuGreenCtxCreate", "cuCtxCreate_v4"} {
+			exported := slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == call && s.Section != elf.SHN_UNDEF })
+			if exported != has[name][i] {
+				t.Errorf("%s: %s is exported: %v", name, call, exported)
+			}
+		}
 	}
 }

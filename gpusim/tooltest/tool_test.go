@@ -174,7 +174,7 @@ func TestMisuse(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			output, err := exec.Command(filepath.Join(machine.LibraryDir, "gpusim"), test.args...).CombinedOutput()
+			output, err := exec.Command(filepath.Join(machine.ToolDir, "gpusim"), test.args...).CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != test.status || !strings.Contains(string(output), test.says) {
 				t.Errorf("%v: %s; want status %d and %q", err, output, test.status, test.says)

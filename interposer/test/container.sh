@@ -34,7 +34,21 @@ oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
 profile() { sed -n "s/^$1 *= *//p" "${GPUSIM_PROFILE:-/dev/null}"; }
 
 # native COMMAND…: runs a program without the interposer.
-native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$@"; }
+native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$driver_libraries "$@"; }
+
+# names: the branch whose names the driver's library has.
+names() { oracle | sed -n 's/.*"names":"\([^"]*\)".*/\1/p'; }
+
+# lacks WHAT COMMAND…: whether a program finds natively that the driver does not have a
+# function which it needs. The test then leaves that out, and this says so.
+lacks() {
+	local what=$1 output
+	shift
+	output=$(native "$@" 2>/dev/null)
+	[ "$(field error_code <<<"$output")" = 500 ] || return 1
+	echo "left out: $what, as the driver has no $(sed -n 's/.*"call":"\([^"]*\)".*/\1/p' <<<"$output")"
+	[ "$(names)" != r580 ] || fail "a driver 580 lacks what $what needs"
+}
 
 # machine makes the machine that the tests run on, anew.
 machine() {
@@ -42,6 +56,9 @@ machine() {
 	rm -rf "$work/sim"
 	mkdir "$work/sim"
 	"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
+	# The libraries with the names of the profile's driver.
+	driver_libraries=$gpusim/drivers/$(names)
+	[ -e "$driver_libraries/libcuda.so.1" ] || { echo "no $driver_libraries/libcuda.so.1" && exit 1; }
 	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
 	# What a context takes, as the agent of a host finds out.
 	rm -f "$work/native"
@@ -100,7 +117,7 @@ least() {
 become() {
 	local dir=$work/$1
 	shift
-	exec env NRI_VGPU_DIR="$dir" GPUSIM_STATE="$work/sim/state" LD_LIBRARY_PATH="$gpusim" \
+	exec env NRI_VGPU_DIR="$dir" GPUSIM_STATE="$work/sim/state" LD_LIBRARY_PATH="$driver_libraries" \
 		LD_PRELOAD="$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1" "$@"
 }
 

@@ -31,17 +31,17 @@ test_doors() {
 	for door in soname plain deepbind default next proc proc-v2 fork fork-after fork-exec; do
 		check_door "$door"
 	done
-	check_door path "$gpusim/libcuda.so.1"
-	check_door path "$gpusim/../gpusim/libcuda.so.1"
-	for door in libcuda.so.1 libcuda.so "$gpusim/libcuda.so.1"; do
+	check_door path "$driver_libraries/libcuda.so.1"
+	check_door path "$driver_libraries/../$(names)/libcuda.so.1"
+	for door in libcuda.so.1 libcuda.so "$driver_libraries/libcuda.so.1"; do
 		check_namespace "$door"
 	done
 	# What is taken behind our back is seen where the driver tells the agent what is held.
 	[ "$agent" = -honest ] || return 0
-	check_door behind "$gpusim/libcuda.so.1"
+	check_door behind "$driver_libraries/libcuda.so.1"
 	# A sanitizer's library refuses RTLD_DEEPBIND.
 	[ -n "$sanitizer" ] ||
-		DOOR_MODULE=$programs/door_module.so check_door behind-module "$gpusim/libcuda.so.1"
+		DOOR_MODULE=$programs/door_module.so check_door behind-module "$driver_libraries/libcuda.so.1"
 }
 
 # What is linked to the driver, as a program or as a module.
@@ -59,6 +59,7 @@ test_linked() {
 test_runpaths() {
 	local door program where
 	mkdir -p "$programs/beside"
+	# The same in every profile: the tests of two may run at once.
 	ln -sf "$gpusim/libcuda.so.1" "$gpusim/libnvidia-ml.so.1" "$programs/beside/"
 	for door in doors_runpath doors_rpath doors_origin "doors module $programs/door_runpath.so"; do
 		read -r program where <<<"$door"
@@ -158,6 +159,7 @@ test_multicast() {
 test_ordinals() {
 	local output
 	output=$(native "$programs/ordinals" 0 2>&1) || fail "ordinals, natively: $output"
+	[ -z "$output" ] || echo "$output" # what the driver does not have
 	pages ordinals $((2 * gib))
 	output=$(limited ordinals "$programs/ordinals" 2 2>&1) || fail "ordinals: $output"
 	pages ordinals-both $((2 * gib)) $((2 * gib))
@@ -180,7 +182,7 @@ test_meminfo() {
 	local process=$meminfo_PID questions=${meminfo[1]}
 	output=$(asked)
 	[ "${output:-0}" -eq $((limit - context)) ] || fail "free of $limit: ${output:-none}"
-	GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$workloads/fill" --max $((8 * gib)) \
+	native "$workloads/fill" --max $((8 * gib)) \
 		--hold 100 >"$work/neighbour" &
 	while [ ! -s "$work/neighbour" ]; do sleep 0.02; done
 	output=$(asked)

@@ -144,6 +144,7 @@ test_crowd() {
 # Work in a stream of another context than the current one is measured as any.
 test_green() {
 	driver
+	! lacks "green contexts" "$workloads/scenes" --scene green --launches 1 || return 0
 	limit 500000
 	expect "a green context" green --launches 400 --kernel-us 2000 --idle-us 0
 	at_most "a green context" longest_us 110000

@@ -89,7 +89,7 @@ func newNode(t *testing.T) *node {
 	for _, g := range gpus {
 		n.uuids = append(n.uuids, g.UUID)
 	}
-	host := here{program: filepath.Join(n.machine.LibraryDir, "nvidia-cuda-mps-control"), env: n.machine.Env()}
+	host := here{program: filepath.Join(n.machine.ToolDir, "nvidia-cuda-mps-control"), env: n.machine.Env()}
 	sharing := config.Default().Sharing
 	sharing.Method = config.ShareByMPS
 	n.options = Options{

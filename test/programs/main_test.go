@@ -1,7 +1,7 @@
 // Package programs runs CUDA programs that nobody wrote for us, as Debian
 // packages them, on simulated GPUs: ffmpeg, programs that gcc compiles for
 // NVIDIA's GPUs (OpenMP, OpenACC) and Numba's layer over the driver. Each runs
-// natively and under limits. `make build` comes first.
+// natively and under limits, with each driver of gpusim/profiles. `make build` comes first.
 //
 // A simulated GPU computes nothing: the tests judge what the programs call, what
 // they copy, what they are granted and what they are refused. What they really
@@ -28,9 +28,8 @@ const (
 	mib = 1 << 20
 	gib = 1 << 30
 
-	card         = 16 * gib  // memory of each GPU
-	limit        = 2 * gib   // of --memory 2Gi
-	contextBytes = 512 * mib // what a context takes
+	card  = 16 * gib // memory of each GPU
+	limit = 2 * gib  // of --memory 2Gi
 
 	// patience is for programs that take seconds. One that waits for what never
 	// comes must not keep the tests for minutes.
@@ -70,16 +69,65 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
+// kind is the simulator's own driver.
+const kind = "kind"
+
+// profiles returns the drivers that there are, by name, with the files of their profiles;
+// the simulator's own has none.
+func profiles(t testing.TB) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../gpusim/profiles/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("find the profiles: %q, error %v", files, err)
+	}
+	all := map[string]string{kind: ""}
+	for _, file := range files {
+		all[strings.TrimSuffix(filepath.Base(file), ".conf")] = file
+	}
+	return all
+}
+
 // machine is a simulated machine with two GPUs on which a program runs.
 type machine struct {
 	testing.TB
 	*simtest.Machine
-	runs string // where vgpuctl keeps its groups
+	runs    string // where vgpuctl keeps its groups
+	context uint64 // bytes that a context takes
+	vague   bool   // NVML does not know what a process holds
 }
 
-func newMachine(t testing.TB) *machine {
+// newMachine makes a machine with the driver of a profile, "" for the simulator's own.
+func newMachine(t testing.TB, profile string) *machine {
 	t.Helper()
-	return &machine{TB: t, Machine: simtest.New(t, 2, card), runs: t.TempDir()}
+	m := &machine{TB: t, runs: t.TempDir()}
+	if profile == "" {
+		m.Machine = simtest.New(t, 2, card)
+	} else {
+		m.Machine = simtest.NewWith(t, profile, 2, card)
+		text, err := os.ReadFile(profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.vague = strings.Contains(string(text), "\nnvml = not-available\n")
+	}
+	o := m.oracle()
+	defer o.Close()
+	gpus, err := o.GPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.context = gpus[0].ContextBytes
+	return m
+}
+
+// oracle tells what processes hold.
+func (m *machine) oracle() *oracle.Oracle {
+	m.Helper()
+	o, err := oracle.Open(m.Dir)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return o
 }
 
 // result is what a program did.
@@ -120,7 +168,7 @@ func (m *machine) run(env []string, args ...string) result {
 // limited runs a program by vgpuctl, with these options of `vgpuctl run`.
 func (m *machine) limited(options, env []string, args ...string) result {
 	m.Helper()
-	vgpuctl := filepath.Join(m.LibraryDir, "../bin/vgpuctl")
+	vgpuctl := filepath.Join(m.ToolDir, "../bin/vgpuctl")
 	return m.run(env, append(append([]string{vgpuctl, "run"}, options...), append([]string{"--"}, args...)...)...)
 }
 
@@ -157,10 +205,7 @@ func held(p oracle.Finished) uint64 {
 
 func (m *machine) finished() []oracle.Finished {
 	m.Helper()
-	o, err := oracle.Open(m.Dir)
-	if err != nil {
-		m.Fatal(err)
-	}
+	o := m.oracle()
 	defer o.Close()
 	finished, err := o.Finished()
 	if err != nil {

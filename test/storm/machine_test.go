@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +23,7 @@ const (
 	// limit is the group's on each GPU; limitFlag is the same for vgpuctl.
 	limit     = 6 * gib
 	limitFlag = "6Gi"
-	// contextBytes is what a context takes of a simulated GPU.
-	contextBytes = 512 << 20
-	group        = "storm"
+	group     = "storm"
 	// patience is for what happens at once on an idle machine.
 	patience = 60 * time.Second
 )
@@ -36,6 +35,7 @@ type machine struct {
 	runs   string // where groups are
 	env    []string
 	oracle *oracle.Oracle
+	ways   string // those that the driver has, with commas between
 }
 
 func newMachine(t *testing.T) *machine {
@@ -50,20 +50,48 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.oracle.Close() })
+	m.ways = m.there(*ways)
 	return m
+}
+
+// there returns the ways that the driver has, where all are wanted, and logs which it has not.
+func (m *machine) there(wanted string) string {
+	m.Helper()
+	if wanted != "all" {
+		return wanted
+	}
+	list, err := m.command(m.workload("fill"), "--list").Output()
+	if err != nil {
+		m.Fatalf("list the ways: %v", err)
+	}
+	var has []string
+	for line := range strings.Lines(string(list)) {
+		way, _, _ := strings.Cut(line, " ")
+		said, _ := m.command(m.workload("fill"), "--way", way, "--pieces", "1").Output()
+		if strings.Contains(string(said), `"error":"CUDA_ERROR_NOT_FOUND"`) {
+			m.Logf("left out: %s, which the driver does not have", way)
+		} else {
+			has = append(has, way)
+		}
+	}
+	return strings.Join(has, ",")
 }
 
 // keep copies what was built, so that a build meanwhile does not disturb the
 // processes that start all the time.
 func (m *machine) keep(simulated *simtest.Machine) {
 	m.Helper()
-	build := filepath.Dir(simulated.LibraryDir)
+	build := filepath.Dir(simulated.ToolDir)
+	driver, err := filepath.Rel(simulated.ToolDir, simulated.LibraryDir)
+	if err != nil {
+		m.Fatal(err)
+	}
 	for from, to := range map[string]string{
 		*library:                               "lib",
 		filepath.Join(build, "bin/vgpuctl"):    "bin/vgpuctl",
 		filepath.Join(build, "workload/fill"):  "workload/fill",
 		filepath.Join(build, "workload/storm"): "workload/storm",
-		simulated.LibraryDir:                   "gpusim",
+		simulated.ToolDir:                      "gpusim",
 	} {
 		to = filepath.Join(m.build, to)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -73,7 +101,7 @@ func (m *machine) keep(simulated *simtest.Machine) {
 			m.Fatalf("copy %s (`make build` comes first): %v: %s", from, err, out)
 		}
 	}
-	simulated.LibraryDir = filepath.Join(m.build, "gpusim")
+	simulated.LibraryDir = filepath.Join(m.build, "gpusim", driver)
 }
 
 // groupDir is where the group's pages are.

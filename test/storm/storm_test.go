@@ -131,6 +131,10 @@ func (m *machine) checkUnused(when string) {
 // must find whatever the dead have left on the usage page.
 func (m *machine) checkWholeLimit() {
 	m.Helper()
+	all, err := m.oracle.GPUs()
+	if err != nil {
+		m.Fatal(err)
+	}
 	for gpu := range gpus {
 		cmd := m.limited(m.workload("fill"), "--device", fmt.Sprint(gpu))
 		var stderr bytes.Buffer
@@ -144,7 +148,7 @@ func (m *machine) checkWholeLimit() {
 			m.Errorf("GPU %d, after the storm: %v: %s%s", gpu, err, out, &stderr)
 			continue
 		}
-		if want := uint64(limit - contextBytes - limit/100); got.Granted < want || got.Outcome != "refused" {
+		if want := limit - all[gpu].ContextBytes - limit/100; got.Granted < want || got.Outcome != "refused" {
 			m.Errorf("GPU %d, after the storm: %s at %d bytes, want refused at %d or more", gpu, got.Outcome, got.Granted, want)
 		}
 	}

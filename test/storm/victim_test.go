@@ -54,7 +54,7 @@ func (p *place) run() {
 func (p *place) start(duration time.Duration) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer, error) {
 	cmd := p.command(p.workload("storm"),
 		"--threads", "64",
-		"--ways", *ways,
+		"--ways", p.ways,
 		"--device", fmt.Sprint(p.number%gpus),
 		"--seed", fmt.Sprint(p.random.Uint32()),
 		"--duration", fmt.Sprint(duration.Seconds()),

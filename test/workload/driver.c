@@ -73,6 +73,17 @@ int wl_driver_open(struct wl_driver *driver, const char *path,
 	return 0;
 }
 
+void wl_driver_forget_later(struct wl_driver *driver)
+{
+	int version = 0;
+
+	if (WL_CALL(driver, driver_version, &version) != CUDA_SUCCESS)
+		return;
+	for (size_t i = 0; i < sizeof wl_entries / sizeof *wl_entries; i++)
+		if (wl_entries[i].version > version)
+			memset((char *)driver + wl_entries[i].offset, 0, sizeof(void *));
+}
+
 const char *wl_error_name(const struct wl_driver *driver, CUresult result)
 {
 	const char *name = NULL;

@@ -217,6 +217,11 @@ enum wl_lookup {
 int wl_driver_open(struct wl_driver *driver, const char *path,
 		   enum wl_lookup lookup, char *why, size_t why_size);
 
+// wl_driver_forget_later drops the functions that came with a later CUDA version than
+// the driver's: for their names, cuGetProcAddress answers with older functions, which
+// take other arguments. The driver has been initialised.
+void wl_driver_forget_later(struct wl_driver *driver);
+
 // wl_error_name names a result as the driver does ("CUDA_ERROR_…").
 const char *wl_error_name(const struct wl_driver *driver, CUresult result);
 

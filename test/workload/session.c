@@ -57,8 +57,10 @@ int wl_session_device(struct wl_session *session,
 
 	if (wl_session_load(session, common))
 		return -1;
-	if (wl_session_check(session, "cuInit", WL_CALL(driver, init, 0)) ||
-	    wl_session_check(session, "cuDeviceGet",
+	if (wl_session_check(session, "cuInit", WL_CALL(driver, init, 0)))
+		return -1;
+	wl_driver_forget_later(&session->driver);
+	if (wl_session_check(session, "cuDeviceGet",
 			     WL_CALL(driver, device_get, &session->device,
 				     (int)common->device)) ||
 	    wl_session_check(session, "cuDeviceGetUuid",
