@@ -321,14 +321,13 @@ static void test_a_piece_of_another_pool(void)
 // While a pool is being destroyed, another thread looks for pieces of destroyed pools.
 static void test_a_pool_that_is_being_destroyed(void)
 {
-	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	struct vg_pool *ending;
 	uint64_t used = 0;
 
 	begin(200 * mib, 100 * mib, 60 * mib, handle);
 	destroy();
 	memset(&driver, 0, sizeof driver);
-	vg_pool_made(state, other, &location);
+	vg_pool_made(state, other, &on_device);
 	pool = vg_pool_of(state, other, 0);
 	CHECK_EQUAL(claim(&first, 40 * mib), CUDA_SUCCESS);
 	driver_alloc(40 * mib);
