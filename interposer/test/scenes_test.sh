@@ -133,12 +133,19 @@ test_beside() {
 	done
 }
 
-# Threads with a stream each together get the share that one gets.
+# Threads together get the share that one gets, however many have a stream together.
 test_crowd() {
-	machine
+	local threads kernel
+	driver
 	limit 500000
-	expect "a crowd" crowd --threads 8 --hold-ms 2000 --kernel-us 1000
-	held_to 500000 50 108 "a crowd"
+	while read -r threads kernel; do
+		expect "a crowd of $threads" crowd --threads "$threads" --hold-ms 2000 --kernel-us "$kernel"
+		held_to 500000 50 104 "a crowd of $threads with kernels of $kernel µs"
+	done <<-END
+		8 1000
+		64 200
+		300 200
+	END
 }
 
 # Work in a stream of another context than the current one is measured as any.
