@@ -36,8 +36,14 @@ profile() { sed -n "s/^$1 *= *//p" "${GPUSIM_PROFILE:-/dev/null}"; }
 # native COMMAND…: runs a program without the interposer.
 native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$gpusim "$@"; }
 
-# machine makes the machine that the tests run on, anew.
+# machine makes the machine that the tests run on, anew. It takes no arguments: how its driver
+# behaves is for $GPUSIM_PROFILE to say.
+# shellcheck disable=SC2120
 machine() {
+	if [ $# -gt 0 ]; then
+		echo "FAIL: machine takes no arguments, and was given: $*"
+		exit 1
+	fi
 	[ ! -d "$work/sim" ] || "$gpusim/gpusim" destroy "$work/sim"
 	rm -rf "$work/sim"
 	mkdir "$work/sim"
@@ -119,4 +125,5 @@ peak() {
 # held: bytes that are physically taken on the first GPU.
 held() { oracle | field used_bytes; }
 
+# shellcheck disable=SC2119
 machine 2>/dev/null # the shell reports whom it killed

@@ -5,6 +5,7 @@
 # the rules and costs of a real one. Arguments: LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY].
 # With SCENES="name…" in the environment, only those tests run.
 
+# shellcheck disable=SC2119 # machine takes no arguments
 here=$(dirname "$(realpath "$0")")
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$here/container.sh"
@@ -15,6 +16,20 @@ driver() {
 	{ cat "$profile"; printf '%s\n' "$@"; } >"$work/profile.conf"
 	export GPUSIM_PROFILE=$work/profile.conf
 	machine 2>/dev/null
+}
+
+# failing "CALL RESULT [after N]"…: a new machine whose driver returns these results, as a
+# program without the interposer sees.
+failing() {
+	local failure call result
+	driver "${@/#/fail = }"
+	for failure in "$@"; do
+		read -r call result _ <<<"$failure"
+		output=$(native "$workloads/scenes" --scene call --call "$call" --launches 20) &&
+			fail "$call goes well where it should return $result: $output"
+		[ "$(field error_code <<<"$output")" = "$result" ] ||
+			fail "$call does not return $result, natively: $output"
+	done
 }
 
 # limit PPM: pages that allow this part of both GPUs' time, and plenty of memory.
@@ -89,7 +104,7 @@ test_blind() {
 	local failure
 	for failure in "cuEventRecord 999" "cuEventCreate 2" "cuEventQuery 999" "cuEventElapsedTime 400" \
 		"cuEventRecord 400 after 10"; do
-		driver "fail = $failure"
+		failing "$failure"
 		limit 500000
 		expect "launches with $failure" launches --launches 100
 		at_most "launches with $failure" longest_us 110000
@@ -105,14 +120,14 @@ test_blind() {
 # is current than the one whose default stream has.
 test_unsaid() {
 	local failure
-	machine "fail = cuEventRecord 999" "fail = cuStreamQuery 999"
+	failing "cuEventRecord 999" "cuStreamQuery 999"
 	limit 500000
 	expect "kernels of 2 ms that nobody sees end" launches --launches 400 --kernel-us 2000 --idle-us 0
 	held_to 500000 50 104 "kernels of 2 ms that nobody sees end"
 	expect "a row that nobody sees end" paced --launches 40 --kernel-us 20000 --idle-us 5000
 	held_to 500000 0 104 "a row that nobody sees end"
 	for failure in "cuEventRecord 999" "cuEventQuery 999"; do
-		machine "fail = $failure"
+		failing "$failure"
 		limit 500000
 		expect "two contexts with $failure" contexts --launches 300 --kernel-us 4000
 		held_to 500000 50 104 "two contexts with $failure"
@@ -122,9 +137,8 @@ test_unsaid() {
 # Beside a capture, work is charged whatever the driver answers of its stream.
 test_beside() {
 	local failure
-	for failure in "" "fail = cuStreamIsCapturing 999" "fail = cuStreamGetCtx 999" \
-		"fail = cuStreamGetDevice 999"; do
-		machine "$failure"
+	for failure in "" "cuStreamIsCapturing 999" "cuStreamGetCtx 999" "cuStreamGetDevice 999"; do
+		failing ${failure:+"$failure"}
 		limit 500000
 		expect "beside a capture, $failure" beside --launches 400 --kernel-us 2000
 		held_to 500000 50 104 "beside a capture, $failure"
