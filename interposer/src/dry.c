@@ -63,6 +63,9 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
+	// What others have launched since, it does not tell of.
+	if (atomic_load(&stream->on_way->count) > 0)
+		return;
 	if (stream->wall) {
 		stream->wall = false;
 		vg_wall_look(meter, 0, now);

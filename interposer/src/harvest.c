@@ -125,6 +125,8 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
 	uint64_t error = vg_error(segment);
 
+	if (ns == 0)
+		return; // the events say nothing of the work
 	// Where the length varies, the least says nothing of the others. Of short work, where
 	// it does not, pieces without others' slices say more than those can be told.
 	if (class->unsteady > now)

@@ -33,6 +33,8 @@ enum {
 	vg_sample_pieces = 4,
 	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
 	vg_launching_part = 32,      // …or this part of the work
+	vg_segment_pieces = 1000,    // at most: work may be taken for shorter than it is
+	vg_launch_ns = 100000000,    // for which a segment waits for launches under way
 };
 
 // How long times are told from one base event: a float of milliseconds resolves
@@ -271,10 +273,16 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	segment->count++;
 }
 
+// vg_segment_is_long reports whether a segment has as much work as there is between two events.
+static bool vg_segment_is_long(const struct vg_segment *segment)
+{
+	return segment->work >= vg_segment_ns || segment->pieces >= vg_segment_pieces;
+}
+
 static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class,
 			    uint64_t now)
 {
-	return segment->work >= vg_segment_ns || !vg_class_is_known(class, now) ||
+	return vg_segment_is_long(segment) || !vg_class_is_known(class, now) ||
 	       (segment->solo && segment->work >= vg_solo_ns);
 }
 
@@ -282,11 +290,14 @@ int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *cla
 {
 	const struct vg_segment *segment = &stream->ring[stream->head % vg_ring];
 	int64_t full = segment->solo ? vg_solo_ns : vg_segment_ns;
+	int64_t pieces = (int64_t)vg_segment_pieces - segment->pieces - 1;
+	int64_t room = full - segment->work - 1;
 
-	if (!stream->open || !segment->covered || segment->fresh || segment->work >= full ||
+	if (!stream->open || !segment->covered || segment->fresh || room <= 0 || pieces <= 0 ||
 	    (segment->key != class->key && segment->key != 0))
 		return 0;
-	return full - segment->work - 1;
+	pieces *= (int64_t)class->ns;
+	return room < pieces ? room : pieces;
 }
 
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
@@ -298,7 +309,7 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class,
 			  uint64_t now)
 {
-	return !vg_class_is_known(class, now) || segment->work >= vg_segment_ns ||
+	return !vg_class_is_known(class, now) || vg_segment_is_long(segment) ||
 	       (segment->solo && segment->count && segment->key != class->key);
 }
 
@@ -325,7 +336,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	segment = vg_stream_segment(stream);
 	if (!stream->open)
 		vg_segment_begin(meter, stream, class, now, per_thread);
-	else if (!segment->covered && !dry)
+	else if (!segment->covered && !dry && atomic_load(&stream->on_way->count) <= 0)
 		segment->covered = vg_record(&segment->begin, stream, per_thread);
 	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
 	vg_segment_add(meter, segment, class, charge, now);
@@ -364,6 +375,52 @@ static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *seg
 		class->opened = 0;
 }
 
+void vg_meter_note_thread(struct vg_meter *meter)
+{
+	bool second = meter->thread && !vg_meter_is_mine(meter);
+
+	meter->thread = (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	if (!second)
+		return;
+	meter->shared = true;
+	// The first thread may have a launch under way that is not counted.
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
+		if (meter->streams[i].open)
+			vg_stream_segment(&meter->streams[i])->dirty = true;
+}
+
+struct vg_on_way *vg_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream)
+{
+	if (!meter->shared)
+		return NULL;
+	atomic_fetch_add(&stream->on_way->count, 1);
+	return stream->on_way;
+}
+
+// vg_stream_is_launching reports whether work of the open segment may not be in its stream yet.
+// The last of such launches then closes the segment. A launch that takes long may never end: the
+// segment is closed without it, and not measured.
+static bool vg_stream_is_launching(struct vg_stream *stream)
+{
+	struct vg_on_way *on_way = stream->on_way;
+	uint64_t now;
+
+	if (atomic_load(&on_way->count) > 0) {
+		now = vg_now();
+		// Either the last launch sees that it is awaited, or it is not counted any more.
+		if (!atomic_exchange(&on_way->awaited, true))
+			on_way->since = now;
+		if (atomic_load(&on_way->count) > 0) {
+			if (now - on_way->since <= vg_launch_ns)
+				return true;
+			atomic_store(&on_way->count, 0);
+			vg_stream_segment(stream)->dirty = true;
+		}
+	}
+	atomic_store(&on_way->awaited, false);
+	return false;
+}
+
 void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
@@ -374,17 +431,18 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 	if (segment->begun && segment->count == 1)
 		vg_launching_note(meter, segment);
 	// What nobody measures is seen to have ended by the next launch.
-	if (segment->fresh || (segment->covered && (segment->work >= vg_segment_ns || segment->solo)))
-		if (!vg_meter_close(stream, per_thread) || !segment->covered)
-			vg_not_measured(meter, segment);
+	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
+		return;
+	if ((!vg_meter_close(stream, per_thread) && !vg_stream_is_launching(stream)) || !segment->covered)
+		vg_not_measured(meter, segment);
 }
 
 bool vg_meter_close(struct vg_stream *stream, bool per_thread)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
-	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring)
-		return false; // a full ring: the segment goes on
+	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring || vg_stream_is_launching(stream))
+		return false; // a full ring, or work that is not in the stream yet: the segment goes on
 	if (!vg_record(&segment->end, stream, per_thread))
 		return false;
 	stream->head++;
@@ -415,13 +473,13 @@ void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t threa
 		return;
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
+		struct vg_segment *segment = vg_stream_segment(stream);
 
 		if (stream->open && stream->context == context &&
 		    (stream->thread == 0 || stream->thread == thread) &&
 		    !vg_stream_capturing(stream->handle, stream->thread != 0)) {
-			if (now > stream->dry_at + vg_dry_slack_ns)
-				vg_stream_segment(stream)->idle += (int64_t)(now - stream->dry_at);
-			vg_meter_close(stream, stream->thread != 0);
+			if (vg_meter_close(stream, stream->thread != 0) && now > stream->dry_at + vg_dry_slack_ns)
+				segment->idle += (int64_t)(now - stream->dry_at);
 		}
 	}
 }

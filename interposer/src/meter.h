@@ -19,6 +19,16 @@ enum {
 	vg_lengthy_ns = 700000, // work that seldom or never runs within one slice
 	vg_many_pieces = 500,   // a driver's queues hold about twice as many: an event may have to wait
 	vg_dry_slack_ns = 5000, // by which a stream may be thought to run dry too early
+	vg_on_ways = 64,
+};
+
+// vg_on_way counts launches that several threads are about to make: their work is entered in a
+// segment, and may not be in the stream yet. An event that is recorded meanwhile would come before
+// that work. Several streams may share a counter.
+struct vg_on_way {
+	_Atomic int32_t count;
+	_Atomic bool awaited; // a segment is to be closed when there are none
+	uint64_t since;       // …since then, as vg_now
 };
 
 // vg_segment is consecutive work of one stream with an event behind it.
@@ -58,6 +68,7 @@ struct vg_stream {
 	uint32_t turns;  // counts segments, those that ended without an event, too
 	uint64_t dry_at; // when its work is expected to end, as vg_now
 	uint32_t failures;   // of its events, since one was last read
+	struct vg_on_way *on_way;
 	bool blind;          // it has no events: see wall.c
 	bool wall;           // …and had work when it was last seen
 	uint64_t full_since; // when it was first found full…
@@ -122,6 +133,7 @@ struct vg_permit {
 	int64_t unseen; // ns of it since the time was looked at
 	uint64_t until; // as vg_now
 	uint64_t *launches; // where they are counted
+	struct vg_on_way *on_way; // NULL: one thread has all launches
 };
 
 // vg_forgotten is something to be dropped by whoever has the meter next.
@@ -169,6 +181,10 @@ struct vg_meter {
 	uint32_t stuck;       // what that was, plus 1, when a launch waited in vain
 	struct vg_probe probe;
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
+	_Atomic uint32_t waiting; // threads that sleep until their work may go
+	uint64_t thread; // that launched last
+	bool shared;     // others have launched, too
+	struct vg_on_way on_way[vg_on_ways];
 	struct vg_stream streams[vg_meter_streams];
 	struct vg_estimates estimates;
 };
@@ -261,6 +277,31 @@ bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint6
 bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		     int64_t charge, uint64_t now, bool per_thread);
 void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
+
+// vg_meter_note_thread notes who launches: the launches of one thread need not be counted. It is called
+// before vg_meter_before.
+void vg_meter_note_thread(struct vg_meter *meter);
+
+// vg_on_way_begin is called after vg_meter_before. It counts the launch, and returns the counter
+// with which vg_on_way_end is to be called when the driver has the work; NULL: none.
+struct vg_on_way *vg_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
+
+// vg_on_way_end reports whether vg_meter_after is to be called, as a segment waits for this
+// launch to be closed.
+static inline bool vg_on_way_end(struct vg_on_way *on_way)
+{
+	int32_t before = atomic_fetch_sub(&on_way->count, 1);
+
+	if (__builtin_expect(before <= 0, 0)) // nobody waits for it any more: see vg_stream_is_launching
+		atomic_fetch_add(&on_way->count, 1);
+	return before == 1 && atomic_load(&on_way->awaited) && atomic_exchange(&on_way->awaited, false);
+}
+
+// vg_meter_is_mine reports whether it is known whether the calling thread's launches are counted.
+static inline bool vg_meter_is_mine(const struct vg_meter *meter)
+{
+	return meter->shared || meter->thread == (uint64_t)(uintptr_t)__builtin_thread_pointer();
+}
 
 // vg_meter_room is how much more work of this class, in ns, may be entered like what was
 // entered last: into the same segment, without an event or a close.

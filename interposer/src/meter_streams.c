@@ -76,6 +76,15 @@ static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
 	return spare;
 }
 
+// vg_on_way_of is the counter of a stream's launches.
+static struct vg_on_way *vg_on_way_of(struct vg_meter *meter, CUstream handle, uint64_t context,
+					    uint64_t thread)
+{
+	uint64_t hash = ((uint64_t)(uintptr_t)handle + 3 * context + 5 * thread) * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &meter->on_way[(hash >> 40) % vg_on_ways];
+}
+
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread)
 {
@@ -99,7 +108,8 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 		free_one = vg_stream_spare(meter);
 	if (free_one) {
 		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
-					       .thread = thread};
+					       .thread = thread,
+					       .on_way = vg_on_way_of(meter, handle, context, thread)};
 		meter->last = free_one;
 	}
 	return free_one;

@@ -48,7 +48,7 @@ static bool vg_permit_is_good(struct vg_meter *meter, const struct vg_work *work
 {
 	const struct vg_permit *permit = &meter->permit;
 
-	return permit->room >= permit->ns && permit->key == work->key &&
+	return permit->room >= permit->ns && permit->key == work->key && vg_meter_is_mine(meter) &&
 	       vg_permit_is_here(permit, work) && vg_permit_is_in_time(meter) &&
 	       !vg_stream_capturing(work->stream, work->per_thread);
 }
@@ -66,6 +66,8 @@ static void vg_permit_enter(struct vg_meter *meter)
 	meter->pieces++;
 	meter->outstanding += permit->charge;
 	meter->owed += permit->charge;
+	if (permit->on_way)
+		atomic_fetch_add(&permit->on_way->count, 1);
 	vg_tally(permit->launches, 1);
 }
 
@@ -86,6 +88,7 @@ bool vg_permit_use(struct vg_state *state, struct vg_ticket *ticket, const struc
 					     .stream = work->stream,
 					     .context = meter->permit.context,
 					     .charge = meter->permit.charge,
+					     .on_way = meter->permit.on_way,
 					     .per_thread = work->per_thread};
 	}
 	vg_unlock(&meter->mutex);

@@ -277,6 +277,7 @@ static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 	door->came = door->now;
 	for (;;) {
 		uint64_t wait = vg_door_wait(door);
+		uint64_t least;
 
 		door->joins = wait && vg_door_joins(door);
 		if (wait == 0 || door->joins)
@@ -289,8 +290,12 @@ static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 			vg_meter_probe(door->meter, door->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
 		}
+		// Of many that wait, one looks at a time.
+		least = vg_shortest_sleep_ns * (1 + (uint64_t)atomic_fetch_add(&door->meter->waiting, 1));
 		vg_meter_unlock(door->meter);
-		vg_sleep_until(door->now + (wait > vg_shortest_sleep_ns ? wait : vg_shortest_sleep_ns));
+		least = vg_min(least, vg_stuck_ns);
+		vg_sleep_until(door->now + (wait > least ? wait : least));
+		atomic_fetch_sub(&door->meter->waiting, 1);
 		if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
 			return false;
 		vg_meter_harvest(door->meter, vg_now());
@@ -352,6 +357,7 @@ static void vg_door_permit(const struct vg_door *door, const struct vg_work *wor
 		.charge = ticket->charge,
 		.until = door->now + vg_permit_ns,
 		.launches = launches,
+		.on_way = ticket->on_way,
 	};
 }
 
@@ -379,9 +385,12 @@ void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struc
 	vg_tally(&slot->launches, 1);
 	if (door.slept)
 		vg_tally(&slot->wait_ns, door.now - door.came);
+	vg_meter_note_thread(ticket->meter);
 	if (door.stream)
 		ticket->after = vg_meter_before(ticket->meter, door.stream, door.class,
 						ticket->charge, door.now, ticket->per_thread);
+	if (door.stream)
+		ticket->on_way = vg_on_way_begin(ticket->meter, door.stream);
 	if (door.stream && door.stream->head - door.stream->tail > vg_ring / 2)
 		vg_meter_harvest(ticket->meter, door.now);
 	else if (door.stream && !ticket->after)
@@ -391,8 +400,11 @@ void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struc
 
 CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
 {
+	bool closes = ticket->on_way && vg_on_way_end(ticket->on_way);
 	struct vg_stream *stream;
 
+	if (!ticket->after && !result && !closes)
+		return result;
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // what was entered stays
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);

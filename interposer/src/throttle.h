@@ -12,6 +12,7 @@
 
 #include "claim.h"
 
+struct vg_on_way;
 struct vg_meter;
 struct vg_stream;
 
@@ -33,6 +34,7 @@ struct vg_ticket {
 	int64_t charge;
 	bool per_thread;
 	bool after; // there is something to do when it has been launched
+	struct vg_on_way *on_way; // …it is counted there until it has been; NULL: nowhere
 };
 
 // vg_throttled_state is the state if any GPU of the container has a compute
@@ -66,7 +68,8 @@ static inline void vg_work_begin(struct vg_state *state, struct vg_ticket *ticke
 
 static inline CUresult vg_work_end(struct vg_ticket *ticket, CUresult result)
 {
-	return ticket->meter && (ticket->after || result) ? vg_work_finish(ticket, result) : result;
+	return ticket->meter && (ticket->after || ticket->on_way || result) ? vg_work_finish(ticket, result) :
+										   result;
 }
 
 // vg_sleep_until sleeps until this vg_now, as exactly as the kernel can.

@@ -50,8 +50,14 @@ lacks() {
 	[ "$(names)" != r580 ] || fail "a driver 580 lacks what $what needs"
 }
 
-# machine makes the machine that the tests run on, anew.
+# machine makes the machine that the tests run on, anew. It takes no arguments: how its driver
+# behaves is for $GPUSIM_PROFILE to say.
+# shellcheck disable=SC2120
 machine() {
+	if [ $# -gt 0 ]; then
+		echo "FAIL: machine takes no arguments, and was given: $*"
+		exit 1
+	fi
 	[ ! -d "$work/sim" ] || "$gpusim/gpusim" destroy "$work/sim"
 	rm -rf "$work/sim"
 	mkdir "$work/sim"
@@ -136,4 +142,5 @@ peak() {
 # held: bytes that are physically taken on the first GPU.
 held() { oracle | field used_bytes; }
 
+# shellcheck disable=SC2119
 machine 2>/dev/null # the shell reports whom it killed

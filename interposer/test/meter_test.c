@@ -147,6 +147,100 @@ static void test_contexts_in_turn(void)
 	CHECK(events_count <= 2); // those that times are told from
 }
 
+// ---- launches of several threads
+
+// enter has work of a class entered by a thread that has not launched it yet.
+static struct vg_on_way *enter(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
+{
+	vg_meter_note_thread(meter);
+	vg_meter_before(meter, stream, class, (int64_t)class->ns, clock_ns, false);
+	return vg_on_way_begin(meter, stream);
+}
+
+// end has the driver get work.
+static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_way *on_way)
+{
+	clock_ns += work_ns;
+	if (vg_on_way_end(on_way))
+		vg_meter_after(meter, stream, false, false);
+}
+
+// A segment that is to be closed waits for all work that was entered into it, and so is no
+// measure of less than that work.
+static void test_launching(void)
+{
+	static struct vg_meter meter = {.thread = 1};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_on_way *on_way[3];
+
+	for (int i = 0; i < 3; i++)
+		on_way[i] = enter(&meter, stream, class);
+	CHECK(meter.shared && on_way[0]);
+	CHECK_EQUAL(stream->head, 0);
+	CHECK(!vg_meter_close(stream, false));
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQUAL(stream->head, 0);
+		end(&meter, stream, on_way[i]);
+	}
+	CHECK_EQUAL(stream->head, 1);
+	vg_meter_harvest(&meter, clock_ns);
+	CHECK(class->measured);
+	CHECK(class->ns > work_ns - work_ns / 50 && class->ns < work_ns + work_ns / 50);
+	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
+}
+
+// …but not for longer than a launch takes: nothing is learnt of it then.
+static void test_launch_that_hangs(void)
+{
+	static struct vg_meter meter = {.thread = 1};
+	const struct timespec pause = {.tv_nsec = 150000000};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_on_way *on_way = enter(&meter, stream, class);
+
+	CHECK(!vg_meter_close(stream, false));
+	nanosleep(&pause, NULL);
+	CHECK(vg_meter_close(stream, false));
+	vg_meter_harvest(&meter, clock_ns);
+	CHECK(!class->measured);
+	CHECK(!vg_on_way_end(on_way));
+	CHECK_EQUAL(atomic_load(&on_way->count), 0);
+}
+
+// One thread's launches are not counted; a wait of another's tells nothing of those under way.
+static void test_waits_beside_launches(void)
+{
+	static struct vg_meter meter;
+	CUstream handle = stream_of(1, 0);
+	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
+	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_on_way *on_way = enter(&meter, stream, class);
+
+	CHECK(!on_way);
+	vg_meter_waited(&meter, handle, 1, 0, clock_ns);
+	CHECK(vg_stream_segment(stream)->dirty);
+	CHECK(vg_meter_close(stream, false));
+	meter.thread = 1; // another
+	on_way = enter(&meter, stream, class);
+	vg_meter_waited(&meter, handle, 1, 0, clock_ns);
+	CHECK(!vg_stream_segment(stream)->dirty);
+	end(&meter, stream, on_way);
+}
+
+// Work that is taken for next to nothing is measured all the same.
+static void test_too_short(void)
+{
+	static struct vg_meter meter;
+	struct vg_class *class = vg_class_of(&meter.estimates, 1, 1);
+
+	vg_class_observe(class, 1, 0, clock_ns);
+	for (int i = 0; i < 3 * turns; i++)
+		launch(&meter, 1, 0, 1, 1);
+	vg_meter_harvest(&meter, clock_ns);
+	CHECK(meter.settled > 0);
+}
+
 // ---- a meter that many want
 
 enum { rounds = 20 };
@@ -236,6 +330,10 @@ int main(void)
 	test_many_streams();
 	test_short_work();
 	test_contexts_in_turn();
+	test_launching();
+	test_launch_that_hangs();
+	test_waits_beside_launches();
+	test_too_short();
 	test_turns(hold_again, true);
 	test_turns(hold_on, false);
 	test_ends();

@@ -4,6 +4,7 @@
 # Programs on a driver that waits for the GPU, opens libraries and keeps memory; and
 # agents that do not answer. The driver is that of $GPUSIM_PROFILE, if that is set.
 # Usage: unkind_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+# shellcheck disable=SC2119 # machine takes no arguments
 
 profiles=$(realpath "$(dirname "$0")/../../gpusim/profiles")
 own=$(mktemp -d) || exit 1

@@ -253,16 +253,29 @@ func TestComputeCharges(t *testing.T) {
 // kernels of which nothing is known, one of them without a processor for some time, so that
 // it cannot tell all along whose the GPU was.
 func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
-	timed.Run(t, testFirstKernelsAreChargedForThemselves)
+	for _, c := range []struct {
+		name                  string
+		pattern               string
+		kernel, stopped, most time.Duration // charged for the other's, too, they would come to four kernels
+	}{
+		// Together they take less than the 100 ms for which a second kernel waits for the measure of
+		// the first.
+		{"short", "async", 40 * time.Millisecond, 10 * time.Millisecond, 120 * time.Millisecond},
+		// A program that waits for its kernel has no second one, however long that is.
+		{"long", "sync", 200 * time.Millisecond, 30 * time.Millisecond, 450 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			timed.Run(t, func(t testing.TB) {
+				testFirstKernelsAreChargedForThemselves(t, c.pattern, c.kernel, c.stopped, c.most)
+			})
+		})
+	}
 }
 
-func testFirstKernelsAreChargedForThemselves(t testing.TB) {
-	// Together they take less than the 100 ms for which a second kernel waits for the measure of
-	// the first. Charged for the other's, too, they would come to four kernels.
-	const kernel, stopped, most = 40 * time.Millisecond, 10 * time.Millisecond, 120 * time.Millisecond
+func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kernel, stopped, most time.Duration) {
 	m := newMachine(t)
 	o := m.oracle()
-	spin := []string{m.workload("spin"), "--kernel-us", "40000", "--duration", "60"}
+	spin := []string{m.workload("spin"), "--pattern", pattern, "--kernel-us", strconv.FormatInt(kernel.Microseconds(), 10), "--duration", "60"}
 	var pids []int
 	for _, limit := range [][]string{{"--cores", "10"}, nil} { // they have no second kernel in the test's time
 		args := append([]string{"run", "--group", "first"}, limit...)

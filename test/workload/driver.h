@@ -123,6 +123,12 @@
 	X(stream_destroy, "cuStreamDestroy", 4000, 0, "cuStreamDestroy_v2",    \
 	  CUstream)                                                            \
 	X(stream_query, "cuStreamQuery", 2000, 0, "cuStreamQuery", CUstream)   \
+	X(stream_capturing, "cuStreamIsCapturing", 10000, 0,                   \
+	  "cuStreamIsCapturing", CUstream, int *)                              \
+	X(stream_context, "cuStreamGetCtx", 9020, 0, "cuStreamGetCtx",         \
+	  CUstream, CUcontext *)                                               \
+	X(stream_device, "cuStreamGetDevice", 12080, 0, "cuStreamGetDevice",   \
+	  CUstream, CUdevice *)                                                \
 	X(stream_synchronize, "cuStreamSynchronize", 2000, 0,                  \
 	  "cuStreamSynchronize", CUstream)                                     \
 	X(stream_synchronize_ptsz, "cuStreamSynchronize", 7000,                \

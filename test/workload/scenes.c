@@ -129,6 +129,8 @@ static int wl_scene_play(struct wl_scenes *scenes, const struct wl_scene *scene,
 	wl_json_string("scene", scene->name);
 	wl_json_bytes("wall_us", (uint64_t)(began * 1e6));
 	wl_json_bytes("longest_us", (uint64_t)(scenes->longest * 1e6));
+	if (scenes->loading > 0)
+		wl_json_bytes("loading_us", (uint64_t)(scenes->loading * 1e6));
 	wl_json_bytes("broken", scenes->broken);
 	if (scenes->broken)
 		wl_json_string("broken_by", wl_error_name(&session->driver, scenes->broken_by));
@@ -156,6 +158,7 @@ int main(int argc, char **argv)
 		{"list", WL_OPTION_FLAG, &list, "list the scenes"},
 		{"module", WL_OPTION_TEXT, &scenes.module,
 		 "the library that \"constructor\" opens"},
+		{"call", WL_OPTION_TEXT, &scenes.call, "the driver's function that \"call\" calls"},
 		{"captures", WL_OPTION_COUNT, &scenes.captures, "captures (default 40)"},
 		{"launches", WL_OPTION_COUNT, &scenes.launches, "launches (default 200)"},
 		{"threads", WL_OPTION_COUNT, &scenes.threads, "threads of \"crowd\" (default 200)"},

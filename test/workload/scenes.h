@@ -16,6 +16,7 @@ struct wl_scenes {
 	struct wl_common common;
 	const char *scene;
 	const char *module;  // for the scene "constructor"
+	const char *call;    // for the scene "call"
 	uint64_t captures;
 	uint64_t launches;
 	uint64_t threads;    // for the scene "crowd"
@@ -26,6 +27,7 @@ struct wl_scenes {
 	uint64_t broken;     // captures that ended otherwise than they should
 	CUresult broken_by;  // the first error that one did
 	double longest;      // call, in seconds
+	double loading;      // code, in seconds, in the scene "two-gpus"
 };
 
 struct wl_scene {

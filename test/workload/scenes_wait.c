@@ -164,28 +164,43 @@ static void *wl_second_run(void *argument)
 	return NULL;
 }
 
-// On the first GPU a kernel runs for long, and a module is loaded meanwhile, which may wait
-// for it. A thread works on the second GPU, where nothing waits.
-static int wl_scene_two_gpus(struct wl_scenes *scenes)
+// wl_load loads code, which a driver does with the module, or when a function of it is looked up.
+static int wl_load(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
 	const struct wl_driver *driver = &session->driver;
-	struct wl_second second = {.own = *scenes};
+	double began = wl_now();
+	CUfunction function;
 	CUmodule module;
+
+	if (wl_session_check(session, "cuModuleLoadData",
+			     WL_CALL(driver, module_load, &module, wl_spin_ptx)) ||
+	    wl_session_check(session, "cuModuleGetFunction",
+			     WL_CALL(driver, module_function, &function, module, "spin")))
+		return -1;
+	scenes->loading = wl_now() - began;
+	return 0;
+}
+
+// On the first GPU a kernel runs for long, and code is loaded meanwhile, which may wait for
+// it. A thread works on the second GPU, where nothing waits.
+static int wl_scene_two_gpus(struct wl_scenes *scenes)
+{
+	struct wl_session *session = &scenes->session;
+	struct wl_second second = {.own = *scenes};
 	CUstream stream;
+	int failed;
 
 	second.own.session.device = scenes->session.device + 1;
 	if (wl_new_stream(scenes, &stream) || wl_scene_launch(scenes, stream, wl_persistent_us) ||
 	    pthread_create(&second.thread, NULL, wl_second_run, &second) != 0)
 		return -1;
-	if (wl_session_check(session, "cuModuleLoadData",
-			     WL_CALL(driver, module_load, &module, wl_spin_ptx)))
-		return -1;
+	failed = wl_load(scenes);
 	pthread_join(second.thread, NULL);
 	scenes->longest = second.own.longest;
-	if (second.failed)
+	if (!failed && second.failed)
 		return wl_session_check(session, second.own.session.call, second.own.session.result);
-	return wl_wait(scenes, stream);
+	return failed || wl_wait(scenes, stream) ? -1 : 0;
 }
 
 // ---- a full queue
@@ -316,6 +331,71 @@ static int wl_scene_constructor(struct wl_scenes *scenes)
 			       wl_scene_launches(scenes) ? -1 : 0;
 }
 
+// ---- calls that a library between a program and its driver makes of itself
+
+static CUresult wl_call_event(const struct wl_driver *driver, const char *name, CUstream stream)
+{
+	CUevent event;
+	float ms;
+	CUresult result = WL_CALL(driver, event_create, &event, 0);
+
+	if (result || strcmp(name, "cuEventCreate") == 0)
+		return result;
+	result = WL_CALL(driver, event_record, event, stream);
+	if (result || strcmp(name, "cuEventRecord") == 0)
+		return result;
+	result = WL_CALL(driver, stream_synchronize, stream);
+	if (result)
+		return result;
+	if (strcmp(name, "cuEventQuery") == 0)
+		return WL_CALL(driver, event_query, event);
+	return WL_CALL(driver, event_elapsed, &ms, event, event);
+}
+
+static CUresult wl_call(const struct wl_driver *driver, const char *name, CUstream stream)
+{
+	CUcontext context;
+	CUdevice device;
+	int status;
+
+	if (strcmp(name, "cuStreamQuery") == 0)
+		return WL_CALL(driver, stream_query, stream);
+	if (strcmp(name, "cuStreamIsCapturing") == 0)
+		return WL_CALL(driver, stream_capturing, stream, &status);
+	if (strcmp(name, "cuStreamGetCtx") == 0)
+		return WL_CALL(driver, stream_context, stream, &context);
+	if (strcmp(name, "cuStreamGetDevice") == 0)
+		return WL_CALL(driver, stream_device, stream, &device);
+	return wl_call_event(driver, name, stream);
+}
+
+// One function of the driver over and over, on a stream that has nothing to do.
+static int wl_scene_call(struct wl_scenes *scenes)
+{
+	static const char *const names[] = {
+		"cuEventCreate", "cuEventElapsedTime", "cuEventQuery", "cuEventRecord",
+		"cuStreamGetCtx", "cuStreamGetDevice", "cuStreamIsCapturing", "cuStreamQuery",
+	};
+	struct wl_session *session = &scenes->session;
+	const char *name = NULL;
+	CUstream stream;
+
+	for (size_t i = 0; scenes->call && i < sizeof names / sizeof *names; i++)
+		if (strcmp(scenes->call, names[i]) == 0)
+			name = names[i];
+	if (!name) {
+		snprintf(session->message, sizeof session->message,
+			 "--call must be one of a few functions of events and streams");
+		return -1;
+	}
+	if (wl_new_stream(scenes, &stream))
+		return -1;
+	for (uint64_t i = 0; i < scenes->launches; i++)
+		if (wl_session_check(session, name, wl_call(&session->driver, name, stream)))
+			return -1;
+	return 0;
+}
+
 const struct wl_scene wl_wait_scenes[] = {
 	{"launches", "kernels, each waited for", wl_scene_launches},
 	{"green", "kernels in a stream of a green context, each waited for", wl_scene_green},
@@ -323,9 +403,10 @@ const struct wl_scene wl_wait_scenes[] = {
 	{"paced", "kernels with pauses, all of them waited for at the end", wl_scene_paced},
 	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
 	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
-	{"two-gpus", "such a kernel and a module load on one GPU, kernels on the next", wl_scene_two_gpus},
+	{"two-gpus", "such a kernel and code that is loaded on one GPU, kernels on the next", wl_scene_two_gpus},
 	{"full", "a full queue on one GPU, questions there and other streams on the next", wl_scene_full},
 	{"lazy", "functions that are first used while others run", wl_scene_lazy},
+	{"call", "the driver's function --call over and over", wl_scene_call},
 	{"constructor", "a library is opened whose constructor uses CUDA", wl_scene_constructor},
 	{NULL, NULL, NULL},
 };
