@@ -165,6 +165,10 @@ test_crowd() {
 		64 200
 		300 200
 	END
+	rm -rf "$work/pages"
+	pages pages "$((12 * gib)):$context:500000" # of one GPU, where there are permits
+	expect "a crowd on one GPU" crowd --threads 64 --hold-ms 2000 --kernel-us 200
+	held_to 500000 50 104 "a crowd on one GPU"
 }
 
 # Work in a stream of another context than the current one is measured as any.
