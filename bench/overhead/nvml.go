@@ -18,7 +18,7 @@ type NVMLUse struct {
 }
 
 // hosts are the programs that ask NVML on the host's behalf.
-var hosts = []string{"vgpuctl", "vgpu-devices", "nri-vgpu"}
+var hosts = []string{"vgpuctl", "vgpu-devices", "vgpu-nvml", "nri-vgpu"}
 
 // nvmlUse counts the calls of all processes that are not the host's. None of the
 // benchmark's programs calls NVML by itself.

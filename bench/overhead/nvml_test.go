@@ -15,6 +15,7 @@ func TestNVMLUse(t *testing.T) {
 		{Comm: "exe", Calls: 2},
 		{Comm: "calls", Calls: 5},
 		{Comm: "nri-vgpu", Calls: 9},
+		{Comm: "vgpu-nvml", Calls: 7},
 	}
 	want := NVMLUse{Call: "nvml", Driver: "d", Processes: []string{"calls", "exe"}, Calls: 10, Rule: "none", Broken: true}
 	if diff := cmp.Diff(want, nvmlUse("d", users)); diff != "" {
