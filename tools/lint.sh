@@ -12,6 +12,15 @@ for tool in cppcheck shellcheck; do
   }
 done
 
+# sources PATTERN: the repository's files with such names, also where it came without git's data.
+sources() {
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git ls-files "$1"
+  else
+    find . -path ./build -prune -o -type f -name "$1" -print
+  fi
+}
+
 golangci=build/tools/golangci-lint
 if [[ ! -x $golangci || tools/golangci-lint/go.sum -nt $golangci ]]; then
   echo "lint: building golangci-lint (some minutes, the first time)"
@@ -20,7 +29,7 @@ if [[ ! -x $golangci || tools/golangci-lint/go.sum -nt $golangci ]]; then
 fi
 
 echo "lint: gofmt"
-unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+unformatted=$(sources '*.go' | xargs gofmt -l)
 if [[ -n $unformatted ]]; then
   printf 'lint: run gofmt -w on:\n%s\n' "$unformatted" >&2
   exit 1
@@ -35,4 +44,4 @@ for room in interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices 
 done
 
 echo "lint: shellcheck"
-git ls-files '*.sh' .ci/run | xargs shellcheck
+{ sources '*.sh'; echo .ci/run; } | xargs shellcheck
