@@ -56,8 +56,8 @@ func reported(t *testing.T, v driverlib.Variant, err error) (notes []string, log
 	return notes, log, runDir
 }
 
-// The node's Event says which of the driver's names are not known, or that it could not be
-// read; there is none where nothing is wrong, or where there is no driver.
+// TestReportDriver: the node's Event lists the driver's unknown names, or reports that the
+// library could not be read. Without a problem, or without a driver, there is no Event.
 func TestReportDriver(t *testing.T) {
 	library := func(path, problem string, unknown ...driverlib.Unknown) driverlib.Library {
 		return driverlib.Library{Name: "libcuda.so.1", Driver: path, Unknown: unknown, Error: problem}

@@ -2,8 +2,8 @@
 /*
  * Memory pools. A pool reserves physical memory in steps, hands parts of it
  * out, and keeps what is freed until a synchronisation finds more than its
- * release threshold. Freed memory can be used again at once: order in streams
- * gives the program the same guarantee. A pool that can be shared returns nothing
+ * release threshold. Freed memory can be used again at once: stream order
+ * guarantees the program the same. A pool that can be shared returns nothing
  * before it ends (poolshare.c).
  */
 #include "pool.h"

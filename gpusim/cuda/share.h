@@ -48,7 +48,8 @@ struct sim_share sim_share_make(const struct sim_device *device, uint64_t addres
 /* The device it is on, if this process sees it and the exporter lives. */
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device);
 
-/* As a file descriptor that another process can be sent; the magic says what it is of. */
+/* Writes a share to, or reads it from, a file descriptor that can be sent to another process. The
+ * magic identifies the kind of object. */
 CUresult sim_share_to_fd(const struct sim_share *share, int *fd);
 CUresult sim_share_from_fd(int fd, uint32_t magic, struct sim_share *share);
 

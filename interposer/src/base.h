@@ -97,9 +97,9 @@ enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_S
 void vg_say(enum vg_topic topic, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-// vg_keep_thread has the calling thread not be cancelled until vg_let_thread, which is given
-// what it returned: a thread that ended in our waits would leave mutexes locked. Programs
-// whose C library has no threads in it, and that have no library of threads, cancel none.
+// vg_keep_thread disables cancellation of the calling thread and returns its former state, which
+// vg_let_thread restores: a thread cancelled in one of our waits would leave mutexes locked.
+// In programs without pthread_setcancelstate no thread can be cancelled.
 int vg_keep_thread(void);
 void vg_let_thread(int kept);
 

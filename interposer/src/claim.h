@@ -74,8 +74,9 @@ struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context);
 void vg_context_keep(struct vg_state *state, struct vg_entry *entries);
 void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries);
 
-// vg_location_device reports whether memory of a location is charged, and to which device: not
-// that of the host, and what this library does not know, or may move, to the current device.
+// vg_location_device reports whether memory at a location is charged, and stores the device
+// that it is charged to. Host memory is not. Locations of unknown type, or of none, count as
+// the current device.
 bool vg_location_device(const CUmemLocation *location, CUdevice *device);
 
 // vg_current_context is the calling thread's, as a key of the table; 0: none.

@@ -27,8 +27,8 @@ void vg_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 // released: it went out of the credit.
 uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 
-// vg_credit_withdraw ends so much of the credit, as far as there is any, and returns what it
-// ended: that is charged again, or not released, as the process may hold it now.
+// vg_credit_withdraw reduces the credit by up to `bytes` and returns by how much. The caller
+// charges as much again, or does not release it, as the process may hold it now.
 uint64_t vg_credit_withdraw(struct vg_state *state, uint32_t device, uint64_t bytes);
 
 // vg_estimate_credit is what an estimate of this size would take of the credit.

@@ -7,8 +7,9 @@
 //
 // Memory that was exported stays charged: a file descriptor that leads to it keeps it,
 // and where that is, nobody can tell. So does memory that was bound to a multicast object
-// or a logical endpoint, which others may have, too. From its release on it is charged by estimate, so
-// that it is given back when the agent measures that it has gone (correction.h). Imported
+// or a logical endpoint, which other processes may import. From its release on it is charged
+// by estimate, and the charge ends when the agent measures that the memory has gone
+// (correction.h). Imported
 // memory is charged as if it were new: its exporter may release it, or die. So what one
 // process of a container exports and another one imports is charged twice.
 
@@ -371,8 +372,8 @@ static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
 	return false;
 }
 
-// What is bound by its addresses stays kept if the driver refuses: the agent's measurement
-// gives back what is charged too long.
+// Memory that is bound by address counts as kept even if the driver refuses. The agent's
+// measurement releases the charge later.
 #define VG_DEFINE_KEEP_RANGE(name, parameters, address, bytes, ...)                              \
 	VG_API(name, VG_PARAMETERS parameters)                                                   \
 	{                                                                                        \

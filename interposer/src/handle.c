@@ -4,7 +4,7 @@
 
 #include "capture.h"
 
-// vg_units is where memory is mapped to be measured: nothing else is mapped there.
+// vg_units is a reserved address range in which a handle is mapped to find its size.
 struct vg_units {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
@@ -12,6 +12,7 @@ struct vg_units {
 	uint64_t count;
 };
 
+// vg_units_map reports whether the driver maps so many units. It unmaps them again.
 static bool vg_units_map(const struct vg_units *units, uint64_t count)
 {
 	size_t bytes = (size_t)(count * units->unit);
@@ -22,8 +23,8 @@ static bool vg_units_map(const struct vg_units *units, uint64_t count)
 	return true;
 }
 
-// vg_units_whole is how many units there are, where only the whole can be mapped. Most of what
-// processes share is small.
+// vg_units_whole returns the number of units where only all of them can be mapped. It tries
+// every size in ascending order, as shared memory is usually small.
 static uint64_t vg_units_whole(const struct vg_units *units)
 {
 	uint64_t count = 2;
@@ -33,7 +34,7 @@ static uint64_t vg_units_whole(const struct vg_units *units)
 	return count;
 }
 
-// vg_units_part is how many there are where parts can be mapped, too.
+// vg_units_part returns the number of units where parts can be mapped, too. It bisects.
 static uint64_t vg_units_part(const struct vg_units *units)
 {
 	uint64_t mapped = 1;

@@ -7,9 +7,9 @@
 
 #include "state.h"
 
-// vg_handle_bytes finds the size of imported memory: it is as much as can be mapped of it. It
-// returns `most` or more where the memory is larger than that, or does not let itself be
-// measured, so that it fits no limit below.
+// vg_handle_bytes returns the size of imported memory in bytes: the most that the driver maps
+// of it. Where the memory is larger than `most` bytes, or its size cannot be found, it returns
+// more than `most`, so that the caller's limit refuses it.
 uint64_t vg_handle_bytes(CUmemGenericAllocationHandle handle, const CUmemAllocationProp *properties,
 			 uint64_t most);
 

@@ -13,8 +13,8 @@
 // vg_mps_prepare sets the environment of a client, where it isn't narrower.
 void vg_mps_prepare(struct vg_pages *pages);
 
-// vg_mps_check tells, once the driver has started, whether it holds this process
-// to its part of each GPU; error says what is wrong. `devices` are as vg_state has them.
+// vg_mps_check reports whether the driver, once started, holds this process to its part of
+// each GPU. `devices` is as in vg_state. On failure it describes the cause in `error`.
 bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error);
 
 #endif

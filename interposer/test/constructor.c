@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library whose constructor uses CUDA, and whose destructor gives back what it took. The
-// program finds CONSTRUCTED in its environment when the constructor is done.
+// A library whose constructor allocates with CUDA and whose destructor frees the memory. The
+// constructor sets CONSTRUCTED in the program's environment when it is done.
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -304,8 +304,8 @@ func (d *Detector) put(c container, bytes []uint64) error {
 	return limits.Observe(dir, bytes)
 }
 
-// wasObserved reports whether a container's limits page says what was seen, maybe
-// by an earlier agent.
+// wasObserved reports whether a container's limits page already contains an observation,
+// possibly of an earlier agent.
 func (d *Detector) wasObserved(id string, c container) bool {
 	if d.seen[id] {
 		return d.observed[id]
