@@ -33,12 +33,14 @@ unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p'
 agent=-honest
 export GPUSIM_TOOL=$gpusim/gpusim
 
+program=unkind # whose tests run, or sharing
+
 # try NAME SIZE ARGUMENTS…: runs a test in a container with a limit.
 try() {
 	local name=$1 limit=$2 output
 	shift 2
 	pages "$name" "$limit" "$limit"
-	output=$(become_limited "$name" "$tests/unkind" "$@" 2>&1) || fail "$*: $output"
+	output=$(become_limited "$name" "$tests/$program" "$@" 2>&1) || fail "$*: $output"
 }
 
 become_limited() { (become "$1" timeout 20 "${@:2}"); }
@@ -58,12 +60,12 @@ test_exports() {
 	local test output
 	for test in exports imports; do
 		pages "$test" $((2 * gib))
-		output=$(become_limited "$test" "$tests/unkind" "$test" 2>/dev/null) || fail "$test: $output"
+		output=$(become_limited "$test" "$tests/sharing" "$test" 2>/dev/null) || fail "$test: $output"
 		[ "$(peak "$(echo "$output" | field pid)")" -le $((2 * gib)) ] ||
 			fail "$test: held $(peak "$(echo "$output" | field pid)") of $((2 * gib))"
 		[ "$(echo "$output" | field held)" -ge 1 ] || fail "$test: $output"
 	done
-	try given-back $((2 * gib)) given-back
+	program=sharing try given-back $((2 * gib)) given-back
 }
 
 # What is imported counts from its import on, whoever made it and whether it is mapped.
@@ -73,7 +75,7 @@ test_handed_on() {
 		machine 2>/dev/null
 		agent=-honest
 		pages "$test" "$limit"
-		output=$(become_limited "$test" "$tests/unkind" "$test" 2>/dev/null) || fail "$test: $output"
+		output=$(become_limited "$test" "$tests/sharing" "$test" 2>/dev/null) || fail "$test: $output"
 		[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
 			fail "$test: $(oracle | field peak_used_bytes) of $limit were held"
 		[ "$(echo "$output" | field taken)" -ge 2 ] || fail "$test: $output"
@@ -87,7 +89,7 @@ test_inherited() {
 		machine 2>/dev/null
 		agent=-honest
 		pages "inherited-$way" "$limit"
-		limited "inherited-$way" "$tests/unkind" inherited "$way" >"$work/inherited" 2>&1 &
+		limited "inherited-$way" "$tests/sharing" inherited "$way" >"$work/inherited" 2>&1 &
 		for _ in {1..500}; do [ -s "$work/inherited" ] || sleep 0.02; done
 		output=$(limited "inherited-$way" "$workloads/fill" --hold 0.2 2>/dev/null)
 		[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] || fail "beside an importer ($way): $output"
@@ -121,7 +123,7 @@ test_late_code() {
 below() {
 	local output highest
 	pages "$1" "$2"
-	output=$(become_limited "$1" "$tests/unkind" "$1" 2>"$work/errors") || fail "$1: $(tail -n 3 "$work/errors")"
+	output=$(become_limited "$1" "$tests/$program" "$1" 2>"$work/errors") || fail "$1: $(tail -n 3 "$work/errors")"
 	highest=$(peak "$(echo "$output" | field pid)")
 	[ "${highest:-$(($2 + 1))}" -le "$2" ] || fail "$1: held $highest of $2"
 }
@@ -130,7 +132,7 @@ below() {
 test_slack() { below slack $((2 * gib)); }
 
 # What is charged beyond what is held, as it is another's by the driver's account, makes no room.
-test_import_credit() { below import-credit $((3 * gib)); }
+test_import_credit() { program=sharing below import-credit $((3 * gib)); }
 
 test_small_pieces() {
 	try small $((2 * gib)) small-pieces

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// sharing exports memory, imports it, and ends or frees it on either side, on a driver that keeps
+// memory for as long as anybody holds it. One argument selects the test; the program ends with 0
+// where all calls return what they return natively. Run by unkind_test.sh.
+
+#define _GNU_SOURCE
+#include <sys/wait.h>
+#include <time.h>
+
+#include "unkind.h"
+
+// ---- memory that outlives its handle
+
+// hold_one makes memory, and keeps what was exported of it, or imported, alone.
+static int hold_one(int imported)
+{
+	uint64_t handle;
+	uint64_t again;
+	int result = CALL("cuMemCreate", CREATE, &handle, imported ? GIB / 2 : GIB, &shareable, 0);
+	int fd;
+
+	if (result)
+		return result;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	if (imported) {
+		result = CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd, posix_fd);
+		close(fd);
+	}
+	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	return result;
+}
+
+static void test_exports(int imported)
+{
+	int held = 0;
+
+	use_gpu(0);
+	while (held < 6 && hold_one(imported) == 0)
+		held++;
+	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
+}
+
+// What a process imports of itself is held once. It is charged twice, and what is charged too much
+// makes no room: the rest is taken when the import has gone.
+static void test_import_credit(void)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	uint64_t handle;
+	uint64_t again;
+	uint64_t other;
+	int fd;
+
+	use_gpu(0);
+	CHECK_EQUAL(CALL("cuMemCreate", CREATE, &handle, GIB / 2, &shareable, 0), 0);
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	CHECK_EQUAL(CALL("cuMemImportFromShareableHandle", IMPORT, &again, (void *)(uintptr_t)fd, posix_fd), 0);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemCreate", CREATE, &other, 16 * MIB, &shareable, 0), 0);
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), other), 0);
+	}
+	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), again), 0);
+	while (CALL("cuMemCreate", CREATE, &other, 128 * MIB, &shareable, 0) == 0)
+		continue;
+	printf("{\"pid\":%d}\n", (int)getpid());
+}
+
+// What is exported, imported and given back leaves nothing behind, once that is measured.
+static void test_exports_given_back(void)
+{
+	const struct timespec moment = {.tv_nsec = 300000000};
+	uint64_t handle;
+	uint64_t before;
+	uint64_t most;
+	int fd;
+
+	use_gpu(0);
+	before = held();
+	most = left();
+	for (int i = 0; i < 6; i++) {
+		int result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+
+		// On a busy machine the agent may answer late.
+		for (int tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < 20; tries++) {
+			nanosleep(&moment, NULL);
+			result = CALL("cuMemCreate", CREATE, &handle, GIB, &shareable, 0);
+		}
+		CHECK_EQUAL(result, 0);
+		CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+		close(fd);
+		CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	}
+	CHECK_EQUAL(held(), before);
+	for (int tries = 0; left() != most && tries < 20; tries++)
+		nanosleep(&moment, NULL);
+	CHECK_EQUAL(left(), most);
+}
+
+// ---- memory whose exporter dies
+
+enum { handed_on = 8 };
+
+static bool send_handle(int parent, size_t bytes)
+{
+	uint64_t handle;
+	int fd;
+
+	if (CALL("cuMemCreate", CREATE, &handle, bytes, &shareable, 0))
+		return false;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	send_fd(parent, fd);
+	return true;
+}
+
+// hand_on makes memory for its parent when that says so, and dies when it has it.
+static int hand_on(int parent, bool pooled)
+{
+	char byte;
+
+	CHECK(read(parent, &byte, 1) == 1);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	if (pooled ? send_piece(parent, 256 * MIB) : send_handle(parent, 256 * MIB))
+		CHECK(read(parent, &byte, 1) == 1);
+	return 0;
+}
+
+// take_handle imports a handle and maps nothing.
+static bool take_handle(int child, bool *ended)
+{
+	uint64_t handle;
+	int fd = receive_fd(child);
+	bool taken;
+
+	*ended = fd < 0;
+	if (*ended)
+		return false;
+	taken = CALL("cuMemImportFromShareableHandle", IMPORT, &handle, (void *)(uintptr_t)fd, posix_fd) == 0;
+	close(fd);
+	return taken;
+}
+
+// take_piece imports a piece of a pool. Every other piece is freed: its pool keeps the memory.
+static bool take_piece(int child, bool *ended)
+{
+	static int pieces;
+	struct exported_piece piece;
+	uint64_t address;
+	void *pool;
+
+	*ended = !receive_pool(child, &pool, &piece);
+	if (*ended || import_piece(&address, pool, &piece))
+		return false;
+	if (pieces++ % 2)
+		CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, void *), address, NULL), 0);
+	return true;
+}
+
+// take_over imports what a child has made, and lets the child end.
+static bool take_over(int child, bool pooled)
+{
+	bool ended;
+	bool taken;
+
+	CHECK(write(child, "", 1) == 1);
+	taken = pooled ? take_piece(child, &ended) : take_handle(child, &ended);
+	if (!ended)
+		CHECK(write(child, "", 1) == 1);
+	CHECK(wait(NULL) > 0);
+	return taken;
+}
+
+// An importer holds pieces of 256 MiB of processes that end one after another.
+static void test_handed_on(bool pooled)
+{
+	int children[handed_on];
+	int taken = 0;
+
+	for (int i = 0; i < handed_on; i++) { // before CUDA is used here
+		int ends[2];
+		pid_t child;
+
+		CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+		child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			close(ends[0]);
+			_exit(hand_on(ends[1], pooled));
+		}
+		close(ends[1]);
+		children[i] = ends[0];
+	}
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	while (taken < handed_on && take_over(children[taken], pooled))
+		taken++;
+	printf("{\"pid\":%d,\"taken\":%d}\n", (int)getpid(), taken);
+	fflush(stdout);
+}
+
+struct ipc_handle {
+	char bytes[64];
+};
+
+static void bequeath(int heir, const char *way)
+{
+	struct ipc_handle handle;
+	uint64_t address;
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(send_handle(heir, GIB));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(send_piece(heir, GIB));
+	} else {
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, GIB), 0);
+		CHECK_EQUAL(CALL("cuIpcGetMemHandle", (struct ipc_handle *, uint64_t), &handle, address), 0);
+		CHECK(write(heir, &handle, sizeof handle) == (ssize_t)sizeof handle);
+	}
+}
+
+static void inherit(int from, const char *way)
+{
+	struct exported_piece piece;
+	struct ipc_handle handle;
+	uint64_t address;
+	void *pool;
+	bool ended;
+
+	if (strcmp(way, "handle") == 0) {
+		CHECK(take_handle(from, &ended));
+	} else if (strcmp(way, "pool") == 0) {
+		CHECK(receive_pool(from, &pool, &piece));
+		CHECK_EQUAL(import_piece(&address, pool, &piece), 0);
+	} else {
+		CHECK(read(from, &handle, sizeof handle) == (ssize_t)sizeof handle);
+		CHECK_EQUAL(CALL("cuIpcOpenMemHandle_v2", (uint64_t *, struct ipc_handle, unsigned), &address, handle,
+				 1), 0);
+	}
+}
+
+// An importer holds 1 GiB of a process that has ended. It was measured before, while that process
+// held the memory. Its caller looks at what others get.
+static void test_inherited(const char *way)
+{
+	const struct timespec until_measured = {.tv_nsec = 300000000};
+	uint64_t piece;
+	int ends[2];
+	pid_t child;
+	char byte = 0;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	use_gpu(0);
+	if (child == 0) {
+		bequeath(ends[1], way);
+		CHECK(read(ends[1], &byte, 1) == 1);
+		_exit(0);
+	}
+	inherit(ends[0], way);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&until_measured, NULL);
+		CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &piece, 16 * MIB), 0);
+		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), piece), 0);
+	}
+	CHECK(write(ends[0], &byte, 1) == 1);
+	CHECK(waitpid(child, NULL, 0) == child);
+	printf("{\"pid\":%d}\n", (int)getpid());
+	fflush(stdout);
+	pause();
+}
+
+int main(int argc, char **argv)
+{
+	const char *test = argc > 1 ? argv[1] : "";
+
+	if (strncmp(test, "handed-on", strlen("handed-on")) == 0) { // forks first, as does the next
+		test_handed_on(strcmp(test, "handed-on-pools") == 0);
+		return 0;
+	}
+	if (strcmp(test, "inherited") == 0 && argc > 2) {
+		test_inherited(argv[2]);
+		return 0;
+	}
+	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
+	if (strcmp(test, "exports") == 0)
+		test_exports(0);
+	else if (strcmp(test, "imports") == 0)
+		test_exports(1);
+	else if (strcmp(test, "import-credit") == 0)
+		test_import_credit();
+	else if (strcmp(test, "given-back") == 0)
+		test_exports_given_back();
+	else
+		return 64;
+	return 0;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// For the programs of unkind_test.sh: types of calls, and what a process physically holds.
+
+#ifndef VG_TEST_UNKIND_H
+#define VG_TEST_UNKIND_H
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "descriptor.h"
+#include "program.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define ALLOC (uint64_t *, size_t)
+#define CREATE (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long)
+#define EXPORT (int *, uint64_t, int, unsigned long long)
+#define IMPORT (uint64_t *, void *, int)
+
+static const CUmemAllocationProp shareable = {
+	.type = 1, .requestedHandleTypes = posix_fd, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+};
+
+// held returns what this process physically holds on its first GPU, as the simulator's
+// oracle sees it from outside.
+static inline uint64_t held(void)
+{
+	char command[1024];
+	char process[64];
+	char *line = NULL;
+	const char *at;
+	size_t size = 0;
+	uint64_t bytes = 0;
+	FILE *oracle;
+
+	snprintf(command, sizeof command,
+		 "LD_PRELOAD= \"$GPUSIM_TOOL\" oracle --json \"$(dirname \"$GPUSIM_STATE\")\"");
+	snprintf(process, sizeof process, "\"pid\":%d,", (int)getpid());
+	oracle = popen(command, "re");
+	CHECK(oracle && getline(&line, &size, oracle) > 0);
+	at = strstr(line, process);
+	at = at ? strstr(at, "\"bytes\":") : NULL;
+	CHECK(at && sscanf(at, "\"bytes\":%" SCNu64, &bytes) == 1);
+	CHECK(pclose(oracle) == 0);
+	free(line);
+	return bytes;
+}
+
+static inline void use_gpu(int device)
+{
+	CUcontext context;
+
+	CHECK_EQUAL(CALL("cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice), &context, device), 0);
+	CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), context), 0);
+}
+
+#endif
