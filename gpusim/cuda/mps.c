@@ -159,14 +159,15 @@ static unsigned count_clients(uint32_t gpu, bool *others)
 CUresult sim_mps_admit(const struct sim_device *device)
 {
 	bool others = false;
-	unsigned clients, mode;
+	unsigned clients = 0, mode;
 	CUresult err = sim_mps_alive();
 
 	if (err)
 		return err;
 	gs_lock(&sim.handle);
-	clients = count_clients(device->gpu, &others);
 	mode = sim_gpu(device)->compute_mode;
+	if (mode == 3 || sim_mps_client()) /* else it is nobody's business who is there */
+		clients = count_clients(device->gpu, &others);
 	gs_unlock(&sim.handle);
 	if (mode == 2 || (mode == 3 && others)) /* prohibited; exclusive to a process */
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
