@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
@@ -53,12 +54,11 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	// As on a node, the state is in memory.
-	temp, err := os.MkdirTemp("/dev/shm", "vgpu-bench-")
+	temp, remove, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	if o.build, err = filepath.Abs(o.build); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
 // errFailed is returned when the measurements went well, and a criterion fails.
@@ -90,11 +91,11 @@ func obtain(ctx context.Context, o options, out, progress io.Writer) ([]Record, 
 }
 
 func measureAll(ctx context.Context, o options, steps []step, out, progress io.Writer) (records []Record, err error) {
-	temp, err := os.MkdirTemp(memoryDir(), "vgpu-bench-")
+	temp, remove, err := tempdir.New()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, removeAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	h, err := newHost(o, temp)
 	if err != nil {
 		return nil, err
@@ -169,24 +170,4 @@ func newRunner(o options, h *host, temp string) *runner {
 		r.machine = &simulated{h, temp}
 	}
 	return r
-}
-
-// memoryDir is a directory in memory, where the state of a simulated GPU is
-// never written to a disk while processes wait; "" if there is none.
-func memoryDir() string {
-	const shm = "/dev/shm"
-	if info, err := os.Stat(shm); err == nil && info.IsDir() {
-		return shm
-	}
-	return ""
-}
-
-// removeAll removes a directory in which processes may be tidying up still.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	for tries := 0; err != nil && tries < 50; tries++ {
-		time.Sleep(20 * time.Millisecond)
-		err = os.RemoveAll(dir)
-	}
-	return err
 }

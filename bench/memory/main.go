@@ -19,9 +19,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
 type options struct {
@@ -60,11 +60,11 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	temp, err := os.MkdirTemp("", "vgpu-bench-")
+	temp, remove, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, removeAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	build, err := filepath.Abs(o.build)
 	if err != nil {
 		return err
@@ -233,14 +233,4 @@ func union(ways []string, way string) []string {
 		return ways
 	}
 	return append(slices.Clone(ways), way)
-}
-
-// removeAll removes a directory in which processes may be tidying up still.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	for tries := 0; err != nil && tries < 50; tries++ {
-		time.Sleep(20 * time.Millisecond)
-		err = os.RemoveAll(dir)
-	}
-	return err
 }
