@@ -5,8 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -102,19 +101,25 @@ func printable(line []byte) string {
 // maxProcFile bounds what is read of a file of procfs.
 const maxProcFile = 64 << 10
 
+// read returns the content of a process's file. The runtime's poller, which os.File
+// asks first, takes longer than procfs, which never waits for anything.
 func (p Proc) read(pid int, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), name))
+	path := string(p) + "/" + strconv.Itoa(pid) + "/" + name
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		return nil, fmt.Errorf("%w: open %s: %w", ErrGone, path, err)
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	content := make([]byte, 4096)
 	for n := 0; ; {
-		k, err := f.Read(content[n:])
-		n += k
-		if k == 0 || n == maxProcFile {
-			if err != nil && n == 0 {
-				return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		k, err := unix.Read(fd, content[n:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		n += max(k, 0)
+		if k <= 0 || n == maxProcFile {
+			if n == 0 {
+				return nil, fmt.Errorf("%w: %s is empty: %w", ErrGone, path, cmp.Or(err, io.EOF))
 			}
 			return content[:n], nil
 		}

@@ -36,6 +36,12 @@ func (a *answers) Answer(_ context.Context, who Asker, question query.Question) 
 	return query.Pong{Node: who.PodUID + "/" + who.Container, Version: strings.Repeat("x", a.long)}, nil
 }
 
+func (a *answers) answerWith(bytes int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.long = bytes
+}
+
 func (a *answers) asked() []Asker {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,9 +83,10 @@ func TestWhoAsksIsToldByTheKernel(t *testing.T) {
 
 func TestALongAnswerArrivesWhole(t *testing.T) {
 	h, a := questions(t)
-	a.long = 500_000
+	const long = 500_000
+	a.answerWith(long)
 	pong, err := h.ask(query.Ping)
-	if err != nil || len(pong.Version) != a.long {
+	if err != nil || len(pong.Version) != long {
 		t.Errorf("got %d bytes, %v", len(pong.Version), err)
 	}
 }

@@ -56,7 +56,9 @@ func (e Entry) Slot() (slot uint32, ok bool) {
 
 // Registry is the list of processes. It is safe for concurrent use.
 type Registry struct {
+	settling   sync.Mutex // taken before mu
 	mu         sync.Mutex
+	arrivals   map[int]arrival     // by PID
 	processes  map[int]*registered // by PID
 	containers map[string]int      // how many, by runtime id
 	perContainer,
@@ -74,7 +76,7 @@ type registered struct {
 // New returns an empty registry.
 func New() *Registry {
 	return &Registry{
-		processes: map[int]*registered{}, containers: map[string]int{},
+		arrivals: map[int]arrival{}, processes: map[int]*registered{}, containers: map[string]int{},
 		perContainer: maxPerContainer, total: min(maxProcesses, descriptors()/4),
 		outcomes: map[Outcome]uint64{}, held: map[Outcome]uint64{},
 	}
@@ -155,6 +157,7 @@ func (r *Registry) claim(pid int, said Claim) {
 
 // Sweep forgets the processes that have ended.
 func (r *Registry) Sweep() {
+	r.settle()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*registered, 0, len(r.processes))
@@ -175,6 +178,7 @@ func (r *Registry) Sweep() {
 
 // Has reports whether a process has registered.
 func (r *Registry) Has(process Process) bool {
+	r.settle()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.processes[process.PID]
@@ -184,6 +188,7 @@ func (r *Registry) Has(process Process) bool {
 // Processes returns the processes of a container, by its runtime id, ordered by
 // pid. One that ended within the last second may be among them.
 func (r *Registry) Processes(container string) []Entry {
+	r.settle()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var entries []Entry
@@ -198,6 +203,7 @@ func (r *Registry) Processes(container string) []Entry {
 
 // counts returns how many processes each container has.
 func (r *Registry) counts() map[string]int {
+	r.settle()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counts := make(map[string]int, len(r.containers))

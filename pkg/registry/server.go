@@ -39,6 +39,9 @@ const (
 	questionsPerSecond = 10
 	questionBurst      = 20
 	sweepInterval      = time.Second
+	// gather is how long those that connect may wait for others, to be received together:
+	// to be woken takes longer than to receive one, on processors that programs start on.
+	gather = 2 * time.Millisecond
 )
 
 var (
@@ -110,10 +113,11 @@ func (s *Server) tell(err error) {
 // Serve serves one socket, until it is lost or ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	// A container's processes run as any user.
-	listener, err := listen(s.Path, 0o666)
+	d, err := openDoor(s.Path, 0o666)
 	if err != nil {
 		return err
 	}
+	defer d.close()
 	s.said = ""
 	if s.Listening != nil {
 		s.Listening()
@@ -124,31 +128,49 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cancel()
 	all.Go(func() {
 		<-ctx.Done()
-		listener.Close()
+		d.stop()
 	})
 	all.Go(func() { s.sweep(ctx, cancel) })
+	return s.attendDoor(ctx, d)
+}
+
+// attendDoor receives visitors until the socket is lost. Those that come while others
+// gather wait at the socket, and are received together.
+func (s *Server) attendDoor(ctx context.Context, d *door) error {
 	pace := rate.NewLimiter(acceptsPerSecond, acceptBurst)
 	for {
-		if err := pace.Wait(ctx); err != nil {
-			return errors.New("the socket was removed")
-		}
-		conn, err := listener.AcceptUnix()
-		switch {
-		case err == nil:
-			if s.Connected != nil {
-				s.Connected()
-			}
-			if !s.receive(ctx, conn) {
-				pace.ReserveN(time.Now(), unknownAccepts-1)
-			}
-		case ctx.Err() != nil:
-			return errors.New("the socket was removed")
-		default: // out of descriptors, say: whoever comes then is not known
-			s.tell(fmt.Errorf("accept a registration: %w", err))
+		d.await()
+		if err := s.receiveAll(ctx, d, pace); err != nil { // out of descriptors, say: whoever comes then is not known
+			s.tell(err)
 			pause(ctx, sweepInterval)
+		}
+		if ctx.Err() != nil {
+			return errLost
+		}
+		d.gather()
+	}
+}
+
+// receiveAll receives those who are there.
+func (s *Server) receiveAll(ctx context.Context, d *door, pace *rate.Limiter) error {
+	for {
+		if err := pace.Wait(ctx); err != nil {
+			return nil //nolint:nilerr // the context has ended, which the caller sees
+		}
+		v, ok, err := d.admit()
+		if err != nil || !ok {
+			return err
+		}
+		if s.Connected != nil {
+			s.Connected()
+		}
+		if !s.receive(ctx, v) {
+			pace.ReserveN(time.Now(), unknownAccepts-1)
 		}
 	}
 }
+
+var errLost = errors.New("the socket was removed")
 
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -157,13 +179,21 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen makes a socket, in place of the one that an earlier agent left.
-func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
+// clearPath makes room for a socket where an earlier agent left one.
+func clearPath(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of the agent's socket: %w", err)
+		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the last agent's socket: %w", err)
+		return fmt.Errorf("remove the last agent's socket: %w", err)
+	}
+	return nil
+}
+
+// listen makes a socket, in place of the one that an earlier agent left.
+func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
+	if err := clearPath(path); err != nil {
+		return nil, err
 	}
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -211,32 +241,68 @@ func untilLost(ctx context.Context, path string, each func()) {
 // receive looks at who connected, and hears what it says. It does not wait:
 // neither for the message, nor where too many wait already. It reports whether the
 // process was known before.
-func (s *Server) receive(ctx context.Context, conn *net.UnixConn) (known bool) {
-	who, err := s.identify(conn)
+func (s *Server) receive(ctx context.Context, v visitor) (known bool) {
+	who, err := s.peer(v)
 	if err != nil {
 		s.Registry.count(Gone)
-		conn.Close()
+		v.close()
 		return false
 	}
-	known = who.known
-	raw, came := said(conn)
+	raw, came := v.said()
+	if came && isRegistration(raw) {
+		s.enrol(v, who, raw)
+		return who.known
+	}
+	conn, err := v.conn()
+	if err != nil {
+		who.close()
+		s.Registry.count(Busy)
+		return who.known
+	}
+	s.attend(ctx, conn, who, raw, came)
+	return who.known
+}
+
+// enrol takes the registration of a visitor, whom nobody looks at now.
+func (s *Server) enrol(v visitor, who caller, raw []byte) {
+	defer v.close()
+	claim, err := ParseMessage(raw)
+	switch {
+	case err != nil:
+		who.close()
+		s.Registry.countInvalid()
+		v.tell(query.Refuse(err))
+	case who.known:
+		s.Registry.count(Known)
+		s.Registry.claim(who.PID, claim)
+	default:
+		s.Registry.arrive(arrival{s.Proc, who.PID, who.handle, claim})
+	}
+}
+
+// attend hears a connection that did not begin with a registration.
+func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) {
+	if err := who.look(s.Proc); err != nil {
+		s.Registry.count(Gone)
+		conn.Close()
+		return
+	}
 	switch {
 	case came && IsHeldQuestion(raw):
 		if s.mayHold(who.Container) {
 			go s.serveHeld(ctx, conn, who, raw)
-			return known
+			return
 		}
 	case came && !query.IsQuestion(raw):
 		s.register(conn, &who, raw)
 	case s.queue.enter(who.Container, askBounds):
 		go s.serve(ctx, conn, who, raw, came)
-		return known
+		return
 	default:
 		s.Registry.count(Busy)
 	}
 	who.close()
 	conn.Close()
-	return known
 }
 
 // serve hears what a connection says that has a place in the queue, and answers.
@@ -281,13 +347,11 @@ func said(conn *net.UnixConn) (message []byte, came bool) {
 	if err != nil {
 		return nil, false
 	}
-	buffer := make([]byte, maxMessage+1)
-	n := 0
 	err = raw.Read(func(fd uintptr) bool {
-		n, _, _ = unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
+		message, came = heardAt(int(fd))
 		return true
 	})
-	return buffer[:max(n, 0)], err == nil && n > 0
+	return message, came && err == nil
 }
 
 // hear waits for the message of a connection.
@@ -380,54 +444,32 @@ func (c *caller) close() {
 	}
 }
 
-// identify asks the kernel who connected.
-func (s *Server) identify(conn *net.UnixConn) (caller, error) {
-	var known Process
-	pid, handle, err := peer(conn, func(pid int) (ok bool) {
-		known, ok = s.Registry.known(pid)
-		return ok
-	})
-	if errors.Is(err, errKnown) {
+// peer asks the kernel who connected. Of one that is not known, it tells the pid alone,
+// which may be another's by now, and the process. From Linux 6.5 on the kernel gives the
+// very one that connected. Before, it is the one that has the pid now: a live process of
+// the container that it is listed in, even if it is not the one that connected.
+func (s *Server) peer(v visitor) (caller, error) {
+	credentials, err := unix.GetsockoptUcred(v.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return caller{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	pid := int(credentials.Pid)
+	if pid <= 0 {
+		return caller{}, ErrGone // of a pid namespace that is not ours
+	}
+	if known, ok := s.Registry.known(pid); ok {
 		return caller{Process: known, known: true}, nil
 	}
-	if err != nil {
-		return caller{}, err
-	}
-	process, handle, err := s.Proc.pinned(pid, handle)
-	return caller{Process: process, handle: handle}, err
+	handle, err := pidfdOf(v.fd, pid)
+	return caller{Process: Process{PID: pid}, handle: handle}, err
 }
 
-var errKnown = errors.New("the process is known")
-
-// peer returns the process that made the connection, whose pid may be another's
-// by now. From Linux 6.5 on the kernel gives the very process. Before, it is
-// the one that has the pid now: a live process of the container that it is
-// listed in, even if it is not the one that connected.
-func peer(conn *net.UnixConn, known func(pid int) bool) (pid int, handle Handle, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, Handle{}, err
+// look asks the kernel about a caller that is not known, and drops it on failure.
+func (c *caller) look(proc Proc) (err error) {
+	if !c.known {
+		c.Process, c.handle, err = proc.pinned(c.PID, c.handle)
 	}
-	var inner error
-	err = raw.Control(func(fd uintptr) {
-		var credentials *unix.Ucred
-		if credentials, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner != nil {
-			return
-		}
-		pid = int(credentials.Pid)
-		switch {
-		case pid <= 0:
-			inner = ErrGone // of a pid namespace that is not ours
-		case known(pid):
-			inner = errKnown
-		default:
-			handle, inner = pidfdOf(int(fd), pid)
-		}
-	})
-	if err != nil {
-		return 0, Handle{}, err
-	}
-	return pid, handle, inner
+	return err
 }
 
 func pidfdOf(socket, pid int) (Handle, error) {
