@@ -49,6 +49,15 @@ void vg_unlock_wake(struct vg_mutex *mutex)
 	vg_futex(&mutex->word, FUTEX_WAKE, 1, NULL);
 }
 
+size_t vg_append(char *to, size_t size, size_t at, const char *text, size_t length)
+{
+	if (at >= size || length >= size - at)
+		return size;
+	memcpy(to + at, text, length);
+	to[at + length] = '\0';
+	return at + length;
+}
+
 #ifdef VG_DEBUG
 // What the thread holds, by rank: some mutexes have the same rank, as the parts of the
 // table, of which a thread holds one at a time.

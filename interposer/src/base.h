@@ -20,7 +20,7 @@
 // not libpthread's, which glibc before 2.34 keeps in a library of its own.
 struct vg_mutex {
 	_Atomic uint32_t word;
-	uint32_t rank; // enum vg_rank, set by whoever makes it
+	uint32_t rank; // enum vg_rank, of debug builds
 };
 
 enum { vg_free, vg_held, vg_waited_for }; // of its word
@@ -31,13 +31,38 @@ void vg_lock_wait(struct vg_mutex *mutex);
 bool vg_lock_until(struct vg_mutex *mutex, uint64_t when);
 void vg_unlock_wake(struct vg_mutex *mutex);
 
-// vg_rank_check ends a debug build's process where taking the mutex breaks the order,
-// vg_rank_enter and vg_rank_leave note what the thread holds.
+// VG_MUTEX and vg_rank_set give a mutex its rank, vg_rank_check ends the process where taking
+// it breaks the order, vg_rank_enter and vg_rank_leave note what the thread holds. Debug
+// builds alone do so: a rank that is written down costs each start of a process a page.
 #ifdef VG_DEBUG
+#define VG_MUTEX(of) {.rank = (of)}
+static inline void vg_rank_set(struct vg_mutex *mutex, enum vg_rank rank)
+{
+	mutex->rank = rank;
+}
+
+static inline bool vg_rank_known(const struct vg_mutex *mutex)
+{
+	return mutex->rank != VG_RANK_NONE;
+}
+
 void vg_rank_check(const struct vg_mutex *mutex);
 void vg_rank_enter(const struct vg_mutex *mutex);
 void vg_rank_leave(const struct vg_mutex *mutex);
 #else
+#define VG_MUTEX(of) {0}
+static inline void vg_rank_set(struct vg_mutex *mutex, enum vg_rank rank)
+{
+	(void)mutex;
+	(void)rank;
+}
+
+static inline bool vg_rank_known(const struct vg_mutex *mutex)
+{
+	(void)mutex;
+	return true;
+}
+
 static inline void vg_rank_check(const struct vg_mutex *mutex)
 {
 	(void)mutex;
@@ -105,6 +130,18 @@ void vg_let_thread(int kept);
 
 // vg_now is CLOCK_MONOTONIC in nanoseconds.
 uint64_t vg_now(void);
+
+// vg_is_digit reports whether a character is one of 0 to 9. The C library's table of
+// characters would be one more page to read at each start of a process.
+static inline bool vg_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+// vg_append adds text to a string that has `at` bytes of `size`, and returns how many it has
+// then. Where there is no room it adds nothing and returns `size` or more. Paths are put
+// together by it at each start of a process, for which printf is too much.
+size_t vg_append(char *to, size_t size, size_t at, const char *text, size_t length);
 
 static inline uint64_t vg_add_saturating(uint64_t a, uint64_t b)
 {

@@ -24,7 +24,7 @@ _Atomic unsigned vg_captures;
 static _Atomic unsigned beginning; // captures, and streams that join them, on their way into the driver
 static _Atomic unsigned touching;  // touches under way
 
-static struct vg_mutex mutex = {.rank = VG_RANK_CAPTURES}; // no driver call is made under it
+static struct vg_mutex mutex = VG_MUTEX(VG_RANK_CAPTURES); // no driver call is made under it
 static struct vg_open open_captures[vg_open_captures];
 static unsigned open_count;
 

@@ -4,7 +4,6 @@
 // which the loader itself answers with this library in the namespace of programs.
 
 #define _GNU_SOURCE
-#include <ctype.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -12,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base.h"
 #include "loader.h"
 
 // vg_dlopen_target is called by the stub of dlopen, which then jumps to what it
@@ -30,7 +30,7 @@ static bool vg_is_versioned(const char *file, const char *base)
 	if (strncmp(file, base, length) != 0)
 		return false;
 	for (file += length; *file; file++)
-		if (*file != '.' && !isdigit((unsigned char)*file))
+		if (*file != '.' && !vg_is_digit(*file))
 			return false;
 	return true;
 }

@@ -37,20 +37,12 @@ static struct vg_share vg_share_of(struct vg_state *state, uint32_t device)
 	return share;
 }
 
-// vg_describe turns the driver's figures for a device into the container's.
-static void vg_describe(struct vg_state *state, CUdevice device, uint64_t *available, uint64_t *total)
+// vg_total_of is how much of a device's memory, of which it has `bytes`, the container has.
+static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t bytes)
 {
 	int index = vg_device_index(state, device);
-	struct vg_share share;
 
-	if (index < 0) {
-		*available = 0;
-		*total = 0;
-		return;
-	}
-	share = vg_share_of(state, (uint32_t)index);
-	*available = vg_min(*available, share.left);
-	*total = vg_min(*total, share.limit);
+	return index < 0 ? 0 : vg_min(bytes, vg_memory_limit(&state->pages, (uint32_t)index));
 }
 
 // vg_forget_the_dead empties the slots of dead processes from time to time: a
@@ -200,16 +192,12 @@ VG_API(cuDeviceTotalMem_v2, size_t *bytes, CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
 	CUresult result = VG_CALL(cuDeviceTotalMem_v2, bytes, device);
-	uint64_t available = 0;
-	uint64_t total;
 
 	if (result)
 		return result;
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	total = *bytes;
-	vg_describe(state, device, &available, &total);
-	*bytes = total;
+	*bytes = vg_total_of(state, device, *bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -217,17 +205,13 @@ VG_API(cuDeviceTotalMem, unsigned *bytes, CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
 	CUresult result = VG_CALL(cuDeviceTotalMem, bytes, device);
-	uint64_t available = 0;
 	size_t whole = 0;
-	uint64_t total;
 
 	if (result)
 		return result;
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	result = VG_CALL(cuDeviceTotalMem_v2, &whole, device);
-	total = whole;
-	vg_describe(state, device, &available, &total);
-	*bytes = vg_narrow(total);
+	*bytes = vg_narrow(vg_total_of(state, device, whole));
 	return result;
 }

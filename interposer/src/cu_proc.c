@@ -3,9 +3,9 @@
 // cuGetProcAddress: the real one is asked first, with the same arguments. What
 // it answers is exchanged by the pointer: every real function that we stand in
 // for has its counterpart, in all its variants, whatever name, version and flags
-// led to it.
+// led to it. The versions of the name are compared first. All others, which a program
+// pays for that asks for some functions only, are where none of those is the answer.
 
-#include <ctype.h>
 #include <string.h>
 
 #include "base.h"
@@ -13,22 +13,27 @@
 #include "family.h"
 #include "stream.h"
 
-#define VG_DECLARE_OWN(name) extern int name(void);
-VG_OWN_SYMBOLS(VG_DECLARE_OWN)
-#undef VG_DECLARE_OWN
-
-struct vg_own {
-	uint32_t symbol;
-	vg_function function;
-};
-
-static const struct vg_own vg_owns[] = {
-#define VG_OWN_ENTRY(name) {VG_SYM_##name, name},
+// Our functions' symbols.
+static const uint16_t vg_owns[] = {
+#define VG_OWN_ENTRY(name) VG_SYM_##name,
 	VG_OWN_SYMBOLS(VG_OWN_ENTRY)
 #undef VG_OWN_ENTRY
 };
 
 enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
+
+// Where they are, in the same order: see stubs.S.
+extern const int32_t vg_own_distances[vg_own_count];
+extern const char vg_own_base[];
+
+static vg_function vg_own_function(size_t own)
+{
+	const char *at = vg_own_base + vg_own_distances[own];
+	vg_function function;
+
+	memcpy(&function, &at, sizeof function);
+	return function;
+}
 
 // Which of vg_owns a pointer is, our function or the driver's: open addressing,
 // each value being an index + 1. A program's start looks some 500 functions up.
@@ -69,11 +74,11 @@ static void vg_find_reals(void)
 	if (atomic_load(&found))
 		return;
 	for (uint16_t i = 0; i < vg_own_count; i++) {
-		vg_function real = vg_real_lookup(vg_owns[i].symbol);
+		vg_function real = vg_real_lookup(vg_owns[i]);
 
 		if (real)
 			vg_remember(real, i);
-		vg_remember(vg_owns[i].function, i);
+		vg_remember(vg_own_function(i), i);
 	}
 	atomic_store(&found, 1);
 }
@@ -88,7 +93,7 @@ static vg_function vg_swap(vg_function real)
 	for (uint32_t at = vg_pointer_place(real);; at = (at + 1) % vg_places) {
 		there = atomic_load_explicit(&vg_place_pointers[at], memory_order_relaxed);
 		if (there == real)
-			return vg_owns[atomic_load(&vg_place_owns[at]) - 1].function;
+			return vg_own_function(atomic_load(&vg_place_owns[at]) - 1u);
 		if (!there)
 			return NULL;
 	}
@@ -103,8 +108,8 @@ static bool vg_is_variant(const char *exported, const char *name)
 	for (; *name; name++, rest++)
 		if (*rest != *name)
 			return false;
-	if (rest[0] == '_' && rest[1] == 'v' && isdigit((unsigned char)rest[2]))
-		for (rest += 3; isdigit((unsigned char)*rest); rest++)
+	if (rest[0] == '_' && rest[1] == 'v' && vg_is_digit(rest[2]))
+		for (rest += 3; vg_is_digit(*rest); rest++)
 			continue;
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
@@ -119,7 +124,7 @@ static size_t vg_first_own(const char *name)
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
-		if (strcmp(vg_symbol_name(vg_owns[middle].symbol), name) < 0)
+		if (strcmp(vg_symbol_name(vg_owns[middle]), name) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -135,7 +140,7 @@ static bool vg_is_guarded(const char *name)
 	size_t length = strlen(name);
 
 	for (size_t i = vg_first_own(name); i < vg_own_count; i++) {
-		const char *exported = vg_symbol_name(vg_owns[i].symbol);
+		const char *exported = vg_symbol_name(vg_owns[i]);
 
 		if (strncmp(exported, name, length) != 0)
 			return false;
@@ -163,9 +168,9 @@ static uint32_t vg_first_name(const char *name)
 	return low;
 }
 
-// vg_is_known reports whether a real function is one that the driver exports under
-// this name, or a version of it, that the table has.
-static bool vg_is_known(const char *name, vg_function real)
+// vg_known_of is the symbol under which the driver exports a function, among the versions
+// of a name that the table has; VG_SYMBOL_COUNT if there is none.
+static uint32_t vg_known_of(const char *name, vg_function real)
 {
 	size_t length = strlen(name);
 
@@ -173,25 +178,48 @@ static bool vg_is_known(const char *name, vg_function real)
 		const char *exported = vg_symbol_name(i);
 
 		if (strncmp(exported, name, length) != 0)
-			return false;
+			break;
 		if (vg_is_variant(exported, name) && vg_real_lookup(i) == real)
-			return true;
+			return i;
 	}
-	return false;
+	return VG_SYMBOL_COUNT;
+}
+
+// vg_own_of is our function for a symbol, or NULL if we have none.
+static vg_function vg_own_of(uint32_t symbol)
+{
+	size_t low = 0;
+	size_t high = vg_own_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (vg_owns[middle] == symbol)
+			return vg_own_function(middle);
+		if (vg_owns[middle] < symbol)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
 }
 
 // vg_may_pass decides on a function that we do not stand in for. One that begins a
 // capture is never withheld: it gives nothing that is limited.
-static bool vg_may_pass(const char *name, vg_function real)
+static bool vg_may_pass(const char *name, bool known)
 {
+	bool guarded = vg_is_guarded(name);
+
+	if (known && !guarded)
+		return true;
 	switch (vg_family_of(name)) {
 	case vg_family_capture:
 		vg_capture_expect_unknown();
 		return true;
 	case vg_family_refuse:
-		return !vg_is_guarded(name) && vg_is_known(name, real);
+		return false;
 	default:
-		return !vg_is_guarded(name);
+		return !guarded;
 	}
 }
 
@@ -199,16 +227,20 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 {
 	vg_function real;
 	vg_function own;
+	uint32_t symbol;
 
 	if (!name || !function || !*function)
 		return CUDA_SUCCESS;
 	memcpy(&real, function, sizeof real);
-	own = vg_swap(real);
+	symbol = vg_known_of(name, real);
+	own = vg_own_of(symbol);
+	if (!own && (symbol == VG_SYMBOL_COUNT || vg_is_guarded(name)))
+		own = vg_swap(real);
 	if (own) {
 		memcpy(function, &own, sizeof own);
 		return CUDA_SUCCESS;
 	}
-	if (vg_may_pass(name, real))
+	if (vg_may_pass(name, symbol != VG_SYMBOL_COUNT))
 		return CUDA_SUCCESS;
 	vg_say(VG_SAY_DOOR, "withheld %s: this driver's version of it is newer than this nri-vgpu, which "
 			    "could not limit it; install a newer nri-vgpu", name);

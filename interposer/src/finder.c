@@ -7,12 +7,12 @@
 #include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "runpath.h"
 
 #if defined(__x86_64__)
@@ -139,16 +139,15 @@ int vg_find_candidate(const char *path)
 
 static int vg_try_dir(const char *dir, size_t length, const char *name, char path[PATH_MAX])
 {
-	int written;
+	size_t at = 0;
 
 	// An empty entry of a search path is the current directory.
-	if (length == 0) {
-		dir = ".";
-		length = 1;
-	}
-	written = snprintf(path, PATH_MAX, "%s%.*s/%s", dir[0] == '/' ? "" : "./", (int)length, dir,
-			   name);
-	return written > 0 && written < PATH_MAX && vg_find_candidate(path) ? 0 : -1;
+	if (length == 0 || dir[0] != '/')
+		at = vg_append(path, PATH_MAX, at, "./", 2);
+	at = vg_append(path, PATH_MAX, at, dir, length);
+	at = vg_append(path, PATH_MAX, at, "/", 1);
+	at = vg_append(path, PATH_MAX, at, name, strlen(name));
+	return at < PATH_MAX && vg_find_candidate(path) ? 0 : -1;
 }
 
 static int vg_search_environment(const char *name, char path[PATH_MAX])
@@ -156,8 +155,10 @@ static int vg_search_environment(const char *name, char path[PATH_MAX])
 	const char *dirs = getauxval(AT_SECURE) ? NULL : getenv("LD_LIBRARY_PATH");
 
 	while (dirs && *dirs) {
-		size_t length = strcspn(dirs, ":;");
+		size_t length = 0;
 
+		while (dirs[length] && dirs[length] != ':' && dirs[length] != ';')
+			length++;
 		if (vg_try_dir(dirs, length, name, path) == 0)
 			return 0;
 		dirs += length;

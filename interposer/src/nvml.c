@@ -35,7 +35,7 @@ const char *vg_nvmlErrorString(int result);
 
 struct vg_pages *vg_nvml_pages(void)
 {
-	static struct vg_mutex mutex = {.rank = VG_RANK_NVML};
+	static struct vg_mutex mutex = VG_MUTEX(VG_RANK_NVML);
 	static struct vg_pages pages;
 	static _Atomic int opened;
 	const char *dir = vg_pages_dir();
@@ -48,7 +48,7 @@ struct vg_pages *vg_nvml_pages(void)
 		if (!dir)
 			vg_say(VG_SAY_PAGES, "the GPU's memory is not shown: there is no limits page at "
 					     "/run/nri-vgpu/limits");
-		else if (vg_pages_open(&pages, dir, &error))
+		else if ((!pages.limits && vg_pages_open(&pages, dir, &error)) || vg_usage_map(&pages, &error))
 			vg_say(VG_SAY_PAGES, "the GPU's memory is not shown: %s", error.text);
 		else
 			atomic_store(&opened, 1);

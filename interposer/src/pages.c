@@ -35,36 +35,41 @@ const char *vg_pages_dir(void)
 	return getauxval(AT_SECURE) ? NULL : getenv("NRI_VGPU_DIR");
 }
 
-// vg_map maps a file that must be a page of the given magic and size. Both
-// pages start with their magic and layout version.
-static void *vg_map(const char *path, int writable, uint64_t magic, size_t size, struct stat *info,
-		    struct vg_error *error)
+// What both pages start with, and what the usage page says besides.
+struct vg_head {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t slot_count;
+	uint64_t size;
+};
+
+_Static_assert(offsetof(struct vg_usage_header, slot_count) == offsetof(struct vg_head, slot_count) &&
+	       offsetof(struct vg_usage_header, size) == offsetof(struct vg_head, size),
+	       "the start of the usage page");
+
+// vg_open_page opens a file that must be a page of the given magic and size.
+static int vg_open_page(const char *path, int flags, uint64_t magic, size_t size, struct stat *info,
+			struct vg_head *head, struct vg_error *error)
 {
-	int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-	struct {
-		uint64_t magic;
-		uint32_t version;
-	} head;
-	void *mapped = MAP_FAILED;
-	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+	int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0) {
 		vg_error_set(error, "cannot open %s: %s; is it mounted into the container?", path,
 			     strerror(errno));
-		return NULL;
+		return -1;
 	}
-	if (vg_fstat(fd, info) || pread(fd, &head, sizeof head, 0) < 12 || head.magic != magic)
+	if (vg_fstat(fd, info) || pread(fd, head, sizeof *head, 0) < 12 || head->magic != magic)
 		vg_error_set(error, "%s is not a page of nri-vgpu; re-create the container", path);
-	else if (head.version != VG_VERSION)
+	else if (head->version != VG_VERSION)
 		vg_error_set(error, "%s has layout version %u, this library reads %u; re-create the container",
-			     path, head.version, VG_VERSION);
+			     path, head->version, VG_VERSION);
 	else if (info->st_size != (off_t)size)
 		vg_error_set(error, "%s has %lld bytes instead of %zu; re-create the container", path,
 			     (long long)info->st_size, size);
-	else if ((mapped = mmap(NULL, size, protection, MAP_SHARED, fd, 0)) == MAP_FAILED)
-		vg_error_set(error, "cannot map %s: %s", path, strerror(errno));
+	else
+		return fd;
 	close(fd);
-	return mapped == MAP_FAILED ? NULL : mapped;
+	return -1;
 }
 
 static uint64_t vg_checksum(const struct vg_limits_copy *copy)
@@ -184,15 +189,38 @@ struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device)
 	return lease;
 }
 
+// vg_page_path gives the path of a page. One that is too long is cut, and is no page's.
+static void vg_page_path(char path[PATH_MAX], const char *dir, const char *name)
+{
+	path[0] = '\0';
+	vg_append(path, PATH_MAX, vg_append(path, PATH_MAX, 0, dir, strlen(dir)), name, strlen(name));
+}
+
+static int vg_limits_map(struct vg_pages *pages, const char *path, struct vg_error *error)
+{
+	struct vg_head head = {0};
+	struct stat info;
+	int fd = vg_open_page(path, O_RDONLY, VG_LIMITS_MAGIC, sizeof *pages->limits, &info, &head, error);
+	void *mapped;
+
+	if (fd < 0)
+		return -1;
+	mapped = mmap(NULL, sizeof *pages->limits, PROT_READ, MAP_SHARED, fd, 0);
+	if (mapped == MAP_FAILED)
+		vg_error_set(error, "cannot map %s: %s", path, strerror(errno));
+	else
+		pages->limits = mapped;
+	close(fd);
+	return mapped == MAP_FAILED ? -1 : 0;
+}
+
 static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
 {
 	struct vg_limits_copy copy;
-	struct stat info;
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%s/limits", dir);
-	pages->limits = vg_map(path, 0, VG_LIMITS_MAGIC, sizeof *pages->limits, &info, error);
-	if (!pages->limits)
+	vg_page_path(path, dir, "/limits");
+	if (vg_limits_map(pages, path, error))
 		return -1;
 	if (vg_limits_read(pages->limits, &copy)) {
 		vg_error_set(error, "%s is corrupt; re-create the container", path);
@@ -205,33 +233,33 @@ static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_err
 	return 0;
 }
 
-static int vg_usage_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
+int vg_usage_check(struct vg_pages *pages, struct vg_error *error)
 {
-	const struct vg_usage_header *header;
+	struct vg_head head = {0};
 	struct stat info;
+	int fd = vg_open_page(pages->usage_path, O_RDWR, VG_USAGE_MAGIC, sizeof *pages->usage, &info, &head, error);
 
-	snprintf(pages->usage_path, sizeof pages->usage_path, "%s/usage", dir);
-	pages->usage = vg_map(pages->usage_path, 1, VG_USAGE_MAGIC, sizeof *pages->usage, &info, error);
-	if (!pages->usage)
+	if (fd < 0)
 		return -1;
-	pages->usage_inode = info.st_ino;
-	pages->usage_device = info.st_dev;
-	header = &pages->usage->header;
-	if (header->slot_count != VG_MAX_SLOTS || header->size != sizeof *pages->usage) {
+	if (head.slot_count != VG_MAX_SLOTS || head.size != sizeof *pages->usage) {
 		vg_error_set(error, "%s is corrupt; re-create the container", pages->usage_path);
+		close(fd);
 		return -1;
 	}
-	return 0;
+	pages->usage_inode = info.st_ino;
+	pages->usage_device = info.st_dev;
+	return fd;
 }
 
 int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error)
 {
 	pages->slot = vg_no_slot;
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++)
-		pages->slow[i].rank = VG_RANK_SLOW;
-	pages->look.rank = VG_RANK_LOOK;
-	pages->verify.rank = VG_RANK_VERIFY;
-	if (vg_limits_open(pages, dir, error) || vg_usage_open(pages, dir, error)) {
+		vg_rank_set(&pages->slow[i], VG_RANK_SLOW);
+	vg_rank_set(&pages->look, VG_RANK_LOOK);
+	vg_rank_set(&pages->verify, VG_RANK_VERIFY);
+	vg_page_path(pages->usage_path, dir, "/usage");
+	if (vg_limits_open(pages, dir, error)) {
 		vg_pages_close(pages);
 		return -1;
 	}

@@ -12,9 +12,10 @@
 #include "base.h"
 #include "pages_gen.h"
 
-// vg_error says in one line, without its end, what failed and what to do.
+// vg_error says in one line, without its end, what failed and what to do. It is cut where
+// a path is longer than any should be: each byte costs every start of a process.
 struct vg_error {
-	char text[PATH_MAX + 256];
+	char text[512];
 };
 
 void vg_error_set(struct vg_error *error, const char *format, ...)
@@ -66,9 +67,13 @@ struct vg_pages {
 // returns NULL where there is neither.
 const char *vg_pages_dir(void);
 
-// vg_pages_open maps and checks the pages of a directory. It takes no slot. It
-// returns 0, or -1 with `error` set.
+// vg_pages_open checks and maps the limits page of a directory. The usage page is, by
+// vg_slot_take or vg_usage_map. It returns 0, or -1 with `error` set.
 int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error);
+
+// vg_usage_check opens and checks the usage page. It returns a descriptor of it, or -1
+// with `error` set.
+int vg_usage_check(struct vg_pages *pages, struct vg_error *error);
 
 void vg_pages_close(struct vg_pages *pages);
 

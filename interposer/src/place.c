@@ -18,8 +18,8 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
-	made->mutex.rank = VG_RANK_METER;
-	made->forgotten_mutex.rank = VG_RANK_FORGOTTEN;
+	vg_rank_set(&made->mutex, VG_RANK_METER);
+	vg_rank_set(&made->forgotten_mutex, VG_RANK_FORGOTTEN);
 	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
 		free(made);
 		return meter;

@@ -9,12 +9,13 @@
 #include "registration.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base.h"
 
 // A full queue of the agent's is tried again so often, a nap apart: a
 // millisecond in all.
@@ -63,9 +64,11 @@ static void vg_tell_agent(const struct sockaddr_un *address, uint32_t slot)
 
 void vg_agent_path(const char *dir, char path[vg_agent_path_size])
 {
-	int length = snprintf(path, vg_agent_path_size, "%s/agent/agent.sock", dir);
+	static const char socket_path[] = "/agent/agent.sock";
+	size_t length = vg_append(path, vg_agent_path_size, 0, dir, strlen(dir));
 
-	if (length < 0 || length >= vg_agent_path_size)
+	length = vg_append(path, vg_agent_path_size, length, socket_path, sizeof socket_path - 1);
+	if (length >= vg_agent_path_size)
 		*path = '\0';
 }
 

@@ -67,12 +67,20 @@ static void vg_directory(const char *name, int is_program, char directory[PATH_M
 		*slash = '\0';
 }
 
+static void vg_paths_add_of(struct vg_paths *paths, const char *object, int is_program, const char *path)
+{
+	char directory[PATH_MAX];
+
+	vg_directory(object, is_program, directory);
+	vg_paths_add(paths, directory);
+	vg_paths_add(paths, path);
+}
+
 static int vg_collect(struct dl_phdr_info *info, size_t size, void *context)
 {
 	struct vg_paths *paths = context;
 	int is_program = paths->seen++ == 0;
 	struct vg_object_paths own;
-	char directory[PATH_MAX];
 	const char *path;
 
 	(void)size;
@@ -85,9 +93,7 @@ static int vg_collect(struct dl_phdr_info *info, size_t size, void *context)
 	if (!path || (paths->which == vg_runpath_program_before && own.runpath) ||
 	    (paths->which == vg_runpath_program_after && !own.runpath))
 		return 0;
-	vg_directory(info->dlpi_name, is_program, directory);
-	vg_paths_add(paths, directory);
-	vg_paths_add(paths, path);
+	vg_paths_add_of(paths, info->dlpi_name, is_program, path);
 	return 0;
 }
 

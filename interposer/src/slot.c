@@ -80,27 +80,39 @@ static int vg_slot_lock(int fd, uint32_t slot, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
+// vg_retire adds what a slot counted to what the container's dead processes did, which
+// all processes share: nothing is added by those that counted nothing.
+static void vg_retire(uint64_t *sum, const uint64_t *counted)
+{
+	uint64_t value = vg_load(counted);
+
+	if (value)
+		vg_add(sum, value);
+}
+
 static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 {
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_container_device *sum = &pages->usage->header.devices[i];
 		struct vg_slot_device *device = vg_slot_device(pages, slot, i);
 
-		vg_add(&sum->retired_gpu_time_ns, vg_load(&device->gpu_time_ns));
-		vg_add(&sum->retired_wait_ns, vg_load(&device->wait_ns));
-		vg_add(&sum->retired_launches, vg_load(&device->launches));
+		vg_retire(&sum->retired_gpu_time_ns, &device->gpu_time_ns);
+		vg_retire(&sum->retired_wait_ns, &device->wait_ns);
+		vg_retire(&sum->retired_launches, &device->launches);
 	}
 }
 
-// vg_slot_clear empties a slot, word by word as others may be reading it. The
-// caller holds its lock.
+// vg_slot_clear empties a slot, word by word as others may be reading it. What is
+// empty is not written: most of a slot is, at every start of a process. The caller
+// holds its lock.
 static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
 {
 	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
 
 	vg_slot_retire(pages, slot);
 	for (size_t i = 0; i < sizeof(struct vg_slot) / sizeof *words; i++)
-		vg_store(&words[i], 0);
+		if (vg_load(&words[i]))
+			vg_store(&words[i], 0);
 }
 
 static void vg_slot_sign(struct vg_pages *pages, uint32_t index)
@@ -119,20 +131,44 @@ static void vg_slot_sign(struct vg_pages *pages, uint32_t index)
 	__atomic_store_n(&slot->pid, (uint32_t)getpid(), __ATOMIC_SEQ_CST);
 }
 
-// vg_usage_own replaces the mapping by one of the description `fd`, whose locks
-// are then held for as long as this address space lives.
-static int vg_usage_own(struct vg_pages *pages, int fd)
+// vg_usage_map_of maps the file of a description, in place of what is mapped. What is
+// not inherited holds the description's locks for as long as this address space lives.
+static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 {
 	void *mapped = mmap(NULL, sizeof *pages->usage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	if (mapped == MAP_FAILED)
 		return -1;
-	if (madvise(mapped, sizeof *pages->usage, MADV_DONTFORK)) {
+	if (!inherited && madvise(mapped, sizeof *pages->usage, MADV_DONTFORK)) {
 		munmap(mapped, sizeof *pages->usage);
 		return -1;
 	}
-	munmap(pages->usage, sizeof *pages->usage);
+	if (pages->usage)
+		munmap(pages->usage, sizeof *pages->usage);
 	pages->usage = mapped;
+	return 0;
+}
+
+// vg_usage_open checks and maps the usage page. It returns its descriptor, or -1 with
+// `error` set.
+static int vg_usage_open(struct vg_pages *pages, bool inherited, struct vg_error *error)
+{
+	int fd = vg_usage_check(pages, error);
+
+	if (fd < 0 || vg_usage_map_of(pages, fd, inherited) == 0)
+		return fd;
+	vg_error_set(error, "cannot map %s: %s", pages->usage_path, strerror(errno));
+	close(fd);
+	return -1;
+}
+
+int vg_usage_map(struct vg_pages *pages, struct vg_error *error)
+{
+	int fd = vg_usage_open(pages, true, error);
+
+	if (fd < 0)
+		return -1;
+	close(fd);
 	return 0;
 }
 
@@ -252,15 +288,11 @@ static void vg_forks_wait(void)
 // vg_slot_open takes a slot by the page's descriptor.
 static int vg_slot_open(struct vg_pages *pages, struct vg_error *error)
 {
-	int fd = vg_usage_fd(pages);
+	int fd = vg_usage_open(pages, false, error);
 	int slot;
 
-	if (fd < 0 || vg_usage_own(pages, fd)) {
-		vg_error_set(error, "cannot use %s: %s", pages->usage_path, strerror(errno));
-		if (fd >= 0)
-			close(fd);
+	if (fd < 0)
 		return vg_no_slot;
-	}
 	slot = vg_slot_find(pages, fd);
 	if (slot == vg_no_slot)
 		vg_error_set(error, "%u processes of this container use the GPU already, or %s cannot be locked",

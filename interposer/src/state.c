@@ -11,28 +11,19 @@
 
 _Atomic(struct vg_state *) vg_the_state;
 
-// vg_state_rank sets the ranks of the mutexes, which a fork's child finds wiped. Only
-// debug builds look at them: writing them would touch each page of the table at every
-// start of a process.
-#ifdef VG_DEBUG
+// vg_state_rank sets the ranks of the mutexes, which a fork's child finds wiped.
 static void vg_state_rank(struct vg_state *state)
 {
-	if (state->init.rank)
+	if (vg_rank_known(&state->init))
 		return;
-	state->init.rank = VG_RANK_INIT;
-	state->audit_mutex.rank = VG_RANK_AUDIT;
-	state->orphan_mutex.rank = VG_RANK_ORPHANS;
-	state->pool_mutex.rank = VG_RANK_POOLS;
-	state->correction_mutex.rank = VG_RANK_CORRECT;
+	vg_rank_set(&state->init, VG_RANK_INIT);
+	vg_rank_set(&state->audit_mutex, VG_RANK_AUDIT);
+	vg_rank_set(&state->orphan_mutex, VG_RANK_ORPHANS);
+	vg_rank_set(&state->pool_mutex, VG_RANK_POOLS);
+	vg_rank_set(&state->correction_mutex, VG_RANK_CORRECT);
 	for (size_t i = 0; i < vg_shards; i++)
-		state->table.shards[i].mutex.rank = VG_RANK_TABLE;
+		vg_rank_set(&state->table.shards[i].mutex, VG_RANK_TABLE);
 }
-#else
-static void vg_state_rank(struct vg_state *state)
-{
-	(void)state;
-}
-#endif
 
 struct vg_state *vg_state_new(void)
 {

@@ -57,6 +57,10 @@
 	jmp vg_\name
 	.cfi_endproc
 	.size \name, . - \name
+	// By its distance, as a pointer would cost every process a relocation.
+	.section .rodata
+	.long \name - vg_own_base
+	.text
 	.endm
 
 	// Saves what a call may pass in registers: six integers, eight floating
@@ -195,6 +199,18 @@ dlmopen:
 \name:	.zero \bytes
 	.text
 	.endm
+
+	// int32_t vg_own_distances[]: of our functions from vg_own_base, in the table's order.
+	.section .rodata
+	.balign 4
+	.globl vg_own_distances
+	.hidden vg_own_distances
+	.type vg_own_distances, @object
+vg_own_distances:
+	.text
+	.globl vg_own_base
+	.hidden vg_own_base
+vg_own_base:
 
 #include VG_STUBS
 

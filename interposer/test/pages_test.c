@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "fixture.h"
+#include "slot.h"
 
 static char dir[256];
 
@@ -26,7 +27,12 @@ static void make_pages(void)
 static int open_pages(struct vg_pages *pages, struct vg_error *error)
 {
 	memset(pages, 0, sizeof *pages);
-	return vg_pages_open(pages, dir, error);
+	if (vg_pages_open(pages, dir, error))
+		return -1;
+	if (vg_usage_map(pages, error) == 0)
+		return 0;
+	vg_pages_close(pages);
+	return -1;
 }
 
 static void edit(const char *name, off_t offset, const void *bytes, size_t size)

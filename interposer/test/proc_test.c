@@ -12,6 +12,7 @@
 #include "stand_in.h"
 
 CUresult vg_cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+int cuMemAlloc_v2(void);
 
 static void driver_later(void)
 {
@@ -108,6 +109,34 @@ static void test_known(void)
 	CHECK(is_withheld("cuMemAllocHost"));
 }
 
+static CUresult driver_exported_address(const char *name, void **function, int version, uint64_t flags, int *status)
+{
+	void (*exported)(void) = driver_exported;
+
+	CHECK(name && !version && !flags);
+	memcpy(function, &exported, sizeof exported);
+	*status = 0;
+	return CUDA_SUCCESS;
+}
+
+// What the driver exports under a name that we stand in for is exchanged, whatever name
+// led to it.
+static void test_exchanged(void)
+{
+	static const char *const names[] = {"cuMemAlloc", "cuMemAlloc_v2", "cuMemFree", "cuFrobnicate", "cuDeviceGetName"};
+	int (*own)(void) = cuMemAlloc_v2;
+
+	DRIVER(cuGetProcAddress_v2, driver_exported_address);
+	DRIVER(cuMemAlloc_v2, driver_exported);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		void *found = NULL;
+		int status = -1;
+
+		CHECK_EQUAL(vg_cuGetProcAddress_v2(names[i], &found, 0, 0, &status), CUDA_SUCCESS);
+		CHECK(memcmp(&found, &own, sizeof found) == 0);
+	}
+}
+
 static CUresult driver_old_address(const char *name, void **function, int version, uint64_t flags)
 {
 	int status;
@@ -151,10 +180,12 @@ static void test_identity(void)
 	CHECK_EQUAL(said(check_twice, words), 0);
 	DRIVER(cuLaunchKernel, driver_exported);
 	CHECK_EQUAL(said(check_twice, words), 1);
+	DRIVER(cuMemAlloc_v2, driver_exported);
 }
 
 int main(void)
 {
+	test_exchanged();
 	DRIVER(cuGetProcAddress_v2, driver_address);
 	test_own();
 	test_identity();
