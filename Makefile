@@ -8,7 +8,9 @@ GO      ?= go
 # we need not hear of each.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
-GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# What is built, vetted and tested is compiled once.
+export GOFLAGS := $(GOFLAGS) -trimpath
+GOBUILD := $(GO) build -ldflags '$(LDFLAGS)'
 
 # Packages that judge memory and time under load, and want the machine alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -185,8 +184,18 @@ func underLock(build func() error) error {
 	return build()
 }
 
-// root is the root of the source tree.
+// root is the root of the source tree, above the directory that tests of a package run in.
 func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	start, err := os.Getwd()
+	if err != nil {
+		panic(fmt.Sprintf("find the source tree: %v", err))
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic(fmt.Sprintf("find the source tree: no go.mod above %s", start))
+		}
+	}
 }
