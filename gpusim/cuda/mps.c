@@ -166,7 +166,7 @@ CUresult sim_mps_admit(const struct sim_device *device)
 		return err;
 	gs_lock(&sim.handle);
 	mode = sim_gpu(device)->compute_mode;
-	if (mode == 3 || sim_mps_client()) /* else it is nobody's business who is there */
+	if (mode == 3 || sim_mps_client()) /* the answer depends on other processes only then */
 		clients = count_clients(device->gpu, &others);
 	gs_unlock(&sim.handle);
 	if (mode == 2 || (mode == 3 && others)) /* prohibited; exclusive to a process */

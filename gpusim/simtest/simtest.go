@@ -184,7 +184,8 @@ func underLock(build func() error) error {
 	return build()
 }
 
-// root is the root of the source tree, above the directory that tests of a package run in.
+// root returns the root of the source tree: the nearest directory with a go.mod, from the
+// working directory up.
 func root() string {
 	start, err := os.Getwd()
 	if err != nil {

@@ -132,6 +132,12 @@ static void reset(void)
 	scan_written = false;
 }
 
+static bool header_whole(void)
+{
+	return page->header.magic == VG_USAGE_MAGIC && page->header.version == VG_VERSION &&
+	       page->header.slot_count == VG_MAX_SLOTS && page->header.size == sizeof *page;
+}
+
 static void attach(struct process *process)
 {
 	struct vg_error error;
@@ -139,11 +145,12 @@ static void attach(struct process *process)
 	if (process->attached)
 		return;
 	*process = (struct process){0};
-	if (vg_pages_open(&process->pages, dir, &error)) {
-		FUZZ_CHECK(page_written);
+	FUZZ_CHECK(vg_pages_open(&process->pages, dir, &error) == 0); // the limits page is whole
+	if (vg_slot_take(&process->pages, &error)) {
+		FUZZ_CHECK(!header_whole());
+		vg_pages_close(&process->pages);
 		return;
 	}
-	FUZZ_CHECK(vg_slot_take(&process->pages, &error) == 0);
 	process->attached = true;
 }
 

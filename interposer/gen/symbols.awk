@@ -20,6 +20,16 @@ $1 <= last { fail("not sorted: " $1 " after " last) }
 $2 !~ /^(forward|own|data)$/ { fail("unknown treatment " $2) }
 $2 == "data" && $3 !~ /^[0-9]+$/ { fail("data needs a size") }
 
+# cuGetProcAddress decides by name: the versions of one are all ours or all forwarded.
+{
+	stem = $1
+	sub(/_pt[ds][sz]$/, "", stem)
+	sub(/_v[0-9]+$/, "", stem)
+	if (stem in treated && treated[stem] != $2)
+		fail("versions of " stem " are treated differently")
+	treated[stem] = $2
+}
+
 {
 	last = $1
 	name[count] = $1

@@ -58,6 +58,14 @@ size_t vg_append(char *to, size_t size, size_t at, const char *text, size_t leng
 	return at + length;
 }
 
+void vg_join(char *to, size_t size, const char *dir, const char *name)
+{
+	size_t length = vg_append(to, size, 0, dir, strlen(dir));
+
+	if (vg_append(to, size, length, name, strlen(name)) == size)
+		to[0] = '\0';
+}
+
 #ifdef VG_DEBUG
 // What the thread holds, by rank: some mutexes have the same rank, as the parts of the
 // table, of which a thread holds one at a time.

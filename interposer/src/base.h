@@ -31,9 +31,10 @@ void vg_lock_wait(struct vg_mutex *mutex);
 bool vg_lock_until(struct vg_mutex *mutex, uint64_t when);
 void vg_unlock_wake(struct vg_mutex *mutex);
 
-// VG_MUTEX and vg_rank_set give a mutex its rank, vg_rank_check ends the process where taking
-// it breaks the order, vg_rank_enter and vg_rank_leave note what the thread holds. Debug
-// builds alone do so: a rank that is written down costs each start of a process a page.
+// Lock order, in debug builds only: VG_MUTEX and vg_rank_set set a mutex's rank,
+// vg_rank_known reports whether it has one, vg_rank_check aborts if taking it breaks the
+// order, vg_rank_enter and vg_rank_leave record what the thread holds. Other builds store no
+// rank: an initialised mutex would cost each start a page.
 #ifdef VG_DEBUG
 #define VG_MUTEX(of) {.rank = (of)}
 static inline void vg_rank_set(struct vg_mutex *mutex, enum vg_rank rank)
@@ -138,10 +139,13 @@ static inline bool vg_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-// vg_append adds text to a string that has `at` bytes of `size`, and returns how many it has
-// then. Where there is no room it adds nothing and returns `size` or more. Paths are put
-// together by it at each start of a process, for which printf is too much.
+// vg_append appends text to a string of length `at` in a buffer of `size` bytes, and returns
+// the new length. If there is no room, it appends nothing and returns `size`. It replaces
+// snprintf, which is slow at a process's start.
 size_t vg_append(char *to, size_t size, size_t at, const char *text, size_t length);
+
+// vg_join writes `dir` and `name`, one after the other, or "" if there is no room.
+void vg_join(char *to, size_t size, const char *dir, const char *name);
 
 static inline uint64_t vg_add_saturating(uint64_t a, uint64_t b)
 {

@@ -37,7 +37,7 @@ static struct vg_share vg_share_of(struct vg_state *state, uint32_t device)
 	return share;
 }
 
-// vg_total_of is how much of a device's memory, of which it has `bytes`, the container has.
+// vg_total_of returns what the container may use of a device of `bytes` bytes.
 static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t bytes)
 {
 	int index = vg_device_index(state, device);

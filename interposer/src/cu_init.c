@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuInit is the one door: without pages that are whole there is no driver, and
-// no other function works before cuInit has.
+// cuInit opens the limits page before it starts the driver, and takes a slot on the usage
+// page after. It fails if either page is not whole. No other function works before cuInit
+// has succeeded.
 
 #include "audit.h"
 #include "mps.h"
@@ -58,7 +59,8 @@ static bool vg_loads_lazily(void)
 	return result != VG_NO_FUNCTION && (result || mode != CU_MODULE_EAGER_LOADING);
 }
 
-// vg_prepare opens the pages, and sets up what the driver reads when it starts.
+// vg_prepare opens the limits page and sets the environment that the driver reads when it
+// starts.
 static CUresult vg_prepare(struct vg_state *state, const char *dir)
 {
 	struct vg_error error = {""};

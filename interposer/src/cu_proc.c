@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuGetProcAddress: the real one is asked first, with the same arguments. What
-// it answers is exchanged by the pointer: every real function that we stand in
-// for has its counterpart, in all its variants, whatever name, version and flags
-// led to it. The versions of the name are compared first. All others, which a program
-// pays for that asks for some functions only, are where none of those is the answer.
+// cuGetProcAddress asks the driver's first, with the same arguments, and then replaces the
+// pointer that it returned: each function that we stand in for by ours. It compares the
+// versions of the requested name first. Only if none matches does it compare all functions
+// of ours (vg_swap), because that looks all of them up in the driver.
 
 #include <string.h>
 
@@ -26,6 +25,7 @@ enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 extern const int32_t vg_own_distances[vg_own_count];
 extern const char vg_own_base[];
 
+// vg_own_function returns our function for vg_owns[own].
 static vg_function vg_own_function(size_t own)
 {
 	const char *at = vg_own_base + vg_own_distances[own];
@@ -36,7 +36,7 @@ static vg_function vg_own_function(size_t own)
 }
 
 // Which of vg_owns a pointer is, our function or the driver's: open addressing,
-// each value being an index + 1. A program's start looks some 500 functions up.
+// each value being an index + 1.
 // Two threads that fill it at once put the same into the same places.
 enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
 _Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
@@ -114,42 +114,6 @@ static bool vg_is_variant(const char *exported, const char *name)
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
 
-// vg_first_own is the first of vg_owns, which are sorted by name as the table is,
-// that does not come before this name.
-static size_t vg_first_own(const char *name)
-{
-	size_t low = 0;
-	size_t high = vg_own_count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (strcmp(vg_symbol_name(vg_owns[middle]), name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-// vg_is_guarded reports whether we stand in for any function of this name. A
-// variant of such a one that we do not know, of a driver newer than we are,
-// must not be handed out: it would be a door without a limit.
-static bool vg_is_guarded(const char *name)
-{
-	size_t length = strlen(name);
-
-	for (size_t i = vg_first_own(name); i < vg_own_count; i++) {
-		const char *exported = vg_symbol_name(vg_owns[i]);
-
-		if (strncmp(exported, name, length) != 0)
-			return false;
-		if (vg_is_variant(exported, name))
-			return true;
-	}
-	return false;
-}
-
 // vg_first_name is the first name of the table, which is sorted, that does not come
 // before this one.
 static uint32_t vg_first_name(const char *name)
@@ -168,9 +132,9 @@ static uint32_t vg_first_name(const char *name)
 	return low;
 }
 
-// vg_known_of is the symbol under which the driver exports a function, among the versions
-// of a name that the table has; VG_SYMBOL_COUNT if there is none.
-static uint32_t vg_known_of(const char *name, vg_function real)
+// vg_exported_as returns the symbol, among the versions of `name`, that the driver exports
+// at this address, or VG_SYMBOL_COUNT.
+static uint32_t vg_exported_as(const char *name, vg_function real)
 {
 	size_t length = strlen(name);
 
@@ -185,7 +149,7 @@ static uint32_t vg_known_of(const char *name, vg_function real)
 	return VG_SYMBOL_COUNT;
 }
 
-// vg_own_of is our function for a symbol, or NULL if we have none.
+// vg_own_of returns our function for a symbol, or NULL if we have none.
 static vg_function vg_own_of(uint32_t symbol)
 {
 	size_t low = 0;
@@ -204,14 +168,28 @@ static vg_function vg_own_of(uint32_t symbol)
 	return NULL;
 }
 
-// vg_may_pass decides on a function that we do not stand in for. One that begins a
-// capture is never withheld: it gives nothing that is limited.
-static bool vg_may_pass(const char *name, bool known)
+// vg_is_guarded reports whether we stand in for any function of this name. A
+// variant of such a one that we do not know, of a driver newer than we are,
+// must not be handed out: it would be a door without a limit.
+static bool vg_is_guarded(const char *name)
 {
-	bool guarded = vg_is_guarded(name);
+	size_t length = strlen(name);
 
-	if (known && !guarded)
-		return true;
+	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
+		const char *exported = vg_symbol_name(i);
+
+		if (strncmp(exported, name, length) != 0)
+			return false;
+		if (vg_is_variant(exported, name) && vg_own_of(i))
+			return true;
+	}
+	return false;
+}
+
+// vg_may_pass decides on a function that the driver exports under no name that we know.
+// One that begins a capture is never withheld: it gives nothing that is limited.
+static bool vg_may_pass(const char *name)
+{
 	switch (vg_family_of(name)) {
 	case vg_family_capture:
 		vg_capture_expect_unknown();
@@ -219,7 +197,7 @@ static bool vg_may_pass(const char *name, bool known)
 	case vg_family_refuse:
 		return false;
 	default:
-		return !guarded;
+		return !vg_is_guarded(name);
 	}
 }
 
@@ -232,15 +210,13 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 	if (!name || !function || !*function)
 		return CUDA_SUCCESS;
 	memcpy(&real, function, sizeof real);
-	symbol = vg_known_of(name, real);
-	own = vg_own_of(symbol);
-	if (!own && (symbol == VG_SYMBOL_COUNT || vg_is_guarded(name)))
-		own = vg_swap(real);
+	symbol = vg_exported_as(name, real);
+	own = symbol == VG_SYMBOL_COUNT ? vg_swap(real) : vg_own_of(symbol);
 	if (own) {
 		memcpy(function, &own, sizeof own);
 		return CUDA_SUCCESS;
 	}
-	if (vg_may_pass(name, symbol != VG_SYMBOL_COUNT))
+	if (symbol != VG_SYMBOL_COUNT || vg_may_pass(name))
 		return CUDA_SUCCESS;
 	vg_say(VG_SAY_DOOR, "withheld %s: this driver's version of it is newer than this nri-vgpu, which "
 			    "could not limit it; install a newer nri-vgpu", name);

@@ -157,6 +157,7 @@ static int vg_search_environment(const char *name, char path[PATH_MAX])
 	while (dirs && *dirs) {
 		size_t length = 0;
 
+		// Not strcspn, which would be one more page of the C library to read at each start.
 		while (dirs[length] && dirs[length] != ':' && dirs[length] != ';')
 			length++;
 		if (vg_try_dir(dirs, length, name, path) == 0)

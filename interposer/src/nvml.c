@@ -59,7 +59,7 @@ struct vg_pages *vg_nvml_pages(void)
 
 static int vg_hex(char c)
 {
-	if (c >= '0' && c <= '9')
+	if (vg_is_digit(c))
 		return c - '0';
 	c |= 0x20;
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

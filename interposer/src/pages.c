@@ -35,7 +35,7 @@ const char *vg_pages_dir(void)
 	return getauxval(AT_SECURE) ? NULL : getenv("NRI_VGPU_DIR");
 }
 
-// What both pages start with, and what the usage page says besides.
+// vg_head is the start of a page. slot_count and size are the usage page's alone.
 struct vg_head {
 	uint64_t magic;
 	uint32_t version;
@@ -58,7 +58,7 @@ static int vg_open_page(const char *path, int flags, uint64_t magic, size_t size
 			     strerror(errno));
 		return -1;
 	}
-	if (vg_fstat(fd, info) || pread(fd, head, sizeof *head, 0) < 12 || head->magic != magic)
+	if (vg_fstat(fd, info) || pread(fd, head, sizeof *head, 0) < (ssize_t)offsetof(struct vg_head, slot_count) || head->magic != magic)
 		vg_error_set(error, "%s is not a page of nri-vgpu; re-create the container", path);
 	else if (head->version != VG_VERSION)
 		vg_error_set(error, "%s has layout version %u, this library reads %u; re-create the container",
@@ -189,13 +189,6 @@ struct vg_lease vg_compute_lease(const struct vg_pages *pages, uint32_t device)
 	return lease;
 }
 
-// vg_page_path gives the path of a page. One that is too long is cut, and is no page's.
-static void vg_page_path(char path[PATH_MAX], const char *dir, const char *name)
-{
-	path[0] = '\0';
-	vg_append(path, PATH_MAX, vg_append(path, PATH_MAX, 0, dir, strlen(dir)), name, strlen(name));
-}
-
 static int vg_limits_map(struct vg_pages *pages, const char *path, struct vg_error *error)
 {
 	struct vg_head head = {0};
@@ -219,7 +212,7 @@ static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_err
 	struct vg_limits_copy copy;
 	char path[PATH_MAX];
 
-	vg_page_path(path, dir, "/limits");
+	vg_join(path, sizeof path, dir, "/limits");
 	if (vg_limits_map(pages, path, error))
 		return -1;
 	if (vg_limits_read(pages->limits, &copy)) {
@@ -233,7 +226,7 @@ static int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_err
 	return 0;
 }
 
-int vg_usage_check(struct vg_pages *pages, struct vg_error *error)
+int vg_usage_open(struct vg_pages *pages, struct vg_error *error)
 {
 	struct vg_head head = {0};
 	struct stat info;
@@ -258,7 +251,7 @@ int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *erro
 		vg_rank_set(&pages->slow[i], VG_RANK_SLOW);
 	vg_rank_set(&pages->look, VG_RANK_LOOK);
 	vg_rank_set(&pages->verify, VG_RANK_VERIFY);
-	vg_page_path(pages->usage_path, dir, "/usage");
+	vg_join(pages->usage_path, sizeof pages->usage_path, dir, "/usage");
 	if (vg_limits_open(pages, dir, error)) {
 		vg_pages_close(pages);
 		return -1;

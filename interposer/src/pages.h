@@ -12,8 +12,7 @@
 #include "base.h"
 #include "pages_gen.h"
 
-// vg_error says in one line, without its end, what failed and what to do. It is cut where
-// a path is longer than any should be: each byte costs every start of a process.
+// vg_error describes on one line what failed and what to do. Longer text is cut.
 struct vg_error {
 	char text[512];
 };
@@ -67,13 +66,13 @@ struct vg_pages {
 // returns NULL where there is neither.
 const char *vg_pages_dir(void);
 
-// vg_pages_open checks and maps the limits page of a directory. The usage page is, by
-// vg_slot_take or vg_usage_map. It returns 0, or -1 with `error` set.
+// vg_pages_open opens, checks and maps the limits page of a directory. vg_slot_take or
+// vg_usage_map maps the usage page. It returns 0, or -1 with `error` set.
 int vg_pages_open(struct vg_pages *pages, const char *dir, struct vg_error *error);
 
-// vg_usage_check opens and checks the usage page. It returns a descriptor of it, or -1
-// with `error` set.
-int vg_usage_check(struct vg_pages *pages, struct vg_error *error);
+// vg_usage_open opens and checks the usage page. It returns its descriptor, or -1 with
+// `error` set.
+int vg_usage_open(struct vg_pages *pages, struct vg_error *error);
 
 void vg_pages_close(struct vg_pages *pages);
 

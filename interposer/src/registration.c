@@ -64,12 +64,7 @@ static void vg_tell_agent(const struct sockaddr_un *address, uint32_t slot)
 
 void vg_agent_path(const char *dir, char path[vg_agent_path_size])
 {
-	static const char socket_path[] = "/agent/agent.sock";
-	size_t length = vg_append(path, vg_agent_path_size, 0, dir, strlen(dir));
-
-	length = vg_append(path, vg_agent_path_size, length, socket_path, sizeof socket_path - 1);
-	if (length >= vg_agent_path_size)
-		*path = '\0';
+	vg_join(path, vg_agent_path_size, dir, "/agent/agent.sock");
 }
 
 void vg_register(const char *path, uint32_t slot)

@@ -67,7 +67,10 @@ static void vg_directory(const char *name, int is_program, char directory[PATH_M
 		*slash = '\0';
 }
 
-static void vg_paths_add_of(struct vg_paths *paths, const char *object, int is_program, const char *path)
+// vg_paths_add_object adds an object's directory and run path. It is apart from vg_collect,
+// which is called for every loaded object, because its buffer costs a page of stack.
+__attribute__((noinline))
+static void vg_paths_add_object(struct vg_paths *paths, const char *object, int is_program, const char *path)
 {
 	char directory[PATH_MAX];
 
@@ -93,7 +96,7 @@ static int vg_collect(struct dl_phdr_info *info, size_t size, void *context)
 	if (!path || (paths->which == vg_runpath_program_before && own.runpath) ||
 	    (paths->which == vg_runpath_program_after && !own.runpath))
 		return 0;
-	vg_paths_add_of(paths, info->dlpi_name, is_program, path);
+	vg_paths_add_object(paths, info->dlpi_name, is_program, path);
 	return 0;
 }
 

@@ -29,7 +29,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -80,8 +79,8 @@ static int vg_slot_lock(int fd, uint32_t slot, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-// vg_retire adds what a slot counted to what the container's dead processes did, which
-// all processes share: nothing is added by those that counted nothing.
+// vg_retire adds a slot's counter to the container's sum for ended processes. It skips zero,
+// as all processes share the sum.
 static void vg_retire(uint64_t *sum, const uint64_t *counted)
 {
 	uint64_t value = vg_load(counted);
@@ -102,9 +101,8 @@ static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 	}
 }
 
-// vg_slot_clear empties a slot, word by word as others may be reading it. What is
-// empty is not written: most of a slot is, at every start of a process. The caller
-// holds its lock.
+// vg_slot_clear empties a slot, word by word as others may be reading it. It writes only
+// words that are not zero: at most starts nearly all are. The caller holds its lock.
 static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
 {
 	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
@@ -131,8 +129,9 @@ static void vg_slot_sign(struct vg_pages *pages, uint32_t index)
 	__atomic_store_n(&slot->pid, (uint32_t)getpid(), __ATOMIC_SEQ_CST);
 }
 
-// vg_usage_map_of maps the file of a description, in place of what is mapped. What is
-// not inherited holds the description's locks for as long as this address space lives.
+// vg_usage_map_of maps the open file and unmaps what was mapped before. Unless `inherited`,
+// a fork's child does not get the mapping, so that the description's locks end with this
+// address space.
 static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 {
 	void *mapped = mmap(NULL, sizeof *pages->usage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -149,11 +148,11 @@ static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 	return 0;
 }
 
-// vg_usage_open checks and maps the usage page. It returns its descriptor, or -1 with
-// `error` set.
-static int vg_usage_open(struct vg_pages *pages, bool inherited, struct vg_error *error)
+// vg_usage_open_mapped opens, checks and maps the usage page. It returns its descriptor, or
+// -1 with `error` set.
+static int vg_usage_open_mapped(struct vg_pages *pages, bool inherited, struct vg_error *error)
 {
-	int fd = vg_usage_check(pages, error);
+	int fd = vg_usage_open(pages, error);
 
 	if (fd < 0 || vg_usage_map_of(pages, fd, inherited) == 0)
 		return fd;
@@ -164,7 +163,7 @@ static int vg_usage_open(struct vg_pages *pages, bool inherited, struct vg_error
 
 int vg_usage_map(struct vg_pages *pages, struct vg_error *error)
 {
-	int fd = vg_usage_open(pages, true, error);
+	int fd = vg_usage_open_mapped(pages, true, error);
 
 	if (fd < 0)
 		return -1;
@@ -288,7 +287,7 @@ static void vg_forks_wait(void)
 // vg_slot_open takes a slot by the page's descriptor.
 static int vg_slot_open(struct vg_pages *pages, struct vg_error *error)
 {
-	int fd = vg_usage_open(pages, false, error);
+	int fd = vg_usage_open_mapped(pages, false, error);
 	int slot;
 
 	if (fd < 0)

@@ -11,8 +11,8 @@
 // slot on it. It returns 0, or -1 with `error` set.
 int vg_slot_take(struct vg_pages *pages, struct vg_error *error);
 
-// vg_usage_map maps the usage page for one that takes no slot, and for its forks' children.
-// It returns 0, or -1 with `error` set.
+// vg_usage_map maps the usage page without taking a slot. A fork's child inherits the
+// mapping. It returns 0, or -1 with `error` set.
 int vg_usage_map(struct vg_pages *pages, struct vg_error *error);
 
 // vg_slots_reap empties the slots of dead processes that have memory on this GPU. It

@@ -29,10 +29,7 @@ static int open_pages(struct vg_pages *pages, struct vg_error *error)
 	memset(pages, 0, sizeof *pages);
 	if (vg_pages_open(pages, dir, error))
 		return -1;
-	if (vg_usage_map(pages, error) == 0)
-		return 0;
-	vg_pages_close(pages);
-	return -1;
+	return vg_usage_map(pages, error);
 }
 
 static void edit(const char *name, off_t offset, const void *bytes, size_t size)
@@ -56,7 +53,9 @@ static void expect_error(const char *what)
 		fprintf(stderr, "error is \"%s\", want \"%s\" in it\n", error.text, what);
 		abort();
 	}
-	CHECK(!pages.limits && !pages.usage);
+	CHECK(!pages.usage);
+	vg_pages_close(&pages);
+	CHECK(!pages.limits);
 }
 
 static void test_good_pages(void)

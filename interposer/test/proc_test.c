@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What cuGetProcAddress hands out of a driver that is newer than this library: the driver
-// here answers every name with a function that nobody knows.
+// What cuGetProcAddress returns: ours for what the driver exports and we stand in for, and
+// nothing for unknown functions of newer drivers that could pass the limits.
 
 #include <stdbool.h>
 #include <string.h>

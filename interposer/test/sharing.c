@@ -66,8 +66,8 @@ static void test_import_credit(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// What is exported, imported and given back leaves nothing behind, once that is measured.
-static void test_exports_given_back(void)
+// Memory that was exported and released leaves no charge, once it is measured.
+static void test_exports_released(void)
 {
 	const struct timespec moment = {.tv_nsec = 300000000};
 	uint64_t handle;
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
 	else if (strcmp(test, "import-credit") == 0)
 		test_import_credit();
 	else if (strcmp(test, "given-back") == 0)
-		test_exports_given_back();
+		test_exports_released();
 	else
 		return 64;
 	return 0;

@@ -33,7 +33,7 @@ unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p'
 agent=-honest
 export GPUSIM_TOOL=$gpusim/gpusim
 
-program=unkind # whose tests run, or sharing
+program=unkind # what try runs: unkind or sharing
 
 # try NAME SIZE ARGUMENTS…: runs a test in a container with a limit.
 try() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
@@ -72,4 +73,22 @@ func (a *Admin) answer(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	reply(ctx, conn, a.Answers, Asker{Node: true}, question)
+}
+
+// listen makes a socket, in place of the one that an earlier agent left.
+func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
+	if err := clearPath(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("make the agent's socket: %w", err)
+	}
+	// Another agent's socket may stand there when this one is closed.
+	listener.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, mode); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("set the rights of the agent's socket: %w", err)
+	}
+	return listener, nil
 }

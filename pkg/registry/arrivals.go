@@ -1,13 +1,12 @@
 package registry
 
-// maxArrivals bounds those that have registered and were not looked at, each of which
-// costs a descriptor.
+// maxArrivals bounds the arrivals that wait to be settled. Each holds a descriptor.
 const maxArrivals = 256
 
-// arrival is a process that has registered and was not looked at: procfs takes as long
-// as all else of a registration, on the processors that the process starts on. So it is
-// asked later: when somebody wants to know, or at the next sweep, at which many of the
-// processes that start by the hundred have ended.
+// arrival is a registration whose process has not been read from procfs. Reading doubles
+// the cost of a registration, on the processors that the process starts on. settle reads
+// it when a caller asks or at the next sweep. By then, many short-lived processes have
+// ended and need no reading.
 type arrival struct {
 	proc   Proc
 	pid    int
@@ -15,12 +14,12 @@ type arrival struct {
 	claim  Claim
 }
 
-// arrive takes a registration, and its handle.
+// arrive stores a registration and takes over its handle.
 func (r *Registry) arrive(a arrival) {
 	r.mu.Lock()
 	earlier, again := r.arrivals[a.pid]
 	r.arrivals[a.pid] = a
-	full := len(r.arrivals) >= maxArrivals
+	full := len(r.arrivals) >= r.mostArrivals
 	r.mu.Unlock()
 	if again {
 		r.count(earlier.repeated())
@@ -39,8 +38,8 @@ func (a arrival) repeated() Outcome {
 	return Known
 }
 
-// settle looks at those that have arrived. When it returns, all that arrived before it
-// was called have an outcome.
+// settle reads all arrivals from procfs and enters them. On return, each that came before
+// the call has an outcome.
 func (r *Registry) settle() {
 	r.settling.Lock()
 	defer r.settling.Unlock()
@@ -53,7 +52,7 @@ func (r *Registry) settle() {
 	}
 }
 
-// enter looks at a process and enters it.
+// enter reads an arrival's process from procfs and lists it.
 func (r *Registry) enter(a arrival) Outcome {
 	if a.handle.Ended() {
 		a.handle.Close()
@@ -63,9 +62,17 @@ func (r *Registry) enter(a arrival) Outcome {
 	if err != nil {
 		return Gone
 	}
-	outcome := r.add(process, handle)
-	if outcome == Registered || outcome == Known {
-		r.claim(a.pid, a.claim)
+	return r.add(process, handle, &a.claim)
+}
+
+// settled returns the listed process with this pid, after settling if it has arrived.
+func (r *Registry) settled(pid int) (Process, bool) {
+	r.mu.Lock()
+	_, arrived := r.arrivals[pid]
+	r.mu.Unlock()
+	if !arrived {
+		return Process{}, false
 	}
-	return outcome
+	r.settle()
+	return r.known(pid)
 }

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"os/exec"
-	"strconv"
 	"testing"
 )
 
@@ -85,9 +84,55 @@ func TestArrivalsThatComeAgainOrEnd(t *testing.T) {
 	_ = children[1].Wait()
 	entries := h.Registry.Processes(id)
 	if len(entries) != 1 || entries[0].PID != children[0].Process.Pid || entries[0].Claim.Slot != 9 {
-		t.Errorf("known are %v, want "+strconv.Itoa(children[0].Process.Pid)+" with its later word", entries)
+		t.Errorf("known are %v, want %d with its later claim", entries, children[0].Process.Pid)
 	}
 	if got := h.outcome(Gone); got != 1 {
 		t.Errorf("%d had ended, want 1", got)
+	}
+}
+
+// A container's ended processes keep no place from those that came after them.
+func TestArrivalsTakeThePlacesOfTheEnded(t *testing.T) {
+	h := newHouse(t)
+	h.Registry.perContainer = 2
+	for _, child := range h.arrives(2, id) {
+		h.Registry.settle()
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}
+	h.arrives(2, id)
+	h.Registry.Sweep()
+	if got := h.outcome(Full); got != 0 || len(h.Registry.Processes(id)) != 2 {
+		t.Errorf("%d were refused, known are %v", got, h.Registry.Processes(id))
+	}
+}
+
+func TestALaterClaimIsNotReplacedByAnEarlierOne(t *testing.T) {
+	h := newHouse(t)
+	child := h.arrives(1, id)[0]
+	process, handle, err := h.Proc.Pin(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Registry.add(process, handle, &Claim{Slot: 7})
+	if entries := h.Registry.Processes(id); len(entries) != 1 || entries[0].Claim.Slot != 7 {
+		t.Errorf("known are %v", entries)
+	}
+}
+
+// Who asks after registering is looked up once, and costs as much as any that is known.
+func TestAskingSettlesArrivals(t *testing.T) {
+	h := newHouse(t)
+	child := h.arrives(1, id)[0]
+	_, handle, err := h.Proc.Pin(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := caller{Process: Process{PID: child.Process.Pid}, handle: handle}
+	if err := h.look(&who); err != nil || !who.known || who.Container != id {
+		t.Errorf("got %+v, %v", who, err)
+	}
+	if got := h.outcome(Registered); got != 1 {
+		t.Errorf("%d are registered, want 1", got)
 	}
 }

@@ -36,11 +36,6 @@ type Claim struct {
 	InnerPID uint32
 }
 
-// isRegistration reports whether a message begins as a registration does.
-func isRegistration(raw []byte) bool {
-	return len(raw) >= 4 && binary.LittleEndian.Uint32(raw) == messageMagic
-}
-
 // ParseMessage reads a registration.
 func ParseMessage(raw []byte) (Claim, error) { return parseClaim(raw, messageMagic) }
 

@@ -101,8 +101,8 @@ func printable(line []byte) string {
 // maxProcFile bounds what is read of a file of procfs.
 const maxProcFile = 64 << 10
 
-// read returns the content of a process's file. The runtime's poller, which os.File
-// asks first, takes longer than procfs, which never waits for anything.
+// read returns the content of a process's file. It bypasses os.File, which first offers
+// each file to the runtime's poller: that takes longer than the read.
 func (p Proc) read(pid int, name string) ([]byte, error) {
 	path := string(p) + "/" + strconv.Itoa(pid) + "/" + name
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -119,7 +119,7 @@ func (p Proc) read(pid int, name string) ([]byte, error) {
 		n += max(k, 0)
 		if k <= 0 || n == maxProcFile {
 			if n == 0 {
-				return nil, fmt.Errorf("%w: %s is empty: %w", ErrGone, path, cmp.Or(err, io.EOF))
+				return nil, fmt.Errorf("%w: read %s: %w", ErrGone, path, cmp.Or(err, io.EOF))
 			}
 			return content[:n], nil
 		}

@@ -188,7 +188,7 @@ func TestTooManyQuestions(t *testing.T) {
 // Who asks and does not read the answer keeps nobody else waiting, and is let go.
 func TestSlowReaders(t *testing.T) {
 	h, a := questions(t)
-	a.long = 4 << 20
+	a.answerWith(4 << 20)
 	for range questionBurst {
 		if _, err := h.dial().Write([]byte("NVGQ\x01\x00\x10\x00\x01\x00\x00\x00\x00\x00\x00\x00")); err != nil {
 			t.Fatal(err)

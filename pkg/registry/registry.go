@@ -56,16 +56,16 @@ func (e Entry) Slot() (slot uint32, ok bool) {
 
 // Registry is the list of processes. It is safe for concurrent use.
 type Registry struct {
-	settling   sync.Mutex // taken before mu
-	mu         sync.Mutex
-	arrivals   map[int]arrival     // by PID
-	processes  map[int]*registered // by PID
-	containers map[string]int      // how many, by runtime id
-	perContainer,
-	total int
-	outcomes map[Outcome]uint64
-	held     map[Outcome]uint64 // of questions about what a process holds
-	invalid  uint64
+	settling            sync.Mutex // taken before mu
+	mu                  sync.Mutex
+	arrivals            map[int]arrival     // by PID
+	processes           map[int]*registered // by PID
+	containers          map[string]int      // how many, by runtime id
+	perContainer, total int
+	mostArrivals        int // that wait to be settled
+	outcomes            map[Outcome]uint64
+	held                map[Outcome]uint64 // of questions about what a process holds
+	invalid             uint64
 }
 
 type registered struct {
@@ -78,7 +78,8 @@ func New() *Registry {
 	return &Registry{
 		arrivals: map[int]arrival{}, processes: map[int]*registered{}, containers: map[string]int{},
 		perContainer: maxPerContainer, total: min(maxProcesses, descriptors()/4),
-		outcomes: map[Outcome]uint64{}, held: map[Outcome]uint64{},
+		mostArrivals: min(maxArrivals, descriptors()/16),
+		outcomes:     map[Outcome]uint64{}, held: map[Outcome]uint64{},
 	}
 }
 
@@ -91,8 +92,8 @@ func descriptors() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// known returns the process with this pid, if it has registered, and not another
-// one before it.
+// known returns the listed process with this pid. It unlists one that has ended. Arrivals
+// that were not settled are not listed.
 func (r *Registry) known(pid int) (Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,17 +108,22 @@ func (r *Registry) known(pid int) (Process, bool) {
 	return known.Process, true
 }
 
-// add enters a process, and takes its handle over.
-func (r *Registry) add(process Process, handle Handle) Outcome {
+// add lists a process and takes its handle over. The claim, which may be nil, is noted
+// unless the process has made another since.
+func (r *Registry) add(process Process, handle Handle, claim *Claim) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	outcome := r.admit(process)
-	if outcome != Registered {
-		handle.Close()
+	switch outcome {
+	case Registered:
+		r.processes[process.PID] = &registered{Entry{process, claim}, handle}
+		r.containers[process.Container]++
 		return outcome
+	case Known:
+		known := r.processes[process.PID]
+		known.Claim = cmp.Or(known.Claim, claim)
 	}
-	r.processes[process.PID] = &registered{Entry{Process: process}, handle}
-	r.containers[process.Container]++
+	handle.Close()
 	return outcome
 }
 
@@ -157,7 +163,11 @@ func (r *Registry) claim(pid int, said Claim) {
 
 // Sweep forgets the processes that have ended.
 func (r *Registry) Sweep() {
+	r.removeEnded() // first: those that arrived are not to be refused for them
 	r.settle()
+}
+
+func (r *Registry) removeEnded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*registered, 0, len(r.processes))

@@ -23,8 +23,8 @@ const (
 	// acceptsPerSecond bounds the processors' time that a flood costs the
 	// agent to some percent of one; who does not get through is not known by
 	// its registration, or goes on by estimates of what it holds, which harms
-	// nobody. A process that is not known yet counts as several, as the kernel has
-	// to be asked about it.
+	// nobody. A process that is not listed counts as several, because procfs
+	// has to be read for it, now or later.
 	acceptsPerSecond = 2000
 	acceptBurst      = 2000
 	unknownAccepts   = 4
@@ -39,9 +39,9 @@ const (
 	questionsPerSecond = 10
 	questionBurst      = 20
 	sweepInterval      = time.Second
-	// gather is how long those that connect may wait for others, to be received together:
-	// to be woken takes longer than to receive one, on processors that programs start on.
-	gather = 2 * time.Millisecond
+	// batchInterval is the pause between batches of accepted connections: a wake-up costs
+	// more than an accept, on processors that programs start on.
+	batchInterval = 2 * time.Millisecond
 )
 
 var (
@@ -113,11 +113,11 @@ func (s *Server) tell(err error) {
 // Serve serves one socket, until it is lost or ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	// A container's processes run as any user.
-	d, err := openDoor(s.Path, 0o666)
+	l, err := openListener(s.Path, 0o666)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer l.close()
 	s.said = ""
 	if s.Listening != nil {
 		s.Listening()
@@ -128,49 +128,47 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cancel()
 	all.Go(func() {
 		<-ctx.Done()
-		d.stop()
+		l.stop()
 	})
 	all.Go(func() { s.sweep(ctx, cancel) })
-	return s.attendDoor(ctx, d)
+	return s.acceptLoop(ctx, l)
 }
 
-// attendDoor receives visitors until the socket is lost. Those that come while others
-// gather wait at the socket, and are received together.
-func (s *Server) attendDoor(ctx context.Context, d *door) error {
+// acceptLoop accepts connections, in batches, until the socket is lost or ctx ends.
+func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
 	pace := rate.NewLimiter(acceptsPerSecond, acceptBurst)
 	for {
-		d.await()
-		if err := s.receiveAll(ctx, d, pace); err != nil { // out of descriptors, say: whoever comes then is not known
+		l.wait()
+		if err := s.acceptBatch(ctx, l, pace); err != nil { // out of descriptors, say: whoever comes then is not known
 			s.tell(err)
 			pause(ctx, sweepInterval)
 		}
 		if ctx.Err() != nil {
-			return errLost
+			return errors.New("the socket was removed")
 		}
-		d.gather()
+		l.pauseBatch()
 	}
 }
 
-// receiveAll receives those who are there.
-func (s *Server) receiveAll(ctx context.Context, d *door, pace *rate.Limiter) error {
+// acceptBatch receives the connections that wait.
+func (s *Server) acceptBatch(ctx context.Context, l *listener, pace *rate.Limiter) error {
 	for {
-		if err := pace.Wait(ctx); err != nil {
-			return nil //nolint:nilerr // the context has ended, which the caller sees
-		}
-		v, ok, err := d.admit()
+		c, ok, err := l.accept()
 		if err != nil || !ok {
 			return err
 		}
 		if s.Connected != nil {
 			s.Connected()
 		}
-		if !s.receive(ctx, v) {
-			pace.ReserveN(time.Now(), unknownAccepts-1)
+		cost := 1
+		if !s.receive(ctx, c) {
+			cost = unknownAccepts
+		}
+		if pace.WaitN(ctx, cost) != nil {
+			return nil // ctx has ended, which the caller sees
 		}
 	}
 }
-
-var errLost = errors.New("the socket was removed")
 
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -188,24 +186,6 @@ func clearPath(path string) error {
 		return fmt.Errorf("remove the last agent's socket: %w", err)
 	}
 	return nil
-}
-
-// listen makes a socket, in place of the one that an earlier agent left.
-func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
-	if err := clearPath(path); err != nil {
-		return nil, err
-	}
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		return nil, fmt.Errorf("make the agent's socket: %w", err)
-	}
-	// Another agent's socket may stand there when this one is closed.
-	listener.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, mode); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("set the rights of the agent's socket: %w", err)
-	}
-	return listener, nil
 }
 
 // sweep forgets ended processes, and looks whether the socket is still there.
@@ -238,40 +218,39 @@ func untilLost(ctx context.Context, path string, each func()) {
 	}
 }
 
-// receive looks at who connected, and hears what it says. It does not wait:
-// neither for the message, nor where too many wait already. It reports whether the
-// process was known before.
-func (s *Server) receive(ctx context.Context, v visitor) (known bool) {
-	who, err := s.peer(v)
+// receive identifies the peer, takes a registration at once and passes any other
+// connection to attend. It never waits. It reports whether the process was listed.
+func (s *Server) receive(ctx context.Context, c rawConn) (listed bool) {
+	who, err := s.peer(c)
 	if err != nil {
 		s.Registry.count(Gone)
-		v.close()
+		c.close()
 		return false
 	}
-	raw, came := v.said()
-	if came && isRegistration(raw) {
-		s.enrol(v, who, raw)
+	raw, came := c.said()
+	if came && !IsHeldQuestion(raw) && !query.IsQuestion(raw) {
+		s.takeRegistration(c, who, raw)
 		return who.known
 	}
-	conn, err := v.conn()
-	if err != nil {
+	conn, err := c.conn()
+	if err != nil { // there is no descriptor left
 		who.close()
 		s.Registry.count(Busy)
 		return who.known
 	}
-	s.attend(ctx, conn, who, raw, came)
-	return who.known
+	return s.attend(ctx, conn, who, raw, came)
 }
 
-// enrol takes the registration of a visitor, whom nobody looks at now.
-func (s *Server) enrol(v visitor, who caller, raw []byte) {
-	defer v.close()
+// takeRegistration stores a registration; settle reads its process later. A message that
+// is none gets an error.
+func (s *Server) takeRegistration(c rawConn, who caller, raw []byte) {
+	defer c.close()
 	claim, err := ParseMessage(raw)
 	switch {
 	case err != nil:
 		who.close()
 		s.Registry.countInvalid()
-		v.tell(query.Refuse(err))
+		c.send(query.Refuse(err))
 	case who.known:
 		s.Registry.count(Known)
 		s.Registry.claim(who.PID, claim)
@@ -280,29 +259,29 @@ func (s *Server) enrol(v visitor, who caller, raw []byte) {
 	}
 }
 
-// attend hears a connection that did not begin with a registration.
-func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) {
-	if err := who.look(s.Proc); err != nil {
+// attend serves a connection that asks a question, or whose message has not come. It
+// reports whether the process was listed, or is now with others that had arrived.
+func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) (listed bool) {
+	if err := s.look(&who); err != nil {
 		s.Registry.count(Gone)
 		conn.Close()
-		return
+		return false
 	}
 	switch {
 	case came && IsHeldQuestion(raw):
 		if s.mayHold(who.Container) {
 			go s.serveHeld(ctx, conn, who, raw)
-			return
+			return who.known
 		}
-	case came && !query.IsQuestion(raw):
-		s.register(conn, &who, raw)
 	case s.queue.enter(who.Container, askBounds):
 		go s.serve(ctx, conn, who, raw, came)
-		return
+		return who.known
 	default:
 		s.Registry.count(Busy)
 	}
 	who.close()
 	conn.Close()
+	return who.known
 }
 
 // serve hears what a connection says that has a place in the queue, and answers.
@@ -348,7 +327,7 @@ func said(conn *net.UnixConn) (message []byte, came bool) {
 		return nil, false
 	}
 	err = raw.Read(func(fd uintptr) bool {
-		message, came = heardAt(int(fd))
+		message, came = receiveNow(int(fd))
 		return true
 	})
 	return message, came && err == nil
@@ -425,8 +404,8 @@ func send(conn *net.UnixConn, packets ...[]byte) {
 // caller is the process that made a connection.
 type caller struct {
 	Process
-	known  bool   // it has registered
-	handle Handle // until it has
+	known  bool   // it is listed
+	handle Handle // while it is not
 }
 
 // register enters the caller.
@@ -435,7 +414,7 @@ func (c *caller) register(r *Registry) Outcome {
 		return Known
 	}
 	c.known = true // the registry has the handle now
-	return r.add(c.Process, c.handle)
+	return r.add(c.Process, c.handle, nil)
 }
 
 func (c *caller) close() {
@@ -444,12 +423,12 @@ func (c *caller) close() {
 	}
 }
 
-// peer asks the kernel who connected. Of one that is not known, it tells the pid alone,
-// which may be another's by now, and the process. From Linux 6.5 on the kernel gives the
-// very one that connected. Before, it is the one that has the pid now: a live process of
-// the container that it is listed in, even if it is not the one that connected.
-func (s *Server) peer(v visitor) (caller, error) {
-	credentials, err := unix.GetsockoptUcred(v.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+// peer identifies the process that connected, by SO_PEERCRED and a pidfd. For a process
+// that is not listed it returns only the pid and the pidfd. Before Linux 6.5 the pidfd is
+// that of the process that has the pid now: a live process of the container that it is
+// listed in, even if it is not the one that connected.
+func (s *Server) peer(c rawConn) (caller, error) {
+	credentials, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return caller{}, fmt.Errorf("%w: %w", ErrGone, err)
 	}
@@ -460,15 +439,22 @@ func (s *Server) peer(v visitor) (caller, error) {
 	if known, ok := s.Registry.known(pid); ok {
 		return caller{Process: known, known: true}, nil
 	}
-	handle, err := pidfdOf(v.fd, pid)
+	handle, err := pidfdOf(c.fd, pid)
 	return caller{Process: Process{PID: pid}, handle: handle}, err
 }
 
-// look asks the kernel about a caller that is not known, and drops it on failure.
-func (c *caller) look(proc Proc) (err error) {
-	if !c.known {
-		c.Process, c.handle, err = proc.pinned(c.PID, c.handle)
+// look reads a caller that is not listed from procfs, with all others that have arrived if
+// it is one of them. On failure it closes the handle.
+func (s *Server) look(c *caller) (err error) {
+	if c.known {
+		return nil
 	}
+	if known, ok := s.Registry.settled(c.PID); ok {
+		c.handle.Close()
+		*c = caller{Process: known, known: true}
+		return nil
+	}
+	c.Process, c.handle, err = s.Proc.pinned(c.PID, c.handle)
 	return err
 }
 

@@ -274,13 +274,13 @@ func TestAContainerHasNoMoreThanItsPart(t *testing.T) {
 	h.Registry.perContainer, h.Registry.total = 2, 3
 	processes, handles := h.sleepers(3, id)
 	for i, want := range []Outcome{Registered, Registered, Full} {
-		if got := h.Registry.add(processes[i], handles[i]); got != want {
+		if got := h.Registry.add(processes[i], handles[i], nil); got != want {
 			t.Errorf("number %d: %s, want %s", i, got, want)
 		}
 	}
 	processes, handles = h.sleepers(2, otherID)
 	for i, want := range []Outcome{Registered, Full} {
-		if got := h.Registry.add(processes[i], handles[i]); got != want {
+		if got := h.Registry.add(processes[i], handles[i], nil); got != want {
 			t.Errorf("the other container's number %d: %s, want %s", i, got, want)
 		}
 	}
@@ -293,14 +293,14 @@ func TestAContainerHasNoMoreThanItsPart(t *testing.T) {
 func TestAReusedPIDIsAnotherProcess(t *testing.T) {
 	h := newHouse(t)
 	processes, handles := h.sleepers(1, id)
-	h.Registry.add(processes[0], handles[0])
+	h.Registry.add(processes[0], handles[0], nil)
 	successor, handle, err := h.Proc.Pin(processes[0].PID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	successor.Started++
 	successor.Container = otherID
-	if got := h.Registry.add(successor, handle); got != Registered {
+	if got := h.Registry.add(successor, handle, nil); got != Registered {
 		t.Errorf("the successor is %s", got)
 	}
 	if h.Registry.Has(processes[0]) || !h.Registry.Has(successor) || len(h.Registry.Processes(id)) != 0 {

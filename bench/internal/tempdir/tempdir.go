@@ -1,22 +1,29 @@
-// Package tempdir makes the directories that benchmarks work in: in memory, as what
-// processes share on a node is, so that none of them waits for a disk.
+// Package tempdir makes the benchmarks' working directories, in /dev/shm where there is
+// one, because a node keeps that state in memory.
 package tempdir
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// New makes an empty directory, and returns what removes it. It is in memory where the
-// machine has /dev/shm, else where the environment wants temporary files.
+// New makes an empty directory and returns it with a function that removes it. It is in
+// /dev/shm if programs can be started from there, and else where temporary files are.
 func New() (dir string, remove func() error, err error) {
-	parent := "/dev/shm"
-	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
-		parent = ""
-	}
-	dir, err = os.MkdirTemp(parent, "vgpu-bench-")
+	dir, err = os.MkdirTemp(parent(), "vgpu-bench-")
 	return dir, func() error { return removeAll(dir) }, err
+}
+
+func parent() string {
+	const shm = "/dev/shm"
+	var stat unix.Statfs_t
+	if err := unix.Statfs(shm, &stat); err != nil || stat.Flags&unix.ST_NOEXEC != 0 {
+		return ""
+	}
+	return shm
 }
 
 // removeAll removes a directory in which processes may be tidying up still.
@@ -27,7 +34,7 @@ func removeAll(dir string) error {
 		err = os.RemoveAll(dir)
 	}
 	if err != nil {
-		return errors.Join(errors.New("a benchmark's directory stays behind"), err)
+		return fmt.Errorf("remove the benchmark's directory: %w", err)
 	}
 	return nil
 }
