@@ -139,14 +139,16 @@ func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
 	pace := rate.NewLimiter(acceptsPerSecond, acceptBurst)
 	for {
 		l.wait()
-		if err := s.acceptBatch(ctx, l, pace); err != nil { // out of descriptors, say: whoever comes then is not known
+		err := s.acceptBatch(ctx, l, pace)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("the socket was removed")
+		case err != nil: // out of descriptors, say: whoever comes then is not known
 			s.tell(err)
 			pause(ctx, sweepInterval)
+		default:
+			l.pauseBatch()
 		}
-		if ctx.Err() != nil {
-			return errors.New("the socket was removed")
-		}
-		l.pauseBatch()
 	}
 }
 
@@ -164,8 +166,8 @@ func (s *Server) acceptBatch(ctx context.Context, l *listener, pace *rate.Limite
 		if !s.receive(ctx, c) {
 			cost = unknownAccepts
 		}
-		if pace.WaitN(ctx, cost) != nil {
-			return nil // ctx has ended, which the caller sees
+		if err := pace.WaitN(ctx, cost); err != nil {
+			return err
 		}
 	}
 }
