@@ -20,7 +20,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
-	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
 type options struct {
@@ -68,11 +67,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	temp, remove, err := tempdir.New()
+	temp, err := os.MkdirTemp("", "vgpu-bench-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	lines, err := report.Open(o.output)
 	if err != nil {
 		return err
