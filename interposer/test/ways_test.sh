@@ -49,18 +49,19 @@ test_ways() {
 
 # Processes of one container share the limit, whatever way each uses.
 test_shared_limit() {
-	local limit=$((6 * gib)) way most=0 now sum=0 out
+	local limit=$((6 * gib)) way most=0 now sum=0 out ways=()
 	pages shared "$limit"
 	for way in alloc vmm async pitch array graph; do
 		limited shared "$workloads/fill" --way "$way" --chunk 16MiB --delay 0.3 --hold 1 \
 			>"$work/out.$way" 2>/dev/null &
+		ways+=($!)
 	done
 	while [ -n "$(jobs -r)" ]; do
 		now=$(held)
 		[ "$now" -gt "$most" ] && most=$now
 		sleep 0.02
 	done
-	wait
+	wait "${ways[@]}" # not for all: the agents are children, too, and stay
 	for out in "$work"/out.*; do
 		sum=$((sum + $(field granted_bytes <"$out") + context))
 	done
@@ -121,7 +122,7 @@ test_storm() {
 		done
 	done
 	kill -9 "${pids[@]}" 2>/dev/null
-	wait 2>/dev/null
+	wait "${pids[@]}" 2>/dev/null
 	[ "$most" -le "$limit" ] || fail "in the storm, $most of $limit were held"
 	[ "$most" -gt $((limit / 2)) ] || fail "the storm did not reach the limit: $most"
 	output=$(become storm "$workloads/fill" 2>/dev/null)
