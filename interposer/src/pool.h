@@ -12,6 +12,13 @@
 // The pieces of a pool are multiples of this.
 static const uint64_t vg_pool_part = 512;
 
+// A pool's `visits` are a ticket and how many visitors there are: see pool.c.
+enum { vg_ticket_shift = 16, vg_visitors = (1 << vg_ticket_shift) - 1 };
+
+// vg_pool_find returns the record of a pool, or with NULL, of the graphs' memory of the
+// device; NULL if there is none. A record that is found without pool_mutex may end.
+struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle);
+
 // vg_pool_made notes a new pool and where its memory lies.
 void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties);
 

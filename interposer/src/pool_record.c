@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The records of the pools that a process has: which pools there are, and on which
+// device each lies. What they hold is pool.c's.
+
+#include "pool.h"
+
+#include "correction.h"
+#include "orphan.h"
+#include "reserve.h"
+
+struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
+{
+	for (size_t i = 0; i < state->pools_end; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->destroyed && pool->handle == handle &&
+		    (handle || pool->ordinal == ordinal))
+			return pool;
+	}
+	return NULL;
+}
+
+// vg_pool_follow_locked finds the pool's record or makes one. It returns NULL
+// where there are more pools than can be followed.
+static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice ordinal,
+					     CUmemoryPool handle)
+{
+	struct vg_pool *known = vg_pool_find(state, ordinal, handle);
+
+	if (known)
+		return known;
+	for (size_t i = 0; i < vg_max_pools; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use)
+			continue;
+		// Answers about a former pool in this place come too late.
+		pool->handle = handle;
+		pool->ordinal = ordinal;
+		pool->device = (uint32_t)vg_device_index(state, ordinal);
+		pool->on_host = pool->destroyed = false;
+		pool->charged = pool->borrowed = pool->pointers = 0;
+		pool->arriving = 0;
+		pool->imported = pool->left = false;
+		pool->leaving = NULL;
+		atomic_fetch_add(&state->pool_lives[i], 1);
+		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
+		pool->in_use = true;
+		if (i >= state->pools_end)
+			state->pools_end = i + 1;
+		return pool;
+	}
+	return NULL;
+}
+
+static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
+{
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	pool = vg_pool_follow_locked(state, ordinal, handle);
+	vg_unlock(&state->pool_mutex);
+	return pool;
+}
+
+void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
+{
+	CUdevice device;
+	// Managed memory may move to the device, wherever its pool has it at first.
+	bool on_host = !vg_location_device(&properties->location, &device) &&
+		       properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
+	struct vg_pool *pool;
+
+	vg_lock(&state->pool_mutex);
+	vg_orphan_gone(state, handle);
+	pool = vg_pool_follow_locked(state, on_host ? 0 : device, handle);
+	if (pool)
+		pool->on_host = on_host;
+	vg_unlock(&state->pool_mutex);
+}
+
+// vg_pool_of_device finds the device whose default pool this is.
+static void vg_pool_of_device(CUmemoryPool handle, CUdevice *device)
+{
+	int count = 0;
+
+	VG_CALL(cuDeviceGetCount, &count);
+	for (CUdevice i = 0; i < count; i++) {
+		CUmemoryPool pool = NULL;
+
+		if (VG_CALL(cuDeviceGetDefaultMemPool, &pool, i) == CUDA_SUCCESS && pool == handle)
+			*device = i;
+	}
+}
+
+struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice device)
+{
+	struct vg_pool *pool = vg_pool_find(state, device, handle);
+
+	if (pool)
+		return pool;
+	if (handle)
+		vg_pool_of_device(handle, &device);
+	if (vg_device_index(state, device) < 0)
+		return NULL;
+	return vg_pool_follow(state, device, handle);
+}
+
+void vg_pool_opened(struct vg_state *state, CUmemoryPool handle)
+{
+	vg_lock(&state->pool_mutex);
+	vg_orphan_gone(state, handle);
+	vg_unlock(&state->pool_mutex);
+}
+
+// vg_pool_place has a pool of which nothing is charged yet lie on a device. It returns
+// false for one that is known to lie elsewhere.
+static bool vg_pool_place(struct vg_state *state, struct vg_pool *pool, CUdevice ordinal)
+{
+	uint32_t device = (uint32_t)vg_device_index(state, ordinal);
+
+	if (pool->device != device && !pool->charged && !pool->borrowed) {
+		pool->ordinal = ordinal;
+		pool->device = device;
+	}
+	return pool->device == device;
+}
+
+struct vg_pool *vg_pool_imported(struct vg_state *state, CUmemoryPool handle, CUdevice device)
+{
+	struct vg_pool *pool = vg_pool_of(state, handle, device);
+	bool there;
+
+	if (!pool)
+		return NULL;
+	vg_lock(&state->pool_mutex);
+	there = pool->in_use && !pool->destroyed && pool->handle == handle &&
+		vg_pool_place(state, pool, device);
+	if (there && !pool->imported) {
+		vg_uncertain_made(state, pool->device, pool->charged);
+		pool->imported = true;
+		pool->on_host = false;
+	}
+	if (there)
+		pool->arriving++;
+	vg_unlock(&state->pool_mutex);
+	return there ? pool : NULL;
+}
+
+void vg_pool_release(struct vg_state *state, struct vg_pool *pool)
+{
+	vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
+	if (pool->imported)
+		vg_uncertain_gone(state, pool->device, pool->charged);
+	pool->in_use = false;
+}
