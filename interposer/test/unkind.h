@@ -22,6 +22,19 @@
 #define EXPORT (int *, uint64_t, int, unsigned long long)
 #define IMPORT (uint64_t *, void *, int)
 
+#define LAUNCH \
+	(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
+
+// The function `spin` runs for so many ns.
+static const char text[] =
+	".version 7.0\n.target sm_50\n.address_size 64\n"
+	".visible .global .align 16 .b8 filler[1048576];\n"
+	".visible .entry spin(.param .u64 ns)\n{\n"
+	"	.reg .pred %again;\n	.reg .u64 %now, %end, %ns;\n"
+	"	ld.param.u64 %ns, [ns];\n	mov.u64 %end, %globaltimer;\n	add.u64 %end, %end, %ns;\n"
+	"spinning:\n	mov.u64 %now, %globaltimer;\n	setp.lt.u64 %again, %now, %end;\n"
+	"	@%again bra spinning;\n	ret;\n}\n";
+
 static const CUmemAllocationProp shareable = {
 	.type = 1, .requestedHandleTypes = posix_fd, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 };
@@ -57,6 +70,15 @@ static inline void use_gpu(int device)
 
 	CHECK_EQUAL(CALL("cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice), &context, device), 0);
 	CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), context), 0);
+}
+
+// launch launches `spin` for a microsecond.
+static inline int launch(void *function)
+{
+	uint64_t ns = 1000;
+	void *parameters[] = {&ns};
+
+	return CALL("cuLaunchKernel", LAUNCH, function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
 }
 
 #endif

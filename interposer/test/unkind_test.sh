@@ -111,7 +111,7 @@ test_images() {
 test_late_code() {
 	local output limit=$((2 * gib)) highest granted
 	pages late "$limit"
-	output=$(limited late timeout 60 "$tests/unkind" late-code 2>"$work/errors") ||
+	output=$(limited late timeout 60 "$tests/late_code" 2>"$work/errors") ||
 		fail "late code: $(tail -n 3 "$work/errors")"
 	highest=$(peak "$(echo "$output" | field pid)")
 	granted=$(echo "$output" | field granted_bytes)
