@@ -6,106 +6,12 @@
 // device's memory of graphs, which the driver keeps until it is trimmed, and so
 // a pool (pool.h).
 
-#include "pool.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph.h"
+#include "pool.h"
 #include "throttle.h"
-#include "use.h"
-
-enum { vg_graph_depth = 16 };
-
-// vg_graph_needs is what a graph's memory nodes ask for together, by device, and which
-// functions its kernels use for the first time.
-struct vg_graph_needs {
-	uint64_t bytes[VG_MAX_DEVICES];
-	bool foreign; // some of it on a GPU that is not the container's
-	struct vg_use use;
-};
-
-// vg_kernel_params is the part of CUDA_KERNEL_NODE_PARAMS that matters; the first version
-// ends before `kernel`.
-struct vg_kernel_params {
-	CUfunction function; // or
-	unsigned shape[7];
-	void **parameters, **extra;
-	CUkernel kernel;
-	CUcontext context;
-};
-
-static const void *vg_kernel_function(const struct vg_kernel_params *parameters)
-{
-	const void *kernel = parameters->kernel;
-
-	return parameters->function ? parameters->function : kernel;
-}
-
-static void vg_kernel_add(CUgraphNode node, struct vg_graph_needs *needs)
-{
-	struct vg_kernel_params parameters = {0};
-	const void *function;
-
-	if (VG_CALL(cuGraphKernelNodeGetParams_v2, node, &parameters) &&
-	    VG_CALL(cuGraphKernelNodeGetParams, node, &parameters))
-		return;
-	function = vg_kernel_function(&parameters);
-	if (function)
-		vg_use_add(&needs->use, function);
-}
-
-static void vg_node_add(const struct vg_state *state, CUgraphNode node, struct vg_graph_needs *needs)
-{
-	CUDA_MEM_ALLOC_NODE_PARAMS parameters = {0};
-	CUdevice device;
-	int index;
-
-	if (VG_CALL(cuGraphMemAllocNodeGetParams, node, &parameters) ||
-	    !vg_location_device(&parameters.poolProps.location, &device))
-		return;
-	index = vg_device_index(state, device);
-	if (index < 0)
-		needs->foreign = true;
-	else
-		needs->bytes[index] = vg_add_saturating(needs->bytes[index],
-							vg_round_up(parameters.bytesize, 2 * VG_MIB));
-}
-
-static void vg_graph_add(const struct vg_state *state, CUgraph graph, struct vg_graph_needs *needs,
-			 int depth);
-
-static void vg_nodes_add(const struct vg_state *state, CUgraphNode const *nodes, size_t count,
-			 struct vg_graph_needs *needs, int depth)
-{
-	for (size_t i = 0; i < count; i++) {
-		CUgraph child;
-		int type = -1;
-
-		if (VG_CALL(cuGraphNodeGetType, nodes[i], &type))
-			continue;
-		if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-			vg_node_add(state, nodes[i], needs);
-		else if (type == CU_GRAPH_NODE_TYPE_KERNEL && needs->use.state)
-			vg_kernel_add(nodes[i], needs);
-		else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-			 VG_CALL(cuGraphChildGraphNodeGetGraph, nodes[i], &child) == CUDA_SUCCESS)
-			vg_graph_add(state, child, needs, depth + 1);
-	}
-}
-
-static void vg_graph_add(const struct vg_state *state, CUgraph graph, struct vg_graph_needs *needs,
-			 int depth)
-{
-	CUgraphNode *nodes;
-	size_t count = 0;
-
-	if (depth > vg_graph_depth || VG_CALL(cuGraphGetNodes, graph, NULL, &count) || count == 0)
-		return;
-	nodes = calloc(count, sizeof *nodes);
-	if (nodes && VG_CALL(cuGraphGetNodes, graph, nodes, &count) == CUDA_SUCCESS)
-		vg_nodes_add(state, nodes, count, needs, depth);
-	free(nodes);
-}
 
 // An executable graph has one entry per GPU that its nodes use: its key is the
 // handle with the GPU's index in the bits that are no address. `bytes` is what
@@ -150,18 +56,6 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 			atomic_fetch_sub(&state->graphs, 1);
 		free(entry);
 	}
-}
-
-// vg_graph_look finds out what a graph needs, and claims the room for its code.
-static CUresult vg_graph_look(CUgraph graph, struct vg_graph_needs *needs)
-{
-	struct vg_state *state = vg_ready_state();
-
-	memset(needs, 0, offsetof(struct vg_graph_needs, use));
-	vg_use_open(&needs->use, vg_lazy_state());
-	if (state)
-		vg_graph_add(state, graph, needs, 0);
-	return needs->use.state ? vg_use_claim(&needs->use) : CUDA_SUCCESS;
 }
 
 // vg_graph_made files a new executable graph, or undoes it.

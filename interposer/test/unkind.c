@@ -247,6 +247,57 @@ static void test_slack(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
+// ---- memory of graphs that lie within graphs
+
+// nested makes a graph with a node that allocates, so many graphs deep.
+static void *nested(int depth, size_t bytes)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS memory = {
+		.poolProps = {.allocType = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}}, .bytesize = bytes,
+	};
+	void *graph;
+	void *node;
+
+	CHECK_EQUAL(CALL("cuGraphCreate", (void **, unsigned), &graph, 0), 0);
+	CHECK_EQUAL(CALL("cuGraphAddMemAllocNode", (void **, void *, void **, size_t, void *), &node, graph, NULL, 0,
+			 &memory), 0);
+	for (int i = 0; i < depth; i++) {
+		void *outer;
+
+		CHECK_EQUAL(CALL("cuGraphCreate", (void **, unsigned), &outer, 0), 0);
+		CHECK_EQUAL(CALL("cuGraphAddChildGraphNode", (void **, void *, void **, size_t, void *), &node, outer,
+				 NULL, 0, graph), 0);
+		graph = outer;
+	}
+	return graph;
+}
+
+static int launch_nested(int depth, size_t bytes)
+{
+	void *exec;
+
+	CHECK_EQUAL(CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), &exec,
+			 nested(depth, bytes), 0), 0);
+	return CALL("cuGraphLaunch", (void *, void *), exec, NULL);
+}
+
+// What a graph allocates counts, however deep the node lies. Its caller looks at what is held.
+static void test_deep_graphs(void)
+{
+	static const int depths[] = {0, 15, 18, 200};
+
+	use_gpu(0);
+	for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+		size_t before = left();
+
+		fprintf(stderr, "%d graphs deep\n", depths[i]);
+		CHECK_EQUAL(launch_nested(depths[i], 3 * GIB), CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK_EQUAL(launch_nested(depths[i], 128 * MIB), 0);
+		CHECK(before - left() >= 128 * MIB);
+	}
+	printf("{\"pid\":%d}\n", (int)getpid());
+}
+
 // ---- a plugin that starts CUDA while another thread does
 
 static void *open_plugin(void *path)
@@ -339,6 +390,8 @@ int main(int argc, char **argv)
 		test_constructor();
 	else if (strcmp(test, "slack") == 0)
 		test_slack();
+	else if (strcmp(test, "deep-graphs") == 0)
+		test_deep_graphs();
 	else if (strcmp(test, "images") == 0)
 		test_images();
 	else if (strcmp(test, "small-pieces") == 0)

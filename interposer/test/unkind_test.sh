@@ -131,6 +131,9 @@ below() {
 # Where pieces leave room in what is charged for them, others that take it are charged, too.
 test_slack() { below slack $((2 * gib)); }
 
+# A graph's memory counts, in whatever graphs the node lies.
+test_deep_graphs() { below deep-graphs $((2 * gib)); }
+
 # What is charged beyond what is held, as it is another's by the driver's account, makes no room.
 test_import_credit() { program=sharing below import-credit $((3 * gib)); }
 
@@ -242,6 +245,7 @@ test_images
 test_small_pieces
 test_slack
 test_import_credit
+test_deep_graphs
 test_plugin
 test_nvml
 test_useless_agents
