@@ -193,3 +193,9 @@ bool vg_audit_refusal(struct vg_state *state)
 	vg_let_thread(kept);
 	return answers != atomic_load(&state->corrections_made);
 }
+
+void vg_audit_last(struct vg_state *state)
+{
+	if (vg_export_outlives(state))
+		(void)vg_audit_refusal(state);
+}

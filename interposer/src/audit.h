@@ -25,6 +25,10 @@ void vg_audit(struct vg_state *state, uint64_t bytes);
 // memory is refused. It returns whether there is a new answer.
 bool vg_audit_refusal(struct vg_state *state);
 
+// vg_audit_last asks before the last context on a GPU may end, if exported memory stays charged
+// there: without a context this process cannot be measured.
+void vg_audit_last(struct vg_state *state);
+
 // vg_audit_doubt asks where something was charged by estimate since the last answer, or
 // has ended.
 void vg_audit_doubt(struct vg_state *state);

@@ -108,6 +108,21 @@ static void vg_claim_forget(struct vg_claim *claim)
 	vg_claim_over(claim);
 }
 
+// vg_claim_less takes off the claim what is charged already; vg_claim_more undoes that.
+static void vg_claim_less(struct vg_claim *claim)
+{
+	if (claim->way == VG_WAY_CONTEXT)
+		claim->again = vg_context_again(claim->state, claim->device, claim->bytes);
+	claim->bytes -= claim->again;
+}
+
+static void vg_claim_more(struct vg_claim *claim)
+{
+	if (claim->again)
+		vg_context_failed(claim->state, claim->device, claim->again);
+	claim->again = 0;
+}
+
 // vg_claim_try claims, but does not report that there was no room: *refused is true then.
 static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			     bool *refused)
@@ -117,11 +132,13 @@ static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t w
 	*refused = false;
 	if (result)
 		return result;
-	if (bytes == 0 || vg_find_room(claim->state, claim->device, bytes)) {
+	vg_claim_less(claim);
+	if (claim->bytes == 0 || vg_find_room(claim->state, claim->device, claim->bytes)) {
 		vg_claim_open(claim);
 		return CUDA_SUCCESS;
 	}
 	*refused = true;
+	vg_claim_more(claim);
 	vg_claim_forget(claim);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -172,6 +189,7 @@ void vg_claim_void(struct vg_claim *claim)
 {
 	vg_settle(&claim->state->pages, claim->device, claim->bytes, 0);
 	claim->bytes = 0;
+	vg_claim_more(claim);
 	vg_claim_forget(claim);
 }
 
@@ -195,7 +213,7 @@ bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes)
 
 void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context)
 {
-	vg_claim_settle_as(claim, kind, key, context, claim->bytes);
+	vg_claim_settle_as(claim, kind, key, context, claim->bytes + claim->again);
 }
 
 // vg_is_estimate: nobody but the driver knows what these take.
@@ -226,9 +244,10 @@ void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind)
 		vg_uncertain_made(state, claim->device, claim->bytes);
 	if (vg_is_context(kind)) {
 		vg_context_began(state, claim->device);
-		vg_add(vg_contexts_bytes(state, claim->device), claim->bytes);
+		vg_add(vg_contexts_bytes(state, claim->device), claim->bytes + claim->again);
 	}
 	claim->bytes = 0;
+	claim->again = 0;
 }
 
 void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context,
@@ -279,15 +298,15 @@ static void vg_drop_in(struct vg_state *state, struct vg_entry *entry, bool ende
 		vg_linear_forget(state, entry, ended);
 	if (entry->kind == VG_GRANULE)
 		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
-	if (vg_is_estimate(entry->kind))
+	if (vg_is_context(entry->kind))
+		withdrawn = vg_context_ended(state, entry->device, entry->bytes, entry->kind != VG_GREEN);
+	else if (vg_is_estimate(entry->kind))
 		withdrawn = vg_estimate_gone(state, entry->device, entry->bytes);
 	if (entry->kind == VG_HEAP || entry->kind == VG_IMPORT)
 		vg_uncertain_gone(state, entry->device, entry->bytes);
 	vg_release(&state->pages, entry->device, entry->bytes - withdrawn);
-	if (vg_is_context(entry->kind)) {
+	if (vg_is_context(entry->kind))
 		vg_sub(vg_contexts_bytes(state, entry->device), entry->bytes);
-		vg_context_ended(state, entry->device);
-	}
 	free(entry);
 }
 
@@ -350,13 +369,20 @@ void vg_context_keep(struct vg_state *state, struct vg_entry *entries)
 
 void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries)
 {
+	struct vg_entry *own = NULL;
+
 	vg_throttle_drop_context(state, context);
 	vg_uses_forget(state);
 	while (entries) {
 		struct vg_entry *next = entries->next;
 
-		vg_drop_in(state, entries, true);
+		if (vg_is_context(entries->kind))
+			own = entries;
+		else
+			vg_drop_in(state, entries, true);
 		entries = next;
 	}
+	if (own)
+		vg_drop_in(state, own, true);
 	vg_pools_refresh(state);
 }

@@ -16,6 +16,7 @@ struct vg_claim {
 	uint32_t device;
 	uint32_t way;
 	uint64_t bytes;
+	uint64_t again;    // of a context's estimate, charged already: see correction.h
 	uint64_t borrowed; // of what a pool holds anyway: see pool.c
 	uint64_t grown;    // what the pool held more after the call
 	bool granted;      // the call went well

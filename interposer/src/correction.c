@@ -12,15 +12,32 @@ void vg_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes)
 	atomic_store(&state->doubtful, 1);
 }
 
+void vg_export_kept(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	vg_lock(&state->correction_mutex);
+	state->corrections[device].exports = true;
+	vg_unlock(&state->correction_mutex);
+	vg_estimate_made(state, device, bytes);
+}
+
+// vg_withdraw takes an estimate out, and returns what of it went out of the credit. The
+// rest is to be released: a context that begins is charged as much of its estimate.
+static uint64_t vg_withdraw(struct vg_correction *correction, uint64_t bytes)
+{
+	uint64_t withdrawn = vg_min(bytes, correction->credit);
+
+	correction->estimated -= vg_min(bytes, correction->estimated);
+	correction->credit -= withdrawn;
+	correction->again -= vg_min(bytes - withdrawn, correction->again);
+	return withdrawn;
+}
+
 uint64_t vg_estimate_gone(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
-	struct vg_correction *correction = &state->corrections[device];
 	uint64_t withdrawn;
 
 	vg_lock(&state->correction_mutex);
-	correction->estimated -= vg_min(bytes, correction->estimated);
-	withdrawn = vg_min(bytes, correction->credit);
-	correction->credit -= withdrawn;
+	withdrawn = vg_withdraw(&state->corrections[device], bytes);
 	vg_unlock(&state->correction_mutex);
 	atomic_store(&state->doubtful, 1);
 	return withdrawn;
@@ -71,8 +88,36 @@ void vg_correction_doubt(struct vg_state *state, uint32_t device)
 	vg_lock(&state->correction_mutex);
 	vg_adjust(&state->pages, device, 0, correction->credit);
 	correction->credit = 0;
+	correction->again = 0;
 	correction->doubted = true;
 	vg_unlock(&state->correction_mutex);
+}
+
+uint64_t vg_context_again(struct vg_state *state, uint32_t device, uint64_t bytes)
+{
+	struct vg_correction *correction = &state->corrections[device];
+	uint64_t again;
+
+	vg_lock(&state->correction_mutex);
+	again = vg_min(bytes, correction->again);
+	correction->again -= again;
+	correction->estimated += again;
+	correction->credit += again;
+	vg_unlock(&state->correction_mutex);
+	return again;
+}
+
+void vg_context_failed(struct vg_state *state, uint32_t device, uint64_t again)
+{
+	struct vg_correction *correction = &state->corrections[device];
+	uint64_t withdrawn;
+
+	vg_lock(&state->correction_mutex);
+	withdrawn = vg_withdraw(correction, again);
+	if (!correction->contexts && correction->again < withdrawn)
+		correction->again = withdrawn;
+	vg_unlock(&state->correction_mutex);
+	vg_release(&state->pages, device, again - withdrawn);
 }
 
 void vg_context_began(struct vg_state *state, uint32_t device)
@@ -83,19 +128,35 @@ void vg_context_began(struct vg_state *state, uint32_t device)
 	vg_unlock(&state->correction_mutex);
 }
 
-void vg_context_ended(struct vg_state *state, uint32_t device)
+uint64_t vg_context_ended(struct vg_state *state, uint32_t device, uint64_t bytes, bool whole)
 {
 	struct vg_correction *correction = &state->corrections[device];
+	uint64_t withdrawn;
 
 	vg_lock(&state->correction_mutex);
+	withdrawn = vg_withdraw(correction, bytes);
 	if (correction->contexts)
 		correction->contexts--;
 	if (!correction->contexts) {
 		vg_adjust(&state->pages, device, correction->unseen, 0);
 		correction->unseen = 0;
+		correction->again = whole && correction->estimated ? withdrawn : 0;
 		correction->doubted = false;
 	}
 	vg_unlock(&state->correction_mutex);
+	atomic_store(&state->doubtful, 1);
+	return withdrawn;
+}
+
+bool vg_export_outlives(struct vg_state *state)
+{
+	bool outlives = false;
+
+	vg_lock(&state->correction_mutex);
+	for (uint32_t i = 0; i < state->pages.device_count; i++)
+		outlives |= state->corrections[i].exports && state->corrections[i].contexts == 1;
+	vg_unlock(&state->correction_mutex);
+	return outlives;
 }
 
 // vg_known is what the calls of this process were charged with. Of pools it takes what
@@ -135,6 +196,7 @@ bool vg_correct(struct vg_state *state, uint32_t device, const struct vg_measure
 	vg_lock(&state->correction_mutex);
 	known = vg_known(state, device, measured->pools);
 	next = *correction;
+	next.again = 0;
 	next.unseen = measured->physical - vg_min(measured->physical, known);
 	next.credit = vg_credit(correction, known - vg_min(measured->physical, known));
 	// Read last: who changes any of these has begun before.

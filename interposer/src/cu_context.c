@@ -7,6 +7,8 @@
 
 #include "context.h"
 
+#include "audit.h"
+
 uint64_t vg_context_estimate(CUdevice device)
 {
 	struct vg_state *state = vg_ready_state();
@@ -88,6 +90,7 @@ static CUresult vg_end_context(CUcontext context, CUresult (*end)(CUcontext cont
 
 	if (!state)
 		return end(context);
+	vg_audit_last(state);
 	vg_begin(state);
 	entries = vg_context_take(state, context);
 	result = end(context);

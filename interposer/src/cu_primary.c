@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 
+#include "audit.h"
 #include "correction.h"
 
 static bool vg_primary_active(CUdevice device)
@@ -62,7 +63,7 @@ static void vg_primary_file(struct vg_claim *claim, CUdevice device, CUcontext c
 	struct vg_state *state = claim->state;
 
 	*claim->entry = (struct vg_entry){.kind = VG_PRIMARY, .key = (uint64_t)device,
-					  .device = claim->device, .bytes = claim->bytes,
+					  .device = claim->device, .bytes = claim->bytes + claim->again,
 					  .extra = vg_key(context), .count = 1};
 	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_put, claim);
 	if (claim->entry) {
@@ -136,6 +137,7 @@ static CUresult vg_primary_less(struct vg_state *state, CUdevice device,
 	bool joining;
 	CUresult result;
 
+	vg_audit_last(state);
 	vg_begin(state);
 	vg_table_with(&state->table, VG_PRIMARY, (uint64_t)device, vg_primary_leave, &primary);
 	if (primary)
@@ -242,6 +244,7 @@ static CUresult vg_primary_reset(CUdevice device, CUresult (*reset)(CUdevice dev
 
 	if (!state)
 		return reset(device);
+	vg_audit_last(state);
 	vg_begin(state);
 	primary = vg_table_take(&state->table, VG_PRIMARY, (uint64_t)device);
 	if (primary)

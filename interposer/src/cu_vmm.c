@@ -45,7 +45,7 @@ static void vg_physical_put(struct vg_state *state, struct vg_physical *physical
 		charge->bytes = physical->bytes;
 		vg_drop(state, charge);
 	} else {
-		vg_estimate_made(state, physical->device, physical->bytes);
+		vg_export_kept(state, physical->device, physical->bytes);
 	}
 	free(physical);
 }

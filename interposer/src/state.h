@@ -73,7 +73,9 @@ struct vg_correction {
 	uint64_t credit;    // of that, found not to be held
 	uint64_t unseen;    // held beyond what was charged
 	uint64_t uncertain; // charged for what may be elsewhere, or is taken later
+	uint64_t again;     // of the next context's estimate, charged already: see correction.h
 	uint32_t contexts;  // that are charged
+	bool exports;       // exported memory was released, and may be held still
 	bool doubted;       // it is not known what was charged by estimate: there is no credit
 };
 

@@ -170,9 +170,76 @@ static void test_last_context(void)
 	physical = 800;
 	audit();
 	CHECK_EQUAL(used(), 800);
-	forget(500);
-	vg_context_ended(state, 0);
+	vg_release(&state->pages, 0, 500 - vg_context_ended(state, 0, 500, true));
 	CHECK_EQUAL(used(), 0);
+	teardown();
+}
+
+// begin_context begins a context of 500 that is charged by estimate, end_context ends it.
+static void begin_context(void)
+{
+	vg_context_began(state, 0);
+	estimate(500);
+}
+
+static void end_context(void)
+{
+	vg_release(&state->pages, 0, 500 - vg_context_ended(state, 0, 500, true));
+}
+
+static void keep_export(uint64_t bytes)
+{
+	CHECK(vg_reserve(&state->pages, 0, bytes));
+	vg_export_kept(state, 0, bytes);
+}
+
+// The context or the export is held, which is not known when the context ends. The next context
+// is not charged beside that.
+static void test_context_again(void)
+{
+	setup();
+	begin_context();
+	vg_audit_last(state);
+	CHECK_EQUAL(questions, 0); // nothing would stay charged
+	keep_export(1000);
+	physical = 500;
+	vg_audit_last(state);
+	CHECK_EQUAL(questions, 1);
+	CHECK_EQUAL(used(), 500);
+	end_context();
+	CHECK_EQUAL(used(), 500);
+	CHECK_EQUAL(vg_context_again(state, 0, 500), 500);
+	CHECK_EQUAL(vg_context_again(state, 0, 500), 0);
+	vg_context_failed(state, 0, 500);
+	CHECK_EQUAL(vg_context_again(state, 0, 500), 500);
+	CHECK_EQUAL(used(), 500);
+	vg_context_failed(state, 0, 500);
+	forget(1000);
+	CHECK_EQUAL(used(), 0);
+	begin_context();
+	physical = 100;
+	audit();
+	end_context();
+	CHECK_EQUAL(used(), 0);
+	CHECK_EQUAL(vg_context_again(state, 0, 500), 0); // nothing stayed charged
+	teardown();
+}
+
+// Where more estimates end before the next context begins, that is charged what they release.
+static void test_estimate_ends_before_a_context(void)
+{
+	setup();
+	begin_context(); // takes 500
+	keep_export(300); // takes 300
+	estimate(1000); // a library, which takes nothing
+	physical = 800;
+	audit();
+	CHECK_EQUAL(used(), 800);
+	end_context();
+	CHECK_EQUAL(used(), 800);
+	forget(1000);
+	CHECK_EQUAL(used(), 300);
+	CHECK_EQUAL(vg_context_again(state, 0, 500), 0);
 	teardown();
 }
 
@@ -380,6 +447,8 @@ int main(void)
 	test_estimates();
 	test_estimates_end();
 	test_last_context();
+	test_context_again();
+	test_estimate_ends_before_a_context();
 	test_calls_meanwhile(take, 1200);
 	test_calls_meanwhile(give, 800);
 	test_estimate_ends_meanwhile();

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "audit.h"
 #include "check.h"
 #include "claim.h"
 #include "fixture.h"
@@ -25,6 +26,8 @@ static uint64_t on_page(void)
 
 static void anybody(void);
 
+static bool quiet; // there are no other threads any more
+
 // others lets other threads do something; each has a current context of its own.
 static void others(void)
 {
@@ -32,7 +35,7 @@ static void others(void)
 	int current = model_current;
 
 	CHECK(on_page() >= model_held());
-	if (depth == most_depth)
+	if (depth == most_depth || quiet)
 		return;
 	depth++;
 	for (uint64_t i = model_below(3); i > 0; i--)
@@ -53,6 +56,8 @@ CUresult vg_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 			const CUmemAllocationProp *properties, unsigned long long flags);
 CUresult vg_cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult vg_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
+CUresult vg_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
+					 unsigned long long flags);
 CUresult vg_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 		     CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult vg_cuMemUnmap(CUdeviceptr address, size_t bytes);
@@ -94,7 +99,7 @@ static struct {
 	} memories[model_places];
 } program;
 
-static unsigned done[12];
+static unsigned done[14];
 
 static void keep(enum piece_kind kind, uint64_t key, int context)
 {
@@ -240,6 +245,17 @@ static void again(int at)
 	program.memories[at].mapping_busy = false;
 }
 
+static void export(int at)
+{
+	int descriptor;
+
+	if (!program.memories[at].handles || program.memories[at].handle_busy)
+		return;
+	program.memories[at].handle_busy = true;
+	done[12] += !vg_cuMemExportToShareableHandle(&descriptor, program.memories[at].handle, 1, 0);
+	program.memories[at].handle_busy = false;
+}
+
 static void make_context(void)
 {
 	CUcontext context;
@@ -361,9 +377,16 @@ static void end_context(int context)
 	done[11] += !result;
 }
 
+static void end_contexts(void)
+{
+	for (int i = 0; i < model_contexts; i++)
+		end_context(i);
+}
+
 static void with_contexts(void)
 {
-	switch (model_below(8)) {
+	switch (model_below(9)) {
+	case 8: end_contexts(); break;
 	case 0: make_context(); break;
 	case 1: retain_primary(); break;
 	case 2: release_primary(); break;
@@ -379,7 +402,7 @@ static void anybody(void)
 	if (model_below(8) == 0)
 		atomic_store(&state->asked_ms, 0);
 	atomic_store(&state->silent_until_ms, 0);
-	switch (model_below(10)) {
+	switch (model_below(12)) {
 	case 0: with_contexts(); break;
 	case 1: case 2: in_context(take_linear); break;
 	case 3: in_context(take_array); break;
@@ -388,6 +411,8 @@ static void anybody(void)
 	case 6: map(at); break;
 	case 7: unmap(at); break;
 	case 8: again(at); break;
+	case 9: export(at); break;
+	case 10: done[13] += model_close((int)model_below(model_memories)); break;
 	default: in_context(give); break;
 	}
 }
@@ -409,6 +434,19 @@ static void begin(void)
 	atomic_store(&state->ready, 1);
 }
 
+// measured is what is charged once the agent has answered.
+static uint64_t measured(void)
+{
+	uint32_t answers = atomic_load(&state->corrections_made);
+
+	while (answers == atomic_load(&state->corrections_made)) {
+		atomic_store(&state->asked_ms, 0);
+		atomic_store(&state->silent_until_ms, 0);
+		vg_audit(state, 8 * VG_MIB);
+	}
+	return on_page();
+}
+
 // end has the program give everything back, as often as the driver refuses it.
 static void end(void)
 {
@@ -417,12 +455,28 @@ static void end(void)
 			release(i);
 			unmap(i);
 		}
-		for (int i = 0; i < model_contexts; i++)
-			end_context(i);
+		for (int i = 0; i < model_memories; i++)
+			model_close(i);
+		end_contexts();
 	}
+	quiet = true;
 	CHECK_EQUAL(state->corrections[0].unseen, 0);
-	CHECK_EQUAL(state->corrections[0].credit, 0);
-	CHECK_EQUAL(on_page(), 0);
+}
+
+// A context that begins where the last one ended is charged what that one was, whatever
+// was exported before.
+static void test_contexts_one_by_one(void)
+{
+	CUcontext context;
+
+	for (int i = 0; i < 100; i++) {
+		while (vg_cuDevicePrimaryCtxRetain(&context, 0))
+			continue;
+		CHECK(i == 0 || on_page() == model_held());
+		CHECK_EQUAL(measured(), model_held());
+		while (vg_cuDevicePrimaryCtxRelease_v2(0))
+			continue;
+	}
 }
 
 int main(void)
@@ -434,5 +488,6 @@ int main(void)
 	for (size_t i = 0; i < sizeof done / sizeof *done; i++)
 		CHECK(done[i] > rounds / 1000);
 	end();
+	test_contexts_one_by_one();
 	return 0;
 }

@@ -45,10 +45,18 @@ static struct {
 	struct {
 		unsigned handles;
 		unsigned mappings;
+		unsigned descriptors;
 		uint64_t bytes;
 	} memories[model_memories];
 	int mapped[model_places]; // one more than the memory's number
 } driver;
+
+// is_kept: anything leads to the memory.
+static bool is_kept(int memory)
+{
+	return driver.memories[memory].handles || driver.memories[memory].mappings ||
+	       driver.memories[memory].descriptors;
+}
 
 uint64_t model_held(void)
 {
@@ -63,7 +71,7 @@ uint64_t model_held(void)
 	for (int i = 0; i < model_arrays; i++)
 		bytes += driver.arrays[i].bytes;
 	for (int i = 0; i < model_memories; i++)
-		if (driver.memories[i].handles || driver.memories[i].mappings)
+		if (is_kept(i))
 			bytes += driver.memories[i].bytes;
 	return bytes;
 }
@@ -207,7 +215,7 @@ static CUresult driver_create(CUmemGenericAllocationHandle *handle, size_t bytes
 	if (fails())
 		return answer(CUDA_ERROR_OUT_OF_MEMORY);
 	for (int i = 0; i < model_memories; i++) {
-		if (driver.memories[i].handles || driver.memories[i].mappings)
+		if (is_kept(i))
 			continue;
 		driver.memories[i].bytes = bytes;
 		driver.memories[i].handles = 1;
@@ -262,6 +270,26 @@ static CUresult driver_unmap(CUdeviceptr address, size_t bytes)
 	driver.memories[driver.mapped[place] - 1].mappings--;
 	driver.mapped[place] = 0;
 	return answer(CUDA_SUCCESS);
+}
+
+static CUresult driver_export(void *descriptor, CUmemGenericAllocationHandle handle, int type,
+			      unsigned long long flags)
+{
+	CHECK(type == 1 && flags == 0);
+	if (fails())
+		return answer(failed);
+	CHECK(driver.memories[handle - 1].handles);
+	driver.memories[handle - 1].descriptors++;
+	*(int *)descriptor = (int)handle;
+	return answer(CUDA_SUCCESS);
+}
+
+bool model_close(int memory)
+{
+	if (!driver.memories[memory].descriptors)
+		return false;
+	driver.memories[memory].descriptors--;
+	return true;
 }
 
 static CUresult driver_again(CUmemGenericAllocationHandle *handle, void *address)
@@ -397,6 +425,7 @@ void model_install(void (*meanwhile)(void))
 	DRIVER(cuMemRelease, driver_release);
 	DRIVER(cuMemMap, driver_map);
 	DRIVER(cuMemUnmap, driver_unmap);
+	DRIVER(cuMemExportToShareableHandle, driver_export);
 	DRIVER(cuMemRetainAllocationHandle, driver_again);
 	DRIVER(cuCtxCreate_v2, driver_context);
 	DRIVER(cuCtxDestroy_v2, driver_context_destroy);

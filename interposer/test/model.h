@@ -16,7 +16,7 @@ enum {
 	model_contexts = 6,   // the first is the primary one
 	model_units = 4 * 24, // of a quarter of a block of 2 MiB
 	model_arrays = 32,
-	model_memories = 16,
+	model_memories = 24,
 	model_places = 16, // where memory can be mapped
 };
 
@@ -39,6 +39,9 @@ uint64_t model_below(uint64_t bound);
 
 CUcontext model_context(int number);
 int model_context_number(CUcontext context);
+
+// model_close closes a descriptor of exported memory, and returns whether there was one.
+bool model_close(int memory);
 
 // model_address is where memory is mapped at this place, which has 64 MiB.
 uint64_t model_address(int place);

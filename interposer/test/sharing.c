@@ -97,6 +97,85 @@ static void test_exports_released(void)
 	CHECK_EQUAL(left(), most);
 }
 
+enum { exports_bytes = 16 << 20 };
+
+// export_one makes memory, exports it and releases it; the descriptor stays open where it is
+// kept. It returns whether there was room.
+static bool export_one(bool kept)
+{
+	uint64_t handle;
+	int fd;
+
+	if (CALL("cuMemCreate", CREATE, &handle, exports_bytes, &shareable, 0))
+		return false;
+	CHECK_EQUAL(CALL("cuMemExportToShareableHandle", EXPORT, &fd, handle, posix_fd, 0), 0);
+	if (!kept)
+		close(fd);
+	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
+	return true;
+}
+
+// export_many exports so much one after another. On a busy machine the agent may answer late.
+static void export_many(int count)
+{
+	const struct timespec moment = {.tv_nsec = 100000000};
+
+	for (int i = 0, tries = 0; i < count; i++)
+		for (; !export_one(false); tries++) {
+			CHECK(tries < 50);
+			nanosleep(&moment, NULL);
+		}
+}
+
+static void end_contexts(CUcontext made)
+{
+	if (made)
+		CHECK_EQUAL(CALL("cuCtxDestroy_v2", (CUcontext), made), 0);
+	else
+		CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
+}
+
+// After its exports have gone, a process may end its last context and begin one again.
+static void test_contexts_again(void)
+{
+	CUcontext context = NULL;
+
+	for (int i = 0; i < 6; i++) {
+		if (i % 2)
+			CHECK_EQUAL(CALL("cuCtxCreate_v2", (CUcontext *, unsigned, CUdevice), &context, 0, 0), 0);
+		else
+			use_gpu(0);
+		export_many(20);
+		end_contexts(i % 2 ? context : NULL);
+	}
+}
+
+// Exports that are held still are charged while there is no context, and when there is one again.
+// Its caller looks at what is held.
+static void test_exports_kept(void)
+{
+	for (int i = 0; i < 3; i++) {
+		use_gpu(0);
+		while (export_one(true))
+			continue;
+		end_contexts(NULL);
+	}
+	printf("{\"pid\":%d}\n", (int)getpid());
+}
+
+// A process without a context has exports, gone or kept, and stays. Its caller looks at what
+// others get.
+static void test_exports_left(bool kept)
+{
+	use_gpu(0);
+	for (int i = 0; i < 64; i++)
+		CHECK(export_one(kept));
+	end_contexts(NULL);
+	printf("{\"pid\":%d}\n", (int)getpid());
+	fflush(stdout);
+	pause();
+}
+
 // ---- memory whose exporter dies
 
 enum { handed_on = 8 };
@@ -293,6 +372,12 @@ int main(int argc, char **argv)
 		test_import_credit();
 	else if (strcmp(test, "given-back") == 0)
 		test_exports_released();
+	else if (strcmp(test, "contexts-again") == 0)
+		test_contexts_again();
+	else if (strcmp(test, "exports-kept") == 0)
+		test_exports_kept();
+	else if (strncmp(test, "exports-left", strlen("exports-left")) == 0)
+		test_exports_left(strcmp(test, "exports-left-kept") == 0);
 	else
 		return 64;
 	return 0;

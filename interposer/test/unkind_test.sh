@@ -68,6 +68,47 @@ test_exports() {
 	program=sharing try given-back $((2 * gib)) given-back
 }
 
+# Exports neither keep a process from beginning a context again, nor are they held beyond
+# the limit then.
+test_contexts_again() {
+	program=sharing try contexts-again $((context * 3 / 2)) contexts-again
+	program=sharing below exports-kept $((2 * gib))
+}
+
+# beside_exports WAY: sets granted to what others get beside a process without a context whose
+# exports are gone, or kept.
+beside_exports() {
+	local output limit=$((4 * gib))
+	machine 2>/dev/null
+	agent=-honest
+	pages "left-$1" "$limit"
+	rm -f "$work/left"
+	limited "left-$1" "$tests/sharing" "exports-left-$1" >"$work/left" 2>&1 &
+	while kill -0 $! 2>/dev/null && [ ! -s "$work/left" ]; do sleep 0.02; done
+	[ "$1" = gone ] || [ "$(held)" -ge "$gib" ] || fail "exports that are $1: $(held) bytes are held"
+	output=$(limited "left-$1" "$workloads/fill" 2>/dev/null)
+	granted=$(echo "$output" | field granted_bytes)
+	[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+		fail "beside exports that are $1, $(oracle | field peak_used_bytes) of $limit were held"
+	kill -9 "$(field pid <"$work/left")"
+	wait $! 2>/dev/null
+}
+
+# Others get what is not held, beside one context at most, which may be exports for all that
+# is known.
+test_exports_left() {
+	local way least granted
+	for way in gone kept; do
+		least=$((4 * gib - 2 * context - 48 * mib))
+		[ "$way" = gone ] || least=$((least - gib))
+		for _ in 1 2 3; do # the agent may have answered late
+			beside_exports "$way"
+			[ "${granted:-0}" -lt "$least" ] || break
+		done
+		[ "${granted:-0}" -ge "$least" ] || fail "beside exports that are $way: granted $granted, want $least"
+	done
+}
+
 # What is imported counts from its import on, whoever made it and whether it is mapped.
 test_handed_on() {
 	local test output limit=$((2 * gib))
@@ -239,6 +280,8 @@ if [ -n "${UNKIND_TESTS:-}" ]; then
 fi
 test_waits module-loads library-loads first-allocation
 test_exports
+test_contexts_again
+test_exports_left 2>/dev/null # the shell reports whom it killed
 test_handed_on
 test_inherited 2>/dev/null # the shell reports whom it killed
 test_images
