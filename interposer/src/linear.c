@@ -17,8 +17,8 @@ uint64_t vg_linear_most(uint64_t bytes)
 	return vg_round_up(bytes, vg_granule);
 }
 
-// vg_granule_change is what becomes of the granules that a piece shares with others. An
-// entry of one counts its pieces; one without any is retained.
+// vg_granule_change is what becomes of the granules that a piece shares with others of its GPU.
+// An entry of one counts its pieces; one without any is retained.
 struct vg_granule_change {
 	struct vg_state *state;
 	uint32_t device;
@@ -82,28 +82,34 @@ static struct vg_entry *vg_granule_leave(struct vg_entry *entry, void *context)
 	return NULL;
 }
 
+// vg_granule_visit applies the change to a granule. Each GPU on which there are pieces in it has an
+// entry, whose key has the GPU's index in the bits that are no granule's number.
+static void vg_granule_visit(struct vg_granule_change *change, uint64_t number,
+			     struct vg_entry *(*visit)(struct vg_entry *entry, void *context))
+{
+	change->key = number | (uint64_t)change->device << 48;
+	vg_table_with(&change->state->table, VG_GRANULE, change->key, visit, change);
+}
+
 // vg_granules applies the change to the granules that the piece shares with
 // others, its first and its last unless it fills them, and adds those that it
 // has for itself.
 static uint64_t vg_granules(struct vg_granule_change *change, uint64_t address, uint64_t bytes,
 			    struct vg_entry *(*visit)(struct vg_entry *entry, void *context))
 {
-	struct vg_table *table = &change->state->table;
 	uint64_t end = address + bytes;
 	uint64_t first = address / vg_granule;
 	uint64_t last = (end - 1) / vg_granule;
 	uint64_t whole = last - first + 1;
 
 	if (address % vg_granule || (first == last && end % vg_granule)) {
-		change->key = first;
 		change->piece = vg_min(end, (first + 1) * vg_granule) - address;
-		vg_table_with(table, VG_GRANULE, change->key, visit, change);
+		vg_granule_visit(change, first, visit);
 		whole--;
 	}
 	if (last != first && end % vg_granule) {
-		change->key = last;
 		change->piece = end % vg_granule;
-		vg_table_with(table, VG_GRANULE, change->key, visit, change);
+		vg_granule_visit(change, last, visit);
 		whole--;
 	}
 	return change->bytes + whole * vg_granule;

@@ -4,8 +4,9 @@
 //
 // The driver hands device memory out in granules of 2 MiB of the address space: a piece
 // of 3 MiB takes two, while thousands of small pieces share one. So what is charged is
-// granules, and those that several pieces touch are counted by reference. On a driver
-// with smaller granules that is more than is taken, never less.
+// granules, and those that several pieces touch are counted by reference, for each GPU by
+// itself: a range of addresses may have memory of several GPUs, at once or in turn. On a
+// driver with smaller granules that is more than is taken, never less.
 //
 // A driver may keep a granule that small pieces have left, for the next ones. So up to
 // 8 MiB of such granules stay charged on each GPU, as an estimate: new pieces in them

@@ -175,6 +175,23 @@ test_gpu_that_was_not_given() {
 	[ "$(peak "$(echo "$output" | field pid)")" = "" ] || fail "it gave memory: $output"
 }
 
+# Pieces on two GPUs that share a range of addresses are charged to the GPU of each.
+test_two_gpus() {
+	local seed output granted highest limit=${WAYS_LIMITS:-$((2 * gib))}
+	for seed in "" 1 2 3; do
+		pages two "$limit" "$limit"
+		# shellcheck disable=SC2086 # no seed is no argument
+		output=$(limited two "$(dirname "$mkpages")/two_gpus" $seed 2>"$work/stderr") ||
+			fail "two GPUs, seed ${seed:-none}: $output $(cat "$work/stderr")"
+		granted=$(echo "$output" | field granted_bytes)
+		highest=$(peak "$(echo "$output" | field pid)")
+		[ "${highest:-$((limit + 1))}" -le "$limit" ] ||
+			fail "two GPUs, seed ${seed:-none}: held $highest of $limit on one of them"
+		[ "${granted:-0}" -ge "$(least "$limit")" ] ||
+			fail "two GPUs, seed ${seed:-none}: granted $granted, want $(least "$limit")"
+	done
+}
+
 # The GPU's number is not its identity.
 test_permuted_devices() {
 	local output
@@ -293,6 +310,7 @@ test_storm 2>/dev/null # the shell reports whom it killed
 test_forged_page 2>/dev/null # the shell reports whom it killed
 test_what_programs_see
 test_gpu_that_was_not_given
+test_two_gpus
 test_permuted_devices
 test_limit_smaller_than_a_context
 test_limit_changes
