@@ -20,15 +20,17 @@ static struct vg_entry *vg_import_again(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_import_bytes is the size of the allocation that was opened.
-static CUresult vg_import_bytes(CUdeviceptr address, uint64_t *bytes)
+// vg_import_look asks for the size of the allocation that was opened, and for its GPU, which need
+// not be the current one.
+static CUresult vg_import_look(CUdeviceptr address, CUdevice *device, uint64_t *bytes)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
 	CUresult result = VG_CALL(cuMemGetAddressRange_v2, &base, &size, address);
 
 	*bytes = vg_round_up(size, 2 * VG_MIB);
-	return result;
+	return result ? result :
+			VG_CALL(cuPointerGetAttribute, device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
 }
 
 // vg_opened_import_charge charges what was opened at an address. The driver opens an allocation
@@ -37,15 +39,16 @@ static CUresult vg_opened_import_charge(struct vg_state *state, CUdeviceptr addr
 {
 	struct vg_claim claim;
 	bool known = false;
+	CUdevice device;
 	uint64_t bytes;
 	CUresult result;
 
 	vg_table_with(&state->table, VG_IMPORT, address, vg_import_again, &known);
 	if (known)
 		return CUDA_SUCCESS;
-	result = vg_import_bytes(address, &bytes);
+	result = vg_import_look(address, &device, &bytes);
 	if (!result)
-		result = vg_claim_current(&claim, VG_WAY_IMPORT, bytes);
+		result = vg_claim_on(&claim, device, VG_WAY_IMPORT, bytes);
 	if (result)
 		return result;
 	claim.entry->count = 1;

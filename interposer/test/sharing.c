@@ -318,9 +318,9 @@ static void inherit(int from, const char *way)
 	}
 }
 
-// An importer holds 1 GiB of a process that has ended. It was measured before, while that process
-// held the memory. Its caller looks at what others get.
-static void test_inherited(const char *way)
+// An importer to which a GPU is current holds 1 GiB of the first GPU of a process that has ended. It
+// was measured before, while that process held the memory. Its caller looks at what others get.
+static void test_inherited(const char *way, int gpu)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
 	uint64_t piece;
@@ -332,7 +332,7 @@ static void test_inherited(const char *way)
 	child = fork();
 	CHECK(child >= 0);
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
-	use_gpu(0);
+	use_gpu(child ? gpu : 0);
 	if (child == 0) {
 		bequeath(ends[1], way);
 		CHECK(read(ends[1], &byte, 1) == 1);
@@ -359,8 +359,8 @@ int main(int argc, char **argv)
 		test_handed_on(strcmp(test, "handed-on-pools") == 0);
 		return 0;
 	}
-	if (strcmp(test, "inherited") == 0 && argc > 2) {
-		test_inherited(argv[2]);
+	if (strcmp(test, "inherited") == 0 && argc > 3) {
+		test_inherited(argv[2], atoi(argv[3]));
 		return 0;
 	}
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);

@@ -123,22 +123,26 @@ test_handed_on() {
 	done
 }
 
-# What an importer holds of a process that has died counts for its container.
+# What an importer holds of a process that has died counts for its container, on the GPU where it
+# is: another one may be current where it is imported.
 test_inherited() {
-	local way output limit=$((4 * gib))
+	local way gpu output limit=$((4 * gib))
 	for way in ipc handle pool; do
-		machine 2>/dev/null
-		agent=-honest
-		pages "inherited-$way" "$limit"
-		limited "inherited-$way" "$tests/sharing" inherited "$way" >"$work/inherited" 2>&1 &
-		for _ in {1..500}; do [ -s "$work/inherited" ] || sleep 0.02; done
-		output=$(limited "inherited-$way" "$workloads/fill" --hold 0.2 2>/dev/null)
-		[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] || fail "beside an importer ($way): $output"
-		[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
-			fail "beside an importer ($way), $(oracle | field peak_used_bytes) of $limit were held"
-		kill -9 "$(field pid <"$work/inherited")"
-		wait $! 2>/dev/null
-		rm "$work/inherited"
+		for gpu in 0 1; do
+			machine 2>/dev/null
+			agent=-honest
+			pages "inherited-$way-$gpu" "$limit" "$limit"
+			limited "inherited-$way-$gpu" "$tests/sharing" inherited "$way" "$gpu" >"$work/inherited" 2>&1 &
+			for _ in {1..500}; do [ -s "$work/inherited" ] || sleep 0.02; done
+			output=$(limited "inherited-$way-$gpu" "$workloads/fill" --hold 0.2 2>/dev/null)
+			[ "$(echo "$output" | field granted_bytes)" -ge $((gib)) ] ||
+				fail "beside an importer ($way, GPU $gpu): $output"
+			[ "$(oracle | field peak_used_bytes)" -le "$limit" ] ||
+				fail "beside an importer ($way, GPU $gpu), $(oracle | field peak_used_bytes) of $limit were held"
+			kill -9 "$(field pid <"$work/inherited")"
+			wait $! 2>/dev/null
+			rm "$work/inherited"
+		done
 	done
 }
 
