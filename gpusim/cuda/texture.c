@@ -14,8 +14,7 @@
 
 #define SURFACE_LOAD_STORE 0x02u /* a flag of arrays */
 #define FILTER_LINEAR 1
-#define READ_AS_INTEGER 0x01u
-#define TEXTURE_FLAGS 0x27u
+#define TEXTURE_FLAGS 0x73u /* CU_TRSF_… that cuTexObjectCreate documents */
 #define VIEW_FORMATS 0x23
 
 /* An object; its handle is its address. */
@@ -118,14 +117,22 @@ static CUresult check_resource(const CUDA_RESOURCE_DESC *desc, bool surface)
 	}
 }
 
-static CUresult check_texture(const CUDA_TEXTURE_DESC *desc)
+static bool is_sampling(const CUDA_TEXTURE_DESC *desc)
 {
 	for (int i = 0; i < 3; i++)
 		if (desc->addressMode[i] < 0 || desc->addressMode[i] > 3)
-			return CUDA_ERROR_INVALID_VALUE;
-	if (desc->filterMode < 0 || desc->filterMode > FILTER_LINEAR || desc->mipmapFilterMode < 0 ||
-	    desc->mipmapFilterMode > FILTER_LINEAR || desc->flags & ~TEXTURE_FLAGS ||
-	    (desc->flags & READ_AS_INTEGER && desc->filterMode == FILTER_LINEAR))
+			return false;
+	return desc->filterMode >= 0 && desc->filterMode <= FILTER_LINEAR;
+}
+
+/* Of linear memory the modes of addresses and of the filter are ignored. Any filter goes with any
+ * flags, among them READ_AS_INTEGER. */
+static CUresult check_texture(const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_DESC *resource)
+{
+	if (resource->resType != CU_RESOURCE_LINEAR && !is_sampling(desc))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (desc->mipmapFilterMode < 0 || desc->mipmapFilterMode > FILTER_LINEAR ||
+	    desc->flags & ~TEXTURE_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
@@ -221,7 +228,7 @@ CU_API CUresult cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *re
 	if (!err)
 		err = check_resource(resource, false);
 	if (!err)
-		err = check_texture(texture);
+		err = check_texture(texture, resource);
 	if (!err)
 		err = check_view(view, resource);
 	if (err)

@@ -67,7 +67,10 @@ static void pitches(CUdeviceptr memory)
 
 static void linear(CUdeviceptr memory)
 {
+	DRIVER(cuTexObjectCreate, CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
+	       const CUDA_RESOURCE_VIEW_DESC *);
 	DRIVER(cuTexObjectDestroy, CUtexObject);
+	const CUDA_TEXTURE_DESC unread = {.addressMode = {9, -1, 9}, .filterMode = 9};
 	CUDA_RESOURCE_DESC desc = {.resType = CU_RESOURCE_LINEAR};
 	CUtexObject object;
 
@@ -76,6 +79,8 @@ static void linear(CUdeviceptr memory)
 	desc.res.linear.numChannels = 4;
 	desc.res.linear.sizeInBytes = MIB;
 	OK(create(&object, &desc));
+	OK(cuTexObjectDestroy(object));
+	OK(cuTexObjectCreate(&object, &desc, &unread, NULL));
 	OK(cuTexObjectDestroy(object));
 	desc.res.linear.numChannels = 3;
 	CHECK(create(&object, &desc) == CUDA_ERROR_INVALID_VALUE);
@@ -90,6 +95,7 @@ static void arrays(void)
 	DRIVER(cuArrayDestroy, CUarray);
 	DRIVER(cuTexObjectCreate, CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
 	       const CUDA_RESOURCE_VIEW_DESC *);
+	DRIVER(cuTexObjectDestroy, CUtexObject);
 	DRIVER(cuTexObjectGetResourceViewDesc, CUDA_RESOURCE_VIEW_DESC *, CUtexObject);
 	DRIVER(cuSurfObjectCreate, CUsurfObject *, const CUDA_RESOURCE_DESC *);
 	DRIVER(cuSurfObjectDestroy, CUsurfObject);
@@ -107,7 +113,16 @@ static void arrays(void)
 	OK(cuTexObjectCreate(&object, &desc, &texture, &view));
 	OK(cuTexObjectGetResourceViewDesc(&back, object));
 	CHECK(back.lastLayer == 3);
-	texture.flags = 1; /* read as integers, but filtered */
+	OK(cuTexObjectDestroy(object));
+	for (texture.flags = 1; texture.flags < 0x80; texture.flags <<= 1) {
+		if (texture.flags & ~0x73u)
+			continue;
+		OK(cuTexObjectCreate(&object, &desc, &texture, NULL)); /* filtered, and read as integers */
+		OK(cuTexObjectDestroy(object));
+	}
+	texture.flags = 0x1000;
+	CHECK(cuTexObjectCreate(&object, &desc, &texture, NULL) == CUDA_ERROR_INVALID_VALUE);
+	texture = (CUDA_TEXTURE_DESC){.filterMode = 2};
 	CHECK(cuTexObjectCreate(&object, &desc, &texture, NULL) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cuSurfObjectCreate(&surface, &desc) == CUDA_ERROR_INVALID_VALUE); /* no load and store */
 	OK(cuArrayDestroy(array));
