@@ -59,7 +59,7 @@ func run(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	compiled = dir
-	for source, language := range map[string]string{"openmp": "-fopenmp", "openacc": "-fopenacc"} {
+	for source, language := range map[string]string{"openmp": "-fopenmp", "openmp_tasks": "-fopenmp", "openacc": "-fopenacc"} {
 		gcc := exec.Command("gcc-12", "-O1", "-Wall", "-Werror", "-no-pie", language, "-foffload=nvptx-none",
 			filepath.Join("testdata", source+".c"), "-o", filepath.Join(dir, source))
 		if said, err := gcc.CombinedOutput(); err != nil {

@@ -1,8 +1,11 @@
 package programs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +23,7 @@ type program struct {
 var programs = []program{
 	{name: "openmp", command: []string{"{compiled}/openmp", "map"}},
 	{name: "openmp-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openmp", "fill"}},
+	{name: "openmp-tasks", command: []string{"{compiled}/openmp_tasks"}},
 	{name: "openacc-queues", command: []string{"{compiled}/openacc", "queues"}},
 	{name: "openacc-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openacc", "fill"}},
 	{name: "numba-fill", fills: true, command: numba("fill"), library: "libcuda.so"},
@@ -177,11 +181,43 @@ func TestLimitIsTight(t *testing.T) {
 	}
 }
 
+// TestOnTwoGPUs: a program that uses all GPUs at once runs to its end with two, each of
+// which has the limit.
+func TestOnTwoGPUs(t *testing.T) {
+	for driver, profile := range profiles(t) {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, profile)
+			r := m.limited([]string{"--memory", "2Gi", "--gpu", "0", "--gpu", "1"}, nil, filepath.Join(compiled, "openmp_tasks"))
+			if r.Devices != 2 {
+				t.Errorf("it saw %d GPUs, want 2", r.Devices)
+			}
+			if r.peak < 2*m.context || r.peak > 2*limit {
+				t.Errorf("it held %d bytes at its peak, want two contexts' and at most %d", r.peak, 2*limit)
+			}
+			wantWords(t, program{}, r.stderr)
+		})
+	}
+}
+
 // ---- ffmpeg ----
 
 // frames runs ffmpeg over a test picture with some filters, natively or under
-// limits, and returns the sizes and checksums of the frames.
+// limits, and returns the sizes and checksums of the frames. ffmpeg must say nothing.
 func frames(m *machine, filters string, options ...string) (sums []string, peak uint64) {
+	m.Helper()
+	sums, said, peak := filtered(m, filters, options...)
+	if said != "" {
+		m.Errorf("it said:\n%s", said)
+	}
+	return sums, peak
+}
+
+// address is where ffmpeg has a filter, by which it names it.
+var address = regexp.MustCompile(`0x[0-9a-f]+`)
+
+// filtered runs it, too, and returns what it says as well.
+func filtered(m *machine, filters string, options ...string) (sums []string, said string, peak uint64) {
 	m.Helper()
 	command := []string{"ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "warning",
 		"-f", "lavfi", "-i", "testsrc=size=1280x720:duration=1:rate=25",
@@ -192,15 +228,12 @@ func frames(m *machine, filters string, options ...string) (sums []string, peak 
 	} else {
 		r = m.limited(options, nil, command...)
 	}
-	if strings.TrimSpace(r.stderr) != "" {
-		m.Errorf("it said:\n%s", r.stderr)
-	}
 	for line := range strings.Lines(r.stdout) {
 		if !strings.HasPrefix(line, "#") {
 			sums = append(sums, strings.TrimSpace(line))
 		}
 	}
-	return sums, r.peak
+	return sums, address.ReplaceAllString(strings.TrimSpace(r.stderr), "0x"), r.peak
 }
 
 // TestFfmpeg: pictures come back from the GPU as they went there, and scaled ones
@@ -244,6 +277,59 @@ func TestFfmpeg(t *testing.T) {
 				m.wantContext(peak)
 			})
 		}
+	}
+}
+
+// filter is a filter of ffmpeg's that works on the GPU.
+type filter struct {
+	graph  string // of filters, from the GPU to the GPU
+	format string // in which the frames come back
+	frames int    // that come back
+	bytes  int    // of each
+	says   string // what ffmpeg itself says on standard error, natively too
+}
+
+var filters = map[string]filter{
+	"yadif":     {graph: "yadif_cuda=mode=send_field", format: "yuv420p", frames: 50, bytes: 1280 * 720 * 3 / 2},
+	"overlay":   {graph: "split[a][b];[b]scale_cuda=320:180[c];[a][c]overlay_cuda=x=10:y=10", format: "yuv420p", frames: 25, bytes: 1280 * 720 * 3 / 2},
+	"chromakey": {graph: "chromakey_cuda=green:0.1:0.0", format: "yuva420p", frames: 25, bytes: 1280 * 720 * 5 / 2},
+	"thumbnail": {graph: "thumbnail_cuda=n=5", format: "yuv420p", frames: 5, bytes: 1280 * 720 * 3 / 2,
+		says: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // it frees memory without a context
+}
+
+// TestFfmpegFilters: ffmpeg makes the same frames under limits as natively, and says the same.
+func TestFfmpegFilters(t *testing.T) {
+	for driver, profile := range profiles(t) {
+		for name, f := range filters {
+			t.Run(name+"/"+driver, func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, profile)
+				graph := "format=yuv420p,hwupload_cuda," + f.graph + ",hwdownload,format=" + f.format
+				want, says, _ := filtered(m, graph)
+				f.check(t, want, says)
+				got, said, peak := filtered(m, graph, "--memory", "2Gi")
+				if !slices.Equal(got, want) || said != says {
+					t.Errorf("under a limit it makes %q and says %q; natively %q and %q", got, said, want, says)
+				}
+				m.wantContext(peak)
+			})
+		}
+	}
+}
+
+// check expects as many frames as the filter makes, of their size, and no more words than its own.
+func (f *filter) check(t *testing.T, frames []string, says string) {
+	t.Helper()
+	if len(frames) != f.frames {
+		t.Errorf("it makes %d frames natively, want %d", len(frames), f.frames)
+	}
+	for _, frame := range frames {
+		if !strings.Contains(frame, fmt.Sprintf(" %d,", f.bytes)) {
+			t.Errorf("a frame is %q natively, want one of %d bytes", frame, f.bytes)
+		}
+	}
+	if strings.Count(says, "\n") > 0 || !strings.HasSuffix(says, f.says) || (f.says == "") != (says == "") {
+		t.Errorf("natively it says %q, want %q at its end", says, f.says)
 	}
 }
 
