@@ -100,6 +100,17 @@ static void set_default_limits(struct sim_context *context)
 	context->limits[5] = 128;       /* L2 fetch granularity */
 }
 
+/* How many hardware queues a context has: the card's, unless the environment says another number. */
+static uint32_t connections(const struct sim_context *context)
+{
+	const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+	unsigned long own = text ? strtoul(text, NULL, 10) : 0;
+
+	if (own >= 1 && own <= GS_MAX_CONNECTIONS)
+		return (uint32_t)own;
+	return sim_gpu(context->device)->connections;
+}
+
 /* Brings a context up: memory, default stream. */
 static CUresult start(struct sim_context *context)
 {
@@ -113,6 +124,7 @@ static CUresult start(struct sim_context *context)
 	err = sim_charge(context->device, context->bytes);
 	if (err)
 		return err;
+	context->connection_count = connections(context);
 	err = sim_stream_new(context, 0, 0, &context->legacy);
 	if (err) {
 		sim_uncharge(context->device, context->bytes);

@@ -163,7 +163,21 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 	return sim_gpu(event->context->device)->faults.lost ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
-/* When the event was reached. */
+/*
+ * A time on the GPU's clock, which goes by a crystal of its own. Where the host's is
+ * slewed, it goes faster than the GPU's for half a period and slower for the other.
+ */
+static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
+{
+	uint64_t part = ns % gpu->slew_period_ns, half = gpu->slew_period_ns / 2;
+	uint64_t ahead = part < half ? part : gpu->slew_period_ns - part;
+
+	int64_t drift = (int64_t)(ns / 1000000) * gpu->drift_ppm + (int64_t)(ns % 1000000) * gpu->drift_ppm / 1000000;
+
+	return ns + (uint64_t)drift + ahead * gpu->slew_ppm / 1000000;
+}
+
+/* When the event was reached, on the GPU's clock. */
 static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;
@@ -176,7 +190,7 @@ static CUresult timestamp(CUevent handle, uint64_t *ns)
 	if (sim_ref_pending(event->last))
 		return CUDA_ERROR_NOT_READY;
 	sim_lock();
-	*ns = event->end_ns;
+	*ns = gpu_clock(sim_gpu(event->context->device), event->end_ns);
 	sim_unlock();
 	return CUDA_SUCCESS;
 }

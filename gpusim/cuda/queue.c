@@ -184,10 +184,43 @@ static struct gs_ref put(struct gather *gather, struct gs_work *work)
 	return gs_enqueue(&sim.handle, work);
 }
 
+/*
+ * What work has to wait for in its stream's hardware queue: until what is ahead is
+ * issued, which a kernel may be, or has ended. Copies have queues of their own.
+ */
+static void gather_connection(struct gather *gather, const struct sim_stream *stream, bool kernel)
+{
+	struct sim_connection *connection = stream->connection;
+
+	if (!connection)
+		return;
+	gather_ref(gather, kernel ? connection->issued : connection->ended);
+	if (!kernel || !gather->count)
+		return;
+	/* It is issued when all that it waits for is done: a mark of its own tells when. */
+	connection->issued = join(gather->device, gather->refs, gather->count);
+	gather->refs[0] = connection->issued;
+	gather->count = 1;
+}
+
+static void enter_connection(struct gather *gather, const struct sim_stream *stream, bool kernel,
+			     struct gs_ref ref)
+{
+	struct sim_connection *connection = stream->connection;
+	struct gs_ref both[] = {ref, connection ? connection->ended : ref};
+
+	if (!connection)
+		return;
+	connection->ended = kernel && gs_is_pending(&sim.handle, both[1]) ? join(gather->device, both, 2) : ref;
+	if (!kernel)
+		connection->issued = ref;
+}
+
 static CUresult submit(struct sim_stream *stream, struct sim_device *device, struct gs_work *work,
 		       const struct gs_ref *deps, size_t count, struct gs_ref *ref)
 {
 	struct gather gather = {.device = device};
+	bool queued = stream && work->kind == GS_ITEM_COMPUTE;
 	struct gs_ref put_ref;
 	CUresult err = sim_mps_alive();
 
@@ -202,9 +235,13 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 		gather_stream(&gather, stream);
 	for (size_t i = 0; i < count; i++)
 		gather_ref(&gather, deps[i]);
+	if (queued)
+		gather_connection(&gather, stream, true);
 	put_ref = put(&gather, work);
 	if (stream)
 		stream->last = put_ref;
+	if (queued)
+		enter_connection(&gather, stream, true, put_ref);
 	if (ref)
 		*ref = put_ref;
 	leave();
@@ -223,14 +260,16 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 
 /*
  * Queues an event behind what was gathered, and enters it as its last. The time
- * is taken by the GPU, when the process has it: work that takes no time.
+ * is taken by the GPU, when the process has it: work that takes no time. Some cards
+ * may take that of an event with nothing before it at once (`idle_stamp`).
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = gather->device->gpu};
+	bool at_once = !gather->count && sim_gpu(gather->device)->idle_stamp;
 
 	if (!(event->flags & CU_EVENT_DISABLE_TIMING)) {
-		work.kind = GS_ITEM_COMPUTE;
+		work.kind = at_once ? GS_ITEM_MARK : GS_ITEM_COMPUTE;
 		work.tag = (uint64_t)(uintptr_t)event;
 	}
 	event->last = put(gather, &work);
@@ -248,7 +287,9 @@ CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event)
 	sim_queue_lock();
 	enter_with_room(stream_dependencies(stream));
 	gather_stream(&gather, stream);
+	gather_connection(&gather, stream, false);
 	stream->last = put_event(&gather, event);
+	enter_connection(&gather, stream, false, stream->last);
 	sim_collect();
 	leave();
 	sim_queue_unlock();
@@ -266,7 +307,9 @@ CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event)
 	if (gs_is_pending(&sim.handle, event->last)) {
 		gather_stream(&gather, stream);
 		gather_ref(&gather, event->last);
+		gather_connection(&gather, stream, false);
 		stream->last = put(&gather, &work);
+		enter_connection(&gather, stream, false, stream->last);
 	}
 	leave();
 	sim_queue_unlock();

@@ -106,6 +106,16 @@ CUresult sim_mps_admit(const struct sim_device *device);
 /* Threads that one multiprocessor can hold at a time. */
 #define THREADS_PER_SM 2048
 
+/*
+ * A hardware queue, into which several streams' work goes in order. What stands
+ * at its head blocks what is behind it: a kernel until it is issued, which is when
+ * what it waits for is done, an event until it is reached.
+ */
+struct sim_connection {
+	struct gs_ref issued; /* ends when all that was put in has been issued */
+	struct gs_ref ended;  /* …when it has ended */
+};
+
 struct sim_context {
 	struct sim_context *next;
 	struct sim_device *device;
@@ -122,6 +132,9 @@ struct sim_context {
 	struct sim_stream *legacy;
 	struct sim_stream *streams;
 	size_t stream_count;
+	struct sim_connection connections[GS_MAX_CONNECTIONS];
+	uint32_t connection_count; /* 0: each stream has one of its own */
+	uint32_t next_connection;  /* which the next stream gets */
 	struct sim_event *events;
 	struct sim_module *modules;
 	struct sim_texture *textures; /* and surfaces */
@@ -238,6 +251,7 @@ struct sim_stream {
 	uint64_t id;
 	uint64_t thread; /* of a per-thread default stream */
 	struct gs_ref last;
+	struct sim_connection *connection; /* NULL: one of its own */
 	struct sim_capture *capture;
 	struct sim_node **tips; /* capture: nodes that the next one depends on */
 	size_t tip_count;

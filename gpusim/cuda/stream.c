@@ -32,6 +32,8 @@ CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priorit
 	stream->id = sim.next_id++;
 	stream->next = context->streams;
 	context->streams = stream;
+	if (context->connection_count)
+		stream->connection = &context->connections[context->next_connection++ % context->connection_count];
 	__atomic_add_fetch(&context->stream_count, 1, __ATOMIC_RELAXED);
 	sim_unlock();
 	*out = stream;

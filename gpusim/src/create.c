@@ -29,6 +29,7 @@ void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index)
 	config->default_kernel_ns = 2000;
 	config->device_bandwidth = UINT64_C(2000000000000);
 	config->host_bandwidth = UINT64_C(50000000000);
+	config->slew_period_ns = UINT64_C(20000000000);
 }
 
 void gs_driver_defaults(struct gs_machine *machine)
@@ -60,6 +61,11 @@ static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 	gpu->context_start_ns = config->context_start_ns;
 	gpu->chunk_bytes = config->chunk_bytes;
 	gpu->retain_bytes = config->retain_bytes;
+	gpu->drift_ppm = config->drift_ppm;
+	gpu->slew_ppm = config->slew_ppm;
+	gpu->slew_period_ns = config->slew_period_ns;
+	gpu->connections = config->connections;
+	gpu->idle_stamp = config->idle_stamp;
 	gpu->current = GS_NO_PROC;
 }
 

@@ -23,6 +23,7 @@
 #define GS_VERSION 4u
 #define GS_DEFAULT_PATH "/dev/gpusim/state"
 #define GS_MAX_GPUS 16u
+#define GS_MAX_CONNECTIONS 32u /* hardware queues of a context */
 #define GS_MAX_PROCS 1024u     /* processes that use CUDA */
 #define GS_MAX_OBSERVERS 1024u /* NVML users and tools: they lock, but own nothing */
 #define GS_MAX_IDS (GS_MAX_PROCS + GS_MAX_OBSERVERS)
@@ -162,7 +163,12 @@ struct gs_gpu {
 	uint64_t context_start_ns;  /* making a context likewise */
 	uint64_t chunk_bytes;  /* small linear pieces share chunks of this size; 0: none do */
 	uint64_t retain_bytes; /* of empty chunks that the driver keeps for a process */
-	uint64_t config_reserved[12];
+	int64_t drift_ppm; /* by which its clock goes faster than the host's */
+	uint64_t slew_ppm; /* …and by which that changes: to one side for half a period, then to the other */
+	uint64_t slew_period_ns;
+	uint32_t connections; /* hardware queues of a context; 0: one for each stream */
+	uint32_t idle_stamp;  /* an event on an idle stream is stamped at once, whoever has the GPU */
+	uint64_t config_reserved[8];
 	/* Time. */
 	uint64_t slice_start_ns; /* 0: nobody's slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
@@ -311,6 +317,9 @@ struct gs_gpu_config {
 	uint64_t default_kernel_ns, device_bandwidth, host_bandwidth;
 	uint64_t init_ns, context_start_ns;
 	uint64_t chunk_bytes, retain_bytes;
+	int64_t drift_ppm;
+	uint64_t slew_ppm, slew_period_ns;
+	uint32_t connections, idle_stamp;
 };
 
 /* Fills in the defaults of the GPU with this index. */

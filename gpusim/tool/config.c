@@ -59,6 +59,20 @@ bool config_time(const char *text, uint64_t *value)
 	return parse_unit(text, value, units, factors);
 }
 
+/* "50ppm" or "-50ppm", up to a tenth. */
+static bool config_ppm(const char *text, int64_t *value)
+{
+	static const char *const units[] = {"ppm", NULL};
+	static const uint64_t factors[] = {1};
+	bool negative = *text == '-';
+	uint64_t ppm;
+
+	if (!parse_unit(text + negative, &ppm, units, factors) || ppm > 100000)
+		return false;
+	*value = negative ? -(int64_t)ppm : (int64_t)ppm;
+	return true;
+}
+
 bool config_u32(const char *text, uint32_t *value)
 {
 	uint64_t wide;
@@ -102,7 +116,7 @@ static bool copy_text(char *to, size_t size, const char *text)
 
 /* ---- keys of a GPU ---- */
 
-enum kind { SIZE, SIZE_NOT_0, TIME, TIME_NOT_0, NUMBER, NUMBER_NOT_0, NUMBER_32, NUMBER_32_NOT_0, TEXT, UUID, FLAG };
+enum kind { SIZE, SIZE_NOT_0, TIME, TIME_NOT_0, PPM, PPM_NOT_NEGATIVE, NUMBER, NUMBER_NOT_0, NUMBER_32, NUMBER_32_NOT_0, CONNECTIONS, TEXT, UUID, FLAG };
 
 struct key {
 	const char *name;
@@ -124,7 +138,10 @@ static const struct key gpu_keys[] = {
 	GPU("switch", TIME, switch_ns), GPU("init", TIME, init_ns),
 	GPU("context_start", TIME, context_start_ns), GPU("default_kernel", TIME, default_kernel_ns),
 	GPU("device_bandwidth", NUMBER_NOT_0, device_bandwidth),
-	GPU("host_bandwidth", NUMBER_NOT_0, host_bandwidth),
+	GPU("host_bandwidth", NUMBER_NOT_0, host_bandwidth), GPU("clock_drift", PPM, drift_ppm),
+	GPU("clock_slew", PPM_NOT_NEGATIVE, slew_ppm),
+	GPU("clock_slew_period", TIME_NOT_0, slew_period_ns),
+	GPU("connections", CONNECTIONS, connections), GPU("idle_stamp", FLAG, idle_stamp),
 };
 
 #define DRIVER(name, kind, field) \
@@ -172,6 +189,10 @@ static bool set_value(const struct key *key, void *to, const char *value)
 		return config_time(value, to);
 	case TIME_NOT_0:
 		return config_time(value, to) && *(uint64_t *)to > 0;
+	case PPM:
+		return config_ppm(value, to);
+	case PPM_NOT_NEGATIVE:
+		return config_ppm(value, to) && *(int64_t *)to >= 0;
 	case NUMBER:
 		return set_number(to, value);
 	case NUMBER_NOT_0:
@@ -180,6 +201,8 @@ static bool set_value(const struct key *key, void *to, const char *value)
 		return config_u32(value, to);
 	case NUMBER_32_NOT_0:
 		return config_u32(value, to) && *(uint32_t *)to > 0;
+	case CONNECTIONS:
+		return config_u32(value, to) && *(uint32_t *)to <= GS_MAX_CONNECTIONS;
 	case TEXT:
 		return copy_text(to, key->size, value);
 	case UUID:

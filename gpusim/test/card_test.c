@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What cards differ in: their clock, their hardware queues, the stamps of events. */
+#include "harness.h"
+
+#include <unistd.h>
+
+static CUevent make_event(void)
+{
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	CUevent event;
+
+	OK(cuEventCreate(&event, 0));
+	return event;
+}
+
+/* By the GPU's clock, what a kernel of this length took, in ms. */
+static double stamped(uint64_t ns)
+{
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventSynchronize, CUevent);
+	DRIVER(cuEventElapsedTime, float *, CUevent, CUevent);
+	static CUevent from, to;
+	float ms;
+
+	if (!from) {
+		from = make_event();
+		to = make_event();
+	}
+	OK(cuEventRecord(from, NULL));
+	spin(NULL, ns, 1);
+	OK(cuEventRecord(to, NULL));
+	OK(cuEventSynchronize(to));
+	OK(cuEventElapsedTime(&ms, from, to));
+	return (double)ms;
+}
+
+static void the_clock_is_fast(void *unused)
+{
+	(void)unused;
+	begin();
+	kernel("spin");
+	BETWEEN(stamped(80 * MS), 81.6, 81.7); /* two periods in which it is slewed */
+}
+
+static void the_clock_is_slewed(void *unused)
+{
+	double least = 1e9, most = 0;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	for (int i = 0; i < 60; i++) {
+		double ms = stamped(4 * MS);
+
+		least = ms < least ? ms : least;
+		most = ms > most ? ms : most;
+	}
+	BETWEEN(least, 4.035, 4.055); /* 4 × (1.02 − 0.01), and the time of two launches */
+	BETWEEN(most, 4.115, 4.16);
+}
+
+/* Streams of queues 1, 0 and 1: the default stream has the first. */
+static void streams_share_queues(void *unused)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventQuery, CUevent);
+	DRIVER(cuEventSynchronize, CUevent);
+	CUevent behind, beside;
+	CUstream streams[3];
+	uint64_t from;
+
+	(void)unused;
+	begin();
+	behind = make_event();
+	beside = make_event();
+	for (int i = 0; i < 3; i++)
+		OK(cuStreamCreate(&streams[i], 1));
+	kernel("spin");
+	spin(streams[0], 50 * MS, 1);
+	from = gs_now();
+	OK(cuEventRecord(beside, streams[1]));
+	OK(cuEventRecord(behind, streams[2]));
+	CHECK(cuEventQuery(beside) == CUDA_SUCCESS);
+	CHECK(cuEventQuery(behind) == CUDA_ERROR_NOT_READY);
+	OK(cuEventSynchronize(behind));
+	BETWEEN((double)(gs_now() - from) / 1e6, 49, 60);
+}
+
+/* A kernel in another stream's queue waits until what is ahead is issued, and no longer. */
+static void kernels_of_a_queue_run_side_by_side(void *unused)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuCtxSynchronize, void);
+	CUstream streams[3];
+
+	(void)unused;
+	begin();
+	for (int i = 0; i < 3; i++)
+		OK(cuStreamCreate(&streams[i], 1));
+	kernel("spin");
+	spin(streams[0], 20 * MS, 1);
+	spin(streams[2], 20 * MS, 1); /* beside the first */
+	spin(streams[0], 20 * MS, 1); /* behind the first */
+	spin(streams[2], 20 * MS, 1); /* which is not issued before it has ended */
+	OK(cuCtxSynchronize());
+	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 39.9, 41);
+}
+
+/* The event of a stream, with a kernel of 20 ms in another: 0, or NOT_READY behind it. */
+static CUresult event_beside_a_kernel(void)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventQuery, CUevent);
+	CUevent event = make_event();
+	CUstream streams[2];
+
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamCreate(&streams[i], 1));
+	kernel("spin");
+	spin(streams[0], 20 * MS, 1);
+	OK(cuEventRecord(event, streams[1]));
+	return cuEventQuery(event);
+}
+
+static void the_environment_says_how_many_queues(void *unused)
+{
+	(void)unused;
+	CHECK(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1) == 0);
+	begin();
+	CHECK(event_beside_a_kernel() == CUDA_ERROR_NOT_READY);
+}
+
+static void other_numbers_of_queues_count_for_nothing(void *unused)
+{
+	(void)unused;
+	CHECK(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "33", 1) == 0);
+	begin();
+	CHECK(event_beside_a_kernel() == CUDA_SUCCESS);
+}
+
+static void saturate(void *unused)
+{
+	(void)unused;
+	begin();
+	kernel("spin");
+	for (;;)
+		spin(NULL, 20 * MS, 1);
+}
+
+static void events_are_stamped_at_once(void *unused)
+{
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventQuery, CUevent);
+	pid_t neighbour = start(saturate, NULL);
+	CUevent event;
+
+	(void)unused;
+	begin();
+	event = make_event();
+	while (gpu_time(neighbour, 0) == 0)
+		sleep_ns(5 * MS);
+	for (int i = 0; i < 20; i++) {
+		OK(cuEventRecord(event, NULL));
+		CHECK(cuEventQuery(event) == CUDA_SUCCESS);
+		sleep_ns(300000);
+	}
+	kill_hard(neighbour);
+}
+
+int main(void)
+{
+	static void (*const tests[])(void *) = {
+		the_clock_is_fast,
+		the_clock_is_slewed,
+		streams_share_queues,
+		kernels_of_a_queue_run_side_by_side,
+		the_environment_says_how_many_queues,
+		other_numbers_of_queues_count_for_nothing,
+		events_are_stamped_at_once,
+	};
+
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+		finish(start(tests[i], NULL));
+	return 0;
+}
