@@ -17,12 +17,12 @@ import (
 // lenderFile is locked by the one process that lends for all groups.
 const lenderFile = "lender"
 
-// lend lends idle time among the groups of the user, if this group takes part.
-// Of the watchers of such groups one does it, and the next when that has ended,
-// however it ended. It never returns while it lends.
+// lend lends idle time among the groups of the user, and tells each what the others were
+// charged, if this group has a limit on time. Of the watchers of such groups one does it, and
+// the next when that has ended, however it ended. It never returns while it lends.
 func (g Groups) lend(group string) {
 	devices, err := limits.Read(filepath.Join(g.Dir(group), limits.LimitsFile))
-	if err != nil || !slices.ContainsFunc(devices, func(d limits.Device) bool { return d.Share }) {
+	if err != nil || !slices.ContainsFunc(devices, isMetered) {
 		return
 	}
 	lock, err := lockFile(filepath.Join(g.dir, lenderFile), os.O_CREATE, unix.LOCK_EX)
@@ -32,6 +32,8 @@ func (g Groups) lend(group string) {
 	defer lock.Close()
 	lender.New(lender.Options{Dirs: g.dirs, Recent: g.recent, Log: slog.New(slog.DiscardHandler)}).Run(context.Background())
 }
+
+func isMetered(d limits.Device) bool { return d.ComputePPM < limits.NoComputeLimit && !d.MPS }
 
 // dirs are the directories of all groups.
 func (g Groups) dirs() []string {

@@ -30,6 +30,7 @@ const (
 type account struct {
 	guarantee uint32 // parts per million
 	share     bool   // by the policy that lends
+	metered   bool   // it has a limit on time
 
 	known   bool // `last` was read
 	last    limits.Allowance
@@ -41,6 +42,12 @@ type account struct {
 	hungry  bool          // it could use more
 	lease   uint32        // what it may use until the next look; 0: its guarantee
 	beside  bool          // another has a lease until then
+
+	room      time.Duration // up to which it is believed what it was charged
+	untold    time.Duration // what it was charged beyond that
+	charged   time.Duration // what it was charged and others are to be told of
+	others    time.Duration // what it is to be told of others
+	othersPPM uint32        // …and what part of the GPU's time they may have
 }
 
 // rate is the part of the GPU's time that the container may use.
@@ -57,6 +64,7 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 		a.worked, a.looked = now-most, now-most
 		return
 	}
+	a.count(spent, passed)
 	a.backlog += spent - a.ran(passed)
 	a.backlog = min(max(a.backlog, 0), most)
 	if spent > 0 {
@@ -82,8 +90,11 @@ func (a *account) ran(passed time.Duration) time.Duration {
 	return part(passed, a.rate())
 }
 
-// missed is a look at which the container's claims could not be read.
-func (a *account) missed() { a.busy, a.hungry = false, false }
+// missed is a look at which the container's claims could not be read. It may have used its part.
+func (a *account) missed(passed time.Duration) {
+	a.busy, a.hungry = false, false
+	a.count(part(passed, a.entitled()), passed)
+}
 
 // balance is the container's allowance now, without what was lent.
 func (a *account) balance(now time.Duration) time.Duration {

@@ -1,13 +1,15 @@
-// Package lender lends idle time of GPUs among containers whose limit is a
-// guarantee: it looks at what each of them claims to use and gives those that
-// could use more a lease on what nobody else needs. A lease ends within
-// milliseconds unless it is renewed, so that every container is back at its own
-// guarantee soon after the lender has died.
+// Package lender looks at what containers claim to use of their GPUs' time. It
+// tells each of them what the others of its GPU were charged, beyond which it
+// takes no time for theirs, and lends idle time among those whose limit is a
+// guarantee: those that could use more get a lease on what nobody else needs. A
+// lease ends within milliseconds unless it is renewed, so that every container
+// is back at its own guarantee soon after the lender has died.
 package lender
 
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
@@ -17,6 +19,9 @@ const (
 	// busyTick is between two looks while a container has work: a guarantee
 	// that was lent is given back at the next.
 	busyTick = 4 * time.Millisecond
+	// besideTick is between two looks while one has that lends nothing: what was charged
+	// reaches the others of its GPU at the next.
+	besideTick = 20 * time.Millisecond
 	// idleTick is between two looks while none has.
 	idleTick = 50 * time.Millisecond
 	// term is how long a lease holds if it is not renewed.
@@ -40,7 +45,8 @@ type Lender struct {
 	Options
 	poke    chan struct{}
 	tenants map[string]*tenant
-	gpus    map[string][]*account // those with a container that shares
+	gpus    map[string][]*account // by UUID
+	watched map[string]bool       // those whose containers are looked at
 	refused map[string]string     // by directory: why it cannot be opened, to say it once
 	last    time.Duration
 	fresh   time.Duration // when the directories were last looked at
@@ -82,25 +88,26 @@ func (l *Lender) Run(ctx context.Context) {
 func (l *Lender) step(now time.Duration) time.Duration {
 	age := now - l.fresh
 	if l.fresh == 0 || age >= refreshEvery || age >= idleTick && l.Recent != nil && l.Recent() {
-		l.refresh()
+		l.refresh(now)
 		l.fresh = now
 	}
-	if len(l.gpus) == 0 {
+	if len(l.watched) == 0 {
+		if l.Recent != nil {
+			return idleTick
+		}
 		return refreshEvery
 	}
-	if l.look(now) {
-		return busyTick
-	}
-	return idleTick
+	return l.look(now)
 }
 
-// look reads all claims and writes all leases. It tells whether anybody is busy.
-func (l *Lender) look(now time.Duration) (busy bool) {
+// look reads all claims, and writes all leases and what others were charged. It returns
+// when to look next.
+func (l *Lender) look(now time.Duration) time.Duration {
 	passed := now - l.last
 	l.last = now
 	changed := false
 	for _, t := range l.tenants {
-		if !t.shares {
+		if !t.watched {
 			continue
 		}
 		t.look(now, passed)
@@ -109,20 +116,37 @@ func (l *Lender) look(now time.Duration) (busy bool) {
 	if changed {
 		l.fresh = 0 // the limits of one are others now
 	}
-	for _, accounts := range l.gpus {
+	wait := idleTick
+	for uuid := range l.watched {
+		accounts := l.gpus[uuid]
 		lend(accounts)
-		for _, a := range accounts {
-			busy = busy || a.share && a.busy
-		}
+		beside(accounts)
+		wait = min(wait, nextLook(accounts))
 	}
 	for _, t := range l.tenants {
-		t.grant(now + term)
+		if t.watched {
+			t.grant(now)
+		}
 	}
-	return busy
+	return wait
 }
 
-// refresh finds out which containers there are.
-func (l *Lender) refresh() {
+// nextLook is how soon the containers of a GPU are to be looked at again.
+func nextLook(accounts []*account) time.Duration {
+	wait := idleTick
+	for _, a := range accounts {
+		switch {
+		case a.share && a.busy:
+			return busyTick
+		case a.busy:
+			wait = besideTick
+		}
+	}
+	return wait
+}
+
+// refresh finds out which containers there are, and tells each what others may have.
+func (l *Lender) refresh(now time.Duration) {
 	dirs := map[string]bool{}
 	for _, dir := range l.Dirs() {
 		dirs[dir] = true
@@ -142,28 +166,32 @@ func (l *Lender) refresh() {
 			delete(l.refused, dir)
 		}
 	}
-	l.gpus = sharedGPUs(l.tenants)
+	l.gpus, l.watched = map[string][]*account{}, map[string]bool{}
+	for _, t := range l.tenants {
+		for i, uuid := range t.uuids {
+			l.gpus[uuid] = append(l.gpus[uuid], t.accounts[i])
+		}
+	}
+	for uuid, accounts := range l.gpus {
+		if isWatched(accounts) {
+			l.watched[uuid] = true
+		}
+		beside(accounts)
+	}
+	for _, t := range l.tenants {
+		t.watched = slices.ContainsFunc(t.uuids, func(uuid string) bool { return l.watched[uuid] })
+		t.grant(now)
+	}
+}
+
+// isWatched tells whether the containers of a GPU are to be looked at: one of them lends
+// time, or has a limit on it and company.
+func isWatched(accounts []*account) bool {
+	return slices.ContainsFunc(accounts, func(a *account) bool { return a.share || a.metered && len(accounts) > 1 })
 }
 
 func (l *Lender) close() {
 	for dir, t := range l.tenants {
 		l.forget(dir, t)
 	}
-}
-
-// sharedGPUs are the accounts of those GPUs on which somebody shares.
-func sharedGPUs(tenants map[string]*tenant) map[string][]*account {
-	gpus, shared := map[string][]*account{}, map[string]bool{}
-	for _, t := range tenants {
-		for i, uuid := range t.uuids {
-			gpus[uuid] = append(gpus[uuid], t.accounts[i])
-			shared[uuid] = shared[uuid] || t.accounts[i].share
-		}
-	}
-	for uuid := range gpus {
-		if !shared[uuid] {
-			delete(gpus, uuid)
-		}
-	}
-	return gpus
 }

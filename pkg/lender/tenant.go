@@ -15,7 +15,7 @@ type tenant struct {
 	uuids      []string
 	accounts   []*account
 	claims     []limits.Allowance
-	shares     bool // on some GPU
+	watched    bool // on some GPU
 }
 
 func openTenant(dir string) (*tenant, error) {
@@ -29,13 +29,16 @@ func openTenant(dir string) (*tenant, error) {
 		return nil, errors.Join(err, pages.Close())
 	}
 	for _, d := range devices {
-		a := &account{guarantee: d.ComputePPM, share: d.Share && d.ComputePPM < limits.NoComputeLimit}
-		if d.ComputePPM == limits.NoComputeLimit || d.MPS {
-			a.guarantee = 0 // it has no part of its own, and is not metered
+		a := &account{
+			guarantee: d.ComputePPM,
+			share:     d.Share && d.ComputePPM < limits.NoComputeLimit,
+			metered:   d.ComputePPM < limits.NoComputeLimit && !d.MPS,
+		}
+		if !a.metered {
+			a.guarantee = 0 // it has no part of its own
 		}
 		t.uuids = append(t.uuids, d.UUID)
 		t.accounts = append(t.accounts, a)
-		t.shares = t.shares || a.share
 	}
 	t.claims = make([]limits.Allowance, len(devices))
 	return t, nil
@@ -48,17 +51,21 @@ func (t *tenant) look(now, passed time.Duration) {
 	err := t.pages.Allowances(t.claims)
 	for i, a := range t.accounts {
 		if err != nil {
-			a.missed()
+			a.missed(passed)
 		} else {
 			a.look(t.claims[i], now, passed)
 		}
 	}
 }
 
-func (t *tenant) grant(until time.Duration) {
+func (t *tenant) grant(now time.Duration) {
 	for i, a := range t.accounts {
 		if a.share {
-			t.pages.Lend(i, a.lease, until)
+			t.pages.Lend(i, a.lease, now+term)
+		}
+		if a.metered {
+			t.pages.Beside(i, a.others, a.othersPPM, now)
+			a.others = 0
 		}
 	}
 }

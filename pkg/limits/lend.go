@@ -22,6 +22,8 @@ const (
 	deviceSize    = unsafe.Sizeof(layout.ContainerDevice{})
 	balanceOffset = unsafe.Offsetof(layout.ContainerDevice{}.BucketNs)
 	filledOffset  = unsafe.Offsetof(layout.ContainerDevice{}.BucketFilledNs)
+	othersOffset  = unsafe.Offsetof(layout.LimitsPage{}.Others)
+	looksOffset   = unsafe.Offsetof(layout.LimitsPage{}.OthersLooks)
 	spentOffset   = unsafe.Offsetof(layout.ContainerDevice{}.SpentNs)
 )
 
@@ -140,12 +142,26 @@ func (l *Lending) Allowances(allowances []Allowance) error {
 func (l *Lending) Lend(device int, ppm uint32, until time.Duration) {
 	word := uint64(0)
 	if ppm > 0 {
-		word = uint64(until)>>layout.LeaseUnitBits<<layout.LeasePPMBits | uint64(min(ppm, NoComputeLimit))
+		word = partAt(ppm, until)
 	}
 	at := l.word(leasesOffset + uintptr(device)*8)
 	if atomic.LoadUint64(at) != word {
 		atomic.StoreUint64(at, word)
 	}
+}
+
+// Beside tells the container what other containers of a device were charged since it was last
+// told, up to this time of [Monotonic], and what part of the device's time they may have, in parts
+// per million. It deducts no more than that from the time that its work seems to take.
+func (l *Lending) Beside(device int, charged time.Duration, ppm uint32, now time.Duration) {
+	others := l.word(othersOffset + uintptr(device)*8)
+	atomic.StoreUint64(others, *others+uint64(charged)) // this process alone writes it
+	atomic.StoreUint64(l.word(looksOffset+uintptr(device)*8), partAt(ppm, now))
+}
+
+// partAt packs a part of a device's time and a time of [Monotonic] into a word.
+func partAt(ppm uint32, at time.Duration) uint64 {
+	return uint64(at)>>layout.LeaseUnitBits<<layout.LeasePPMBits | uint64(min(ppm, NoComputeLimit))
 }
 
 func (l *Lending) word(offset uintptr) *uint64 { return (*uint64)(unsafe.Pointer(&l.page[offset])) }

@@ -123,8 +123,15 @@ type LimitsPage struct {
 	// FlagShare may use for a few milliseconds beyond its limit: one word
 	// each, written at any time; 0 for none.
 	Leases [MaxDevices]uint64
+	// Others is, by device, what GPU time all other containers of that GPU were charged,
+	// in ns since any time. It is counted by the agent and wraps around.
+	Others [MaxDevices]uint64
+	// OthersLooks are, by device, what part of the GPU's time the other containers may
+	// have, in parts per million, and when Others was last brought up to date: one word
+	// each, as of a lease; 0 if nobody counts.
+	OthersLooks [MaxDevices]uint64
 	// Tail fills the page up to 4096 bytes.
-	Tail [210]uint64
+	Tail [178]uint64
 }
 
 // SlotDevice is what one process holds and did on one GPU.
