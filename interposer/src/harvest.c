@@ -9,6 +9,7 @@
 
 #include "capture.h"
 #include "meter.h"
+#include "others.h"
 
 enum {
 	vg_tolerance = 16,             // 1/16 more than was charged is taken for truth
@@ -59,32 +60,89 @@ static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *str
 			    (struct vg_cover){end - interval, end});
 }
 
-static void vg_correct(struct vg_meter *meter, int64_t charged, int64_t took)
-{
-	if (took < charged + charged / vg_tolerance)
-		meter->owed += took - charged;
-}
-
 // vg_took is what a segment took of the GPU's time, in ns.
 struct vg_took {
 	int64_t ns;
-	bool sure;  // others' slices are not in it, as probes tell
-	bool rough; // …there were some
+	bool sure;   // others' slices are not in it, as probes tell or as there are no others
+	bool rough;  // …there were some
+	bool unpaid; // …and may still be, as others were not charged for all that probes tell
 };
 
-// vg_own_part takes others' slices out of an interval, as far as probes tell. Of work that
-// was charged by estimate, all of the interval or nothing; what nobody knew is charged by it.
-static struct vg_took vg_own_part(const struct vg_meter *meter, const struct vg_segment *segment,
-				  int64_t interval)
+// vg_deduct returns how much of `claim` ns is others' time. What they were not charged yet is
+// deducted when they are.
+static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 {
-	int64_t others = segment->lengthy ? vg_probe_others(&meter->probe, segment->end, interval) : -1;
+	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
+	int64_t part = vg_others_deduct(&meter->deducted, charged, claim);
 
-	if (others < 0) {
-		others = segment->lengthy && segment->fresh ?
-				 vg_probe_seen(&meter->probe, segment->end, interval) : 0;
-		return (struct vg_took){.ns = interval - others, .rough = others > 0};
+	if (part < claim) {
+		meter->claimed += claim - part;
+		meter->claimed_at = now;
 	}
-	return (struct vg_took){.ns = interval - others, .sure = true, .rough = others > 0};
+	return part;
+}
+
+// vg_claims_settle deducts what was claimed before, as far as others have been charged since.
+static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
+{
+	int64_t claim = meter->claimed;
+	uint64_t since = meter->claimed_at;
+
+	if (claim == 0)
+		return;
+	meter->claimed = 0;
+	if (now - since > vg_others_late_ns)
+		return;
+	meter->owed -= vg_deduct(meter, claim, now);
+	meter->claimed_at = since;
+}
+
+// vg_probes_pass reports whether probes are known not to stand behind a stream's work.
+static bool vg_probes_pass(const struct vg_meter *meter, struct vg_stream *stream,
+			   const struct vg_segment *segment)
+{
+	if (!stream->passed)
+		stream->passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
+	return stream->passed;
+}
+
+// vg_own_part takes others' slices out of an interval, as far as probes tell and others were
+// charged. Of work that was charged by estimate, all of the interval or nothing; what nobody
+// knew is charged by it.
+static struct vg_took vg_own_part(struct vg_meter *meter, struct vg_stream *stream,
+				  const struct vg_segment *segment, int64_t interval, uint64_t now)
+{
+	struct vg_took took = {.ns = interval};
+	int64_t claim;
+
+	if (!segment->lengthy)
+		return took;
+	if (vg_others_none(meter->pages, meter->device)) {
+		took.sure = true;
+		return took;
+	}
+	if (!vg_probes_pass(meter, stream, segment))
+		return took;
+	claim = vg_probe_others(&meter->probe, segment->end, interval);
+	took.sure = claim >= 0;
+	if (!took.sure)
+		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
+	took.ns -= vg_deduct(meter, claim, now);
+	took.rough = claim > 0;
+	took.unpaid = took.ns > interval - claim;
+	return took;
+}
+
+// vg_correct charges what a segment took of which nobody knows how much was others'. What is
+// much more than was charged is theirs, as far as they were charged; of short work, all of it.
+static void vg_correct(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+		       int64_t took, uint64_t now)
+{
+	int64_t more = took - charged;
+
+	if (more >= charged / vg_tolerance)
+		more = segment->lengthy ? more - vg_deduct(meter, more, now) : 0;
+	meter->owed += more;
 }
 
 // vg_lead_in is what lies between the event before a launch on a dry stream and
@@ -125,7 +183,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
 	uint64_t error = vg_error(segment);
 
-	if (ns == 0)
+	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events say nothing of the work
 	// Where the length varies, the least says nothing of the others. Of short work, where
 	// it does not, pieces without others' slices say more than those can be told.
@@ -185,7 +243,7 @@ static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segmen
 
 	all->ns += took.ns;
 	all->charged += charged;
-	all->unsure |= !took.sure;
+	all->unsure |= !took.sure || took.unpaid;
 	all->rough |= took.rough;
 	if (all->charged < vg_union_window_ns && all->ns < vg_union_window_ns)
 		return;
@@ -221,12 +279,12 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *s
 }
 
 static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment,
-			    struct vg_took took)
+			    struct vg_took took, uint64_t now)
 {
 	int64_t charged = segment->charged - segment->early;
 
 	if (!segment->fresh && !took.sure) {
-		vg_correct(meter, charged, took.ns);
+		vg_correct(meter, segment, charged, took.ns, now);
 		return;
 	}
 	meter->owed += took.ns - charged;
@@ -252,16 +310,16 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
-	took = vg_own_part(meter, segment, interval - vg_lead_in(segment, interval));
+	took = vg_own_part(meter, stream, segment, interval - vg_lead_in(segment, interval), now);
 	if (segment->key && !segment->idle) {
-		if (!segment->many)
+		if (!segment->many && !took.unpaid)
 			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
 		vg_observe(meter, segment, took, now);
 	}
 	if (segment->many)
 		vg_settle_together(meter, stream, segment, took, now);
 	else
-		vg_settle_alone(meter, segment, took);
+		vg_settle_alone(meter, segment, took, now);
 }
 
 // vg_segment_done reports whether a segment is done. Nothing is learnt of one of which
@@ -281,6 +339,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 {
 	int mode = vg_relax();
 
+	vg_claims_settle(meter, now);
 	vg_probe_harvest(&meter->probe);
 	vg_base_turn(meter);
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -301,9 +360,14 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 	vg_unrelax(mode);
 }
 
-bool vg_meter_wants_probes(const struct vg_meter *meter)
+bool vg_meter_has_long_work(const struct vg_meter *meter)
 {
 	return meter->lengthy > 0 && meter->pieces < vg_many_pieces;
+}
+
+bool vg_meter_wants_probes(const struct vg_meter *meter)
+{
+	return vg_meter_has_long_work(meter) && !vg_others_none(meter->pages, meter->device);
 }
 
 void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now)

@@ -445,6 +445,7 @@ bool vg_meter_close(struct vg_stream *stream, bool per_thread)
 		return false; // a full ring, or work that is not in the stream yet: the segment goes on
 	if (!vg_record(&segment->end, stream, per_thread))
 		return false;
+	segment->closed_at = vg_now();
 	stream->head++;
 	stream->open = false;
 	return true;

@@ -52,6 +52,7 @@ struct vg_segment {
 	int64_t idle;    // how long the stream is thought to have been dry in it
 	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
 	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
+	uint64_t closed_at; // when its end was recorded, as vg_now
 	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
 	uint64_t clipped;  // the bucket's clipped_ns when the last work was launched that is `fresh`
@@ -69,6 +70,7 @@ struct vg_stream {
 	uint64_t dry_at; // when its work is expected to end, as vg_now
 	uint32_t failures;   // of its events, since one was last read
 	struct vg_on_way *on_way;
+	bool passed;         // by probes: they do not stand behind its work
 	bool blind;          // it has no events: see wall.c
 	bool wall;           // …and had work when it was last seen
 	uint64_t full_since; // when it was first found full…
@@ -144,7 +146,11 @@ struct vg_forgotten {
 	uint64_t key;
 };
 
+struct vg_pages;
+
 struct vg_meter {
+	const struct vg_pages *pages; // on which others' time stands, of this…
+	uint32_t device;        // …GPU
 	struct vg_mutex mutex;
 	_Atomic uint32_t passes; // how often somebody got the mutex
 	_Atomic uint32_t stuck_at; // of these, when an end waited for it in vain
@@ -155,6 +161,9 @@ struct vg_meter {
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // of it
 	int64_t owed;           // to be charged (negative: given back) to the bucket
+	uint64_t deducted;      // of what others were charged: see others.h
+	int64_t claimed;        // ns that were charged and are to be deducted as others' time…
+	uint64_t claimed_at;    // …the last of them at this vg_now
 	struct vg_clock clock;
 	struct vg_permit permit;
 	struct vg_stream *last; // that was found last
@@ -331,8 +340,9 @@ void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 // vg_meter_busy_until is when all work under way is expected to be done, as vg_now.
 uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 
-// vg_meter_wants_probes reports whether work is under way that is so long that
-// others' slices must be told from it.
+// vg_meter_has_long_work reports whether work is under way that is so long that others' slices
+// must be told from it, if there are others, and vg_meter_wants_probes whether there are.
+bool vg_meter_has_long_work(const struct vg_meter *meter);
 bool vg_meter_wants_probes(const struct vg_meter *meter);
 
 // vg_meter_probe sends a probe, from a thread that has this context.

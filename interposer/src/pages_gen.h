@@ -129,8 +129,15 @@ struct vg_limits_page {
 	// FlagShare may use for a few milliseconds beyond its limit: one word
 	// each, written at any time; 0 for none.
 	uint64_t leases[16];
+	// Others is, by device, what GPU time all other containers of that GPU were charged,
+	// in ns since any time. It is counted by the agent and wraps around.
+	uint64_t others[16];
+	// OthersLooks are, by device, what part of the GPU's time the other containers may
+	// have, in parts per million, and when Others was last brought up to date: one word
+	// each, as of a lease; 0 if nobody counts.
+	uint64_t others_looks[16];
 	// Tail fills the page up to 4096 bytes.
-	uint64_t tail[210];
+	uint64_t tail[178];
 };
 _Static_assert(sizeof(struct vg_limits_page) == 4096, "size of vg_limits_page");
 _Static_assert(offsetof(struct vg_limits_page, magic) == 0, "offset of vg_limits_page.magic");
@@ -141,7 +148,9 @@ _Static_assert(offsetof(struct vg_limits_page, reserved) == 24, "offset of vg_li
 _Static_assert(offsetof(struct vg_limits_page, copies) == 64, "offset of vg_limits_page.copies");
 _Static_assert(offsetof(struct vg_limits_page, observed) == 2160, "offset of vg_limits_page.observed");
 _Static_assert(offsetof(struct vg_limits_page, leases) == 2288, "offset of vg_limits_page.leases");
-_Static_assert(offsetof(struct vg_limits_page, tail) == 2416, "offset of vg_limits_page.tail");
+_Static_assert(offsetof(struct vg_limits_page, others) == 2416, "offset of vg_limits_page.others");
+_Static_assert(offsetof(struct vg_limits_page, others_looks) == 2544, "offset of vg_limits_page.others_looks");
+_Static_assert(offsetof(struct vg_limits_page, tail) == 2672, "offset of vg_limits_page.tail");
 
 // SlotDevice is what one process holds and did on one GPU.
 struct vg_slot_device {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "meter.h"
+#include "others.h"
 #include "stream.h"
 #include "throttle.h"
 
@@ -18,6 +19,9 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
+	made->pages = &state->pages;
+	made->device = device;
+	made->deducted = vg_others_charged(made->pages, device, vg_now());
 	vg_rank_set(&made->mutex, VG_RANK_METER);
 	vg_rank_set(&made->forgotten_mutex, VG_RANK_FORGOTTEN);
 	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {

@@ -40,6 +40,7 @@ static bool vg_probe_prepare(struct vg_probe *probe, uint64_t context, uint64_t 
 	probe->base_sent = now;
 	probe->offset_known = false;
 	probe->count = 0;
+	probe->journey_count = 0;
 	probe->held = probe->since = probe->until = INT64_MIN / 2;
 	return VG_CALL(cuEventRecord, probe->base, probe->stream) == CUDA_SUCCESS;
 }
@@ -85,6 +86,20 @@ void vg_probe_harvest(struct vg_probe *probe)
 			vg_probe_note(probe, (int64_t)(probe->sent[at] - probe->base_sent), back);
 		probe->tail++;
 	}
+}
+
+bool vg_probe_passes(const struct vg_probe *probe, CUevent end, uint64_t recorded)
+{
+	uint32_t known = probe->journey_count < vg_journeys ? probe->journey_count : vg_journeys;
+	int64_t after = (int64_t)(recorded - probe->base_sent);
+	int64_t to;
+
+	if (!known || !vg_probe_elapsed(probe, end, &to))
+		return false;
+	for (uint32_t i = 0; i < known; i++)
+		if (probe->journeys[i].sent > after && probe->journeys[i].back < to - vg_probe_slow_ns)
+			return true;
+	return false;
 }
 
 int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval)

@@ -4,7 +4,29 @@
 
 #include "probe.h"
 
-enum { vg_late_ns = 60000 }; // later than the least delay: the GPU was not ours
+enum {
+	vg_late_ns = 60000, // later than the least delay: the GPU was not ours
+	// The least delay is that of the last one or two of these: the clocks of GPU and host
+	// drift apart, by 100 ppm or so. Where all probes in them were late, those that were
+	// least so are taken for punctual: less is deducted then, and never more.
+	vg_window_ns = 50000000,
+};
+
+// vg_offset_follow keeps the least delay of the last probes.
+static void vg_offset_follow(struct vg_probe *probe, int64_t sent, int64_t delay)
+{
+	if (!probe->offset_known || sent - probe->window > 2 * vg_window_ns) {
+		probe->before = probe->least = delay;
+		probe->window = sent;
+	} else if (sent - probe->window > vg_window_ns) {
+		probe->before = probe->least;
+		probe->least = delay;
+		probe->window += vg_window_ns;
+	}
+	probe->offset_known = true;
+	probe->least = delay < probe->least ? delay : probe->least;
+	probe->offset = probe->before < probe->least ? probe->before : probe->least;
+}
 
 static const struct vg_stretch *vg_stretch_last(const struct vg_probe *probe)
 {
@@ -25,9 +47,8 @@ void vg_probe_note(struct vg_probe *probe, int64_t sent, int64_t back)
 	const struct vg_stretch *last = vg_stretch_last(probe);
 	struct vg_stretch stretch;
 
-	if (!probe->offset_known || back - sent < probe->offset)
-		probe->offset = back - sent;
-	probe->offset_known = true;
+	probe->journeys[probe->journey_count++ % vg_journeys] = (struct vg_journey){sent, back};
+	vg_offset_follow(probe, sent, back - sent);
 	if (sent + probe->offset - probe->until > vg_probe_gap_ns)
 		probe->since = sent + probe->offset;
 	probe->until = back;

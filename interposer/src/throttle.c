@@ -71,8 +71,8 @@ static void vg_door_post(struct vg_door *door)
 	vg_bucket_charge(door->bucket, meter->owed);
 	if (meter->unknown)
 		vg_bucket_return(door->bucket, meter->unknown, meter->unknown_since);
-	vg_tally(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
-		 (uint64_t)meter->owed);
+	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
+	       (uint64_t)meter->owed);
 	meter->unknown = 0;
 	meter->owed = 0;
 }
@@ -270,9 +270,10 @@ static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
 {
 	if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
 		return false;
-	if (door->meter->outstanding > vg_in_flight_ns) // most of it may be done
-		vg_meter_harvest(door->meter, vg_now());
 	vg_door_find(door, work);
+	// Most of it may be done, or what of this kind was launched before may be known by now.
+	if (door->meter->outstanding > vg_in_flight_ns || !door->class->measured)
+		vg_meter_harvest(door->meter, vg_now());
 	vg_door_look(door);
 	door->came = door->now;
 	for (;;) {
@@ -323,6 +324,7 @@ static void vg_door_unseen(struct vg_door *door)
 					    vg_longest_sleep_ns));
 	}
 	vg_bucket_charge(door->bucket, vg_stuck_ns);
+	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, ticket->device)->gpu_time_ns, vg_stuck_ns);
 	vg_phase_launch(&pages->usage->header, pages->device_count, ticket->device);
 	ticket->meter = NULL;
 }

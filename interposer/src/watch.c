@@ -10,6 +10,7 @@ enum {
 	vg_watch_ns = 50000,  // between two looks
 	vg_close_ns = 10000,  // …near the time at which the work should be done
 	vg_near_ns = 200000,
+	vg_alone_ns = 1000000, // …where there are no others
 	vg_meter_wait_ns = 1000000, // what waits for the GPU need not wait for a meter, too
 };
 
@@ -68,23 +69,34 @@ static struct vg_meter *vg_watch_meter(struct vg_state *state)
 	return index < 0 ? NULL : atomic_load(&state->meters[index]);
 }
 
+// vg_watch_pause is how long to wait until the next look. Without others there is nothing to
+// be seen before the work should be done, but that they come.
+static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool probes)
+{
+	uint64_t end = vg_meter_busy_until(meter);
+
+	if (end < now + vg_near_ns && now < end + vg_near_ns)
+		return vg_close_ns;
+	return probes || end < now ? vg_watch_ns : vg_min(end - vg_near_ns - now, vg_alone_ns);
+}
+
 // vg_watch_look sends a probe if it is time, and says how long to wait until
 // the next look; 0: nothing is left to be watched.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
-	uint64_t now;
-	uint64_t end;
+	uint64_t now = vg_now();
+	bool probes;
 
-	if (!vg_meter_wants_probes(meter))
+	if (!vg_meter_has_long_work(meter))
 		return 0;
-	now = vg_now();
-	end = vg_meter_busy_until(meter);
+	probes = vg_meter_wants_probes(meter);
 	if (now - *probed >= vg_probe_ns) {
 		vg_meter_harvest(meter, now);
-		vg_meter_probe(meter, context, now);
+		if (probes)
+			vg_meter_probe(meter, context, now);
 		*probed = now;
 	}
-	return end < now + vg_near_ns && now < end + vg_near_ns ? vg_close_ns : vg_watch_ns;
+	return vg_watch_pause(meter, now, probes);
 }
 
 void vg_watch_polled(void)
@@ -114,7 +126,7 @@ static bool vg_watch(const struct vg_watched *watched)
 	while (meter && !vg_captures_maybe()) {
 		if (!vg_meter_lock(meter, vg_meter_wait_ns))
 			return waited;
-		if (!context && vg_meter_wants_probes(meter))
+		if (!context && vg_meter_has_long_work(meter))
 			context = vg_current_context();
 		wait = vg_watch_look(meter, context, &probed);
 		vg_meter_unlock(meter);

@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "events.h"
+#include "pages.h"
 
 enum { contexts = 2, streams_of_each = 2, turns = 1000 };
 
@@ -18,6 +19,11 @@ static const uint64_t work_ns = 1200000;
 
 static uint64_t clock_ns = 1000000000; // less than the machine's, since it was started
 static const uint64_t *program_ns = &clock_ns; // the time of the program, which may be ahead of its work
+
+// A container that has the GPU to itself, as the agent says.
+static const struct vg_limits_page limits = {.others_looks = {UINT64_C(1) << VG_LEASE_PPM_BITS}};
+static struct vg_usage_page usage;
+static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
 
 static uint64_t work_time(void)
 {
@@ -53,7 +59,7 @@ static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number,
 // Work is charged for what it took, also where each piece is the first of its kind.
 static void test_nothing_is_known(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 	int64_t charged = 0;
 	int64_t took = 0;
 	uint64_t key = 1;
@@ -72,7 +78,7 @@ static void test_nothing_is_known(void)
 // A program may have more streams than are followed at a time.
 static void test_many_streams(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 	int64_t charged = 0;
 	int64_t took = 0;
 
@@ -99,7 +105,7 @@ static void wait_ns(uint64_t ns)
 // its launch is a part of what events tell: it is not taken to vary.
 static void test_short_work(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 	const uint64_t short_ns = 4000, launch_ns = 500, pause_ns = 1000000;
 	CUstream handle = stream_of(1, 0);
 	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
@@ -129,7 +135,7 @@ static void test_short_work(void)
 
 static void test_contexts_in_turn(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 
 	events_count = 0;
 	for (int turn = 0; turn < turns; turn++) {
@@ -169,7 +175,7 @@ static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_w
 // measure of less than that work.
 static void test_launching(void)
 {
-	static struct vg_meter meter = {.thread = 1};
+	static struct vg_meter meter = {.pages = &pages, .thread = 1};
 	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
 	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
 	struct vg_on_way *on_way[3];
@@ -193,7 +199,7 @@ static void test_launching(void)
 // …but not for longer than a launch takes: nothing is learnt of it then.
 static void test_launch_that_hangs(void)
 {
-	static struct vg_meter meter = {.thread = 1};
+	static struct vg_meter meter = {.pages = &pages, .thread = 1};
 	const struct timespec pause = {.tv_nsec = 150000000};
 	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
 	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
@@ -211,7 +217,7 @@ static void test_launch_that_hangs(void)
 // One thread's launches are not counted; a wait of another's tells nothing of those under way.
 static void test_waits_beside_launches(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 	CUstream handle = stream_of(1, 0);
 	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
 	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
@@ -231,7 +237,7 @@ static void test_waits_beside_launches(void)
 // Work that is taken for next to nothing is measured all the same.
 static void test_too_short(void)
 {
-	static struct vg_meter meter;
+	static struct vg_meter meter = {.pages = &pages};
 	struct vg_class *class = vg_class_of(&meter.estimates, 1, 1);
 
 	vg_class_observe(class, 1, 0, clock_ns);
