@@ -45,7 +45,7 @@ func TestLoneContainerIsToldThatItIsAlone(t *testing.T) {
 	if wait := l.step(now); wait != refreshEvery {
 		t.Errorf("the next look is in %s", wait)
 	}
-	c.claim(uint64(time.Second), 0, now)
+	c.claim(uint64(time.Second), now)
 	l.step(now + time.Second)
 	if charged, ppm, at := c.others(); charged != 0 || ppm != 0 || at <= 0 {
 		t.Errorf("it was told of others' %s and %d ppm, as of %s", charged, ppm, at)
@@ -82,7 +82,7 @@ func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
 			l, _ := newLender(t, test.containers...)
 			now := time.Hour
 			for _, c := range test.containers {
-				c.claim(0, 0, now)
+				c.claim(0, now)
 			}
 			l.step(now)
 			before := make([]time.Duration, len(test.containers))
@@ -92,7 +92,7 @@ func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
 			for step := range 50 {
 				now += besideTick
 				for i, c := range test.containers {
-					c.claim(uint64(test.spent[i]*time.Duration(step+1)/50), 0, now)
+					c.claim(uint64(test.spent[i]*time.Duration(step+1)/50), now)
 				}
 				if wait := l.step(now); wait != besideTick && wait != idleTick {
 					t.Fatalf("the next look is in %s", wait)

@@ -16,8 +16,8 @@ const gpu = "GPU-00000000-0000-0000-0000-000000000001"
 
 // Offsets on the pages, as pkg/limits/internal/layout declares them.
 const (
-	balanceAt, filledAt, spentAt = 64 + 5*8, 64 + 6*8, 64 + 7*8
-	leaseAt                      = 64 + 2*1048 + 16*8
+	filledAt, spentAt = 64 + 6*8, 64 + 7*8
+	leaseAt           = 64 + 2*1048 + 16*8
 )
 
 // container is one of which the test plays the processes.
@@ -36,14 +36,14 @@ func newContainer(t *testing.T, ppm uint32) container {
 }
 
 // claim writes what the container's processes do at a time.
-func (c container) claim(spent uint64, balance int64, filled time.Duration) {
+func (c container) claim(spent uint64, filled time.Duration) {
 	c.Helper()
 	f, err := os.OpenFile(filepath.Join(c.dir, limits.UsageFile), os.O_WRONLY, 0)
 	if err != nil {
 		c.Fatal(err)
 	}
 	defer f.Close()
-	for at, value := range map[int64]uint64{spentAt: spent, balanceAt: uint64(balance), filledAt: uint64(filled)} {
+	for at, value := range map[int64]uint64{spentAt: spent, filledAt: uint64(filled)} {
 		if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, value), at); err != nil {
 			c.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func work(l *Lender, now *time.Duration, steps int, busy ...container) (wait tim
 	for range steps {
 		*now += busyTick
 		for _, c := range busy {
-			c.claim(uint64(*now), 0, *now)
+			c.claim(uint64(*now), *now)
 		}
 		wait = l.step(*now)
 	}
