@@ -23,7 +23,7 @@ uint64_t vg_others_charged(const struct vg_pages *pages, uint32_t device, uint64
 
 	if (!vg_others_look(pages, device, &at, &ppm) || now <= at + vg_others_late_ns)
 		return charged;
-	return charged + (now - at - vg_others_late_ns) / 1000 * ppm / 1000;
+	return charged + (now - at) / 1000 * ppm / 1000;
 }
 
 // vg_others_here reports whether another process of the container may use the GPU. What one
