@@ -69,14 +69,16 @@ struct vg_took {
 };
 
 // vg_deduct returns how much of `claim` ns is others' time. What they were not charged yet is
-// deducted when they are.
+// deducted when they are, if that is soon.
 static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 {
 	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
 	int64_t part = vg_others_deduct(&meter->deducted, charged, claim);
+	int64_t most = claim > vg_others_late_ns ? claim : vg_others_late_ns;
 
 	if (part < claim) {
 		meter->claimed += claim - part;
+		meter->claimed = meter->claimed < most ? meter->claimed : most;
 		meter->claimed_at = now;
 	}
 	return part;
