@@ -118,7 +118,7 @@ static inline void vg_unlock(struct vg_mutex *mutex)
 
 // vg_say writes one line to standard error: "nri-vgpu: …". A topic speaks once
 // per process, however often it has cause to.
-enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_SAY_DOOR, VG_SAY_NAME, VG_SAY_IDENTITY };
+enum vg_topic { VG_SAY_PAGES, VG_SAY_DRIVER, VG_SAY_MEMORY, VG_SAY_CONTEXT, VG_SAY_DOOR, VG_SAY_NAME, VG_SAY_IDENTITY, VG_SAY_POOLS };
 
 void vg_say(enum vg_topic topic, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

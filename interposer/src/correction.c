@@ -168,7 +168,7 @@ static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t
 	uint64_t known = vg_add_saturating(atomic_load(&state->pages.own[device]), correction->credit);
 	uint64_t other = correction->unseen;
 
-	for (size_t i = 0; i < vg_max_pools; i++) {
+	for (uint32_t i = 0; i < state->pools_end; i++) {
 		const struct vg_pool *pool = &state->pools[i];
 
 		if (pool->in_use && !pool->on_host && pool->device == device)

@@ -46,7 +46,7 @@ static void vg_orphan_drop(struct vg_state *state, struct vg_pool *pool)
 
 void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
 {
-	for (size_t i = 0; atomic_load(&state->orphans) && i < vg_max_pools; i++) {
+	for (uint32_t i = 0; atomic_load(&state->orphans) && i < state->pools_end; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
 		if (vg_is_orphan(pool) && pool->handle == handle && !pool->leaving && !pool->arriving)
@@ -56,7 +56,7 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
 
 static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handle)
 {
-	for (size_t i = 0; handle && i < vg_max_pools; i++)
+	for (uint32_t i = 0; handle && i < state->pools_end; i++)
 		if (vg_is_orphan(&state->pools[i]) && !state->pools[i].imported && state->pools[i].handle == handle)
 			return &state->pools[i];
 	return NULL;

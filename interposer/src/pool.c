@@ -33,21 +33,23 @@ struct vg_pool_ref {
 	bool destroyed;
 };
 
-// vg_pools_list lists the pools that hold memory of devices.
-static size_t vg_pools_list(struct vg_state *state, struct vg_pool_ref list[vg_max_pools])
+// vg_pools_next finds a pool that holds memory of a device, from record *at on, and moves *at
+// behind it. It returns false where there is none.
+static bool vg_pools_next(struct vg_state *state, uint32_t *at, struct vg_pool_ref *ref)
 {
-	size_t count = 0;
+	bool found = false;
 
 	vg_lock(&state->pool_mutex);
-	for (size_t i = 0; i < state->pools_end; i++) {
-		struct vg_pool *pool = &state->pools[i];
+	while (!found && *at < state->pools_end) {
+		struct vg_pool *pool = &state->pools[(*at)++];
 
-		if (pool->in_use && !pool->on_host)
-			list[count++] = (struct vg_pool_ref){pool, pool->handle, pool->ordinal,
-							     pool->device, pool->destroyed};
+		found = pool->in_use && !pool->on_host;
+		if (found)
+			*ref = (struct vg_pool_ref){pool, pool->handle, pool->ordinal, pool->device,
+						    pool->destroyed};
 	}
 	vg_unlock(&state->pool_mutex);
-	return count;
+	return found;
 }
 
 // vg_pool_visit keeps a pool from being destroyed while the driver is called
@@ -199,12 +201,12 @@ static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 
 void vg_pools_refresh(struct vg_state *state)
 {
-	struct vg_pool_ref list[vg_max_pools];
-	size_t count = vg_pools_list(state, list);
 	bool stale = vg_orphans_look(state);
+	struct vg_pool_ref ref;
+	uint32_t at = 0;
 
-	for (size_t i = 0; i < count; i++)
-		stale |= vg_pool_refresh(state, list[i].pool);
+	while (vg_pools_next(state, &at, &ref))
+		stale |= vg_pool_refresh(state, ref.pool);
 	if (stale)
 		atomic_store(&state->stale_pools, 1);
 }
@@ -217,16 +219,16 @@ void vg_pools_refresh_stale(struct vg_state *state)
 
 bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held)
 {
-	struct vg_pool_ref list[vg_max_pools];
-	size_t count = vg_pools_list(state, list);
+	struct vg_pool_ref ref;
+	uint32_t at = 0;
 
 	*held = 0;
-	for (size_t i = 0; i < count; i++) {
+	while (vg_pools_next(state, &at, &ref)) {
 		struct vg_pool_answer answer;
 
-		if (list[i].device != device)
+		if (ref.device != device)
 			continue;
-		answer = vg_pool_ask(list[i].pool, false);
+		answer = vg_pool_ask(ref.pool, false);
 		if (!answer.valid)
 			return false;
 		*held += answer.held;
@@ -255,19 +257,18 @@ static void vg_pool_trim(struct vg_state *state, const struct vg_pool_ref *pool)
 
 bool vg_pools_trim(struct vg_state *state, uint32_t device)
 {
-	struct vg_pool_ref list[vg_max_pools];
-	size_t count = vg_pools_list(state, list);
 	bool found = atomic_load(&state->orphans) != 0;
+	struct vg_pool_ref ref;
+	uint32_t at = 0;
 
 	vg_orphans_look(state);
-
-	for (size_t i = 0; i < count; i++) {
-		if (list[i].destroyed || list[i].device != device)
+	while (vg_pools_next(state, &at, &ref)) {
+		if (ref.destroyed || ref.device != device)
 			continue;
-		vg_pool_trim(state, &list[i]);
-		if (!list[i].handle)
+		vg_pool_trim(state, &ref);
+		if (!ref.handle)
 			atomic_fetch_add(&state->graph_epoch, 1);
-		vg_pool_refresh(state, list[i].pool);
+		vg_pool_refresh(state, ref.pool);
 		found = true;
 	}
 	return found;

@@ -9,14 +9,32 @@
 #include "orphan.h"
 #include "reserve.h"
 
+static bool vg_pool_is(const struct vg_pool *pool, CUdevice ordinal, CUmemoryPool handle)
+{
+	return pool->in_use && !pool->destroyed && pool->handle == handle &&
+	       (handle || pool->ordinal == ordinal);
+}
+
+static _Atomic uint32_t *vg_pool_hint(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
+{
+	uint64_t key = handle ? (uint64_t)(uintptr_t)handle : (uint64_t)ordinal;
+
+	return &state->pool_hints[(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % vg_pool_hints];
+}
+
 struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
 {
-	for (size_t i = 0; i < state->pools_end; i++) {
-		struct vg_pool *pool = &state->pools[i];
+	_Atomic uint32_t *hint = vg_pool_hint(state, ordinal, handle);
+	uint32_t end = state->pools_end;
+	uint32_t first = *hint;
 
-		if (pool->in_use && !pool->destroyed && pool->handle == handle &&
-		    (handle || pool->ordinal == ordinal))
-			return pool;
+	if (vg_pool_is(&state->pools[first], ordinal, handle))
+		return &state->pools[first];
+	for (uint32_t i = 0; i < end; i++) {
+		if (!vg_pool_is(&state->pools[i], ordinal, handle))
+			continue;
+		*hint = i;
+		return &state->pools[i];
 	}
 	return NULL;
 }
@@ -30,7 +48,7 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 
 	if (known)
 		return known;
-	for (size_t i = 0; i < vg_max_pools; i++) {
+	for (uint32_t i = state->pools_free; i < vg_max_pools; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
 		if (pool->in_use)
@@ -47,6 +65,7 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		atomic_fetch_add(&state->pool_lives[i], 1);
 		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
 		pool->in_use = true;
+		state->pools_free = i + 1;
 		if (i >= state->pools_end)
 			state->pools_end = i + 1;
 		return pool;
@@ -61,6 +80,9 @@ static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, 
 	vg_lock(&state->pool_mutex);
 	pool = vg_pool_follow_locked(state, ordinal, handle);
 	vg_unlock(&state->pool_mutex);
+	if (!pool)
+		vg_say(VG_SAY_POOLS, "refused memory of a memory pool: this process has %d pools, and no more can be "
+				     "followed: destroy some", vg_max_pools);
 	return pool;
 }
 
@@ -154,4 +176,7 @@ void vg_pool_release(struct vg_state *state, struct vg_pool *pool)
 	if (pool->imported)
 		vg_uncertain_gone(state, pool->device, pool->charged);
 	pool->in_use = false;
+	state->pools_free = (uint32_t)vg_min(state->pools_free, (uint64_t)(pool - state->pools));
+	while (state->pools_end && !state->pools[state->pools_end - 1].in_use)
+		state->pools_end--;
 }

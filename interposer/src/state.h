@@ -15,7 +15,10 @@
 
 enum {
 	vg_max_ordinals = 64, // devices that the driver may show
-	vg_max_pools = 256,   // memory pools that are followed in one process
+	// Memory pools that are followed in one process. A record that was never used
+	// costs no memory.
+	vg_max_pools = 16384,
+	vg_pool_hints = 1024,
 	vg_uses_bits = 12,    // of a number below that of notes of used code
 };
 
@@ -104,7 +107,9 @@ struct vg_state {
 	_Atomic uint32_t pool_lives[vg_max_pools]; // how many pools each record was of
 	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
-	size_t pools_end; // from here on, no record of `pools` was ever used; guarded by pool_mutex
+	_Atomic uint32_t pools_end; // from here on, no record of `pools` is in use
+	uint32_t pools_free;        // nor is one before this free; guarded by pool_mutex
+	_Atomic uint32_t pool_hints[vg_pool_hints]; // by handle: which record it had last
 	struct vg_pool pools[vg_max_pools];
 	_Atomic uint32_t primary_joins[VG_MAX_DEVICES]; // see cu_primary.c
 	_Atomic uint32_t lazy;     // code is loaded when it is used; set before the state is ready

@@ -390,6 +390,7 @@ static void charge_pool(uint64_t charged, uint64_t held)
 	else
 		vg_release(&state->pages, 0, pool->charged - charged);
 	pool->in_use = true;
+	state->pools_end = 1;
 	pool->charged = charged;
 	pool_held = held;
 }

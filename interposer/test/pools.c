@@ -109,6 +109,27 @@ static void test_many(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
+// Pools that are alive, all of them with memory.
+static void test_live(void *stream)
+{
+	enum { count = 300 };
+	static void *pools[count];
+	static uint64_t addresses[count];
+	size_t before = left();
+
+	for (int i = 0; i < count; i++) {
+		pools[i] = new_pool();
+		addresses[i] = take(pools[i], MIB, stream);
+	}
+	CHECK_EQUAL(left(), before - count * 2 * MIB);
+	for (int i = 0; i < count; i++) {
+		give(addresses[i], stream);
+		CHECK_EQUAL(CALL("cuMemPoolDestroy", (void *), pools[i]), 0);
+	}
+	synchronize(stream);
+	CHECK_EQUAL(left(), before);
+}
+
 int main(void)
 {
 	void *stream;
@@ -119,5 +140,6 @@ int main(void)
 	test_pieces(stream);
 	test_busy_stream(stream, new_stream());
 	test_many(stream);
+	test_live(stream);
 	return 0;
 }
