@@ -16,6 +16,7 @@
 
 #include "audit.h"
 #include "correction.h"
+#include "pool.h"
 
 static bool vg_primary_active(CUdevice device)
 {
@@ -95,6 +96,14 @@ static void vg_primary_back(struct vg_state *state, struct vg_entry *primary, ui
 		vg_drop(state, primary); // another thread has filed it meanwhile
 }
 
+// vg_primary_ended releases what has gone with a primary context.
+static void vg_primary_ended(struct vg_state *state, const struct vg_entry *primary,
+			     struct vg_entry *entries)
+{
+	vg_pools_ended(state, primary->device);
+	vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
+}
+
 // vg_primary_after releases what ended with a call, or puts it back.
 static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_entry *primary,
 			     struct vg_entry *entries, CUresult result)
@@ -106,7 +115,7 @@ static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_
 		vg_primary_back(state, primary, result ? 1 : 0);
 		return;
 	}
-	vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
+	vg_primary_ended(state, primary, entries);
 	vg_drop(state, primary);
 }
 
@@ -251,7 +260,7 @@ static CUresult vg_primary_reset(CUdevice device, CUresult (*reset)(CUdevice dev
 		entries = vg_context_take(state, (CUcontext)(uintptr_t)primary->extra);
 	result = reset(device);
 	if (primary && !result && vg_primary_active(device)) {
-		vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
+		vg_primary_ended(state, primary, entries);
 		vg_primary_back(state, primary, primary->count);
 	} else if (primary) {
 		vg_primary_after(state, device, primary, entries, result);

@@ -44,13 +44,40 @@ static void vg_orphan_drop(struct vg_state *state, struct vg_pool *pool)
 	atomic_fetch_sub(&state->orphans, 1);
 }
 
+// vg_orphan_end releases a destroyed pool of which nothing is left. Frees that were followed
+// keep it until their streams have come to them, but it has no handle then: the driver may have
+// given that to another. The caller holds pool_mutex.
+static void vg_orphan_end(struct vg_state *state, struct vg_pool *pool)
+{
+	pool->handle = NULL;
+	pool->remaining = 0;
+	pool->pointers = 0;
+	if (!pool->leaving && !pool->arriving)
+		vg_orphan_drop(state, pool);
+}
+
+// A thread that destroys a pool may not have noted yet that it was left.
 void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle)
+{
+	for (uint32_t i = 0; i < state->pools_end; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (!pool->in_use || !pool->destroyed || pool->handle != handle)
+			continue;
+		if (vg_is_orphan(pool))
+			vg_orphan_end(state, pool);
+		else
+			pool->handle = NULL;
+	}
+}
+
+void vg_orphans_ended(struct vg_state *state, uint32_t device)
 {
 	for (uint32_t i = 0; atomic_load(&state->orphans) && i < state->pools_end; i++) {
 		struct vg_pool *pool = &state->pools[i];
 
-		if (vg_is_orphan(pool) && pool->handle == handle && !pool->leaving && !pool->arriving)
-			vg_orphan_drop(state, pool);
+		if (vg_is_orphan(pool) && pool->device == device)
+			vg_orphan_end(state, pool);
 	}
 }
 
@@ -126,7 +153,7 @@ void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan)
 // vg_mark puts an event behind all that a stream has to do.
 static bool vg_mark(CUevent *event, CUstream stream, bool per_thread)
 {
-	CUresult result = VG_CALL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
+	CUresult result = vg_stream_event(event, stream);
 
 	if (result)
 		return false;
@@ -259,7 +286,7 @@ bool vg_orphans_look(struct vg_state *state)
 	// Not a call of the program's: it must not break the capture of a stream.
 	mode = vg_relax();
 	if (mode >= 0) {
-		for (size_t i = 0; i < vg_max_pools; i++)
+		for (uint32_t i = 0; i < state->pools_end; i++)
 			left |= vg_orphan_look(state, &state->pools[i]);
 		vg_unrelax(mode);
 	}

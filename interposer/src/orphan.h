@@ -26,6 +26,10 @@ void vg_orphan_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes
 // the driver has given the handle to another. The caller holds pool_mutex.
 void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle);
 
+// vg_orphans_ended does so for all destroyed pools of a device: their pieces have gone with its
+// primary context. The caller holds pool_mutex.
+void vg_orphans_ended(struct vg_state *state, uint32_t device);
+
 // vg_orphan_find says what the driver is about to free.
 struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address);
 

@@ -450,9 +450,10 @@ struct vg_pool *vg_pool_ending(struct vg_state *state, CUmemoryPool handle, uint
 void vg_pool_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, CUresult result)
 {
 	vg_lock(&state->pool_mutex);
-	if (result) {
+	// Without its handle, which was given to another meanwhile, it has gone.
+	if (result && pool->handle) {
 		pool->destroyed = false;
-	} else if (pool->on_host || (pool->imported ? !vg_pool_has_pointers(pool) : used == 0)) {
+	} else if (pool->on_host || !pool->handle || (pool->imported ? !vg_pool_has_pointers(pool) : used == 0)) {
 		vg_pool_release(state, pool);
 	} else {
 		vg_orphan_left(state, pool, pool->imported ? 0 : used);

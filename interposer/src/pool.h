@@ -87,6 +87,10 @@ void vg_pools_refresh_stale(struct vg_state *state);
 // where one cannot be asked, as it was destroyed while in use.
 bool vg_pools_held(struct vg_state *state, uint32_t device, uint64_t *held);
 
+// vg_pools_ended notes that the primary context of a device has ended, and with it all that
+// was allocated or imported of the device's pools.
+void vg_pools_ended(struct vg_state *state, uint32_t device);
+
 // vg_pools_trim makes the pools of a device return what they hold unused, and
 // returns whether there were any.
 bool vg_pools_trim(struct vg_state *state, uint32_t device);

@@ -180,3 +180,26 @@ void vg_pool_release(struct vg_state *state, struct vg_pool *pool)
 	while (state->pools_end && !state->pools[state->pools_end - 1].in_use)
 		state->pools_end--;
 }
+
+// vg_pool_emptied forgets the pointers that were imported of a pool, whose entries are of an
+// earlier life then. The caller holds pool_mutex.
+static void vg_pool_emptied(struct vg_state *state, struct vg_pool *pool)
+{
+	if (!pool->imported)
+		return;
+	pool->pointers = 0;
+	atomic_fetch_add(&state->pool_lives[pool - state->pools], 1);
+}
+
+void vg_pools_ended(struct vg_state *state, uint32_t device)
+{
+	vg_lock(&state->pool_mutex);
+	vg_orphans_ended(state, device);
+	for (uint32_t i = 0; i < state->pools_end; i++) {
+		struct vg_pool *pool = &state->pools[i];
+
+		if (pool->in_use && !pool->left && pool->device == device)
+			vg_pool_emptied(state, pool);
+	}
+	vg_unlock(&state->pool_mutex);
+}

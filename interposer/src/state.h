@@ -51,7 +51,7 @@ struct vg_pool {
 	_Atomic uint64_t borrowed; // promised to calls under way, out of what is charged
 	struct vg_pool_answer last; // the last answer that was applied
 	// Of a pool that was destroyed while in use, or imported: see orphan.h.
-	bool left; // it was destroyed while in use, and that is noted
+	_Atomic bool left; // it was destroyed while in use, and that is noted
 	uint64_t remaining;
 	struct vg_leaving *leaving;
 };

@@ -41,6 +41,23 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	return result;
 }
 
+CUresult vg_stream_event(CUevent *event, CUstream stream)
+{
+	CUcontext context = NULL;
+	CUcontext before;
+	bool pushed;
+	CUresult result;
+
+	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream)
+		VG_CALL(cuStreamGetCtx, stream, &context);
+	pushed = context && vg_key(context) != vg_current_context() &&
+		 VG_CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+	result = VG_CALL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
+	if (pushed)
+		VG_CALL(cuCtxPopCurrent_v2, &before);
+	return result;
+}
+
 enum vg_capturing vg_stream_ask_capturing(CUstream stream, bool per_thread)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;

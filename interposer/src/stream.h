@@ -13,6 +13,9 @@
 static CUstream const vg_legacy_stream = (CUstream)1;
 static CUstream const vg_per_thread_stream = (CUstream)2;
 
+// vg_stream_event makes an event in a stream's context, of which it must be.
+CUresult vg_stream_event(CUevent *event, CUstream stream);
+
 // vg_stream_device is the device that a stream belongs to.
 CUresult vg_stream_device(CUstream stream, CUdevice *device);
 

@@ -342,6 +342,18 @@ static void test_a_pool_that_is_being_destroyed(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
+// ---- pools whose context has ended
+
+static void test_a_destroyed_pool_ends_with_its_context(void)
+{
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	destroy();
+	vg_pools_ended(state, 1);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	vg_pools_ended(state, 0);
+	CHECK_EQUAL(on_page(), 0);
+}
+
 // ---- pools of other processes
 
 static void import(uint64_t bytes)
@@ -371,6 +383,23 @@ static void test_an_imported_pool(void)
 	CHECK_EQUAL(on_page(), 60 * mib);
 	vg_pool_drop_pointer(state, pool, life, 60 * mib);
 	CHECK_EQUAL(on_page(), 0);
+}
+
+// Pointers of a pool end with their context. What the pool keeps of them stays charged.
+static void test_an_imported_pool_without_context(void)
+{
+	uint32_t life;
+
+	begin(200 * mib, 0, 0, handle);
+	life = vg_pool_life(state, pool);
+	import(60 * mib);
+	driver.held = 20 * mib;
+	vg_pools_ended(state, 0);
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 20 * mib);
+	import(40 * mib);
+	vg_pool_drop_pointer(state, pool, life, 60 * mib);
+	CHECK_EQUAL(on_page(), 40 * mib);
 }
 
 // A driver that does not say what an imported pool holds may keep what was freed of it.
@@ -421,7 +450,9 @@ int main(void)
 	test_a_graph_is_charged_for_what_it_takes_again();
 	test_a_piece_of_another_pool();
 	test_a_pool_that_is_being_destroyed();
+	test_a_destroyed_pool_ends_with_its_context();
 	test_an_imported_pool();
+	test_an_imported_pool_without_context();
 	test_an_imported_pool_without_answers();
 	test_an_import_without_room();
 	return 0;

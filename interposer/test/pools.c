@@ -109,6 +109,49 @@ static void test_many(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
+// A piece of a destroyed pool is freed in a stream of another context than the thread's.
+static void test_another_context(void)
+{
+	void *pool = new_pool();
+	CUcontext primary, context;
+	uint64_t address;
+	size_t before;
+	void *stream;
+
+	CHECK_EQUAL(CALL("cuCtxGetCurrent", (CUcontext *), &primary), 0);
+	CHECK_EQUAL(CALL("cuCtxCreate_v2", (CUcontext *, unsigned, CUdevice), &context, 0, 0), 0);
+	stream = new_stream();
+	before = left();
+	address = take(pool, 64 * MIB, stream);
+	CHECK_EQUAL(CALL("cuMemPoolDestroy", (void *), pool), 0);
+	CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), primary), 0);
+	give(address, stream);
+	synchronize(stream);
+	CHECK_EQUAL(left(), before);
+	CHECK_EQUAL(CALL("cuCtxDestroy_v2", (CUcontext), context), 0);
+}
+
+// The driver has freed the last piece, and gives the handle of its pool to another, before a
+// stream has come to a free of the first.
+static void test_handles(void *stream)
+{
+	size_t before = left();
+
+	for (int i = 0; i < 40; i++) {
+		void *pool = new_pool();
+		uint64_t pieces[3];
+
+		for (size_t j = 0; j < 3; j++)
+			pieces[j] = take(pool, (4 + j) * MIB, stream);
+		give(pieces[2], stream);
+		CHECK_EQUAL(CALL("cuMemPoolDestroy", (void *), pool), 0);
+		give(pieces[1], stream);
+		give(pieces[0], stream);
+	}
+	synchronize(stream);
+	CHECK_EQUAL(left(), before);
+}
+
 // Pools that are alive, all of them with memory.
 static void test_live(void *stream)
 {
@@ -130,6 +173,27 @@ static void test_live(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
+// What a destroyed pool had in use ends with its context.
+static void test_ends(void)
+{
+	size_t before = left();
+
+	for (int i = 0; i < 20; i++) {
+		for (int j = 0; j < 2; j++) {
+			void *pool = new_pool();
+
+			take(pool, 64 * MIB, NULL);
+			CHECK_EQUAL(CALL("cuMemPoolDestroy", (void *), pool), 0);
+		}
+		if (i % 2)
+			CHECK_EQUAL(CALL("cuDevicePrimaryCtxReset_v2", (CUdevice), 0), 0);
+		else // the last one
+			CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
+		use_primary_context();
+	}
+	CHECK_EQUAL(left(), before);
+}
+
 int main(void)
 {
 	void *stream;
@@ -140,6 +204,9 @@ int main(void)
 	test_pieces(stream);
 	test_busy_stream(stream, new_stream());
 	test_many(stream);
+	test_handles(stream);
 	test_live(stream);
+	test_another_context();
+	test_ends();
 	return 0;
 }

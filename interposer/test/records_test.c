@@ -82,6 +82,24 @@ static void test_places(void)
 	CHECK_EQUAL(state->pools_end, 0);
 }
 
+// The driver gives the handle of a pool out again before it is noted that the pool has gone.
+static void test_handle_of_an_ending_pool(void)
+{
+	struct vg_pool *ending, *next;
+	uint64_t used = 0;
+
+	vg_pool_made(state, one, &on_device);
+	ending = vg_pool_ending(state, one, &used);
+	vg_pool_made(state, one, &on_device);
+	next = vg_pool_of(state, one, 0);
+	CHECK(ending && next && next != ending);
+	vg_pool_ended(state, ending, 512, CUDA_SUCCESS);
+	CHECK(!ending->in_use);
+	CHECK_EQUAL(state->orphans, 0);
+	destroy(one);
+	CHECK_EQUAL(state->pools_end, 0);
+}
+
 // More pools than can be followed are refused by one line.
 static void test_too_many(void)
 {
@@ -110,6 +128,7 @@ int main(void)
 	DRIVER(cuDeviceGetCount, driver_count);
 	begin();
 	test_places();
+	test_handle_of_an_ending_pool();
 	test_too_many();
 	return 0;
 }
