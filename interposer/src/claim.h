@@ -21,6 +21,7 @@ struct vg_claim {
 	uint64_t grown;    // what the pool held more after the call
 	bool granted;      // the call went well
 	struct vg_pool *pool;
+	uint64_t piece; // of a pool that can be exported: what was asked of it, see sizes.h
 	uint64_t pointers; // of a pointer that was imported of the pool
 };
 

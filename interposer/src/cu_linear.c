@@ -100,6 +100,8 @@ VG_API(cuMemFree_v2, CUdeviceptr address)
 
 	if (orphan.pool && !result)
 		vg_orphan_freed(state, &orphan);
+	else
+		vg_orphan_kept(state, &orphan);
 	vg_pointer_freed(state, pointer, !result);
 	vg_free_finish(state, entry, result);
 	return result;

@@ -41,7 +41,12 @@ static CUresult vg_ordered_free(const struct vg_ordered *call)
 
 static CUresult vg_ordered_undo(struct vg_claim *claim, const struct vg_ordered *call)
 {
-	vg_ordered_free(call);
+	struct vg_orphan orphan = vg_orphan_find(claim->state, *call->address);
+
+	if (!vg_ordered_free(call) && orphan.pool)
+		vg_orphan_freed(claim->state, &orphan);
+	else
+		vg_orphan_kept(claim->state, &orphan);
 	if (call->per_thread)
 		VG_CALL(cuStreamSynchronize_ptsz, call->stream);
 	else
@@ -67,6 +72,7 @@ static CUresult vg_ordered_captured(struct vg_state *state, const struct vg_orde
 	pool = vg_pool_of(state, handle, device);
 	if (!pool || pool->on_host || vg_pool_claim(&claim, pool, call->way, 0))
 		return result;
+	vg_pool_asked(&claim, call->bytes);
 	return vg_pool_settle(&claim, result) ? result : vg_ordered_undo(&claim, call);
 }
 
@@ -146,6 +152,8 @@ static CUresult vg_ordered_give(CUdeviceptr address, CUstream stream, bool per_t
 
 	if (orphan.pool && later && !result)
 		vg_orphan_freed_in(state, &orphan, stream, per_thread);
+	else
+		vg_orphan_kept(state, &orphan);
 	vg_pointer_freed_async(state, pointer, later && !result, stream, per_thread);
 	vg_free_finish(state, entry, result);
 	return result;

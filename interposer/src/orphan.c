@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "pool.h"
 #include "reserve.h"
+#include "sizes.h"
 #include "stream.h"
 
 // vg_leaving is a free that a stream has yet to come to.
@@ -81,8 +82,13 @@ void vg_orphans_ended(struct vg_state *state, uint32_t device)
 	}
 }
 
+// vg_orphan_pool finds the pool of a piece whose free is to be counted.
 static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handle)
 {
+	struct vg_pool *pool = handle ? vg_pool_find(state, 0, handle) : NULL;
+
+	if (pool)
+		return pool->shareable ? pool : NULL;
 	for (uint32_t i = 0; handle && i < state->pools_end; i++)
 		if (vg_is_orphan(&state->pools[i]) && !state->pools[i].imported && state->pools[i].handle == handle)
 			return &state->pools[i];
@@ -91,18 +97,27 @@ static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handl
 
 struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
 {
-	struct vg_orphan orphan = {NULL, 0, 0};
+	struct vg_orphan orphan = {.pool = NULL};
 	CUmemoryPool handle = NULL;
 	size_t bytes = 0;
 
-	if (!state || !atomic_load_explicit(&state->orphans, memory_order_relaxed) ||
+	if (!state || (!atomic_load_explicit(&state->orphans, memory_order_relaxed) &&
+		       !atomic_load_explicit(&state->shareable_pools, memory_order_relaxed)) ||
 	    VG_CALL(cuPointerGetAttribute, &handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ||
 	    VG_CALL(cuPointerGetAttribute, &bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
 		return orphan;
 	orphan.pool = vg_orphan_pool(state, handle);
-	if (orphan.pool)
-		orphan.life = vg_pool_life(state, orphan.pool);
 	orphan.bytes = vg_round_up(bytes, vg_pool_part);
+	if (!orphan.pool)
+		return orphan;
+	vg_lock(&state->pool_mutex);
+	orphan.life = vg_pool_life(state, orphan.pool);
+	orphan.left = orphan.pool->left;
+	if (!orphan.pool->in_use || orphan.pool->handle != handle)
+		orphan.pool = NULL; // it ended meanwhile
+	else if (!orphan.left)
+		vg_sizes_free(orphan.pool, vg_sizes_round(orphan.bytes));
+	vg_unlock(&state->pool_mutex);
 	return orphan;
 }
 
@@ -112,9 +127,11 @@ static bool vg_orphan_count(struct vg_state *state, const struct vg_orphan *orph
 {
 	struct vg_pool *pool = orphan->pool;
 
-	if (!vg_is_orphan(pool) || vg_pool_life(state, pool) != orphan->life)
+	if (!pool->in_use || pool->left != orphan->left || vg_pool_life(state, pool) != orphan->life)
 		return false;
-	if (pool->remaining != vg_never)
+	if (!pool->left)
+		vg_sizes_freed(pool, vg_sizes_round(orphan->bytes), true);
+	else if (pool->remaining != vg_never)
 		pool->remaining -= vg_min(pool->remaining, orphan->bytes);
 	atomic_store(&state->stale_pools, 1);
 	return true;
@@ -140,6 +157,18 @@ static void vg_leaving_end(struct vg_state *state, struct vg_leaving *leaving)
 	if (leaving->pointer)
 		atomic_fetch_sub(&state->pointers_leaving, 1);
 	vg_leaving_drop(leaving, true);
+}
+
+void vg_orphan_kept(struct vg_state *state, const struct vg_orphan *orphan)
+{
+	struct vg_pool *pool = orphan->pool;
+
+	if (!pool || orphan->left)
+		return;
+	vg_lock(&state->pool_mutex);
+	if (pool->in_use && vg_pool_life(state, pool) == orphan->life)
+		vg_sizes_freed(pool, vg_sizes_round(orphan->bytes), false);
+	vg_unlock(&state->pool_mutex);
 }
 
 void vg_orphan_freed(struct vg_state *state, const struct vg_orphan *orphan)
@@ -169,7 +198,7 @@ static bool vg_mark(CUevent *event, CUstream stream, bool per_thread)
 void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, CUstream stream,
 			bool per_thread)
 {
-	struct vg_leaving *leaving = calloc(1, sizeof *leaving);
+	struct vg_leaving *leaving = orphan->left ? calloc(1, sizeof *leaving) : NULL;
 	bool marked = leaving && vg_mark(&leaving->event, stream, per_thread);
 	bool counted;
 
@@ -177,7 +206,7 @@ void vg_orphan_freed_in(struct vg_state *state, const struct vg_orphan *orphan, 
 	counted = vg_orphan_count(state, orphan);
 	if (counted && marked)
 		vg_orphan_follow(orphan->pool, leaving);
-	else if (counted)
+	else if (counted && orphan->left)
 		orphan->pool->remaining = vg_never;
 	vg_unlock(&state->pool_mutex);
 	if (!counted || !marked)

@@ -10,10 +10,11 @@
 
 #include "claim.h"
 
-// vg_orphan is a piece of such a pool that is about to be freed; its pool is
-// NULL for any other memory.
+// vg_orphan is a piece of such a pool, or of one whose pieces are counted (sizes.h), that is
+// about to be freed; its pool is NULL for any other memory.
 struct vg_orphan {
 	struct vg_pool *pool;
+	bool left; // the pool was destroyed
 	uint32_t life; // of the record, which another pool may have by now
 	uint64_t bytes;
 };
@@ -30,8 +31,12 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle);
 // primary context. The caller holds pool_mutex.
 void vg_orphans_ended(struct vg_state *state, uint32_t device);
 
-// vg_orphan_find says what the driver is about to free.
+// vg_orphan_find returns what the driver is about to free. vg_orphan_kept or one of those below
+// is to be called when the driver has returned.
 struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address);
+
+// vg_orphan_kept notes that the driver has not freed it.
+void vg_orphan_kept(struct vg_state *state, const struct vg_orphan *orphan);
 
 // vg_orphan_freed counts a piece that the driver has freed, and
 // vg_orphan_freed_in one that it frees when a stream gets there.

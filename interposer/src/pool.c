@@ -20,6 +20,7 @@
 #include "correction.h"
 #include "orphan.h"
 #include "reserve.h"
+#include "sizes.h"
 
 // A pool grows by whole granules of the driver's virtual memory.
 static const uint64_t vg_pool_granule = 2 * VG_MIB;
@@ -119,7 +120,9 @@ static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
 	uint64_t promised = 0;
 
 	// Of what it uses nothing may be known: then it stays charged as it is.
-	if (pool->borrowed)
+	if (pool->borrowed && pool->shareable)
+		promised = vg_sizes_due(pool);
+	else if (pool->borrowed)
 		promised = last->knows_used ? vg_round_up(last->used + pool->borrowed, vg_pool_granule) :
 					      before;
 	return vg_max(vg_max(last->held, pool->pointers), vg_min(promised, before));
@@ -158,6 +161,9 @@ static uint64_t vg_pool_apply(struct vg_state *state, struct vg_pool *pool,
 	charged = pool->charged;
 	before = charged + claimed;
 	if (claim) {
+		if (claim->piece)
+			vg_sizes_end(pool, claim->piece, claim->granted, claim->borrowed != 0,
+				     answer->valid && answer->held > charged);
 		if (claim->borrowed)
 			pool->borrowed -= vg_min(claim->borrowed, pool->borrowed);
 		if (claim->pointers)
@@ -284,7 +290,11 @@ static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
 
 	if (answer->ticket < pool->last.ticket)
 		return false;
-	*enough = vg_add_saturating(taken, bytes) <= vg_min(answer->held, pool->charged);
+	if (pool->shareable)
+		*enough = answer->held <= pool->charged &&
+			  vg_sizes_lend(pool, vg_sizes_round(bytes), answer->held);
+	else
+		*enough = vg_add_saturating(taken, bytes) <= vg_min(answer->held, pool->charged);
 	if (*enough) {
 		pool->borrowed += bytes;
 		if (!pool->handle)
@@ -300,6 +310,10 @@ static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_
 	bool enough = false;
 	bool answered = false;
 
+	// What a driver takes beyond what it was expected to, such a pool never returns.
+	if (pool->shareable && vg_memory_used(&state->pages, pool->device) >
+				       vg_memory_limit(&state->pages, pool->device))
+		return false;
 	while (!answered) {
 		struct vg_pool_answer answer = vg_pool_ask(pool, true);
 
@@ -330,7 +344,21 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 		result = vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
 	}
 	claim->pool = pool;
+	if (!result && bytes)
+		vg_pool_asked(claim, bytes);
 	return result;
+}
+
+void vg_pool_asked(struct vg_claim *claim, uint64_t bytes)
+{
+	if (!claim->pool->shareable)
+		return;
+	claim->piece = vg_sizes_round(bytes);
+	if (claim->borrowed)
+		return; // it was counted when it was lent
+	vg_lock(&claim->state->pool_mutex);
+	vg_sizes_ask(claim->pool, claim->piece);
+	vg_unlock(&claim->state->pool_mutex);
 }
 
 bool vg_pool_settle(struct vg_claim *claim, CUresult result)

@@ -32,6 +32,9 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 // It returns 0, or the error for the caller.
 CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes);
 
+// vg_pool_asked notes how many bytes are asked of the pool by a call whose claim is of none.
+void vg_pool_asked(struct vg_claim *claim, uint64_t bytes);
+
 // vg_pool_settle charges what the pool holds, after a call with this result, in place
 // of the claim; all of the claim where the driver does not say. It returns false where
 // that is more than the limit allows: the pool grew by more than could be foreseen.

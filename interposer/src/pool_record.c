@@ -8,6 +8,7 @@
 #include "correction.h"
 #include "orphan.h"
 #include "reserve.h"
+#include "sizes.h"
 
 static bool vg_pool_is(const struct vg_pool *pool, CUdevice ordinal, CUmemoryPool handle)
 {
@@ -60,7 +61,9 @@ static struct vg_pool *vg_pool_follow_locked(struct vg_state *state, CUdevice or
 		pool->on_host = pool->destroyed = false;
 		pool->charged = pool->borrowed = pool->pointers = 0;
 		pool->arriving = 0;
-		pool->imported = pool->left = false;
+		pool->imported = pool->shareable = pool->unlike = false;
+		pool->left = false;
+		pool->sizes = NULL;
 		pool->leaving = NULL;
 		atomic_fetch_add(&state->pool_lives[i], 1);
 		pool->last = (struct vg_pool_answer){.ticket = atomic_load(&pool->visits) >> vg_ticket_shift};
@@ -81,9 +84,21 @@ static struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, 
 	pool = vg_pool_follow_locked(state, ordinal, handle);
 	vg_unlock(&state->pool_mutex);
 	if (!pool)
-		vg_say(VG_SAY_POOLS, "refused memory of a memory pool: this process has %d pools, and no more can be "
-				     "followed: destroy some", vg_max_pools);
+		vg_say(VG_SAY_POOLS,
+		       "refused memory of a memory pool: this process has %d pools, and no more can be followed: "
+		       "destroy some", vg_max_pools);
 	return pool;
+}
+
+// vg_pool_share notes whether a pool can be exported, and forgets what was counted of it. The
+// caller holds pool_mutex.
+static void vg_pool_share(struct vg_state *state, struct vg_pool *pool, bool shareable)
+{
+	atomic_fetch_sub(&state->shareable_pools, pool->shareable);
+	vg_sizes_release(pool);
+	pool->unlike = false;
+	pool->shareable = shareable;
+	atomic_fetch_add(&state->shareable_pools, shareable);
 }
 
 void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
@@ -97,8 +112,10 @@ void vg_pool_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolPr
 	vg_lock(&state->pool_mutex);
 	vg_orphan_gone(state, handle);
 	pool = vg_pool_follow_locked(state, on_host ? 0 : device, handle);
-	if (pool)
+	if (pool) {
 		pool->on_host = on_host;
+		vg_pool_share(state, pool, properties->handleTypes && !on_host);
+	}
 	vg_unlock(&state->pool_mutex);
 }
 
@@ -175,16 +192,18 @@ void vg_pool_release(struct vg_state *state, struct vg_pool *pool)
 	vg_release(&state->pages, pool->device, pool->on_host ? 0 : pool->charged);
 	if (pool->imported)
 		vg_uncertain_gone(state, pool->device, pool->charged);
+	vg_pool_share(state, pool, false);
 	pool->in_use = false;
 	state->pools_free = (uint32_t)vg_min(state->pools_free, (uint64_t)(pool - state->pools));
 	while (state->pools_end && !state->pools[state->pools_end - 1].in_use)
 		state->pools_end--;
 }
 
-// vg_pool_emptied forgets the pointers that were imported of a pool, whose entries are of an
-// earlier life then. The caller holds pool_mutex.
+// vg_pool_emptied forgets the pieces of a pool, and the pointers that were imported of it, whose
+// entries are of an earlier life then. The caller holds pool_mutex.
 static void vg_pool_emptied(struct vg_state *state, struct vg_pool *pool)
 {
+	vg_sizes_emptied(pool);
 	if (!pool->imported)
 		return;
 	pool->pointers = 0;

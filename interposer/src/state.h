@@ -45,6 +45,9 @@ struct vg_pool {
 	// those under way, above them the ticket of the last question.
 	_Atomic uint64_t visits;
 	uint64_t charged;          // bytes accounted
+	bool shareable;            // it can be exported, see sizes.h
+	struct vg_size *sizes;     // of a shareable pool
+	bool unlike;               // it keeps pieces in another way than is expected
 	bool imported;             // from another process: what is charged may be held there
 	uint64_t pointers;         // bytes that were imported of it and not freed, see pointer.h
 	uint32_t arriving;         // pointers that were imported of it and are not charged yet
@@ -103,6 +106,7 @@ struct vg_state {
 	// half those under way, in the high half all that ever began. See audit.h.
 	_Atomic uint64_t calls;
 	_Atomic uint32_t orphans; // pools that were destroyed while in use
+	_Atomic uint32_t shareable_pools; // pools that can be exported
 	_Atomic uint32_t pointers_leaving; // imported pointers that streams have yet to free
 	_Atomic uint32_t pool_lives[vg_max_pools]; // how many pools each record was of
 	struct vg_mutex orphan_mutex;

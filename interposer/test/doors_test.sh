@@ -123,6 +123,16 @@ test_pools() {
 	limited pools "$programs/pools" || fail "destroyed pools"
 }
 
+# Pools that keep what was freed of them never grow beyond the limit.
+test_exportable() {
+	local output limit=$((context + 512 * mib)) highest
+	pages exportable "$limit"
+	output=$(limited exportable timeout 60 "$programs/exportable" 2>"$work/errors") ||
+		fail "exportable pools: $(tail -n 3 "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "exportable pools: held $highest of $limit"
+}
+
 # What a context holds for kernels is held to the limit, too.
 test_heaps() {
 	local output
@@ -252,6 +262,7 @@ test_instrumented
 test_mps
 test_imports
 test_pools
+test_exportable
 test_heaps
 test_mappings
 test_multicast
