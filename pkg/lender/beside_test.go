@@ -94,7 +94,7 @@ func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
 				for i, c := range test.containers {
 					c.claim(uint64(test.spent[i]*time.Duration(step+1)/50), now)
 				}
-				if wait := l.step(now); wait != besideTick && wait != idleTick {
+				if wait := l.step(now); wait != besideTick && wait != quietTick {
 					t.Fatalf("the next look is in %s", wait)
 				}
 			}

@@ -22,8 +22,10 @@ const (
 	// besideTick is between two looks while one has that lends nothing: what was charged
 	// reaches the others of its GPU at the next.
 	besideTick = 20 * time.Millisecond
-	// idleTick is between two looks while none has.
-	idleTick = 50 * time.Millisecond
+	// idleTick is between two looks while none has, and quietTick where nothing is lent either:
+	// what containers that begin at once are charged reaches them so much later.
+	idleTick  = 50 * time.Millisecond
+	quietTick = 200 * time.Millisecond
 	// term is how long a lease holds if it is not renewed.
 	term = 15 * time.Millisecond
 	// refreshEvery is how often containers are looked for that nobody told of.
@@ -116,7 +118,7 @@ func (l *Lender) look(now time.Duration) time.Duration {
 	if changed {
 		l.fresh = 0 // the limits of one are others now
 	}
-	wait := idleTick
+	wait := quietTick
 	for uuid := range l.watched {
 		accounts := l.gpus[uuid]
 		lend(accounts)
@@ -133,13 +135,15 @@ func (l *Lender) look(now time.Duration) time.Duration {
 
 // nextLook is how soon the containers of a GPU are to be looked at again.
 func nextLook(accounts []*account) time.Duration {
-	wait := idleTick
+	wait := quietTick
 	for _, a := range accounts {
 		switch {
 		case a.share && a.busy:
 			return busyTick
 		case a.busy:
 			wait = besideTick
+		case a.share:
+			wait = min(wait, idleTick)
 		}
 	}
 	return wait
