@@ -95,15 +95,13 @@ static struct vg_pool *vg_orphan_pool(struct vg_state *state, CUmemoryPool handl
 	return NULL;
 }
 
-struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
+struct vg_orphan vg_orphan_ask(struct vg_state *state, CUdeviceptr address)
 {
 	struct vg_orphan orphan = {.pool = NULL};
 	CUmemoryPool handle = NULL;
 	size_t bytes = 0;
 
-	if (!state || (!atomic_load_explicit(&state->orphans, memory_order_relaxed) &&
-		       !atomic_load_explicit(&state->shareable_pools, memory_order_relaxed)) ||
-	    VG_CALL(cuPointerGetAttribute, &handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ||
+	if (VG_CALL(cuPointerGetAttribute, &handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ||
 	    VG_CALL(cuPointerGetAttribute, &bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
 		return orphan;
 	orphan.pool = vg_orphan_pool(state, handle);
@@ -159,11 +157,11 @@ static void vg_leaving_end(struct vg_state *state, struct vg_leaving *leaving)
 	vg_leaving_drop(leaving, true);
 }
 
-void vg_orphan_kept(struct vg_state *state, const struct vg_orphan *orphan)
+void vg_orphan_forgo(struct vg_state *state, const struct vg_orphan *orphan)
 {
 	struct vg_pool *pool = orphan->pool;
 
-	if (!pool || orphan->left)
+	if (orphan->left)
 		return;
 	vg_lock(&state->pool_mutex);
 	if (pool->in_use && vg_pool_life(state, pool) == orphan->life)

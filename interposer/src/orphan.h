@@ -31,12 +31,25 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle);
 // primary context. The caller holds pool_mutex.
 void vg_orphans_ended(struct vg_state *state, uint32_t device);
 
+struct vg_orphan vg_orphan_ask(struct vg_state *state, CUdeviceptr address);
+void vg_orphan_forgo(struct vg_state *state, const struct vg_orphan *orphan);
+
 // vg_orphan_find returns what the driver is about to free. vg_orphan_kept or one of those below
-// is to be called when the driver has returned.
-struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address);
+// is to be called when the driver has returned. Most programs have no such pools.
+static inline struct vg_orphan vg_orphan_find(struct vg_state *state, CUdeviceptr address)
+{
+	if (__builtin_expect(state && (atomic_load_explicit(&state->orphans, memory_order_relaxed) ||
+				       atomic_load_explicit(&state->shareable_pools, memory_order_relaxed)), 0))
+		return vg_orphan_ask(state, address);
+	return (struct vg_orphan){.pool = NULL};
+}
 
 // vg_orphan_kept notes that the driver has not freed it.
-void vg_orphan_kept(struct vg_state *state, const struct vg_orphan *orphan);
+static inline void vg_orphan_kept(struct vg_state *state, const struct vg_orphan *orphan)
+{
+	if (__builtin_expect(orphan->pool != NULL, 0))
+		vg_orphan_forgo(state, orphan);
+}
 
 // vg_orphan_freed counts a piece that the driver has freed, and
 // vg_orphan_freed_in one that it frees when a stream gets there.

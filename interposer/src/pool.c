@@ -344,7 +344,7 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 		result = vg_claim_on(claim, device, way, vg_round_up(bytes, vg_pool_granule));
 	}
 	claim->pool = pool;
-	if (!result && bytes)
+	if (!result && bytes && pool->shareable)
 		vg_pool_asked(claim, bytes);
 	return result;
 }

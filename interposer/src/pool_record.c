@@ -25,10 +25,14 @@ static _Atomic uint32_t *vg_pool_hint(struct vg_state *state, CUdevice ordinal, 
 
 struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle)
 {
-	_Atomic uint32_t *hint = vg_pool_hint(state, ordinal, handle);
 	uint32_t end = state->pools_end;
-	uint32_t first = *hint;
+	_Atomic uint32_t *hint;
+	uint32_t first;
 
+	if (vg_pool_is(&state->pools[0], ordinal, handle)) // most programs have one
+		return &state->pools[0];
+	hint = vg_pool_hint(state, ordinal, handle);
+	first = *hint;
 	if (vg_pool_is(&state->pools[first], ordinal, handle))
 		return &state->pools[first];
 	for (uint32_t i = 0; i < end; i++) {
