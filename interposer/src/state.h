@@ -108,13 +108,10 @@ struct vg_state {
 	_Atomic uint32_t orphans; // pools that were destroyed while in use
 	_Atomic uint32_t shareable_pools; // pools that can be exported
 	_Atomic uint32_t pointers_leaving; // imported pointers that streams have yet to free
-	_Atomic uint32_t pool_lives[vg_max_pools]; // how many pools each record was of
 	struct vg_mutex orphan_mutex;
 	struct vg_mutex pool_mutex;
 	_Atomic uint32_t pools_end; // from here on, no record of `pools` is in use
 	uint32_t pools_free;        // nor is one before this free; guarded by pool_mutex
-	_Atomic uint32_t pool_hints[vg_pool_hints]; // by handle: which record it had last
-	struct vg_pool pools[vg_max_pools];
 	_Atomic uint32_t primary_joins[VG_MAX_DEVICES]; // see cu_primary.c
 	_Atomic uint32_t lazy;     // code is loaded when it is used; set before the state is ready
 	_Atomic uint32_t contexts; // that were ever made
@@ -130,6 +127,10 @@ struct vg_state {
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
 	struct vg_table table;
+	// Last, as they are large and most of them is never touched.
+	struct vg_pool pools[vg_max_pools];
+	_Atomic uint32_t pool_lives[vg_max_pools];  // how many pools each record was of
+	_Atomic uint32_t pool_hints[vg_pool_hints]; // by handle: which record it had last
 };
 
 // vg_state_new is this process's state, made if need be; NULL on failure.
