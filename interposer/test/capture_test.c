@@ -12,6 +12,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "pages.h"
+#include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 #include "state.h"
@@ -97,21 +98,13 @@ static CUresult driver_asked(CUstream on, int *status)
 static struct vg_state *begin(void)
 {
 	struct vg_limits_device device = test_device(1, UINT64_C(1) << 30);
-	const char *dir = test_dir();
-	struct vg_state *state;
-	struct vg_error error;
 
 	DRIVER(cuStreamBeginCapture_v2, driver_begin);
 	DRIVER(cuStreamEndCapture, driver_end);
 	DRIVER(cuStreamDestroy_v2, driver_destroy);
 	DRIVER(cuStreamIsCapturing, driver_asked);
 	DRIVER(cuStreamWaitEvent, driver_wait);
-	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = vg_state_new();
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	atomic_store(&state->ready, 1);
-	return state;
+	return test_process(&device, 1);
 }
 
 static bool may_touch(int number)

@@ -11,6 +11,7 @@
 #include "claim.h"
 #include "fixture.h"
 #include "model.h"
+#include "process.h"
 #include "slot.h"
 
 enum { rounds = 60000, most_depth = 3 };
@@ -422,16 +423,8 @@ static void anybody(void)
 static void begin(void)
 {
 	struct vg_limits_device device = test_device(1, UINT64_C(1) << 40);
-	struct vg_error error;
-	char dir[256];
 
-	snprintf(dir, sizeof dir, "%s", test_dir());
-	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = vg_state_new();
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	state->devices[0] = 1;
-	atomic_store(&state->ready, 1);
+	state = test_process(&device, 1);
 }
 
 // measured is what is charged once the agent has answered.

@@ -10,6 +10,7 @@
 #include "events.h"
 #include "fixture.h"
 #include "meter.h"
+#include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 #include "stream.h"
@@ -133,20 +134,12 @@ static void install(void)
 static void begin(void)
 {
 	struct vg_limits_device devices[gpus];
-	struct vg_error error;
-	const char *dir = test_dir();
 
 	for (int i = 0; i < gpus; i++) {
 		devices[i] = test_device((uint8_t)(i + 1), UINT64_C(1) << 30);
 		devices[i].compute_ppm = 990000;
 	}
-	CHECK(test_pages_make(dir, devices, gpus) == 0);
-	state = vg_state_new();
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	for (uint32_t i = 0; i < gpus; i++)
-		state->devices[i] = i + 1;
-	atomic_store(&state->ready, 1);
+	state = test_process(devices, gpus);
 }
 
 // The program's functions, as the library defines them.

@@ -12,6 +12,7 @@
 #include "events.h"
 #include "fixture.h"
 #include "meter.h"
+#include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 #include "stream.h"
@@ -133,16 +134,9 @@ static void install(void)
 static void begin(void)
 {
 	struct vg_limits_device device = test_device(1, UINT64_C(1) << 30);
-	struct vg_error error;
-	const char *dir = test_dir();
 
 	device.compute_ppm = 990000;
-	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = vg_state_new();
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	state->devices[0] = 1;
-	atomic_store(&state->ready, 1);
+	state = test_process(&device, 1);
 	current = context(0);
 }
 

@@ -12,6 +12,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "orphan.h"
+#include "process.h"
 #include "reserve.h"
 #include "slot.h"
 #include "stand_in.h"
@@ -116,18 +117,9 @@ static CUresult claim(struct vg_claim *to, uint64_t bytes)
 static void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool which)
 {
 	struct vg_limits_device device = test_device(1, limit);
-	struct vg_error error;
-	char dir[256];
 
-	snprintf(dir, sizeof dir, "%s", test_dir());
-	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = vg_state_new();
-	memset(state, 0, sizeof *state);
-	CHECK(vg_state_new() == state); // as the child of a fork finds it
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	state->devices[0] = 1;
-	atomic_store(&state->ready, 1);
+	memset(vg_state_new(), 0, sizeof *state); // as the child of a fork finds it
+	state = test_process(&device, 1);
 	memset(&driver, 0, sizeof driver);
 	if (which)
 		vg_pool_made(state, which, &on_device);

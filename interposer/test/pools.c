@@ -131,8 +131,8 @@ static void test_another_context(void)
 	CHECK_EQUAL(CALL("cuCtxDestroy_v2", (CUcontext), context), 0);
 }
 
-// The driver has freed the last piece, and gives the handle of its pool to another, before a
-// stream has come to a free of the first.
+// The driver frees the last piece of a destroyed pool and gives its handle to a new pool. A stream
+// has not reached an earlier free of the destroyed pool yet.
 static void test_handles(void *stream)
 {
 	size_t before = left();

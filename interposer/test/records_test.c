@@ -9,6 +9,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "pool.h"
+#include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 
@@ -40,16 +41,8 @@ static CUresult driver_count(int *count)
 static void begin(void)
 {
 	struct vg_limits_device device = test_device(1, 1 << 30);
-	struct vg_error error;
-	char dir[256];
 
-	snprintf(dir, sizeof dir, "%s", test_dir());
-	CHECK(test_pages_make(dir, &device, 1) == 0);
-	state = vg_state_new();
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
-	state->devices[0] = 1;
-	atomic_store(&state->ready, 1);
+	state = test_process(&device, 1);
 }
 
 static void destroy(CUmemoryPool handle)
@@ -82,7 +75,7 @@ static void test_places(void)
 	CHECK_EQUAL(state->pools_end, 0);
 }
 
-// The driver gives the handle of a pool out again before it is noted that the pool has gone.
+// The driver gives the handle of a destroyed pool to a new one before the interposer has noted the end.
 static void test_handle_of_an_ending_pool(void)
 {
 	struct vg_pool *ending, *next;

@@ -10,15 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                         \
-	do {                                                                     \
-		if (!(condition)) {                                              \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			_Exit(1);                                                \
-		}                                                                \
-	} while (0)
-
-#define MIB ((size_t)1 << 20)
+#include "check.h"
 
 // A driver takes memory in chunks of this size, which small pieces share.
 #define CHUNK (2 * MIB)
