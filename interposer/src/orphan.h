@@ -31,6 +31,7 @@ void vg_orphan_gone(struct vg_state *state, CUmemoryPool handle);
 // primary context. The caller holds pool_mutex.
 void vg_orphans_ended(struct vg_state *state, uint32_t device);
 
+// vg_orphan_ask and vg_orphan_forgo do the work of the next two where there are such pools.
 struct vg_orphan vg_orphan_ask(struct vg_state *state, CUdeviceptr address);
 void vg_orphan_forgo(struct vg_state *state, const struct vg_orphan *orphan);
 

@@ -33,6 +33,7 @@ func (g Groups) lend(group string) {
 	lender.New(lender.Options{Dirs: g.dirs, Recent: g.recent, Log: slog.New(slog.DiscardHandler)}).Run(context.Background())
 }
 
+// isMetered reports whether a device has a limit on time.
 func isMetered(d limits.Device) bool { return d.ComputePPM < limits.NoComputeLimit && !d.MPS }
 
 // dirs are the directories of all groups.

@@ -26,7 +26,7 @@ func (a *account) count(spent, passed time.Duration) {
 	a.charged += told
 }
 
-// entitled is the part of the GPU's time that the container may have.
+// entitled returns the part of the GPU's time that the container may have, in parts per million.
 func (a *account) entitled() uint32 {
 	if !a.metered {
 		return limits.NoComputeLimit

@@ -133,7 +133,7 @@ func (l *Lender) look(now time.Duration) time.Duration {
 	return wait
 }
 
-// nextLook is how soon the containers of a GPU are to be looked at again.
+// nextLook returns how soon the lender looks at the containers of a GPU again.
 func nextLook(accounts []*account) time.Duration {
 	wait := quietTick
 	for _, a := range accounts {
@@ -188,8 +188,8 @@ func (l *Lender) refresh(now time.Duration) {
 	}
 }
 
-// isWatched tells whether the containers of a GPU are to be looked at: one of them lends
-// time, or has a limit on it and company.
+// isWatched reports whether the lender looks at the containers of a GPU: one of them lends time,
+// or one has a limit on time and there are others.
 func isWatched(accounts []*account) bool {
 	return slices.ContainsFunc(accounts, func(a *account) bool { return a.share || a.metered && len(accounts) > 1 })
 }

@@ -186,6 +186,19 @@ func testStreamsRunSideBySide(t testing.TB) {
 // took, in percent.
 const mostWrong = 3
 
+// chargedEach returns the GPU time that each process of a group was charged.
+func (m *machine) chargedEach(group string) (each []time.Duration) {
+	m.Helper()
+	usage, err := limits.ReadUsage(filepath.Join(m.runs, "nri-vgpu", group, "usage"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, p := range usage.Processes {
+		each = append(each, p.Devices[0].GPUTime)
+	}
+	return each
+}
+
 // charged is the GPU time that a group was charged.
 func (m *machine) charged(group string) (sum time.Duration) {
 	m.Helper()
@@ -289,11 +302,11 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 		}
 		time.Sleep(stopped)
 	}
-	m.eventually("both kernels are charged", func() bool { return m.charged("first") > 2*kernel-kernel/10 })
-	time.Sleep(200 * time.Millisecond) // what is the other's is taken off once that was charged
-	charged := m.charged("first")
-	t.Logf("charged %s for %s", charged, 2*kernel)
-	if charged > most {
-		t.Errorf("%s was charged for %s", charged, 2*kernel)
-	}
+	var charged []time.Duration
+	// What was the other's is taken off once the other was charged.
+	m.eventually("each is charged for its kernel, and not for the other's", func() bool {
+		charged = m.chargedEach("first")
+		return len(charged) == 2 && min(charged[0], charged[1]) > kernel-kernel/10 && charged[0]+charged[1] <= most
+	})
+	t.Logf("charged %s for %s each", charged, kernel)
 }
