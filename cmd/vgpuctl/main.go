@@ -56,7 +56,7 @@ func vgpuctl() *cobra.Command {
 
 func runCommand() *cobra.Command {
 	var memory, policy, group string
-	var cores int
+	var cores, most int
 	var gpus []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
@@ -69,14 +69,15 @@ leave it out. This keeps programs to what was agreed; it is no fence against
 one that wants out, for which there are containers.`,
 		Example: `  vgpuctl run --memory 2Gi -- python train.py
   vgpuctl run --memory 2Gi --cores 30 --gpu 1 --group lab -- ./a
-  vgpuctl run --group lab -- ./b`,
+  vgpuctl run --group lab -- ./b
+  vgpuctl run --cores 20 --cores-max 50 -- ./c`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, err := ctl.ParseRequest(memory, cores, gpus)
 			if err != nil {
 				return err
 			}
-			if err := request.SetPolicy(policy); err != nil {
+			if err := request.SetMaximum(policy, most); err != nil {
 				return err
 			}
 			if request.Empty() && group == "" {
@@ -89,7 +90,8 @@ one that wants out, for which there are containers.`,
 	flags.SetInterspersed(false)
 	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; all of it if left out")
 	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; no limit if left out")
-	flags.StringVar(&policy, "policy", ctl.PolicyCap, "what --cores means: cap, never more; share, a guarantee, where idle time is lent among your runs with this policy")
+	flags.IntVar(&most, "cores-max", 0, "makes --cores a guarantee: up to so many percent of each GPU's time while your other runs with a maximum leave some idle")
+	flags.StringVar(&policy, "policy", "", "cap, the default, is --cores-max as --cores, never more; share is --cores-max 100")
 	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; the first if left out")
 	flags.StringVar(&group, "group", "", "name of the runs that share the limit")
 	return cmd

@@ -21,8 +21,8 @@
 #define VG_KIND_GPU 1u
 // KindMIG marks a MIG device's UUID.
 #define VG_KIND_MIG 2u
-// FlagShare marks a limit on time that is a guarantee: what nobody uses is
-// lent, by leases.
+// FlagShare marks a container that may have more than its part of the time, by
+// leases on what others leave idle: its MaximumPPM is above its ComputePPM.
 #define VG_FLAG_SHARE 1u
 // FlagMPS marks a GPU that is shared through the Multi-Process Service: the
 // limit is the part of the GPU that its server lets the container fill, and
@@ -76,8 +76,11 @@ struct vg_limits_device {
 	// Multiprocessors is how many the GPU has, where FlagMPS is set; 0 is
 	// unknown. A client of MPS with a limit sees fewer.
 	uint32_t multiprocessors;
+	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may give; 0,
+	// as pages had it before there was a maximum, is PPM.
+	uint32_t maximum_ppm;
 	// Reserved is 0.
-	uint32_t reserved[4];
+	uint32_t reserved[3];
 };
 _Static_assert(sizeof(struct vg_limits_device) == 64, "size of vg_limits_device");
 _Static_assert(offsetof(struct vg_limits_device, uuid) == 0, "offset of vg_limits_device.uuid");
@@ -87,7 +90,8 @@ _Static_assert(offsetof(struct vg_limits_device, memory_bytes) == 24, "offset of
 _Static_assert(offsetof(struct vg_limits_device, context_bytes) == 32, "offset of vg_limits_device.context_bytes");
 _Static_assert(offsetof(struct vg_limits_device, flags) == 40, "offset of vg_limits_device.flags");
 _Static_assert(offsetof(struct vg_limits_device, multiprocessors) == 44, "offset of vg_limits_device.multiprocessors");
-_Static_assert(offsetof(struct vg_limits_device, reserved) == 48, "offset of vg_limits_device.reserved");
+_Static_assert(offsetof(struct vg_limits_device, maximum_ppm) == 48, "offset of vg_limits_device.maximum_ppm");
+_Static_assert(offsetof(struct vg_limits_device, reserved) == 52, "offset of vg_limits_device.reserved");
 
 // LimitsCopy is one complete set of limits. A page has two: a writer fills the
 // inactive one and makes it active by one store of the generation, so that a

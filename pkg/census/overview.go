@@ -91,10 +91,10 @@ func (c *Census) container(a placement.Allocation, found *look, byPlace map[plac
 	}
 	inForce, accounts := c.limits(a), c.accounts(a)
 	for i, d := range a.Devices {
-		s := query.Share{UUID: d.UUID, MemoryLimitBytes: d.Limit(), Lent: a.Share}
+		s := query.Share{UUID: d.UUID, MemoryLimitBytes: d.Limit(), ComputeMaximumPPM: d.MaximumPPM}
 		part := d.ComputePPM
 		if k := slices.IndexFunc(inForce, func(l limits.Device) bool { return l.UUID == d.UUID }); k >= 0 {
-			s.MemoryLimitBytes, part = inForce[k].MemoryBytes, inForce[k].ComputePPM
+			s.MemoryLimitBytes, part, s.ComputeMaximumPPM = inForce[k].MemoryBytes, inForce[k].ComputePPM, inForce[k].MaximumPPM
 		}
 		if part < request.Whole {
 			s.ComputeLimitPPM = part

@@ -108,7 +108,7 @@ func (g Groups) devicesOf(name string, want []limits.Device) (held []limits.Devi
 	case missing:
 		return want, true, g.found(name, want)
 	case want != nil && !slices.EqualFunc(held, want, sameLimits):
-		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores, --policy and --gpu out to share them",
+		return nil, false, fmt.Errorf("group %q has other limits (%s); leave --memory, --cores, --cores-max, --policy and --gpu out to share them",
 			name, describe(held))
 	}
 	return held, false, nil
@@ -232,10 +232,7 @@ func describe(devices []limits.Device) string {
 		}
 		text += fmt.Sprintf("%s: %s", d.UUID, mebibytes(d.MemoryBytes))
 		if d.ComputePPM < limits.NoComputeLimit {
-			text += ", " + percent(d.ComputePPM)
-			if d.Share {
-				text += " guaranteed"
-			}
+			text += ", " + percentTo(d.ComputePPM, d.MaximumPPM)
 		}
 	}
 	return text

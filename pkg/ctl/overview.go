@@ -334,7 +334,7 @@ func psView(index map[string]int) view[query.Process] {
 			{title: "UUID", text: func(p query.Process) string { return p.UUID }, wide: true},
 			{title: "PID", text: func(p query.Process) string { return strconv.FormatUint(uint64(p.PID), 10) }},
 			{title: "MEMORY", text: func(p query.Process) string { return ofLimit(p.MemoryUsedBytes, p.MemoryLimitBytes) }},
-			{title: "TIME", text: func(p query.Process) string { return timeOf(p.Utilisation, p.ComputeLimitPPM) }},
+			{title: "TIME", text: func(p query.Process) string { return timeOf(p.Utilisation, p.ComputeLimitPPM, 0) }},
 			{title: "ASKS FOR", text: func(p query.Process) string { return Requested(p.Requests) }, wide: true},
 			{title: "COMMAND", text: func(p query.Process) string { return shorten(p.Command, shortCommand) }},
 		},
@@ -342,10 +342,13 @@ func psView(index map[string]int) view[query.Process] {
 	}
 }
 
-// TimeOfLimit writes "24.8/25 %": what a container has of a GPU's time, of its limit.
-func TimeOfLimit(s *query.Share) string { return timeOf(s.Utilisation, s.ComputeLimitPPM) }
+// TimeOfLimit writes "24.8/25 %": what a container has of a GPU's time, of its limit; or
+// "44.8/20-50 %", of its guarantee and its maximum.
+func TimeOfLimit(s *query.Share) string {
+	return timeOf(s.Utilisation, s.ComputeLimitPPM, s.ComputeMaximumPPM)
+}
 
-func timeOf(had *float64, limitPPM uint32) string {
+func timeOf(had *float64, limitPPM, maximumPPM uint32) string {
 	text := "-"
 	if had != nil {
 		text = strconv.FormatFloat(*had, 'f', 1, 64)
@@ -353,7 +356,7 @@ func timeOf(had *float64, limitPPM uint32) string {
 	if limitPPM == 0 {
 		return text + " %"
 	}
-	return text + "/" + percent(limitPPM)
+	return text + "/" + percentTo(limitPPM, maximumPPM)
 }
 
 // Seconds writes a time with as many digits as matter.

@@ -21,7 +21,7 @@ func overview(node string) query.Overview {
 		GPUs: []query.GPU{{Node: node, Device: query.Device{UUID: "GPU-" + node, MemoryBytes: 1000 << 20, MemoryUsedBytes: used(500), Utilisation: had(30)},
 			Room: &query.Room{MemoryBytes: 1000 << 20, FreeMemoryBytes: 400 << 20, FreeComputePPM: 750_000, FreeSlots: 8, Holders: 2}}},
 		Containers: []query.Container{
-			{Namespace: "a", Pod: "p", Container: "c", Node: node, GPUs: []query.Share{{UUID: "GPU-" + node, MemoryLimitBytes: 100 << 20, MemoryUsedBytes: used(10), Utilisation: had(20.04), ComputeLimitPPM: 250_000,
+			{Namespace: "a", Pod: "p", Container: "c", Node: node, GPUs: []query.Share{{UUID: "GPU-" + node, MemoryLimitBytes: 100 << 20, MemoryUsedBytes: used(10), Utilisation: had(20.04), ComputeLimitPPM: 250_000, ComputeMaximumPPM: 500_000,
 				Account: &query.Account{ThrottledSeconds: 75, Refusals: 2}}}},
 			{Namespace: "b", Pod: "q", Container: "c", Node: node, GPUs: []query.Share{{UUID: "GPU-" + node, MemoryLimitBytes: 500 << 20, MemoryUsedBytes: used(400)}}},
 		},
@@ -49,11 +49,11 @@ func TestListings(t *testing.T) {
 		"gpus": {written(t, table, func(l Listing) error { return l.GPUs(all) }),
 			"NODE  GPU  NAME  MEMORY        GIVEN         TIME  GIVEN  CONTAINERS  HEALTH\nn1    0    -     500/1000 MiB  600/1000 MiB  30 %  25 %   2           ok\n"},
 		"pods": {written(t, table, func(l Listing) error { return l.Pods(Entries(all)) }),
-			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME       HELD BACK  REFUSED  PROCESSES  STATUS\n" +
-				"a          p    c          n1    0    10/100 MiB   20.0/25 %  1m15s      2        0          -\n" +
-				"b          q    c          n1    0    400/500 MiB  - %        -          -        0          -\n"},
+			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME          HELD BACK  REFUSED  PROCESSES  STATUS\n" +
+				"a          p    c          n1    0    10/100 MiB   20.0/25-50 %  1m15s      2        0          -\n" +
+				"b          q    c          n1    0    400/500 MiB  - %           -          -        0          -\n"},
 		"by memory": {written(t, Listing{Format: FormatTable, Order: ByMemory, NoHeaders: true}, func(l Listing) error { return l.Pods(Entries(all)) }),
-			"b  q  c  n1  0  400/500 MiB  - %        -      -  0  -\na  p  c  n1  0  10/100 MiB   20.0/25 %  1m15s  2  0  -\n"},
+			"b  q  c  n1  0  400/500 MiB  - %           -      -  0  -\na  p  c  n1  0  10/100 MiB   20.0/25-50 %  1m15s  2  0  -\n"},
 		"ps": {written(t, Listing{Format: FormatTable, Order: ByName, NoHeaders: true}, func(l Listing) error { return l.Processes(all) }),
 			"a  p  c  n1  0  7  10 MiB  - %  train\n-  -  -  n1  0  8  - MiB   - %  daemon\n"},
 		"waiting": {written(t, Listing{Format: FormatTable, Order: ByTime, NoHeaders: true}, func(l Listing) error {

@@ -19,8 +19,9 @@ type Request struct {
 	MemoryBytes uint64
 	// ComputePPM is the limit on GPU time, in parts per million; 0 for none.
 	ComputePPM uint32
-	// Share makes ComputePPM a guarantee: idle time is lent and borrowed.
-	Share bool
+	// MaximumPPM, where it is above ComputePPM, makes that a guarantee: idle time is lent,
+	// and borrowed up to the maximum.
+	MaximumPPM uint32
 	// GPUs names them by index or UUID; none for the first.
 	GPUs []string
 }
@@ -52,23 +53,36 @@ func parseMemory(memory string) (uint64, error) {
 	return uint64(bytes), nil
 }
 
-// Policies are what a limit on GPU time can mean, as --policy has them.
+// Policies are names for two maxima, as --policy has them: cap is that of the guarantee,
+// share that of all of the GPU's time.
 const (
 	PolicyCap   = "cap"
 	PolicyShare = "share"
 )
 
-// SetPolicy takes what the command line says of the policy; "" is PolicyCap.
-func (r *Request) SetPolicy(policy string) error {
-	switch policy {
-	case "", PolicyCap:
-	case PolicyShare:
-		if r.ComputePPM == 0 || r.ComputePPM == limits.NoComputeLimit {
-			return errors.New("--policy share needs a guarantee: give --cores, 1 to 99")
-		}
-		r.Share = true
-	default:
+// SetMaximum takes what the command line has of the maximum: a policy's name or percent of the
+// GPU's time, not both; "" and 0 are left out, which is PolicyCap.
+func (r *Request) SetMaximum(policy string, most int) error {
+	option := "--cores-max"
+	switch {
+	case policy != "" && most != 0:
+		return errors.New("--policy and --cores-max are given: leave --policy out")
+	case policy == PolicyShare:
+		option, most = "--policy share", 100
+	case policy != "" && policy != PolicyCap:
 		return fmt.Errorf("--policy is %q; allowed: %s, %s", policy, PolicyCap, PolicyShare)
+	case most == 0:
+		return nil
+	}
+	guarantee := int(r.ComputePPM / (limits.NoComputeLimit / 100))
+	if guarantee == 0 || guarantee == 100 {
+		return fmt.Errorf("%s needs a guarantee: give --cores, 1 to 99", option)
+	}
+	if most < guarantee || most > 100 {
+		return fmt.Errorf("--cores-max is %d; allowed: %d, which --cores guarantees, to 100 (percent of the GPU's time)", most, guarantee)
+	}
+	if most > guarantee {
+		r.MaximumPPM = uint32(most) * (limits.NoComputeLimit / 100)
 	}
 	return nil
 }
@@ -100,7 +114,7 @@ func (r Request) Devices(gpus []GPU) ([]limits.Device, error) {
 			return nil, fmt.Errorf("--memory is %d MiB; allowed: at most the %d MiB of GPU %d (%s)",
 				r.MemoryBytes>>20, g.MemoryBytes>>20, g.Index, g.UUID)
 		}
-		devices[i] = limits.Device{UUID: g.UUID, MemoryBytes: r.MemoryBytes, ComputePPM: r.ComputePPM, Share: r.Share}
+		devices[i] = limits.Device{UUID: g.UUID, MemoryBytes: r.MemoryBytes, ComputePPM: r.ComputePPM, MaximumPPM: r.MaximumPPM}
 		if r.MemoryBytes == 0 {
 			devices[i].MemoryBytes = g.MemoryBytes
 		}

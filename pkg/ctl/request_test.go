@@ -94,25 +94,36 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestSetPolicy(t *testing.T) {
+func TestSetMaximum(t *testing.T) {
+	const free = limits.NoComputeLimit
 	tests := []struct {
 		policy string
+		most   int
 		ppm    uint32
-		share  bool
+		want   uint32
 		err    string
 	}{
-		{"", 0, false, ""},
-		{"cap", 300_000, false, ""},
-		{"share", 300_000, true, ""},
-		{"share", 0, false, "--policy share needs a guarantee: give --cores, 1 to 99"},
-		{"share", 1_000_000, false, "--policy share needs a guarantee: give --cores, 1 to 99"},
-		{"lend", 300_000, false, `--policy is "lend"; allowed: cap, share`},
+		{"", 0, 0, 0, ""},
+		{"cap", 0, 300_000, 0, ""},
+		{"share", 0, 300_000, free, ""},
+		{"share", 0, 0, 0, "--policy share needs a guarantee: give --cores, 1 to 99"},
+		{"share", 0, free, 0, "--policy share needs a guarantee: give --cores, 1 to 99"},
+		{"lend", 0, 300_000, 0, `--policy is "lend"; allowed: cap, share`},
+		{"", 50, 200_000, 500_000, ""},
+		{"", 100, 200_000, free, ""},
+		{"", 20, 200_000, 0, ""},
+		{"", 19, 200_000, 0, "--cores-max is 19; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
+		{"", 101, 200_000, 0, "--cores-max is 101; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
+		{"", -1, 200_000, 0, "--cores-max is -1; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
+		{"", 50, 0, 0, "--cores-max needs a guarantee: give --cores, 1 to 99"},
+		{"", 100, free, 0, "--cores-max needs a guarantee: give --cores, 1 to 99"},
+		{"cap", 50, 200_000, 0, "--policy and --cores-max are given: leave --policy out"},
 	}
 	for _, tt := range tests {
 		r := Request{ComputePPM: tt.ppm}
-		err := r.SetPolicy(tt.policy)
-		if (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err || r.Share != tt.share {
-			t.Errorf("%q with %d ppm: shares %v, error %v; want %v, %q", tt.policy, tt.ppm, r.Share, err, tt.share, tt.err)
+		err := r.SetMaximum(tt.policy, tt.most)
+		if (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err || r.MaximumPPM != tt.want {
+			t.Errorf("%q, %d with %d ppm: maximum %d, error %v; want %d, %q", tt.policy, tt.most, tt.ppm, r.MaximumPPM, err, tt.want, tt.err)
 		}
 	}
 }

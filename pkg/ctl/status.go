@@ -36,10 +36,13 @@ type GPUStatus struct {
 	MemoryUsedBytes    uint64 `json:"memoryUsedBytes"`
 	ContextMemoryBytes uint64 `json:"contextMemoryBytes"`
 	// ComputeLimitPPM is left out where time has no limit.
-	ComputeLimitPPM uint32          `json:"computeLimitPPM,omitempty"`
-	GPUTimeSeconds  float64         `json:"gpuTimeSeconds"`
-	Refusals        uint64          `json:"refusals"`
-	Processes       []ProcessStatus `json:"processes"`
+	ComputeLimitPPM uint32 `json:"computeLimitPPM,omitempty"`
+	// ComputeMaximumPPM, where the limit is a guarantee, is what the holder may have of
+	// what others leave idle.
+	ComputeMaximumPPM uint32          `json:"computeMaximumPPM,omitempty"`
+	GPUTimeSeconds    float64         `json:"gpuTimeSeconds"`
+	Refusals          uint64          `json:"refusals"`
+	Processes         []ProcessStatus `json:"processes"`
 }
 
 // ProcessStatus is the use of one GPU by one process.
@@ -127,7 +130,7 @@ func gpuStatus(d limits.Device, usage limits.Usage, i int) GPUStatus {
 		Processes:          []ProcessStatus{},
 	}
 	if d.ComputePPM < limits.NoComputeLimit {
-		s.ComputeLimitPPM = d.ComputePPM
+		s.ComputeLimitPPM, s.ComputeMaximumPPM = d.ComputePPM, d.MaximumPPM
 	}
 	for _, p := range usage.Processes {
 		s.Processes = append(s.Processes, ProcessStatus{
@@ -225,7 +228,7 @@ func WriteTable(w io.Writer, holders []Holder) error {
 		for _, g := range h.GPUs {
 			limit := "-"
 			if g.ComputeLimitPPM > 0 {
-				limit = percent(g.ComputeLimitPPM)
+				limit = percentTo(g.ComputeLimitPPM, g.ComputeMaximumPPM)
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.1fs\t%d\t%d\n", h.title(), g.UUID,
 				mebibytes(g.MemoryUsedBytes), mebibytes(g.MemoryLimitBytes), limit,
@@ -253,3 +256,11 @@ func mebibytes(bytes uint64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-
 
 // percent writes parts per million with no more digits than needed.
 func percent(ppm uint32) string { return fmt.Sprintf("%g %%", float64(ppm)/10_000) }
+
+// percentTo writes "20-50 %": a guarantee and a maximum above it, or "20 %" where it is 0.
+func percentTo(guarantee, maximum uint32) string {
+	if maximum == 0 {
+		return percent(guarantee)
+	}
+	return fmt.Sprintf("%g-%s", float64(guarantee)/10_000, percent(maximum))
+}

@@ -62,6 +62,9 @@ func TestStatusOfNode(t *testing.T) {
 	if err := os.MkdirAll(container("uid-4", "not yet"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := limits.Update(filepath.Join(groups, "lab"), []limits.Device{{UUID: uuid, MemoryBytes: 2 << 30, ComputePPM: 55_500, MaximumPPM: 500_000}}); err != nil {
+		t.Fatal(err)
+	}
 	writeAssignment(t, container("uid-1", "a"), placement.Allocation{Namespace: "ns", Pod: "web", PodUID: "uid-1", Container: "a"})
 	if err := os.WriteFile(filepath.Join(container("uid-3", "broken"), limits.LimitsFile), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -78,7 +81,7 @@ func TestStatusOfNode(t *testing.T) {
 	const want = `HOLDER    GPU                                       MEMORY  LIMIT     TIME LIMIT  GPU TIME  REFUSALS  PROCESSES
 ns/web/a  GPU-00000000-0000-0000-0000-000000000001  0 MiB   1024 MiB  -           0.0s      0         0
 uid-2/b   GPU-00000000-0000-0000-0000-000000000001  0 MiB   1024 MiB  30 %        0.0s      0         0
-run lab   GPU-00000000-0000-0000-0000-000000000001  0 MiB   2048 MiB  5.55 %      0.0s      0         0
+run lab   GPU-00000000-0000-0000-0000-000000000001  0 MiB   2048 MiB  5.55-50 %   0.0s      0         0
 `
 	if diff := cmp.Diff(want, table.String()); diff != "" {
 		t.Error(diff)

@@ -164,10 +164,16 @@ func TestPod(t *testing.T) {
 
 // A lent limit is a guarantee: there is nothing to be had by another policy.
 func TestALentLimit(t *testing.T) {
-	s := query.Share{UUID: "a", ComputeLimitPPM: 250_000, Lent: true, Utilisation: some(25.0), Account: account(1, 0)}
+	s := query.Share{UUID: "a", ComputeLimitPPM: 250_000, ComputeMaximumPPM: 1_000_000, Utilisation: some(25.0), Account: account(1, 0)}
 	findings := about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
 	if len(findings) != 1 || strings.Contains(findings[0].Mend, "compute-policy") {
 		t.Errorf("found %+v", findings)
+	}
+	s.ComputeMaximumPPM, s.Utilisation = 500_000, some(49.9)
+	findings = about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
+	if len(findings) != 1 || !strings.Contains(findings[0].Message, "it has 49.9/25-50 % of GPU 0") ||
+		findings[0].Mend != "this is its maximum at work. For more raise that (gpu-compute-limit.<resource>)" {
+		t.Errorf("at its maximum: found %+v", findings)
 	}
 }
 

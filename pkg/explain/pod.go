@@ -16,6 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
 	"github.com/nri-vgpu/nri-vgpu/pkg/fleet"
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 const (
@@ -309,8 +310,12 @@ func throttled(c query.Container, s query.Share, before *query.Account, between 
 	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
 		return nil // it was, and is no more
 	}
-	mend := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation nri-vgpu.io/compute-policy: share, where the node lets pods choose", ownPrefix)
-	if s.Lent {
+	mend := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation %s<resource> with a maximum, or %s: share, where the node lets pods choose",
+		ownPrefix, request.MaximumAnnotation, request.PolicyAnnotation)
+	switch {
+	case s.ComputeMaximumPPM > 0 && s.Utilisation != nil && *s.Utilisation >= nearLimit*float64(s.ComputeMaximumPPM)/10_000:
+		mend = fmt.Sprintf("this is its maximum at work. For more raise that (%s<resource>)", request.MaximumAnnotation)
+	case s.ComputeMaximumPPM > 0:
 		mend = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
 	}
 	return []doctor.Finding{warning("time", mend,

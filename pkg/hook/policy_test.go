@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -20,34 +21,35 @@ func withPolicy(policy string, choice bool) nodeOption {
 
 // podWithCores adds a pod with a part of the GPU's time and a policy, "" for
 // the node's.
-func (n *node) podWithCores(uid, policy string) {
+func (n *node) podWithCores(uid, policy string) *corev1.Pod {
 	pod := n.pod(uid, "main=1024")
 	pod.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-cores"] = resource.MustParse("30")
 	if policy != "" {
 		pod.Annotations = map[string]string{request.PolicyAnnotation: policy}
 	}
+	return pod
 }
 
-// lends tells what a container's limits page says.
-func (n *node) lends(uid string) bool {
+// maximum returns what a container's limits page has.
+func (n *node) maximum(uid string) uint32 {
 	n.t.Helper()
 	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main/limits"))
 	if err != nil || len(devices) != 1 || devices[0].ComputePPM != 300_000 {
 		n.t.Fatalf("limits page of %s: %+v, %v", uid, devices, err)
 	}
-	return devices[0].Share
+	return devices[0].MaximumPPM
 }
 
 func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
 	n := newNode(t, withPolicy(config.ComputeShare, true))
 	for _, test := range []struct {
 		uid, policy string
-		lends       bool
-	}{{"plain", "", true}, {"capped", "cap", false}, {"shared", "share", true}} {
+		maximum     uint32
+	}{{"plain", "", request.Whole}, {"capped", "cap", 0}, {"shared", "share", request.Whole}} {
 		n.podWithCores(test.uid, test.policy)
 		mustCreate(t, n, test.uid)
-		if got := n.lends(test.uid); got != test.lends {
-			t.Errorf("%s: its limit is a guarantee: %v", test.uid, got)
+		if got := n.maximum(test.uid); got != test.maximum {
+			t.Errorf("%s: its maximum is %d ppm, want %d", test.uid, got, test.maximum)
 		}
 	}
 
@@ -57,7 +59,7 @@ func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
 	n.stopHook()
 	n.startHook()
 	mustCreate(t, n, "plain")
-	if !n.lends("plain") {
+	if n.maximum("plain") != request.Whole {
 		t.Error("a container's policy has changed with its pod's annotation")
 	}
 }
@@ -70,8 +72,42 @@ func TestPolicyIsNotForPodsToChoose(t *testing.T) {
 	}
 	n.podWithCores("u", "")
 	mustCreate(t, n, "u")
-	if n.lends("u") {
-		t.Error("its limit is a guarantee by default")
+	if got := n.maximum("u"); got != 0 {
+		t.Errorf("by default it has a maximum of %d ppm", got)
+	}
+}
+
+// A pod may have a guarantee and a maximum of its own, which outlive the agent.
+func TestMaximum(t *testing.T) {
+	const annotation = request.MaximumAnnotation + "nri-vgpu.io/vgpu-cores"
+	withMaximum := func(n *node, uid, value string) {
+		n.podWithCores(uid, "").Annotations = map[string]string{annotation: value}
+	}
+	n := newNode(t, withPolicy(config.ComputeCap, true))
+	withMaximum(n, "u", "50")
+	mustCreate(t, n, "u")
+	if got := n.maximum("u"); got != 500_000 {
+		t.Errorf("its maximum is %d ppm", got)
+	}
+	n.stopHook()
+	n.startHook()
+	if held, ok := n.hook.Ledger.Get("u", "main"); !ok || held.Devices[0].ComputePPM != 300_000 || held.Devices[0].MaximumPPM != 500_000 {
+		t.Errorf("after a restart it holds %+v", held)
+	}
+	if free := n.hook.Ledger.Free()[0].FreeComputePPM; free != 700_000 {
+		t.Errorf("%d ppm are free: more than the guarantee is kept for it", free)
+	}
+	withMaximum(n, "v", "29")
+	if _, err := n.create("v"); err == nil || !strings.Contains(err.Error(), `"29"; allowed: 30 to 100 for container "main"`) {
+		t.Errorf("it was created: %v", err)
+	}
+}
+
+func TestMaximumIsNotForPodsToChoose(t *testing.T) {
+	n := newNode(t)
+	n.podWithCores("u", "").Annotations = map[string]string{request.MaximumAnnotation + "nri-vgpu.io/vgpu-cores": "50"}
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "compute.pods_may_choose") {
+		t.Errorf("it was created: %v", err)
 	}
 }
 

@@ -135,7 +135,7 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 func (s *Store) pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
 	page := make([]limits.Device, len(a.Devices))
 	for i, d := range a.Devices {
-		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, Share: a.Share && !d.MPS, MPS: d.MPS,
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, MaximumPPM: d.MaximumPPM, MPS: d.MPS,
 			ContextBytes: s.contextBytes(d.UUID)}
 		if d.MPS {
 			page[i].Multiprocessors = multiprocessors(gpus, d.UUID)

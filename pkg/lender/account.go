@@ -1,6 +1,8 @@
 package lender
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
@@ -29,7 +31,7 @@ const (
 // hides work lends its own time away.
 type account struct {
 	guarantee uint32 // parts per million
-	share     bool   // by the policy that lends
+	maximum   uint32 // …which it may have of what others leave idle: the guarantee or more
 	metered   bool   // it has a limit on time
 
 	known   bool // `last` was read
@@ -49,6 +51,10 @@ type account struct {
 	others    time.Duration // what it is to be told of others
 	othersPPM uint32        // …and what part of the GPU's time they may have
 }
+
+// shares reports whether the container lends and borrows. Its maximum decides that alone: who
+// may have nothing of others' time keeps its own.
+func (a *account) shares() bool { return a.maximum > a.guarantee }
 
 // rate is the part of the GPU's time that the container may use.
 func (a *account) rate() uint32 { return max(a.guarantee, a.lease) }
@@ -73,7 +79,7 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	if filled {
 		a.looked = now
 	}
-	a.hungry = a.share && now-a.looked <= hungryFor && a.balance(now) < hungryBelow
+	a.hungry = a.shares() && now-a.looked <= hungryFor && a.balance(now) < hungryBelow
 	if spent != 0 || a.backlog > 0 || a.hungry {
 		a.worked = now
 	}
@@ -110,28 +116,39 @@ func part(of time.Duration, ppm uint32) time.Duration {
 }
 
 // lend decides what each container of one GPU may use until the next look. A
-// container whose limit is a cap keeps its time for itself, used or not. So does
-// one that is busy. What is left is for those that could use it, in proportion
-// to their guarantees; a container gets the lease that it has the guarantee for,
-// so that the leases and guarantees of a GPU never add up to more than all.
+// container whose maximum is its guarantee keeps its time for itself, used or not.
+// So does one that is busy. What is left is for those that could use it, in
+// proportion to their guarantees; what one may not have, as it is at its maximum,
+// goes to the others. The leases and guarantees of a GPU never add up to more than
+// all.
 func lend(accounts []*account) {
 	free, weights := int64(limits.NoComputeLimit), int64(0)
+	var hungry []*account
 	for _, a := range accounts {
-		a.lease, a.beside = 0, false
-		if !a.share || a.busy {
+		a.lease = 0
+		if !a.shares() || a.busy {
 			free -= int64(a.guarantee)
 		}
 		if a.hungry {
+			hungry = append(hungry, a)
 			weights += int64(a.guarantee)
 		}
 	}
-	if free <= 0 {
+	lends := free > 0 && len(hungry) > 0
+	for _, a := range accounts {
+		a.beside = lends && !a.hungry
+	}
+	if !lends {
 		return
 	}
-	for _, a := range accounts {
-		if a.hungry {
-			a.lease = a.guarantee + uint32(free*int64(a.guarantee)/weights)
-		}
-		a.beside = weights > 0 && !a.hungry
+	// Who comes to its maximum first is first: what it leaves is known to all others then.
+	slices.SortFunc(hungry, func(a, b *account) int {
+		return cmp.Compare(uint64(a.maximum)*uint64(b.guarantee), uint64(b.maximum)*uint64(a.guarantee))
+	})
+	for _, a := range hungry {
+		lent := min(free*int64(a.guarantee)/weights, int64(a.maximum-a.guarantee))
+		a.lease = a.guarantee + uint32(lent)
+		free -= lent
+		weights -= int64(a.guarantee)
 	}
 }

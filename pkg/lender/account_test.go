@@ -62,15 +62,13 @@ func (p *player) launch(now, passed time.Duration) {
 	p.claim.Balance = int64(balance - had)
 }
 
-func sharer(percent, wants uint32) *player {
-	return &player{account: account{guarantee: percent * 10000, share: true}, wants: wants * 10000}
+func between(percent, most, wants uint32) *player {
+	return &player{account: account{guarantee: percent * 10000, maximum: most * 10000}, wants: wants * 10000}
 }
 
-func capped(percent, wants uint32) *player {
-	p := sharer(percent, wants)
-	p.share = false
-	return p
-}
+func sharer(percent, wants uint32) *player { return between(percent, 100, wants) }
+
+func capped(percent, wants uint32) *player { return between(percent, percent, wants) }
 
 func TestLend(t *testing.T) {
 	for _, test := range []struct {
@@ -87,6 +85,14 @@ func TestLend(t *testing.T) {
 		{"who needs no more gets no lease", []*player{sharer(20, 100), sharer(50, 30), sharer(10, 100)}, []int{33, 30, 17}},
 		{"a cap keeps its time", []*player{sharer(30, 100), capped(50, 0)}, []int{50, 0}},
 		{"a cap is a cap", []*player{sharer(30, 0), capped(50, 100)}, []int{0, 50}},
+		{"alone, up to its maximum", []*player{between(20, 50, 100)}, []int{50}},
+		{"up to its maximum beside an idle one", []*player{between(20, 50, 100), sharer(80, 0)}, []int{50, 0}},
+		{"its guarantee beside one that wants all", []*player{between(20, 50, 100), sharer(80, 100)}, []int{20, 80}},
+		{"what one may not have goes to the others", []*player{between(20, 30, 100), sharer(30, 100)}, []int{30, 70}},
+		{"…in proportion", []*player{between(10, 12, 100), sharer(20, 100), sharer(40, 100)}, []int{12, 29, 59}},
+		{"…until they have theirs", []*player{between(20, 30, 100), between(30, 40, 100)}, []int{30, 40}},
+		{"maxima bind one after the other", []*player{between(10, 40, 100), between(30, 35, 100), between(20, 30, 100)}, []int{35, 35, 30}},
+		{"what is idle of one with a maximum is lent", []*player{between(20, 50, 0), sharer(30, 100)}, []int{0, 100}},
 		{"more was promised than there is", []*player{sharer(60, 100), sharer(70, 100)}, []int{60, 70}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -124,7 +130,7 @@ func TestGuaranteeReturns(t *testing.T) {
 // TestLongKernelIsBusy: work that was given to the GPU at once keeps its owner
 // busy for as long as it takes.
 func TestLongKernelIsBusy(t *testing.T) {
-	a := account{guarantee: 500_000, share: true}
+	a := account{guarantee: 500_000, maximum: limits.NoComputeLimit}
 	now := time.Hour
 	claim := limits.Allowance{Balance: int64(8 * time.Millisecond), Filled: now}
 	a.look(claim, now, busyTick)
@@ -180,7 +186,7 @@ func FuzzLies(f *testing.F) {
 func TestLongWorkIsNotTakenForDone(t *testing.T) {
 	const kernel, wakes, tick = 20 * time.Millisecond, 3 * time.Millisecond, time.Millisecond
 	const underWay = 12 * time.Millisecond // for which what was lent is used after its end
-	owner, borrower := &account{guarantee: 700_000, share: true}, &account{guarantee: 300_000, share: true}
+	owner, borrower := &account{guarantee: 700_000, maximum: limits.NoComputeLimit}, &account{guarantee: 300_000, maximum: limits.NoComputeLimit}
 	claim := limits.Allowance{Balance: int64(kernel)}
 	var had, left, free, lent time.Duration
 	start := time.Hour

@@ -1,9 +1,10 @@
 // Package lender looks at what containers claim to use of their GPUs' time. It
 // tells each of them what the others of its GPU were charged, beyond which it
-// takes no time for theirs, and lends idle time among those whose limit is a
-// guarantee: those that could use more get a lease on what nobody else needs. A
-// lease ends within milliseconds unless it is renewed, so that every container
-// is back at its own guarantee soon after the lender has died.
+// takes no time for theirs, and lends idle time among those whose maximum is
+// above their guarantee: those that could use more get a lease on what nobody
+// else needs, up to their maximum. A lease ends within milliseconds unless it is
+// renewed, so that every container is back at its own guarantee soon after the
+// lender has died.
 package lender
 
 import (
@@ -138,11 +139,11 @@ func nextLook(accounts []*account) time.Duration {
 	wait := quietTick
 	for _, a := range accounts {
 		switch {
-		case a.share && a.busy:
+		case a.shares() && a.busy:
 			return busyTick
 		case a.busy:
 			wait = besideTick
-		case a.share:
+		case a.shares():
 			wait = min(wait, idleTick)
 		}
 	}
@@ -191,7 +192,7 @@ func (l *Lender) refresh(now time.Duration) {
 // isWatched reports whether the lender looks at the containers of a GPU: one of them lends time,
 // or one has a limit on time and there are others.
 func isWatched(accounts []*account) bool {
-	return slices.ContainsFunc(accounts, func(a *account) bool { return a.share || a.metered && len(accounts) > 1 })
+	return slices.ContainsFunc(accounts, func(a *account) bool { return a.shares() || a.metered && len(accounts) > 1 })
 }
 
 func (l *Lender) close() {

@@ -29,7 +29,7 @@ type container struct {
 func newContainer(t *testing.T, ppm uint32) container {
 	t.Helper()
 	c := container{t, t.TempDir()}
-	if err := limits.Create(c.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: ppm, Share: true}}); err != nil {
+	if err := limits.Create(c.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: ppm, MaximumPPM: 1_000_000}}); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -134,7 +134,7 @@ func TestLenderFollowsPages(t *testing.T) {
 	if ppm, _ := c.lease(); ppm != 0 {
 		t.Errorf("a cap has a lease on %d ppm", ppm)
 	}
-	if err := limits.Create(c.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: 300_000, Share: true}}); err != nil {
+	if err := limits.Create(c.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: 300_000, MaximumPPM: 1_000_000}}); err != nil {
 		t.Fatal(err)
 	}
 	now += refreshEvery

@@ -31,11 +31,11 @@ func openTenant(dir string) (*tenant, error) {
 	for _, d := range devices {
 		a := &account{
 			guarantee: d.ComputePPM,
-			share:     d.Share && d.ComputePPM < limits.NoComputeLimit,
+			maximum:   max(d.ComputePPM, d.MaximumPPM),
 			metered:   d.ComputePPM < limits.NoComputeLimit && !d.MPS,
 		}
 		if !a.metered {
-			a.guarantee = 0 // it has no part of its own
+			a.guarantee, a.maximum = 0, 0 // it has no part of its own
 		}
 		t.uuids = append(t.uuids, d.UUID)
 		t.accounts = append(t.accounts, a)
@@ -60,7 +60,7 @@ func (t *tenant) look(now, passed time.Duration) {
 
 func (t *tenant) grant(now time.Duration) {
 	for i, a := range t.accounts {
-		if a.share {
+		if a.shares() {
 			t.pages.Lend(i, a.lease, now+term)
 		}
 		if a.metered {

@@ -60,8 +60,8 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 		UUID: uuid, Kind: kind,
 		MemoryBytes: d.MemoryBytes, ComputePPM: d.ComputePPM, ContextBytes: d.ContextBytes,
 	}
-	if d.Share {
-		entry.Flags = layout.FlagShare
+	if d.MaximumPPM != 0 {
+		entry.Flags, entry.MaximumPPM = layout.FlagShare, d.MaximumPPM
 	}
 	if d.MPS {
 		entry.Flags |= layout.FlagMPS
@@ -75,7 +75,9 @@ func (d Device) check() error {
 	switch {
 	case d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit:
 		return fmt.Errorf("compute of %q is %d ppm, want 1 to %d", d.UUID, d.ComputePPM, NoComputeLimit)
-	case d.MPS && d.Share:
+	case d.MaximumPPM != 0 && (d.MaximumPPM <= d.ComputePPM || d.MaximumPPM > NoComputeLimit):
+		return fmt.Errorf("maximum of %q is %d ppm, want 0 or %d to %d", d.UUID, d.MaximumPPM, d.ComputePPM+1, NoComputeLimit)
+	case d.MPS && d.MaximumPPM != 0:
 		return fmt.Errorf("%q is held by MPS, which lends no time", d.UUID)
 	case d.MPS && (d.Multiprocessors < 0 || d.Multiprocessors > math.MaxInt32):
 		return fmt.Errorf("%q has %d multiprocessors", d.UUID, d.Multiprocessors)
@@ -119,12 +121,25 @@ func decodeDevice(entry *layout.LimitsDevice) (Device, error) {
 	}
 	d := Device{
 		UUID: name, MemoryBytes: entry.MemoryBytes, ComputePPM: entry.ComputePPM, ContextBytes: entry.ContextBytes,
-		Share: entry.Flags&layout.FlagShare != 0, MPS: entry.Flags&layout.FlagMPS != 0,
+		MaximumPPM: maximum(entry), MPS: entry.Flags&layout.FlagMPS != 0,
 	}
 	if d.MPS {
 		d.Multiprocessors = int(entry.Multiprocessors)
 	}
 	return d, d.check()
+}
+
+// maximum returns a device's MaximumPPM. Pages from before there was one may mark a
+// container without a limit as one that borrows.
+func maximum(entry *layout.LimitsDevice) uint32 {
+	switch {
+	case entry.Flags&layout.FlagShare == 0 || entry.ComputePPM == NoComputeLimit:
+		return 0
+	case entry.MaximumPPM == 0:
+		return NoComputeLimit
+	default:
+		return entry.MaximumPPM
+	}
 }
 
 // checksum is FNV-1a over the checked part of a raw copy.

@@ -54,9 +54,10 @@ type Device struct {
 	// ComputePPM is the part of the GPU's time, in parts per million;
 	// NoComputeLimit is no limit.
 	ComputePPM uint32
-	// Share makes ComputePPM a guarantee: what nobody uses of the GPU's time
-	// is lent, this container's too.
-	Share bool
+	// MaximumPPM, where not 0, makes ComputePPM a guarantee: the container lends what it
+	// leaves idle, and may have up to this part of the GPU's time of what others leave
+	// idle. It is above ComputePPM.
+	MaximumPPM uint32
 	// MPS makes ComputePPM the part of the GPU that the Multi-Process Service
 	// lets the container fill at a time: time is not limited.
 	MPS bool

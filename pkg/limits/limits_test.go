@@ -1,7 +1,9 @@
 package limits_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,6 +64,36 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// between returns a device with a guarantee and a maximum.
+func between(guarantee, maximum uint32) limits.Device {
+	d := device(gpuA, 1, guarantee)
+	d.MaximumPPM = maximum
+	return d
+}
+
+// TestPagesWithoutMaximum: on pages from before there was a maximum, a container that
+// borrows may have all of the GPU's time.
+func TestPagesWithoutMaximum(t *testing.T) {
+	const copyAt, deviceAt, computeAt, maximumAt, checksumAt = 64, 16, 20, 48, 1040
+	for guarantee, want := range map[uint32]uint32{300_000: limits.NoComputeLimit, limits.NoComputeLimit: 0} {
+		page, err := limits.Encode([]limits.Device{between(300_000, 500_000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, make([]byte, 4096-len(page))...)
+		active := page[copyAt:]
+		binary.LittleEndian.PutUint32(active[deviceAt+computeAt:], guarantee)
+		binary.LittleEndian.PutUint32(active[deviceAt+maximumAt:], 0)
+		sum := fnv.New64a()
+		sum.Write(active[:checksumAt])
+		binary.LittleEndian.PutUint64(active[checksumAt:], sum.Sum64())
+		devices, err := limits.Decode(page)
+		if err != nil || len(devices) != 1 || devices[0].ComputePPM != guarantee || devices[0].MaximumPPM != want {
+			t.Errorf("guarantee %d: %+v, %v; want the maximum %d", guarantee, devices, err, want)
+		}
+	}
+}
+
 func TestCreateRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -75,6 +107,10 @@ func TestCreateRefuses(t *testing.T) {
 		{"not hexadecimal", []limits.Device{device("GPU-0011223g-4455-6677-8899-aabbccddeeff", 1, 1)}},
 		{"no compute", []limits.Device{device(gpuA, 1, 0)}},
 		{"more than all compute", []limits.Device{device(gpuA, 1, limits.NoComputeLimit+1)}},
+		{"a maximum below the guarantee", []limits.Device{between(300_000, 200_000)}},
+		{"a maximum that is the guarantee", []limits.Device{between(300_000, 300_000)}},
+		{"a maximum of more than all", []limits.Device{between(300_000, limits.NoComputeLimit+1)}},
+		{"a maximum without a guarantee", []limits.Device{between(limits.NoComputeLimit, limits.NoComputeLimit)}},
 		{"twice the same", []limits.Device{device(gpuA, 1, 1), device(gpuA, 2, 1)}},
 		{"too many", make([]limits.Device, limits.MaxDevices+1)},
 	} {
@@ -116,7 +152,7 @@ func TestUpdate(t *testing.T) {
 	before, _ := os.Stat(path)
 	for i := range uint64(5) {
 		devices[0].MemoryBytes = i
-		devices[1].Share = i%2 == 0
+		devices[1].MaximumPPM = uint32(i % 2 * 700_000)
 		if err := limits.Update(dir, devices); err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,6 @@ func blank(pod request.Pod, position int) Allocation {
 		Kind:      c.Kind,
 		Position:  position,
 		Dialect:   c.Dialect,
-		Share:     pod.Share,
 	}
 }
 
@@ -168,7 +167,8 @@ func validate(a Allocation) error {
 		return errors.New("kind of container is missing")
 	}
 	for _, d := range a.Devices {
-		if d.UUID == "" || d.MemoryBytes > maxRestored || d.LimitBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole {
+		if d.UUID == "" || d.MemoryBytes > maxRestored || d.LimitBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole ||
+			d.MaximumPPM != 0 && (d.MaximumPPM <= d.ComputePPM || d.MaximumPPM > request.Whole) {
 			return fmt.Errorf("device %+v is out of range", d)
 		}
 	}

@@ -3,7 +3,11 @@
 // driver, no runtime.
 package placement
 
-import "github.com/nri-vgpu/nri-vgpu/pkg/request"
+import (
+	"encoding/json"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
 
 // Device is a part of a GPU that a container holds.
 type Device struct {
@@ -17,6 +21,9 @@ type Device struct {
 	LimitBytes uint64 `json:"limitBytes,omitempty"`
 	// ComputePPM is the limit on GPU time in parts per million; 0 is none.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
+	// MaximumPPM, where not 0, makes ComputePPM a guarantee: the container may have up to
+	// so much of what others leave idle, and lends what it leaves.
+	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
 	// MPS: the GPU is shared through the Multi-Process Service.
@@ -39,6 +46,23 @@ type Allocation struct {
 	Position int      `json:"position"`
 	Dialect  string   `json:"dialect"`
 	Devices  []Device `json:"devices"`
-	// Share makes the devices' ComputePPM guarantees: idle time is lent.
-	Share bool `json:"share,omitempty"`
+}
+
+// UnmarshalJSON reads an allocation, also of agents that knew no maximum: theirs are for all
+// devices, all of their time.
+func (a *Allocation) UnmarshalJSON(data []byte) error {
+	type plain Allocation
+	read := struct {
+		*plain
+		Share bool `json:"share"`
+	}{plain: (*plain)(a)}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	for i := range a.Devices {
+		if d := &a.Devices[i]; read.Share && !d.MPS && d.ComputePPM > 0 && d.ComputePPM < request.Whole {
+			d.MaximumPPM = request.Whole
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -391,6 +392,70 @@ func TestPlaceAfterRestore(t *testing.T) {
 	}
 	if got := l.Free()[1].FreeMemoryBytes; got != 6*gib {
 		t.Errorf("%d bytes free, want 6 GiB", got)
+	}
+}
+
+// A maximum takes nothing from others, is divided with its share, and is none where MPS holds
+// the part.
+func TestMaxima(t *testing.T) {
+	part := func(ppm, maximum uint32) request.Share {
+		return request.Share{Memory: request.Memory{PPM: ppm}, ComputePPM: ppm, MaximumPPM: maximum, SplitPPM: 100_000}
+	}
+	for _, tt := range []struct {
+		name  string
+		share request.Share
+		full  bool // half of each GPU is taken
+		mps   bool
+		want  []uint32
+	}{
+		{"a part", part(200_000, 500_000), false, false, []uint32{500_000}},
+		{"none", part(200_000, 0), false, false, []uint32{0}},
+		{"spread over two GPUs", part(800_000, 1_000_000), true, false, []uint32{625_000, 375_000}},
+		{"by MPS", part(200_000, 500_000), false, true, []uint32{0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := config.Default()
+			if tt.mps {
+				cfg.Sharing.Method = config.ShareByMPS
+			}
+			l := New(gpus(16, 16), cfg)
+			if tt.full {
+				placeAll(l, pod("x", app("a", part(500_000, 0), part(500_000, 0))))
+			}
+			a, err := l.Place(pod("p", app("a", tt.share)), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []uint32
+			var kept uint32
+			for _, d := range a.Devices {
+				got = append(got, d.MaximumPPM)
+				kept += d.ComputePPM
+			}
+			if !slices.Equal(got, tt.want) || kept != tt.share.ComputePPM {
+				t.Errorf("the maxima are %d, want %d; %d ppm are kept", got, tt.want, kept)
+			}
+		})
+	}
+}
+
+// TestAllocationsWithoutMaximum: an agent from before there was a maximum wrote a policy.
+func TestAllocationsWithoutMaximum(t *testing.T) {
+	const written = `{"podUID":"u","container":"c","kind":"app","devices":[{"uuid":"a","computePPM":300000},{"uuid":"b"},` +
+		`{"uuid":"c","computePPM":1000000},{"uuid":"d","computePPM":300000,"mps":true}]%s}`
+	for policy, want := range map[string][]uint32{`,"share":true`: {request.Whole, 0, 0, 0}, "": {0, 0, 0, 0}} {
+		var a Allocation
+		if err := json.Unmarshal(fmt.Appendf(nil, written, policy), &a); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range a.Devices {
+			if d.MaximumPPM != want[i] {
+				t.Errorf("%q: the maximum on GPU %s is %d ppm, want %d", policy, d.UUID, d.MaximumPPM, want[i])
+			}
+		}
+		if err := New(nil, config.Default()).Restore(a); err != nil || a.PodUID != "u" {
+			t.Errorf("%q: read %+v, %v", policy, a, err)
+		}
 	}
 }
 

@@ -185,6 +185,7 @@ func (p *planner) largest(container, g int, share request.Share, rest uint32) ui
 
 func pieceOf(share request.Share, ppm uint32) request.Share {
 	share.Limit.PPM = uint32(uint64(share.Limit.PPM) * uint64(ppm) / uint64(share.Memory.PPM))
+	share.MaximumPPM = uint32(uint64(share.MaximumPPM) * uint64(ppm) / uint64(share.Memory.PPM))
 	share.Memory.PPM, share.ComputePPM = ppm, ppm
 	return share
 }
@@ -202,6 +203,14 @@ func limitOn(usable uint64, share request.Share) uint64 {
 	return limit
 }
 
+// maximumOn returns the maximum that a share has on a card. What MPS holds is never lent.
+func maximumOn(c card, share request.Share) uint32 {
+	if c.mps {
+		return 0
+	}
+	return share.MaximumPPM
+}
+
 // take gives a share on a card to a container, if it fits there.
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
@@ -216,6 +225,7 @@ func (p *planner) take(container, g int, share request.Share) bool {
 		LimitBytes:     limitOn(card.usable, share),
 		MemoryInCommon: share.Memory.Common,
 		ComputePPM:     share.ComputePPM,
+		MaximumPPM:     maximumOn(card, share),
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
 		MPS:            card.mps,
@@ -316,6 +326,6 @@ func (p *planner) reached(s step) {
 }
 
 func equal(a, b request.Share) bool {
-	return a.Memory == b.Memory && a.Limit == b.Limit && a.ComputePPM == b.ComputePPM && a.Slots == b.Slots &&
+	return a.Memory == b.Memory && a.Limit == b.Limit && a.ComputePPM == b.ComputePPM && a.MaximumPPM == b.MaximumPPM && a.Slots == b.Slots &&
 		a.Exclusive == b.Exclusive && a.SplitPPM == b.SplitPPM && slices.Equal(a.GPUs, b.GPUs)
 }

@@ -61,11 +61,11 @@ type Share struct {
 	// second, are the driver's; none where it does not tell.
 	MemoryUsedBytes *uint64  `json:"memoryUsedBytes,omitempty"`
 	Utilisation     *float64 `json:"utilisation,omitempty"`
-	// ComputeLimitPPM is its part of the GPU's time, 0 for all of it. With Lent it
-	// is a guarantee, beside which it may have what others leave idle.
-	ComputeLimitPPM uint32 `json:"computeLimitPPM,omitempty"`
-	Lent            bool   `json:"lent,omitempty"`
-	Processes       int    `json:"processes"`
+	// ComputeLimitPPM is its part of the GPU's time, 0 for all of it. It is a guarantee
+	// where ComputeMaximumPPM is not 0: up to that it may have what others leave idle.
+	ComputeLimitPPM   uint32 `json:"computeLimitPPM,omitempty"`
+	ComputeMaximumPPM uint32 `json:"computeMaximumPPM,omitempty"`
+	Processes         int    `json:"processes"`
 	// Account is the container's own; none where it has whole GPUs.
 	Account *Account `json:"account,omitempty"`
 }

@@ -26,45 +26,68 @@ func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
 	if err != nil {
 		return Pod{}, err
 	}
-	if asked.Share, err = Shares(pod, cfg.Compute); err != nil {
-		return Pod{}, err
-	}
-	if err := raiseLimits(pod, asked, cfg); err != nil {
+	err = errors.Join(setMaxima(pod, asked, cfg), eachAnnotated(pod, asked, LimitAnnotation, cfg, raiseMemory))
+	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return asked, nil
 }
 
-// raiseLimits sets the limits of the shares as the pod's annotations say.
-func raiseLimits(pod *corev1.Pod, asked Pod, cfg config.Config) error {
+// asker is a container that asks for a resource.
+type asker struct {
+	*Container
+	dialect dialect
+	amounts amounts
+}
+
+// instead returns what the container would ask for with n units of the resource; nil where that
+// means nothing, or another number of GPUs.
+func (a asker) instead(name string, n int64) []Share {
+	instead := maps.Clone(a.amounts)
+	instead[name] = n
+	shares, err := a.dialect.shares(instead)
+	if err != nil || len(shares) != len(a.Shares) {
+		return nil
+	}
+	return shares
+}
+
+// eachAnnotated calls set for each annotation of a pod that begins with a prefix, with the
+// containers that ask for the resource that it names, and the number. The error of set is what
+// the annotation may be.
+func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
+	set func(asking []asker, name string, n int64, cfg config.Config) error,
+) error {
 	if !slices.ContainsFunc(asked.Containers, func(c Container) bool { return len(c.Shares) > 0 }) {
 		return nil
 	}
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		name, ours := strings.CutPrefix(key, LimitAnnotation)
+		name, ours := strings.CutPrefix(key, prefix)
 		if !ours {
 			continue
 		}
-		if err := raiseLimit(pod, asked, name, pod.Annotations[key], cfg); err != nil {
-			errs = append(errs, fmt.Errorf("annotation %s is %q; allowed: %w", key, pod.Annotations[key], err))
+		value := pod.Annotations[key]
+		n, err := strconv.ParseInt(value, 10, 64)
+		asking := askers(pod, asked, name, cfg)
+		switch {
+		case err != nil || n < 0 || n > maxMiB:
+			err = fmt.Errorf("a whole number, up to %d", maxMiB)
+		case len(asking) == 0:
+			err = fmt.Errorf("the name of a resource that a container asks for; none asks for %s", name)
+		default:
+			err = set(asking, name, n, cfg)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("annotation %s is %q; allowed: %w", key, value, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// raiseLimit sets the limits of the containers that ask for the named resource.
-// Its error says what is allowed.
-func raiseLimit(pod *corev1.Pod, asked Pod, name, value string, cfg config.Config) error {
-	percent := int64(cfg.Memory.OvercommitPercent)
-	if percent == 0 {
-		return errors.New("no such annotation, as this node lets no container use more than it asks for (memory.overcommit_percent)")
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n > maxMiB {
-		return fmt.Errorf("a whole number, up to %d", maxMiB)
-	}
-	found := false
+// askers returns the containers that ask for a resource.
+func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker {
+	var asking []asker
 	dialects := enabled(cfg.Dialects, cfg.Node)
 	for i, limits := range limitsOf(pod) {
 		c := &asked.Containers[i]
@@ -73,41 +96,39 @@ func raiseLimit(pod *corev1.Pod, asked Pod, name, value string, cfg config.Confi
 			continue
 		}
 		a, err := amountsIn(limits, dialects[k])
-		if err != nil || a[name] == 0 {
-			continue
-		}
-		found = true
-		if most := a[name] * (100 + percent) / 100; n < a[name] || n > most {
-			return fmt.Errorf("%d to %d for container %q, which asks for %d (memory.overcommit_percent is %d)",
-				a[name], most, c.Name, a[name], percent)
-		}
-		if err := c.raise(dialects[k], a, name, n); err != nil {
-			return err
+		if err == nil && a[name] != 0 {
+			asking = append(asking, asker{c, dialects[k], a})
 		}
 	}
-	if !found {
-		return errors.New("the name of a resource that a container asks for")
-	}
-	return nil
+	return asking
 }
 
-// raise sets the container's limits to what n units would be.
-func (c *Container) raise(d dialect, asked amounts, name string, n int64) error {
-	instead := maps.Clone(asked)
-	instead[name] = n
-	raised, err := d.shares(instead)
-	if err != nil || len(raised) != len(c.Shares) {
-		return fmt.Errorf("no more than the same %d GPUs have", len(c.Shares))
+// raiseMemory sets the limits on memory of the containers that ask for the named resource.
+func raiseMemory(asking []asker, name string, n int64, cfg config.Config) error {
+	percent := int64(cfg.Memory.OvercommitPercent)
+	if percent == 0 {
+		return errors.New("no such annotation, as this node lets no container use more than it asks for (memory.overcommit_percent)")
 	}
-	changed := n == asked[name]
-	for i := range c.Shares {
-		changed = changed || raised[i].Memory != c.Shares[i].Memory
-	}
-	if !changed {
-		return errors.New("the name of a resource of memory")
-	}
-	for i := range c.Shares {
-		c.Shares[i].Limit = raised[i].Memory
+	for _, a := range asking {
+		least := a.amounts[name]
+		if most := least * (100 + percent) / 100; n < least || n > most {
+			return fmt.Errorf("%d to %d for container %q, which asks for %d (memory.overcommit_percent is %d)",
+				least, most, a.Name, least, percent)
+		}
+		raised := a.instead(name, n)
+		if raised == nil {
+			return fmt.Errorf("no more than the same %d GPUs have", len(a.Shares))
+		}
+		changed := n == least
+		for i := range a.Shares {
+			changed = changed || raised[i].Memory != a.Shares[i].Memory
+		}
+		if !changed {
+			return errors.New("the name of a resource of memory")
+		}
+		for i := range a.Shares {
+			a.Shares[i].Limit = raised[i].Memory
+		}
 	}
 	return nil
 }

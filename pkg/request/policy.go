@@ -1,6 +1,7 @@
 package request
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,24 +9,88 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// PolicyAnnotation is on pods that choose what their limits on time mean. A
-// user can write it: it counts where the node's configuration lets pods choose.
-const PolicyAnnotation = "nri-vgpu.io/compute-policy"
+// Annotations of pods on the maximum of their limits on time. A user can write them: they count
+// where the node's configuration lets pods choose.
+const (
+	// PolicyAnnotation names the maximum of all containers: cap is their limit, share all of a
+	// GPU's time.
+	PolicyAnnotation = "nri-vgpu.io/compute-policy"
+	// MaximumAnnotation is followed by the name of a resource. The limit of the containers that
+	// ask for it is a guarantee, and their maximum what so many units of the resource would
+	// be. It goes before PolicyAnnotation.
+	MaximumAnnotation = "gpu-compute-limit."
+)
 
-// Shares tells whether a pod's limits on time are guarantees, by the node's
-// policy or by the pod's choice. A choice that means nothing, or that the node
-// does not leave to pods, is an error: such a pod must not start.
-func Shares(pod *corev1.Pod, cfg config.Compute) (bool, error) {
+// setMaxima sets the maxima of a pod's shares by the node's policy and the pod's annotations. A
+// choice that means nothing, or that the node does not leave to pods, is an error: such a pod
+// must not start.
+func setMaxima(pod *corev1.Pod, asked Pod, cfg config.Config) error {
+	policy, err := policyOf(pod, cfg.Compute)
+	if err != nil {
+		return err
+	}
+	if policy == config.ComputeShare {
+		for _, c := range asked.Containers {
+			for i := range c.Shares {
+				c.Shares[i].setMaximum(Whole)
+			}
+		}
+	}
+	return eachAnnotated(pod, asked, MaximumAnnotation, cfg, setMaximum)
+}
+
+// policyOf returns the node's policy, or the pod's choice.
+func policyOf(pod *corev1.Pod, cfg config.Compute) (string, error) {
 	chosen, ok := pod.Annotations[PolicyAnnotation]
 	switch {
 	case !ok:
-		chosen = cfg.Policy
+		return cfg.Policy, nil
 	case chosen != config.ComputeCap && chosen != config.ComputeShare:
-		return false, fmt.Errorf("pod %s/%s: annotation %s is %q; allowed: %s, %s",
-			pod.Namespace, pod.Name, PolicyAnnotation, chosen, config.ComputeCap, config.ComputeShare)
+		return "", fmt.Errorf("annotation %s is %q; allowed: %s, %s", PolicyAnnotation, chosen, config.ComputeCap, config.ComputeShare)
 	case chosen != cfg.Policy && !cfg.PodsMayChoose:
-		return false, fmt.Errorf("pod %s/%s: annotation %s is %q; allowed: %s, as this node leaves pods no choice (compute.pods_may_choose)",
-			pod.Namespace, pod.Name, PolicyAnnotation, chosen, cfg.Policy)
+		return "", fmt.Errorf("annotation %s is %q; allowed: %s, as this node leaves pods no choice (compute.pods_may_choose)",
+			PolicyAnnotation, chosen, cfg.Policy)
 	}
-	return chosen == config.ComputeShare, nil
+	return chosen, nil
+}
+
+// setMaximum sets the maxima of the containers that ask for the named resource.
+func setMaximum(asking []asker, name string, n int64, cfg config.Config) error {
+	if !cfg.Compute.PodsMayChoose {
+		return errors.New("no such annotation, as this node leaves pods no choice (compute.pods_may_choose)")
+	}
+	for _, a := range asking {
+		if !a.isTime(name) {
+			return fmt.Errorf("the name of a resource of GPU time, of which container %q asks for a part", a.Name)
+		}
+		top := a.amounts[name] + most(maxMiB, func(more int64) bool { return a.instead(name, a.amounts[name]+more) != nil })
+		if n < a.amounts[name] || n > top {
+			return fmt.Errorf("%d to %d for container %q, which asks for %d: the maximum is at least the guarantee",
+				a.amounts[name], top, a.Name, a.amounts[name])
+		}
+		for i, share := range a.instead(name, n) {
+			a.Shares[i].setMaximum(share.ComputePPM)
+		}
+	}
+	return nil
+}
+
+// setMaximum sets the maximum of a share that has a limit on time.
+func (s *Share) setMaximum(ppm uint32) {
+	s.MaximumPPM = 0
+	if s.ComputePPM > 0 && ppm > s.ComputePPM {
+		s.MaximumPPM = ppm
+	}
+}
+
+// isTime reports whether the container's part of a GPU's time follows from a resource.
+func (a asker) isTime(name string) bool {
+	for _, n := range []int64{a.amounts[name] + 1, a.amounts[name] - 1} {
+		for i, share := range a.instead(name, n) {
+			if share.ComputePPM != a.Shares[i].ComputePPM {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -59,6 +59,9 @@ type Share struct {
 	// ComputePPM is the asked-for part of the GPU's time, in parts per
 	// million; 0 asks for no part and gets no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
+	// MaximumPPM, where not 0, makes ComputePPM a guarantee: the container lends what it
+	// leaves idle of the GPU's time, and may have up to so much of what others leave idle.
+	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
 	// Slots is how many of the GPU's slots the share occupies: 1 in dialects
 	// that count GPUs, 0 in those whose parts of a GPU bound their number.
 	Slots int `json:"slots"`
@@ -99,6 +102,4 @@ type Pod struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`
-	// Share makes all limits on time guarantees; see Policy.
-	Share bool `json:"share,omitempty"`
 }

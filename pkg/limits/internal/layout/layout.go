@@ -25,8 +25,8 @@ const (
 	KindGPU = 1
 	// KindMIG marks a MIG device's UUID.
 	KindMIG = 2
-	// FlagShare marks a limit on time that is a guarantee: what nobody uses is
-	// lent, by leases.
+	// FlagShare marks a container that may have more than its part of the time, by
+	// leases on what others leave idle: its MaximumPPM is above its ComputePPM.
 	FlagShare = 1
 	// FlagMPS marks a GPU that is shared through the Multi-Process Service: the
 	// limit is the part of the GPU that its server lets the container fill, and
@@ -85,8 +85,11 @@ type LimitsDevice struct {
 	// Multiprocessors is how many the GPU has, where FlagMPS is set; 0 is
 	// unknown. A client of MPS with a limit sees fewer.
 	Multiprocessors uint32
+	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may give; 0,
+	// as pages had it before there was a maximum, is PPM.
+	MaximumPPM uint32
 	// Reserved is 0.
-	Reserved [4]uint32
+	Reserved [3]uint32
 }
 
 // LimitsCopy is one complete set of limits. A page has two: a writer fills the
