@@ -130,16 +130,16 @@ type Memory struct {
 // ContextBytes is what a CUDA context takes, in bytes; 0: it is measured.
 func (m Memory) ContextBytes() uint64 { return uint64(max(0, m.ContextMiB)) << 20 }
 
-// Policies of compute limits.
+// Policies of compute limits: what the maximum of a container is, whose limit is its guarantee.
 const (
-	ComputeCap   = "cap"   // never more than the limit
-	ComputeShare = "share" // the limit is a guarantee; idle time is lent
+	ComputeCap   = "cap"   // the guarantee
+	ComputeShare = "share" // all of the GPU's time
 )
 
-// Compute is what a limit on a GPU's time means.
+// Compute is the maximum of containers with a limit on a GPU's time.
 type Compute struct {
 	Policy string `toml:"policy"`
-	// PodsMayChoose lets a pod say otherwise by an annotation.
+	// PodsMayChoose lets a pod have another maximum, by an annotation.
 	PodsMayChoose bool `toml:"pods_may_choose"`
 }
 

@@ -59,10 +59,23 @@ func (m *machine) compete(policy string, tenants []tenant, arguments ...string) 
 	m.Helper()
 	pids := make([]int, len(tenants))
 	for i, t := range tenants {
-		spin := []string{"run", "--group", "t" + strconv.Itoa(i), "--cores", strconv.Itoa(t.limit), "--policy", policy, "--",
-			m.workload("spin"), "--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60"}
-		pids[i] = m.start(m.command(append(spin, arguments...)...)).Process.Pid
+		pids[i] = m.spin("t"+strconv.Itoa(i), t, []string{"--policy", policy}, arguments...)
 	}
+	m.waitForGPUTime(pids)
+	return pids
+}
+
+// spin starts a tenant in a group, with options of the run and arguments of its program.
+func (m *machine) spin(group string, t tenant, options []string, arguments ...string) int {
+	m.Helper()
+	run := append([]string{"run", "--group", group, "--cores", strconv.Itoa(t.limit)}, options...)
+	run = append(run, "--", m.workload("spin"), "--pattern", t.pattern, "--kernel-us", t.kernel, "--streams", "8", "--duration", "60")
+	return m.start(m.command(append(run, arguments...)...)).Process.Pid
+}
+
+// waitForGPUTime waits until all processes use the GPU.
+func (m *machine) waitForGPUTime(pids []int) {
+	m.Helper()
 	o := m.oracle()
 	m.eventually("all use the GPU", func() bool {
 		times := m.gpuTime(o)
@@ -73,7 +86,6 @@ func (m *machine) compete(policy string, tenants []tenant, arguments ...string) 
 		}
 		return true
 	})
-	return pids
 }
 
 // sharesOf measures the shares of processes from now on.

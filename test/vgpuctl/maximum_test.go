@@ -1,0 +1,98 @@
+package vgpuctl
+
+import (
+	"math"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
+)
+
+// lendingTime is how long after a change those who may borrow have what they may, and no more.
+const lendingTime = 20 * time.Millisecond
+
+// wantShares expects what processes had of the GPU's time, in percent.
+func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
+	t.Helper()
+	for i, share := range shares {
+		t.Logf("%s: %.1f, want %.0f", what, share, want[i])
+		if share > want[i]+over || share < want[i]-under {
+			t.Errorf("%s: process %d had %.1f %% of the GPU's time, want %.0f", what, i, share, want[i])
+		}
+	}
+}
+
+// TestMaximum: a container has up to its maximum of what others leave idle, and its guarantee
+// beside one that wants all, soon after that has begun.
+func TestMaximum(t *testing.T) {
+	for _, kernel := range []string{"200", "20000"} {
+		t.Run(kernel, timed.Test(func(t testing.TB) {
+			m := newMachine(t)
+			m.start(m.command("run", "--group", "idle", "--cores", "80", "--policy", "share", "--", "sleep", "3600"))
+			m.eventually("the idle group is there", func() bool { return m.groupExists("idle") })
+			pid := m.spin("t", tenant{20, "async", kernel}, []string{"--cores-max", "50"})
+			m.waitForGPUTime([]int{pid})
+			time.Sleep(time.Second)
+			wantShares(t, "beside an idle one", m.sharesOf([]int{pid}, 2*time.Second), 50)
+
+			neighbour := m.spin("neighbour", tenant{80, "async", "200"}, []string{"--policy", "share"})
+			m.waitForGPUTime([]int{neighbour})
+			time.Sleep(lendingTime)
+			wantShares(t, "beside one that wants all", m.sharesOf([]int{pid, neighbour}, 2*time.Second), 20, 80)
+
+			if err := syscall.Kill(neighbour, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(lendingTime)
+			soon := m.sharesOf([]int{pid}, 300*time.Millisecond)
+			if kernel == "200" { // a long kernel is too much of the time to tell
+				wantShares(t, "as soon as that has stopped", soon, 50)
+			}
+			wantShares(t, "when that has stopped", m.sharesOf([]int{pid}, 2*time.Second), 50)
+		}))
+	}
+}
+
+// TestMaximumLeavesTheRestToOthers: what one may not have, as it is at its maximum, goes to the
+// others.
+func TestMaximumLeavesTheRestToOthers(t *testing.T) {
+	timed.Run(t, testMaximumLeavesTheRestToOthers)
+}
+
+func testMaximumLeavesTheRestToOthers(t testing.TB) {
+	m := newMachine(t)
+	pids := []int{
+		m.spin("a", tenant{30, "async", "200"}, []string{"--cores-max", "40"}),
+		m.spin("b", tenant{20, "async", "200"}, []string{"--policy", "share"}),
+	}
+	m.waitForGPUTime(pids)
+	time.Sleep(time.Second)
+	wantShares(t, "a and b", m.sharesOf(pids, 2*time.Second), 40, 60)
+}
+
+// TestMoreThanThereIs: where limits add up to more than the GPU can give, equal ones are equal
+// parts of what it can give, and of others the smaller ones hold.
+func TestMoreThanThereIs(t *testing.T) {
+	const h200 = "slice = 2ms\nswitch = 200us"
+	for _, c := range []struct {
+		name, card string
+		limits     [2]int
+		want       []float64
+	}{
+		{"equal", "", [2]int{60, 60}, []float64{50, 50}},
+		{"equal, on an H200", h200, [2]int{60, 60}, []float64{45, 45}},
+		{"unequal", "", [2]int{40, 80}, []float64{40, 60}},
+		{"unequal, on an H200", h200, [2]int{30, 70}, []float64{30, 60}},
+		{"more unequal, on an H200", h200, [2]int{40, 80}, []float64{40, 50}},
+	} {
+		t.Run(c.name, timed.Test(func(t testing.TB) {
+			m := newMachineOf(t, c.card)
+			shares := m.shares("cap", []tenant{{c.limits[0], "async", "200"}, {c.limits[1], "async", "200"}})
+			wantShares(t, c.name, shares, c.want...)
+			if c.limits[0] == c.limits[1] && math.Abs(shares[0]-shares[1]) > over {
+				t.Errorf("equal limits had %.1f %% and %.1f %%", shares[0], shares[1])
+			}
+		}))
+	}
+}
