@@ -8,6 +8,7 @@
 // charged; else it corrects the estimate alone (estimate.h).
 
 #include "capture.h"
+#include "distrust.h"
 #include "meter.h"
 #include "others.h"
 
@@ -78,6 +79,7 @@ static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 
 	if (part < claim) {
 		meter->claimed += claim - part;
+		vg_distrust_lapsed(meter, meter->claimed - most);
 		meter->claimed = meter->claimed < most ? meter->claimed : most;
 		meter->claimed_at = now;
 	}
@@ -93,8 +95,10 @@ static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
 	if (claim == 0)
 		return;
 	meter->claimed = 0;
-	if (now - since > vg_others_late_ns)
+	if (now - since > vg_others_late_ns) {
+		vg_distrust_lapsed(meter, claim);
 		return;
+	}
 	meter->owed -= vg_deduct(meter, claim, now);
 	meter->claimed_at = since;
 }
@@ -105,6 +109,8 @@ static bool vg_probes_pass(const struct vg_meter *meter, struct vg_stream *strea
 {
 	if (!stream->passed)
 		stream->passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
+	if (!stream->passed)
+		vg_distrust_unpassed(meter, segment->end, segment->closed_at);
 	return stream->passed;
 }
 
@@ -343,6 +349,7 @@ void vg_meter_harvest(struct vg_meter *meter, uint64_t now)
 
 	vg_claims_settle(meter, now);
 	vg_probe_harvest(&meter->probe);
+	vg_distrust_follow(meter);
 	vg_base_turn(meter);
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];

@@ -8,6 +8,7 @@
 #define VG_METER_H
 
 #include "clock.h"
+#include "distrust.h"
 #include "driver.h"
 #include "estimate.h"
 #include "probe.h"
@@ -189,6 +190,7 @@ struct vg_meter {
 	uint32_t settled;     // counts segments that are done
 	uint32_t stuck;       // what that was, plus 1, when a launch waited in vain
 	struct vg_probe probe;
+	struct vg_fit fit; // of what probes tell of the card
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
 	_Atomic uint32_t waiting; // threads that sleep until their work may go
 	uint64_t thread; // that launched last

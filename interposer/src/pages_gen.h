@@ -272,6 +272,28 @@ struct vg_way_refusals {
 _Static_assert(sizeof(struct vg_way_refusals) == 104, "size of vg_way_refusals");
 _Static_assert(offsetof(struct vg_way_refusals, counts) == 0, "offset of vg_way_refusals.counts");
 
+// Distrust is what the container's processes found out about their own measurements of
+// one GPU. Interposers before it leave it 0.
+struct vg_distrust {
+	// Uncharged counts claims on others' time that lapsed, as the others were not charged
+	// for as much. It wraps around, as Aliased does.
+	uint32_t uncharged;
+	// Aliased counts measurements whose probes came back with the end of the work that they
+	// were to tell of.
+	uint32_t aliased;
+	// DriftPPB is by how much the GPU's clock is faster than the host's, in parts per
+	// billion, two's complement; 0 is unknown.
+	uint32_t drift_ppb;
+	// SliceNs is how long a process of the container has the GPU at a time beside others, in
+	// ns; 0 is unknown.
+	uint32_t slice_ns;
+};
+_Static_assert(sizeof(struct vg_distrust) == 16, "size of vg_distrust");
+_Static_assert(offsetof(struct vg_distrust, uncharged) == 0, "offset of vg_distrust.uncharged");
+_Static_assert(offsetof(struct vg_distrust, aliased) == 4, "offset of vg_distrust.aliased");
+_Static_assert(offsetof(struct vg_distrust, drift_ppb) == 8, "offset of vg_distrust.drift_ppb");
+_Static_assert(offsetof(struct vg_distrust, slice_ns) == 12, "offset of vg_distrust.slice_ns");
+
 // UsageHeader is the first 4096 bytes of the file "usage".
 struct vg_usage_header {
 	uint64_t magic;
@@ -298,8 +320,10 @@ struct vg_usage_header {
 	// Refusals tell ContainerDevice.Refusals apart; interposers before them
 	// did not.
 	struct vg_way_refusals refusals[16];
+	// Distrust is, by device, what probes are worth.
+	struct vg_distrust distrust[16];
 	// Tail fills the header up to 4096 bytes.
-	uint64_t tail[40];
+	uint64_t tail[8];
 };
 _Static_assert(sizeof(struct vg_usage_header) == 4096, "size of vg_usage_header");
 _Static_assert(offsetof(struct vg_usage_header, magic) == 0, "offset of vg_usage_header.magic");
@@ -314,7 +338,8 @@ _Static_assert(offsetof(struct vg_usage_header, phase_in_step) == 48, "offset of
 _Static_assert(offsetof(struct vg_usage_header, reserved) == 56, "offset of vg_usage_header.reserved");
 _Static_assert(offsetof(struct vg_usage_header, devices) == 64, "offset of vg_usage_header.devices");
 _Static_assert(offsetof(struct vg_usage_header, refusals) == 2112, "offset of vg_usage_header.refusals");
-_Static_assert(offsetof(struct vg_usage_header, tail) == 3776, "offset of vg_usage_header.tail");
+_Static_assert(offsetof(struct vg_usage_header, distrust) == 3776, "offset of vg_usage_header.distrust");
+_Static_assert(offsetof(struct vg_usage_header, tail) == 4032, "offset of vg_usage_header.tail");
 
 // UsagePage is the file "usage", which every process of the container writes.
 struct vg_usage_page {

@@ -49,6 +49,31 @@ type DeviceUsage struct {
 	// is of a version that did not, WayNone has them.
 	RefusalsByWay [WayCount]uint64
 	LastRefusal   Refusal
+	// Distrust is what the container's interposer makes of its measurements.
+	Distrust Distrust
+}
+
+const (
+	// maxDriftPPM bounds a claimed drift. More is no clock.
+	maxDriftPPM = 1000
+	// maxSlice bounds a claimed time slice.
+	maxSlice = time.Second
+)
+
+// Distrust is what a container's interposer found out about its own measurements of one GPU.
+type Distrust struct {
+	// Uncharged counts claims on others' time that lapsed, as the others were not charged
+	// for as much. It wraps around at 32 bits, as Aliased does.
+	Uncharged uint32
+	// Aliased counts measurements whose probes stood behind the work that they were to
+	// tell of.
+	Aliased uint32
+	// DriftPPM is by how much the GPU's clock is faster than the host's, in parts per
+	// million; 0 where it was not measured.
+	DriftPPM float64
+	// Slice is how long the container has the GPU at a time beside others; 0 where it was
+	// not measured.
+	Slice time.Duration
 }
 
 // ProcessUsage is one live process.
@@ -101,6 +126,7 @@ func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool,
 	usage := Usage{Devices: make([]DeviceUsage, header.DeviceCount)}
 	for i := range usage.Devices {
 		usage.Devices[i] = retiredUsage(&header.Devices[i], &header.Refusals[i])
+		usage.Devices[i].Distrust = distrust(&header.Distrust[i])
 	}
 	raw := make([]byte, slotSize)
 	for i := range int64(header.HighWater) {
@@ -186,6 +212,18 @@ func retiredUsage(d *layout.ContainerDevice, refused *layout.WayRefusals) Device
 		u.RefusalsByWay[WayNone] += u.Refusals - told
 	}
 	return u
+}
+
+// distrust takes claims that are out of bounds for none.
+func distrust(d *layout.Distrust) Distrust {
+	claim := Distrust{Uncharged: d.Uncharged, Aliased: d.Aliased}
+	if ppm := float64(int32(d.DriftPPB)) / 1000; math.Abs(ppm) <= maxDriftPPM {
+		claim.DriftPPM = ppm
+	}
+	if slice := time.Duration(d.SliceNs); slice <= maxSlice {
+		claim.Slice = slice
+	}
+	return claim
 }
 
 // add adds a process to the sums that are kept per process alone; refusals are

@@ -26,6 +26,7 @@ const (
 	peakOffset   = 88
 	refusals0    = 64 + 16*128
 	wayCountSize = 8
+	distrust0    = refusals0 + 16*13*wayCountSize
 )
 
 // usagePage is a page on which the test plays the processes.
@@ -170,5 +171,34 @@ func TestWayNames(t *testing.T) {
 	}
 	if name := limits.Way(200).String(); name != "unknown" {
 		t.Errorf("way 200 is called %q", name)
+	}
+}
+
+func TestReadUsageBoundsWhatIsSaidOfMeasurements(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		written [4]uint32
+		want    limits.Distrust
+	}{
+		{"an interposer of before", [4]uint32{}, limits.Distrust{}},
+		{"a card", [4]uint32{3, 4, 50_000, 2_000_000}, limits.Distrust{Uncharged: 3, Aliased: 4, DriftPPM: 50, Slice: 2 * time.Millisecond}},
+		{"a slow clock", [4]uint32{0, 0, math.MaxUint32 - 99_999, 0}, limits.Distrust{DriftPPM: -100}},
+		{"no clock", [4]uint32{0, 0, 1_000_001, 0}, limits.Distrust{}},
+		{"no clock, slow", [4]uint32{0, 0, 1 << 31, 0}, limits.Distrust{}},
+		{"no slice", [4]uint32{0, 0, 0, 1_000_000_001}, limits.Distrust{}},
+		{"all ones", [4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}, limits.Distrust{Uncharged: math.MaxUint32, Aliased: math.MaxUint32, DriftPPM: -0.001}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newUsagePage(t, device(gpuA, 1<<30, 1), device(gpuB, 1<<30, 1))
+			var raw []byte
+			for _, word := range c.written {
+				raw = binary.LittleEndian.AppendUint32(raw, word)
+			}
+			p.put(distrust0+16, raw)
+			got := p.read()
+			if got.Devices[1].Distrust != c.want || got.Devices[0].Distrust != (limits.Distrust{}) {
+				t.Errorf("read %+v, want none and %+v", got.Devices, c.want)
+			}
+		})
 	}
 }

@@ -218,6 +218,23 @@ type WayRefusals struct {
 	Counts [WayCount]uint64
 }
 
+// Distrust is what the container's processes found out about their own measurements of
+// one GPU. Interposers before it leave it 0.
+type Distrust struct {
+	// Uncharged counts claims on others' time that lapsed, as the others were not charged
+	// for as much. It wraps around, as Aliased does.
+	Uncharged uint32
+	// Aliased counts measurements whose probes came back with the end of the work that they
+	// were to tell of.
+	Aliased uint32
+	// DriftPPB is by how much the GPU's clock is faster than the host's, in parts per
+	// billion, two's complement; 0 is unknown.
+	DriftPPB uint32
+	// SliceNs is how long a process of the container has the GPU at a time beside others, in
+	// ns; 0 is unknown.
+	SliceNs uint32
+}
+
 // UsageHeader is the first 4096 bytes of the file "usage".
 type UsageHeader struct {
 	Magic   uint64
@@ -244,8 +261,10 @@ type UsageHeader struct {
 	// Refusals tell ContainerDevice.Refusals apart; interposers before them
 	// did not.
 	Refusals [MaxDevices]WayRefusals
+	// Distrust is, by device, what probes are worth.
+	Distrust [MaxDevices]Distrust
 	// Tail fills the header up to 4096 bytes.
-	Tail [40]uint64
+	Tail [8]uint64
 }
 
 // UsagePage is the file "usage", which every process of the container writes.

@@ -56,6 +56,7 @@ func TestCompilerAgrees(t *testing.T) {
 		"vg_slot_device":      reflect.TypeFor[layout.SlotDevice](),
 		"vg_slot":             reflect.TypeFor[layout.Slot](),
 		"vg_container_device": reflect.TypeFor[layout.ContainerDevice](),
+		"vg_distrust":         reflect.TypeFor[layout.Distrust](),
 		"vg_usage_header":     reflect.TypeFor[layout.UsageHeader](),
 		"vg_usage_page":       reflect.TypeFor[layout.UsagePage](),
 	}

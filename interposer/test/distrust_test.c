@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the interposer tells the agent of its own measurements: the clock's drift and the
+// length of a turn, as probes show them, and how often probes were not believed. Clocks are
+// arguments.
+
+#include "distrust.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "meter.h"
+#include "pages.h"
+
+enum { ms = 1000000 };
+
+static const struct vg_limits_page limits;
+static struct vg_usage_page usage;
+static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
+
+// told is what is learnt in two seconds on a card with this drift and these slices; where others
+// are, they have every second one. Where `pause` is set, nothing is probed for half a second.
+struct told {
+	int64_t ppb, turn;
+};
+
+static struct told follow(int64_t ppm, int64_t slice, bool pause)
+{
+	static struct vg_probe probe;
+	static struct vg_fit fit;
+	struct told told = {0, 0};
+
+	memset(&probe, 0, sizeof probe);
+	memset(&fit, 0, sizeof fit);
+	probe.base_sent = 7;
+	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	for (int64_t sent = 0; sent < 2000 * (int64_t)ms; sent += 261000) {
+		bool theirs = slice && sent / slice % 2 == 1;
+		int64_t back = theirs ? (sent / slice + 1) * slice : sent;
+		int32_t ppb;
+		uint32_t turn;
+
+		if (pause && sent > 800 * (int64_t)ms && sent < 1300 * (int64_t)ms)
+			continue;
+		vg_probe_note(&probe, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
+		vg_fit_follow(&fit, &probe, &ppb, &turn);
+		told.ppb = ppb ? ppb : told.ppb;
+		told.turn = turn ? (int64_t)turn : told.turn;
+	}
+	return told;
+}
+
+static void test_drift_and_slices(void)
+{
+	static const int64_t ppms[] = {-500, -100, 0, 50, 400};
+	static const int64_t slices[] = {0, ms, 2 * ms, 10 * ms, 30 * ms};
+
+	for (size_t i = 0; i < sizeof ppms / sizeof *ppms; i++)
+		for (size_t k = 0; k < sizeof slices / sizeof *slices; k++)
+			for (int pause = 0; pause < 2; pause++) {
+				struct told told = follow(ppms[i], slices[k], pause);
+
+				CHECK(told.ppb); // 0 is unknown, and no clock's
+				CHECK(llabs(told.ppb - ppms[i] * 1000) < 10000);
+				CHECK(llabs(told.turn - slices[k]) <= vg_probe_ns);
+			}
+	CHECK(!follow(2000, 0, false).ppb); // that is no clock
+}
+
+// Probes that come back with the end of work that was there before them stood behind it.
+static void test_aliases(void)
+{
+	static struct vg_probe probe = {.base_sent = 1000 * (uint64_t)ms};
+	const uint64_t recorded = 1002 * (uint64_t)ms;
+	static const struct {
+		int64_t sent, back;
+		bool aliased;
+	} cases[] = {
+		{1 * ms, 20 * ms, false},              // was sent before the work
+		{3 * ms, 20 * ms + 1000, false},       // may have been sent just before the end
+		{4 * ms, 4 * ms + 5000, false},        // passed
+		{5 * ms, 23 * ms, false},              // waited for something else
+		{6 * ms, 20 * ms + 2000, true},        // waited for the end as well as the second one
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		probe.journeys[probe.journey_count++] = (struct vg_journey){cases[i].sent, cases[i].back};
+		CHECK(vg_probe_aliases(&probe, 20 * ms, recorded) == cases[i].aliased);
+	}
+}
+
+static void test_lapsed_claims(void)
+{
+	static struct vg_meter meter = {.pages = &pages, .device = 3};
+
+	vg_distrust_lapsed(&meter, 0);
+	vg_distrust_lapsed(&meter, -1);
+	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);
+	usage.header.distrust[3].uncharged = UINT32_MAX - 1; // the tenant's to write
+	vg_distrust_lapsed(&meter, ms);
+	vg_distrust_lapsed(&meter, ms);
+	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);
+	CHECK_EQUAL(usage.header.distrust[2].uncharged, 0);
+}
+
+int main(void)
+{
+	test_drift_and_slices();
+	test_aliases();
+	test_lapsed_claims();
+	return 0;
+}
