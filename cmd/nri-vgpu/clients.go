@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 )
 
 // newClients makes the socket at which containers' processes register, and ask.
@@ -45,7 +46,15 @@ func newClients(cfg config.Config, driver nvml.Options, h *hook.Hook, answers re
 func newCensus(cfg config.Config, node string, inventory *gpu.Inventory, ledger *placement.Ledger, p *parts) *census.Census {
 	return census.New(census.Options{
 		Node: node, Config: cfg, GPUs: inventory, Containers: p.hook, Ledger: ledger, Pods: p.pods,
-		Dir: p.hook.Store.Dir, Proc: registry.HostProc,
+		Dir: p.hook.Store.Dir, Proc: registry.HostProc, Meter: p.checker.Verdict,
+	})
+}
+
+// newChecker compares metered GPU time with what the driver observes.
+func newChecker(inventory *gpu.Inventory, running *hook.Hook, log *slog.Logger) *selfcheck.Checker {
+	return selfcheck.New(selfcheck.Options{
+		GPUs: inventory, Containers: running, Dir: running.Store.Dir, Look: registry.HostProc.Look,
+		Window: selfcheck.Window, Log: log,
 	})
 }
 

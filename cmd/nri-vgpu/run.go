@@ -32,6 +32,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
@@ -71,7 +72,7 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.agent.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.contexts.Run,
+		parts.clients.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.contexts.Run, parts.checker.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -93,6 +94,7 @@ type parts struct {
 	hook     *hook.Hook
 	agent    *agent.Agent
 	lender   *lender.Lender
+	checker  *selfcheck.Checker
 	clients  *registry.Server
 	admin    *registry.Admin
 	detector *detection.Detector
@@ -164,13 +166,14 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if cfg.Sharing.Method == config.ShareByMPS {
 		p.hook.MPS = p.mps
 	}
+	p.checker = newChecker(inventory, p.hook, log)
 	users := newCensus(cfg, node, inventory, ledger, &p)
 	if p.clients, err = newClients(cfg, driver, p.hook, users, p.metrics, log); err != nil {
 		return nil, err
 	}
 	p.admin = newAdmin(cfg, users, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, users, contexts.Metrics{Sizes: p.contexts}}
+	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, users, p.checker, contexts.Metrics{Sizes: p.contexts}}
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
 		told = append(told, users.Legacy(exporter))
 	}

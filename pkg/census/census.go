@@ -17,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -65,6 +66,8 @@ type Options struct {
 	// Dir is where the files of a container are.
 	Dir  func(podUID, container string) (string, error)
 	Proc registry.Proc
+	// Meter, where set, compares what a container is charged with what the driver observes.
+	Meter func(selfcheck.Place) (selfcheck.Verdict, bool)
 }
 
 // Census answers questions. It is safe for concurrent use.

@@ -46,6 +46,12 @@ var (
 		"Time that the container's threads were held back by its limit on GPU time, added up.", containerLabels, nil)
 	descLaunches = prometheus.NewDesc("nri_vgpu_container_launches_total",
 		"Kernels, graphs and copies on the GPU that the container launched, by its own account.", containerLabels, nil)
+	descDistrusted = prometheus.NewDesc("nri_vgpu_container_distrusted_probes_total",
+		"Measurements of others' GPU time that the container's interposer did not believe, by its own account and by cause: uncharged, the others were not charged for as much; aliased, the probes stood behind the work.", append(slices.Clone(containerLabels), "cause"), nil)
+	descDrift = prometheus.NewDesc("nri_vgpu_container_clock_drift_ratio",
+		"By what part the GPU's clock is faster than the host's, as the container's interposer measured it; 0 where it did not.", containerLabels, nil)
+	descSlice = prometheus.NewDesc("nri_vgpu_container_slice_seconds",
+		"How long the container has the GPU at a time beside others, as its interposer measured it; 0 where it did not.", containerLabels, nil)
 	descRefused = prometheus.NewDesc("nri_vgpu_container_refused_allocations_total",
 		"Allocations that the container was refused for its limit on memory, by the way of asking for it and its own account.", append(slices.Clone(containerLabels), "way"), nil)
 )
@@ -55,6 +61,7 @@ func (c *Census) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descGPUUsed, descGPUUtilisation, descGPUProcesses, descUsed, descUtilisation, descContainerProcesses,
 		descAccounted, descPeak, descBusy, descThrottled, descLaunches, descRefused,
+		descDistrusted, descDrift, descSlice,
 	} {
 		ch <- d
 	}
@@ -151,6 +158,10 @@ func (c *Census) collectAccount(ch chan<- prometheus.Metric, a placement.Allocat
 		counter(descBusy, u.GPUTime.Seconds())
 		counter(descThrottled, u.Wait.Seconds())
 		counter(descLaunches, float64(u.Launches))
+		counter(descDistrusted, float64(u.Distrust.Uncharged), "uncharged")
+		counter(descDistrusted, float64(u.Distrust.Aliased), "aliased")
+		gauge(ch, descDrift, u.Distrust.DriftPPM/1e6, labels...)
+		gauge(ch, descSlice, u.Distrust.Slice.Seconds(), labels...)
 		for way, count := range u.RefusalsByWay {
 			if way != int(limits.WayNone) || count > 0 {
 				counter(descRefused, float64(count), limits.Way(way).String())

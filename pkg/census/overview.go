@@ -13,6 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -110,8 +111,26 @@ func (c *Census) container(a placement.Allocation, found *look, byPlace map[plac
 		if i < len(accounts) {
 			s.Account = account(accounts[i])
 		}
+		s.Meter = c.meter(selfcheck.Place{PodUID: a.PodUID, Container: a.Container, UUID: d.UUID})
 		told.GPUs = append(told.GPUs, s)
 	}
+	return told
+}
+
+// meter is how far metered GPU time can be trusted, nil where nothing is known.
+func (c *Census) meter(p selfcheck.Place) *query.Meter {
+	if c.Meter == nil {
+		return nil
+	}
+	v, ok := c.Meter(p)
+	if !ok {
+		return nil
+	}
+	told := &query.Meter{
+		Seconds: v.Elapsed.Seconds(), Samples: v.Samples, Observed: v.Observed, Metered: v.Metered,
+		Disagreement: v.Disagreement, Disagrees: v.Disagrees(),
+	}
+	told.Ratio, told.Low, told.High, _ = v.Ratio()
 	return told
 }
 

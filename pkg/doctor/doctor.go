@@ -109,6 +109,8 @@ type Agent struct {
 	Registered, Synced bool
 	// Unadjusted is how many containers run without their limits.
 	Unadjusted int
+	// Meters are the containers with a limit on time whose metering is checked.
+	Meters []Meter
 	// MPSReady: the Multi-Process Service's daemon answers.
 	MPSReady bool
 }
@@ -143,6 +145,7 @@ func Examine(f Facts) []Finding {
 		{"kubelet", checkKubelet},
 		{"state", checkState},
 		{"contexts", checkContexts},
+		{"meter", checkMeter},
 	} {
 		for _, finding := range check.look(f) {
 			finding.Check = check.name

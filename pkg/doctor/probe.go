@@ -146,10 +146,14 @@ func seeAgentMetrics(ctx context.Context, address string) Agent {
 // parseAgent reads the agent's metrics.
 func parseAgent(body []byte) Agent {
 	values := map[string]float64{}
+	var meters []Meter
 	for lines := bufio.NewScanner(bytes.NewReader(body)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		if number, err := strconv.ParseFloat(value, 64); err == nil {
 			values[name] = number
+			if m, ok := parseMeter(name, number); ok {
+				meters = append(meters, m)
+			}
 		}
 	}
 	return Agent{
@@ -157,6 +161,7 @@ func parseAgent(body []byte) Agent {
 		Synced:     values["nri_vgpu_pods_synced"] == 1,
 		Unadjusted: int(values["nri_vgpu_unadjusted_containers"]),
 		MPSReady:   values["nri_vgpu_mps_ready"] == 1,
+		Meters:     meters,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -266,6 +267,7 @@ func (p Pod) held() []doctor.Finding {
 	for _, c := range after {
 		for _, s := range c.GPUs {
 			all = append(all, atMemoryLimit(c, s)...)
+			all = append(all, metered(c, s)...)
 			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
 			if s.Unhealthy != "" {
 				all = append(all, problem("gpu", "delete the pod to have it placed anew; on the node: nvidia-smi -q -i "+s.UUID,
@@ -294,6 +296,23 @@ func atMemoryLimit(c query.Container, s query.Share) []doctor.Finding {
 	return []doctor.Finding{warning("memory", "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
 		"container %s was refused %d allocations at its limit: it has %d of %d MiB of GPU %d, and the last asked for %d MiB more (%s)",
 		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
+}
+
+// metered says that a container's limit on time may not hold.
+func metered(c query.Container, s query.Share) []doctor.Finding {
+	if s.Meter == nil || !s.Meter.Disagrees {
+		return nil
+	}
+	return []doctor.Finding{warning("meter", doctor.MendMeter, "container %s was charged %.1f %% of the time of GPU %d, and the driver saw it have %.1f %% in %s: %.1f points beyond the error of %d samples",
+		c.Container, 100*s.Meter.Metered, s.Index, 100*s.Meter.Observed, ctl.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
+}
+
+// ratioOf is observed to metered time, with its bounds.
+func ratioOf(m *query.Meter) string {
+	if m == nil || m.Ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", m.Ratio, m.Low, m.High)
 }
 
 func roundUp(bytes uint64) uint64 { return (bytes + 1<<20 - 1) >> 20 }
@@ -370,15 +389,15 @@ func (p Pod) writeGPUs(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "\nGPUs:")
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES")
+	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES\tSEEN/METERED")
 	for _, c := range own {
 		for _, s := range c.GPUs {
 			back, refused := "-", "-"
 			if s.Account != nil {
 				back, refused = ctl.Seconds(s.Account.ThrottledSeconds), fmt.Sprint(s.Account.Refusals)
 			}
-			fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Container, s.Index, s.UUID,
-				ctl.MemoryOfLimit(s.MemoryUsedBytes, s.MemoryLimitBytes), ctl.TimeOfLimit(&s), back, refused, s.Processes)
+			fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Container, s.Index, s.UUID,
+				ctl.MemoryOfLimit(s.MemoryUsedBytes, s.MemoryLimitBytes), ctl.TimeOfLimit(&s), back, refused, s.Processes, ratioOf(s.Meter))
 		}
 	}
 	return t.Flush()

@@ -47,6 +47,18 @@ func (i *Inventory) Activity(ctx context.Context, window time.Duration) (map[str
 	return active, nil
 }
 
+// Samples returns what the driver measured of processes after a time, by the GPU's UUID. GPUs
+// of which it does not tell are missing. It waits no longer than Refresh does.
+func (i *Inventory) Samples(ctx context.Context, since time.Time) (map[string][]Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	samples, err := ask(ctx, i, func() (map[string][]Sample, error) { return i.driver.Samples(since) })
+	if err != nil {
+		return nil, i.explain(err)
+	}
+	return samples, nil
+}
+
 func activity(d Driver, window time.Duration) (map[string][]Activity, error) {
 	processes, err := d.Processes()
 	if err != nil {

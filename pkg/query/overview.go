@@ -68,6 +68,28 @@ type Share struct {
 	Processes         int    `json:"processes"`
 	// Account is the container's own; none where it has whole GPUs.
 	Account *Account `json:"account,omitempty"`
+	// Meter compares the GPU time that it was charged with what the driver sampled; none
+	// where it has no limit on time.
+	Meter *Meter `json:"meter,omitempty"`
+}
+
+// Meter is how far metered GPU time can be trusted, in the minutes just past.
+type Meter struct {
+	// Seconds is the time that was compared, in so many Samples of the driver.
+	Seconds float64 `json:"seconds"`
+	Samples int     `json:"samples"`
+	// Observed and Metered are parts of the GPU's time, 0 to 1.
+	Observed float64 `json:"observed"`
+	Metered  float64 `json:"metered"`
+	// Ratio is the one to the other, Low and High its bounds of 3 sigma; 0 where nothing was
+	// metered.
+	Ratio float64 `json:"ratio,omitempty"`
+	Low   float64 `json:"low,omitempty"`
+	High  float64 `json:"high,omitempty"`
+	// Disagreement is by what part of the GPU's time they differ beyond these, above 0 where
+	// the container had more than it was charged; Disagrees, that it is too much.
+	Disagreement float64 `json:"disagreement"`
+	Disagrees    bool    `json:"disagrees,omitempty"`
 }
 
 // Account is what a container's processes count against its limits. Who is root in

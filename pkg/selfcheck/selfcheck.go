@@ -1,0 +1,298 @@
+// Package selfcheck compares the GPU time that containers are charged, by their usage pages,
+// with what the driver samples of their processes. The driver names who is active a few times a
+// second, so what it observes has a sampling error, which the comparison takes into account.
+// Nothing is corrected by it.
+package selfcheck
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+)
+
+const (
+	// every is between two looks. The driver keeps its samples for some seconds.
+	every = time.Second
+	// latest is how long after the last look the next one still counts: later, samples may be
+	// missing.
+	latest = 3 * time.Second / 2
+	// Window is the time just past that is judged: at 30 % of the time and six samples a
+	// second, 3 sigma are 2.3 points.
+	Window = 10 * time.Minute
+	// ahead is how much more than the time that passed a container may be charged at a
+	// look, for work that has yet to run.
+	ahead = time.Second
+)
+
+// GPUs answers for the driver.
+type GPUs interface {
+	Samples(ctx context.Context, since time.Time) (map[string][]gpu.Sample, error)
+}
+
+// Containers are those that run.
+type Containers interface {
+	// Holders returns what each holds, by the runtime's id.
+	Holders() map[string]placement.Allocation
+}
+
+// Options of a Checker.
+type Options struct {
+	GPUs       GPUs
+	Containers Containers
+	// Dir is where the files of a container are.
+	Dir func(podUID, container string) (string, error)
+	// Look finds out about a process, by its pid.
+	Look func(pid int) (registry.Process, error)
+	// Window is the time just past that is judged.
+	Window time.Duration
+	Log    *slog.Logger
+}
+
+// Place is a container on a GPU.
+type Place struct{ PodUID, Container, UUID string }
+
+// Checker compares what is metered with what is observed. It is safe for concurrent use.
+type Checker struct {
+	Options
+
+	now func() time.Time
+
+	// Those below are the loop's alone.
+	at      time.Time            // of the last look
+	cursors map[string]time.Time // the latest sample, by GPU
+	rhythms map[string]*rhythm   // by GPU
+	owners  map[int]string       // the container of a process, by pid
+	failed  bool                 // the driver did, at the last look
+
+	mu     sync.Mutex
+	checks map[Place]*check
+}
+
+// check is what is known of a container on a GPU.
+type check struct {
+	namespace, pod string
+	last           map[process]time.Duration // what each process was charged up to the last look
+	window         window
+	period         time.Duration
+	observed       time.Duration // in all
+	metered        time.Duration
+}
+
+// process names a process as it does itself, on the usage page.
+type process struct {
+	pid      uint32
+	attached time.Duration
+}
+
+// New returns a checker that does nothing until Run.
+func New(opts Options) *Checker {
+	return &Checker{
+		Options: opts, now: time.Now, cursors: map[string]time.Time{}, rhythms: map[string]*rhythm{},
+		owners: map[int]string{}, checks: map[Place]*check{},
+	}
+}
+
+// Run looks once a second until ctx ends. It leaves the driver alone as long as no container
+// has a limit on time.
+func (c *Checker) Run(ctx context.Context) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			c.step(ctx)
+		}
+	}
+}
+
+// charged is what the processes of one container have been charged on one GPU.
+type charged struct {
+	held placement.Allocation
+	id   string // the runtime's, of the container
+	by   map[process]time.Duration
+}
+
+func (c *Checker) step(ctx context.Context) {
+	all := c.read()
+	if len(all) == 0 {
+		c.forget()
+		return
+	}
+	now := c.now()
+	samples, err := c.sample(ctx, now)
+	c.tell(err)
+	passed := now.Sub(c.at)
+	c.at = now
+	whole := err == nil && passed <= latest
+	hits := c.attribute(samples)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, has := range all {
+		known := c.checks[p]
+		if known == nil {
+			known = &check{window: window{span: c.Window}}
+			c.checks[p] = known
+		}
+		known.namespace, known.pod = has.held.Namespace, has.held.Pod
+		known.look(has.by, whole, Tally{Elapsed: passed, Hits: hits[owned{has.id, p.UUID}]}, c.rhythms[p.UUID])
+	}
+	maps.DeleteFunc(c.checks, func(p Place, _ *check) bool { _, ok := all[p]; return !ok })
+}
+
+// tell logs that the driver fails, once.
+func (c *Checker) tell(err error) {
+	if err != nil && !c.failed {
+		c.Log.Warn("failed to read the driver's samples of GPU time: metered time is not checked", "error", err)
+	}
+	c.failed = err != nil
+}
+
+func (c *Checker) forget() {
+	clear(c.cursors)
+	clear(c.rhythms)
+	clear(c.owners)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.checks)
+}
+
+// read reads the usage pages of all containers with a limit on time.
+func (c *Checker) read() map[Place]charged {
+	all := map[Place]charged{}
+	for id, held := range c.Containers.Holders() {
+		dir, err := c.Dir(held.PodUID, held.Container)
+		if err != nil {
+			continue
+		}
+		devices, err := limits.Read(filepath.Join(dir, limits.LimitsFile))
+		if err != nil {
+			continue // whole GPUs have none
+		}
+		var usage limits.Usage
+		for i, d := range devices {
+			if d.ComputePPM == limits.NoComputeLimit || d.MPS {
+				continue
+			}
+			if usage.Devices == nil {
+				if usage, err = limits.ReadUsage(filepath.Join(dir, limits.UsageFile)); err != nil || len(usage.Devices) != len(devices) {
+					break
+				}
+			}
+			all[Place{held.PodUID, held.Container, d.UUID}] = charged{held, id, chargedOn(usage, i)}
+		}
+	}
+	return all
+}
+
+func chargedOn(usage limits.Usage, device int) map[process]time.Duration {
+	by := make(map[process]time.Duration, len(usage.Processes))
+	for _, p := range usage.Processes {
+		by[process{p.PID, p.Attached}] += p.Devices[device].GPUTime
+	}
+	return by
+}
+
+// sample returns the samples that are new, by GPU, and learns from their time stamps.
+func (c *Checker) sample(ctx context.Context, now time.Time) (map[string][]gpu.Sample, error) {
+	since := now.Add(-every)
+	for _, cursor := range c.cursors {
+		if cursor.Before(since) && now.Sub(cursor) < 2*latest {
+			since = cursor
+		}
+	}
+	found, err := c.GPUs.Samples(ctx, since)
+	if err != nil {
+		// What is sampled meanwhile is compared with nothing.
+		for uuid := range c.cursors {
+			c.cursors[uuid] = now
+		}
+		return nil, err
+	}
+	fresh := make(map[string][]gpu.Sample, len(found))
+	for uuid, list := range found {
+		cursor := c.cursors[uuid]
+		for _, s := range list {
+			// Drivers are known to give samples with values that are no measurement.
+			if s.At.After(cursor) && s.Percent <= 100 {
+				fresh[uuid] = append(fresh[uuid], s)
+			}
+			if s.At.After(c.cursors[uuid]) {
+				c.cursors[uuid] = s.At
+			}
+		}
+		if c.rhythms[uuid] == nil {
+			c.rhythms[uuid] = &rhythm{}
+		}
+		c.rhythms[uuid].add(fresh[uuid])
+	}
+	return fresh, nil
+}
+
+// owned is a container, by the runtime's id, on a GPU.
+type owned struct{ container, uuid string }
+
+// attribute adds up the samples of each container's processes. A process that has ended
+// counts as it did at the last look.
+func (c *Checker) attribute(samples map[string][]gpu.Sample) map[owned]float64 {
+	hits := map[owned]float64{}
+	owners := map[int]string{}
+	for uuid, list := range samples {
+		for _, s := range list {
+			container, seen := owners[s.PID]
+			if !seen {
+				container = c.owners[s.PID]
+				if p, err := c.Look(s.PID); err == nil {
+					container = p.Container
+				}
+				owners[s.PID] = container
+			}
+			hits[owned{container, uuid}] += float64(s.Percent) / 100
+		}
+	}
+	c.owners = owners
+	return hits
+}
+
+// look takes in what the container was charged, and what was observed of it since the last look. A look
+// counts only if the container has the same processes as at the one before: else a part of what
+// they were charged, or of their samples, is missing.
+func (k *check) look(by map[process]time.Duration, whole bool, t Tally, r *rhythm) {
+	last := k.last
+	k.last = by
+	if !whole || r == nil || len(by) != len(last) {
+		return
+	}
+	for p, now := range by {
+		before, known := last[p]
+		if !known {
+			return
+		}
+		t.Metered += now - before
+	}
+	t.Metered = min(max(t.Metered, -ahead), t.Elapsed+ahead) // a claim
+	k.period = r.period()
+	k.window.add(t)
+	k.observed += time.Duration(t.Hits * float64(k.period))
+	k.metered += t.Metered
+}
+
+// Verdict returns what is known of a container on a GPU; ok is false where nothing is.
+func (c *Checker) Verdict(p Place) (v Verdict, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.checks[p]
+	if k == nil || k.period == 0 {
+		return Verdict{}, false
+	}
+	return judge(k.window.sum(), k.period), true
+}
