@@ -64,7 +64,7 @@ func TestPrometheus(t *testing.T) {
 
 	undo := provoke(t, s)
 	together := []string{
-		"VGPUThrottledOnIdleGPU", "VGPUMemoryLimitHit", "VGPUContainersRefused", "VGPUUsageForged",
+		"VGPUThrottledOnIdleGPU", "VGPUMemoryLimitHit", "VGPUContainersRefused", "VGPUUsageForged", "VGPUMeterDisagrees",
 		"VGPUBypassDetected", "VGPUUnhealthyGPU", "VGPUNodeNotReconciled",
 	}
 	s.waitAlerts(true, append(together, "VGPUGuardNotLoaded")...)
@@ -275,6 +275,8 @@ func provoke(t *testing.T, s *server) (undo func()) {
 	background(t, "forger", "fill", "--max", "1GiB", "--hold", "3600")
 	waitHeld(t, forger, gib)
 	background(t, "forger", "pester", "--way", "forge", "--duration", "3600")
+
+	background(t, "busy", "pester", "--way", "forge-time", "--duration", "3600")
 
 	onNode(t, "fill", "--max", "64MiB", "--hold", "3600")
 

@@ -173,8 +173,8 @@ static void wl_half_open(struct wl_pester *pester)
 	at = (at + 1) % pester->connections;
 }
 
-// wl_forge claims that nobody in the container holds anything.
-static void wl_forge(const struct wl_pester *pester)
+// wl_usage_page maps the container's usage page.
+static struct vg_usage_page *wl_usage_page(const struct wl_pester *pester)
 {
 	static struct vg_usage_page *page;
 	char path[200];
@@ -191,11 +191,59 @@ static void wl_forge(const struct wl_pester *pester)
 		}
 		close(fd);
 	}
+	return page;
+}
+
+// wl_forge claims that nobody in the container holds anything.
+static void wl_forge(const struct wl_pester *pester)
+{
+	struct vg_usage_page *page = wl_usage_page(pester);
+
 	for (unsigned i = 0; i < VG_MAX_SLOTS; i++)
 		for (unsigned k = 0; k < VG_MAX_DEVICES; k++) {
 			__atomic_store_n(&page->slots[i].devices[k].used, 0, __ATOMIC_SEQ_CST);
 			__atomic_store_n(&page->slots[i].devices[k].pending, 0, __ATOMIC_SEQ_CST);
 		}
+	wl_rest(1000000);
+}
+
+// wl_forge_time takes back half of what is added to a sum of GPU time. What is added
+// meanwhile stays.
+static void wl_forge_time(uint64_t *sum, uint64_t *last)
+{
+	uint64_t now = __atomic_load_n(sum, __ATOMIC_SEQ_CST);
+	uint64_t half = now > *last ? (now - *last) / 2 : 0;
+
+	*last = __atomic_sub_fetch(sum, half, __ATOMIC_SEQ_CST);
+}
+
+// wl_forge_times claims that the container was charged half of the GPU time that it was.
+static void wl_forge_times(const struct wl_pester *pester)
+{
+	static uint64_t last[VG_MAX_SLOTS][VG_MAX_DEVICES];
+	struct vg_usage_page *page = wl_usage_page(pester);
+
+	for (unsigned i = 0; i < VG_MAX_SLOTS; i++)
+		for (unsigned k = 0; k < VG_MAX_DEVICES; k++)
+			wl_forge_time(&page->slots[i].devices[k].gpu_time_ns, &last[i][k]);
+	wl_rest(1000000);
+}
+
+// wl_forge_spent claims that the container was charged nothing, to those who count for others.
+static void wl_forge_spent(const struct wl_pester *pester)
+{
+	static uint64_t first[VG_MAX_DEVICES];
+	static bool begun;
+	struct vg_usage_page *page = wl_usage_page(pester);
+
+	for (unsigned k = 0; k < VG_MAX_DEVICES; k++) {
+		uint64_t *spent = &page->header.devices[k].spent_ns;
+
+		if (!begun)
+			first[k] = __atomic_load_n(spent, __ATOMIC_SEQ_CST);
+		__atomic_store_n(spent, first[k], __ATOMIC_SEQ_CST);
+	}
+	begun = true;
 	wl_rest(1000000);
 }
 
@@ -209,13 +257,17 @@ static void wl_pester_once(struct wl_pester *pester)
 		wl_flood(pester);
 	else if (strcmp(pester->way, "half-open") == 0)
 		wl_half_open(pester);
+	else if (strcmp(pester->way, "forge-time") == 0)
+		wl_forge_times(pester);
+	else if (strcmp(pester->way, "forge-spent") == 0)
+		wl_forge_spent(pester);
 	else
 		wl_forge(pester);
 }
 
 static bool wl_is_way(const char *way)
 {
-	static const char *const ways[] = {"fuzz", "garbage", "flood", "half-open", "forge"};
+	static const char *const ways[] = {"fuzz", "garbage", "flood", "half-open", "forge", "forge-time", "forge-spent"};
 
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 		if (strcmp(way, ways[i]) == 0)
@@ -229,7 +281,7 @@ int main(int argc, char **argv)
 		.way = "fuzz", .dir = "/run/nri-vgpu", .connections = 10000, .duration = 1,
 	};
 	const struct wl_option options[] = {
-		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, garbage, flood, half-open: the agent's socket; forge: the usage page"},
+		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, garbage, flood, half-open: the agent's socket; forge, forge-time, forge-spent: the usage page"},
 		{"dir", WL_OPTION_TEXT, &pester.dir, "where the container's pages are"},
 		{"connections", WL_OPTION_COUNT, &pester.connections, "how many to hold half open"},
 		{"duration", WL_OPTION_NUMBER, &pester.duration, "seconds"},
