@@ -44,7 +44,7 @@ nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
 		t.Error(err)
 	}
 	// Four containers, of which one has two GPUs.
-	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "accounted_memory_bytes", "peak_memory_bytes", "gpu_processes"} {
+	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "accounted_memory_bytes", "peak_memory_bytes", "gpu_processes", "clock_drift_ratio", "slice_seconds"} {
 		if got := testutil.CollectAndCount(c, "nri_vgpu_container_"+name); got != 5 {
 			t.Errorf("%s has %d series, want 5", name, got)
 		}
@@ -52,6 +52,9 @@ nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
 	ways := limits.WayCount - 1
 	if got := testutil.CollectAndCount(c, "nri_vgpu_container_refused_allocations_total"); got != 5*ways {
 		t.Errorf("refused allocations have %d series, want 5 for each of %d ways", got, ways)
+	}
+	if got := testutil.CollectAndCount(c, "nri_vgpu_container_distrusted_probes_total"); got != 5*2 {
+		t.Errorf("distrusted probes have %d series, want 5 for each of 2 causes", got)
 	}
 	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)

@@ -115,6 +115,9 @@ func TestWhatIsWrong(t *testing.T) {
 		{"context of another GPU", func(f *Facts) { f.Contexts.Sizes[0].UUID = "GPU-b" }, "contexts", Warning, "memory.context_mib"},
 		{"context by the configuration", func(f *Facts) { f.Config.Memory.ContextMiB, f.Contexts.Sizes = 300, nil }, "contexts", OK, ""},
 		{"contexts unreadable", func(f *Facts) { f.Contexts.Err = away }, "contexts", Warning, "memory.context_mib"},
+		{"meters are right", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/p/c", "GPU-a", 0.029}, {"ns/q/c", "GPU-a", -0.029}} }, "meter", OK, ""},
+		{"a meter that says less", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/p/c", "GPU-a", 0}, {"ns/q/c", "GPU-a", 0.031}} }, "meter", Warning, "#vgpumeterdisagrees"},
+		{"a meter that says more", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/q/c", "GPU-a", -0.031}} }, "meter", Warning, "#vgpumeterdisagrees"},
 		{"no list of pods", func(f *Facts) { f.StateErr = fs.ErrNotExist }, "state", Problem, "kubectl"},
 		{"corrupt list of pods", func(f *Facts) { f.StateErr = guard.ErrAsking }, "state", Problem, "rollout restart"},
 	}
@@ -175,8 +178,8 @@ func TestContainerdsConfiguration(t *testing.T) {
 }
 
 func TestAgentsMetrics(t *testing.T) {
-	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_mps_ready 1\nother{a=\"b\"} 1\n"))
-	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, MPSReady: true}, got); diff != "" {
+	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_mps_ready 1\nnri_vgpu_container_meter_disagreement_ratio{container=\"c\",namespace=\"ns\",pod=\"p\",uuid=\"GPU-a\"} -0.25\nother{a=\"b\"} 1\n"))
+	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, MPSReady: true, Meters: []Meter{{"ns/p/c", "GPU-a", -0.25}}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

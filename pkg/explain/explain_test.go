@@ -112,6 +112,9 @@ func TestPod(t *testing.T) {
 	refused.Utilisation, refused.Account = some(1.0), account(10, 4)
 	waiting, rests := slower, limited
 	waiting.Utilisation, rests.Utilisation = some(5.0), some(5.0)
+	open, agrees := rests, rests
+	open.Meter = &query.Meter{Seconds: 600, Samples: 3600, Observed: 0.701, Metered: 0.298, Ratio: 2.352, Low: 2.27, High: 2.43, Disagreement: 0.379, Disagrees: true}
+	agrees.Meter = &query.Meter{Seconds: 600, Samples: 3600, Observed: 0.3, Metered: 0.298, Ratio: 1.007, Low: 0.93, High: 1.085}
 	memory := map[string]int64{ownMemory: 4000}
 	for name, c := range map[string]struct {
 		pod    Pod
@@ -137,6 +140,8 @@ func TestPod(t *testing.T) {
 		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it has 24.9/25 % of GPU 0, and its threads waited 0.70 s", "this is its limit at work"},
 		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it has 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
 		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "it has what it asks for", ""},
+		"limit is open": {about(memory, uses(open, open)), doctor.Warning, "container main was charged 29.8 % of the time of GPU 0, and the driver saw it have 70.1 % in 10m0s: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
+		"limit holds":   {about(memory, uses(agrees, agrees)), doctor.OK, "it has what it asks for", ""},
 		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it has 900 of 1000 MiB of GPU 0, and the last asked for 200 MiB more (alloc)", "ask for more memory"},
 		"full, by both": {about(memory, func(p *Pod) {
 			uses(limited, refused)(p)
@@ -228,5 +233,13 @@ func TestAdvice(t *testing.T) {
 	}
 	if len(declared) != len(advice) {
 		t.Errorf("there are %d reasons, and advice for %d", len(declared), len(advice))
+	}
+}
+
+func TestPodShowsWhatIsObserved(t *testing.T) {
+	share := query.Share{UUID: "a", Meter: &query.Meter{Ratio: 1.007, Low: 0.93, High: 1.085}}
+	var b strings.Builder
+	if err := about(map[string]int64{ownMemory: 4000}, uses(share, share)).Write(&b); err != nil || !strings.Contains(b.String(), "1.01 (0.93 to 1.08)") {
+		t.Errorf("written was %q, %v", b.String(), err)
 	}
 }

@@ -167,3 +167,17 @@ func TestRhythmOfPartsOfSeveralProcesses(t *testing.T) {
 		t.Errorf("without samples the period is %v", none.period())
 	}
 }
+
+func TestWilson(t *testing.T) {
+	for _, c := range []struct{ part, samples, low, high float64 }{
+		{0.3, 3600, 0.27761, 0.32339},
+		{0, 600, 0, 9.0 / 609},
+		{1, 600, 600.0 / 609, 1},
+		{0.5, 1, 0.02566, 0.97434},
+	} {
+		low, high := wilson(c.part, c.samples)
+		if math.Abs(low-c.low) > 1e-5 || math.Abs(high-c.high) > 1e-5 {
+			t.Errorf("%v of %v samples are %v to %v, want %v to %v", c.part, c.samples, low, high, c.low, c.high)
+		}
+	}
+}

@@ -67,9 +67,8 @@ func (g groups) distrust(i int) limits.Distrust {
 	return usage.Devices[0].Distrust
 }
 
-// observed is a group's share of the time, by the oracle, and by its counters of observed and
-// metered time.
-type observed struct{ true, observed, metered float64 }
+// counted is what the counters of a group say, in seconds.
+type counted struct{ observed, metered float64 }
 
 // TestBrokenMeterIsFound: the agent's check finds the container whose usage page says half of
 // what it was charged, and not the one beside it, by the real driver library over the
@@ -118,7 +117,7 @@ func TestBrokenMeterIsFound(t *testing.T) {
 }
 
 // read reads each group's counters.
-func (g groups) read(checker *selfcheck.Checker) []observed {
+func (g groups) read(checker *selfcheck.Checker) []counted {
 	g.Helper()
 	metrics := prometheus.NewPedanticRegistry()
 	metrics.MustRegister(checker)
@@ -126,7 +125,7 @@ func (g groups) read(checker *selfcheck.Checker) []observed {
 	if err != nil {
 		g.Fatal(err)
 	}
-	all := make([]observed, len(g.pids))
+	all := make([]counted, len(g.pids))
 	for _, family := range families {
 		for _, metric := range family.Metric {
 			i, err := strconv.Atoi(strings.TrimPrefix(pod(metric), "t"))
