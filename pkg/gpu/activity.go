@@ -17,6 +17,20 @@ type Sample struct {
 	Encoder, Decoder uint32
 }
 
+// Load is what the driver measured of a GPU over one of its periods.
+type Load struct {
+	// At is the end of the period.
+	At time.Time
+	// Percent is the part of the period in which kernels ran.
+	Percent uint32
+}
+
+// Samples are those of one GPU: of its processes, and of the GPU itself.
+type Samples struct {
+	Processes []Sample
+	Loads     []Load
+}
+
 // onEngine reports whether the process used a video engine. Drivers are known to
 // give samples with values that are no measurement.
 func (s Sample) onEngine() bool {
@@ -47,16 +61,32 @@ func (i *Inventory) Activity(ctx context.Context, window time.Duration) (map[str
 	return active, nil
 }
 
-// Samples returns what the driver measured of processes after a time, by the GPU's UUID. GPUs
-// of which it does not tell are missing. It waits no longer than Refresh does.
-func (i *Inventory) Samples(ctx context.Context, since time.Time) (map[string][]Sample, error) {
+// Samples returns what the driver measured after a time, by the GPU's UUID. GPUs of whose
+// processes it does not tell are missing. It waits no longer than Refresh does.
+func (i *Inventory) Samples(ctx context.Context, since time.Time) (map[string]Samples, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
-	samples, err := ask(ctx, i, func() (map[string][]Sample, error) { return i.driver.Samples(since) })
+	samples, err := ask(ctx, i, func() (map[string]Samples, error) { return sampled(i.driver, since) })
 	if err != nil {
 		return nil, i.explain(err)
 	}
 	return samples, nil
+}
+
+func sampled(d Driver, since time.Time) (map[string]Samples, error) {
+	processes, err := d.Samples(since)
+	if err != nil {
+		return nil, err
+	}
+	loads, err := d.Loads(since)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]Samples, len(processes))
+	for uuid, list := range processes {
+		all[uuid] = Samples{list, loads[uuid]}
+	}
+	return all, nil
 }
 
 func activity(d Driver, window time.Duration) (map[string][]Activity, error) {

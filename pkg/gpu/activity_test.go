@@ -44,6 +44,7 @@ func TestAverage(t *testing.T) {
 // silent is a driver that lists processes and measures nothing.
 type silent struct{ script }
 
+func (silent) Loads(time.Time) (map[string][]Load, error)     { return nil, nil }
 func (silent) Samples(time.Time) (map[string][]Sample, error) { return map[string][]Sample{}, nil }
 
 func TestActivity(t *testing.T) {

@@ -24,6 +24,9 @@ type Driver interface {
 	// Samples returns what was measured of the processes since a time, by the
 	// GPU's UUID. GPUs of which the driver does not tell are left out.
 	Samples(since time.Time) (map[string][]Sample, error)
+	// Loads returns what was measured of the GPUs themselves since a time, whoever used
+	// them, by UUID. GPUs of which the driver does not tell are left out.
+	Loads(since time.Time) (map[string][]Load, error)
 }
 
 // Inventory is the node's GPUs as last seen. A GPU that was seen once stays

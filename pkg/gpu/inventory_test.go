@@ -21,6 +21,8 @@ func (s script) Processes() (map[string][]Process, error) {
 	return map[string][]Process{"GPU-a": {{PID: 1}}}, nil
 }
 
+func (s script) Loads(time.Time) (map[string][]Load, error) { return nil, nil }
+
 func (s script) Samples(time.Time) (map[string][]Sample, error) {
 	return map[string][]Sample{"GPU-a": {{PID: 1, At: time.Now(), Percent: 40}}}, nil
 }

@@ -34,7 +34,7 @@ const (
 
 // GPUs answers for the driver.
 type GPUs interface {
-	Samples(ctx context.Context, since time.Time) (map[string][]gpu.Sample, error)
+	Samples(ctx context.Context, since time.Time) (map[string]gpu.Samples, error)
 }
 
 // Containers are those that run.
@@ -69,6 +69,7 @@ type Checker struct {
 	at      time.Time            // of the last look
 	cursors map[string]time.Time // the latest sample, by GPU
 	rhythms map[string]*rhythm   // by GPU
+	busies  map[string]*busy     // by GPU
 	owners  map[int]string       // the container of a process, by pid
 	failed  bool                 // the driver did, at the last look
 
@@ -95,7 +96,7 @@ type process struct {
 // New returns a checker that does nothing until Run.
 func New(opts Options) *Checker {
 	return &Checker{
-		Options: opts, now: time.Now, cursors: map[string]time.Time{}, rhythms: map[string]*rhythm{},
+		Options: opts, now: time.Now, cursors: map[string]time.Time{}, rhythms: map[string]*rhythm{}, busies: map[string]*busy{},
 		owners: map[int]string{}, checks: map[Place]*check{},
 	}
 }
@@ -134,7 +135,7 @@ func (c *Checker) step(ctx context.Context) {
 	passed := now.Sub(c.at)
 	c.at = now
 	whole := err == nil && passed <= latest
-	hits := c.attribute(samples)
+	seen := c.attribute(samples)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p, has := range all {
@@ -144,7 +145,7 @@ func (c *Checker) step(ctx context.Context) {
 			c.checks[p] = known
 		}
 		known.namespace, known.pod = has.held.Namespace, has.held.Pod
-		known.look(has.by, whole, Tally{Elapsed: passed, Hits: hits[owned{has.id, p.UUID}]}, c.rhythms[p.UUID])
+		known.look(has.by, whole, Tally{Elapsed: passed, Observed: seen[owned{has.id, p.UUID}]}, c.rhythms[p.UUID])
 	}
 	maps.DeleteFunc(c.checks, func(p Place, _ *check) bool { _, ok := all[p]; return !ok })
 }
@@ -160,6 +161,7 @@ func (c *Checker) tell(err error) {
 func (c *Checker) forget() {
 	clear(c.cursors)
 	clear(c.rhythms)
+	clear(c.busies)
 	clear(c.owners)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +205,7 @@ func chargedOn(usage limits.Usage, device int) map[process]time.Duration {
 }
 
 // sample returns the samples that are new, by GPU, and learns from their time stamps.
-func (c *Checker) sample(ctx context.Context, now time.Time) (map[string][]gpu.Sample, error) {
+func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Samples, error) {
 	since := now.Add(-every)
 	for _, cursor := range c.cursors {
 		if cursor.Before(since) && now.Sub(cursor) < 2*latest {
@@ -216,15 +218,17 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string][]gpu.S
 		for uuid := range c.cursors {
 			c.cursors[uuid] = now
 		}
+		clear(c.busies)
 		return nil, err
 	}
-	fresh := make(map[string][]gpu.Sample, len(found))
-	for uuid, list := range found {
+	fresh := make(map[string]gpu.Samples, len(found))
+	for uuid, sampled := range found {
 		cursor := c.cursors[uuid]
-		for _, s := range list {
+		var list []gpu.Sample
+		for _, s := range sampled.Processes {
 			// Drivers are known to give samples with values that are no measurement.
 			if s.At.After(cursor) && s.Percent <= 100 {
-				fresh[uuid] = append(fresh[uuid], s)
+				list = append(list, s)
 			}
 			if s.At.After(c.cursors[uuid]) {
 				c.cursors[uuid] = s.At
@@ -233,7 +237,8 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string][]gpu.S
 		if c.rhythms[uuid] == nil {
 			c.rhythms[uuid] = &rhythm{}
 		}
-		c.rhythms[uuid].add(fresh[uuid])
+		c.rhythms[uuid].add(list)
+		fresh[uuid] = gpu.Samples{Processes: list, Loads: sampled.Loads}
 	}
 	return fresh, nil
 }
@@ -241,26 +246,43 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string][]gpu.S
 // owned is a container, by the runtime's id, on a GPU.
 type owned struct{ container, uuid string }
 
-// attribute adds up the samples of each container's processes. A process that has ended
-// counts as it did at the last look.
-func (c *Checker) attribute(samples map[string][]gpu.Sample) map[owned]float64 {
-	hits := map[owned]float64{}
+// attribute adds up what each container had, by the samples of its processes. A process that
+// has ended counts as it did at the last look.
+func (c *Checker) attribute(samples map[string]gpu.Samples) map[owned]time.Duration {
+	seen := map[owned]time.Duration{}
 	owners := map[int]string{}
-	for uuid, list := range samples {
-		for _, s := range list {
-			container, seen := owners[s.PID]
-			if !seen {
+	for uuid, sampled := range samples {
+		worth := c.worth(uuid, sampled)
+		for _, s := range sampled.Processes {
+			container, known := owners[s.PID]
+			if !known {
 				container = c.owners[s.PID]
 				if p, err := c.Look(s.PID); err == nil {
 					container = p.Container
 				}
 				owners[s.PID] = container
 			}
-			hits[owned{container, uuid}] += float64(s.Percent) / 100
+			seen[owned{container, uuid}] += worth * time.Duration(s.Percent) / 100
 		}
 	}
 	c.owners = owners
-	return hits
+	return seen
+}
+
+// worth returns the GPU time that a sample of all of a period stands for: a period, where the
+// driver does not tell how busy the GPU was.
+func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
+	if c.busies[uuid] == nil {
+		c.busies[uuid] = &busy{}
+	}
+	if !c.busies[uuid].add(sampled.Loads) {
+		return c.rhythms[uuid].period()
+	}
+	parts := 0.0
+	for _, s := range sampled.Processes {
+		parts += float64(s.Percent) / 100
+	}
+	return c.busies[uuid].scale(parts)
 }
 
 // look takes in what the container was charged, and what was observed of it since the last look. A look
@@ -282,7 +304,7 @@ func (k *check) look(by map[process]time.Duration, whole bool, t Tally, r *rhyth
 	t.Metered = min(max(t.Metered, -ahead), t.Elapsed+ahead) // a claim
 	k.period = r.period()
 	k.window.add(t)
-	k.observed += time.Duration(t.Hits * float64(k.period))
+	k.observed += t.Observed
 	k.metered += t.Metered
 }
 

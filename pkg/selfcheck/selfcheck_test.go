@@ -44,6 +44,7 @@ type node struct {
 	asked   int
 	err     error
 	samples []gpu.Sample
+	loads   []gpu.Load
 	held    map[string]placement.Allocation
 	owner   map[int]string // the container of each pid
 	spent   map[string]time.Duration
@@ -64,7 +65,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func (n *node) Samples(_ context.Context, since time.Time) (map[string][]gpu.Sample, error) {
+func (n *node) Samples(_ context.Context, since time.Time) (map[string]gpu.Samples, error) {
 	n.asked++
 	var list []gpu.Sample
 	for _, s := range n.samples {
@@ -72,7 +73,7 @@ func (n *node) Samples(_ context.Context, since time.Time) (map[string][]gpu.Sam
 			list = append(list, s)
 		}
 	}
-	return map[string][]gpu.Sample{card: list}, n.err
+	return map[string]gpu.Samples{card: {Processes: list, Loads: n.loads}}, n.err
 }
 
 func (n *node) Holders() map[string]placement.Allocation { return n.held }

@@ -17,14 +17,14 @@ const (
 type Tally struct {
 	// Elapsed is the time.
 	Elapsed time.Duration
-	// Hits is the sum over all samples of the part, 0 to 1, that the container had of each.
-	Hits float64
+	// Observed is what the samples say that the container had of it.
+	Observed time.Duration
 	// Metered is what the container was charged.
 	Metered time.Duration
 }
 
 func (t Tally) plus(other Tally) Tally {
-	return Tally{t.Elapsed + other.Elapsed, t.Hits + other.Hits, t.Metered + other.Metered}
+	return Tally{t.Elapsed + other.Elapsed, t.Observed + other.Observed, t.Metered + other.Metered}
 }
 
 // Verdict compares what was observed with what was metered.
@@ -59,7 +59,7 @@ func judge(t Tally, period time.Duration) Verdict {
 	samples := max(float64(t.Elapsed)/float64(period), 1)
 	v := Verdict{
 		Elapsed: t.Elapsed, Samples: int(math.Round(samples)),
-		Observed: min(t.Hits/samples, 1), Metered: t.Metered.Seconds() / t.Elapsed.Seconds(),
+		Observed: min(t.Observed.Seconds()/t.Elapsed.Seconds(), 1), Metered: t.Metered.Seconds() / t.Elapsed.Seconds(),
 	}
 	v.Low, v.High = wilson(v.Observed, samples)
 	switch {
@@ -73,7 +73,7 @@ func judge(t Tally, period time.Duration) Verdict {
 
 // wilson returns the interval of a part that was observed in so many samples. Each sample is 0
 // or 1 where the driver names one process, which gives the binomial error. Where it measures
-// parts, the error is less. The interval by Wilson's score is right for parts near 0 and 1,
+// parts, and of what is known of the GPU as a whole, the error is less. The interval by Wilson's score is right for parts near 0 and 1,
 // too.
 func wilson(part, samples float64) (low, high float64) {
 	const z2 = sigmas * sigmas

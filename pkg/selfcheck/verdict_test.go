@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := judge(Tally{
-				Elapsed: c.elapsed, Hits: c.observed * float64(c.elapsed) / float64(c.period),
+				Elapsed: c.elapsed, Observed: time.Duration(c.observed * float64(c.elapsed)),
 				Metered: time.Duration(c.metered * float64(c.elapsed)),
 			}, c.period)
 			if math.Abs(v.Disagreement-c.disagreement) > 0.002 || v.Disagrees() != c.disagrees {
@@ -72,7 +72,7 @@ func TestIntervalHoldsBinomialSamples(t *testing.T) {
 				}
 			}
 			v := judge(Tally{
-				Elapsed: samples * sixth, Hits: float64(hits),
+				Elapsed: samples * sixth, Observed: time.Duration(hits) * sixth,
 				Metered: time.Duration(part * float64(samples*sixth)),
 			}, sixth)
 			if v.Disagreement != 0 {
@@ -87,17 +87,17 @@ func TestIntervalHoldsBinomialSamples(t *testing.T) {
 
 func TestWindowForgets(t *testing.T) {
 	w := window{span: 10 * time.Minute}
-	second := func(hits float64) Tally { return Tally{time.Second, hits, time.Second / 2} }
+	second := func(observed time.Duration) Tally { return Tally{time.Second, observed, time.Second / 2} }
 	for range 600 {
-		w.add(second(6))
+		w.add(second(time.Second))
 	}
-	if got := w.sum(); got != (Tally{10 * time.Minute, 3600, 5 * time.Minute}) {
+	if got := w.sum(); got != (Tally{10 * time.Minute, 10 * time.Minute, 5 * time.Minute}) {
 		t.Errorf("after ten minutes it is %+v", got)
 	}
 	for range 660 {
 		w.add(second(0))
 	}
-	if got := w.sum(); got.Hits != 0 || got.Elapsed < 10*time.Minute || got.Elapsed > 11*time.Minute {
+	if got := w.sum(); got.Observed != 0 || got.Elapsed < 10*time.Minute || got.Elapsed > 11*time.Minute {
 		t.Errorf("eleven minutes later it is %+v", got)
 	}
 }

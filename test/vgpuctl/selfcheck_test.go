@@ -107,6 +107,9 @@ func TestBrokenMeterIsFound(t *testing.T) {
 		if !ok || math.Abs(v.Observed-truth) > 0.05 {
 			t.Errorf("t%d had %.3f of the time, and %.3f was observed", i, truth, v.Observed)
 		}
+		if math.Abs(saw-truth) > 0.1 || math.Abs(said-v.Metered) > 0.1 {
+			t.Errorf("t%d had %.3f of the time; its counters say that %.3f was observed and %.3f metered", i, truth, saw, said)
+		}
 		if i == 0 && (v.Disagrees() || math.Abs(v.Metered-truth) > 0.05) {
 			t.Errorf("the container with a sound meter: %+v", v)
 		}

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/binary"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -22,6 +23,24 @@ func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
 		}
 	})
 	return samples, err
+}
+
+// Loads returns what the driver measured of the GPUs since a time, by UUID. GPUs of which it
+// does not tell are left out.
+func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
+	loads := map[string][]gpu.Load{}
+	err := d.each(func(uuid string, device gonvml.Device) {
+		kind, measured, ret := device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, uint64(since.UnixMicro()))
+		if ret != gonvml.SUCCESS || kind != gonvml.VALUE_TYPE_UNSIGNED_INT {
+			return
+		}
+		for _, m := range measured {
+			loads[uuid] = append(loads[uuid], gpu.Load{
+				At: time.UnixMicro(int64(m.TimeStamp)), Percent: binary.NativeEndian.Uint32(m.SampleValue[:]),
+			})
+		}
+	})
+	return loads, err
 }
 
 // samplesOf tells, too, whether the driver measures this GPU at all: that it has
