@@ -9,7 +9,7 @@
 #include "linear.h"
 #include "pool.h"
 #include "reserve.h"
-#include "throttle.h"
+#include "time/throttle.h"
 #include "use.h"
 
 static const char *const vg_way_names[] = {

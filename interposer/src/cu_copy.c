@@ -6,7 +6,7 @@
 
 #include "claim.h"
 #include "fill.h"
-#include "watch.h"
+#include "time/watch.h"
 
 // ---- what a copy is between
 

@@ -11,7 +11,7 @@
 
 #include "graph.h"
 #include "pool.h"
-#include "throttle.h"
+#include "time/throttle.h"
 
 // An executable graph has one entry per GPU that its nodes use: its key is the
 // handle with the GPU's index in the bits that are no address. `bytes` is what

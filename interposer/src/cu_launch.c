@@ -2,7 +2,7 @@
 
 // Launches of kernels. Graphs are launched in cu_graph.c.
 
-#include "throttle.h"
+#include "time/throttle.h"
 #include "use.h"
 
 // What a kernel is taken to last until the first of its kind was measured.

@@ -9,7 +9,7 @@
 #include "pointer.h"
 #include "pool.h"
 #include "stream.h"
-#include "watch.h"
+#include "time/watch.h"
 
 // vg_ordered is one stream-ordered allocation on its way to the driver.
 struct vg_ordered {

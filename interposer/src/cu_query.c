@@ -4,7 +4,7 @@
 // waiting.
 
 #include "claim.h"
-#include "watch.h"
+#include "time/watch.h"
 
 static CUresult vg_stream_asked(CUstream stream, bool per_thread, CUresult result)
 {

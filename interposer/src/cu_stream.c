@@ -4,7 +4,7 @@
 // is launched into one does not run.
 
 #include "stream.h"
-#include "throttle.h"
+#include "time/throttle.h"
 
 #define VG_DEFINE_DESTROY(name)                                     \
 	VG_API(name, CUstream stream)                               \

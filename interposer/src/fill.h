@@ -7,7 +7,7 @@
 #define VG_FILL_H
 
 #include "stream.h"
-#include "throttle.h"
+#include "time/throttle.h"
 
 enum { vg_bytes_per_us = 1500000 }; // until the first of a size was measured
 

@@ -3,7 +3,7 @@
 // The clock that goes by the processor's counter: it tells the time as the kernel's does,
 // seldom asks that, and finds out when the counter does not go as it did.
 
-#include "clock.h"
+#include "time/clock.h"
 
 #include "check.h"
 

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-#include "bucket.h"
+#include "time/bucket.h"
 #include "check.h"
-#include "estimate.h"
-#include "meter.h"
-#include "probe.h"
+#include "time/estimate.h"
+#include "time/meter.h"
+#include "time/probe.h"
 
 enum { ms = 1000000, start = 1000 * ms, half = VG_PPM / 2 };
 

@@ -4,13 +4,13 @@
 // length of a turn, as probes show them, and how often probes were not believed. Clocks are
 // arguments.
 
-#include "distrust.h"
+#include "time/distrust.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
-#include "meter.h"
+#include "time/meter.h"
 #include "pages.h"
 
 enum { ms = 1000000 };

@@ -9,12 +9,12 @@
 #include "check.h"
 #include "events.h"
 #include "fixture.h"
-#include "meter.h"
+#include "time/meter.h"
 #include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 #include "stream.h"
-#include "throttle.h"
+#include "time/throttle.h"
 
 enum { gpus = 2, many = 1000, least_post = 20000 };
 

@@ -4,7 +4,7 @@
 // as they can have under way. The driver here counts events and has a clock of its own,
 // which stands still but while work runs.
 
-#include "meter.h"
+#include "time/meter.h"
 
 #include <pthread.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 
 // What may be deducted as others' time: no more than they were charged, whoever counts.
 
-#include "others.h"
+#include "time/others.h"
 
 #include "check.h"
 

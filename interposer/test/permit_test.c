@@ -11,12 +11,12 @@
 #include "check.h"
 #include "events.h"
 #include "fixture.h"
-#include "meter.h"
+#include "time/meter.h"
 #include "process.h"
 #include "slot.h"
 #include "stand_in.h"
 #include "stream.h"
-#include "throttle.h"
+#include "time/throttle.h"
 
 enum { kernel_ns = 12000, burst = 50, many = 2000, threads = 4 };
 

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "bucket.h"
+#include "time/bucket.h"
 #include "check.h"
-#include "phase.h"
+#include "time/phase.h"
 
 enum { ms = 1000000, part = 300000 };
 

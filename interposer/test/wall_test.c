@@ -4,7 +4,7 @@
 // driver does not say, a stream stays as it was seen last. The driver here has two contexts,
 // and answers for a default stream by the context that is current.
 
-#include "meter.h"
+#include "time/meter.h"
 
 #include "capture.h"
 #include "check.h"
