@@ -84,6 +84,32 @@ void wl_driver_forget_later(struct wl_driver *driver)
 			memset((char *)driver + wl_entries[i].offset, 0, sizeof(void *));
 }
 
+static const void *wl_address(const struct wl_driver *driver, const struct wl_entry *entry)
+{
+	const void *address;
+
+	memcpy(&address, (const char *)driver + entry->offset, sizeof address);
+	return address;
+}
+
+size_t wl_driver_differences(const struct wl_driver *one, const struct wl_driver *other,
+			     void (*tell)(const char *name))
+{
+	size_t both = 0;
+
+	for (size_t i = 0; i < sizeof wl_entries / sizeof *wl_entries; i++) {
+		const void *a = wl_address(one, &wl_entries[i]);
+		const void *b = wl_address(other, &wl_entries[i]);
+
+		if (!a || !b)
+			continue;
+		both++;
+		if (a != b)
+			tell(wl_entries[i].exported);
+	}
+	return both;
+}
+
 const char *wl_error_name(const struct wl_driver *driver, CUresult result)
 {
 	const char *name = NULL;

@@ -28,6 +28,8 @@
 	  CUuuid *, CUdevice)                                                  \
 	X(device_total, "cuDeviceTotalMem", 3020, 0, "cuDeviceTotalMem_v2",    \
 	  size_t *, CUdevice)                                                  \
+	X(device_attribute, "cuDeviceGetAttribute", 2000, 0,                   \
+	  "cuDeviceGetAttribute", int *, int, CUdevice)                        \
 	X(primary_retain, "cuDevicePrimaryCtxRetain", 7000, 0,                 \
 	  "cuDevicePrimaryCtxRetain", CUcontext *, CUdevice)                   \
 	X(primary_release, "cuDevicePrimaryCtxRelease", 7000, 0,               \
@@ -227,6 +229,12 @@ int wl_driver_open(struct wl_driver *driver, const char *path,
 // the driver's: for their names, cuGetProcAddress answers with older functions, which
 // take other arguments. The driver has been initialised.
 void wl_driver_forget_later(struct wl_driver *driver);
+
+// wl_driver_differences calls `tell` for each function of which the two drivers, of one
+// library opened by different lookups, have different addresses. It returns how many they
+// both have.
+size_t wl_driver_differences(const struct wl_driver *one, const struct wl_driver *other,
+			     void (*tell)(const char *name));
 
 // wl_error_name names a result as the driver does ("CUDA_ERROR_…").
 const char *wl_error_name(const struct wl_driver *driver, CUresult result);

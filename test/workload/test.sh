@@ -29,7 +29,7 @@ expect() {
 	esac
 }
 
-for program in fill spin latency exchange info storm linger scenes; do
+for program in fill spin latency exchange info storm linger scenes card; do
 	expect 0 "Usage:" "$programs/$program" --help
 	expect 64 "unknown option" "$programs/$program" --nonsense
 done
@@ -61,6 +61,14 @@ expect 64 '--largest must be' "$programs/storm" --largest 0
 expect 64 '--depth must be' "$programs/exchange" --depth 0
 expect 64 '--streams must be' "$programs/spin" --streams 65
 expect 64 '--duration must be' "$programs/latency" --period-ms 0
+
+expect 1 '"message":' "$programs/card" --library "$missing"
+expect 64 '--look must be' "$programs/card" --look away
+carried=$(dirname "$programs")/lib${programs##*/workload}/vgpu-workload
+expect 64 'Usage:' "$carried"
+expect 64 'Usage:' "$carried" nonsense
+expect 0 'Usage:' "$carried" spin --help
+expect 0 'cuMemAllocPitch' "$carried" fill --list
 
 [ "$failures" -eq 0 ] || exit 1
 echo "workload: ok"
