@@ -38,6 +38,10 @@ func main() {
 	if errors.Is(err, query.ErrAway) {
 		os.Exit(exitAway)
 	}
+	var status statusError
+	if errors.As(err, &status) {
+		os.Exit(status.status)
+	}
 	os.Exit(1)
 }
 
@@ -50,7 +54,7 @@ func vgpuctl() *cobra.Command {
 	}
 	get := getCommand()
 	get.AddCommand(gpusCommand(&here{}), podsCommand(&here{}), allCommand())
-	root.AddCommand(runCommand(), statusCommand(), topCommand(&here{}), psCommand(&here{}), get, pingCommand(), doctorCommand(), versionCommand(), watchCommand())
+	root.AddCommand(runCommand(), statusCommand(), topCommand(&here{}), psCommand(&here{}), get, pingCommand(), doctorCommand(), verifyCommand(), versionCommand(), watchCommand())
 	return root
 }
 

@@ -46,7 +46,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	if err != nil {
 		return fmt.Errorf("find the program: %w", err)
 	}
-	if err := notYetLimited(containerDir, os.Getenv); err != nil {
+	if err := NotLimited(); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -84,6 +84,9 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	env := Environment(os.Environ(), lib, groups.Dir(group), member.Devices)
 	return fmt.Errorf("start %s: %w", program, unix.Exec(program, command, env))
 }
+
+// NotLimited returns an error where limits hold for this process already.
+func NotLimited() error { return notYetLimited(containerDir, os.Getenv) }
 
 // notYetLimited refuses to run where limits hold already: those of a container
 // would go before ours, and those of a run would be left.

@@ -106,7 +106,7 @@ func (g Groups) answer(ctx context.Context, group string, answering func()) {
 		return
 	}
 	uuids := g.listed(devices)
-	lib, err := ownLibraries()
+	lib, err := OwnLibraries()
 	if len(uuids) == 0 || err != nil {
 		return
 	}
@@ -167,7 +167,8 @@ func (g Groups) listed(devices []limits.Device) []string {
 	return uuids
 }
 
-func ownLibraries() (string, error) {
+// OwnLibraries returns the directory of the interposer that runs are held by.
+func OwnLibraries() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

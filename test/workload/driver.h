@@ -33,7 +33,7 @@
 	X(primary_retain, "cuDevicePrimaryCtxRetain", 7000, 0,                 \
 	  "cuDevicePrimaryCtxRetain", CUcontext *, CUdevice)                   \
 	X(primary_release, "cuDevicePrimaryCtxRelease", 7000, 0,               \
-	  "cuDevicePrimaryCtxRelease_v2", CUdevice)                            \
+	  "cuDevicePrimaryCtxRelease", CUdevice)                               \
 	X(ctx_create, "cuCtxCreate", 3020, 0, "cuCtxCreate_v2", CUcontext *,   \
 	  unsigned, CUdevice)                                                  \
 	X(ctx_create_v3, "cuCtxCreate", 11040, 0, "cuCtxCreate_v3",            \

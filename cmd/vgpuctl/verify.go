@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/top"
+	"github.com/nri-vgpu/nri-vgpu/pkg/verify"
+)
+
+// statusError is an error with an exit status of its own.
+type statusError struct {
+	error
+	status int
+}
+
+// The exit statuses of verify.
+const (
+	exitDoesNotHold = 1
+	exitNotVerified = 2
+)
+
+func verifyCommand() *cobra.Command {
+	var opts verify.Options
+	var only, jsonFile, htmlFile string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Test on this machine's GPU whether limits hold",
+		Long: `Test on this machine's GPU whether limits hold, without Kubernetes and without a
+CUDA toolkit. It takes five minutes, with --quick one. Nobody else should use the
+GPU meanwhile.
+
+It runs workloads first without limits and then under them, as vgpuctl run does:
+memory by each way of allocating, GPU time for kernels of four lengths in five
+patterns, tenants side by side, captures of streams, programs that hung where a
+library stands before the driver, and the latency of short kernels. The GPU time of
+a tenant is the number of kernels that it completed times the length that such a
+kernel has without limits; nothing of it comes from the library that limits.
+
+The table has for each check whether it holds, does not hold or was not tested, the
+bound, and the figure. Exit status: 0 all hold, 1 something does not hold, 2 it
+could not be tested.`,
+		Example: `  vgpuctl verify --quick
+  vgpuctl verify --json report.json --html report.html
+  vgpuctl verify --only '^compute: one stream'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if only != "" {
+				var err error
+				if opts.Only, err = regexp.Compile(only); err != nil {
+					return statusError{fmt.Errorf("--only is %q; allowed: a regular expression: %w", only, err), exitNotVerified}
+				}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			opts.Progress = progress(os.Stderr)
+			report, err := verify.Run(ctx, opts)
+			clearProgress(os.Stderr)
+			if err == nil {
+				err = errors.Join(verify.WriteTable(cmd.OutOrStdout(), report),
+					writeFile(jsonFile, report, verify.WriteJSON), writeFile(htmlFile, report, verify.WriteHTML))
+			}
+			switch {
+			case err != nil:
+				return statusError{err, exitNotVerified}
+			case report.Count(verify.DoesNotHold) > 0:
+				return statusError{errors.New("not all limits hold: see the rows that say so"), exitDoesNotHold}
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.Quick, "quick", false, "the most important checks alone, in a minute")
+	flags.StringVar(&only, "only", "", "regular expression of the checks to make, as \"group: name\"")
+	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; the first if left out")
+	flags.StringVar(&jsonFile, "json", "", "file to write the report to, as JSON")
+	flags.StringVar(&htmlFile, "html", "", "file to write the report to, as a page that needs nothing else")
+	return cmd
+}
+
+// progress tells on a terminal which check is made.
+func progress(out *os.File) func(done, all int, name string) {
+	if !top.IsTerminal(out) {
+		return nil
+	}
+	return func(done, all int, name string) { fmt.Fprintf(out, "\r\x1b[K[%d/%d] %s", done+1, all, name) }
+}
+
+// clearProgress removes the last line of progress.
+func clearProgress(out *os.File) {
+	if top.IsTerminal(out) {
+		fmt.Fprint(out, "\r\x1b[K")
+	}
+}
+
+// writeFile writes a report to a file, if there is to be one.
+func writeFile(path string, report verify.Report, write func(io.Writer, verify.Report) error) (err error) {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file, report)
+}
