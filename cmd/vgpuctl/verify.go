@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -50,39 +51,53 @@ could not be tested.`,
 		Example: `  vgpuctl verify --quick
   vgpuctl verify --json report.json --html report.html
   vgpuctl verify --only '^compute: one stream'`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return notVerified(cobra.NoArgs(cmd, args))
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if only != "" {
 				var err error
 				if opts.Only, err = regexp.Compile(only); err != nil {
-					return statusError{fmt.Errorf("--only is %q; allowed: a regular expression: %w", only, err), exitNotVerified}
+					return notVerified(fmt.Errorf("--only is %q; allowed: a regular expression: %w", only, err))
 				}
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			opts.Progress = progress(os.Stderr)
-			report, err := verify.Run(ctx, opts)
-			clearProgress(os.Stderr)
+			report, err := verifyNow(cmd.Context(), opts)
 			if err == nil {
 				err = errors.Join(verify.WriteTable(cmd.OutOrStdout(), report),
 					writeFile(jsonFile, report, verify.WriteJSON), writeFile(htmlFile, report, verify.WriteHTML))
 			}
-			switch {
-			case err != nil:
-				return statusError{err, exitNotVerified}
-			case report.Count(verify.DoesNotHold) > 0:
+			if err == nil && report.Count(verify.DoesNotHold) > 0 {
 				return statusError{errors.New("not all limits hold: see the rows that say so"), exitDoesNotHold}
 			}
-			return nil
+			return notVerified(err)
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notVerified(err) })
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Quick, "quick", false, "the most important checks alone, in a minute")
 	flags.StringVar(&only, "only", "", "regular expression of the checks to make, as \"group: name\"")
+	flags.DurationVar(&opts.Measure, "measure", 0, "for how long tenants are measured, such as 500ms; 2s if left out, or 1.2s with --quick")
 	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; the first if left out")
 	flags.StringVar(&jsonFile, "json", "", "file to write the report to, as JSON")
 	flags.StringVar(&htmlFile, "html", "", "file to write the report to, as a page that needs nothing else")
 	return cmd
+}
+
+// notVerified gives an error the exit status of what could not be tested.
+func notVerified(err error) error {
+	if err == nil {
+		return nil
+	}
+	return statusError{err, exitNotVerified}
+}
+
+// verifyNow verifies until it is interrupted, with progress on a terminal.
+func verifyNow(ctx context.Context, opts verify.Options) (verify.Report, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	opts.Progress = progress(os.Stderr)
+	defer clearProgress(os.Stderr)
+	return verify.Run(ctx, opts)
 }
 
 // progress tells on a terminal which check is made.

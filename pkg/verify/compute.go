@@ -41,10 +41,7 @@ func (v *run) spin(l load, warmup, measure time.Duration) []string {
 
 // times are for how long a load is measured: a launch more or less is to count little.
 func (v *run) times(l load) (warmup, measure time.Duration) {
-	warmup, measure = 500*time.Millisecond, 2*time.Second
-	if v.opts.Quick {
-		measure = 1500 * time.Millisecond
-	}
+	warmup, measure = 500*time.Millisecond, v.measure()
 	if l.launch() >= 10*time.Millisecond {
 		warmup, measure = 2*warmup, 2*measure
 	}

@@ -23,10 +23,7 @@ func (v *run) latency(ctx context.Context) Row {
 }
 
 func (v *run) wait(ctx context.Context, h hold) (waiting, error) {
-	measure := 10 * time.Second
-	if v.opts.Quick {
-		measure = 4 * time.Second
-	}
+	measure := 4 * v.measure() // 50 launches a second
 	var w waiting
 	stop, err := v.beside(ctx, h, "spin", "--kernel-us", "200", "--duration", "3600")
 	if err != nil {

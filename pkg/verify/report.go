@@ -101,5 +101,9 @@ func WriteTable(w io.Writer, r Report) error {
 
 // outcome is the figure and what is to be said beside it.
 func (r *Row) outcome() string {
-	return strings.Join(strings.Fields(strings.TrimPrefix(r.Figure+"; "+r.Why, "; ")), " ")
+	said := strings.Join(strings.Fields(r.Why), " ") // on one line
+	if r.Figure == "" || said == "" {
+		return r.Figure + said
+	}
+	return r.Figure + "; " + said
 }

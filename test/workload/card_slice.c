@@ -90,17 +90,18 @@ static double wl_median(double *values, size_t count)
 // was ours before the first and after the last of them is a part of a slice.
 static void wl_row_report(const struct wl_row *row, double *ours, double *others)
 {
-	double far_ms = (double)(wl_far * wl_kernel_ns) / 1e6;
+	double kernel_ms = (double)wl_kernel_ns / 1e6;
 	double since_ms = 0;
 	size_t seen = 0;
 
 	for (size_t i = 1; i < row->count; i++) {
-		if (row->apart_ms[i] < far_ms) {
+		if (row->apart_ms[i] < wl_far * kernel_ms) {
 			since_ms += row->apart_ms[i];
 			continue;
 		}
-		others[seen] = row->apart_ms[i];
-		ours[seen++] = since_ms;
+		// Our kernel is in it, before or behind the others' slice.
+		others[seen] = row->apart_ms[i] - kernel_ms;
+		ours[seen++] = since_ms + kernel_ms;
 		since_ms = 0;
 	}
 	wl_json_bytes("switches", seen);

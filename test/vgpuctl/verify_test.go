@@ -1,0 +1,287 @@
+package vgpuctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/verify"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
+)
+
+// eachGroup selects a check of each group.
+const eachGroup = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|pair: .*|capture: blocking.*|hang: a persistent kernel|latency: .*)$`
+
+// verify runs `vgpuctl verify` with an interposer, "" for the one that was built, and
+// returns what it reports; its exit status must agree.
+func (m *machine) verify(lib, only string) verify.Report {
+	m.Helper()
+	dir := m.TempDir()
+	page := filepath.Join(dir, "report.html")
+	cmd := m.command("verify", "--quick", "--measure", "600ms", "--only", only, "--json", filepath.Join(dir, "report.json"), "--html", page)
+	if lib != "" {
+		cmd.Env = append(cmd.Env, "NRI_VGPU_LIB="+lib)
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	_ = cmd.Run()
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		m.Fatalf("exit status %d: %s", cmd.ProcessState.ExitCode(), &said)
+	}
+	var report verify.Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		m.Fatal(err)
+	}
+	want := 0
+	if report.Count(verify.DoesNotHold) > 0 {
+		want = 1
+	}
+	if got := cmd.ProcessState.ExitCode(); got != want {
+		m.Errorf("exit status %d, want %d: %s", got, want, &said)
+	}
+	curve := slices.ContainsFunc(report.Rows, func(r verify.Row) bool { return len(r.Shares) > 0 })
+	if html, err := os.ReadFile(page); err != nil || bytes.Contains(html, []byte("</svg>")) != curve {
+		m.Errorf("the page has a curve is %v, want %v: %v", !curve, curve, err)
+	}
+	return report
+}
+
+// wantVerdicts expects that the checks whose names begin so do not hold, and all others
+// do.
+func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
+	t.Helper()
+	if len(report.Rows) == 0 {
+		t.Error("nothing was verified")
+	}
+	for _, row := range report.Rows {
+		want := verify.Holds
+		for _, start := range fails {
+			if strings.HasPrefix(row.Group+": "+row.Name, start) {
+				want = verify.DoesNotHold
+			}
+		}
+		if row.Verdict != want {
+			t.Errorf("%s: %s %s, want %s; bound %s, figure %s; %s", row.Group, row.Name, row.Verdict, want, row.Bound, row.Figure, row.Why)
+		}
+	}
+}
+
+// TestVerify: with each driver, and on a card whose clock drifts and whose context has one
+// queue, all limits are found to hold, and what the card is like is found.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	profiles, err := filepath.Glob("../../gpusim/profiles/*.conf")
+	if err != nil || len(profiles) == 0 {
+		t.Fatalf("no profiles: %v", err)
+	}
+	for _, profile := range profiles {
+		t.Run(filepath.Base(profile), timed.Test(func(t testing.TB) {
+			settings, err := os.ReadFile(profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := newMachineOf(t, string(settings)+"slice = 2ms\nswitch = 200us\nclock_drift = 100ppm\nconnections = 8\n")
+			report := m.verify("", eachGroup)
+			wantVerdicts(t, report)
+			for name, want := range map[string]string{"hardware queues": "8 for a context", "time slice": "2.00 ms", "clock drift": "+100"} {
+				if got := fact(report, name); !strings.HasPrefix(got, want) && !(name == "clock drift" && near(got, 100)) {
+					t.Errorf("%s is %q, want %q", name, got, want)
+				}
+			}
+		}))
+	}
+}
+
+// fact is the value of a fact.
+func fact(r verify.Report, name string) string {
+	for _, f := range r.Facts {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// near reports whether a text begins with about this number.
+func near(text string, want float64) bool {
+	number, _, _ := strings.Cut(text, " ")
+	got, err := strconv.ParseFloat(number, 64)
+	return err == nil && math.Abs(got-want) < 10
+}
+
+// without makes a directory of libraries like the built one, with others for the
+// interposer's, or none where there is no compiler's source for them.
+func (m *machine) without(source string) string {
+	m.Helper()
+	dir := m.TempDir()
+	entries, err := filepath.Glob(filepath.Join(m.build, "lib", "vgpu-*"))
+	if err != nil || len(entries) == 0 {
+		m.Fatalf("no programs beside the interposer: %v", err)
+	}
+	for _, path := range entries {
+		if err := os.Symlink(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+			m.Fatal(err)
+		}
+	}
+	if source == "" {
+		return dir
+	}
+	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+		cc := exec.Command("cc", "-x", "c", "-", "-shared", "-fPIC", "-Wl,-soname,nothing-"+name, "-o", filepath.Join(dir, name))
+		cc.Stdin = strings.NewReader(source)
+		if out, err := cc.CombinedOutput(); err != nil {
+			m.Fatalf("cc: %v: %s", err, out)
+		}
+	}
+	return dir
+}
+
+// TestVerifyWithoutInterposer: a library that limits nothing is found out, and so is one
+// that is not there; what does not depend on limits holds with the former.
+func TestVerifyWithoutInterposer(t *testing.T) {
+	t.Parallel()
+	const checks = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|capture: blocking.*|hang: a persistent kernel)$`
+	t.Run("limits nothing", timed.Test(func(t testing.TB) {
+		m := newMachine(t)
+		report := m.verify(m.without(`const char mark[] = "NRI_VGPU_DIR";`), checks)
+		wantVerdicts(t, report, "driver: names", "memory", "compute")
+	}))
+	t.Run("absent", timed.Test(func(t testing.TB) {
+		m := newMachine(t)
+		report := m.verify(m.without(""), checks)
+		wantVerdicts(t, report, "driver: names", "memory", "compute", "capture", "hang")
+	}))
+}
+
+// reverted is what undoes the rules that hold limits on a card whose clock drifts: probes
+// are believed whatever others were charged, and the least delay is kept for seconds.
+var reverted = []struct{ file, from, to string }{
+	{"others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
+	{"others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
+	{"stretch.c", "\tvg_window_ns = 50000000,", ""},
+}
+
+// revert builds an interposer without these rules.
+func (m *machine) revert() string {
+	m.Helper()
+	source, build := filepath.Join(m.TempDir(), "interposer"), m.TempDir()
+	m.run("cp", "-r", "../../interposer", source)
+	for _, r := range reverted {
+		path := filepath.Join(source, "src", r.file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			m.Fatal(err)
+		}
+		to := r.from + r.to
+		if r.to == "" {
+			to = "\tvg_window_ns = 1000000000,"
+		}
+		changed := strings.Replace(string(text), r.from, to, 1)
+		if changed == string(text) {
+			m.Fatalf("%s has changed: correct what undoes its rules: %q is not in it", r.file, r.from)
+		}
+		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+			m.Fatal(err)
+		}
+	}
+	m.run("make", "-s", "-C", source, "BUILD="+build, "all")
+	dir := m.without("")
+	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+		if err := os.Symlink(filepath.Join(build, "lib", name), filepath.Join(dir, name)); err != nil {
+			m.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestVerifyFindsDrift: where the rules against drift are undone, long kernels are found to
+// have more than their limit on a card whose clock is fast, and nothing else fails.
+func TestVerifyFindsDrift(t *testing.T) {
+	t.Parallel()
+	lib := newMachine(t).revert()
+	timed.Run(t, func(t testing.TB) {
+		m := newMachineOf(t, "clock_drift = 100ppm")
+		report := m.verify(lib, `^(memory: alloc|compute: one stream, 30 %, (200 µs|20 ms)|hang: a persistent kernel)$`)
+		wantVerdicts(t, report, "compute: one stream, 30 %, 20 ms")
+	})
+}
+
+// TestCountedTime: the GPU time that verify counts, kernels times their length, is what the
+// oracle says that the tenant had, alone and beside another.
+func TestCountedTime(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"one stream":    {"--kernel-us", "200"},
+		"eight streams": {"--pattern", "streams", "--streams", "8", "--blocks", strconv.Itoa(132 * 32), "--kernel-us", "2000"},
+		"graph":         {"--pattern", "graph", "--kernel-us", "200"},
+		"waiting":       {"--pattern", "sync", "--kernel-us", "20"},
+	} {
+		t.Run(name, timed.Test(func(t testing.TB) {
+			m := newMachineOf(t, "slice = 2ms\nswitch = 200us")
+			workload := filepath.Join(m.build, "lib/vgpu-workload")
+			m.start(m.command("run", "--cores", "40", "--", workload, "spin", "--kernel-us", "20000", "--duration", "60"))
+			time.Sleep(300 * time.Millisecond)
+			out := m.finish(0, m.command(append([]string{"run", "--cores", "40", "--", workload, "spin", "--duration", "1"}, args...)...))
+			var spun struct {
+				PID     int     `json:"pid"`
+				Counted float64 `json:"kernel_time_s"`
+			}
+			if err := json.Unmarshal([]byte(out), &spun); err != nil {
+				t.Fatal(err)
+			}
+			finished, err := m.oracle().Finished()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var had float64
+			for _, p := range finished {
+				for _, g := range p.GPUs {
+					if p.Pid == spun.PID {
+						had += float64(g.GPUTimeNs) / 1e9
+					}
+				}
+			}
+			if had == 0 || math.Abs(spun.Counted-had) > 0.01*had {
+				t.Errorf("counted %.4f s, and the oracle says %.4f s", spun.Counted, had)
+			}
+		}))
+	}
+}
+
+// TestVerifyCannotRun: what keeps it from testing has an exit status of its own.
+func TestVerifyCannotRun(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	for want, args := range map[string][]string{
+		"no check has such a name":      {"--only", "^nothing$"},
+		"allowed: a regular expression": {"--only", "("},
+		"unknown flag":                  {"--nonsense"},
+		"unknown command":               {"nonsense"},
+		"write the report":              {"--only", "^driver", "--json", "/nonexistent/report.json"},
+	} {
+		if said := m.finish(2, m.command(append([]string{"verify"}, args...)...)); !strings.Contains(said, want) {
+			t.Errorf("%q: %s, want %s", args, said, want)
+		}
+	}
+	busy := m.command("run", "--cores", "10", "--", m.workload("spin"), "--duration", "60")
+	m.start(busy)
+	m.eventually("it is said that the GPU is used", func() bool {
+		cmd := m.command("verify", "--only", "^driver")
+		said, _ := cmd.CombinedOutput()
+		return cmd.ProcessState.ExitCode() == 2 && strings.Contains(string(said), "use the GPU")
+	})
+	none := m.command("verify")
+	none.Env = append(none.Env, "GPUSIM_STATE=/nonexistent")
+	if said := m.finish(2, none); !strings.Contains(said, "look at the GPU") {
+		t.Errorf("without a GPU: %s", said)
+	}
+}
