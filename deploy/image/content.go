@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
@@ -22,8 +23,8 @@ const (
 var (
 	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "vgpuctl"}
 	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
-	// helpers are programs that the agent starts; they need no more than nvmlNeeds.
-	helpers = []string{"vgpu-context"}
+	// helpers need no more than nvmlNeeds.
+	helpers = layout.Helpers
 
 	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is
 	// loaded from the host, asks for; since glibc 2.34 most are empty, and

@@ -112,6 +112,7 @@ func checkContent(t *testing.T, archive string) {
 		"usr/local/nri-vgpu/lib/libcuda.so.1",
 		"usr/local/nri-vgpu/lib/libnvidia-ml.so.1",
 		"usr/local/nri-vgpu/lib/vgpu-context",
+		"usr/local/nri-vgpu/lib/vgpu-workload",
 		"etc/nri-vgpu/config.toml",
 		"usr/share/doc/nri-vgpu/LICENSE",
 	} {

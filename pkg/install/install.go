@@ -36,7 +36,11 @@ type file struct {
 }
 
 func files(source string) []file {
-	return append(standIns(), []file{
+	list := standIns()
+	for _, name := range layout.Helpers {
+		list = append(list, file{name: name, source: filepath.Join(source, "lib", name), mode: 0o755})
+	}
+	return append(list, []file{
 		{name: layout.CUDALibrary, source: filepath.Join(source, "lib", layout.CUDALibrary), mode: 0o755},
 		{name: layout.NVMLLibrary, source: filepath.Join(source, "lib", layout.NVMLLibrary), mode: 0o755},
 		{name: layout.Vgpuctl, source: filepath.Join(source, "bin", layout.Vgpuctl), mode: 0o755},

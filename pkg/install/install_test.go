@@ -16,7 +16,11 @@ import (
 func source(t *testing.T, cuda string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range map[string]string{"lib/libcuda.so.1": cuda, "lib/libnvidia-ml.so.1": "nvml", "bin/vgpuctl": "tool"} {
+	contents := map[string]string{"lib/libcuda.so.1": cuda, "lib/libnvidia-ml.so.1": "nvml", "bin/vgpuctl": "tool"}
+	for _, name := range layout.Helpers {
+		contents["lib/"+name] = name
+	}
+	for name, content := range contents {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -44,6 +48,7 @@ func TestInstall(t *testing.T) {
 		"libcuda.so.1":      {"cuda", 0o755},
 		"libnvidia-ml.so.1": {"nvml", 0o755},
 		"vgpuctl":           {"tool", 0o755},
+		"vgpu-workload":     {"vgpu-workload", 0o755},
 		"ld.so.preload": {"/usr/local/nri-vgpu/preload/$PLATFORM/libcuda.so.1\n/usr/local/nri-vgpu/preload/$PLATFORM/libnvidia-ml.so.1\n" +
 			"/usr/local/nri-vgpu/lib/libcuda.so.1\n/usr/local/nri-vgpu/lib/libnvidia-ml.so.1\n", 0o644},
 		"preload/i686/libcuda.so.1": {string(standin.Library(elf.ELFCLASS32, "/usr/local/nri-vgpu/lib/libcuda.so.1")), 0o755},

@@ -24,6 +24,10 @@ const (
 	StandIns = "preload"
 )
 
+// Helpers are files beside the libraries that the agent and vgpuctl use: programs that
+// open the driver for them, and what `vgpuctl verify` runs.
+var Helpers = []string{"vgpu-constructor.so", "vgpu-context", "vgpu-devices", "vgpu-nvml", "vgpu-workload"}
+
 // Assignment is the name, beside a container's pages, of the file that says
 // what it was given.
 const Assignment = "assignment.json"

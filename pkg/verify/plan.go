@@ -133,9 +133,9 @@ type scene struct {
 }
 
 var scenes = []scene{
-	{group: groupCapture, name: "blocking streams beside the legacy stream", args: []string{"captures"}},
-	{group: groupCapture, name: "mode global", args: []string{"captures", "--mode", "global"}},
-	{group: groupCapture, name: "mode relaxed", args: []string{"captures", "--mode", "relaxed"}},
+	{group: groupCapture, name: "blocking streams beside the legacy stream", args: []string{"captures", "--idle-us", "50"}},
+	{group: groupCapture, name: "mode global", args: []string{"captures", "--idle-us", "50", "--mode", "global"}},
+	{group: groupCapture, name: "mode relaxed", args: []string{"captures", "--idle-us", "50", "--mode", "relaxed"}},
 	{group: groupCapture, name: "four threads at once", args: []string{"at-once"}},
 	{group: groupCapture, name: "while a thread waits for an event", args: []string{"event-wait", "--captures", "10"}},
 	{group: groupHang, name: "a persistent kernel", args: []string{"persistent"}},
