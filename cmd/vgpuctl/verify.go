@@ -76,7 +76,7 @@ could not be tested.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Quick, "quick", false, "the most important checks alone, in a minute")
 	flags.StringVar(&only, "only", "", "regular expression of the checks to make, as \"group: name\"")
-	flags.DurationVar(&opts.Measure, "measure", 0, "for how long tenants are measured, such as 500ms; 2s if left out, or 1.2s with --quick")
+	flags.DurationVar(&opts.Measure, "measure", 0, "for how long tenants are measured, such as 500ms; 2s if left out, or 900ms with --quick")
 	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; the first if left out")
 	flags.StringVar(&jsonFile, "json", "", "file to write the report to, as JSON")
 	flags.StringVar(&htmlFile, "html", "", "file to write the report to, as a page that needs nothing else")
