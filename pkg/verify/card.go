@@ -129,14 +129,14 @@ func (s start) facts() []Fact {
 	}
 }
 
-// judgeLookups judges whether the driver's two ways of looking up agree: where they do not,
+// lookupsRow judges whether the driver's two ways of looking up agree: where they do not,
 // every guarded function is withheld.
-func (s start) judgeLookups() (v Verdict, bound, figure string) {
-	bound = "dlsym and cuGetProcAddress return the same"
-	if len(s.LookupsDiffer) > 0 {
-		return DoesNotHold, bound, fmt.Sprintf("%d of %d differ: %s", len(s.LookupsDiffer), s.Lookups, strings.Join(s.LookupsDiffer, ", "))
+func (s start) lookupsRow() Row {
+	r := row(Holds, "dlsym and cuGetProcAddress return the same", fmt.Sprintf("%d of %d", s.Lookups-len(s.LookupsDiffer), s.Lookups))
+	if len(s.LookupsDiffer) > 0 || s.Lookups == 0 {
+		r.Verdict, r.Why = DoesNotHold, strings.Join(s.LookupsDiffer, ", ")
 	}
-	return Holds, bound, fmt.Sprintf("%d of %d", s.Lookups, s.Lookups)
+	return r
 }
 
 // turns are how long the GPU stayed with a process beside one that saturates it.

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/interposer/symbols"
+	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
 )
 
 func TestJudgeShares(t *testing.T) {
@@ -126,6 +129,26 @@ func TestRegime(t *testing.T) {
 	}
 	if err := (start{UUID: uuid, Before: seen()}).busy(); err != nil {
 		t.Errorf("a GPU that is free: %v", err)
+	}
+}
+
+func TestJudgeDriver(t *testing.T) {
+	pass, refuse := driverlib.Unknown{Name: "cuGetNew", Treatment: symbols.Pass}, driverlib.Unknown{Name: "cuMemAllocNew", Treatment: symbols.Refuse}
+	for _, c := range []struct {
+		got  Row
+		want Verdict
+		why  string
+	}{
+		{start{Lookups: 88}.lookupsRow(), Holds, ""},
+		{start{Lookups: 88, LookupsDiffer: []string{"cuInit"}}.lookupsRow(), DoesNotHold, "cuInit"},
+		{start{}.lookupsRow(), DoesNotHold, ""}, // nothing could be looked up
+		{judgeNames(nil), Holds, ""},
+		{judgeNames([]driverlib.Unknown{pass}), Holds, ""},
+		{judgeNames([]driverlib.Unknown{pass, refuse}), DoesNotHold, "cuMemAllocNew"},
+	} {
+		if c.got.Verdict != c.want || c.got.Why != c.why {
+			t.Errorf("got %+v, want %s because of %q", c.got, c.want, c.why)
+		}
 	}
 }
 

@@ -52,19 +52,19 @@ func (*run) namesRow() Row {
 	if err != nil {
 		return Row{Verdict: DoesNotHold, Bound: "the library is made for the driver", Why: err.Error()}
 	}
-	return row(judgeNames(names))
+	return judgeNames(names)
 }
 
-func judgeNames(names []driverlib.Unknown) (v Verdict, bound, figure string) {
+func judgeNames(names []driverlib.Unknown) Row {
 	var refused []string
 	for _, n := range names {
 		if n.Treatment == symbols.Refuse {
 			refused = append(refused, n.Name)
 		}
 	}
-	bound = "no function is refused because it is not known"
+	r := row(Holds, "no function is refused because it is not known", fmt.Sprintf("%d of %d unknown names refused", len(refused), len(names)))
 	if len(refused) > 0 {
-		return DoesNotHold, bound, fmt.Sprintf("%d: %s", len(refused), strings.Join(refused, ", "))
+		r.Verdict, r.Why = DoesNotHold, strings.Join(refused, ", ")
 	}
-	return Holds, bound, fmt.Sprintf("%d unknown functions pass", len(names))
+	return r
 }

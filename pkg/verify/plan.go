@@ -155,7 +155,7 @@ var quickScenes = map[string]int{groupCapture: 2, groupHang: 3}
 // plan is all checks, in their order.
 func (v *run) plan() []check {
 	checks := []check{
-		{groupDriver, "look-ups agree", func(context.Context) Row { return row(v.start.judgeLookups()) }},
+		{groupDriver, "look-ups agree", func(context.Context) Row { return v.start.lookupsRow() }},
 		{groupDriver, "names are known", func(context.Context) Row { return v.namesRow() }},
 	}
 	named := ways
