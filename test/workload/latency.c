@@ -12,7 +12,7 @@
 
 struct wl_latency_options {
 	struct wl_common common;
-	double kernel_us, period_ms, duration;
+	double kernel_us, period_ms, duration, warmup;
 };
 
 static int wl_compare(const void *left, const void *right)
@@ -77,17 +77,25 @@ static void wl_report(const struct wl_session *session,
 	wl_json_close();
 }
 
+enum { wl_first = 3 };
+
+static size_t wl_warmup(const struct wl_latency_options *options)
+{
+	return (size_t)(options->warmup * 1e3 / options->period_ms);
+}
+
+// wl_latency_run needs room for the samples of the warm-up, too.
 static int wl_latency_run(struct wl_launcher *launcher,
 			  const struct wl_latency_options *options,
 			  double *samples, size_t count)
 {
-	double warmup[3];
-
 	if (wl_session_open(launcher->session, &options->common) ||
 	    wl_session_load_spin(launcher->session) ||
 	    wl_launcher_prepare(launcher))
 		return -1;
-	if (wl_measure(launcher, 0, warmup, 3))
+	// The first launches load code; those of --warmup find what is slow once.
+	if (wl_measure(launcher, 0, samples, wl_first) ||
+	    wl_measure(launcher, options->period_ms / 1e3, samples, wl_warmup(options)))
 		return -1;
 	return wl_measure(launcher, options->period_ms / 1e3, samples, count);
 }
@@ -103,6 +111,8 @@ int main(int argc, char **argv)
 	const struct wl_option table[] = {
 		{"kernel-us", WL_OPTION_NUMBER, &options.kernel_us,
 		 "length of the kernel in µs (default 1000)"},
+		{"warmup", WL_OPTION_NUMBER, &options.warmup,
+		 "seconds of the same beforehand, not counted (default 0)"},
 		{"period-ms", WL_OPTION_NUMBER, &options.period_ms,
 		 "time from one launch to the next (default 20)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
@@ -124,13 +134,13 @@ int main(int argc, char **argv)
 			 "the latencies as one JSON line.", table);
 	launches = options.period_ms > 0 ?
 			   options.duration * 1e3 / options.period_ms : 0;
-	if (launches < 1 || launches > 1e7) {
+	if (launches < 1 || launches > 1e7 || options.warmup > 1e4) {
 		fprintf(stderr, "%s: --duration must be 1 to 10000000 times "
 				"--period-ms\n", argv[0]);
 		return WL_EXIT_USAGE;
 	}
 	launcher.kernel_ns = (uint64_t)(options.kernel_us * 1e3);
-	samples = calloc((size_t)launches, sizeof *samples);
+	samples = calloc((size_t)launches + wl_warmup(&options) + wl_first, sizeof *samples);
 	if (!samples) {
 		fprintf(stderr, "%s: out of host memory\n", argv[0]);
 		return EXIT_FAILURE;
