@@ -16,7 +16,7 @@ type measured struct {
 	// reach is what the same work has without a limit: one that waits for each launch
 	// cannot fill the GPU.
 	reach float64
-	// cut is one launch: a measurement may begin or end within it.
+	// cut is one launch, the longest of all tenants: a measurement may begin or end in it.
 	cut float64
 	// sum is what tenants that saturate the GPU together have without limits; the rest
 	// is lost at switches between them.
@@ -98,8 +98,9 @@ type played struct {
 	err    string
 }
 
-// sceneSlack is what starting up may add to a scene's time.
-const sceneSlack = 100 * time.Millisecond
+// sceneSlack is what may be added to a scene's time: the start, and 100 ms for each kind of
+// work that is new, which waits so long for its first measure.
+const sceneSlack = 300 * time.Millisecond
 
 // judgeScene judges a scene under limits beside the same without: with a part of the GPU's
 // time it takes in proportion longer at most.

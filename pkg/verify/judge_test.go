@@ -76,7 +76,7 @@ func TestJudgeScene(t *testing.T) {
 		want    Verdict
 	}{
 		{"in proportion", played{took: 2 * time.Second, broken: 1}, Holds},
-		{"too slow", played{took: 2300 * time.Millisecond}, DoesNotHold},
+		{"too slow", played{took: 2500 * time.Millisecond}, DoesNotHold},
 		{"hangs", played{hangs: true}, DoesNotHold},
 		{"fails", played{took: time.Second, err: "cuLaunchKernel"}, DoesNotHold},
 		{"breaks more", played{took: time.Second, broken: 2}, DoesNotHold},
