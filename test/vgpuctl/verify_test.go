@@ -128,8 +128,8 @@ func near(text string, want float64) bool {
 	return err == nil && math.Abs(got-want) < 10
 }
 
-// without makes a directory of libraries like the built one, with others for the
-// interposer's, or none where there is no compiler's source for them.
+// without makes a directory like build/lib, with libraries that are compiled from source in
+// the interposer's place, or none where source is empty.
 func (m *machine) without(source string) string {
 	m.Helper()
 	dir := m.TempDir()
