@@ -216,6 +216,17 @@ static void enter_connection(struct gather *gather, const struct sim_stream *str
 		connection->issued = ref;
 }
 
+/* Whether all that was gathered are copies: their engine stamps what is behind them. */
+static bool only_copies(const struct gather *gather)
+{
+	const struct gs_state *state = sim.handle.state;
+
+	for (size_t i = 0; i < gather->count; i++)
+		if (state->items[sim.handle.id][gather->refs[i].item].kind != GS_ITEM_COPY)
+			return false;
+	return gather->count != 0;
+}
+
 static CUresult submit(struct sim_stream *stream, struct sim_device *device, struct gs_work *work,
 		       const struct gs_ref *deps, size_t count, struct gs_ref *ref)
 {
@@ -237,6 +248,8 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 		gather_ref(&gather, deps[i]);
 	if (queued)
 		gather_connection(&gather, stream, true);
+	if (gather.count && work->kind == GS_ITEM_COMPUTE)
+		work->duration_ns += sim_gpu(device)->gap_ns;
 	put_ref = put(&gather, work);
 	if (stream)
 		stream->last = put_ref;
@@ -261,15 +274,21 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 /*
  * Queues an event behind what was gathered, and enters it as its last. The time
  * is taken by the GPU, when the process has it: work that takes no time. Some cards
- * may take that of an event with nothing before it at once (`idle_stamp`).
+ * may take that of an event with nothing before it at once (`idle_stamp`), which is when
+ * it has come to the GPU, and that of one behind a copy at the copy's end (`copy_stamp`).
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = gather->device->gpu};
-	bool at_once = !gather->count && sim_gpu(gather->device)->idle_stamp;
+	const struct gs_gpu *gpu = sim_gpu(gather->device);
+	bool at_once = !gather->count && gpu->idle_stamp;
+	bool by_copy = gpu->copy_stamp && only_copies(gather);
 
 	if (!(event->flags & CU_EVENT_DISABLE_TIMING)) {
-		work.kind = at_once ? GS_ITEM_MARK : GS_ITEM_COMPUTE;
+		work.kind = at_once && gpu->launch_ns ? GS_ITEM_COPY :
+			    at_once || by_copy	       ? GS_ITEM_MARK :
+							 GS_ITEM_COMPUTE;
+		work.duration_ns = work.kind == GS_ITEM_COPY ? gpu->launch_ns : 0;
 		work.tag = (uint64_t)(uintptr_t)event;
 	}
 	event->last = put(gather, &work);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Utilisation, of devices and of processes: the busy time of finished windows
- * of 100 ms, as a whole percentage.
+ * of 100 ms, as a whole percentage. On a sampled GPU a process has what the GPU did in
+ * each period at whose end it had the GPU.
  */
 #include "nvml.h"
 
@@ -17,9 +18,9 @@ static unsigned percent(uint64_t busy_ns, uint64_t of_ns)
 }
 
 /* The window that is not finished yet. */
-static uint64_t current_window(void)
+static uint64_t current_window(uint64_t length)
 {
-	return nv_state()->state->clock_ns / GS_SAMPLE_NS;
+	return nv_state()->state->clock_ns / length;
 }
 
 static uint64_t busy_in(const struct gs_sample *ring, uint32_t size, uint64_t window)
@@ -31,7 +32,7 @@ static uint64_t busy_in(const struct gs_sample *ring, uint32_t size, uint64_t wi
 
 unsigned nv_busy_percent(const struct gs_gpu *gpu)
 {
-	uint64_t now = current_window();
+	uint64_t now = current_window(GS_SAMPLE_NS);
 	uint64_t busy = 0;
 
 	for (uint64_t back = 1; back <= RATE_WINDOWS; back++)
@@ -55,12 +56,12 @@ static void take_day_offset(void)
 }
 
 /* The time of a window's end, in µs since 1970. */
-static uint64_t window_time(uint64_t window)
+static uint64_t window_time(uint64_t window, uint64_t length)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	(void)pthread_once(&once, take_day_offset);
-	return (window + 1) * (GS_SAMPLE_NS / 1000) + day_offset_us;
+	return (window + 1) * length / 1000 + day_offset_us;
 }
 
 NVML_FUNCTION(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, struct nvml_utilization *rates)
@@ -120,10 +121,10 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 	*value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
 	room = samples ? *count : GS_GPU_SAMPLES;
 	nv_lock();
-	now = current_window();
+	now = current_window(GS_SAMPLE_NS);
 	for (uint64_t window = now < GS_GPU_SAMPLES ? 0 : now - GS_GPU_SAMPLES + 1;
 	     window < now && found < room; window++) {
-		uint64_t time_us = window_time(window);
+		uint64_t time_us = window_time(window, GS_SAMPLE_NS);
 
 		if (time_us <= last_seen)
 			continue;
@@ -155,7 +156,8 @@ typedef void (*sink)(void *context, const struct doing *doing);
 static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink take, void *context)
 {
 	uint64_t own_namespace = gs_pid_namespace();
-	uint64_t now = current_window();
+	uint64_t length = nv_gpu(device)->sampled ? GS_PERIOD_NS : GS_SAMPLE_NS;
+	uint64_t now = current_window(length);
 	struct gs_proc *proc;
 	uint32_t cursor = 0;
 
@@ -165,11 +167,11 @@ static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink ta
 
 		for (uint64_t back = GS_PROC_SAMPLES - 1; pid > 0 && back > 0; back--) {
 			uint64_t busy = busy_in(use->samples, GS_PROC_SAMPLES, now - back);
-			bool lived = (now - back + 1) * GS_SAMPLE_NS > proc->start_ns && use->bytes > 0;
+			bool lived = (now - back + 1) * length > proc->start_ns && use->bytes > 0;
 			struct doing doing = {
 				.pid = pid,
-				.time_us = window_time(now - back),
-				.sm = percent(busy, GS_SAMPLE_NS),
+				.time_us = window_time(now - back, length),
+				.sm = percent(busy, length),
 				.encoder = lived ? proc->encoder_percent : 0,
 				.decoder = lived ? proc->decoder_percent : 0,
 			};

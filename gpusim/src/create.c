@@ -30,6 +30,7 @@ void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index)
 	config->device_bandwidth = UINT64_C(2000000000000);
 	config->host_bandwidth = UINT64_C(50000000000);
 	config->slew_period_ns = UINT64_C(20000000000);
+	config->power_period_ns = UINT64_C(1000000000);
 }
 
 void gs_driver_defaults(struct gs_machine *machine)
@@ -66,6 +67,14 @@ static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 	gpu->slew_period_ns = config->slew_period_ns;
 	gpu->connections = config->connections;
 	gpu->idle_stamp = config->idle_stamp;
+	gpu->yield_ns = config->yield_ns;
+	gpu->gap_ns = config->gap_ns;
+	gpu->launch_ns = config->launch_ns;
+	gpu->power_period_ns = config->power_period_ns;
+	gpu->power_ppm = config->power_ppm;
+	gpu->crowding_ppm = config->crowding_ppm;
+	gpu->copy_stamp = config->copy_stamp;
+	gpu->sampled = config->sampled;
 	gpu->current = GS_NO_PROC;
 }
 

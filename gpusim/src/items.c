@@ -96,7 +96,7 @@ static void push_timed(struct gs_state *state, uint32_t slot, uint16_t index)
 	struct gs_item *item = gs_item_at(state, slot, index);
 	struct gs_proc *proc = &state->procs[slot];
 
-	if (item->start_ns == 0) {
+	if (item->start_ns == 0 && item->kind == GS_ITEM_COPY) {
 		item->start_ns = item->ready_ns;
 		item->end_ns = item->ready_ns + item->remaining_ns;
 	}
@@ -157,9 +157,9 @@ static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_
 		item->ready_ns = at;
 	if (item->kind == GS_ITEM_MARK)
 		return true;
-	if (item->kind == GS_ITEM_COMPUTE)
+	if (item->kind == GS_ITEM_COMPUTE && item->end_ns <= at)
 		append_ready(state, slot, index);
-	else if (item->kind == GS_ITEM_COPY)
+	else if (item->kind != GS_ITEM_HOST)
 		push_timed(state, slot, index);
 	return false;
 }
@@ -197,6 +197,12 @@ void gs_item_settle(struct gs_state *state, uint32_t slot, uint16_t index)
 		return;
 	gs_item_at(state, slot, index)->next = GS_NONE;
 	end_all(state, slot, index, state->clock_ns);
+}
+
+void gs_item_arrive(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
+{
+	remove_timed(state, slot, gs_item_at(state, slot, index));
+	place(state, slot, index, at);
 }
 
 void gs_item_finish(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)

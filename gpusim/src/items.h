@@ -18,6 +18,9 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 /* Hangs the item on what blocks it, or makes it ready; marks end at once. */
 void gs_item_settle(struct gs_state *state, uint32_t slot, uint16_t index);
 
+/* Makes compute ready whose launch has arrived on the GPU. */
+void gs_item_arrive(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at);
+
 /* Ends an item that is in a ready or timed list, or hung nowhere. */
 void gs_item_finish(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at);
 

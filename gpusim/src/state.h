@@ -35,6 +35,8 @@
 #define GS_PROC_SAMPLES 16u
 #define GS_NVML_USERS 2048u /* living and past; more than GS_MAX_OBSERVERS can live */
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
+/* …and one of a process on a sampled GPU this: nvml.h has 1/6 s to 1 s, by product. */
+#define GS_PERIOD_NS UINT64_C(166666667)
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
 #define GS_MPS_CLIENTS 48u     /* MPS clients that one GPU can serve */
@@ -44,9 +46,9 @@
 /* The byte that stands for NVML's own lock (struct gs_driver, nvml_lock). */
 #define GS_NVML_LOCK (GS_LOCK_BASE + GS_MAX_IDS)
 
-/* Nanoseconds of GPU time in one window of GS_SAMPLE_NS. */
+/* Nanoseconds of GPU time in one window of GS_SAMPLE_NS (or GS_PERIOD_NS). */
 struct gs_sample {
-	uint64_t window; /* CLOCK_MONOTONIC / GS_SAMPLE_NS; the slot is window % ring size */
+	uint64_t window; /* CLOCK_MONOTONIC / its length; the slot is window % ring size */
 	uint64_t busy_ns;
 };
 
@@ -69,7 +71,7 @@ struct gs_item {
 	uint64_t remaining_ns; /* GPU or copy time still to run */
 	uint64_t ready_ns;     /* when its dependencies were met; 0: not yet */
 	uint64_t start_ns;     /* 0: not started */
-	uint64_t end_ns;
+	uint64_t end_ns; /* of compute that has not ended: when it arrives on the GPU */
 	uint64_t tag; /* not 0: kept when done, until its owner collects it */
 	uint64_t dep_seq[GS_MAX_DEPS];
 	uint16_t dep_item[GS_MAX_DEPS];
@@ -114,7 +116,7 @@ struct gs_proc {
 	uint64_t start_ns; /* CLOCK_MONOTONIC at registration */
 	uint64_t next_seq;
 	int32_t seen_pid; /* pid as an observer outside last saw it, 0: none did */
-	uint16_t timed_head; /* derived: copies under way */
+	uint16_t timed_head; /* derived: copies, and launches, under way */
 	uint16_t done_head;  /* derived: tagged items that its owner has yet to collect */
 	char comm[16];
 	char hostname[64]; /* of its UTS namespace: a pod's name */
@@ -155,7 +157,7 @@ struct gs_gpu {
 	uint64_t context_bytes;
 	uint64_t alloc_granularity; /* linear allocations are rounded up to this */
 	uint64_t slice_ns;
-	uint64_t switch_ns;         /* lost at each change of process */
+	uint64_t switch_ns;         /* lost where a process is preempted */
 	uint64_t default_kernel_ns; /* of kernels that name no time */
 	uint64_t device_bandwidth;  /* bytes/s of memsets and copies on the device */
 	uint64_t host_bandwidth;    /* bytes/s of copies from and to the host */
@@ -168,7 +170,15 @@ struct gs_gpu {
 	uint64_t slew_period_ns;
 	uint32_t connections; /* hardware queues of a context; 0: one for each stream */
 	uint32_t idle_stamp;  /* an event on an idle stream is stamped at once, whoever has the GPU */
-	uint64_t config_reserved[8];
+	uint64_t yield_ns;        /* lost where the last process had run dry */
+	uint64_t gap_ns;          /* between work and what waited behind it */
+	uint64_t launch_ns;       /* from a launch, or the record of an event, to its arrival on the GPU */
+	uint64_t power_period_ns; /* of the SMs' clock, see power_ppm */
+	uint32_t power_ppm; /* it is faster by this for half a period, and slower for the other */
+	uint32_t crowding_ppm; /* by which a kernel is slower for each one that runs beside it */
+	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whoever has the GPU */
+	uint32_t sampled;    /* 1: NVML's samples name one process each, see timeline.h */
+	uint64_t config_reserved[2];
 	/* Time. */
 	uint64_t slice_start_ns; /* 0: nobody's slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
@@ -180,7 +190,8 @@ struct gs_gpu {
 	uint64_t peak_used_bytes; /* the most that living processes ever held at once */
 	uint32_t compute_mode; /* as NVML's nvmlComputeMode_t */
 	uint32_t reserved0;
-	uint64_t reserved[14];
+	struct gs_sample period; /* the last period of a sampled GPU's utilisation */
+	uint64_t reserved[12];
 	uint64_t runnable[GS_MAX_PROCS / 64]; /* derived: processes with ready compute work */
 	struct gs_sample samples[GS_GPU_SAMPLES];
 };
@@ -320,6 +331,8 @@ struct gs_gpu_config {
 	int64_t drift_ppm;
 	uint64_t slew_ppm, slew_period_ns;
 	uint32_t connections, idle_stamp;
+	uint64_t yield_ns, gap_ns, launch_ns, power_period_ns;
+	uint32_t power_ppm, crowding_ppm, copy_stamp, sampled;
 };
 
 /* Fills in the defaults of the GPU with this index. */

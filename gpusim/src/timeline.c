@@ -2,6 +2,8 @@
 #include "timeline.h"
 
 #include "items.h"
+#include "rate.h"
+#include "samples.h"
 
 #define MEETING_NS 200000 /* after which a wait for two kernels that meet looks again */
 #define REAP_EVERY_NS 1000000 /* how long a dead process may go on holding slices */
@@ -101,12 +103,13 @@ static bool waits(const struct gs_item *item)
 
 /* ---- who has the GPU ---- */
 
-static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at)
+/* The GPU loses a time where it goes from one process to another. */
+static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t lost_ns)
 {
 	bool change = gpu->current != GS_NO_PROC && gpu->current != slot;
 
 	gpu->current = slot;
-	gpu->hold_from_ns = at + (change ? gpu->switch_ns : 0);
+	gpu->hold_from_ns = at + (change ? lost_ns : 0);
 	gpu->slice_start_ns = gpu->hold_from_ns;
 }
 
@@ -120,13 +123,13 @@ static void arbitrate(const struct gs_state *state, struct gs_gpu *gpu, uint64_t
 		return;
 	}
 	if (!holds(state, gpu) || gpu->slice_start_ns == 0) {
-		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at);
+		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at, gpu->yield_ns);
 		return;
 	}
 	if (at < slice_end)
 		return;
 	if (others_wait(state, gpu))
-		begin_slice(gpu, next_party(state, gpu), at);
+		begin_slice(gpu, next_party(state, gpu), at, gpu->switch_ns);
 	else /* alone: its slices follow one another */
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
@@ -203,15 +206,34 @@ static void start_items(struct gs_state *state, uint32_t g)
 	}
 }
 
+/* How fast each of the kernels that have started runs now. */
+static uint64_t rate_of(struct gs_state *state, uint32_t g)
+{
+	struct gs_gpu *gpu = &state->gpus[g];
+	uint32_t running = 0;
+
+	if (gpu->crowding_ppm)
+		FOR_MEMBERS(state, gpu, slot)
+			for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+				const struct gs_item *item = gs_item_at(state, slot, i);
+
+				running += item->start_ns && item->demand_ppm && !waits(item);
+				i = item->next;
+			}
+	return gs_rate(gpu, state->clock_ns, running);
+}
+
 /* ---- the next thing that happens ---- */
 
 static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
 {
 	struct gs_gpu *gpu = &state->gpus[g];
-	uint64_t begin;
+	uint64_t begin, rate;
 
 	if (!holds(state, gpu))
 		return limit;
+	rate = rate_of(state, g);
+	limit = min_u64(limit, gs_rate_change(gpu, state->clock_ns));
 	begin = max_u64(state->clock_ns, gpu->hold_from_ns);
 	if (others_wait(state, gpu))
 		limit = min_u64(limit, gpu->slice_start_ns + gpu->slice_ns);
@@ -220,7 +242,7 @@ static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
 			struct gs_item *item = gs_item_at(state, slot, i);
 
 			if (item->start_ns && !waits(item))
-				limit = min_u64(limit, begin + item->remaining_ns);
+				limit = min_u64(limit, begin + gs_rate_time(item->remaining_ns, rate));
 			i = item->next;
 		}
 	}
@@ -243,26 +265,9 @@ static uint64_t next_copy(struct gs_state *state, uint64_t limit)
 
 /* ---- passing time ---- */
 
-static void add_sample(struct gs_sample *ring, uint32_t size, uint64_t from, uint64_t to)
-{
-	uint64_t span = (uint64_t)size * GS_SAMPLE_NS;
-
-	if (to - from > span)
-		from = to - span;
-	while (from < to) {
-		uint64_t window = from / GS_SAMPLE_NS;
-		uint64_t end = min_u64(to, (window + 1) * GS_SAMPLE_NS);
-		struct gs_sample *sample = &ring[window % size];
-
-		if (sample->window != window)
-			*sample = (struct gs_sample){window, 0};
-		sample->busy_ns += end - from;
-		from = end;
-	}
-}
-
-/* Runs a process's started items. */
-static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64_t from, uint64_t to)
+/* Runs a process's started items at this rate. */
+static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64_t from, uint64_t to,
+		       uint64_t rate)
 {
 	struct gs_proc_gpu *mine = &state->procs[slot].gpu[g];
 	bool ran = false;
@@ -271,7 +276,7 @@ static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64
 		struct gs_item *item = gs_item_at(state, slot, i);
 
 		if (item->start_ns) {
-			item->remaining_ns -= min_u64(item->remaining_ns, to - from);
+			item->remaining_ns -= min_u64(item->remaining_ns, gs_rate_work(to - from, rate));
 			ran = true;
 		}
 		i = item->next;
@@ -279,20 +284,24 @@ static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64
 	if (!ran)
 		return;
 	mine->gpu_time_ns += to - from;
-	add_sample(mine->samples, GS_PROC_SAMPLES, from, to);
+	if (!state->gpus[g].sampled)
+		gs_sample_add(mine->samples, GS_PROC_SAMPLES, from, to);
 }
 
 static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 {
 	struct gs_gpu *gpu = &state->gpus[g];
-	uint64_t from = max_u64(state->clock_ns, gpu->hold_from_ns);
+	uint64_t from = max_u64(state->clock_ns, gpu->hold_from_ns), rate;
 
 	if (!holds(state, gpu) || to <= from)
 		return;
+	rate = rate_of(state, g);
 	FOR_MEMBERS(state, gpu, slot)
-		run_member(state, g, slot, from, to);
+		run_member(state, g, slot, from, to, rate);
 	gpu->busy_ns += to - from;
-	add_sample(gpu->samples, GS_GPU_SAMPLES, from, to);
+	gs_sample_add(gpu->samples, GS_GPU_SAMPLES, from, to);
+	if (gpu->sampled)
+		gs_sample_period(gpu, &state->procs[gpu->current].gpu[g], from, to);
 }
 
 /* Looks whether the kernel that this one meets waits for it on some GPU. */
@@ -346,7 +355,11 @@ static void finish_copies(struct gs_state *state)
 				struct gs_item *item = gs_item_at(state, slot, i);
 				uint16_t next = item->next;
 
-				if (item->end_ns <= state->clock_ns)
+				if (item->end_ns > state->clock_ns)
+					; /* under way */
+				else if (item->kind == GS_ITEM_COMPUTE)
+					gs_item_arrive(state, slot, i, state->clock_ns);
+				else
 					gs_item_finish(state, slot, i, state->clock_ns);
 				i = next;
 			}
@@ -383,87 +396,7 @@ void gs_advance(struct gs_handle *handle, uint64_t now)
 		step(state, now);
 }
 
-/* ---- a process's own queue ---- */
-
-static uint16_t take_item(struct gs_state *state, uint32_t slot)
-{
-	struct gs_proc *proc = &state->procs[slot];
-	uint16_t index = proc->free_head;
-
-	if (index != GS_NONE) {
-		proc->free_head = gs_item_at(state, slot, index)->next;
-		return index;
-	}
-	if (proc->item_count < GS_MAX_ITEMS)
-		return proc->item_count++;
-	return GS_NONE;
-}
-
-struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work)
-{
-	struct gs_state *state = handle->state;
-	struct gs_proc *proc = &state->procs[handle->id];
-	uint16_t index = take_item(state, handle->id);
-	struct gs_item *item;
-
-	if (index == GS_NONE)
-		return (struct gs_ref){0, 0};
-	item = gs_item_at(state, handle->id, index);
-	*item = (struct gs_item){
-		.seq = proc->next_seq++,
-		.kind = work->kind,
-		.gpu = work->gpu,
-		.demand_ppm = work->demand_ppm,
-		.remaining_ns = work->duration_ns,
-		.tag = work->tag,
-		.meet_mine = work->meet_mine,
-		.meet_theirs = work->meet_theirs,
-		.meet_turn = work->meet_turn,
-		.first_child = GS_NONE,
-	};
-	for (uint32_t d = 0; d < work->dep_count; d++) {
-		item->dep_seq[d] = work->deps[d].seq;
-		item->dep_item[d] = work->deps[d].item;
-	}
-	proc->pending++;
-	__atomic_store_n(&item->state, GS_ITEM_PENDING, __ATOMIC_RELEASE);
-	struct gs_ref ref = {item->seq, index};
-	gs_item_settle(state, handle->id, index);
-	return ref;
-}
-
-bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref)
-{
-	return gs_item_pending(handle->state, handle->id, ref);
-}
-
-bool gs_collect(struct gs_handle *handle, struct gs_item *item)
-{
-	struct gs_proc *proc = &handle->state->procs[handle->id];
-	uint16_t index = proc->done_head;
-	struct gs_item *done;
-
-	if (index == GS_NONE)
-		return false;
-	done = gs_item_at(handle->state, handle->id, index);
-	proc->done_head = done->next;
-	*item = *done;
-	done->state = GS_ITEM_FREE;
-	done->next = proc->free_head;
-	proc->free_head = index;
-	return true;
-}
-
-bool gs_host_is_ready(const struct gs_handle *handle, struct gs_ref ref)
-{
-	return gs_is_pending(handle, ref) && handle->state->items[handle->id][ref.item].ready_ns != 0;
-}
-
-void gs_host_done(struct gs_handle *handle, struct gs_ref ref)
-{
-	if (gs_is_pending(handle, ref))
-		gs_item_finish(handle->state, handle->id, ref.item, handle->state->clock_ns);
-}
+/* ---- looking ahead ---- */
 
 /* Time that one item needs by itself from now on. */
 static uint64_t still_needs(const struct gs_state *state, const struct gs_item *item)
@@ -472,7 +405,10 @@ static uint64_t still_needs(const struct gs_state *state, const struct gs_item *
 		return item->end_ns - min_u64(item->end_ns, state->clock_ns);
 	if (waits(item))
 		return MEETING_NS;
-	return item->remaining_ns;
+	if (item->kind != GS_ITEM_COMPUTE)
+		return item->remaining_ns;
+	return gs_rate_least(&state->gpus[item->gpu], item->remaining_ns) + item->end_ns -
+	       min_u64(item->end_ns, state->clock_ns);
 }
 
 uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref)
@@ -488,11 +424,12 @@ uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref)
 	}
 	if (item && item->kind == GS_ITEM_COMPUTE) {
 		const struct gs_gpu *gpu = &state->gpus[item->gpu];
+		uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
+		uint64_t arrival = max_u64(state->clock_ns, item->end_ns);
 
 		/* Another's slice must end first. */
 		if (holds(state, gpu) && !together(state, gpu->current, handle->id))
-			needs += gpu->slice_start_ns + gpu->slice_ns -
-				 min_u64(gpu->slice_start_ns + gpu->slice_ns, state->clock_ns);
+			needs += slice_end - min_u64(slice_end, arrival);
 	}
 	return state->clock_ns + needs;
 }

@@ -111,6 +111,8 @@ void finish(pid_t pid)
 	int status;
 
 	CHECK(waitpid(pid, &status, 0) == pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == OUT_OF_BOUNDS)
+		exit(OUT_OF_BOUNDS);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 

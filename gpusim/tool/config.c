@@ -73,6 +73,19 @@ static bool config_ppm(const char *text, int64_t *value)
 	return true;
 }
 
+/* "30%", up to 90, as parts of a million. */
+static bool config_percent(const char *text, uint32_t *ppm)
+{
+	static const char *const units[] = {"%", NULL};
+	static const uint64_t factors[] = {1};
+	uint64_t percent;
+
+	if (!parse_unit(text, &percent, units, factors) || percent > 90)
+		return false;
+	*ppm = (uint32_t)percent * 10000;
+	return true;
+}
+
 bool config_u32(const char *text, uint32_t *value)
 {
 	uint64_t wide;
@@ -116,7 +129,7 @@ static bool copy_text(char *to, size_t size, const char *text)
 
 /* ---- keys of a GPU ---- */
 
-enum kind { SIZE, SIZE_NOT_0, TIME, TIME_NOT_0, PPM, PPM_NOT_NEGATIVE, NUMBER, NUMBER_NOT_0, NUMBER_32, NUMBER_32_NOT_0, CONNECTIONS, TEXT, UUID, FLAG };
+enum kind { SIZE, SIZE_NOT_0, TIME, TIME_NOT_0, PPM, PPM_NOT_NEGATIVE, NUMBER, NUMBER_NOT_0, NUMBER_32, NUMBER_32_NOT_0, CONNECTIONS, TEXT, UUID, FLAG, PERCENT, UTILISATION, POWER_PERIOD };
 
 struct key {
 	const char *name;
@@ -142,6 +155,10 @@ static const struct key gpu_keys[] = {
 	GPU("clock_slew", PPM_NOT_NEGATIVE, slew_ppm),
 	GPU("clock_slew_period", TIME_NOT_0, slew_period_ns),
 	GPU("connections", CONNECTIONS, connections), GPU("idle_stamp", FLAG, idle_stamp),
+	GPU("yield", TIME, yield_ns), GPU("gap", TIME, gap_ns), GPU("launch_latency", TIME, launch_ns),
+	GPU("power", PERCENT, power_ppm), GPU("power_period", POWER_PERIOD, power_period_ns),
+	GPU("crowding", PERCENT, crowding_ppm), GPU("copy_stamp", FLAG, copy_stamp),
+	GPU("utilisation", UTILISATION, sampled),
 };
 
 #define DRIVER(name, kind, field) \
@@ -170,6 +187,20 @@ static bool set_flag(uint32_t *flag, const char *value)
 	*flag = strcmp(value, "yes") == 0;
 	return *flag || strcmp(value, "no") == 0;
 }
+
+/* Sets a key to the index that its value has among names. */
+static bool set_choice(uint32_t *to, const char *const *names, size_t count, const char *value)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (strcmp(names[i], value) != 0)
+			continue;
+		*to = i;
+		return true;
+	}
+	return false;
+}
+
+static const char *const utilisation_names[] = {"exact", "sampled"};
 
 static bool set_number(uint64_t *to, const char *value)
 {
@@ -209,6 +240,12 @@ static bool set_value(const struct key *key, void *to, const char *value)
 		return parse_uuid(value, to);
 	case FLAG:
 		return set_flag(to, value);
+	case PERCENT:
+		return config_percent(value, to);
+	case UTILISATION:
+		return set_choice(to, utilisation_names, COUNT(utilisation_names), value);
+	case POWER_PERIOD:
+		return config_time(value, to) && *(uint64_t *)to >= 2000;
 	}
 	return false;
 }
@@ -223,18 +260,6 @@ static bool set_key(const struct key *keys, size_t count, void *base, const char
 }
 
 /* ---- keys of the driver with values of their own ---- */
-
-/* Sets a key to the index that its value has among names. */
-static bool set_choice(uint32_t *to, const char *const *names, size_t count, const char *value)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		if (strcmp(names[i], value) != 0)
-			continue;
-		*to = i;
-		return true;
-	}
-	return false;
-}
 
 static const char *const nvml_names[] = {
 	[GS_NVML_TRUE] = "true", [GS_NVML_HOST_PIDS] = "host-pids", [GS_NVML_OWN_ZERO] = "own-zero",

@@ -36,12 +36,34 @@ static void fill_uuids(struct config *config, uint64_t seed)
 }
 
 struct options {
-	const char *profile;
+	char profiles[4096]; /* files, divided by colons: later ones win */
+	bool named;          /* by options, which replace those of the environment */
 	const char *config;
 	uint32_t gpus; /* 0: as the configuration says, else 2 */
 	uint64_t memory;
 	uint64_t seed;
 };
+
+/* Adds profiles to those that are named already. */
+static bool add_profiles(struct options *options, const char *files)
+{
+	size_t length = options->named ? strlen(options->profiles) : 0;
+	int written = snprintf(options->profiles + length, sizeof(options->profiles) - length, "%s%s",
+			       length ? ":" : "", files);
+
+	options->named = true;
+	return written > 0 && (size_t)written < sizeof(options->profiles) - length;
+}
+
+static int read_profiles(struct config *config, struct options *options)
+{
+	char *rest = options->profiles;
+
+	for (char *file; (file = strsep(&rest, ":"));)
+		if (*file && config_read(config, file, false))
+			return 1;
+	return 0;
+}
 
 static bool set_option(struct options *options, int option)
 {
@@ -49,8 +71,7 @@ static bool set_option(struct options *options, int option)
 
 	switch (option) {
 	case 'p':
-		options->profile = optarg;
-		return true;
+		return add_profiles(options, optarg);
 	case 'c':
 		options->config = optarg;
 		return true;
@@ -66,11 +87,11 @@ static bool set_option(struct options *options, int option)
 	}
 }
 
-static int make_config(struct config *config, const struct options *options)
+static int make_config(struct config *config, struct options *options)
 {
 	gs_gpu_defaults(&config->defaults, 0);
 	gs_driver_defaults(&config->machine);
-	if (options->profile && config_read(config, options->profile, false))
+	if (read_profiles(config, options))
 		return 1;
 	if (options->memory)
 		config->defaults.memory_bytes = options->memory;
@@ -95,10 +116,16 @@ int tool_create(int argc, char **argv)
 		{"memory", required_argument, NULL, 'm'}, {"seed", required_argument, NULL, 's'},
 		{NULL, 0, NULL, 0},
 	};
-	struct options options = {.profile = getenv("GPUSIM_PROFILE")};
+	const char *environment = getenv("GPUSIM_PROFILE");
+	struct options options = {0};
 	struct config config = {0};
 	int option, err;
 
+	if (environment && *environment && !add_profiles(&options, environment)) {
+		fprintf(stderr, "gpusim: too many profiles in GPUSIM_PROFILE\n");
+		return 1;
+	}
+	options.named = false; /* what an option names replaces it */
 	if (getrandom(&options.seed, sizeof(options.seed), 0) != sizeof(options.seed))
 		options.seed = gs_now();
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -109,7 +136,7 @@ int tool_create(int argc, char **argv)
 		return 2;
 	}
 	if (optind + 1 != argc) {
-		fprintf(stderr, "usage: gpusim create [--profile FILE] [--config FILE] [--gpus N] [--memory SIZE] "
+		fprintf(stderr, "usage: gpusim create [--profile FILE]… [--config FILE] [--gpus N] [--memory SIZE] "
 				"[--seed N] DIR\n");
 		return 2;
 	}

@@ -11,9 +11,9 @@ static const struct {
 	const char *arguments;
 	const char *help;
 } commands[] = {
-	{"create", tool_create, "[--profile FILE] [--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR",
+	{"create", tool_create, "[--profile FILE]… [--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR",
 	 "make simulated GPUs: DIR/state, and a device file DIR/gpu<minor> for each;\n      "
-	 "the profile, $GPUSIM_PROFILE unless named, says how the driver behaves"},
+	 "profiles, $GPUSIM_PROFILE unless named, say how the driver and the card behave"},
 	{"destroy", tool_destroy, "DIR", "remove them"},
 	{"oracle", tool_oracle, "[--json] [--watch] [--interval SECONDS] DIR",
 	 "print what each process truly holds and has used, and what ended ones did"},

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,44 @@ func TestProfileIsNamedTwice(t *testing.T) {
 	env := []string{"GPUSIM_PROFILE=/nonexistent"}
 	if output, status := create(t, env, "--profile", profiles(t)["future"], filepath.Join(t.TempDir(), "gpusim")); status != 0 {
 		t.Errorf("status %d: %s", status, output)
+	}
+}
+
+// TestSeveralProfiles: a driver and a card are given together, and later ones win, however
+// they are named.
+func TestSeveralProfiles(t *testing.T) {
+	dir := t.TempDir()
+	files := make([]string, 3)
+	for i, text := range []string{"name = First\nnames = r535\n", "name = Second\n", "colour = blue\n"} {
+		files[i] = filepath.Join(dir, strconv.Itoa(i)+".conf")
+		if err := os.WriteFile(files[i], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for way, made := range map[string]func(dir string) (string, int){
+		"options": func(dir string) (string, int) {
+			return create(t, nil, "--profile", files[0], "--profile", files[1], dir)
+		},
+		"a list": func(dir string) (string, int) { return create(t, nil, "--profile", files[0]+":"+files[1], dir) },
+		"the environment": func(dir string) (string, int) {
+			return create(t, []string{"GPUSIM_PROFILE=" + files[0] + ":" + files[1]}, dir)
+		},
+		"an option that replaces the environment": func(dir string) (string, int) {
+			return create(t, []string{"GPUSIM_PROFILE=" + files[2]}, "--profile", files[0], "--profile", files[1], dir)
+		},
+	} {
+		at := filepath.Join(t.TempDir(), "gpusim")
+		if output, status := made(at); status != 0 || output != "" {
+			t.Fatalf("%s: status %d: %s", way, status, output)
+		}
+		state := simtest.At(t, at).Tool(t, "oracle", "--json", at)
+		if !strings.Contains(state, "Second") || strings.Contains(state, "First") || !strings.Contains(state, `"names":"r535"`) {
+			t.Errorf("%s: want the first's driver and the second's name: %s", way, state)
+		}
+	}
+	output, status := create(t, nil, "--profile", files[0]+":"+files[2], filepath.Join(t.TempDir(), "gpusim"))
+	if want := "gpusim: " + files[2] + ":1: unknown key"; status != 1 || !strings.HasPrefix(output, want) {
+		t.Errorf("status %d, output %q; want 1 and %q", status, output, want)
 	}
 }
 
@@ -175,6 +214,15 @@ func TestBadProfiles(t *testing.T) {
 		{"a drift without a known unit", "clock_drift = 5%\n", ":1: unknown key or bad value"},
 		{"a negative slew", "clock_slew = -5ppm\n", ":1: unknown key or bad value"},
 		{"no period of a slew", "clock_slew_period = 0s\n", ":1: unknown key or bad value"},
+		{"a yield without a known unit", "yield = 5min\n", ":1: unknown key or bad value"},
+		{"a gap that is negative", "gap = -5us\n", ":1: unknown key or bad value"},
+		{"a latency that is none", "launch_latency = quick\n", ":1: unknown key or bad value"},
+		{"a clock that may stand still", "power = 91%\n", ":1: unknown key or bad value"},
+		{"a power without a known unit", "power = 300W\n", ":1: unknown key or bad value"},
+		{"no half period of the power", "power_period = 1us\n", ":1: unknown key or bad value"},
+		{"kernels that speed each other up", "crowding = -5%\n", ":1: unknown key or bad value"},
+		{"a stamp that is neither yes nor no", "copy_stamp = often\n", ":1: unknown key or bad value"},
+		{"an unknown kind of utilisation", "utilisation = guessed\n", ":1: unknown key or bad value"},
 		{"too many queues", "connections = 33\n", ":1: unknown key or bad value"},
 		{"neither yes nor no", "lazy_loading = maybe\n", ":1: unknown key or bad value"},
 		{"text that is too long", "names = a-name-of-more-than-fifteen\n", ":1: unknown key or bad value"},
