@@ -28,6 +28,7 @@ gs_call_slow:
 	movups	%xmm6, 96(%rsp)
 	movups	%xmm7, 112(%rsp)
 	mov	%r11d, %edi
+	lea	8(%rbp), %rsi
 	call	gs_call_begin@PLT
 	mov	%eax, %r11d
 	movups	(%rsp), %xmm0
@@ -54,6 +55,36 @@ gs_call_slow:
 1:	mov	%r11d, %eax
 	ret
 	.size	gs_call_slow, . - gs_call_slow
+
+	/* Where functions return to whose call is to take longer; from there to the caller. */
+	.globl	gs_call_return
+	.hidden	gs_call_return
+	.type	gs_call_return, @function
+gs_call_return:
+	sub	$8, %rsp
+	push	%rax
+	push	%rdx
+	sub	$24, %rsp
+	movups	%xmm0, (%rsp)
+	call	gs_call_end@PLT
+	mov	%rax, 40(%rsp)
+	movups	(%rsp), %xmm0
+	add	$24, %rsp
+	pop	%rdx
+	pop	%rax
+	ret
+	.size	gs_call_return, . - gs_call_return
+
+	/* A call of a function that does nothing, of the index that is its argument. */
+	.globl	gs_call_empty
+	.hidden	gs_call_empty
+	.type	gs_call_empty, @function
+gs_call_empty:
+	lea	1f(%rip), %r10
+	mov	%edi, %r11d
+	jmp	gs_call_slow
+1:	ret
+	.size	gs_call_empty, . - gs_call_empty
 
 	.macro	ENTRY name, index
 	.globl	\name

@@ -182,11 +182,18 @@ static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
+	bool collected; /* its end is known here already: asking costs little */
 
 	if (err)
 		return err;
 	if (event->capture || !event->recorded || event->flags & CU_EVENT_DISABLE_TIMING)
 		return CUDA_ERROR_INVALID_HANDLE;
+	sim_lock();
+	collected = event->in_flight == 0;
+	*ns = gpu_clock(sim_gpu(event->context->device), event->end_ns);
+	sim_unlock();
+	if (collected)
+		return CUDA_SUCCESS;
 	if (sim_ref_pending(event->last))
 		return CUDA_ERROR_NOT_READY;
 	sim_lock();
