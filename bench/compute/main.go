@@ -124,7 +124,7 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 	if o.utilisation {
 		return nil, drawUtilisation(ctx, r.machine, journal, o.charts, progress)
 	}
-	return r.runAll(ctx, missing(steps, records), records, journal, progress)
+	return r.runAll(ctx, missing(steps, r.profile, records), records, journal, progress)
 }
 
 // runAll measures the steps and adds what they give to records.
@@ -147,10 +147,10 @@ func (r *runner) runAll(ctx context.Context, steps []step, records []Record, jou
 	return records, nil
 }
 
-// missing are the steps of which there is no record.
-func missing(steps []step, records []Record) []step {
+// missing are the steps of which there is no record on this driver and card.
+func missing(steps []step, profile string, records []Record) []step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
-		return slices.ContainsFunc(records, func(r Record) bool { return r.ID == s.id })
+		return slices.ContainsFunc(records, func(r Record) bool { return r.ID == s.id && r.Profile == profile })
 	})
 }
 
@@ -167,7 +167,8 @@ func newRunner(o options, h *host, temp string) *runner {
 	if hasGPU() {
 		r.machine = &real{h}
 	} else {
-		r.machine = &simulated{h, temp}
+		r.machine = &simulated{h, temp, o.profile}
+		r.profile = profileName(o.profile)
 	}
 	return r
 }

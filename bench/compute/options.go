@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // options are those of the command line.
 type options struct {
 	build, output, charts, read  string
-	commit                       string
+	commit, profile              string
 	workloads, kernels, patterns string
 	limits, policy               string
 	warmup, duration             time.Duration
@@ -35,6 +36,7 @@ const shortest = time.Second
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.build, "build", "build", "directory in which the project is built")
 	flags.StringVar(&o.commit, "commit", "", "of the sources, for the heading of the output")
+	flags.StringVar(&o.profile, "profile", "", "files of the simulated driver and card, divided by colons; later ones win")
 	flags.StringVar(&o.output, "output", "", "file for the JSON lines, besides the standard output")
 	flags.BoolVar(&o.resume, "resume", false, "keep the points in --output and measure the others only")
 	flags.StringVar(&o.read, "read", "", "measure nothing; summarize and draw the points in this file")
@@ -71,6 +73,20 @@ func (o *options) settle(flags *flag.FlagSet) error {
 		return fmt.Errorf("--duration must be at least %s, --warmup not negative", shortest)
 	}
 	return nil
+}
+
+// profileName is the name of the simulated driver and card: "r580-h200+h200".
+func profileName(files string) string {
+	var names []string
+	for file := range strings.SplitSeq(files, ":") {
+		if file != "" {
+			names = append(names, strings.TrimSuffix(filepath.Base(file), ".conf"))
+		}
+	}
+	if len(names) == 0 {
+		return "kind"
+	}
+	return strings.Join(names, "+")
 }
 
 func (o *options) span() span { return span{o.warmup, o.duration} }

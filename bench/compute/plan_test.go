@@ -110,8 +110,20 @@ func TestSpan(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	steps := []step{{id: "a"}, {id: "b"}, {id: "c"}}
-	got := missing(steps, []Record{{ID: "b"}, {ID: "z"}})
+	got := missing(steps, "h200", []Record{{ID: "a"}, {ID: "b", Profile: "h200"}, {ID: "z", Profile: "h200"}})
 	if len(got) != 2 || got[0].id != "a" || got[1].id != "c" || len(steps) != 3 || steps[1].id != "b" {
 		t.Errorf("missing %v of %v", got, steps)
+	}
+}
+
+func TestProfileName(t *testing.T) {
+	for files, want := range map[string]string{
+		"":                          "kind",
+		"a/r580-h200.conf":          "r580-h200",
+		"a/r580-h200.conf:b/c.conf": "r580-h200+c",
+	} {
+		if got := profileName(files); got != want {
+			t.Errorf("%q is %q, want %q", files, got, want)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import "math"
 type Record struct {
 	ID       string `json:"id"`
 	Workload string `json:"workload"`
+	// Profile names the simulated driver and card; a real machine has none.
+	Profile string `json:"profile,omitempty"`
 	// Tenant is the container of a point that has only one.
 	*Tenant
 	Tenants []Tenant `json:"tenants,omitempty"`

@@ -10,6 +10,7 @@ import (
 // runner measures points.
 type runner struct {
 	machine   machine
+	profile   string // of the simulated driver and card
 	span      span
 	reference span               // of the runs without limits
 	unlimited map[string]outcome // by kernel length and pattern
@@ -24,6 +25,7 @@ func (r *runner) run(ctx context.Context, s step) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", s.id, err)
 	}
+	record.Profile = r.profile
 	record.CPUPressurePercent = known(readPressure(pressureFile).since(before))
 	return record, nil
 }

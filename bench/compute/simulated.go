@@ -23,6 +23,8 @@ const samplePeriod = 25 * time.Millisecond
 type simulated struct {
 	host *host
 	temp string // on a file system in memory, if there is one
+	// profile is files of the driver and the card, divided by colons.
+	profile string
 }
 
 func (*simulated) kind() string { return "simulated" }
@@ -35,7 +37,11 @@ func (s *simulated) create() (dir string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if output, err := exec.Command(s.gpusim(), "create", "--gpus", "1", "--memory", "64GiB", dir).CombinedOutput(); err != nil {
+	args := []string{"create", "--gpus", "1", "--memory", "64GiB"}
+	if s.profile != "" {
+		args = append(args, "--profile", s.profile)
+	}
+	if output, err := exec.Command(s.gpusim(), append(args, dir)...).CombinedOutput(); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("make a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
 	}
 	s.host.env = []string{

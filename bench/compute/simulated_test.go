@@ -20,7 +20,7 @@ func newSimulated(t testing.TB) *simulated {
 	build := filepath.Dir(simtest.Build(t))
 	simtest.Workload(t, "spin")
 	temp := t.TempDir()
-	return &simulated{&host{build: build, runDir: temp}, temp}
+	return &simulated{host: &host{build: build, runDir: temp}, temp: temp}
 }
 
 // TestSimulated runs two containers without limits, one of them with four
