@@ -20,6 +20,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
 type options struct {
@@ -67,11 +68,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp("", "vgpu-bench-")
+	temp, remove, err := tempdir.New()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	lines, err := report.Open(o.output)
 	if err != nil {
 		return err

@@ -29,6 +29,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -191,9 +193,23 @@ static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 	return true;
 }
 
-static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t first, uint32_t end)
+// vg_slot_is_signed_by_living reports whether a slot bears the number of a process that lives.
+// The kernel tells that in a fraction of the time for which it looks through all locks.
+static bool vg_slot_is_signed_by_living(const struct vg_pages *pages, uint32_t slot)
+{
+	uint32_t pid = __atomic_load_n(&pages->usage->slots[slot].pid, __ATOMIC_SEQ_CST);
+
+	return pid != 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+// vg_slot_find_from locks the first slot from `first` to `end` that is free. With `unsigned_only`,
+// it passes over those that a living process has signed: of these few may be free.
+static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t first, uint32_t end,
+			     bool unsigned_only)
 {
 	for (uint32_t i = first; i < end; i++) {
+		if (unsigned_only && vg_slot_is_signed_by_living(pages, i))
+			continue;
 		if (vg_slot_lock(fd, i, F_WRLCK))
 			continue;
 		if (vg_slot_left(pages, i))
@@ -212,11 +228,11 @@ static int vg_slot_find(const struct vg_pages *pages, int fd)
 	static const uint32_t tries = 8;
 	uint32_t taken = vg_slots_in_use(pages);
 	uint32_t start = taken > tries ? (uint32_t)getpid() * tries % (taken - tries) : 0;
-	int slot = vg_slot_find_from(pages, fd, start, start + tries < taken ? start + tries : taken);
+	int slot = vg_slot_find_from(pages, fd, start, start + tries < taken ? start + tries : taken, true);
 
 	if (slot == vg_no_slot)
-		slot = vg_slot_find_from(pages, fd, taken, VG_MAX_SLOTS);
-	return slot == vg_no_slot ? vg_slot_find_from(pages, fd, 0, taken) : slot;
+		slot = vg_slot_find_from(pages, fd, taken, VG_MAX_SLOTS, false);
+	return slot == vg_no_slot ? vg_slot_find_from(pages, fd, 0, taken, false) : slot;
 }
 
 // vg_slot_reserve has the file system find room for a slot. The file has holes,
