@@ -8,9 +8,9 @@
 // deepest debt takes; and on words that nobody wrote, no more is ever spent and left
 // than was earned.
 
-#include "bucket.h"
+#include "time/bucket.h"
 #include "fuzz.h"
-#include "phase.h"
+#include "time/phase.h"
 
 enum { devices = 2 };
 

@@ -1,7 +1,9 @@
 package vgpuctl
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +21,16 @@ func newMachineOf(t testing.TB, profiles ...string) *machine {
 	m.run(gpusim, "destroy", m.state)
 	m.run(gpusim, "create", "--profile", strings.Join(profiles, ":"), "--gpus", "2", "--memory", "16GiB", m.state)
 	return m
+}
+
+// newMachineWith makes one of these profiles with other settings.
+func newMachineWith(t testing.TB, settings string, profiles ...string) *machine {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "settings.conf")
+	if err := os.WriteFile(path, []byte(settings+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newMachineOf(t, append(slices.Clone(profiles), path)...)
 }
 
 // cards returns the files of all cards, by name.

@@ -14,21 +14,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-const smallContext = 107 << 20
-
-// newMachineWith is a machine whose driver has a profile.
-func newMachineWith(t *testing.T, profile string) *machine {
-	t.Helper()
-	m := newMachine(t)
-	file := filepath.Join(t.TempDir(), "profile.conf")
-	if err := os.WriteFile(file, []byte("context = 107MiB\n"+profile), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	gpusim := filepath.Join(m.build, "gpusim/gpusim")
-	m.run(gpusim, "destroy", m.state)
-	m.run(gpusim, "create", "--profile", file, "--gpus", "2", "--memory", "16GiB", m.state)
-	return m
-}
+const (
+	smallContext  = 107 << 20
+	smallContexts = "context = 107MiB\n" // the profile
+)
 
 // asker builds the program that asks what it holds, below the interposer.
 func (m *machine) asker() string {
@@ -117,7 +106,7 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 		for where, told := range map[string]bool{"on the host": tt.host, "in a container": tt.contained} {
 			t.Run(tt.regime+" "+where, func(t *testing.T) {
 				t.Parallel()
-				m := newMachineWith(t, "nvml = "+tt.regime+"\n")
+				m := newMachineWith(t, smallContexts+"nvml = "+tt.regime+"\n")
 				line := m.asking("--memory", "400Mi")
 				if where == "in a container" {
 					line = append(contain[:len(contain):len(contain)], line...)
@@ -144,7 +133,7 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
 		t.Run(regime, func(t *testing.T) {
 			t.Parallel()
-			m := newMachineWith(t, "nvml = "+regime+"\nnvml_open = 20ms\n")
+			m := newMachineWith(t, smallContexts+"nvml = "+regime+"\nnvml_open = 20ms\n")
 			o := m.oracle()
 			m.finish(0, m.cmd("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh",
 				filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "2Gi", "--", m.workload("fill")))
@@ -171,7 +160,7 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 
 // One run measures; those after it, and those beside it, do not.
 func TestRunsMeasureOnce(t *testing.T) {
-	m := newMachineWith(t, "")
+	m := newMachineWith(t, smallContexts)
 	o := m.oracle()
 	var all []*exec.Cmd
 	for range 8 {
@@ -198,7 +187,7 @@ func TestRunsMeasureOnce(t *testing.T) {
 
 // Without NVML a run goes on with what any context takes at most.
 func TestARunWithoutNVML(t *testing.T) {
-	m := newMachineWith(t, "")
+	m := newMachineWith(t, smallContexts)
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Join(m.build, "gpusim/libcuda.so.1"), filepath.Join(dir, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
@@ -230,7 +219,7 @@ func TestARunWithoutNVML(t *testing.T) {
 // A watcher that was killed is replaced by the next run of its group: until then its
 // processes go on by estimates.
 func TestAKilledWatcherIsReplaced(t *testing.T) {
-	m := newMachineWith(t, "")
+	m := newMachineWith(t, smallContexts)
 	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
 	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }
 	m.eventually("it is told what it holds", told)

@@ -87,7 +87,7 @@ func TestMoreThanThereIs(t *testing.T) {
 		{"more unequal, on an H200", h200, [2]int{40, 80}, []float64{40, 50}},
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
-			m := newMachineOf(t, c.card)
+			m := newMachineWith(t, c.card)
 			shares := m.shares("cap", []tenant{{c.limits[0], "async", "200"}, {c.limits[1], "async", "200"}})
 			wantShares(t, c.name, shares, c.want...)
 			if c.limits[0] == c.limits[1] && math.Abs(shares[0]-shares[1]) > over {

@@ -174,7 +174,7 @@ func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 		{"others hide what they use", "", true, func(d limits.Distrust) bool { return d.Uncharged > 0 && d.Aliased == 0 }},
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
-			g := groups{machine: newMachineOf(t, c.card)}
+			g := groups{machine: newMachineWith(t, c.card)}
 			g.pids = g.compete("cap", pair)
 			if c.hide {
 				dir, _ := g.dir("t1", "")

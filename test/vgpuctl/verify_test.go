@@ -88,13 +88,9 @@ func TestVerify(t *testing.T) {
 		t.Fatalf("no profiles: %v", err)
 	}
 	for _, profile := range profiles {
-		settings, err := os.ReadFile(profile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		card := string(settings) + "slice = 2ms\nswitch = 200us\nclock_drift = 100ppm\nconnections = 8\n"
+		const card = "slice = 2ms\nswitch = 200us\nclock_drift = 100ppm\nconnections = 8"
 		t.Run(filepath.Base(profile), timed.Test(func(t testing.TB) {
-			report := newMachineOf(t, card).verify("", eachGroup)
+			report := newMachineWith(t, card, profile).verify("", eachGroup)
 			wantVerdicts(t, report)
 			for name, want := range map[string]string{"hardware queues": "8 for a context", "time slice": "2.00 ms"} {
 				if got := fact(report, name); !strings.HasPrefix(got, want) {
@@ -106,7 +102,7 @@ func TestVerify(t *testing.T) {
 			}
 		}))
 		t.Run(filepath.Base(profile)+", latency", timed.Test(func(t testing.TB) {
-			wantVerdicts(t, newMachineOf(t, card).verify("", latency))
+			wantVerdicts(t, newMachineWith(t, card, profile).verify("", latency))
 		}))
 	}
 }
@@ -175,9 +171,9 @@ func TestVerifyWithoutInterposer(t *testing.T) {
 // reverted is what undoes the rules that hold limits on a card whose clock drifts: probes
 // are believed whatever others were charged, and the least delay is kept for seconds.
 var reverted = []struct{ file, from, to string }{
-	{"others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
-	{"others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
-	{"stretch.c", "\tvg_window_ns = 50000000,", ""},
+	{"time/others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
+	{"time/others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
+	{"time/stretch.c", "\tvg_window_ns = 50000000,", ""},
 }
 
 // revert builds an interposer without these rules.
@@ -219,7 +215,7 @@ func TestVerifyFindsDrift(t *testing.T) {
 	t.Parallel()
 	lib := newMachine(t).revert()
 	timed.Run(t, func(t testing.TB) {
-		m := newMachineOf(t, "clock_drift = 100ppm")
+		m := newMachineWith(t, "clock_drift = 100ppm")
 		report := m.verify(lib, `^(memory: alloc|compute: one stream, 30 %, (200 µs|20 ms)|hang: a persistent kernel)$`)
 		wantVerdicts(t, report, "compute: one stream, 30 %, 20 ms")
 	})
@@ -236,7 +232,7 @@ func TestCountedTime(t *testing.T) {
 		"waiting":       {"--pattern", "sync", "--kernel-us", "20"},
 	} {
 		t.Run(name, timed.Test(func(t testing.TB) {
-			m := newMachineOf(t, "slice = 2ms\nswitch = 200us")
+			m := newMachineWith(t, "slice = 2ms\nswitch = 200us")
 			workload := filepath.Join(m.build, "lib/vgpu-workload")
 			m.start(m.command("run", "--cores", "40", "--", workload, "spin", "--kernel-us", "20000", "--duration", "60"))
 			time.Sleep(300 * time.Millisecond)
