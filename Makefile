@@ -139,9 +139,9 @@ bench-memory: build ## measure how exact memory limits are; LIB=path ENV="A=b" f
 	@$(BUILD)/bench/memory $(BENCH) $(if $(LIB),--library "$(LIB)" --env "$(ENV)") $(ARGS)
 
 .PHONY: bench-compute
-bench-compute: build ## measure how exact compute limits are, for half an hour; ARGS=--quick, --resume, --help
+bench-compute: build ## measure how exact compute limits are on each card, for 90 minutes; ARGS=--quick, --resume, --help
 	@$(GO) build -o $(BUILD)/bench/ ./bench/compute
-	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --charts $(BUILD)/bench $(ARGS)
+	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --tables $(BUILD)/bench/compute.md --charts $(BUILD)/bench $(ARGS)
 
 .PHONY: bench-overhead
 bench-overhead: build ## measure what the interposer costs beside native calls; ARGS=--help

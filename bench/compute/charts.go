@@ -18,11 +18,13 @@ func draw(dir string, records []Record) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of charts: %w", err)
 	}
+	shown := ofCard(records, shownCard)
 	for name, figure := range map[string]chart.Figure{
-		"compute-share.svg":        shareFigure(records),
-		"compute-error.svg":        errorFigure(records),
-		"compute-side-by-side.svg": groupFigure(records),
-		"compute-latency.svg":      latencyFigure(records),
+		"compute-cards.svg":        cardsFigure(records),
+		"compute-share.svg":        shareFigure(shown),
+		"compute-error.svg":        errorFigure(shown),
+		"compute-side-by-side.svg": groupFigure(shown),
+		"compute-latency.svg":      latencyFigure(shown),
 	} {
 		if len(figure.Panels) == 0 {
 			continue
@@ -32,6 +34,82 @@ func draw(dir string, records []Record) error {
 		}
 	}
 	return nil
+}
+
+// shownCard is the card whose points are drawn one by one.
+const shownCard = "h200"
+
+// ofCard returns the points of a card, those of the first if there are none.
+func ofCard(records []Record, card string) []Record {
+	all := byProfile(records)
+	for _, of := range all {
+		if (profile{name: of[0].Profile}).card() == card {
+			return of
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
+}
+
+// cardsFigure shows, for each card, the part of the containers whose error is no larger.
+func cardsFigure(records []Record) chart.Figure {
+	figure := chart.Figure{
+		Title:     "Errors of compute limits by card",
+		Subtitle:  "Part of the containers whose GPU time is at most so many points above their target; shaded: within 2 points",
+		Legend:    []string{"alone", "side by side", "with CPU quotas", "metered less had"},
+		Reference: "the target",
+		Columns:   3,
+	}
+	for _, of := range byProfile(records) {
+		panel := chart.Lines{
+			Title:     profile{name: of[0].Profile}.card(),
+			X:         chart.Axis{Label: "part, %", Max: 100, Ticks: []float64{0, 25, 50, 75, 100}},
+			Y:         errorAxis(4),
+			Reference: []chart.Point{{X: 0, Y: 0}, {X: 100, Y: 0}}, Band: [2]float64{-2, 2},
+		}
+		for _, errors := range errorsByKind(of) {
+			panel.Series = append(panel.Series, distribution(errors, panel.Y))
+		}
+		figure.Panels = append(figure.Panels, panel)
+	}
+	return figure
+}
+
+// errorsByKind returns the errors of containers alone, side by side and with CPU quotas,
+// and by how much they were charged more than they had.
+func errorsByKind(records []Record) (lines [4][]float64) {
+	for _, r := range records {
+		if !r.limited() {
+			continue
+		}
+		kind := 0
+		switch {
+		case r.Workload == quotas:
+			kind = 2
+		case isGroup(r):
+			kind = 1
+		}
+		for _, t := range r.all() {
+			lines[kind] = append(lines[kind], t.ErrorPoints)
+			if t.MeteredPercent != nil && t.GPUTimePercent != nil {
+				lines[3] = append(lines[3], *t.MeteredPercent-*t.GPUTimePercent)
+			}
+		}
+	}
+	return lines
+}
+
+// distribution gives each value the part of all that is no larger. Values beyond the axis
+// stand at its end.
+func distribution(values []float64, axis chart.Axis) []chart.Point {
+	slices.Sort(values)
+	var points []chart.Point
+	for i, v := range values {
+		points = append(points, chart.Point{X: 100 * float64(i+1) / float64(len(values)), Y: min(axis.Max, max(axis.Min, v))})
+	}
+	return points
 }
 
 func writeFigure(path string, figure chart.Figure) error {

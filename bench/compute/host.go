@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
 // containerMemory is the memory limit of each container: room for the contexts
@@ -40,7 +41,12 @@ type process struct {
 }
 
 // tenant is a container: processes under one limit.
-type tenant []*process
+type tenant struct {
+	processes []*process
+	// pages is the directory of the container's pages, empty where it has no limit.
+	pages string
+	quota *quota // nil: none
+}
 
 func (h *host) start(ctx context.Context, path string, args ...string) (*process, error) {
 	p := &process{command: exec.CommandContext(ctx, path, args...), done: make(chan struct{})}
@@ -62,39 +68,47 @@ func (h *host) start(ctx context.Context, path string, args ...string) (*process
 // startTenant starts all processes of a load with these arguments of spin.
 func (h *host) startTenant(ctx context.Context, l load, args ...string) (tenant, error) {
 	args = append([]string{"--kernel-us", formatNumber(l.kernelUS)}, append(args, l.pattern.args...)...)
+	if l.pattern.varies {
+		args = append(args, "--other-us", formatNumber(l.kernelUS/10))
+	}
 	return h.startProgram(ctx, l, "spin", args)
 }
 
 // startProgram starts a load's processes under its limit, if it has one: the
 // first of them makes the group that the others join.
 func (h *host) startProgram(ctx context.Context, l load, name string, args []string) (tenant, error) {
-	program := filepath.Join(h.build, "workload", name)
-	group := ""
-	if l.limit > 0 {
-		h.groups++
-		group = fmt.Sprintf("tenant%d", h.groups)
-	}
+	h.groups++
+	group := fmt.Sprintf("tenant%d", h.groups)
 	var t tenant
-	for i := range l.pattern.processes {
-		p, err := h.startMember(ctx, l, group, i == 0, program, args)
-		if err != nil {
-			t.stop()
-			return nil, err
+	if l.limit > 0 {
+		t.pages = filepath.Join(h.runDir, "nri-vgpu", group)
+	}
+	if l.cores > 0 {
+		var err error
+		if t.quota, err = newQuota(fmt.Sprintf("nri-vgpu-bench-%d-%s", os.Getpid(), group), l.cores); err != nil {
+			return t, err
 		}
-		t = append(t, p)
-		if i == 0 && group != "" && l.pattern.processes > 1 {
-			if err := h.awaitGroup(ctx, group, p); err != nil {
-				t.stop()
-				return nil, err
+	}
+	work := t.quota.within(append([]string{filepath.Join(h.build, "workload", name)}, args...))
+	for i := range l.pattern.processes {
+		p, err := h.startMember(ctx, l, group, i == 0, work)
+		if err != nil {
+			return t, errors.Join(err, t.stop())
+		}
+		t.processes = append(t.processes, p)
+		if i == 0 && t.pages != "" && l.pattern.processes > 1 {
+			if err := awaitPages(ctx, t.pages, p); err != nil {
+				return t, errors.Join(err, t.stop())
 			}
 		}
 	}
 	return t, nil
 }
 
-func (h *host) startMember(ctx context.Context, l load, group string, first bool, program string, args []string) (*process, error) {
-	if group == "" {
-		return h.start(ctx, program, args...)
+// startMember starts one process of a container.
+func (h *host) startMember(ctx context.Context, l load, group string, first bool, work []string) (*process, error) {
+	if l.limit == 0 {
+		return h.start(ctx, work[0], work[1:]...)
 	}
 	run := []string{"run", "--group", group}
 	if first {
@@ -103,41 +117,22 @@ func (h *host) startMember(ctx context.Context, l load, group string, first bool
 			run = append(run, h.policy...)
 		}
 	}
-	tool, work := []string{h.vgpuctl()}, append([]string{program}, args...)
-	if priority, ok := realTime(); ok {
-		tool = append([]string{"chrt", "--other", "0"}, tool...)
-		work = append([]string{"chrt", "--rr", priority}, work...)
-	}
-	command := slices.Concat(tool, run, []string{"--"}, work)
-	return h.start(ctx, command[0], command[1:]...)
-}
-
-// realTime is this process's priority, if it is a real-time one. Its children have it, too;
-// but a program in Go, as vgpuctl is, has threads that wait for each other without sleeping
-// while it starts: at real-time priority on two processors, these held up everybody, the
-// thread that they waited for included, for a turn of 100 ms.
-func realTime() (priority string, ok bool) {
-	attributes, err := unix.SchedGetAttr(0, 0)
-	if err != nil || attributes.Policy != unix.SCHED_RR && attributes.Policy != unix.SCHED_FIFO {
-		return "", false
-	}
-	return strconv.Itoa(int(attributes.Priority)), true
+	return h.start(ctx, h.vgpuctl(), slices.Concat(run, []string{"--"}, work)...)
 }
 
 func (h *host) vgpuctl() string { return filepath.Join(h.build, "bin", "vgpuctl") }
 
-// awaitGroup waits until a group's pages are there.
-func (h *host) awaitGroup(ctx context.Context, group string, founder *process) error {
+// awaitPages waits until a container's pages are there.
+func awaitPages(ctx context.Context, pages string, founder *process) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	pages := filepath.Join(h.runDir, "nri-vgpu", group, "limits")
 	for {
-		if _, err := os.Stat(pages); err == nil {
+		if _, err := os.Stat(filepath.Join(pages, limits.LimitsFile)); err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the limits of group %s: %w", group, context.Cause(ctx))
+			return fmt.Errorf("wait for the limits of %s: %w", filepath.Base(pages), context.Cause(ctx))
 		case <-founder.done:
 			return founder.failure()
 		case <-time.After(5 * time.Millisecond):
@@ -168,7 +163,7 @@ func (p *process) wait() ([]byte, error) {
 
 // ended is the failure of a process that has ended, nil while all run.
 func (t tenant) ended() error {
-	for _, p := range t {
+	for _, p := range t.processes {
 		select {
 		case <-p.done:
 			return p.failure()
@@ -178,14 +173,34 @@ func (t tenant) ended() error {
 	return nil
 }
 
+// metered returns the GPU time that the container was charged.
+func (t tenant) metered() (time.Duration, error) {
+	if t.pages == "" {
+		return 0, nil
+	}
+	usage, err := limits.ReadUsage(filepath.Join(t.pages, limits.UsageFile))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, d := range usage.Devices {
+		sum += d.GPUTime
+	}
+	return sum, nil
+}
+
 // stop kills all processes and waits for their end.
-func (t tenant) stop() {
-	for _, p := range t {
+func (t tenant) stop() error {
+	for _, p := range t.processes {
 		_ = p.command.Process.Kill() // it may have ended
 	}
-	for _, p := range t {
+	for _, p := range t.processes {
 		<-p.done
 	}
+	if t.quota == nil {
+		return nil
+	}
+	return t.quota.remove()
 }
 
 func orEnd(err error) error {

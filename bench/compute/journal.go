@@ -83,7 +83,8 @@ func readRecords(path string) ([]Record, error) {
 	}
 	defer file.Close()
 	var records []Record
-	at := map[string]int{}
+	type key struct{ profile, id string }
+	at := map[key]int{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -91,10 +92,11 @@ func readRecords(path string) ([]Record, error) {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("read earlier points: %s, line %d: %w", path, n, err)
 		}
-		if i, again := at[r.ID]; again {
+		k := key{r.Profile, r.ID}
+		if i, again := at[k]; again {
 			records[i] = r
 		} else if r.ID != "" {
-			at[r.ID] = len(records)
+			at[k] = len(records)
 			records = append(records, r)
 		}
 	}

@@ -17,6 +17,7 @@ const windowLength = 100 * time.Millisecond
 // outcome is what one container got. What a machine cannot tell is NaN.
 type outcome struct {
 	share         float64 // percent of GPU time
+	metered       float64 // percent of the time that it was charged
 	rate          float64 // kernels per second
 	firstSecond   float64 // percent of GPU time
 	windows       []window
@@ -53,7 +54,7 @@ func startPeriodic(ctx context.Context, h *host, l load, duration time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	return t[0], nil
+	return t.processes[0], nil
 }
 
 // parseLatency reads what the workload "latency" prints.

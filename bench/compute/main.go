@@ -58,14 +58,20 @@ func run(ctx context.Context, o options, out, progress io.Writer) error {
 	if len(records) == 0 {
 		return err
 	}
-	results := summarize(records)
-	if e := writeSummary(progress, results); e != nil {
-		err = errors.Join(err, e)
+	hold := true
+	for _, of := range byProfile(records) {
+		results := summarize(of)
+		hold = hold && passed(results)
+		fmt.Fprintf(progress, "\n%s\n", of[0].Profile)
+		err = errors.Join(err, writeSummary(progress, results))
+	}
+	if o.tables != "" {
+		err = errors.Join(err, writeTables(o.tables, records))
 	}
 	if o.charts != "" {
 		err = errors.Join(err, draw(o.charts, records))
 	}
-	if o.check && !passed(results) {
+	if o.check && !hold {
 		err = errors.Join(err, errFailed)
 	}
 	return err
@@ -80,17 +86,23 @@ func obtain(ctx context.Context, o options, out, progress io.Writer) ([]Record, 
 	if err != nil {
 		return nil, err
 	}
+	profiles, err := o.profiles()
+	if err != nil {
+		return nil, err
+	}
 	steps := plan(selection)
 	if o.list {
-		for _, s := range steps {
-			fmt.Fprintln(out, s.id)
+		for _, p := range profiles {
+			for _, s := range steps {
+				fmt.Fprintln(out, p.name, s.id)
+			}
 		}
 		return nil, nil
 	}
-	return measureAll(ctx, o, steps, out, progress)
+	return measureAll(ctx, o, profiles, steps, out, progress)
 }
 
-func measureAll(ctx context.Context, o options, steps []step, out, progress io.Writer) (records []Record, err error) {
+func measureAll(ctx context.Context, o options, profiles []profile, steps []step, out, progress io.Writer) (records []Record, err error) {
 	temp, remove, err := tempdir.New()
 	if err != nil {
 		return nil, err
@@ -104,9 +116,8 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 		fmt.Fprintf(progress, "vgpuctl run has no %q: the policy that lends is not measured\n", o.policy)
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.workload == share })
 	}
-	r := newRunner(o, h, temp)
 	if o.policies {
-		return nil, drawPolicies(ctx, r.machine, o.charts)
+		return nil, drawPolicies(ctx, newRunner(o, h, temp, kind).machine, o.charts)
 	}
 	journal, records, err := openJournal(out, o.output, o.resume)
 	if err != nil {
@@ -117,14 +128,27 @@ func measureAll(ctx context.Context, o options, steps []step, out, progress io.W
 	if o.utilisation {
 		span.warmup, span.measure = 0, utilisationTime
 	}
-	conditions := report.Now(r.machine.kind(), o.commit)
+	conditions := report.Now(newRunner(o, h, temp, kind).machine.kind(), o.commit)
 	if err := journal.write(heading{"compute", conditions, span.warmup.Seconds(), span.measure.Seconds()}); err != nil {
 		return records, err
 	}
 	if o.utilisation {
-		return nil, drawUtilisation(ctx, r.machine, journal, o.charts, progress)
+		return nil, drawUtilisation(ctx, newRunner(o, h, temp, kind).machine, journal, o.charts, progress)
 	}
-	return r.runAll(ctx, missing(steps, r.profile, records), records, journal, progress)
+	return runProfiles(ctx, o, h, temp, profiles, steps, records, journal, progress)
+}
+
+// runProfiles measures the steps on each card and adds what they give to records.
+func runProfiles(ctx context.Context, o options, h *host, temp string, profiles []profile, steps []step, records []Record, journal *journal, progress io.Writer) ([]Record, error) {
+	for i, p := range profiles {
+		r := newRunner(o, h, temp, p)
+		fmt.Fprintf(progress, "card %d/%d: %s\n", i+1, len(profiles), p.name)
+		var err error
+		if records, err = r.runAll(ctx, missing(steps, p.name, records), records, journal, progress); err != nil {
+			return records, err
+		}
+	}
+	return records, nil
 }
 
 // runAll measures the steps and adds what they give to records.
@@ -162,13 +186,24 @@ func newHost(o options, temp string) (*host, error) {
 	return &host{build: build, runDir: temp, policy: strings.Fields(o.policy)}, nil
 }
 
-func newRunner(o options, h *host, temp string) *runner {
-	r := &runner{span: o.span(), reference: o.reference(), unlimited: map[string]outcome{}}
+// profiles returns what is to be simulated; a real GPU is what it is.
+func (o *options) profiles() ([]profile, error) {
+	if hasGPU() {
+		return []profile{{}}, nil
+	}
+	all, err := profilesIn(o.profileDir, o.driver)
+	if err != nil {
+		return nil, err
+	}
+	return chosenProfiles(all, o.cards)
+}
+
+func newRunner(o options, h *host, temp string, p profile) *runner {
+	r := &runner{is: p, span: o.span(), reference: o.reference(), unlimited: map[string]outcome{}, capacities: map[string]float64{}}
 	if hasGPU() {
 		r.machine = &real{h}
 	} else {
-		r.machine = &simulated{h, temp, o.profile}
-		r.profile = profileName(o.profile)
+		r.machine = &simulated{h, temp, p}
 	}
 	return r
 }

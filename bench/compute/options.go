@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,8 @@ import (
 // options are those of the command line.
 type options struct {
 	build, output, charts, read  string
-	commit, profile              string
+	commit, tables               string
+	cards, driver, profileDir    string
 	workloads, kernels, patterns string
 	limits, policy               string
 	warmup, duration             time.Duration
@@ -23,11 +23,11 @@ type options struct {
 
 // quickly are the options that --quick stands for, where they are not given.
 var quickly = map[string]string{
-	"kernels":  "200,20000",
-	"patterns": "async,launch-and-wait,graph-20",
-	"limits":   "30,70",
-	"warmup":   "1s",
-	"duration": "2s",
+	"patterns":  "async,launch-and-wait,varying",
+	"limits":    "30",
+	"workloads": "single,pair,triple,latency,quota",
+	"warmup":    "500ms",
+	"duration":  "2s",
 }
 
 // shortest is the shortest measurement: the first second is a part of it.
@@ -36,7 +36,10 @@ const shortest = time.Second
 func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.build, "build", "build", "directory in which the project is built")
 	flags.StringVar(&o.commit, "commit", "", "of the sources, for the heading of the output")
-	flags.StringVar(&o.profile, "profile", "", "files of the simulated driver and card, divided by colons; later ones win")
+	flags.StringVar(&o.cards, "cards", "", "cards to simulate, separated by commas: kind, or a profile's name; all if empty")
+	flags.StringVar(&o.driver, "driver", "r580-h200", "profile of the driver of all cards but kind")
+	flags.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the profiles")
+	flags.StringVar(&o.tables, "tables", "", "file for a table for each card, as Markdown")
 	flags.StringVar(&o.output, "output", "", "file for the JSON lines, besides the standard output")
 	flags.BoolVar(&o.resume, "resume", false, "keep the points in --output and measure the others only")
 	flags.StringVar(&o.read, "read", "", "measure nothing; summarize and draw the points in this file")
@@ -46,8 +49,8 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.patterns, "patterns", joined(allPatterns, func(p pattern) string { return p.name }), "ways of launching, likewise")
 	flags.StringVar(&o.limits, "limits", joined(allLimits, strconv.Itoa), "limits in percent, likewise")
 	flags.StringVar(&o.policy, "policy", "--policy share", "vgpuctl's arguments for the policy that lends idle time")
-	flags.DurationVar(&o.warmup, "warmup", 2*time.Second, "time before each measurement")
-	flags.DurationVar(&o.duration, "duration", 10*time.Second, "time of each measurement; longer where launches are long")
+	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before each measurement")
+	flags.DurationVar(&o.duration, "duration", 4*time.Second, "time of each measurement; longer where launches are long")
 	flags.BoolVar(&o.quick, "quick", false, "measure a few points, for a short time each")
 	flags.BoolVar(&o.check, "check", false, "exit with 1 when a criterion fails")
 	flags.BoolVar(&o.policies, "policies", false, "draw what the policies are, in --charts, and measure nothing else")
@@ -73,20 +76,6 @@ func (o *options) settle(flags *flag.FlagSet) error {
 		return fmt.Errorf("--duration must be at least %s, --warmup not negative", shortest)
 	}
 	return nil
-}
-
-// profileName is the name of the simulated driver and card: "r580-h200+h200".
-func profileName(files string) string {
-	var names []string
-	for file := range strings.SplitSeq(files, ":") {
-		if file != "" {
-			names = append(names, strings.TrimSuffix(filepath.Base(file), ".conf"))
-		}
-	}
-	if len(names) == 0 {
-		return "kind"
-	}
-	return strings.Join(names, "+")
 }
 
 func (o *options) span() span { return span{o.warmup, o.duration} }

@@ -15,12 +15,13 @@ const (
 	triple  = "triple"  // three
 	latency = "latency" // a short kernel now and then, beside one that saturates
 	share   = "share"   // the policy that lends idle time
+	quotas  = "quota"   // containers whose processors' time is limited, too
 )
 
 var (
-	allWorkloads = []string{single, pair, triple, latency, share}
-	allKernels   = []float64{20, 200, 2000, 20000, 200000} // µs
-	allLimits    = []int{10, 30, 50, 70, 90}               // percent
+	allWorkloads = []string{single, pair, triple, latency, share, quotas}
+	allKernels   = []float64{200, 20000} // µs
+	allLimits    = []int{30, 70}         // percent
 )
 
 // pattern is a way of giving the GPU work.
@@ -29,22 +30,26 @@ type pattern struct {
 	args      []string // of the workload "spin"
 	processes int
 	kernels   int // of one launch
+	// varies says that every other kernel takes a tenth of the length.
+	varies bool
 }
 
 var allPatterns = []pattern{
-	{"async", []string{"--pattern", "async"}, 1, 1},
-	{"launch-and-wait", []string{"--pattern", "sync"}, 1, 1},
-	{"graph-20", []string{"--pattern", "graph", "--graph-nodes", "20"}, 1, 20},
-	{"streams-8", []string{"--pattern", "streams", "--streams", "8"}, 1, 1},
-	{"processes-4", []string{"--pattern", "async"}, 4, 1},
+	{name: "async", args: []string{"--pattern", "async"}, processes: 1, kernels: 1},
+	{name: "launch-and-wait", args: []string{"--pattern", "sync"}, processes: 1, kernels: 1},
+	{name: "graph-20", args: []string{"--pattern", "graph", "--graph-nodes", "20"}, processes: 1, kernels: 20},
+	{name: "streams-8", args: []string{"--pattern", "streams", "--streams", "8"}, processes: 1, kernels: 1},
+	{name: "processes-4", args: []string{"--pattern", "async"}, processes: 4, kernels: 1},
+	{name: "varying", args: []string{"--pattern", "async"}, processes: 1, kernels: 1, varies: true},
 }
 
 // load is what one container does.
 type load struct {
 	kernelUS float64
 	pattern  pattern
-	limit    int  // percent, 0: none, and no interposer
-	lends    bool // by the policy "share": the limit is a guarantee
+	limit    int     // percent, 0: none, and no interposer
+	lends    bool    // by the policy "share": the limit is a guarantee
+	cores    float64 // processors' time, 0: no quota
 }
 
 // launch is the length of one launch: the least that can be held back.
@@ -86,6 +91,7 @@ func plan(s selection) []step {
 		steps    func(selection) []step
 	}{
 		{single, singles}, {pair, pairs}, {triple, triples}, {latency, latencies}, {share, shares},
+		{quotas, withQuotas},
 	} {
 		if slices.Contains(s.workloads, part.workload) {
 			steps = append(steps, part.steps(s)...)
@@ -110,9 +116,9 @@ func singles(s selection) []step {
 // with the longer on either side.
 var (
 	pairKernels   = [][]float64{{200, 200}, {2000, 2000}, {20000, 20000}, {200, 20000}, {20000, 200}}
-	pairLimits    = [][]int{{30, 60}, {50, 50}, {10, 90}}
+	pairLimits    = [][]int{{30, 50}, {10, 70}}
 	tripleKernels = [][]float64{{200, 200, 200}, {20000, 20000, 20000}, {200, 2000, 20000}, {20000, 2000, 200}}
-	tripleLimits  = [][]int{{20, 30, 40}}
+	tripleLimits  = [][]int{{15, 25, 40}}
 )
 
 func pairs(s selection) []step {
@@ -129,10 +135,10 @@ func triples(s selection) []step {
 	return groups(triple, tripleKernels, tripleLimits, false)
 }
 
-// shares are containers by themselves, which get all, and such whose guarantees
-// add up to the whole GPU, which get just these.
+// shares are containers by themselves, which get all, and such side by side, which
+// get their guarantees at least.
 func shares(s selection) []step {
-	limits := [][]int{{30}, {30, 70}, {50, 50}}
+	limits := [][]int{{30}, {30, 50}, {20, 60}}
 	kernels := [][]float64{{200}, {20000}, {200, 200}, {200, 20000}, {20000, 200}}
 	if s.quick {
 		limits, kernels = limits[:2], [][]float64{{200}, {200, 20000}}
@@ -183,7 +189,26 @@ func latencies(s selection) []step {
 	return steps
 }
 
-// newStep names a step by what is run: "pair/async/200+20000us/30+60".
+// withQuotas are containers, by themselves and side by side, that have half a processor
+// each, and such that have two.
+func withQuotas(s selection) []step {
+	all := []float64{0.5, 2}
+	waits := allPatterns[1]
+	var steps []step
+	for _, cores := range all {
+		steps = append(steps, newStep(quotas, load{kernelUS: 20000, pattern: allPatterns[0], limit: 30, cores: cores}),
+			newStep(quotas, load{kernelUS: 20000, pattern: allPatterns[0], limit: 30, cores: cores},
+				load{kernelUS: 2000, pattern: allPatterns[0], limit: 50, cores: cores}))
+		if !s.quick {
+			steps = append(steps, newStep(quotas, load{kernelUS: 2000, pattern: waits, limit: 30, cores: cores}),
+				newStep(quotas, load{kernelUS: 200, pattern: allPatterns[0], limit: 70, cores: cores}))
+		}
+	}
+	return steps
+}
+
+// newStep names a step by what is run: "pair/async/200+20000us/30+60", and
+// "quota/async/200us/30/0.5cores".
 func newStep(workload string, loads ...load) step {
 	var kernels, limits []string
 	for _, l := range loads {
@@ -191,6 +216,9 @@ func newStep(workload string, loads ...load) step {
 		limits = append(limits, strconv.Itoa(l.limit))
 	}
 	id := fmt.Sprintf("%s/%s/%sus/%s", workload, loads[0].pattern.name, strings.Join(kernels, "+"), strings.Join(limits, "+"))
+	if cores := loads[0].cores; cores > 0 {
+		id += "/" + formatNumber(cores) + "cores"
+	}
 	return step{id, workload, loads}
 }
 

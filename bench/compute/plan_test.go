@@ -31,10 +31,13 @@ func TestPlan(t *testing.T) {
 		want map[string]int // points by workload
 		has  string
 	}{
-		{"", map[string]int{single: 125, pair: 15, triple: 4, latency: 2, share: 8}, "single/graph-20/200000us/10"},
-		{"--quick", map[string]int{single: 12, pair: 2, triple: 1, latency: 1, share: 2}, "pair/async/200+20000us/30+60"},
-		{"--quick --limits 90 --workloads single", map[string]int{single: 6}, "single/graph-20/20000us/90"},
-		{"--workloads triple,pair", map[string]int{pair: 15, triple: 4}, "triple/async/200+2000+20000us/20+30+40"},
+		{"", map[string]int{single: 24, pair: 10, triple: 4, latency: 2, share: 8, quotas: 8}, "single/graph-20/20000us/70"},
+		{"--limits 10,30,50,70,90 --kernels 20,200,2000,20000,200000", map[string]int{single: 150, pair: 10, triple: 4, latency: 2, share: 8, quotas: 8},
+			"single/graph-20/200000us/10"},
+		{"--quick", map[string]int{single: 6, pair: 2, triple: 1, latency: 1, quotas: 4}, "pair/async/200+20000us/30+50"},
+		{"--quick --limits 90 --workloads single", map[string]int{single: 6}, "single/varying/20000us/90"},
+		{"--workloads triple,pair", map[string]int{pair: 10, triple: 4}, "triple/async/200+2000+20000us/15+25+40"},
+		{"--workloads quota", map[string]int{quotas: 8}, "quota/async/20000+2000us/30+50/0.5cores"},
 		{"--workloads latency", map[string]int{latency: 2}, "latency/periodic/1000+20000us/50+50"},
 		{"--workloads share", map[string]int{share: 8}, "share/async/20000us/30"},
 	}
@@ -69,7 +72,7 @@ func TestOptionsRefused(t *testing.T) {
 		"--kernels x":       "--kernels",
 		"--kernels 0":       "1 to 1e+07",
 		"--limits 30,101":   `--limits has "101"`,
-		"--patterns graph":  "async,launch-and-wait,graph-20,streams-8,processes-4",
+		"--patterns graph":  "async,launch-and-wait,graph-20,streams-8,processes-4,varying",
 		"--workloads alone": `--workloads has "alone"`,
 		"--duration 10ms":   "--duration",
 		"--warmup -1s":      "--warmup",
@@ -116,14 +119,24 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-func TestProfileName(t *testing.T) {
-	for files, want := range map[string]string{
-		"":                          "kind",
-		"a/r580-h200.conf":          "r580-h200",
-		"a/r580-h200.conf:b/c.conf": "r580-h200+c",
-	} {
-		if got := profileName(files); got != want {
-			t.Errorf("%q is %q, want %q", files, got, want)
+func TestProfiles(t *testing.T) {
+	all, err := profilesIn("../../gpusim/profiles", "r580-h200")
+	if err != nil || len(all) < 10 || all[0] != kind {
+		t.Fatalf("%v, error %v", all, err)
+	}
+	some, err := chosenProfiles(all, "one-queue,kind")
+	if err != nil || len(some) != 2 || some[0].name != "r580-h200+one-queue" || some[1] != kind {
+		t.Errorf("%+v, error %v", some, err)
+	}
+	for card := range short {
+		if _, err := chosenProfiles(all, card); err != nil {
+			t.Errorf("an exception is made for a card that there is not: %v", err)
 		}
+	}
+	if _, err := chosenProfiles(all, "h100"); err == nil || !strings.Contains(err.Error(), "kind,") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := profilesIn(t.TempDir(), "r580-h200"); err == nil || !strings.Contains(err.Error(), "--profile-dir") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err
 	if err != nil {
 		return nil, err
 	}
-	defer first.stop()
+	defer func() { err = errors.Join(err, first.stop()) }()
 	if _, err := watch.follow(span{measure: policyAlone}); err != nil {
 		return nil, err
 	}
@@ -92,8 +92,7 @@ func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err
 		return nil, err
 	}
 	_, err = watch.follow(span{measure: policyBeside})
-	second.stop()
-	if err != nil {
+	if err = errors.Join(err, second.stop()); err != nil {
 		return nil, err
 	}
 	all = []series{nil, watch.series[1]}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -15,7 +16,7 @@ type real struct{ host *host }
 
 func (*real) kind() string { return "real" }
 
-func (r *real) run(ctx context.Context, loads []load, s span) ([]outcome, error) {
+func (r *real) run(ctx context.Context, loads []load, s span) (outcomes []outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.total()*2+startTimeout)
 	defer cancel()
 	var tenants []tenant
@@ -24,13 +25,13 @@ func (r *real) run(ctx context.Context, loads []load, s span) ([]outcome, error)
 		if err != nil {
 			return nil, err
 		}
-		defer t.stop()
+		defer func() { err = errors.Join(err, t.stop()) }()
 		tenants = append(tenants, t)
 	}
-	outcomes := make([]outcome, len(tenants))
+	outcomes = make([]outcome, len(tenants))
 	for i, t := range tenants {
-		outcomes[i] = outcome{share: math.NaN(), firstSecond: math.NaN()}
-		for _, p := range t {
+		outcomes[i] = outcome{share: math.NaN(), metered: math.NaN(), firstSecond: math.NaN()}
+		for _, p := range t.processes {
 			rate, err := finishedRate(p)
 			if err != nil {
 				return nil, err
@@ -59,7 +60,7 @@ func finishedRate(p *process) (float64, error) {
 // contextTime is what a process may take to get ready.
 const contextTime = time.Second
 
-func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s span) (Latency, error) {
+func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s span) (result Latency, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.total()*2+startTimeout)
 	defer cancel()
 	if neighbour != nil {
@@ -67,7 +68,7 @@ func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s sp
 		if err != nil {
 			return Latency{}, err
 		}
-		defer t.stop()
+		defer func() { err = errors.Join(err, t.stop()) }()
 		time.Sleep(contextTime + s.warmup)
 		if err := t.ended(); err != nil {
 			return Latency{}, err

@@ -11,6 +11,9 @@ type Record struct {
 	// Tenant is the container of a point that has only one.
 	*Tenant
 	Tenants []Tenant `json:"tenants,omitempty"`
+	// CapacityPercent is the GPU time of all without limits: changing between them takes
+	// the rest.
+	CapacityPercent *float64 `json:"capacity_percent,omitempty"`
 	// JainIndex is over shares / limits.
 	JainIndex *float64 `json:"jain_index,omitempty"`
 	// LostPercent is of the time that the limits allow.
@@ -32,6 +35,8 @@ type Tenant struct {
 	Pattern      string  `json:"pattern"`
 	LaunchUS     float64 `json:"launch_us"` // kernels of a graph together
 	LimitPercent int     `json:"limit_percent"`
+	// CPUCores is the quota of processors' time; there is none where it is left out.
+	CPUCores float64 `json:"cpu_cores,omitempty"`
 	// UnlimitedPercent is the GPU time of the same work alone and without
 	// limits: work that leaves the GPU idle by itself does not reach every
 	// limit.
@@ -40,6 +45,8 @@ type Tenant struct {
 	TargetPercent float64 `json:"target_percent"`
 	// GPUTimePercent is by the simulator's oracle.
 	GPUTimePercent *float64 `json:"gpu_time_percent"`
+	// MeteredPercent is what the container was charged, by its usage page.
+	MeteredPercent *float64 `json:"metered_percent"`
 	// ThroughputPercent is kernels per second, of those without limits.
 	ThroughputPercent float64 `json:"throughput_percent"`
 	// ErrorPoints is the GPU time, or else the throughput, less the target.
@@ -89,6 +96,27 @@ func (r Record) all() []Tenant {
 		return []Tenant{*r.Tenant}
 	}
 	return r.Tenants
+}
+
+// crowded reports whether the limits are more than can be had side by side.
+func (r Record) crowded() bool {
+	var limits float64
+	for _, t := range r.Tenants {
+		limits += float64(t.LimitPercent)
+	}
+	return r.CapacityPercent != nil && limits > *r.CapacityPercent
+}
+
+// why says why the point's containers may have less than their limits, empty where
+// they must have them.
+func (r Record) why() string {
+	if len(r.Tenants) == 0 {
+		return ""
+	}
+	if r.crowded() {
+		return "changing between containers takes what is missing"
+	}
+	return short[profile{name: r.Profile}.card()]
 }
 
 // known is a pointer to a number, or nil if it is none.

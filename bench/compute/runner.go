@@ -4,16 +4,19 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
 // runner measures points.
 type runner struct {
 	machine   machine
-	profile   string // of the simulated driver and card
+	is        profile
 	span      span
 	reference span               // of the runs without limits
-	unlimited map[string]outcome // by kernel length and pattern
+	unlimited map[string]outcome // by pattern, kernel length and quota
+	// capacities are those of loads side by side, by kernel lengths and quotas.
+	capacities map[string]float64
 }
 
 func (r *runner) run(ctx context.Context, s step) (Record, error) {
@@ -25,7 +28,7 @@ func (r *runner) run(ctx context.Context, s step) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", s.id, err)
 	}
-	record.Profile = r.profile
+	record.Profile = r.is.name
 	record.CPUPressurePercent = known(readPressure(pressureFile).since(before))
 	return record, nil
 }
@@ -54,7 +57,13 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	for i, o := range outcomes {
 		tenants[i] = tenantOf(s.loads[i], o, references[i], target(s, i, references[i]))
 	}
-	record := recordOf(s, tenants, span)
+	capacity := 100.0
+	if len(s.loads) > 1 {
+		if capacity, err = r.capacity(ctx, s.loads); err != nil {
+			return Record{}, fmt.Errorf("side by side without limits: %w", err)
+		}
+	}
+	record := recordOf(s, tenants, span, capacity)
 	record.StalledPercent, record.Attempts = known(outcomes[0].stalled), attempts
 	return record, nil
 }
@@ -98,13 +107,13 @@ func target(s step, i int, reference outcome) float64 {
 	return min(float64(s.loads[i].limit), usable)
 }
 
-func recordOf(s step, tenants []Tenant, span span) Record {
+func recordOf(s step, tenants []Tenant, span span, capacity float64) Record {
 	record := Record{ID: s.id, Workload: s.workload, MeasuredS: span.measure.Seconds()}
 	if len(tenants) == 1 {
 		record.Tenant = &tenants[0]
 		return record
 	}
-	record.Tenants = tenants
+	record.Tenants, record.CapacityPercent = tenants, known(capacity)
 	var shares, limits, fractions []float64
 	for _, t := range tenants {
 		shares = append(shares, t.Share())
@@ -112,7 +121,7 @@ func recordOf(s step, tenants []Tenant, span span) Record {
 		fractions = append(fractions, t.Share()/float64(t.LimitPercent))
 	}
 	record.JainIndex = known(jain(fractions))
-	record.LostPercent = known(lost(shares, limits))
+	record.LostPercent = known(lost(shares, limits, capacity))
 	return record
 }
 
@@ -126,6 +135,8 @@ func tenantOf(l load, o, reference outcome, target float64) Tenant {
 		UnlimitedPercent:   known(reference.share),
 		TargetPercent:      round(target),
 		GPUTimePercent:     known(o.share),
+		MeteredPercent:     known(o.metered),
+		CPUCores:           l.cores,
 		ThroughputPercent:  round(100 * o.rate / reference.rate),
 		FirstSecondPercent: known(o.firstSecond),
 		Windows:            len(o.windows),
@@ -138,6 +149,32 @@ func tenantOf(l load, o, reference outcome, target float64) Tenant {
 	return t
 }
 
+// capacity is the GPU time that loads have side by side, without limits and without us.
+func (r *runner) capacity(ctx context.Context, loads []load) (float64, error) {
+	var lengths []float64
+	for _, l := range loads {
+		lengths = append(lengths, l.kernelUS, l.cores)
+	}
+	key := fmt.Sprint(lengths)
+	if sum, ok := r.capacities[key]; ok {
+		return sum, nil
+	}
+	free := slices.Clone(loads)
+	for i := range free {
+		free[i].limit = 0
+	}
+	outcomes, err := r.machine.run(ctx, free, r.reference)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, o := range outcomes {
+		sum += o.share
+	}
+	r.capacities[key] = sum
+	return sum, nil
+}
+
 // saturated is the share of GPU time of work that never leaves the GPU idle.
 const saturated = 99
 
@@ -145,7 +182,7 @@ const saturated = 99
 // measured once, but for work that waits for the processors, too: what that
 // gets depends on what else they do at the time.
 func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
-	key := fmt.Sprint(l.pattern.name, l.kernelUS)
+	key := fmt.Sprint(l.pattern.name, l.kernelUS, l.cores)
 	if o, ok := r.unlimited[key]; ok {
 		return o, nil
 	}

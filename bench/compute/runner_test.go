@@ -52,7 +52,7 @@ func TestRunner(t *testing.T) {
 	}
 	for _, test := range tests {
 		m := &scripted{outcomes: map[int]outcome{0: test.unlimited, 30: test.under}}
-		r := &runner{machine: m, unlimited: map[string]outcome{}}
+		r := &runner{machine: m, unlimited: map[string]outcome{}, capacities: map[string]float64{}}
 		for range 2 {
 			got, err := r.run(t.Context(), test.step)
 			if err != nil {
@@ -105,12 +105,12 @@ func (m *restless) run(context.Context, []load, span) ([]outcome, error) {
 
 func TestRunnerSideBySide(t *testing.T) {
 	m := &scripted{outcomes: map[int]outcome{0: {share: 100, rate: 10}, 30: {share: 50, rate: 5}, 60: {share: 50, rate: 5}}}
-	r := &runner{machine: m, unlimited: map[string]outcome{}}
+	r := &runner{machine: m, unlimited: map[string]outcome{}, capacities: map[string]float64{}}
 	got, err := r.run(t.Context(), groups(pair, [][]float64{{200, 20000}}, [][]int{{30, 60}}, false)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Tenants) != 2 || *got.JainIndex != 0.9 || *got.LostPercent != 11.1111 {
+	if len(got.Tenants) != 2 || *got.JainIndex != 0.9 || *got.LostPercent != 11.1111 || *got.CapacityPercent != 200 || got.why() != "" {
 		t.Errorf("%+v", got)
 	}
 	if got.Tenants[0].ErrorPoints != 20 || got.Tenants[1].ErrorPoints != -10 {
@@ -155,11 +155,12 @@ func TestDraw(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "charts")
 	side := group(1, 0, 0, 0)
 	side.Tenants = []Tenant{{KernelUS: 200, LimitPercent: 30, ThroughputPercent: 29}, {KernelUS: 20000, LimitPercent: 60, ThroughputPercent: 61}}
-	if err := draw(dir, []Record{alone("a", func(*Tenant) {}), side, latencyPoint(2)}); err != nil {
+	if err := draw(dir, []Record{on("kind", alone("a", func(*Tenant) {})), on("kind", side), on("kind", latencyPoint(2))}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
 		"compute-share.svg":        ">async</text>",
+		"compute-cards.svg":        ">kind</text>",
 		"compute-error.svg":        ">-4</text>",
 		"compute-side-by-side.svg": ">30 / 60</text>",
 		"compute-latency.svg":      ">99th percentile</text>",

@@ -23,8 +23,7 @@ const samplePeriod = 25 * time.Millisecond
 type simulated struct {
 	host *host
 	temp string // on a file system in memory, if there is one
-	// profile is files of the driver and the card, divided by colons.
-	profile string
+	is   profile
 }
 
 func (*simulated) kind() string { return "simulated" }
@@ -38,8 +37,8 @@ func (s *simulated) create() (dir string, remove func() error, err error) {
 		return "", nil, err
 	}
 	args := []string{"create", "--gpus", "1", "--memory", "64GiB"}
-	if s.profile != "" {
-		args = append(args, "--profile", s.profile)
+	if s.is.files != "" {
+		args = append(args, "--profile", s.is.files)
 	}
 	if output, err := exec.Command(s.gpusim(), append(args, dir)...).CombinedOutput(); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("make a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
@@ -71,7 +70,7 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 		if err != nil {
 			return nil, err
 		}
-		defer t.stop()
+		defer func() { err = errors.Join(err, t.stop()) }()
 		watch.add(t)
 	}
 	from, err := watch.follow(span)
@@ -89,7 +88,7 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 // to the other.
 func judge(s series, from, to time.Duration, stood stalls) outcome {
 	measured := s.between(from, to)
-	o := outcome{share: measured.share(), rate: measured.rate(), firstSecond: math.NaN()}
+	o := outcome{share: measured.share(), metered: measured.charged(), rate: measured.rate(), firstSecond: math.NaN()}
 	o.windows, o.longestWindow = measured.windows(windowLength)
 	disturb(o.windows, stood)
 	o.stalled = 100 * stood.within(from, to).Seconds() / (to - from).Seconds() / float64(runtime.NumCPU())
@@ -117,7 +116,7 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 		if err != nil {
 			return Latency{}, err
 		}
-		defer t.stop()
+		defer func() { err = errors.Join(err, t.stop()) }()
 		watch.add(t)
 		if _, err := watch.follow(spanOfWarmup(span)); err != nil {
 			return Latency{}, err
@@ -193,7 +192,7 @@ type snapshot struct {
 func (s snapshot) of(t tenant) sample {
 	sum := sample{at: time.Duration(s.Time)}
 	for _, process := range s.Processes {
-		for _, p := range t {
+		for _, p := range t.processes {
 			if process.Pid != p.command.Process.Pid {
 				continue
 			}
@@ -224,7 +223,14 @@ func (w *watch) next() error {
 		if err := t.ended(); err != nil {
 			return err
 		}
-		w.series[i] = append(w.series[i], s.of(t))
+		sum := s.of(t)
+		// The page is there before the first work is.
+		if sum.busy > 0 {
+			if sum.metered, err = t.metered(); err != nil {
+				return err
+			}
+		}
+		w.series[i] = append(w.series[i], sum)
 	}
 	return nil
 }

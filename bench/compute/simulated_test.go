@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func testSimulated(t testing.TB) {
 	s := newSimulated(t)
 	loads := []load{
 		{kernelUS: 2000, pattern: allPatterns[0]},
-		{kernelUS: 2000, pattern: allPatterns[len(allPatterns)-1]},
+		{kernelUS: 2000, pattern: allPatterns[slices.IndexFunc(allPatterns, func(p pattern) bool { return p.processes == 4 })]},
 	}
 	got, err := s.run(t.Context(), loads, span{200 * time.Millisecond, time.Second})
 	if err != nil {

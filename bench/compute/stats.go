@@ -11,6 +11,7 @@ type sample struct {
 	at       time.Duration // since an arbitrary beginning
 	busy     time.Duration // GPU time
 	launches float64       // kernels that ended
+	metered  time.Duration // charged
 }
 
 // series are samples of one container in the order of time.
@@ -66,6 +67,16 @@ func (s series) share() float64 {
 	}
 	first, last := s[0], s[len(s)-1]
 	return 100 * float64(last.busy-first.busy) / float64(last.at-first.at)
+}
+
+// charged is the percentage of the time from the first sample to the last that
+// was charged.
+func (s series) charged() float64 {
+	if len(s) < 2 {
+		return math.NaN()
+	}
+	first, last := s[0], s[len(s)-1]
+	return 100 * float64(last.metered-first.metered) / float64(last.at-first.at)
 }
 
 // rate is the kernels per second from the first sample to the last.
@@ -153,13 +164,16 @@ func jain(values []float64) float64 {
 }
 
 // lost is the percentage of the time that limits allow which nobody got. What
-// one had above its limit does not make up for what another had below.
-func lost(shares, limits []float64) float64 {
+// one had above its limit does not make up for what another had below. More than the
+// capacity nobody can have; NaN is not known.
+func lost(shares, limits []float64, capacity float64) float64 {
 	var got, allowed float64
 	for i := range shares {
 		got += min(shares[i], limits[i])
 		allowed += limits[i]
 	}
-	allowed = min(allowed, 100)
+	if capacity < allowed {
+		allowed = capacity
+	}
 	return 100 * max(0, allowed-got) / allowed
 }

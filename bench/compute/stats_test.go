@@ -19,7 +19,7 @@ var approximately = cmpopts.EquateApprox(0, 1e-9)
 func steady(idle, period, busy time.Duration, count int) series {
 	var s series
 	for i := range count {
-		s = append(s, sample{idle + time.Duration(i)*period, time.Duration(i) * busy, float64(i)})
+		s = append(s, sample{idle + time.Duration(i)*period, time.Duration(i) * busy, float64(i), 0})
 	}
 	return s
 }
@@ -32,11 +32,11 @@ func TestBegan(t *testing.T) {
 		ok     bool
 	}{
 		{"nothing", nil, 0, false},
-		{"idle", series{{10 * ms, 0, 0}, {20 * ms, 0, 0}}, 0, false},
-		{"works since it was looked at", series{{10 * ms, 0, 0}, {20 * ms, 10 * ms, 0}}, 10 * ms, true},
-		{"began between two looks", series{{10 * ms, 0, 0}, {20 * ms, 3 * ms, 0}}, 17 * ms, true},
-		{"several processes at once", series{{10 * ms, 0, 0}, {20 * ms, 15 * ms, 0}}, 10 * ms, true},
-		{"worked before the first look", series{{10 * ms, 4 * ms, 0}}, 6 * ms, true},
+		{"idle", series{{10 * ms, 0, 0, 0}, {20 * ms, 0, 0, 0}}, 0, false},
+		{"works since it was looked at", series{{10 * ms, 0, 0, 0}, {20 * ms, 10 * ms, 0, 0}}, 10 * ms, true},
+		{"began between two looks", series{{10 * ms, 0, 0, 0}, {20 * ms, 3 * ms, 0, 0}}, 17 * ms, true},
+		{"several processes at once", series{{10 * ms, 0, 0, 0}, {20 * ms, 15 * ms, 0, 0}}, 10 * ms, true},
+		{"worked before the first look", series{{10 * ms, 4 * ms, 0, 0}}, 6 * ms, true},
 	}
 	for _, test := range tests {
 		got, ok := test.series.began()
@@ -104,9 +104,9 @@ func TestWindows(t *testing.T) {
 		{"nothing", nil, nil, 0},
 		{"too short", steady(0, 25*ms, ms, 4), nil, 0},
 		{"even", steady(0, 25*ms, 5*ms, 6), []float64{20, 20}, 100 * ms},
-		{"a turn of work", series{{0, 0, 0}, {50 * ms, 50 * ms, 0}, {100 * ms, 50 * ms, 0}, {150 * ms, 50 * ms, 0}},
+		{"a turn of work", series{{0, 0, 0, 0}, {50 * ms, 50 * ms, 0, 0}, {100 * ms, 50 * ms, 0, 0}, {150 * ms, 50 * ms, 0, 0}},
 			[]float64{50, 0}, 100 * ms},
-		{"a late look", series{{0, 0, 0}, {50 * ms, 10 * ms, 0}, {160 * ms, 32 * ms, 0}}, []float64{20, 20}, 160 * ms},
+		{"a late look", series{{0, 0, 0, 0}, {50 * ms, 10 * ms, 0, 0}, {160 * ms, 32 * ms, 0, 0}}, []float64{20, 20}, 160 * ms},
 	}
 	for _, test := range tests {
 		windows, longest := test.series.windows(windowLength)
@@ -192,14 +192,17 @@ func TestWatchStalls(t *testing.T) {
 func TestJainAndLost(t *testing.T) {
 	tests := []struct {
 		shares, limits []float64
+		capacity       float64
 		jain, lost     float64
 	}{
-		{[]float64{30, 60}, []float64{30, 60}, 1, 0},
-		{[]float64{50, 50}, []float64{30, 60}, 0.9, 11.1},
-		{[]float64{45, 45}, []float64{50, 50}, 1, 10},
-		{[]float64{100, 0}, []float64{50, 50}, 0.5, 50},
-		{[]float64{0, 0}, []float64{50, 50}, 0, 100},
-		{[]float64{50, 50}, []float64{80, 80}, 1, 0},
+		{[]float64{30, 60}, []float64{30, 60}, 100, 1, 0},
+		{[]float64{50, 50}, []float64{30, 60}, 100, 0.9, 11.1},
+		{[]float64{45, 45}, []float64{50, 50}, 100, 1, 10},
+		{[]float64{45, 45}, []float64{50, 50}, 90, 1, 0},
+		{[]float64{45, 45}, []float64{50, 50}, math.NaN(), 1, 10},
+		{[]float64{100, 0}, []float64{50, 50}, 100, 0.5, 50},
+		{[]float64{0, 0}, []float64{50, 50}, 100, 0, 100},
+		{[]float64{50, 50}, []float64{80, 80}, 100, 1, 0},
 	}
 	for _, test := range tests {
 		var fractions []float64
@@ -209,7 +212,7 @@ func TestJainAndLost(t *testing.T) {
 		if got := jain(fractions); math.Abs(got-test.jain) > 1e-3 {
 			t.Errorf("shares %v of %v: Jain's index %v, want %v", test.shares, test.limits, got, test.jain)
 		}
-		if got := lost(test.shares, test.limits); math.Abs(got-test.lost) > 0.02 {
+		if got := lost(test.shares, test.limits, test.capacity); math.Abs(got-test.lost) > 0.02 {
 			t.Errorf("shares %v of %v: lost %v, want %v", test.shares, test.limits, got, test.lost)
 		}
 	}
@@ -217,9 +220,9 @@ func TestJainAndLost(t *testing.T) {
 
 // TestJudge: a container that spends 50 ms at once and is then held to 20 %.
 func TestJudge(t *testing.T) {
-	s := series{{0, 0, 0}, {50 * ms, 50 * ms, 5}}
+	s := series{{0, 0, 0, 0}, {50 * ms, 50 * ms, 5, 0}}
 	for i := 1; i <= 160; i++ {
-		s = append(s, sample{50*ms + time.Duration(i)*25*ms, 50*ms + time.Duration(i)*5*ms, 5 + float64(i)/2})
+		s = append(s, sample{50*ms + time.Duration(i)*25*ms, 50*ms + time.Duration(i)*5*ms, 5 + float64(i)/2, 0})
 	}
 	got := judge(s, 2*time.Second, 4*time.Second, stalls{{3 * time.Second, 3010 * ms}, {5 * time.Second, 6 * time.Second}})
 	if math.Abs(got.share-20) > 1e-9 || math.Abs(got.rate-20) > 1e-9 {

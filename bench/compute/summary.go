@@ -46,29 +46,73 @@ type criterion struct {
 
 // criteria are those of the compute limit's acceptance.
 var criteria = []criterion{
-	{text: "alone: |share - target|, points", bound: 2, of: singleError},
-	{text: "alone: mean of |share - target|, points", bound: 1, mean: true, of: singleError},
+	{text: "all: share - target, points", bound: 2, of: above},
+	{text: "all: target - share, points", bound: 2, of: below},
+	{text: "all: mean of |share - target|, points", bound: 0.5, mean: true, of: deviations},
+	{text: "all: |metered - share|, points", bound: 1, of: metering},
 	{text: "alone: error of 100 ms windows, 99th percentile, kernels to 2 ms, points", bound: 5, of: windowErrors},
 	{text: "alone: error of the first second, points", bound: 10, of: firstSecond},
 	{text: "latency: p99 beside a neighbour less that by time-slicing, ms", bound: latencyNoise, of: latencyExcess},
-	{text: "side by side: |share - target|, points", bound: 2, of: groupError},
-	{text: "side by side: Jain's index over shares / limits", bound: 0.995, least: true, of: groupJain},
 	{text: "side by side: allowed time lost, percent", bound: 3, of: groupLost},
 	{text: "policy share, alone: throughput, percent of unlimited", bound: 97, least: true, of: shareAlone},
-	{text: "policy share, side by side: |share - guarantee|, points", bound: 3, of: shareError},
+	{text: "policy share, side by side: guarantee - share, points", bound: 3, of: shareError},
 }
 
-func singleError(r Record) ([]float64, int) {
-	if r.Workload != single {
+// limited reports whether nobody may have more than his limit.
+func (r Record) limited() bool { return r.Workload != share && r.Workload != latency }
+
+// above returns by how much containers have more than they may.
+func above(r Record) ([]float64, int) {
+	if !r.limited() {
 		return nil, 0
 	}
-	return errorsOf(r), 0
+	return each(r, func(t Tenant) float64 { return t.ErrorPoints }), 0
 }
 
-func errorsOf(r Record) []float64 {
+// below returns by how much containers have less than they may.
+func below(r Record) ([]float64, int) {
+	if !r.limited() {
+		return nil, 0
+	}
+	if r.why() != "" {
+		return nil, 1
+	}
+	return each(r, func(t Tenant) float64 { return -t.ErrorPoints }), 0
+}
+
+// deviations returns by how much containers have less or more than they may.
+func deviations(r Record) ([]float64, int) {
+	if !r.limited() {
+		return nil, 0
+	}
+	if r.why() != "" {
+		return nil, 1
+	}
+	return each(r, func(t Tenant) float64 { return math.Abs(t.ErrorPoints) }), 0
+}
+
+// metering returns by how much what was charged differs from what was had.
+func metering(r Record) ([]float64, int) {
+	if !r.limited() {
+		return nil, 0
+	}
+	if r.why() != "" {
+		return nil, 1
+	}
 	var values []float64
 	for _, t := range r.all() {
-		values = append(values, math.Abs(t.ErrorPoints))
+		if t.MeteredPercent != nil && t.GPUTimePercent != nil {
+			values = append(values, math.Abs(*t.MeteredPercent-*t.GPUTimePercent))
+		}
+	}
+	return values, 0
+}
+
+// each returns a value of each of a point's containers.
+func each(r Record, of func(Tenant) float64) []float64 {
+	var values []float64
+	for _, t := range r.all() {
+		values = append(values, of(t))
 	}
 	return values
 }
@@ -120,22 +164,14 @@ func latencyExcess(r Record) ([]float64, int) {
 
 func isGroup(r Record) bool { return r.Workload == pair || r.Workload == triple }
 
-func groupError(r Record) ([]float64, int) {
-	if !isGroup(r) {
+func groupLost(r Record) ([]float64, int) {
+	if !isGroup(r) || r.LostPercent == nil {
 		return nil, 0
 	}
-	return errorsOf(r), 0
-}
-
-func groupJain(r Record) ([]float64, int) { return ofGroup(r, r.JainIndex) }
-
-func groupLost(r Record) ([]float64, int) { return ofGroup(r, r.LostPercent) }
-
-func ofGroup(r Record, v *float64) ([]float64, int) {
-	if !isGroup(r) || v == nil {
-		return nil, 0
+	if r.why() != "" {
+		return nil, 1
 	}
-	return []float64{*v}, 0
+	return []float64{*r.LostPercent}, 0
 }
 
 func shareAlone(r Record) ([]float64, int) {
@@ -149,7 +185,10 @@ func shareError(r Record) ([]float64, int) {
 	if r.Workload != share || r.Tenant != nil {
 		return nil, 0
 	}
-	return errorsOf(r), 0
+	if r.why() != "" {
+		return nil, 1
+	}
+	return each(r, func(t Tenant) float64 { return -t.ErrorPoints }), 0
 }
 
 // summarize applies all criteria.

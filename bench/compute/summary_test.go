@@ -16,7 +16,7 @@ import (
 // alone is a point of one container.
 func alone(id string, change func(*Tenant)) Record {
 	t := Tenant{KernelUS: 200, Pattern: "async", LaunchUS: 200, LimitPercent: 30, TargetPercent: 30,
-		GPUTimePercent: known(30), ThroughputPercent: 30, P99WindowErrorPoints: known(1), FirstSecondPercent: known(32),
+		GPUTimePercent: known(30), MeteredPercent: known(30), ThroughputPercent: 30, P99WindowErrorPoints: known(1), FirstSecondPercent: known(32),
 		Windows: 100}
 	change(&t)
 	return Record{ID: id, Workload: single, Tenant: &t}
@@ -36,6 +36,21 @@ func group(jainIndex, lostPercent float64, errors ...float64) Record {
 	return r
 }
 
+// crowded is a point whose limits are more than there is.
+func crowded(r Record) Record {
+	for i := range r.Tenants {
+		r.Tenants[i].LimitPercent = 50
+	}
+	r.CapacityPercent = known(90)
+	return r
+}
+
+// on is a point of a driver and a card.
+func on(profile string, r Record) Record {
+	r.Profile = profile
+	return r
+}
+
 // latencyPoint is a point of which time-slicing has a p99 of 3 ms.
 func latencyPoint(limited float64) Record {
 	return Record{ID: "timed", Workload: latency,
@@ -52,34 +67,39 @@ func TestSummarize(t *testing.T) {
 		want string
 	}{
 		{"nothing", nil, "----------"},
-		{"good", []Record{alone("a", unchanged)}, "pppp------"},
-		{"at the bound", []Record{alone("a", erring(2)), alone("b", erring(0))}, "pppp------"},
-		{"one point off", []Record{alone("a", erring(-2.1)), alone("b", erring(0)), alone("c", erring(0))}, "Fppp------"},
-		{"mean off", []Record{alone("a", erring(-1.5)), alone("b", erring(1.5))}, "pFpp------"},
-		{"no number", []Record{alone("a", erring(math.NaN()))}, "FFpp------"},
-		{"windows", []Record{alone("a", func(t *Tenant) { t.P99WindowErrorPoints = known(5.1) })}, "ppFp------"},
+		{"good", []Record{alone("a", unchanged)}, "pppppp----"},
+		{"at the bounds", []Record{alone("a", erring(2)), alone("b", erring(0)), alone("c", erring(0)), alone("d", erring(0))}, "pppppp----"},
+		{"one above", []Record{alone("a", erring(2.1)), alone("b", erring(0)), alone("c", erring(0)), alone("d", erring(0)), alone("e", erring(0))}, "Fppppp----"},
+		{"one below", []Record{alone("a", erring(-2.1)), alone("b", erring(0)), alone("c", erring(0)), alone("d", erring(0)), alone("e", erring(0))}, "pFpppp----"},
+		{"mean off", []Record{alone("a", erring(-0.6)), alone("b", erring(0.6))}, "ppFppp----"},
+		{"no number", []Record{alone("a", erring(math.NaN()))}, "FFFppp----"},
+		{"metered wrong", []Record{alone("a", func(t *Tenant) { t.MeteredPercent = known(28.9) })}, "pppFpp----"},
+		{"windows", []Record{alone("a", func(t *Tenant) { t.P99WindowErrorPoints = known(5.1) })}, "ppppFp----"},
 		{"windows disturbed by the machine", []Record{alone("a", func(t *Tenant) {
 			t.P99WindowErrorPoints, t.WindowsDisturbed = known(5.1), 60
-		})}, "pp-p------"},
-		{"first second", []Record{alone("a", func(t *Tenant) { t.FirstSecondPercent = known(41) })}, "pppF------"},
+		})}, "pppp-p----"},
+		{"first second", []Record{alone("a", func(t *Tenant) { t.FirstSecondPercent = known(41) })}, "pppppF----"},
 		{"launch longer than a window's bound", []Record{alone("a", func(t *Tenant) {
 			t.LaunchUS, t.KernelUS, t.P99WindowErrorPoints = 40000, 2000, known(30)
-		})}, "pp-p------"},
+		})}, "pppp-p----"},
 		{"launch longer than the first second's bound", []Record{alone("a", func(t *Tenant) {
 			t.LaunchUS, t.KernelUS, t.FirstSecondPercent = 200000, 200000, known(45)
-		})}, "pp--------"},
+		})}, "pppp------"},
 		{"idle by itself", []Record{alone("a", func(t *Tenant) {
 			t.TargetPercent, t.P99WindowErrorPoints, t.FirstSecondPercent = 20, known(30), known(0)
-		})}, "pp--------"},
+		})}, "pppp------"},
 		{"a real GPU", []Record{alone("a", func(t *Tenant) {
 			t.GPUTimePercent, t.P99WindowErrorPoints, t.FirstSecondPercent = nil, nil, nil
-		})}, "pp--------"},
-		{"latency", []Record{latencyPoint(3.05)}, "----p-----"},
-		{"latency worse", []Record{latencyPoint(2), latencyPoint(3.2)}, "----F-----"},
+		})}, "ppp-------"},
+		{"latency", []Record{latencyPoint(3.05)}, "------p---"},
+		{"latency worse", []Record{latencyPoint(2), latencyPoint(3.2)}, "------F---"},
 		{"latency on a busy machine", []Record{{Workload: latency, Latencies: &Latencies{Alone: Latency{P99MS: 9}}}}, "----------"},
-		{"group", []Record{group(0.996, 2.9, -1, 1)}, "-----ppp--"},
-		{"group off", []Record{group(0.99, 3.1, -1, 2.5)}, "-----FFF--"},
-		{"lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 98 })), lending(group(0.9, 9, -2.9, 2))}, "--------pp"},
+		{"group", []Record{group(0.996, 2.9, -0.5, 0.5)}, "ppp----p--"},
+		{"group off", []Record{group(0.99, 3.1, -2.1, 2.5)}, "FFF----F--"},
+		{"more than there is", []Record{crowded(group(0.99, 3.1, -9, 1))}, "p---------"},
+		{"a card that tells nothing", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 1))}, "p---------"},
+		{"too much there", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 2.1))}, "F---------"},
+		{"lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 98 })), lending(group(0.9, 9, -2.9, 20))}, "--------pp"},
 		{"not lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 96 })), lending(group(1, 0, -3.1, 2))}, "--------FF"},
 	}
 	for _, test := range tests {
@@ -99,7 +119,7 @@ func TestSummarize(t *testing.T) {
 
 func TestSummaryNamesTheWorst(t *testing.T) {
 	records := []Record{alone("good", func(*Tenant) {}), alone("bad", func(t *Tenant) { t.ErrorPoints = -3 })}
-	got := summarize(records)[0]
+	got := summarize(records)[2]
 	if got.WorstID != "bad" || *got.Worst != 3 || *got.Mean != 1.5 || got.Judged != 2 {
 		t.Errorf("%+v", got)
 	}
@@ -107,7 +127,7 @@ func TestSummaryNamesTheWorst(t *testing.T) {
 	if err := writeSummary(&table, summarize(records)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FAIL", "1.500  3.000  bad", "not measured"} {
+	for _, want := range []string{"FAIL", "1.500   3.000   bad", "not measured"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}

@@ -112,7 +112,7 @@ func (s *simulated) utilisation(ctx context.Context, l load) (points []chart.Poi
 	if err != nil {
 		return nil, err
 	}
-	defer t.stop()
+	defer func() { err = errors.Join(err, t.stop()) }()
 	watch.add(t)
 	if _, err := watch.follow(span{measure: utilisationTime + policyWindow}); err != nil {
 		return nil, err

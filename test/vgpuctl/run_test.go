@@ -170,6 +170,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	programs := [][]string{
 		{"info", "--context"},
 		{"latency", "--duration", "0.2"},
+		{"card"},
 		{"exchange", "--duration", "0.2"}, // finds no second GPU
 		{"storm", "--duration", "0.5"},
 		{"fill", "--way", "alloc", "--threads", "4"},
@@ -181,6 +182,9 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	}
 	for _, pattern := range plain.names("spin") {
 		programs = append(programs, []string{"spin", "--pattern", pattern, "--duration", "0.05"})
+	}
+	for _, way := range plain.names("evade") {
+		programs = append(programs, []string{"evade", "--way", way, "--duration", "0.2"})
 	}
 	if entries, err := os.ReadDir(filepath.Join(plain.build, "workload")); err != nil {
 		t.Fatal(err)

@@ -122,6 +122,8 @@
 	  "cuModuleGetFunction", CUfunction *, CUmodule, const char *)         \
 	X(stream_create, "cuStreamCreate", 2000, 0, "cuStreamCreate",          \
 	  CUstream *, unsigned)                                                \
+	X(stream_create_priority, "cuStreamCreateWithPriority", 5050, 0,       \
+	  "cuStreamCreateWithPriority", CUstream *, unsigned, int)             \
 	X(stream_destroy, "cuStreamDestroy", 4000, 0, "cuStreamDestroy_v2",    \
 	  CUstream)                                                            \
 	X(stream_query, "cuStreamQuery", 2000, 0, "cuStreamQuery", CUstream)   \

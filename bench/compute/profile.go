@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// profile is a driver and a card for the simulator to be.
+type profile struct {
+	// name is "r580-h200+one-queue", of the driver and the card. Of a real machine it is empty.
+	name string
+	// files are those that the simulator reads, divided by colons; empty: its defaults.
+	files string
+}
+
+// kind is the simulator without a profile, kinder than any driver and card.
+var kind = profile{name: "kind"}
+
+// short are the cards on which nobody can tell one container's time from another's, so that
+// containers side by side are charged for more than they have.
+var short = map[string]string{
+	"one-queue":       "what is launched to find out who has the GPU waits behind the work itself",
+	"stamped-at-once": "an event on an idle stream does not wait for the GPU and tells nothing of it",
+}
+
+// profilesIn returns kind and all cards in a directory of profiles, each with the same driver.
+func profilesIn(dir, driver string) ([]profile, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "cards", "*.conf"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("no cards in %s: name their directory with --profile-dir", dir)
+	}
+	all := []profile{kind}
+	for _, file := range files {
+		card := strings.TrimSuffix(filepath.Base(file), ".conf")
+		all = append(all, profile{driver + "+" + card, filepath.Join(dir, driver+".conf") + ":" + file})
+	}
+	return all, nil
+}
+
+// card is the name of the profile's card, or kind.
+func (p profile) card() string {
+	_, card, found := strings.Cut(p.name, "+")
+	if !found {
+		return p.name
+	}
+	return card
+}
+
+// chosenProfiles returns those of all whose cards are wanted, separated by commas; all
+// if none is named.
+func chosenProfiles(all []profile, wanted string) ([]profile, error) {
+	if wanted == "" {
+		return all, nil
+	}
+	var some []profile
+	for name := range strings.SplitSeq(wanted, ",") {
+		at := slices.IndexFunc(all, func(p profile) bool { return p.card() == name })
+		if at < 0 {
+			return nil, fmt.Errorf("--cards has %q; allowed: %s", name, cardNames(all))
+		}
+		some = append(some, all[at])
+	}
+	return some, nil
+}
+
+func cardNames(all []profile) string { return joined(all, profile.card) }

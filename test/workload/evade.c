@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// evade keeps the GPU busy in ways by which a program may hope to get more of its time than
+// its limit: work spread over streams, contexts, threads or processes, of high priority, or
+// on streams that do not last.
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "session.h"
+
+enum {
+	wl_stream_non_blocking = 1,
+	wl_most_lanes = 256,
+	wl_contexts = 8,
+	wl_threads = 16,
+	wl_children = 16,
+	wl_highest_priority = -5,
+	wl_sm = 1,             // a resource: CU_DEV_RESOURCE_TYPE_SM
+	wl_default_stream = 1, // CU_GREEN_CTX_DEFAULT_STREAM
+	wl_lasting = 8,        // launches of a stream that does not last
+};
+
+// wl_lane is a stream and what can be launched on it.
+struct wl_lane {
+	CUcontext context; // NULL: the one that is current
+	CUstream stream;
+	CUfunction spin;
+};
+
+struct wl_evasion {
+	struct wl_session session;
+	uint64_t kernel_ns;
+	double until;
+	uint64_t launches;
+	size_t lanes;
+	struct wl_lane lane[wl_most_lanes];
+};
+
+struct wl_way {
+	const char *name;
+	const char *help;
+	int (*run)(struct wl_evasion *evasion);
+};
+
+#define WL_TRY(evasion, member, name, ...) \
+	wl_session_check(&(evasion)->session, name, WL_CALL(&(evasion)->session.driver, member, __VA_ARGS__))
+
+// wl_lane_add adds a stream of this priority in the current context.
+static int wl_lane_add(struct wl_evasion *evasion, CUcontext context, int priority)
+{
+	struct wl_lane *lane = &evasion->lane[evasion->lanes];
+
+	*lane = (struct wl_lane){.context = context, .spin = evasion->session.spin};
+	if (WL_TRY(evasion, stream_create_priority, "cuStreamCreateWithPriority", &lane->stream,
+		   wl_stream_non_blocking, priority))
+		return -1;
+	evasion->lanes++;
+	return 0;
+}
+
+static int wl_launch(struct wl_evasion *evasion, const struct wl_lane *lane)
+{
+	void *params[] = {&evasion->kernel_ns};
+
+	if (lane->context &&
+	    WL_TRY(evasion, ctx_set_current, "cuCtxSetCurrent", lane->context))
+		return -1;
+	evasion->launches++;
+	return WL_TRY(evasion, launch, "cuLaunchKernel", lane->spin, 1, 1, 1, 1, 1, 1, 0, lane->stream,
+		      params, NULL);
+}
+
+// wl_in_turn launches on all lanes in turn.
+static int wl_in_turn(struct wl_evasion *evasion)
+{
+	for (size_t i = 0; wl_now() < evasion->until; i = (i + 1) % evasion->lanes)
+		if (wl_launch(evasion, &evasion->lane[i]))
+			return -1;
+	return 0;
+}
+
+static int wl_run_streams(struct wl_evasion *evasion)
+{
+	while (evasion->lanes < wl_most_lanes)
+		if (wl_lane_add(evasion, NULL, 0))
+			return -1;
+	return wl_in_turn(evasion);
+}
+
+static int wl_run_priorities(struct wl_evasion *evasion)
+{
+	for (int priority = 0; priority >= wl_highest_priority; priority--)
+		if (wl_lane_add(evasion, NULL, priority))
+			return -1;
+	return wl_in_turn(evasion);
+}
+
+static int wl_run_contexts(struct wl_evasion *evasion)
+{
+	while (evasion->lanes < wl_contexts) {
+		CUcontext context;
+
+		if (WL_TRY(evasion, ctx_create, "cuCtxCreate", &context, 0, evasion->session.device) ||
+		    wl_session_load_spin(&evasion->session) || wl_lane_add(evasion, context, 0))
+			return -1;
+	}
+	return wl_in_turn(evasion);
+}
+
+static int wl_run_green(struct wl_evasion *evasion)
+{
+	while (evasion->lanes < wl_contexts) {
+		struct wl_lane *lane = &evasion->lane[evasion->lanes];
+		CUdevResource resource;
+		CUdevResourceDesc description;
+		CUgreenCtx green;
+
+		*lane = (struct wl_lane){.spin = evasion->session.spin};
+		if (WL_TRY(evasion, device_resource, "cuDeviceGetDevResource", evasion->session.device,
+			   &resource, wl_sm) ||
+		    WL_TRY(evasion, resource_desc, "cuDevResourceGenerateDesc", &description, &resource, 1) ||
+		    WL_TRY(evasion, green_create, "cuGreenCtxCreate", &green, description,
+			   evasion->session.device, wl_default_stream) ||
+		    WL_TRY(evasion, green_stream, "cuGreenCtxStreamCreate", &lane->stream, green,
+			   wl_stream_non_blocking, 0))
+			return -1;
+		evasion->lanes++;
+	}
+	return wl_in_turn(evasion);
+}
+
+// wl_run_churn makes a stream for every few launches, and destroys it while they run.
+static int wl_run_churn(struct wl_evasion *evasion)
+{
+	while (wl_now() < evasion->until) {
+		evasion->lanes = 0;
+		if (wl_lane_add(evasion, NULL, 0))
+			return -1;
+		for (int i = 0; i < wl_lasting; i++)
+			if (wl_launch(evasion, &evasion->lane[0]))
+				return -1;
+		if (WL_TRY(evasion, stream_destroy, "cuStreamDestroy", evasion->lane[0].stream))
+			return -1;
+	}
+	return 0;
+}
+
+// wl_thread launches on a stream of its own.
+static void *wl_thread(void *of)
+{
+	static _Atomic size_t next;
+	struct wl_evasion *evasion = of;
+	struct wl_lane lane = evasion->lane[next++ % wl_threads];
+
+	lane.context = evasion->session.context;
+	while (wl_now() < evasion->until)
+		if (wl_launch(evasion, &lane))
+			break;
+	return NULL;
+}
+
+static int wl_run_threads(struct wl_evasion *evasion)
+{
+	pthread_t threads[wl_threads];
+	size_t started = 0;
+
+	while (evasion->lanes < wl_threads)
+		if (wl_lane_add(evasion, NULL, 0))
+			return -1;
+	while (started < wl_threads && pthread_create(&threads[started], NULL, wl_thread, evasion) == 0)
+		started++;
+	for (size_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	return started == wl_threads && evasion->session.result == 0 ? 0 : -1;
+}
+
+// wl_run_forks has children that use the GPU; this process does not, after which they may.
+static int wl_run_forks(struct wl_evasion *evasion)
+{
+	static const struct wl_common common = WL_COMMON_DEFAULTS;
+	int status, worst = 0;
+
+	for (int i = 0; i < wl_children; i++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			return -1;
+		if (child)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
+		      wl_lane_add(evasion, NULL, 0) || wl_in_turn(evasion));
+	}
+	while (wait(&status) > 0)
+		worst |= status;
+	return worst ? -1 : 0;
+}
+
+static const struct wl_way wl_ways[] = {
+	{"streams", "256 streams in turn", wl_run_streams},
+	{"priorities", "streams of all priorities", wl_run_priorities},
+	{"contexts", "eight contexts in turn", wl_run_contexts},
+	{"green", "streams of eight green contexts", wl_run_green},
+	{"churn", "a new stream for every few launches", wl_run_churn},
+	{"threads", "sixteen threads with a stream each", wl_run_threads},
+	{"forks", "sixteen children with a context each", wl_run_forks},
+};
+
+static const struct wl_way *wl_way_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof wl_ways / sizeof *wl_ways; i++)
+		if (strcmp(wl_ways[i].name, name) == 0)
+			return &wl_ways[i];
+	return NULL;
+}
+
+static int wl_evade(struct wl_evasion *evasion, const struct wl_way *way, const struct wl_common *common)
+{
+	if (way->run != wl_run_forks &&
+	    (wl_session_open(&evasion->session, common) || wl_session_load_spin(&evasion->session)))
+		return -1;
+	return way->run(evasion);
+}
+
+int main(int argc, char **argv)
+{
+	static struct wl_evasion evasion;
+	struct wl_common common = WL_COMMON_DEFAULTS;
+	const char *name = "streams";
+	double kernel_us = 2000, duration = 2;
+	bool list = false;
+	const struct wl_option table[] = {
+		{"way", WL_OPTION_TEXT, &name, "how to launch (default streams; see --list)"},
+		{"list", WL_OPTION_FLAG, &list, "list the ways"},
+		{"kernel-us", WL_OPTION_NUMBER, &kernel_us, "length of a kernel in µs (default 2000)"},
+		{"duration", WL_OPTION_NUMBER, &duration, "seconds to go on launching (default 2)"},
+		WL_COMMON_OPTIONS(common),
+		{NULL, WL_OPTION_FLAG, NULL, NULL},
+	};
+	const struct wl_way *way;
+
+	wl_options_parse(argc, argv, "Keep the GPU busy in ways that may get around a limit.", table);
+	for (size_t i = 0; list && i < sizeof wl_ways / sizeof *wl_ways; i++)
+		printf("%-12s %s\n", wl_ways[i].name, wl_ways[i].help);
+	if (list)
+		return EXIT_SUCCESS;
+	way = wl_way_find(name);
+	if (!way) {
+		fprintf(stderr, "%s: unknown way \"%s\" (--list names them)\n", argv[0], name);
+		return WL_EXIT_USAGE;
+	}
+	evasion.kernel_ns = (uint64_t)(kernel_us * 1e3);
+	evasion.until = wl_now() + duration;
+	if (wl_evade(&evasion, way, &common))
+		return wl_session_fail(&evasion.session, argv[0]);
+	wl_json_open(NULL);
+	wl_json_string("way", way->name);
+	wl_json_integer("launches", (int64_t)evasion.launches);
+	wl_json_close();
+	return EXIT_SUCCESS;
+}
