@@ -111,6 +111,14 @@ static uint32_t connections(const struct sim_context *context)
 	return sim_gpu(context->device)->connections;
 }
 
+/* Whether the environment says that kernels are waited for when they are launched. */
+static bool blocking(void)
+{
+	const char *text = getenv("CUDA_LAUNCH_BLOCKING");
+
+	return text && strtoul(text, NULL, 10) != 0;
+}
+
 /* Brings a context up: memory, default stream. */
 static CUresult start(struct sim_context *context)
 {
@@ -125,6 +133,7 @@ static CUresult start(struct sim_context *context)
 	if (err)
 		return err;
 	context->connection_count = connections(context);
+	context->blocking = blocking();
 	err = sim_stream_new(context, 0, 0, &context->legacy);
 	if (err) {
 		sim_uncharge(context->device, context->bytes);

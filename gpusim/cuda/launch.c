@@ -114,7 +114,10 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 	work.meet_mine = launch.mine;
 	work.meet_theirs = launch.theirs;
 	work.meet_turn = launch.turn;
-	return sim_submit(stream, &work, NULL);
+	err = sim_submit(stream, &work, NULL);
+	if (!err && stream->context->blocking)
+		sim_wait_stream(stream);
+	return err;
 }
 
 static CUresult launch_in(CUstream handle, bool ptds, const CUDA_KERNEL_NODE_PARAMS *params)

@@ -135,6 +135,7 @@ struct sim_context {
 	struct sim_connection connections[GS_MAX_CONNECTIONS];
 	uint32_t connection_count; /* 0: each stream has one of its own */
 	uint32_t next_connection;  /* which the next stream gets */
+	bool blocking;             /* launches of kernels wait for their end */
 	struct sim_event *events;
 	struct sim_module *modules;
 	struct sim_texture *textures; /* and surfaces */
@@ -152,9 +153,9 @@ CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_c
 /* Destroys all that lives in it. */
 void sim_context_end(struct sim_context *context);
 void sim_push(struct sim_context *context);
-/* Gives back what raised limits took. */
 /* What its limits take, if it is taken now: a kernel is about to be launched. */
 CUresult sim_limits_take(struct sim_context *context);
+/* Gives back what raised limits took. */
 void sim_limits_end(struct sim_context *context);
 
 /* ---- device addresses and allocations (table.c) ---- */

@@ -140,6 +140,22 @@ static void other_numbers_of_queues_count_for_nothing(void *unused)
 	CHECK(event_beside_a_kernel() == CUDA_SUCCESS);
 }
 
+static void the_environment_makes_launches_wait(void *unused)
+{
+	CUstream stream;
+
+	(void)unused;
+	CHECK(setenv("CUDA_LAUNCH_BLOCKING", "1", 1) == 0);
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuStreamQuery, CUstream);
+
+	begin();
+	OK(cuStreamCreate(&stream, 1));
+	kernel("spin");
+	spin(stream, 20 * MS, 1);
+	OK(cuStreamQuery(stream));
+}
+
 static void saturate(void *unused)
 {
 	(void)unused;
@@ -178,6 +194,7 @@ int main(void)
 		kernels_of_a_queue_run_side_by_side,
 		the_environment_says_how_many_queues,
 		other_numbers_of_queues_count_for_nothing,
+		the_environment_makes_launches_wait,
 		events_are_stamped_at_once,
 	};
 
