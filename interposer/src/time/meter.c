@@ -31,8 +31,7 @@ enum {
 	vg_samplings = 4,            // …so often at most
 	vg_first_samples = 4,
 	vg_sample_pieces = 4,
-	vg_launching_slack_ns = 500, // by which launches may differ, and samples of them serve
-	vg_launching_part = 32,      // …or this part of the work
+	vg_launch_records = 4,       // that cost more than a launch: 2.4 do as much on an H200
 	vg_segment_pieces = 1000,    // at most: work may be taken for shorter than it is
 	vg_launch_ns = 100000000,    // for which a segment waits for launches under way
 };
@@ -186,23 +185,12 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 		vg_others_busy(meter, stream, now - vg_lately_ns));
 }
 
-// vg_longer is by how much something took longer than it usually does, of which
-// the least is kept.
-static int64_t vg_longer(int64_t *least, int64_t took)
-{
-	int64_t usual = *least ? *least : took;
-
-	*least = usual < took ? usual + usual / 64 + 1 : took;
-	return took > usual ? took - usual : 0;
-}
-
-// vg_begin_record puts the event before work on a dry stream. Its time is taken
-// somewhere in the call: what that took longer than usual, as the thread had to
-// wait for a processor or a lock, may lie between the event and the work.
+// vg_begin_record puts the event before work on a dry stream, and notes what that costs.
 static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, bool per_thread)
 {
 	uint64_t from;
+	int64_t took;
 
 	if (!vg_event_make(&segment->begin, stream)) {
 		stream->failures++;
@@ -211,7 +199,8 @@ static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 	from = vg_now();
 	segment->covered = segment->begun = vg_record(&segment->begin, stream, per_thread);
 	segment->begun_at = vg_now();
-	segment->delayed = vg_longer(&meter->recording, (int64_t)(segment->begun_at - from));
+	took = (int64_t)(segment->begun_at - from);
+	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
 }
 
 // vg_segment_begin opens a segment. One that begins on a stream with work ahead
@@ -345,24 +334,15 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	return vg_segment_full(segment, class, now) || (segment->begun && segment->count == 1);
 }
 
-// vg_launching_note enters how long a launch on a dry stream took. One that took
-// longer than usual, as the thread had to wait for a processor, leaves unknown
-// when the work began.
-static void vg_launching_note(struct vg_meter *meter, struct vg_segment *segment)
+// vg_launching_note enters how long a launch on a dry stream took until the work was on its
+// way: no longer than a launch costs, in records of an event. One that took longer may have
+// waited for a processor, or for the work itself, as CUDA_LAUNCH_BLOCKING has it.
+static void vg_launching_note(const struct vg_meter *meter, struct vg_segment *segment)
 {
 	int64_t took = (int64_t)(vg_now() - segment->begun_at);
-	int64_t longer = vg_longer(&meter->launching, took);
-	int64_t slack = segment->charged / vg_launching_part;
-	bool heavy = segment->charged >= vg_heavy_ns;
+	int64_t most = vg_launch_records * meter->recording;
 
-	slack = slack > vg_launching_slack_ns ? slack : vg_launching_slack_ns;
-	segment->launching = took - (longer > slack ? longer : 0);
-	if (heavy && segment->delayed <= slack)
-		segment->launching += segment->delayed;
-	// Of streams side by side every segment counts: what one leaves out of their
-	// union would be charged by estimate besides.
-	if (longer > slack && !segment->fresh && !segment->many && !heavy)
-		segment->dirty = true;
+	segment->launching = took < most ? took : most;
 }
 
 // vg_not_measured keeps launches of a class from waiting for a measure of it: the one

@@ -54,7 +54,6 @@ struct vg_segment {
 	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
 	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
 	uint64_t closed_at; // when its end was recorded, as vg_now
-	int64_t delayed;   // by which recording that event took longer than usual
 	int64_t launching; // time in it that its first launch took until it was on its way
 	uint64_t clipped;  // the bucket's clipped_ns when the last work was launched that is `fresh`
 };
@@ -171,8 +170,7 @@ struct vg_meter {
 	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`…
 	uint64_t unknown_since; // …and the bucket's clipped_ns when the last of it was launched
 	uint64_t clipped;       // the bucket's clipped_ns at the last look
-	int64_t launching;      // least time of a launch, 0: unknown
-	int64_t recording;      // …of recording an event
+	int64_t recording;      // least time of recording an event, 0: unknown
 	// Part of the charged time that is left when streams run side by side, in
 	// parts per thousand, and what it is made of.
 	uint64_t overlap;
