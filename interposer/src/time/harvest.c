@@ -17,6 +17,7 @@ enum {
 	vg_tolerance_of_one = 4,
 	vg_idle_part = 8,              // up to which part of a segment with company may be idle
 	vg_event_error_ns = 500,       // of the time between two events
+	vg_launch_records = 4,         // that cost more than a launch: 2.4 do as much on an H200
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
 };
@@ -153,22 +154,13 @@ static void vg_correct(struct vg_meter *meter, const struct vg_segment *segment,
 	meter->owed += more;
 }
 
-// vg_lead_in is what lies between the event before a launch on a dry stream and
-// the work itself: the time of the launch.
-static int64_t vg_lead_in(const struct vg_segment *segment, int64_t interval)
+// vg_error is by how much one piece of a segment's work may have taken less than is measured.
+// Between the event before a launch on a dry stream and the work itself lies a part of the launch.
+static uint64_t vg_error(const struct vg_meter *meter, const struct vg_segment *segment)
 {
-	int64_t launching = segment->begun ? segment->launching : 0;
+	int64_t launch = segment->begun ? vg_launch_records * meter->recording : 0;
 
-	return launching < interval / 2 ? launching : interval / 2;
-}
-
-// vg_error is by how much one piece of a segment's work may have taken more or less than
-// is measured: short work by itself may by much.
-static uint64_t vg_error(const struct vg_segment *segment)
-{
-	int64_t launching = segment->begun ? segment->launching : 0;
-
-	return (uint64_t)(vg_event_error_ns + launching) / segment->count;
+	return (uint64_t)(vg_event_error_ns + launch) / segment->count;
 }
 
 // vg_more is by how much a segment took more than it was charged. What probes tell of
@@ -189,7 +181,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
-	uint64_t error = vg_error(segment);
+	uint64_t error = vg_error(meter, segment);
 
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events say nothing of the work
@@ -211,7 +203,7 @@ static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *se
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
 	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
-	int64_t error = (int64_t)((vg_error(segment) + class->error) * segment->count);
+	int64_t error = (int64_t)((vg_error(meter, segment) + class->error) * segment->count);
 	int64_t known = (int64_t)class->ns * segment->count;
 	int64_t expected = charged > known ? charged : known;
 	int64_t more = vg_more(took, expected);
@@ -318,7 +310,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
-	took = vg_own_part(meter, stream, segment, interval - vg_lead_in(segment, interval), now);
+	took = vg_own_part(meter, stream, segment, interval, now);
 	if (segment->key && !segment->idle) {
 		if (!segment->many && !took.unpaid)
 			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);

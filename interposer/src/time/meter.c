@@ -31,7 +31,6 @@ enum {
 	vg_samplings = 4,            // …so often at most
 	vg_first_samples = 4,
 	vg_sample_pieces = 4,
-	vg_launch_records = 4,       // that cost more than a launch: 2.4 do as much on an H200
 	vg_segment_pieces = 1000,    // at most: work may be taken for shorter than it is
 	vg_launch_ns = 100000000,    // for which a segment waits for launches under way
 };
@@ -331,18 +330,7 @@ bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
 		return segment->fresh;
-	return vg_segment_full(segment, class, now) || (segment->begun && segment->count == 1);
-}
-
-// vg_launching_note enters how long a launch on a dry stream took until the work was on its
-// way: no longer than a launch costs, in records of an event. One that took longer may have
-// waited for a processor, or for the work itself, as CUDA_LAUNCH_BLOCKING has it.
-static void vg_launching_note(const struct vg_meter *meter, struct vg_segment *segment)
-{
-	int64_t took = (int64_t)(vg_now() - segment->begun_at);
-	int64_t most = vg_launch_records * meter->recording;
-
-	segment->launching = took < most ? took : most;
+	return vg_segment_full(segment, class, now) || (segment->begun && segment->solo);
 }
 
 // vg_not_measured keeps launches of a class from waiting for a measure of it: the one
@@ -408,8 +396,6 @@ void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_t
 	if (!stream->open)
 		return; // another thread has closed it
 	segment->dirty |= failed;
-	if (segment->begun && segment->count == 1)
-		vg_launching_note(meter, segment);
 	// What nobody measures is seen to have ended by the next launch.
 	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
 		return;

@@ -54,7 +54,6 @@ struct vg_segment {
 	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
 	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
 	uint64_t closed_at; // when its end was recorded, as vg_now
-	int64_t launching; // time in it that its first launch took until it was on its way
 	uint64_t clipped;  // the bucket's clipped_ns when the last work was launched that is `fresh`
 };
 
