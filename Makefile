@@ -139,7 +139,7 @@ bench-memory: build ## measure how exact memory limits are; LIB=path ENV="A=b" f
 	@$(BUILD)/bench/memory $(BENCH) $(if $(LIB),--library "$(LIB)" --env "$(ENV)") $(ARGS)
 
 .PHONY: bench-compute
-bench-compute: build ## measure how exact compute limits are on each card, for 90 minutes; ARGS=--quick, --resume, --help
+bench-compute: build ## measure how exact compute limits are on each card, for 75 minutes; ARGS=--quick, --resume, --help
 	@$(GO) build -o $(BUILD)/bench/ ./bench/compute
 	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --tables $(BUILD)/bench/compute.md --charts $(BUILD)/bench $(ARGS)
 

@@ -25,7 +25,7 @@ type options struct {
 var quickly = map[string]string{
 	"patterns":  "async,launch-and-wait,varying",
 	"limits":    "30",
-	"workloads": "single,pair,triple,latency,quota",
+	"workloads": "single,pair,triple,quota",
 	"warmup":    "500ms",
 	"duration":  "2s",
 }
@@ -50,7 +50,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.limits, "limits", joined(allLimits, strconv.Itoa), "limits in percent, likewise")
 	flags.StringVar(&o.policy, "policy", "--policy share", "vgpuctl's arguments for the policy that lends idle time")
 	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before each measurement")
-	flags.DurationVar(&o.duration, "duration", 4*time.Second, "time of each measurement; longer where launches are long")
+	flags.DurationVar(&o.duration, "duration", 3*time.Second, "time of each measurement; longer where launches are long")
 	flags.BoolVar(&o.quick, "quick", false, "measure a few points, for a short time each")
 	flags.BoolVar(&o.check, "check", false, "exit with 1 when a criterion fails")
 	flags.BoolVar(&o.policies, "policies", false, "draw what the policies are, in --charts, and measure nothing else")

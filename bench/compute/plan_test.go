@@ -31,15 +31,15 @@ func TestPlan(t *testing.T) {
 		want map[string]int // points by workload
 		has  string
 	}{
-		{"", map[string]int{single: 24, pair: 10, triple: 4, latency: 2, share: 8, quotas: 8}, "single/graph-20/20000us/70"},
-		{"--limits 10,30,50,70,90 --kernels 20,200,2000,20000,200000", map[string]int{single: 150, pair: 10, triple: 4, latency: 2, share: 8, quotas: 8},
+		{"", map[string]int{single: 24, pair: 8, triple: 2, latency: 1, share: 4, quotas: 4}, "single/graph-20/20000us/70"},
+		{"--limits 10,30,50,70,90 --kernels 20,200,2000,20000,200000", map[string]int{single: 150, pair: 8, triple: 2, latency: 1, share: 4, quotas: 4},
 			"single/graph-20/200000us/10"},
-		{"--quick", map[string]int{single: 6, pair: 2, triple: 1, latency: 1, quotas: 4}, "pair/async/200+20000us/30+50"},
+		{"--quick", map[string]int{single: 6, pair: 1, triple: 1, quotas: 2}, "pair/async/200+20000us/30+50"},
 		{"--quick --limits 90 --workloads single", map[string]int{single: 6}, "single/varying/20000us/90"},
-		{"--workloads triple,pair", map[string]int{pair: 10, triple: 4}, "triple/async/200+2000+20000us/15+25+40"},
-		{"--workloads quota", map[string]int{quotas: 8}, "quota/async/20000+2000us/30+50/0.5cores"},
-		{"--workloads latency", map[string]int{latency: 2}, "latency/periodic/1000+20000us/50+50"},
-		{"--workloads share", map[string]int{share: 8}, "share/async/20000us/30"},
+		{"--workloads triple,pair", map[string]int{pair: 8, triple: 2}, "triple/async/200+2000+20000us/15+25+40"},
+		{"--workloads quota", map[string]int{quotas: 4}, "quota/async/20000+200us/30+50/0.5cores"},
+		{"--workloads latency", map[string]int{latency: 1}, "latency/periodic/1000+20000us/50+50"},
+		{"--workloads share", map[string]int{share: 4}, "share/async/20000us/30"},
 	}
 	for _, test := range tests {
 		selected, err := parse(t, strings.Fields(test.args)...)

@@ -127,7 +127,7 @@ func TestSummaryNamesTheWorst(t *testing.T) {
 	if err := writeSummary(&table, summarize(records)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FAIL", "1.500   3.000   bad", "not measured"} {
+	for _, want := range []string{"FAIL", "1.500   3.000  bad", "not measured"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
