@@ -69,14 +69,27 @@ func (s series) share() float64 {
 	return 100 * float64(last.busy-first.busy) / float64(last.at-first.at)
 }
 
-// charged is the percentage of the time from the first sample to the last that
-// was charged.
+// charged is the percentage of the time that was charged. Work is charged when it is launched
+// and runs later: what lies between is averaged over the first and the last quarter.
 func (s series) charged() float64 {
-	if len(s) < 2 {
+	quarter := len(s) / 4
+	if quarter == 0 {
 		return math.NaN()
 	}
-	first, last := s[0], s[len(s)-1]
-	return 100 * float64(last.metered-first.metered) / float64(last.at-first.at)
+	first, last := s[:quarter].mean(), s[len(s)-quarter:].mean()
+	ahead := (last.metered - last.busy) - (first.metered - first.busy)
+	return s.share() + 100*float64(ahead)/float64(last.at-first.at)
+}
+
+// mean is the mean of all samples.
+func (s series) mean() (mean sample) {
+	for _, one := range s {
+		mean.at += one.at
+		mean.busy += one.busy
+		mean.metered += one.metered
+	}
+	count := time.Duration(len(s))
+	return sample{at: mean.at / count, busy: mean.busy / count, metered: mean.metered / count}
 }
 
 // rate is the kernels per second from the first sample to the last.

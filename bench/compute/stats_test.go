@@ -242,3 +242,28 @@ func TestJudge(t *testing.T) {
 		t.Errorf("the processors stood still for %v %%, want %v", got.stalled, want)
 	}
 }
+
+// TestCharged: what is charged for work that has not run yet is no error.
+func TestCharged(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name   string
+		charge func(i int) time.Duration // up to sample i, which had 10 ms each
+		want   float64
+	}{
+		{"exact", func(i int) time.Duration { return time.Duration(i) * 10 * ms }, 40},
+		{"ahead by up to 40 ms", func(i int) time.Duration { return time.Duration((i+3)/4) * 40 * ms }, 40},
+		{"half", func(i int) time.Duration { return time.Duration(i) * 5 * ms }, 20},
+	} {
+		s := steady(0, 25*ms, 10*ms, 161)
+		for i := range s {
+			s[i].metered = test.charge(i)
+		}
+		if got := s.charged(); math.Abs(got-test.want) > 0.1 {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	if got := steady(0, 25*ms, 10*ms, 3).charged(); !math.IsNaN(got) {
+		t.Errorf("of three samples: %v", got)
+	}
+}
