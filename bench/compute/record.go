@@ -72,7 +72,8 @@ func (t Tenant) Share() float64 {
 // idles tells whether the container, by itself, uses less than its limit.
 func (t Tenant) idles() bool { return t.TargetPercent < float64(t.LimitPercent) }
 
-// Latencies are those of the periodic kernel in three runs.
+// Latencies are those of the periodic kernel in three runs. The point's only tenant is the
+// neighbour in the last.
 type Latencies struct {
 	NeighbourKernelUS float64 `json:"neighbour_kernel_us"`
 	Alone             Latency `json:"alone"`
@@ -86,8 +87,9 @@ type Latency struct {
 	P99MS   float64 `json:"p99_ms"`
 	MaxMS   float64 `json:"max_ms"`
 	Samples int     `json:"samples"`
-	// NeighbourPercent is the neighbour's GPU time.
+	// NeighbourPercent is the neighbour's GPU time, NeighbourMetered what it was charged.
 	NeighbourPercent *float64 `json:"neighbour_gpu_time_percent"`
+	NeighbourMetered *float64 `json:"neighbour_metered_percent"`
 }
 
 // all are the point's containers.

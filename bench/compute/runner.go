@@ -216,7 +216,13 @@ func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	if results.Limited, err = r.machine.latency(ctx, periodic, &neighbour, span); err != nil {
 		return Record{}, fmt.Errorf("under limits: %w", err)
 	}
-	return Record{ID: s.id, Workload: s.workload, Latencies: results, MeasuredS: span.measure.Seconds()}, nil
+	beside := Tenant{KernelUS: neighbour.kernelUS, Pattern: neighbour.pattern.name, LaunchUS: neighbour.kernelUS,
+		LimitPercent: neighbour.limit, TargetPercent: float64(neighbour.limit),
+		GPUTimePercent: results.Limited.NeighbourPercent, MeteredPercent: results.Limited.NeighbourMetered}
+	if beside.GPUTimePercent != nil {
+		beside.ErrorPoints = round(*beside.GPUTimePercent - beside.TargetPercent)
+	}
+	return Record{ID: s.id, Workload: s.workload, Tenants: []Tenant{beside}, Latencies: results, MeasuredS: span.measure.Seconds()}, nil
 }
 
 // expected is how long a step takes, for the progress.

@@ -135,7 +135,8 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 		return Latency{}, err
 	}
 	if result, err = parseLatency(output); err == nil && neighbour != nil {
-		result.NeighbourPercent = known(watch.series[0].between(began, watch.last).share())
+		beside := watch.series[0].between(began, watch.last)
+		result.NeighbourPercent, result.NeighbourMetered = known(beside.share()), known(beside.charged())
 	}
 	return result, err
 }
