@@ -44,12 +44,16 @@ func hasGPU() bool {
 // seconds is an argument of the workloads.
 func seconds(d time.Duration) string { return formatNumber(d.Seconds()) }
 
+// periodicWarmup is the time in which the interposer gets to know the periodic kernel: what it
+// measures of it comes ever more seldom.
+const periodicWarmup = 5 * time.Second
+
 // startPeriodic starts the workload "latency".
 func startPeriodic(ctx context.Context, h *host, l load, duration time.Duration) (*process, error) {
 	t, err := h.startProgram(ctx, l, "latency", []string{
 		"--kernel-us", formatNumber(l.kernelUS),
 		"--period-ms", fmt.Sprint(periodMS),
-		"--duration", seconds(duration),
+		"--warmup", seconds(periodicWarmup), "--duration", seconds(duration),
 	})
 	if err != nil {
 		return nil, err

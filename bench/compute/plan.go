@@ -224,14 +224,14 @@ func (s span) ofTail() span { return span{s.warmup, 4 * s.measure} }
 
 // of lengthens the measurement to whole cycles of the longest launches: a
 // graph of 4 s runs once in 40 s at a limit of 10 %, and in any 10 s either 0 %
-// or 40 %, however well it is limited. The first cycle is not measured: nothing is
+// or 40 %, however well it is limited. The first cycles are not measured: nothing is
 // known of a launch before it has run, so all processes have one at once.
 func (s span) of(loads []load) span {
 	var cycle time.Duration
 	for _, l := range loads {
 		cycle = max(cycle, l.cycle())
 	}
-	s.warmup = max(s.warmup, cycle)
+	s.warmup = max(s.warmup, firstCycles*cycle)
 	if cycle > s.measure/manyCycles {
 		s.measure = (s.measure + cycle - 1) / cycle * cycle
 	}
@@ -240,5 +240,8 @@ func (s span) of(loads []load) span {
 
 // manyCycles are so many that a part of one makes no difference.
 const manyCycles = 100
+
+// firstCycles are those in which what nobody knew is paid back.
+const firstCycles = 3
 
 func (s span) total() time.Duration { return s.warmup + s.measure }

@@ -94,14 +94,14 @@ func TestSpan(t *testing.T) {
 		begin time.Duration // 0: as soon as asked
 	}{
 		{"short kernels", []load{{kernelUS: 200, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 0},
-		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 0},
+		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 6 * time.Second},
 		{"cycles of 300 ms", []load{{kernelUS: 90000, pattern: allPatterns[0], limit: 30}}, 10200 * time.Millisecond, 0},
-		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second, 40 * time.Second},
-		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second, 8 * time.Second},
+		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second, 120 * time.Second},
+		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second, 24 * time.Second},
 		{"the longest of two", []load{
 			{kernelUS: 200, pattern: allPatterns[0], limit: 10},
-			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second, 8 * time.Second},
-		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second, 4 * time.Second},
+			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second, 24 * time.Second},
+		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second, 12 * time.Second},
 	}
 	for _, test := range tests {
 		want := span{max(ten.warmup, test.begin), test.want}

@@ -64,7 +64,7 @@ func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s sp
 	ctx, cancel := context.WithTimeout(ctx, s.total()*2+startTimeout)
 	defer cancel()
 	if neighbour != nil {
-		t, err := r.host.startTenant(ctx, *neighbour, "--duration", seconds(s.total()+startTimeout))
+		t, err := r.host.startTenant(ctx, *neighbour, "--duration", seconds(periodicWarmup+s.total()+startTimeout))
 		if err != nil {
 			return Latency{}, err
 		}

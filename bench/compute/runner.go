@@ -229,7 +229,7 @@ func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 func (r *runner) expected(s step) time.Duration {
 	const start = 300 * time.Millisecond
 	if s.workload == latency {
-		return 3 * (start + r.span.ofTail().total())
+		return 3 * (start + periodicWarmup + r.span.ofTail().total())
 	}
 	return start + r.span.of(s.loads).total()
 }

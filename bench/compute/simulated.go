@@ -112,7 +112,7 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 	}
 	defer watch.stop()
 	if neighbour != nil {
-		t, err := s.host.startTenant(ctx, *neighbour, "--duration", seconds(span.total()+2*startTimeout))
+		t, err := s.host.startTenant(ctx, *neighbour, "--duration", seconds(periodicWarmup+span.total()+2*startTimeout))
 		if err != nil {
 			return Latency{}, err
 		}

@@ -34,7 +34,7 @@ func newMachineWith(t testing.TB, settings string, profiles ...string) *machine 
 }
 
 // cards returns the files of all cards, by name.
-func cards(t *testing.T) map[string]string {
+func cards(t testing.TB) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(profileDir, "cards", "*.conf"))
 	if err != nil || len(paths) == 0 {
