@@ -78,8 +78,10 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 		return nil, err
 	}
 	stood := still.stop()
-	for _, series := range watch.series {
-		outcomes = append(outcomes, judge(series, from, from+span.measure, stood))
+	for i, series := range watch.series {
+		o := judge(series, from, from+span.measure, stood)
+		o.metered = series.between(from, from+span.measure).charged(loads[i].cycle())
+		outcomes = append(outcomes, o)
 	}
 	return outcomes, nil
 }
@@ -88,7 +90,7 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 // to the other.
 func judge(s series, from, to time.Duration, stood stalls) outcome {
 	measured := s.between(from, to)
-	o := outcome{share: measured.share(), metered: measured.charged(), rate: measured.rate(), firstSecond: math.NaN()}
+	o := outcome{share: measured.share(), rate: measured.rate(), firstSecond: math.NaN()}
 	o.windows, o.longestWindow = measured.windows(windowLength)
 	disturb(o.windows, stood)
 	o.stalled = 100 * stood.within(from, to).Seconds() / (to - from).Seconds() / float64(runtime.NumCPU())
@@ -136,7 +138,7 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 	}
 	if result, err = parseLatency(output); err == nil && neighbour != nil {
 		beside := watch.series[0].between(began, watch.last)
-		result.NeighbourPercent, result.NeighbourMetered = known(beside.share()), known(beside.charged())
+		result.NeighbourPercent, result.NeighbourMetered = known(beside.share()), known(beside.charged(neighbour.cycle()))
 	}
 	return result, err
 }

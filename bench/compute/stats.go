@@ -70,13 +70,22 @@ func (s series) share() float64 {
 }
 
 // charged is the percentage of the time that was charged. Work is charged when it is launched
-// and runs later: what lies between is averaged over the first and the last quarter.
-func (s series) charged() float64 {
-	quarter := len(s) / 4
-	if quarter == 0 {
+// and runs later: what lies between is averaged over the first and the last whole cycles of
+// about a quarter of the time.
+func (s series) charged(cycle time.Duration) float64 {
+	if len(s) < 2 {
 		return math.NaN()
 	}
-	first, last := s[:quarter].mean(), s[len(s)-quarter:].mean()
+	from, to := s[0].at, s[len(s)-1].at
+	part := (to - from) / 4
+	if cycle > 0 {
+		part = max(1, part/cycle) * cycle
+	}
+	begin, end := s.between(from, from+part), s.between(to-part, to)
+	if len(begin) < 2 || len(end) < 2 || 2*part > to-from {
+		return math.NaN()
+	}
+	first, last := begin[1:].mean(), end[1:].mean()
 	ahead := (last.metered - last.busy) - (first.metered - first.busy)
 	return s.share() + 100*float64(ahead)/float64(last.at-first.at)
 }

@@ -259,11 +259,11 @@ func TestCharged(t *testing.T) {
 		for i := range s {
 			s[i].metered = test.charge(i)
 		}
-		if got := s.charged(); math.Abs(got-test.want) > 0.1 {
+		if got := s.charged(100 * ms); math.Abs(got-test.want) > 0.1 {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
-	if got := steady(0, 25*ms, 10*ms, 3).charged(); !math.IsNaN(got) {
+	if got := steady(0, 25*ms, 10*ms, 3).charged(100 * ms); !math.IsNaN(got) {
 		t.Errorf("of three samples: %v", got)
 	}
 }
