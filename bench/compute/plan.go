@@ -34,9 +34,12 @@ type pattern struct {
 	varies bool
 }
 
+// waits is the pattern that waits for each launch.
+const waits = "launch-and-wait"
+
 var allPatterns = []pattern{
 	{name: "async", args: []string{"--pattern", "async"}, processes: 1, kernels: 1},
-	{name: "launch-and-wait", args: []string{"--pattern", "sync"}, processes: 1, kernels: 1},
+	{name: waits, args: []string{"--pattern", "sync"}, processes: 1, kernels: 1},
 	{name: "graph-20", args: []string{"--pattern", "graph", "--graph-nodes", "20"}, processes: 1, kernels: 20},
 	{name: "streams-8", args: []string{"--pattern", "streams", "--streams", "8"}, processes: 1, kernels: 1},
 	{name: "processes-4", args: []string{"--pattern", "async"}, processes: 4, kernels: 1},

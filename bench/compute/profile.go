@@ -18,12 +18,20 @@ type profile struct {
 // kind is the simulator without a profile, kinder than any driver and card.
 var kind = profile{name: "kind"}
 
-// short are the cards on which nobody can tell one container's time from another's, so that
-// containers side by side are charged for more than they have.
-var short = map[string]string{
-	"one-queue":       "what is launched to find out who has the GPU waits behind the work itself",
-	"stamped-at-once": "an event on an idle stream does not wait for the GPU and tells nothing of it",
+// short are the cards on which some work is charged for more than it has.
+var short = map[string]struct {
+	why string
+	of  func(Record) bool
+}{
+	// Where the times of containers cannot be told apart.
+	"one-queue":       {"what is launched to find out who has the GPU waits behind the work itself", sideBySide},
+	"stamped-at-once": {"an event on an idle stream does not wait for the GPU and tells nothing of it", sideBySide},
+	"far":             {"what passes between a launch that is waited for and its kernel is charged", waited},
 }
+
+func sideBySide(r Record) bool { return len(r.Tenants) > 0 }
+
+func waited(r Record) bool { return r.Tenant != nil && r.Pattern == waits }
 
 // profilesIn returns kind and all cards in a directory of profiles, each with the same driver.
 func profilesIn(dir, driver string) ([]profile, error) {

@@ -112,13 +112,13 @@ func (r Record) crowded() bool {
 // why says why the point's containers may have less than their limits, empty where
 // they must have them.
 func (r Record) why() string {
-	if len(r.Tenants) == 0 {
-		return ""
-	}
 	if r.crowded() {
 		return "changing between containers takes what is missing"
 	}
-	return short[profile{name: r.Profile}.card()]
+	if s, ok := short[profile{name: r.Profile}.card()]; ok && s.of(r) {
+		return s.why
+	}
+	return ""
 }
 
 // known is a pointer to a number, or nil if it is none.

@@ -37,7 +37,8 @@ type row struct {
 // writeTables writes a table for each driver and card.
 func writeTables(path string, records []Record) error {
 	var text bytes.Buffer
-	fmt.Fprintln(&text, "<!-- written by make bench-compute -->")
+	fmt.Fprint(&text, "<!-- written by make bench-compute -->\n\n")
+	writeOverview(&text, records)
 	for _, of := range byProfile(records) {
 		fmt.Fprintf(&text, "\n### %s\n\n", of[0].Profile)
 		fmt.Fprintln(&text, "| work | containers | mean error | most above | most below | metered, off by | why below |")
@@ -57,6 +58,30 @@ func writeTables(path string, records []Record) error {
 		return fmt.Errorf("write the tables: %w", err)
 	}
 	return nil
+}
+
+// writeOverview writes a line for each driver and card. All columns but "most above" are of points
+// in which the card gives what limits allow.
+func writeOverview(text *bytes.Buffer, records []Record) {
+	fmt.Fprintln(text, "| driver and card | containers | mean error | most above | most below | metered, off by | latency, p99: limited, time-slicing |")
+	fmt.Fprintln(text, "|---|---|---|---|---|---|---|")
+	for _, of := range byProfile(records) {
+		var all, exact row
+		latency := "–"
+		for _, r := range of {
+			if r.limited() {
+				all.add(r)
+				if r.why() == "" {
+					exact.add(r)
+				}
+			}
+			if r.Latencies != nil {
+				latency = fmt.Sprintf("%.2f, %.2f ms", r.Limited.P99MS, r.TimeSlicing.P99MS)
+			}
+		}
+		fmt.Fprintf(text, "| %s | %d | %.2f | %.2f | %.2f | %.2f | %s |\n", of[0].Profile, all.points,
+			exact.mean/float64(max(1, exact.points)), all.above, exact.below, exact.meters, latency)
+	}
 }
 
 // rows returns the rows of one table: a kind of work each.
