@@ -193,6 +193,21 @@ static void test_estimate_follows_a_change(void)
 }
 
 // A first launch is slow: what was measured of it is not held against the others.
+// The GPU's clock moves with power and temperature, for half a second here: work takes longer
+// then, whose pieces were measured every 2 ms.
+static void test_estimate_follows_the_clock(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 13, 50000);
+	uint64_t now = start;
+
+	for (int i = 0; i < 500; i++)
+		vg_class_observe(class, 200000, 500, now += 2 * ms);
+	CHECK_EQUAL(class->ns, 200000);
+	for (int i = 0; i < 125; i++)
+		vg_class_observe(class, 260000, 500, now += 2 * ms);
+	CHECK_EQUAL(class->ns, 260000);
+}
+
 static void test_estimate_is_a_mean_without_the_first(void)
 {
 	struct vg_class *class = vg_class_of(&estimates, 9, 50000);
@@ -447,6 +462,7 @@ int main(void)
 	test_rate_of_leases();
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
+	test_estimate_follows_the_clock();
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();
 	test_estimate_keeps_to_the_finest();

@@ -5,7 +5,7 @@
 enum {
 	vg_probe_length = 8,          // places in which a key may stand
 	vg_window_observations = 16,  // that a window holds at least…
-	vg_window_ns = 500000000,     // …and how long it lasts at least
+	vg_window_ns = 100000000,     // …and how long it lasts at least: clocks may change meanwhile
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
 	vg_fineness = 4,              // …unless their errors differ by more than so many times
 	vg_smoothing = 8,             // observations of which the mean is taken
