@@ -65,6 +65,7 @@ static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *str
 // vg_took is what a segment took of the GPU's time, in ns.
 struct vg_took {
 	int64_t ns;
+	int64_t fresh; // …of which no other stream has accounted for this
 	bool sure;   // others' slices are not in it, as probes tell or as there are no others
 	bool rough;  // …there were some
 	bool unpaid; // …and may still be, as others were not charged for all that probes tell
@@ -115,14 +116,23 @@ static bool vg_probes_pass(const struct vg_meter *meter, struct vg_stream *strea
 	return stream->passed;
 }
 
+// vg_share_of is the part of a claim on an interval that falls into what of it is fresh.
+static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
+{
+	int64_t part = interval > 0 ? (int64_t)((double)claim * (double)fresh / (double)interval) : 0;
+
+	return part < claim ? part : claim;
+}
+
 // vg_own_part takes others' slices out of an interval, as far as probes tell and others were
 // charged. Of work that was charged by estimate, all of the interval or nothing; what nobody
 // knew is charged by it.
 static struct vg_took vg_own_part(struct vg_meter *meter, struct vg_stream *stream,
-				  const struct vg_segment *segment, int64_t interval, uint64_t now)
+				  const struct vg_segment *segment, int64_t interval, int64_t fresh,
+				  uint64_t now)
 {
-	struct vg_took took = {.ns = interval};
-	int64_t claim;
+	struct vg_took took = {.ns = interval, .fresh = fresh};
+	int64_t claim, part;
 
 	if (!segment->lengthy)
 		return took;
@@ -136,9 +146,12 @@ static struct vg_took vg_own_part(struct vg_meter *meter, struct vg_stream *stre
 	took.sure = claim >= 0;
 	if (!took.sure)
 		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
-	took.ns -= vg_deduct(meter, claim, now);
+	// Others' slices beside several streams are deducted once.
+	part = vg_share_of(claim, fresh, interval);
+	took.fresh -= vg_deduct(meter, part, now);
+	took.unpaid = took.fresh > fresh - part;
+	took.ns -= took.unpaid ? fresh - took.fresh : claim;
 	took.rough = claim > 0;
-	took.unpaid = took.ns > interval - claim;
 	return took;
 }
 
@@ -264,12 +277,12 @@ static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segm
 // vg_settle_together charges what a segment that had company took of the GPU's time beyond
 // that of other streams. Work that came right before its measured part ran beside that of
 // other streams, too: charged by estimate, it would be charged besides what they are.
-static void vg_settle_together(struct vg_meter *meter, const struct vg_stream *stream,
-			       const struct vg_segment *segment, struct vg_took took, uint64_t now)
+static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *segment,
+			       struct vg_took took, uint64_t now)
 {
 	int64_t charged = segment->charged - (segment->lead ? 0 : segment->early);
 
-	took.ns = vg_fresh_part(meter, stream, segment, segment->lead + took.ns);
+	took.ns = took.fresh;
 	meter->owed += took.ns - charged;
 	// Of what was charged without knowing it, nothing is to be learnt.
 	if (segment->fresh)
@@ -297,7 +310,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
 	struct vg_took took;
-	int64_t interval;
+	int64_t interval, fresh;
 
 	if (!segment->covered || segment->count == 0 || segment->dirty)
 		return;
@@ -310,14 +323,15 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	// left out, besides them.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
-	took = vg_own_part(meter, stream, segment, interval, now);
+	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
+	took = vg_own_part(meter, stream, segment, interval, fresh, now);
 	if (segment->key && !segment->idle) {
 		if (!segment->many && !took.unpaid)
 			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
 		vg_observe(meter, segment, took, now);
 	}
 	if (segment->many)
-		vg_settle_together(meter, stream, segment, took, now);
+		vg_settle_together(meter, segment, took, now);
 	else
 		vg_settle_alone(meter, segment, took, now);
 }
