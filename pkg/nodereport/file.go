@@ -1,7 +1,6 @@
 package nodereport
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,10 +69,10 @@ func parse(data []byte) (Report, error) {
 	if err := checkHead(data); err != nil {
 		return Report{}, err
 	}
+	// Unknown fields are ignored: a newer agent adds fields within a format
+	// version, and an older patcher must not withdraw the node for them.
 	var report Report
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&report); err != nil {
+	if err := json.Unmarshal(data, &report); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	return report, nil

@@ -62,7 +62,6 @@ func TestReadRefuses(t *testing.T) {
 		{"list", "[1]", ErrForeign},
 		{"no version", `{"heartbeat":"2026-03-01T12:00:00Z"}`, ErrForeign},
 		{"no heartbeat", `{"version":1}`, ErrForeign},
-		{"unknown field", `{"version":1,"heartbeat":"2026-03-01T12:00:00Z","cats":3}`, ErrForeign},
 		{"future", `{"version":2,"heartbeat":"2026-03-01T12:00:00Z","cats":3}`, ErrVersion},
 	}
 	for _, tt := range tests {
@@ -79,6 +78,33 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("%q does not name the file", err)
 			}
 		})
+	}
+}
+
+// An older patcher reads what a newer agent of the same format version wrote.
+func TestReadIgnoresNewFields(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	if err := Write(path, sample()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(data), "{", `{"cats":3,`, 1)
+	newer = strings.Replace(newer, `"uuid":`, `"dogs":{"name":"Rex"},"uuid":`, 1)
+	if !strings.Contains(newer, "cats") || !strings.Contains(newer, "dogs") {
+		t.Fatalf("no field was added to %s", data)
+	}
+	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sample(), got); diff != "" {
+		t.Error(diff)
 	}
 }
 

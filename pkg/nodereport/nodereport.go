@@ -9,7 +9,8 @@ import (
 )
 
 // FormatVersion is the version of the file's format that this code writes,
-// and the only one that it reads.
+// and the only one that it reads. Adding a field does not change it: readers
+// ignore fields that they do not know.
 const FormatVersion = 1
 
 // FileName is the report's name in the run directory.
