@@ -91,7 +91,12 @@ func (a *Answerer) Poke() {
 }
 
 // Outcome notes whether a container was refused. It never blocks for long.
+// With the dialect disabled it keeps nothing, as Run, which forgets pods that
+// have gone, does not run.
 func (a *Answerer) Outcome(podUID, container string, refused bool) {
+	if !a.Config.Dialects.Volcano.Enabled {
+		return
+	}
 	a.mu.Lock()
 	if a.outcomes[podUID] == nil {
 		a.outcomes[podUID] = map[string]bool{}

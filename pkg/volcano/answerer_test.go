@@ -194,6 +194,20 @@ func TestNothingBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
+// With the dialect disabled nothing forgets pods, so nothing is kept of them.
+func TestDisabledKeepsNothing(t *testing.T) {
+	w := &world{t: t, client: fake.NewClientset(), synced: true}
+	for _, enabled := range []bool{false, true} {
+		cfg := config.Default()
+		cfg.Dialects.Volcano.Enabled = enabled
+		a := New(Options{Client: w.client, Config: cfg, Pods: w, Places: w, Log: slog.New(slog.DiscardHandler)})
+		a.Outcome("uid", "a", true)
+		if kept := len(a.outcomes) > 0; kept != enabled {
+			t.Errorf("enabled is %v, and the outcome is kept: %v", enabled, kept)
+		}
+	}
+}
+
 func TestPokeIsHeardAtOnce(t *testing.T) {
 	w, a := newWorld(t, onePod())
 	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
