@@ -122,7 +122,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	}
 	var err error
 	p.pods, err = pods.New(clients.reads, pods.Options{
-		Node: node, Wait: cfg.NRI.PodWait.Duration, Gone: func(uid string) { p.hook.PodGone(uid) },
+		Node: node, Wait: cfg.NRI.PodWait.Duration,
+		Gone: func(uid string) {
+			p.hook.PodGone(uid)
+			p.evictor.PodGone(uid)
+		},
 		Changed: func() {
 			p.hook.PodsChanged()
 			p.agent.PodsChanged()

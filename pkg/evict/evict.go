@@ -7,6 +7,7 @@ package evict
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,13 @@ const (
 	// maxDoublings bounds the patience with a controller's pods that come
 	// back here: 64 times as many refusals as for the first.
 	maxDoublings = 6
-	queueLength  = 64
+	// maxPods bounds the pods whose refusals are kept, and maxWhy the bytes of
+	// the reason that is kept of each: tenants can make pods that do not fit
+	// as fast as they like. Of too many, the one goes whose last refusal is the
+	// oldest.
+	maxPods     = 1024
+	maxWhy      = 1024
+	queueLength = 64
 )
 
 // Pods are the node's pods as the API server has them.
@@ -102,11 +109,13 @@ func (e *Evictor) Refused(ref pods.Ref, container, why string) {
 	defer e.mu.Unlock()
 	r, ok := e.refused[ref.UID]
 	if !ok {
+		e.makeRoom()
 		r = &refusals{counts: map[string]int{}}
 		e.refused[ref.UID] = r
 	}
 	r.counts[container]++
-	r.last, r.why = time.Now(), why
+	// A copy: the rest of a long text must not be kept with it.
+	r.last, r.why = time.Now(), strings.Clone(strings.ToValidUTF8(why[:min(len(why), maxWhy)], ""))
 	if r.counts[container] < e.After {
 		return
 	}
@@ -116,11 +125,28 @@ func (e *Evictor) Refused(ref pods.Ref, container, why string) {
 	}
 }
 
+// makeRoom drops a pod if there are as many as may be. e.mu is held.
+func (e *Evictor) makeRoom() {
+	if len(e.refused) < maxPods {
+		return
+	}
+	oldest := ""
+	for uid, r := range e.refused {
+		if oldest == "" || r.last.Before(e.refused[oldest].last) {
+			oldest = uid
+		}
+	}
+	delete(e.refused, oldest)
+}
+
 // Granted notes that a pod got room after all.
-func (e *Evictor) Granted(ref pods.Ref) {
+func (e *Evictor) Granted(ref pods.Ref) { e.PodGone(ref.UID) }
+
+// PodGone forgets a pod, by the runtime's UID, that was deleted or has ended.
+func (e *Evictor) PodGone(uid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.refused, ref.UID)
+	delete(e.refused, uid)
 }
 
 // Run evicts until ctx ends.

@@ -256,6 +256,46 @@ func TestWhatCannotBeEvictedIsTold(t *testing.T) {
 	}
 }
 
+func TestAPodThatHasGoneIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, 2, newPod("a", of("ReplicaSet")))
+		c.refuse("a", "main", 1)
+		c.PodGone("u-a")
+		c.refuse("a", "main", 1)
+		c.expect(t)
+		c.PodGone("u-a")
+		if len(c.refused) != 0 {
+			t.Error("refusals of a pod that has gone are kept")
+		}
+	})
+}
+
+// Whoever may create pods can have as many refused as he likes.
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, 3)
+		why := strings.Repeat("x", 100*maxWhy)
+		for i := range 3 * maxPods {
+			c.Refused(ref(fmt.Sprint(i)), "main", why)
+			time.Sleep(time.Millisecond)
+		}
+		if len(c.refused) != maxPods {
+			t.Errorf("refusals of %d pods are kept, want %d", len(c.refused), maxPods)
+		}
+		for uid, r := range c.refused {
+			if len(r.why) > maxWhy {
+				t.Fatalf("%d bytes are kept of %s", len(r.why), uid)
+			}
+		}
+		if last, _ := c.count(ref(fmt.Sprint(3*maxPods - 1))); last != 1 {
+			t.Error("the latest refusal is not kept")
+		}
+		if first, _ := c.count(ref("0")); first != 0 {
+			t.Error("the oldest refusal is kept")
+		}
+	})
+}
+
 func TestSwitchedOffNothingIsCountedOrEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := run(t, 0, newPod("a", of("ReplicaSet")))
