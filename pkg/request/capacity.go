@@ -1,6 +1,8 @@
 package request
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -129,24 +131,34 @@ func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	for _, pod := range Asking(pods, cfg) {
 		for _, name := range names {
 			if n := podUnits(&pod.Spec, corev1.ResourceName(name)); n > 0 {
-				total[name] += n
+				total[name] = add(total[name], n)
 			}
 		}
 	}
 	return total
 }
 
+// add adds counts of 0 or more and stops at the largest: tenants write any
+// amount of 63 bits into their pods, and a sum that wraps around would count
+// for nothing.
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
 func podUnits(spec *corev1.PodSpec, name corev1.ResourceName) int64 {
 	var running, peak int64
 	for _, c := range spec.InitContainers {
 		n := limitOf(c.Resources, name)
-		peak = max(peak, running+n)
+		peak = max(peak, add(running, n))
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			running += n
+			running = add(running, n)
 		}
 	}
 	for _, c := range spec.Containers {
-		running += limitOf(c.Resources, name)
+		running = add(running, limitOf(c.Resources, name))
 	}
 	return max(peak, running)
 }

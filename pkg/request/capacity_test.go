@@ -1,6 +1,7 @@
 package request
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,6 +85,7 @@ func TestUsable(t *testing.T) {
 
 func TestUsedByOnePod(t *testing.T) {
 	const memory = "nri-vgpu.io/vgpu-memory"
+	const most = "9E"
 	always := corev1.ContainerRestartPolicyAlways
 	plain := func(n string) corev1.Container { return container("c", asks{memory: n}) }
 	sidecar := func(n string) corev1.Container {
@@ -103,6 +105,8 @@ func TestUsedByOnePod(t *testing.T) {
 		{"a sidecar stays", []corev1.Container{sidecar("2")}, []corev1.Container{plain("3")}, 5},
 		{"an init container beside a sidecar", []corev1.Container{sidecar("2"), plain("4")}, []corev1.Container{plain("3")}, 6},
 		{"an init container before a sidecar", []corev1.Container{plain("4"), sidecar("2")}, []corev1.Container{plain("1")}, 4},
+		{"no sum of apps wraps around", nil, []corev1.Container{plain(most), plain(most)}, math.MaxInt64},
+		{"no init container's sum wraps around", []corev1.Container{sidecar(most), plain(most)}, []corev1.Container{plain("3")}, math.MaxInt64},
 		{"malformed counts for nothing", nil, []corev1.Container{plain("500m"), plain("2")}, 2},
 	}
 	for _, tt := range tests {
@@ -114,6 +118,14 @@ func TestUsedByOnePod(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestUsedByManyPodsDoesNotWrapAround(t *testing.T) {
+	huge := podOf(container("c", asks{"cnvrg.io/metagpu": "9E"}))
+	want := map[string]int64{"cnvrg.io/metagpu": math.MaxInt64}
+	if diff := cmp.Diff(want, Used([]*corev1.Pod{huge, huge, huge}, config.Default().Dialects)); diff != "" {
+		t.Error(diff)
 	}
 }
 
