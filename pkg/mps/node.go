@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +70,8 @@ func control(ctx context.Context, program string, env []string, command string) 
 	run.Dir = "/"
 	run.Stdin = strings.NewReader(command + "\n")
 	run.Stdout, run.Stderr = &out, &errs
+	// A child of a killed program may keep its output open.
+	run.WaitDelay = time.Second
 	if err := run.Run(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()+out.String()))
 	}

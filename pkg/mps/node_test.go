@@ -1,10 +1,15 @@
 package mps
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // tree makes files in a directory of the test's.
@@ -41,6 +46,42 @@ func opened(t *testing.T, root string) []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// A control program that hangs may leave a child that holds its output open.
+func TestControlEndsWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	program, child := filepath.Join(dir, "control"), filepath.Join(dir, "child")
+	script := "#!/bin/sh\nsleep 60 &\necho $! >" + child + "\nexec sleep 60\n"
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := control(ctx, program, []string{"PATH=/usr/bin:/bin"}, "get_server_list")
+		done <- err
+	}()
+	var pid int
+	eventually(t, "the program has a child", func() bool {
+		content, err := os.ReadFile(child)
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(content)))
+		return err == nil
+	})
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	cancel()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("it was answered by a program that was killed")
+		}
+	case <-time.After(patience):
+		t.Errorf("not within %v after its context has ended", patience)
+	}
 }
 
 func TestCgroupOfVersion2(t *testing.T) {
