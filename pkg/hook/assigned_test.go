@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
@@ -78,6 +79,22 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	mustCreate(t, n, "u")
 	if n.on("u") != taken {
 		t.Errorf("assigned %s, got %s", taken, n.on("u"))
+	}
+}
+
+// Whoever creates a pod may write the mirror annotation, by which the runtime
+// would know it: what is placed under a name that no directory can have could
+// not be freed.
+func TestWhatCannotHaveFilesIsNotReserved(t *testing.T) {
+	for _, hash := range []string{"../../etc", "a/b", ".", strings.Repeat("x", 256)} {
+		n := newNode(t)
+		pod := n.assigned("u", "1000", gpuA+",NVIDIA,1000,0:")
+		pod.Annotations[pods.MirrorAnnotation] = hash
+		n.api.change(func() { n.api.pods[hash] = pod })
+		err := n.hook.Reserve(pod)
+		if held := n.hook.Held(hash); len(held) != 0 {
+			t.Errorf("%.10q holds %+v: %v", hash, held, err)
+		}
 	}
 }
 

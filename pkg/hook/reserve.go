@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -22,6 +24,9 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		return err
 	}
 	asked.UID = uid
+	if err := h.checkNames(asked); err != nil {
+		return err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// A pod that ended just now would have been freed already.
@@ -43,6 +48,18 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	for _, a := range h.Ledger.Pod(uid) {
 		if err := h.Store.Reserve(a); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkNames refuses a pod whose UID or containers cannot name a directory, as
+// whoever creates a pod may write the mirror annotation: what is placed and has
+// no files could not be freed.
+func (h *Hook) checkNames(pod request.Pod) error {
+	for _, c := range pod.Containers {
+		if _, err := h.Store.Dir(pod.UID, c.Name); err != nil {
+			return fmt.Errorf("place pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	return nil
