@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/specs-go"
 )
@@ -21,7 +22,7 @@ const (
 	// plugin cannot: the device "void" hides all GPUs from the NVIDIA runtime,
 	// "preload" names our libraries, "capabilities" leaves of the driver what is
 	// allowed, "GPU-…" shows it that GPU.
-	envKind            = "nri-vgpu.io/env"
+	envKind            = reach.OwnKind
 	preloadDevice      = "preload"
 	capabilitiesDevice = "capabilities"
 

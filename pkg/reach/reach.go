@@ -19,6 +19,10 @@ const (
 	// NoDevices is the value by which it leaves a container alone.
 	NoDevices = "void"
 
+	// OwnKind is the kind of our own CDI devices. They set variables: each but
+	// NoDevices changes what the NVIDIA runtime gives a container.
+	OwnKind = "nri-vgpu.io/env"
+
 	// VolumeDevicesDir is where the NVIDIA runtime, if configured so, takes
 	// mounts for requests of GPUs.
 	VolumeDevicesDir = "/var/run/nvidia-container-devices"
@@ -93,12 +97,17 @@ func ByAnnotation(annotations map[string]string, kind string) (key, device strin
 	return "", "", false
 }
 
-// IsGPU tells whether a CDI device is one of the configured kind, or any other
-// of NVIDIA's: "runtime.nvidia.com/gpu=0" is made by their runtime on the fly.
+// IsGPU tells whether a CDI device is one of the configured kind, any other of
+// NVIDIA's, or one of ours that makes the NVIDIA runtime give GPUs:
+// "runtime.nvidia.com/gpu=0" is made by their runtime on the fly, and
+// "nri-vgpu.io/env=GPU-…" is for nobody but us to ask for.
 func IsGPU(device, kind string) bool {
-	vendor, class, _ := parser.ParseDevice(device)
+	vendor, class, name := parser.ParseDevice(device)
 	if vendor == "" {
 		return false
+	}
+	if vendor+"/"+class == OwnKind {
+		return name != NoDevices
 	}
 	return vendor+"/"+class == kind || vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com")
 }
