@@ -44,5 +44,8 @@ func checkBypass(c Container, kind string) error {
 			return c.refuse(ReasonBypass, "another driver gave it the GPU %q: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", device)
 		}
 	}
+	if node := reach.ByDevice(c.Devices); node != "" {
+		return c.refuse(ReasonBypass, "another driver gave it the device node %s: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", node)
+	}
 	return nil
 }

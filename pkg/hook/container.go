@@ -29,6 +29,8 @@ type Container struct {
 	Annotations map[string]string
 	// CDIDevices were asked for by others, such as a DRA driver.
 	CDIDevices []string
+	// Devices are the paths of the device nodes that others gave it.
+	Devices []string
 	// Assignment is the container's own AssignmentAnnotation, "" before it was
 	// created. What its pod says under that name, the user has written.
 	Assignment string

@@ -215,6 +215,9 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 	for _, d := range container.GetCDIDevices() {
 		c.CDIDevices = append(c.CDIDevices, d.GetName())
 	}
+	for _, d := range container.GetLinux().GetDevices() {
+		c.Devices = append(c.Devices, d.GetPath())
+	}
 	return c
 }
 

@@ -225,9 +225,11 @@ func TestWaysAroundAreRefused(t *testing.T) {
 	n.pod("some", "main=1024")
 	for _, uid := range []string{"none", "some"} {
 		for name, change := range map[string]func(*rspec.Spec){
-			"volume":              addMount("/var/run/nvidia-container-devices/all"),
-			"volume, without var": addMount("/run/nvidia-container-devices/0"),
-			"annotation":          func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": "a.b/c=d,nvidia.com/gpu=all"} },
+			"volume":                        addMount("/var/run/nvidia-container-devices/all"),
+			"volume, without var":           addMount("/run/nvidia-container-devices/0"),
+			"annotation":                    func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": "a.b/c=d,nvidia.com/gpu=all"} },
+			"our own device, by annotation": func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": envDevice(gpuB)} },
+			"device node":                   addDevice("/dev/nvidia0"),
 			"operator's annotation": func(s *rspec.Spec) {
 				s.Annotations = map[string]string{"nvidia.cdi.k8s.io/x": "runtime.nvidia.com/gpu=0"}
 			},
@@ -239,6 +241,9 @@ func TestWaysAroundAreRefused(t *testing.T) {
 	}
 	harmless := func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/net": "example.com/nic=1"} }
 	mustCreate(t, n, "none", harmless)
+	mustCreate(t, n, "none", addDevice("/dev/fuse"))
+	// A privileged container has every node, and has asked for none.
+	mustCreate(t, n, "none", addDevice("/dev/kmsg", "/dev/nvidia0"))
 }
 
 func TestWhatCannotBeKnownIsRefused(t *testing.T) {

@@ -350,10 +350,14 @@ func (n *node) keep(pod *api.PodSandbox, c *api.Container) {
 }
 
 func fromSpec(pod *api.PodSandbox, name string, spec *rspec.Spec) *api.Container {
-	return &api.Container{
+	c := &api.Container{
 		Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name,
 		Env: append([]string{}, spec.Process.Env...), Mounts: api.FromOCIMounts(spec.Mounts), Annotations: spec.Annotations,
 	}
+	if spec.Linux != nil {
+		c.Linux = &api.LinuxContainer{Devices: api.FromOCILinuxDevices(spec.Linux.Devices)}
+	}
+	return c
 }
 
 // exit ends a container as the runtime tells it.
@@ -394,6 +398,14 @@ func addEnv(entries ...string) func(*rspec.Spec) {
 func addMount(destination string) func(*rspec.Spec) {
 	return func(s *rspec.Spec) {
 		s.Mounts = append(s.Mounts, rspec.Mount{Destination: destination, Type: "bind", Source: "/user", Options: []string{"rbind"}})
+	}
+}
+
+func addDevice(paths ...string) func(*rspec.Spec) {
+	return func(s *rspec.Spec) {
+		for _, path := range paths {
+			s.Linux.Devices = append(s.Linux.Devices, rspec.LinuxDevice{Path: path, Type: "c"})
+		}
 	}
 }
 

@@ -56,6 +56,12 @@ func (h *Hook) checkAdjusted(c Container, by owners) error {
 			return c.refuse(ReasonConflict, "the NRI plugin %s gives it the GPU %q: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, device)
 		}
 	}
+	for _, node := range c.Devices {
+		plugin, other := h.other(by.DeviceOwner(by.container, node))
+		if other && reach.ByDevice([]string{node}) != "" {
+			return c.refuse(ReasonConflict, "the NRI plugin %s gives it the device node %s: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, node)
+		}
+	}
 	if given, holds := h.Ledger.Get(c.PodUID, c.Name); holds {
 		want, err := h.Store.Dir(given.PodUID, given.Container)
 		return h.checkCarries(c, by, want, err)

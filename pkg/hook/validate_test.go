@@ -71,6 +71,15 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 		{"a GPU by CDI", func(a *api.ContainerAdjustment) {
 			a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=all"})
 		}, []string{"some", "none"}},
+		{"a GPU by our own CDI device", func(a *api.ContainerAdjustment) {
+			a.AddCDIDevice(&api.CDIDevice{Name: envDevice(gpuB)})
+		}, []string{"some", "none"}},
+		{"a GPU's device node", func(a *api.ContainerAdjustment) {
+			a.AddDevice(&api.LinuxDevice{Path: "/dev/nvidia0", Type: "c"})
+		}, []string{"some", "none"}},
+		{"another device node", func(a *api.ContainerAdjustment) {
+			a.AddDevice(&api.LinuxDevice{Path: "/dev/fuse", Type: "c"})
+		}, nil},
 		{"more of the driver", func(a *api.ContainerAdjustment) {
 			a.RemoveEnv(driverCapabilities)
 			a.AddEnv(driverCapabilities, "compute,graphics")
@@ -108,6 +117,16 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A runtime may tell no owners: what we set ourselves must pass there, too.
+func TestOurOwnDevicesPassWithoutOwners(t *testing.T) {
+	n := newNode(t)
+	n.pod("none", "main")
+	c := Container{PodUID: "none", Namespace: "ns", Pod: "pod-none", Name: "main", CDIDevices: []string{envDevice(noDevices), envDevice(gpuA), envDevice(preloadDevice)}}
+	if err := n.hook.checkAdjusted(c, owners{container: "c"}); err != nil {
+		t.Error(err)
 	}
 }
 
