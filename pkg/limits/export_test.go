@@ -3,6 +3,7 @@ package limits
 import (
 	"bytes"
 	"io"
+	"os"
 )
 
 // For the fuzzers, which have no time for files.
@@ -16,5 +17,17 @@ func Encode(devices []Device) ([]byte, error) { return newLimitsPage(devices) }
 
 // DecodeUsage takes all slots to be held.
 func DecodeUsage(page io.ReaderAt, size int64) (Usage, error) {
-	return readUsageFrom(page, size, func(int64) (bool, error) { return true, nil })
+	return readUsageFrom(page, size, func(slots int64) ([]bool, error) {
+		held := make([]bool, slots)
+		for i := range held {
+			held[i] = true
+		}
+		return held, nil
+	})
 }
+
+// HeldSlots are those of the first slots that processes hold.
+func HeldSlots(page *os.File, slots int64) ([]bool, error) { return heldSlots(page, slots) }
+
+// LockBudget is what a read may spend on locks.
+const LockBudget = lockBudget

@@ -66,6 +66,16 @@ func replace(path string, mode os.FileMode, content []byte, size int64) (err err
 	return syncDir(dir)
 }
 
+// openPage opens a page that is there. It does not wait for the end of a lease,
+// which a tenant may have taken on its own pages.
+func openPage(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	return f, err
+}
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -83,7 +93,7 @@ func syncDir(dir string) error {
 // usage page counts by position. A writer that dies half-way changes nothing.
 func Update(dir string, devices []Device) error {
 	path := filepath.Join(dir, LimitsFile)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openPage(path, os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("open limits page: %w", err)
 	}
@@ -138,7 +148,7 @@ func copyOffset(generation uint64) uintptr {
 
 // Read gives the limits on a limits page.
 func Read(path string) ([]Device, error) {
-	f, err := os.Open(path)
+	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("open limits page: %w", err)
 	}

@@ -62,7 +62,7 @@ type Lending struct {
 // OpenLending opens the pages in a container's directory.
 func OpenLending(dir string) (*Lending, error) {
 	l := &Lending{path: filepath.Join(dir, LimitsFile), raw: make([]byte, slotsOffset)}
-	file, err := os.OpenFile(l.path, os.O_RDWR, 0)
+	file, err := openPage(l.path, os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open limits page: %w", err)
 	}
@@ -73,7 +73,7 @@ func OpenLending(dir string) (*Lending, error) {
 	if _, _, err := readLimits(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.path, err)
 	}
-	if l.usage, err = os.OpenFile(filepath.Join(dir, UsageFile), os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+	if l.usage, err = openPage(filepath.Join(dir, UsageFile), os.O_RDONLY); err != nil {
 		return nil, fmt.Errorf("open usage page: %w", err)
 	}
 	l.page, err = unix.Mmap(int(file.Fd()), 0, int(limitsSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -39,6 +39,9 @@ var (
 	ErrTruncated = errors.New("page has the wrong size")
 	// ErrCorrupt: the page's checksum or fields are wrong.
 	ErrCorrupt = errors.New("page is corrupt")
+	// ErrBusy: locks or a lease on the page keep it from being read now. Its
+	// tenant alone can have set them.
+	ErrBusy = errors.New("page is kept busy by locks")
 	// ErrInvalid: a device cannot be written to a page.
 	ErrInvalid = errors.New("invalid device limit")
 	// ErrDevicesChanged: an update names other GPUs than the page has.

@@ -26,7 +26,7 @@ const observedUnit = 1 << layout.ObservedLookBits
 // has freed some since. There must be one caller at a time.
 func Observe(dir string, bytes []uint64) error {
 	path := filepath.Join(dir, LimitsFile)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openPage(path, os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("open limits page: %w", err)
 	}
@@ -59,7 +59,7 @@ func nextLook(last, held uint64) uint64 {
 
 // Observed is what was last put on a limits page by Observe, rounded up to 4 KiB.
 func Observed(path string) ([]uint64, error) {
-	f, err := os.Open(path)
+	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("open limits page: %w", err)
 	}

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
@@ -99,9 +97,10 @@ type Refusal struct {
 }
 
 // ReadUsage reads a usage page. Slots of dead processes that nobody has
-// reclaimed yet are left out.
+// reclaimed yet are left out. It takes no longer than some milliseconds,
+// whatever the tenant does to the page: the error is ErrBusy then.
 func ReadUsage(path string) (Usage, error) {
-	f, err := os.Open(path)
+	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
 		return Usage{}, fmt.Errorf("open usage page: %w", err)
 	}
@@ -110,15 +109,24 @@ func ReadUsage(path string) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("look at usage page: %w", err)
 	}
-	lives := func(offset int64) (bool, error) { return slotLives(f, offset) }
-	usage, err := readUsageFrom(f, info.Size(), lives)
+	id, begin := idOf(info), time.Now()
+	if resting.has(id, begin) {
+		return Usage{}, fmt.Errorf("%s: %w", path, ErrBusy)
+	}
+	held := func(slots int64) ([]bool, error) { return heldSlots(f, slots) }
+	usage, err := readUsageFrom(f, info.Size(), held)
+	if errors.Is(err, ErrBusy) {
+		resting.add(id, time.Now(), time.Since(begin))
+	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return usage, nil
 }
 
-func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool, error)) (Usage, error) {
+// readUsageFrom reads a usage page. held returns which of its first slots
+// processes hold.
+func readUsageFrom(file io.ReaderAt, size int64, held func(slots int64) ([]bool, error)) (Usage, error) {
 	header, err := readUsageHeader(file, size)
 	if err != nil {
 		return Usage{}, err
@@ -128,16 +136,16 @@ func readUsageFrom(file io.ReaderAt, size int64, lives func(offset int64) (bool,
 		usage.Devices[i] = retiredUsage(&header.Devices[i], &header.Refusals[i])
 		usage.Devices[i].Distrust = distrust(&header.Distrust[i])
 	}
+	live, err := held(int64(header.HighWater))
+	if err != nil {
+		return Usage{}, err
+	}
 	raw := make([]byte, slotSize)
-	for i := range int64(header.HighWater) {
-		offset := slotsOffset + i*slotSize
-		if live, err := lives(offset); err != nil || !live {
-			if err != nil {
-				return Usage{}, err
-			}
+	for i, lives := range live {
+		if !lives {
 			continue
 		}
-		if _, err := file.ReadAt(raw, offset); err != nil {
+		if _, err := file.ReadAt(raw, slotsOffset+int64(i)*slotSize); err != nil {
 			return Usage{}, fmt.Errorf("read usage page: %w", err)
 		}
 		usage.add(raw)
@@ -163,15 +171,6 @@ func readUsageHeader(file io.ReaderAt, size int64) (*layout.UsageHeader, error) 
 		return nil, fmt.Errorf("%w: it claims %d GPUs and %d processes", ErrCorrupt, h.DeviceCount, h.HighWater)
 	}
 	return &h, nil
-}
-
-// slotLives asks the kernel whether a process holds the slot.
-func slotLives(f *os.File, offset int64) (bool, error) {
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: offset, Len: slotSize}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return false, fmt.Errorf("look for the owner of a slot: %w", err)
-	}
-	return lock.Type != unix.F_UNLCK, nil
 }
 
 func (u *Usage) add(raw []byte) {

@@ -1,0 +1,118 @@
+package limits
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lockBudget bounds what one read spends on the locks of a page. 1,024
+	// processes that hold a slot each take a fifth of it.
+	lockBudget = 10 * time.Millisecond
+	// restFactor is how many times as long as a read over the budget took its
+	// page is left alone: the locks of one page so cost a hundredth of a
+	// processor, also where the kernel needs long for a single question.
+	restFactor = 100
+	maxRest    = time.Minute
+)
+
+// heldSlots asks the kernel which of a usage page's first slots a process holds.
+//
+// It walks all locks of the file for each question, and a tenant can make as
+// many as it has memory for. So the questions are few: each is about a range,
+// and the answer, any one lock in it, leaves the ranges on its two sides.
+func heldSlots(f *os.File, slots int64) ([]bool, error) {
+	begin := time.Now()
+	held := make([]bool, slots)
+	for ranges := []slotRange{{0, slots}}; len(ranges) > 0; {
+		r := ranges[len(ranges)-1]
+		ranges = ranges[:len(ranges)-1]
+		hit, err := lockedIn(f, r)
+		if err != nil {
+			return nil, err
+		}
+		for i := hit.from; i < hit.to; i++ {
+			held[i] = true
+		}
+		if !hit.empty() {
+			ranges = appendUnlessEmpty(ranges, slotRange{hit.to, r.to}, slotRange{r.from, hit.from})
+		}
+		if took := time.Since(begin); took > lockBudget {
+			return nil, fmt.Errorf("%w: its locks took %v", ErrBusy, took.Round(time.Millisecond))
+		}
+	}
+	return held, nil
+}
+
+// slotRange is from one slot up to another.
+type slotRange struct{ from, to int64 }
+
+func (r slotRange) empty() bool { return r.from >= r.to }
+
+func appendUnlessEmpty(ranges []slotRange, more ...slotRange) []slotRange {
+	for _, r := range more {
+		if !r.empty() {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
+// lockedIn returns the slots of a range that one lock covers or touches, none
+// where there is no lock in it.
+func lockedIn(f *os.File, r slotRange) (slotRange, error) {
+	if r.empty() {
+		return slotRange{}, nil
+	}
+	lock := unix.Flock_t{
+		Type: unix.F_RDLCK, Whence: io.SeekStart,
+		Start: slotsOffset + r.from*slotSize, Len: (r.to - r.from) * slotSize,
+	}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return slotRange{}, fmt.Errorf("look for the owners of slots: %w", err)
+	}
+	if lock.Type == unix.F_UNLCK {
+		return slotRange{}, nil
+	}
+	hit := slotRange{max(r.from, (lock.Start-slotsOffset)/slotSize), r.to}
+	if last := lock.Start + lock.Len - 1; lock.Len > 0 { // 0 is to the end of the file
+		hit.to = min(r.to, (last-slotsOffset)/slotSize+1)
+	}
+	return hit, nil
+}
+
+// pageID tells pages apart, whatever their paths.
+type pageID struct{ device, inode uint64 }
+
+func idOf(info os.FileInfo) pageID {
+	stat := info.Sys().(*syscall.Stat_t)
+	return pageID{stat.Dev, stat.Ino}
+}
+
+// rests are pages whose locks took too long, and until when they are left alone.
+type rests struct {
+	mu    sync.Mutex
+	until map[pageID]time.Time
+}
+
+var resting = rests{until: map[pageID]time.Time{}}
+
+func (r *rests) has(id pageID, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.Before(r.until[id])
+}
+
+func (r *rests) add(id pageID, now time.Time, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.until, func(_ pageID, until time.Time) bool { return now.After(until) })
+	r.until[id] = now.Add(min(restFactor*took, maxRest))
+}

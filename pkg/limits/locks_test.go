@@ -1,0 +1,197 @@
+package limits_test
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const maxSlots = 1024
+
+// open opens the page as one more process would, until the test ends.
+func (p usagePage) open() *os.File {
+	p.t.Helper()
+	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// lock sets or asks for a lock of an open page.
+func (p usagePage) lock(f *os.File, command int, kind int16, start, length int64) unix.Flock_t {
+	p.t.Helper()
+	lock := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: start, Len: length}
+	if err := unix.FcntlFlock(f.Fd(), command, &lock); err != nil && !errors.Is(err, unix.EAGAIN) {
+		p.t.Fatal(err)
+	}
+	return lock
+}
+
+// Questions about ranges find what one question for each slot finds.
+func TestHeldSlotsAgreesWithAQuestionPerSlot(t *testing.T) {
+	const slots = 64
+	end := int64(slotsOffset + slots*slotSize)
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		p := newUsagePage(t, device(gpuA, 1<<30, 1))
+		for range random.IntN(12) {
+			owner := p.open()
+			for range random.IntN(6) {
+				kind := []int16{unix.F_WRLCK, unix.F_WRLCK, unix.F_RDLCK}[random.IntN(3)]
+				// Also before the slots, over several, and to the end of the file.
+				p.lock(owner, unix.F_OFD_SETLK, kind, random.Int64N(end), random.Int64N(3*slotSize))
+			}
+		}
+		reader := p.open()
+		got, err := limits.HeldSlots(reader, slots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]bool, slots)
+		for i := range want {
+			answer := p.lock(reader, unix.F_OFD_GETLK, unix.F_RDLCK, slotsOffset+int64(i)*slotSize, slotSize)
+			want[i] = answer.Type != unix.F_UNLCK
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: got %v, want %v", seed, got, want)
+		}
+	}
+}
+
+// crowd sets many locks behind the slots, which the kernel walks for each
+// question, and holds so many slots, evenly.
+func (p usagePage) crowd(slots int64) *os.File {
+	p.t.Helper()
+	const locks = 10_000
+	p.put(highWaterOffset, []byte{maxSlots & 0xff, maxSlots >> 8})
+	tenant := p.open()
+	for i := range int64(locks) {
+		p.lock(tenant, unix.F_OFD_SETLK, unix.F_WRLCK, slotsOffset+maxSlots*slotSize+2*i, 1)
+	}
+	for i := range slots {
+		p.hold(i * (maxSlots / slots))
+	}
+	return tenant
+}
+
+// timeRead returns how long a read took. Who is kept busy is no failure.
+func (p usagePage) timeRead() (time.Duration, error) {
+	p.t.Helper()
+	begin := time.Now()
+	_, err := limits.ReadUsage(p.path)
+	if err != nil && !errors.Is(err, limits.ErrBusy) {
+		p.t.Fatal(err)
+	}
+	return time.Since(begin), err
+}
+
+// A tenant may set as many locks as it likes.
+func TestLocksDoNotSlowReaders(t *testing.T) {
+	for _, slots := range []int64{0, 16, maxSlots} {
+		var took time.Duration
+		for range 3 { // a busy machine may hold a reader up
+			p := newUsagePage(t, device(gpuA, 1<<30, 1))
+			p.crowd(slots)
+			if took, _ = p.timeRead(); took < 2*limits.LockBudget {
+				break
+			}
+		}
+		if took > 2*limits.LockBudget {
+			t.Errorf("with %d slots a read took %v", slots, took)
+		}
+	}
+}
+
+// A page whose locks took too long is left alone for a while, and then read.
+func TestABusyPageIsLeftAlone(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1))
+	tenant := p.crowd(maxSlots)
+	if _, err := p.timeRead(); err == nil {
+		t.Fatal("the page was read, though its locks take more than the budget")
+	}
+	if err := tenant.Close(); err != nil { // and with it its locks
+		t.Fatal(err)
+	}
+	if _, err := p.timeRead(); err == nil {
+		t.Error("the page was not left alone")
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if _, err := p.timeRead(); err == nil {
+			return
+		}
+	}
+	t.Error("the page is not read again within 20 s")
+}
+
+// As many processes as a page has room for are read within the budget.
+func TestAFullPageIsRead(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1))
+	p.put(highWaterOffset, []byte{maxSlots & 0xff, maxSlots >> 8})
+	for i := range int64(maxSlots) {
+		p.hold(i)
+	}
+	var err error
+	for range 5 { // a busy machine may hold a reader up
+		var held []bool
+		begin := time.Now()
+		if held, err = limits.HeldSlots(p.open(), maxSlots); err == nil {
+			t.Logf("took %v", time.Since(begin))
+			if slices.Contains(held, false) {
+				t.Fatalf("held are %v", held)
+			}
+			return
+		}
+	}
+	t.Error(err)
+}
+
+// Who opens a file with a lease on it waits until the lease is broken, which
+// takes 45 s. A tenant that is root owns its pages, and may take one.
+func TestLeasesDoNotHoldReadersUp(t *testing.T) {
+	dir := t.TempDir()
+	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
+	tests := map[string]struct {
+		path string
+		call func() error
+	}{
+		"read the usage":          {usage, func() error { _, err := limits.ReadUsage(usage); return err }},
+		"read the limits":         {page, func() error { _, err := limits.Read(page); return err }},
+		"read what is seen":       {page, func() error { _, err := limits.Observed(page); return err }},
+		"say what is seen":        {page, func() error { return limits.Observe(dir, []uint64{1}) }},
+		"lend time":               {page, func() error { _, err := limits.OpenLending(dir); return err }},
+		"lend time, by its usage": {usage, func() error { _, err := limits.OpenLending(dir); return err }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tenant, err := os.Open(tt.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tenant.Close()
+			if _, err := unix.FcntlInt(tenant.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			if err := tt.call(); !errors.Is(err, limits.ErrBusy) {
+				t.Errorf("got %v after %v", err, time.Since(begin))
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("waited %v for the tenant", took)
+			}
+		})
+	}
+}
