@@ -95,19 +95,22 @@ type Detector struct {
 	observed map[string]bool
 	// seen are containers whose limits page this agent has looked at.
 	seen map[string]bool
+	// busy are containers whose usage page was kept busy at every look since, by id.
+	busy map[string]busyPage
 	// refused is how often containers were refused memory of each GPU by the last
 	// look, by id.
-	refused map[string][]uint64
-	began   time.Time
-	failed  string
-	pause   time.Duration
+	refused  map[string][]uint64
+	began    time.Time
+	failed   string
+	pause    time.Duration
+	patience time.Duration
 }
 
 // New returns a detector that looks at nothing until Run.
 func New(opts Options) *Detector {
 	return &Detector{
 		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
-		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{},
+		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, patience: busyPatience,
 	}
 }
 
@@ -140,7 +143,7 @@ func (d *Detector) round(ctx context.Context) {
 		return
 	}
 	d.tellRefusals(p)
-	findings, mismatches := d.judge(p), p.compare()
+	findings, mismatches := certain(d.judge(p)), d.certain(p.compare())
 	for range looks - 1 {
 		if len(findings) == 0 && len(mismatches) == 0 {
 			break
@@ -180,6 +183,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 	}
 	d.Metrics.setKinds(processes)
 	d.lookAgain(p)
+	d.settle(p)
 	return p, true
 }
 
@@ -192,7 +196,7 @@ func (d *Detector) lookAgain(p *picture) {
 	}
 	for id, c := range p.containers {
 		if seen[id] {
-			c.after = d.usage(c)
+			c.after = d.usage(&c)
 			p.containers[id] = c
 		}
 	}
@@ -221,26 +225,9 @@ func (d *Detector) open(held placement.Allocation) container {
 		c.made = info.ModTime()
 	}
 	_, err = os.Stat(filepath.Join(dir, limits.LimitsFile))
-	c.interposed = err == nil
-	c.before = d.usage(c)
+	c.interposed = !errors.Is(err, fs.ErrNotExist)
+	c.before = d.usage(&c)
 	return c
-}
-
-// usage reads a container's usage page. One that tenants have broken says that
-// nothing is used.
-func (d *Detector) usage(c container) limits.Usage {
-	if !c.interposed {
-		return limits.Usage{}
-	}
-	dir, err := d.Dir(c.PodUID, c.Container)
-	if err != nil {
-		return limits.Usage{}
-	}
-	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
-	if err != nil {
-		d.Log.Debug("a usage page cannot be read", "pod", c.Pod, "container", c.Container, "error", err)
-	}
-	return usage
 }
 
 // judge returns the processes that should not be where they are.

@@ -23,6 +23,10 @@ const (
 	Pod Kind = "pod"
 	// Host: outside of all pods.
 	Host Kind = "host"
+
+	// unsure: in a container of ours whose usage page cannot be read now. It
+	// confirms an earlier finding and is none itself.
+	unsure Kind = "unsure"
 )
 
 // sighting is a process that uses a GPU.
@@ -50,6 +54,10 @@ type container struct {
 	// before and after are its usage page, read before and after the driver
 	// was asked; empty where the page cannot be read.
 	before, after limits.Usage
+	// busy: locks or a lease kept the page from being read.
+	busy bool
+	// unknown: the page could not be read, and not for what its tenant wrote.
+	unknown bool
 }
 
 // picture is what one look found.
@@ -98,6 +106,8 @@ func (p *picture) judge(s sighting, registered func(registry.Process) bool, allo
 		return "", true
 	case registered(s.Process) || c.hasSlot(s.InnerPID):
 		return "", true
+	case c.unknown:
+		return unsure, false
 	default:
 		return Bypass, false
 	}
@@ -128,6 +138,8 @@ type mismatch struct {
 	// explained: it holds so much by APIs that do not write to that page, and no
 	// more than its limit.
 	explained bool
+	// unsure: the page could not be read now, and the limit is kept.
+	unsure bool
 }
 
 // compare finds containers whose usage page cannot be true.
@@ -142,7 +154,7 @@ func (p *picture) compare() []mismatch {
 			claimed := max(claim(c.before, i), claim(c.after, i))
 			if within := held <= d.Limit()+noise; !within || held > claimed+noise*processes {
 				explained := within && held-apart <= claimed+noise*processes
-				found = append(found, mismatch{id, i, held, claimed, explained})
+				found = append(found, mismatch{id, i, held, claimed, explained, within && c.unknown})
 			}
 		}
 	}
@@ -207,9 +219,14 @@ func (f finding) key() key { return key{f.PID, f.Started, f.uuid} }
 func confirmFindings(earlier, later []finding) []finding {
 	var both []finding
 	for _, l := range later {
-		if slices.ContainsFunc(earlier, func(e finding) bool { return e.key() == l.key() }) {
-			both = append(both, l)
+		k := slices.IndexFunc(earlier, func(e finding) bool { return e.key() == l.key() })
+		if k < 0 {
+			continue
 		}
+		if l.kind == unsure {
+			l.kind = earlier[k].kind
+		}
+		both = append(both, l)
 	}
 	return both
 }

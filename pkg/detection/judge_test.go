@@ -194,9 +194,9 @@ func TestCompareExplainsGraphics(t *testing.T) {
 }
 
 func TestConfirm(t *testing.T) {
-	earlier := []mismatch{{"c", 0, 100, 10, false}, {"c", 1, 100, 10, false}, {"d", 0, 100, 10, false}}
-	later := []mismatch{{"c", 0, 90, 20, false}, {"d", 1, 100, 10, false}, {"e", 0, 100, 10, false}}
-	if got := confirmMismatches(earlier, later); len(got) != 1 || got[0] != (mismatch{"c", 0, 90, 20, false}) {
+	earlier := []mismatch{{"c", 0, 100, 10, false, false}, {"c", 1, 100, 10, false, false}, {"d", 0, 100, 10, false, false}}
+	later := []mismatch{{"c", 0, 90, 20, false, true}, {"d", 1, 100, 10, false, false}, {"e", 0, 100, 10, false, false}}
+	if got := confirmMismatches(earlier, later); len(got) != 1 || got[0] != (mismatch{"c", 0, 90, 20, false, false}) {
 		t.Errorf("got %+v", got)
 	}
 	f := func(pid int, started uint64, uuid string) finding {

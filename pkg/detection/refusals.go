@@ -11,6 +11,10 @@ func (d *Detector) tellRefusals(p *picture) {
 	d.refused = make(map[string][]uint64, len(p.containers))
 	said := 0
 	for id, c := range p.containers {
+		if had, known := before[id]; known && (c.unknown || c.busy) {
+			d.refused[id] = had
+			continue
+		}
 		counts := make([]uint64, len(c.before.Devices))
 		had, known := before[id]
 		for i, device := range c.before.Devices {

@@ -1,0 +1,99 @@
+package detection
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// busyPatience is how long a usage page may be kept busy until it counts as
+// broken. It is longer than a busy page is left alone.
+const busyPatience = 2 * time.Minute
+
+// busyPage is a usage page that locks or leases keep from being read.
+type busyPage struct {
+	since time.Time
+	told  bool
+}
+
+// usage reads a container's usage page, and notes on the container where that
+// fails for another cause than the page's content. A page that the tenant has
+// broken says that nothing is used.
+func (d *Detector) usage(c *container) limits.Usage {
+	if !c.interposed {
+		return limits.Usage{}
+	}
+	dir, err := d.Dir(c.PodUID, c.Container)
+	if err != nil {
+		return limits.Usage{}
+	}
+	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	if err == nil {
+		return usage
+	}
+	d.Log.Debug("a usage page cannot be read", "pod", c.Pod, "container", c.Container, "error", err)
+	switch {
+	case errors.Is(err, limits.ErrBusy):
+		c.busy = true
+	case !broken(dir, err):
+		c.unknown = true
+	}
+	return limits.Usage{}
+}
+
+// broken reports whether a usage page cannot be read for what its tenant wrote.
+// The tenant cannot write to the limits page: if that has another version, too,
+// another release made both.
+func broken(dir string, err error) bool {
+	if errors.Is(err, limits.ErrVersion) {
+		_, err := limits.Read(filepath.Join(dir, limits.LimitsFile))
+		return err == nil
+	}
+	return errors.Is(err, limits.ErrForeign) || errors.Is(err, limits.ErrTruncated) || errors.Is(err, limits.ErrCorrupt)
+}
+
+// settle decides what busy pages say: nothing is known of them, until they have
+// been busy for so long that their tenants must want it.
+func (d *Detector) settle(p *picture) {
+	maps.DeleteFunc(d.busy, func(id string, _ busyPage) bool { return !p.containers[id].busy })
+	for id, c := range p.containers {
+		if !c.busy {
+			continue
+		}
+		page, known := d.busy[id]
+		if !known {
+			page.since = time.Now()
+		}
+		if time.Since(page.since) < d.patience {
+			c.unknown = true
+			p.containers[id] = c
+		} else if !page.told {
+			page.told = true
+			d.tellBusy(c)
+		}
+		d.busy[id] = page
+	}
+}
+
+func (d *Detector) tellBusy(c container) {
+	line := fmt.Sprintf("container %s keeps its usage page from being read, by locks or leases on it: it counts as a page that says nothing", c.Container)
+	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
+	d.write(c.PodUID, events.VGPUUsageForged, line)
+}
+
+// certain are the findings of a first look that do not hang on what is unknown.
+func certain(findings []finding) []finding {
+	return slices.DeleteFunc(findings, func(f finding) bool { return f.kind == unsure })
+}
+
+// certain are the mismatches of a first look that do not hang on what is
+// unknown. What was observed of a container before is renewed all the same.
+func (d *Detector) certain(mismatches []mismatch) []mismatch {
+	return slices.DeleteFunc(mismatches, func(m mismatch) bool { return m.unsure && !d.observed[m.container] })
+}
