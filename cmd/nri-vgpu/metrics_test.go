@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +24,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -158,6 +162,65 @@ func TestMetrics(t *testing.T) {
 	document(t, "legacy", slices.DeleteFunc(legacy, func(s series) bool {
 		return slices.ContainsFunc(ofAgent, func(own series) bool { return own.name == s.name })
 	}))
+}
+
+// scrape is what /metrics answers.
+func scrape(t *testing.T, p *parts) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	p.handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("got %d: %s", answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+// A pod that was deleted by force may still run when the next of its name does.
+func TestNamesakesHaveOneSeries(t *testing.T) {
+	p := assembled(t, func(cfg *config.Config) {
+		cfg.Metrics.LegacyNames = []string{config.LegacyVolcano, config.LegacyMetaGPU}
+	})
+	const gpu = "GPU-00000000-0000-0000-0000-000000000001"
+	for uid, memory := range map[string]uint64{"one": 1 << 30, "two": 2 << 30} {
+		a := placement.Allocation{PodUID: uid, Namespace: "ns", Pod: "web-0", Container: "main", Kind: "app",
+			Devices: []placement.Device{{UUID: gpu, MemoryBytes: memory, ComputePPM: 300_000}}}
+		if err := p.hook.Ledger.Restore(a); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.hook.Store.Save(a, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, labels := scrape(t, p), `{container="main",namespace="ns",pod="web-0",uuid="`+gpu+`"} `
+	for _, want := range []string{
+		"nri_vgpu_container_memory_limit_bytes" + labels + "3.221225472e+09\n",
+		"nri_vgpu_container_compute_limit_ratio" + labels + "0.3\n",
+		"nri_vgpu_container_accounted_memory_bytes" + labels + "0\n",
+		`vGPU_device_memory_limit_in_bytes{ctrname="main",deviceuuid="` + gpu + `",podname="web-0",podnamespace="ns",vdeviceid="0",zone="vGPU"} 3.221225472e+09` + "\n",
+	} {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("the page has not %q once:\n%s", want, page)
+		}
+	}
+}
+
+// broken tells a series that nobody can write.
+type broken struct{ *prometheus.Desc }
+
+func (b broken) Describe(ch chan<- *prometheus.Desc) { ch <- b.Desc }
+
+func (b broken) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.NewInvalidMetric(b.Desc, errors.New("out of paper"))
+}
+
+func TestABrokenSeriesHidesNoOther(t *testing.T) {
+	p := assembled(t, func(*config.Config) {})
+	if err := p.metrics.Register(broken{prometheus.NewDesc("broken", "Broken.", nil, nil)}); err != nil {
+		t.Fatal(err)
+	}
+	if page := scrape(t, p); !strings.Contains(page, "\nnri_vgpu_registered 0\n") {
+		t.Errorf("the rest is not told:\n%s", page)
+	}
 }
 
 // document compares a part of docs/metrics.md with what there is.

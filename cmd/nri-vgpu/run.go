@@ -181,7 +181,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
 		told = append(told, users.Legacy(exporter))
 	}
-	p.handler, err = handler(p.metrics, p.agent, told...)
+	p.handler, err = handler(p.metrics, p.agent, log, told...)
 	return &p, err
 }
 
@@ -233,7 +233,7 @@ func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger
 	}), nil
 }
 
-func handler(registry *prometheus.Registry, a *agent.Agent, others ...prometheus.Collector) (http.Handler, error) {
+func handler(registry *prometheus.Registry, a *agent.Agent, log *slog.Logger, others ...prometheus.Collector) (http.Handler, error) {
 	all := append([]prometheus.Collector{
 		a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, others...)
@@ -245,7 +245,10 @@ func handler(registry *prometheus.Registry, a *agent.Agent, others ...prometheus
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", a.Healthz)
 	mux.HandleFunc("GET /readyz", a.Readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		// One series that is wrong must not hide all others.
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+	}))
 	return mux, nil
 }
 

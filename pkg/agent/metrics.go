@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/namesakes"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
@@ -61,6 +62,10 @@ func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is for prometheus.Collector. It asks neither driver nor API server.
 func (a *Agent) Collect(ch chan<- prometheus.Metric) {
+	namesakes.Merge(ch, a.collect, descLimitCompute)
+}
+
+func (a *Agent) collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}

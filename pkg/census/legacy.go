@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/namesakes"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/query"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
@@ -56,6 +57,10 @@ func (v volcanoNames) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is for prometheus.Collector.
 func (v volcanoNames) Collect(ch chan<- prometheus.Metric) {
+	namesakes.Merge(ch, v.collect, descVolcanoUtilisation)
+}
+
+func (v volcanoNames) collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	held := map[place][]sighting{}

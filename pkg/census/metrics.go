@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/namesakes"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
@@ -70,6 +71,10 @@ func (c *Census) Describe(ch chan<- *prometheus.Desc) {
 // Collect is for prometheus.Collector. A container has its series from when it
 // was given its GPUs, and until they are free again.
 func (c *Census) Collect(ch chan<- prometheus.Metric) {
+	namesakes.Merge(ch, c.collect, descUtilisation, descPeak, descDrift, descSlice)
+}
+
+func (c *Census) collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	allocations := c.Ledger.Allocations()

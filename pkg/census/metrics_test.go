@@ -7,8 +7,37 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
+
+// A pod that was deleted by force may still run when the next of its name does.
+func TestMetricsOfNamesakes(t *testing.T) {
+	n, c, _ := populated(t)
+	n.contain(strings.Repeat("d4", 32), "8fa3c2d1-1111-2222-3333-444455556666", "other", "main", limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000})
+	n.process(cgroup("8fa3c2d1-1111-2222-3333-444455556666", strings.Repeat("d4", 32)), first, gib, some(30.0))
+	want := `
+# HELP nri_vgpu_container_gpu_processes Processes of the container that use the GPU, as the driver lists them.
+# TYPE nri_vgpu_container_gpu_processes gauge
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 2
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 1
+nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1
+nri_vgpu_container_gpu_processes{container="side",namespace="ns",pod="own",uuid="` + first + `"} 1
+# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.
+# TYPE nri_vgpu_container_utilisation_ratio gauge
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + first + `"} 0.3
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + second + `"} 0.5
+nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="own",uuid="` + first + `"} 0.2
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "nri_vgpu_container_gpu_processes", "nri_vgpu_container_utilisation_ratio"); err != nil {
+		t.Error(err)
+	}
+	for _, exporter := range []string{config.LegacyVolcano, config.LegacyMetaGPU} {
+		if problems, err := testutil.CollectAndLint(c.Legacy(exporter), "none"); err != nil {
+			t.Errorf("%s: %v, %v", exporter, problems, err)
+		}
+	}
+}
 
 func TestMetrics(t *testing.T) {
 	n, c, _ := populated(t)

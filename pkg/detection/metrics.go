@@ -79,7 +79,7 @@ func (m *Metrics) setMismatches(p *picture, mismatches []mismatch) {
 	m.observed.Reset()
 	for _, x := range mismatches {
 		c := p.containers[x.container]
-		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Set(float64(x.held))
+		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Add(float64(x.held)) // with its namesakes
 	}
 }
 

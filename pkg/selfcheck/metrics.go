@@ -1,6 +1,10 @@
 package selfcheck
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/namesakes"
+)
 
 var (
 	containerLabels = []string{"namespace", "pod", "container", "uuid"}
@@ -28,6 +32,10 @@ func (c *Checker) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is for prometheus.Collector. It asks neither the driver nor usage pages.
 func (c *Checker) Collect(ch chan<- prometheus.Metric) {
+	namesakes.Merge(ch, c.collect, descRatio, descLow, descHigh, descDisagreement)
+}
+
+func (c *Checker) collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p, k := range c.checks {

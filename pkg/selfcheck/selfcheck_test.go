@@ -198,6 +198,14 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 	if problems, err := testutil.CollectAndLint(n.Checker); err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
+	// A pod that was deleted by force may still run when the next of its name does.
+	for place, check := range n.checks {
+		check.pod = "namesake"
+		n.checks[place] = check
+	}
+	if got := testutil.CollectAndCount(n.Checker); got != 6 {
+		t.Errorf("%d series, want 6 for both containers of one name", got)
+	}
 	delete(n.held, "half")
 	n.second(nil, [6]int{})
 	if _, ok := n.Verdict(Place{"half", "main", card}); ok {
