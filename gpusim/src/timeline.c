@@ -113,8 +113,28 @@ static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t
 	gpu->slice_start_ns = gpu->hold_from_ns;
 }
 
+/*
+ * Whether whoever holds the GPU has nothing left but what takes no time: an event right
+ * behind a kernel that ends with the slice is reached before the GPU changes over.
+ */
+static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
+{
+	uint32_t g = (uint32_t)(gpu - state->gpus);
+
+	FOR_MEMBERS(state, gpu, slot) {
+		for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
+			const struct gs_item *item = gs_item_at(state, slot, i);
+
+			if (item->remaining_ns || waits(item))
+				return false;
+			i = item->next;
+		}
+	}
+	return true;
+}
+
 /* Chooses who holds the GPU at this time. */
-static void arbitrate(const struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
+static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 {
 	uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
 
@@ -126,7 +146,7 @@ static void arbitrate(const struct gs_state *state, struct gs_gpu *gpu, uint64_t
 		begin_slice(gpu, next_bit(gpu->runnable, gpu->current + 1), at, gpu->yield_ns);
 		return;
 	}
-	if (at < slice_end)
+	if (at < slice_end || (at == slice_end && ends_now(state, gpu)))
 		return;
 	if (others_wait(state, gpu))
 		begin_slice(gpu, next_party(state, gpu), at, gpu->switch_ns);

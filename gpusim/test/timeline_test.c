@@ -186,6 +186,35 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 	kill_hard(neighbour);
 }
 
+/* An event behind a kernel that is as long as a slice needs no second one. */
+static void an_event_ends_with_the_slice(void *unused)
+{
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuEventSynchronize, CUevent);
+	DRIVER(cuEventElapsedTime, float *, CUevent, CUevent);
+	pid_t neighbour = start_saturating(20 * MS);
+	CUevent from, to;
+
+	(void)unused;
+	begin();
+	kernel("spin");
+	OK(cuEventCreate(&from, 0));
+	OK(cuEventCreate(&to, 0));
+	for (int i = 0; i < 10; i++) {
+		float ms;
+
+		OK(cuEventRecord(from, NULL));
+		spin(NULL, 1 * MS, 1);
+		OK(cuEventRecord(to, NULL));
+		OK(cuEventSynchronize(to));
+		OK(cuEventElapsedTime(&ms, from, to));
+		BETWEEN((double)ms, 0.999, 1.001);
+		sleep_ns(7300000);
+	}
+	kill_hard(neighbour);
+}
+
 static void one_long(void)
 {
 	spin(NULL, 100 * MS, 1);
@@ -312,6 +341,7 @@ int main(void)
 		streams_are_concurrent,
 		two_processes_get_halves,
 		latency_beside_a_saturating_neighbour,
+		an_event_ends_with_the_slice,
 		a_dead_neighbour_stops_at_once,
 		the_default_stream_waits_for_all,
 		launches_block_when_the_queue_is_full,
