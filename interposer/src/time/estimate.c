@@ -4,8 +4,9 @@
 
 enum {
 	vg_probe_length = 8,          // places in which a key may stand
-	vg_window_observations = 16,  // that a window holds at least…
-	vg_window_ns = 100000000,     // …and how long it lasts at least: clocks may change meanwhile
+	// That a window holds: one at least without another's slice in it, of work shorter than
+	// a slice; and no more, as clocks may change meanwhile.
+	vg_window_observations = 8,
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
 	vg_fineness = 4,              // …unless their errors differ by more than so many times
 	vg_smoothing = 8,             // observations of which the mean is taken
@@ -202,7 +203,7 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint6
 	}
 	if (vg_much_finer(class->error, error) && ns <= class->ns + error)
 		return;
-	if (class->seen >= vg_window_observations && now - class->opened >= vg_window_ns)
+	if (class->seen >= vg_window_observations)
 		vg_window_turn(class, now);
 	class->seen++;
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
