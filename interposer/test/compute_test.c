@@ -208,6 +208,18 @@ static void test_estimate_follows_the_clock(void)
 	CHECK_EQUAL(class->ns, 260000);
 }
 
+// Beside other streams of the process few observations are of the work alone.
+static void test_estimate_waits_for_work_alone(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 14, 50000);
+	uint64_t now = start;
+
+	class->company = true;
+	for (int i = 0; i < 500; i++)
+		vg_class_observe(class, i % 40 ? 160000 : 20000, 500, now += ms);
+	CHECK_EQUAL(class->ns, 20000);
+}
+
 static void test_estimate_is_a_mean_without_the_first(void)
 {
 	struct vg_class *class = vg_class_of(&estimates, 9, 50000);
@@ -463,6 +475,7 @@ int main(void)
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
 	test_estimate_follows_the_clock();
+	test_estimate_waits_for_work_alone();
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();
 	test_estimate_keeps_to_the_finest();

@@ -5,8 +5,9 @@
 enum {
 	vg_probe_length = 8,          // places in which a key may stand
 	// That a window holds: one at least without another's slice in it, of work shorter than
-	// a slice; and no more, as clocks may change meanwhile.
+	// a slice; and no more, as clocks may change meanwhile…
 	vg_window_observations = 8,
+	vg_window_ns = 100000000,     // …but for so long beside work of our own, which is in most
 	vg_nearness = 8,              // observations within 1/8 of the floor are as good
 	vg_fineness = 4,              // …unless their errors differ by more than so many times
 	vg_smoothing = 8,             // observations of which the mean is taken
@@ -203,7 +204,7 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint6
 	}
 	if (vg_much_finer(class->error, error) && ns <= class->ns + error)
 		return;
-	if (class->seen >= vg_window_observations)
+	if (class->seen >= vg_window_observations && (!class->company || now - class->opened >= vg_window_ns))
 		vg_window_turn(class, now);
 	class->seen++;
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;

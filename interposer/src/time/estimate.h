@@ -32,6 +32,7 @@ struct vg_class {
 	uint32_t samples;  // taken so
 	uint32_t to_see;   // pieces that the present sample still takes
 	bool measured;
+	bool company;      // it was observed beside work of the process's other streams
 	// What launches do not ask for.
 	uint32_t looks;    // one after another that found nothing
 	uint64_t looked;   // when the last of them began

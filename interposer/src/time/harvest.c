@@ -198,6 +198,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events say nothing of the work
+	class->company = segment->many;
 	// Where the length varies, the least says nothing of the others. Of short work, where
 	// it does not, pieces without others' slices say more than those can be told.
 	if (class->unsteady > now)
