@@ -179,7 +179,7 @@ var reverted = []struct{ file, from, to string }{
 // revert builds an interposer without these rules.
 func (m *machine) revert() string {
 	m.Helper()
-	source, build := filepath.Join(m.TempDir(), "interposer"), m.TempDir()
+	source := filepath.Join(m.TempDir(), "interposer")
 	m.run("cp", "-r", "../../interposer", source)
 	for _, r := range reverted {
 		path := filepath.Join(source, "src", r.file)
@@ -199,14 +199,7 @@ func (m *machine) revert() string {
 			m.Fatal(err)
 		}
 	}
-	m.run("make", "-s", "-C", source, "BUILD="+build, "all")
-	dir := m.without("")
-	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
-		if err := os.Symlink(filepath.Join(build, "lib", name), filepath.Join(dir, name)); err != nil {
-			m.Fatal(err)
-		}
-	}
-	return dir
+	return m.built(source)
 }
 
 // TestVerifyFindsDrift: where the rules against drift are undone, long kernels are found to
@@ -218,6 +211,38 @@ func TestVerifyFindsDrift(t *testing.T) {
 		m := newMachineWith(t, "clock_drift = 100ppm")
 		report := m.verify(lib, `^(memory: alloc|compute: one stream, 30 %, (200 µs|20 ms)|hang: a persistent kernel)$`)
 		wantVerdicts(t, report, "compute: one stream, 30 %, 20 ms")
+	})
+}
+
+// older is an interposer as it once was: its sources at commit e47f2d2.
+const older = "testdata/interposer-e47f2d2.tar.gz"
+
+// built makes a directory like build/lib with an interposer of these sources.
+func (m *machine) built(source string) string {
+	m.Helper()
+	build := m.TempDir()
+	m.run("make", "-s", "-C", source, "BUILD="+build, "all")
+	dir := m.without("")
+	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+		if err := os.Symlink(filepath.Join(build, "lib", name), filepath.Join(dir, name)); err != nil {
+			m.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestVerifyFindsAnOlderBuild: an interposer of before is found not to know the driver's names,
+// to break captures, and to be opened by a variable of the environment; what it did right holds.
+func TestVerifyFindsAnOlderBuild(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	source := m.TempDir()
+	m.run("tar", "-xzf", older, "-C", source)
+	lib := m.built(filepath.Join(source, "interposer"))
+	timed.Run(t, func(t testing.TB) {
+		m := newMachineWith(t, "", "../../gpusim/profiles/r580-h200.conf")
+		report := m.verify(lib, `^(driver: names.*|memory: alloc|compute: one (stream|connection), 30 %, 2 ms|capture: (blocking.*|mode global))$`)
+		wantVerdicts(t, report, "driver: names", "compute: one connection", "capture")
 	})
 }
 
