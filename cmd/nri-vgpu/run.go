@@ -248,6 +248,7 @@ func handler(registry *prometheus.Registry, a *agent.Agent, log *slog.Logger, ot
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		// One series that is wrong must not hide all others.
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+		MaxRequestsInFlight: daemon.MostScrapes,
 	}))
 	return mux, nil
 }
