@@ -11,10 +11,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
+// MostAsking is how many containers of a pod may ask for a part of a GPU. Schedulers count init
+// containers by the largest of them, so that no quota bounds their number, and placing
+// them takes a time that grows with its square: with 1,000 some seconds.
+const MostAsking = 64
+
 // FromPod reads what every container of a pod asks for. What it asks in a way
 // that means nothing (two dialects in one container, a fraction of a unit, an
 // amount out of range) is an error that names the container, the resource and
-// what is allowed; such a container must not start. A container whose amounts
+// what is allowed; such a container must not start. So is a pod of which more than
+// MostAsking containers ask. A container whose amounts
 // are all zero asks for nothing.
 func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	r := reader{dialects: enabled(cfg, config.Node{})}
@@ -32,7 +38,11 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 		// The API server refuses resources on these; they get nothing.
 		r.container(c.Name, Ephemeral, corev1.ResourceRequirements{})
 	}
-	if err := errors.Join(r.errs...); err != nil {
+	err := errors.Join(r.errs...)
+	if r.asking > MostAsking { // instead of all that is wrong with so many
+		err = fmt.Errorf("%d of its containers ask for a part of a GPU; allowed: %d", r.asking, MostAsking)
+	}
+	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return Pod{
@@ -68,6 +78,7 @@ func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]
 type reader struct {
 	dialects   []dialect
 	containers []Container
+	asking     int // of them
 	errs       []error
 }
 
@@ -77,6 +88,9 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 	if err == nil && spoken != nil {
 		c.Dialect = spoken.name()
 		c.Shares, err = spoken.shares(asked)
+	}
+	if err != nil || len(c.Shares) > 0 {
+		r.asking++
 	}
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("container %q: %w", name, err))

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -107,6 +108,25 @@ func TestFromPodReportsEveryContainer(t *testing.T) {
 	), config.Default().Dialects)
 	if err == nil || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("got %v, want both containers named", err)
+	}
+}
+
+func TestFromPodBoundsHowManyAsk(t *testing.T) {
+	for name, memory := range map[string]string{"in range": "1", "out of range": "-1"} {
+		for asking, want := range map[int]bool{MostAsking: false, MostAsking + 1: true} {
+			pod := podOf(container("idle", nil))
+			for i := range asking {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers,
+					container(fmt.Sprintf("init-%d", i), asks{"nri-vgpu.io/vgpu-memory": memory}))
+			}
+			_, err := FromPod(pod, config.Default().Dialects)
+			if got := err != nil && strings.Contains(err.Error(), "allowed: 64"); got != want {
+				t.Errorf("%s: %d of %d containers ask: %.200v", name, asking, asking+1, err)
+			}
+			if err != nil && want && len(err.Error()) > 200 {
+				t.Errorf("%s: the error has %d bytes", name, len(err.Error()))
+			}
+		}
 	}
 }
 
