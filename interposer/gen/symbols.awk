@@ -50,6 +50,44 @@ function stubs(i) {
 	printf "\t.set VG_SPARES, %d\n", count
 }
 
+# places lists where vg_first_name finds names and stems: the index of the first name that
+# begins with it, by the hash that ELF files have for names, with open addressing.
+function hash_of(text, i, hash) {
+	hash = 5381
+	for (i = 1; i <= length(text); i++)
+		hash = (hash * 33 + code[substr(text, i, 1)]) % 4294967296
+	return hash
+}
+
+function put(text, index_, at) {
+	if (text in is_put)
+		return
+	is_put[text] = 1
+	for (at = hash_of(text) % PLACES; at in place; at = (at + 1) % PLACES)
+		continue
+	place[at] = index_ + 1
+}
+
+function places(i, stem) {
+	for (i = 32; i < 127; i++)
+		code[sprintf("%c", i)] = i
+	for (PLACES = 1; PLACES < 2 * count; PLACES *= 2)
+		continue
+	for (i = 0; i < count; i++) {
+		stem = name[i]
+		put(stem, i)
+		sub(/_pt[ds][sz]$/, "", stem)
+		put(stem, i)
+		sub(/_v[0-9]+$/, "", stem)
+		put(stem, i)
+	}
+	printf "\n// The first symbol + 1 of each name and stem, by hash.\n"
+	printf "#define VG_SYMBOL_PLACES"
+	for (i = 0; i < PLACES; i++)
+		printf "%s%d,", i % 32 ? " " : " \\\n\t", (i in place) ? place[i] : 0
+	printf "\n"
+}
+
 # The names are one string and a table of offsets: an array of pointers would
 # cost every process of the container as many relocations at start.
 function header(i, offset) {
@@ -71,6 +109,7 @@ function header(i, offset) {
 		if (kind[i] == "own")
 			printf " \\\n\tX(%s)", name[i]
 	printf "\n"
+	places()
 }
 
 function map(i, n, extras) {

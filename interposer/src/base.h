@@ -139,6 +139,16 @@ static inline bool vg_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
+// vg_name_hash is the hash that ELF files have for names.
+static inline uint32_t vg_name_hash(const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (; *name; name++)
+		hash = hash * 33 + (unsigned char)*name;
+	return hash;
+}
+
 // vg_append appends text to a string of length `at` in a buffer of `size` bytes, and returns
 // the new length. If there is no room, it appends nothing and returns `size`. It replaces
 // snprintf, which is slow at a process's start.

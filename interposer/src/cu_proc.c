@@ -114,22 +114,28 @@ static bool vg_is_variant(const char *exported, const char *name)
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
 
-// vg_first_name is the first name of the table, which is sorted, that does not come
-// before this one.
+// The first symbol + 1 that begins with a name or stem, by the name's hash.
+static const uint16_t vg_symbol_places[] = {VG_SYMBOL_PLACES};
+
+enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };
+_Static_assert((vg_symbol_place_count & (vg_symbol_place_count - 1)) == 0, "a hash is cut to the places");
+
+// vg_first_name is the first symbol that may be a version of `name`, or VG_SYMBOL_COUNT if
+// none is. Its versions follow it, among others that begin as they do: the table is sorted.
 static uint32_t vg_first_name(const char *name)
 {
-	uint32_t low = 0;
-	uint32_t high = VG_SYMBOL_COUNT;
+	size_t length = strlen(name);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
+	for (uint32_t at = vg_name_hash(name);; at++) {
+		uint16_t there = vg_symbol_places[at % vg_symbol_place_count];
+		const char *first;
 
-		if (strcmp(vg_symbol_name(middle), name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
+		if (!there)
+			return VG_SYMBOL_COUNT;
+		first = vg_symbol_name(there - 1u);
+		if (strncmp(first, name, length) == 0 && vg_is_variant(first, name))
+			return there - 1u;
 	}
-	return low;
 }
 
 // vg_exported_as returns the symbol, among the versions of `name`, that the driver exports

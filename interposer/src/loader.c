@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-// The symbol table of one loaded object.
+#include "base.h"
+
+// One loaded object.
 struct vg_object {
-	uintptr_t base;
-	const char *strings;
-	const ElfW(Sym) *symbols;
-	const uint32_t *gnu_hash;
+	struct vg_exports exports;
 	const char *soname;
+	bool versioned; // a name may stand for several functions
 };
 
 // glibc relocates the addresses of a dynamic section in place, musl and the
@@ -35,30 +35,30 @@ static const ElfW(Dyn) *vg_dynamic(const struct dl_phdr_info *info)
 	return NULL;
 }
 
-static int vg_object_read(struct vg_object *object, const struct dl_phdr_info *info)
+static int vg_object_read(struct vg_object *object, uintptr_t base, const ElfW(Dyn) *entry)
 {
-	const ElfW(Dyn) *entry = vg_dynamic(info);
+	struct vg_exports *exports = &object->exports;
 	uintptr_t soname = 0;
-	uintptr_t base = info->dlpi_addr;
 
 	memset(object, 0, sizeof *object);
-	object->base = base;
+	exports->base = base;
 	if (!entry)
 		return -1;
 	for (; entry->d_tag != DT_NULL; entry++) {
 		uintptr_t at = vg_absolute(base, entry->d_un.d_ptr);
 
 		switch (entry->d_tag) {
-		case DT_STRTAB: object->strings = (const char *)at; break;
-		case DT_SYMTAB: object->symbols = (const ElfW(Sym) *)at; break;
-		case DT_GNU_HASH: object->gnu_hash = (const uint32_t *)at; break;
+		case DT_STRTAB: exports->strings = (const char *)at; break;
+		case DT_SYMTAB: exports->symbols = (const void *)at; break;
+		case DT_GNU_HASH: exports->hash = (const uint32_t *)at; break;
 		case DT_SONAME: soname = entry->d_un.d_val; break;
+		case DT_VERDEF: object->versioned = true; break;
 		default: break;
 		}
 	}
-	if (!object->strings || !object->symbols || !object->gnu_hash || !soname)
+	if (!exports->strings || !exports->symbols || !exports->hash || !soname)
 		return -1;
-	object->soname = object->strings + soname;
+	object->soname = exports->strings + soname;
 	return 0;
 }
 
@@ -86,36 +86,56 @@ int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_pat
 	return 0;
 }
 
-static uint32_t vg_gnu_hash(const char *name)
+static const ElfW(Sym) *vg_exports_symbol(const struct vg_exports *exports, const char *name)
 {
-	uint32_t hash = 5381;
-
-	for (; *name; name++)
-		hash = hash * 33 + (unsigned char)*name;
-	return hash;
-}
-
-static void *vg_object_symbol(const struct vg_object *object, const char *name)
-{
-	const uint32_t *table = object->gnu_hash;
+	const uint32_t *table = exports->hash;
+	const ElfW(Sym) *symbols = exports->symbols;
 	uint32_t buckets = table[0];
 	uint32_t first = table[1];
 	uint32_t words = table[2];
 	const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4);
 	const uint32_t *chain = bucket + buckets;
-	uint32_t hash = vg_gnu_hash(name);
+	uint32_t hash = vg_name_hash(name);
 
 	if (buckets == 0 || bucket[hash % buckets] < first)
 		return NULL;
 	for (uint32_t i = bucket[hash % buckets];; i++) {
-		const ElfW(Sym) *symbol = &object->symbols[i];
+		const ElfW(Sym) *symbol = &symbols[i];
 
 		if ((chain[i - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
-		    strcmp(object->strings + symbol->st_name, name) == 0)
-			return (void *)(object->base + symbol->st_value);
+		    strcmp(exports->strings + symbol->st_name, name) == 0)
+			return symbol;
 		if (chain[i - first] & 1)
 			return NULL;
 	}
+}
+
+static void *vg_object_symbol(const struct vg_object *object, const char *name)
+{
+	const ElfW(Sym) *symbol = vg_exports_symbol(&object->exports, name);
+
+	return symbol ? (void *)(object->exports.base + symbol->st_value) : NULL;
+}
+
+int vg_exports_read(struct vg_exports *exports, const struct vg_loader *loader, void *handle)
+{
+	const struct link_map *map = NULL;
+	struct vg_object object;
+
+	if (!loader->info || loader->info(handle, RTLD_DI_LINKMAP, &map) || !map ||
+	    vg_object_read(&object, map->l_addr, map->l_ld) || object.versioned)
+		return -1;
+	*exports = object.exports;
+	return 0;
+}
+
+void *vg_exports_find(const struct vg_exports *exports, const char *name)
+{
+	const ElfW(Sym) *symbol = vg_exports_symbol(exports, name);
+
+	if (!symbol || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
+		return NULL;
+	return (void *)(exports->base + symbol->st_value);
 }
 
 // What is looked for, in order of preference: the public functions in either
@@ -127,6 +147,7 @@ static const char *const vg_symbol_names[] = {"dlsym", "__libc_dlsym"};
 struct vg_loader_search {
 	void *open[2];
 	void *symbol[2];
+	void *info;
 	bool kept; // all that was found is the C library's, which stays
 };
 
@@ -143,7 +164,7 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 	bool is_libc;
 
 	(void)size;
-	if (vg_object_read(&object, info))
+	if (vg_object_read(&object, info->dlpi_addr, vg_dynamic(info)))
 		return 0;
 	is_libc = strcmp(object.soname, "libc.so.6") == 0;
 	if (!is_libc && strcmp(object.soname, "libdl.so.2") != 0)
@@ -154,6 +175,8 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 		if (!search->symbol[i])
 			search->symbol[i] = vg_object_symbol(&object, vg_symbol_names[i]);
 	}
+	if (!search->info)
+		search->info = vg_object_symbol(&object, "dlinfo");
 	if (is_libc)
 		search->kept = vg_is_of(&object, "dlopen", search->open[0]) &&
 			       vg_is_of(&object, "dlsym", search->symbol[0]);
@@ -166,8 +189,10 @@ int vg_loader_get(struct vg_loader *loader)
 	// musl: that is never unloaded, as libdl.so.2 can be. Two threads find the same.
 	static _Atomic(void *) kept_open;
 	static _Atomic(void *) kept_symbol;
+	static _Atomic(void *) kept_info;
 	void *open = atomic_load(&kept_open);
 	void *symbol = atomic_load(&kept_symbol);
+	void *info = atomic_load(&kept_info);
 
 	if (!open || !symbol) {
 		struct vg_loader_search search = {0};
@@ -175,7 +200,9 @@ int vg_loader_get(struct vg_loader *loader)
 		dl_iterate_phdr(vg_search_object, &search);
 		open = search.open[0] ? search.open[0] : search.open[1];
 		symbol = search.symbol[0] ? search.symbol[0] : search.symbol[1];
+		info = search.info;
 		if (search.kept) {
+			atomic_store(&kept_info, info);
 			atomic_store(&kept_open, open);
 			atomic_store(&kept_symbol, symbol);
 		}
@@ -184,6 +211,7 @@ int vg_loader_get(struct vg_loader *loader)
 		return -1;
 	memcpy(&loader->open, &open, sizeof open);
 	memcpy(&loader->symbol, &symbol, sizeof symbol);
+	memcpy(&loader->info, &info, sizeof info);
 	return 0;
 }
 

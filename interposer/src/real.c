@@ -64,9 +64,26 @@ void *vg_real_library(void)
 	return library;
 }
 
+// vg_real_exports returns what the real library exports, or NULL where that cannot be read,
+// or another thread just reads it.
+static const struct vg_exports *vg_real_exports(const struct vg_loader *loader, void *library)
+{
+	enum { unread, reading, readable, unreadable };
+	static _Atomic int state;
+	static struct vg_exports exports;
+	int seen = unread;
+
+	if (atomic_compare_exchange_strong(&state, &seen, reading)) {
+		seen = vg_exports_read(&exports, loader, library) ? unreadable : readable;
+		atomic_store(&state, seen);
+	}
+	return seen == readable ? &exports : NULL;
+}
+
 vg_function vg_real_lookup(uint32_t index)
 {
 	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
+	const struct vg_exports *exports;
 	struct vg_loader loader;
 	void *library;
 	void *symbol;
@@ -76,7 +93,10 @@ vg_function vg_real_lookup(uint32_t index)
 	library = vg_real_library();
 	if (!library || vg_loader_get(&loader))
 		return NULL;
-	symbol = loader.symbol(library, vg_symbol_name(index));
+	exports = vg_real_exports(&loader, library);
+	symbol = exports ? vg_exports_find(exports, vg_symbol_name(index)) : NULL;
+	if (!symbol)
+		symbol = loader.symbol(library, vg_symbol_name(index));
 	if (!symbol)
 		return NULL;
 	memcpy(&function, &symbol, sizeof function);
