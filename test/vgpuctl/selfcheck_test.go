@@ -3,6 +3,7 @@ package vgpuctl
 import (
 	"log/slog"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -74,7 +75,29 @@ type counted struct{ observed, metered float64 }
 // what it was charged, and not the one beside it, by the real driver library over the
 // simulator. The oracle knows what both had.
 func TestBrokenMeterIsFound(t *testing.T) {
-	m := newMachine(t)
+	brokenMeterIsFound(t, "exact", 0.05)
+}
+
+// TestBrokenMeterIsFoundBySamples is the same where the driver names one process six times a
+// second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
+func TestBrokenMeterIsFoundBySamples(t *testing.T) {
+	// The driver's library stays with the machine on which a process opened it.
+	const alone = "NRI_VGPU_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		again := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+		again.Env = append(os.Environ(), alone+"=1")
+		output, err := again.CombinedOutput()
+		t.Logf("%s", output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	brokenMeterIsFound(t, "sampled", 0.25)
+}
+
+func brokenMeterIsFound(t *testing.T, utilisation string, off float64) {
+	m := newMachineWith(t, "utilisation = "+utilisation)
 	t.Setenv("GPUSIM_STATE", filepath.Join(m.state, "state"))
 	tenants := []tenant{{20, "async", "200"}, {70, "async", "2000"}}
 	g := groups{machine: m, pids: m.compete("cap", tenants)}
@@ -104,10 +127,10 @@ func TestBrokenMeterIsFound(t *testing.T) {
 		saw := (had.observed - before[i].observed) / passed.Seconds()
 		said := (had.metered - before[i].metered) / passed.Seconds()
 		t.Logf("t%d: had %.3f, observed %.3f, metered %.3f; %+v", i, truth, saw, said, v)
-		if !ok || math.Abs(v.Observed-truth) > 0.05 {
+		if !ok || math.Abs(v.Observed-truth) > off {
 			t.Errorf("t%d had %.3f of the time, and %.3f was observed", i, truth, v.Observed)
 		}
-		if math.Abs(saw-truth) > 0.1 || math.Abs(said-v.Metered) > 0.1 {
+		if math.Abs(saw-truth) > off+0.05 || math.Abs(said-v.Metered) > 0.1 {
 			t.Errorf("t%d had %.3f of the time; its counters say that %.3f was observed and %.3f metered", i, truth, saw, said)
 		}
 		if i == 0 && (v.Disagrees() || math.Abs(v.Metered-truth) > 0.05) {
