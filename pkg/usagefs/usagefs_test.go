@@ -5,23 +5,21 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 // pageSize is what these file systems have room for.
 const pageSize = 2 << 20
 
-// roleVariable is set in the processes that TestMain starts: this program again.
+// roleVariable is set in processes that the tests start: this program again.
 const roleVariable = "NRI_VGPU_TEST_ROLE"
 
-// roles are what it does there, with the directory of the mounts. The first is to
-// run the tests, in mount and user namespaces that end with them.
+// roles are what it does there, with the directory of the mounts.
 var roles = map[string]func(dir string) error{
 	"agent": func(dir string) error {
 		page, err := New(dir, "page", pageSize).Make("pod", "main")
@@ -40,47 +38,28 @@ var roles = map[string]func(dir string) error{
 }
 
 func TestMain(m *testing.M) {
-	role := os.Getenv(roleVariable)
-	if role == "tests" {
+	act, ok := roles[os.Getenv(roleVariable)]
+	if !ok {
 		os.Exit(m.Run())
 	}
-	if act, ok := roles[role]; ok {
-		if err := act(os.Args[1]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(inNamespaces("tests", os.Args[1:], unix.CLONE_NEWNS))
-}
-
-// inNamespaces runs this program again, in a role, and returns its exit code.
-func inNamespaces(role string, args []string, namespaces uintptr) int {
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
-	if os.Geteuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+	if err := act(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	return cmd.ProcessState.ExitCode()
 }
 
-// node is a small file system in memory, as a node's /run is, with mounts that
-// propagate, and the directory of the usage pages on it.
+// play runs this program in a role, in a mount namespace that gets the test's.
+func play(t *testing.T, role, dir string) {
+	t.Helper()
+	cmd := ownmounts.Command(dir)
+	cmd.Env = append(cmd.Env, roleVariable+"="+role)
+	must(t, cmd.Run())
+}
+
+// node is a node's /run, with the directory of the usage pages.
 func node(t *testing.T) (run string, mounts *Mounts) {
 	t.Helper()
-	run = t.TempDir()
-	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	must(t, unix.Mount("run", run, "tmpfs", 0, "size=8m,nr_inodes=64"))
-	must(t, unix.Mount("", run, "", unix.MS_SHARED, ""))
-	t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
+	run = ownmounts.Small(t)
 	return run, New(filepath.Join(run, "usage"), "page", pageSize)
 }
 
@@ -99,20 +78,6 @@ func (m *Mounts) page(t *testing.T, pod, container string) *os.File {
 	return page
 }
 
-// mounted are the mount points below a directory, by the kernel.
-func mounted(t *testing.T, dir string) []string {
-	t.Helper()
-	content, err := os.ReadFile("/proc/self/mountinfo")
-	must(t, err)
-	var points []string
-	for line := range strings.Lines(string(content)) {
-		if point := strings.Fields(line)[4]; strings.HasPrefix(point, dir+"/") {
-			points = append(points, point)
-		}
-	}
-	return points
-}
-
 func free(t *testing.T, dir string) (blocks, files uint64) {
 	t.Helper()
 	var s unix.Statfs_t
@@ -122,6 +87,9 @@ func free(t *testing.T, dir string) (blocks, files uint64) {
 
 // A tenant has the page, mounted into its container, and may be root there.
 func TestATenantTakesNoMoreThanThePage(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
 	const much = 10 << 30
 	for name, grow := range map[string]func(page *os.File) error{
 		"allocate":          func(f *os.File) error { return unix.Fallocate(int(f.Fd()), 0, 0, much) },
@@ -180,6 +148,9 @@ func TestATenantTakesNoMoreThanThePage(t *testing.T) {
 // Whoever maps the page is killed where the file system has no room for what it
 // writes: all of the page has, at any time.
 func TestAllOfThePageCanBeWritten(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
 	_, mounts := node(t)
 	page := mounts.page(t, "pod", "main")
 	must(t, page.Truncate(pageSize))
@@ -201,6 +172,9 @@ func TestAllOfThePageCanBeWritten(t *testing.T) {
 }
 
 func TestOnlyRootReachesThePages(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
 	run, mounts := node(t)
 	page := mounts.page(t, "pod", "main")
 	for dir := filepath.Dir(page.Name()); dir != run; dir = filepath.Dir(dir) {
@@ -218,11 +192,14 @@ func TestOnlyRootReachesThePages(t *testing.T) {
 }
 
 func TestKeepAndRemove(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
 	_, mounts := node(t)
 	first, other := mounts.page(t, "pod", "main"), mounts.page(t, "pod", "other")
 	second := mounts.page(t, "pod", "main")
 	elsewhere := mounts.page(t, "elsewhere", "main")
-	if got := mounted(t, mounts.Dir); len(got) != 4 {
+	if got := ownmounts.Mounted(t, mounts.Dir); len(got) != 4 {
 		t.Fatalf("mounted are %v", got)
 	}
 	must(t, mounts.Keep("pod", "main", second))
@@ -230,8 +207,8 @@ func TestKeepAndRemove(t *testing.T) {
 		_, err := os.Stat(page.Name())
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	if exists(first) || !exists(second) || !exists(other) || !exists(elsewhere) || len(mounted(t, mounts.Dir)) != 3 {
-		t.Errorf("kept are %v", mounted(t, mounts.Dir))
+	if exists(first) || !exists(second) || !exists(other) || !exists(elsewhere) || len(ownmounts.Mounted(t, mounts.Dir)) != 3 {
+		t.Errorf("kept are %v", ownmounts.Mounted(t, mounts.Dir))
 	}
 	// Who has it open keeps it.
 	if _, err := first.WriteString("still there"); err != nil {
@@ -241,18 +218,21 @@ func TestKeepAndRemove(t *testing.T) {
 	must(t, unix.Mount("over", filepath.Dir(other.Name()), "tmpfs", 0, ""))
 	for range 2 {
 		must(t, mounts.Remove("pod"))
-		if got := mounted(t, mounts.Dir); len(got) != 1 || !exists(elsewhere) {
+		if got := ownmounts.Mounted(t, mounts.Dir); len(got) != 1 || !exists(elsewhere) {
 			t.Errorf("left are %v", got)
 		}
 	}
 	must(t, mounts.Discard(elsewhere))
 	must(t, Remove(mounts.Dir))
-	if got := mounted(t, filepath.Dir(mounts.Dir)); len(got) != 0 {
+	if got := ownmounts.Mounted(t, filepath.Dir(mounts.Dir)); len(got) != 0 {
 		t.Errorf("left are %v", got)
 	}
 }
 
 func TestMakeLeavesNothingWhenItFails(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
 	run, _ := node(t)
 	dir := filepath.Join(run, "usage")
 	for name, mounts := range map[string]*Mounts{
@@ -264,8 +244,8 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 				t.Fatal("it was made")
 			}
 			left, err := os.ReadDir(filepath.Join(dir, "pod", "main"))
-			if err != nil || len(left) != 0 || len(mounted(t, dir)) != 0 {
-				t.Errorf("left are %v and %v, %v", left, mounted(t, dir), err)
+			if err != nil || len(left) != 0 || len(ownmounts.Mounted(t, dir)) != 0 {
+				t.Errorf("left are %v and %v, %v", left, ownmounts.Mounted(t, dir), err)
 			}
 		})
 	}
@@ -279,8 +259,8 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 		}
 		f.Close()
 	}
-	if _, err := New(dir, "page", pageSize).Make("another", "main"); !errors.Is(err, unix.ENOSPC) || len(mounted(t, dir)) != 0 {
-		t.Errorf("got %v, mounted are %v", err, mounted(t, dir))
+	if _, err := New(dir, "page", pageSize).Make("another", "main"); !errors.Is(err, unix.ENOSPC) || len(ownmounts.Mounted(t, dir)) != 0 {
+		t.Errorf("got %v, mounted are %v", err, ownmounts.Mounted(t, dir))
 	}
 }
 
@@ -288,11 +268,12 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 // node's mounts are seen, as the one that cleans up after an uninstallation, removes
 // them all the same.
 func TestMountsOutliveTheAgentAndGoWithTheirDirectories(t *testing.T) {
-	_, mounts := node(t)
-	if code := inNamespaces("agent", []string{mounts.Dir}, unix.CLONE_NEWNS); code != 0 {
-		t.Fatalf("the agent ends with %d", code)
+	if !ownmounts.Run(t) {
+		return
 	}
-	points := mounted(t, mounts.Dir)
+	_, mounts := node(t)
+	play(t, "agent", mounts.Dir)
+	points := ownmounts.Mounted(t, mounts.Dir)
 	if len(points) != 1 {
 		t.Fatalf("without the agent mounted are %v", points)
 	}
@@ -300,10 +281,8 @@ func TestMountsOutliveTheAgentAndGoWithTheirDirectories(t *testing.T) {
 	if err != nil || string(content) != "made by the agent" {
 		t.Errorf("the page has %q, %v", content, err)
 	}
-	if code := inNamespaces("cleaner", []string{mounts.Dir}, unix.CLONE_NEWNS); code != 0 {
-		t.Fatalf("the cleaner ends with %d", code)
-	}
-	if left := mounted(t, mounts.Dir); len(left) != 0 {
+	play(t, "cleaner", mounts.Dir)
+	if left := ownmounts.Mounted(t, mounts.Dir); len(left) != 0 {
 		t.Errorf("left are %v", left)
 	}
 }

@@ -151,3 +151,23 @@ func waitNoUsageMounts(t *testing.T, pod *corev1.Pod) {
 		}
 	}
 }
+
+// In a user namespace, too, a container writes to its usage page and cannot make it
+// grow.
+func TestUserNamespaceHasALimitedPage(t *testing.T) {
+	used, no := watchRun(t), false
+	pod := testbed.Pod("userns", filler("main", testbed.Limits{testbed.Memory: 2048}))
+	pod.Spec.HostUsers = &no
+	create(t, pod)
+	checkFilled(t, "userns", 2*gib)
+	mapped, _, err := bed.ExecOutput(t.Context(), "userns", "cat", "/proc/self/uid_map")
+	if err != nil || strings.Fields(mapped)[1] == "0" {
+		t.Fatalf("it is in the node's user namespace: %q, %v", mapped, err)
+	}
+	if out, _, err := bed.ExecOutput(t.Context(), "userns", "fallocate", "-l", "64M", "/run/nri-vgpu/usage"); err == nil {
+		t.Errorf("its page grows: %s", out)
+	}
+	if most := used(); most > 80 {
+		t.Errorf("the node's /run was full to %d %%, want 80 %% at most", most)
+	}
+}
