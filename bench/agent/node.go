@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -186,6 +187,8 @@ func (n *node) startProgram(name string, args []string) error {
 	program := exec.Command(filepath.Join(n.build, "bin", name), args...)
 	program.Env = append(os.Environ(), "GPUSIM_STATE="+filepath.Join(n.dir, "gpusim", "state"))
 	program.Stdout, program.Stderr = log, log
+	// What the agent mounts ends with it, and is not the machine's.
+	program.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if err := program.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

@@ -180,6 +180,7 @@ func TestNamesakesHaveOneSeries(t *testing.T) {
 	p := assembled(t, func(cfg *config.Config) {
 		cfg.Metrics.LegacyNames = []string{config.LegacyVolcano, config.LegacyMetaGPU}
 	})
+	p.hook.Store.Usage = nil // mounting them takes root
 	const gpu = "GPU-00000000-0000-0000-0000-000000000001"
 	for uid, memory := range map[string]uint64{"one": 1 << 30, "two": 2 << 30} {
 		a := placement.Allocation{PodUID: uid, Namespace: "ns", Pod: "web-0", Container: "main", Kind: "app",

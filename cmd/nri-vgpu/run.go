@@ -28,11 +28,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/lender"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
+	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
@@ -209,6 +211,7 @@ func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger
 	if err != nil {
 		return nil, err
 	}
+	store.Usage = usagefs.New(layout.Usage(cfg.Paths.RunDir), limits.UsageFile, limits.UsageBytes)
 	store.ContextBytes = sizes.Of
 	devices, err := hook.NewCDIDevices(cfg.Injection.CDISpecDirs)
 	if err != nil {

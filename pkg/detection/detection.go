@@ -97,6 +97,9 @@ type Detector struct {
 	seen map[string]bool
 	// busy are containers whose usage page was kept busy at every look since, by id.
 	busy map[string]busyPage
+	// grown is when it was last told that a container made its usage page grow, by
+	// pod UID and name.
+	grown map[string]time.Time
 	// refused is how often containers were refused memory of each GPU by the last
 	// look, by id.
 	refused  map[string][]uint64
@@ -110,7 +113,7 @@ type Detector struct {
 func New(opts Options) *Detector {
 	return &Detector{
 		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
-		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, patience: busyPatience,
+		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, grown: map[string]time.Time{}, patience: busyPatience,
 	}
 }
 

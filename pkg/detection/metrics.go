@@ -14,6 +14,7 @@ type Metrics struct {
 	stopped     *prometheus.CounterVec
 	observed    *prometheus.GaugeVec
 	mismatches  prometheus.Counter
+	cut         prometheus.Counter
 }
 
 func newMetrics() *Metrics {
@@ -42,6 +43,10 @@ func newMetrics() *Metrics {
 			Name: "nri_vgpu_usage_mismatches_total",
 			Help: "Times that a container was found to hold more than its usage page owned up to, or than its limit.",
 		}),
+		cut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nri_vgpu_usage_pages_cut_total",
+			Help: "Times that a container had made its usage page grow, and the page was cut back to its size.",
+		}),
 	}
 	for _, kind := range []Kind{Bypass, Pod, Host} {
 		m.found.WithLabelValues(string(kind))
@@ -51,7 +56,7 @@ func newMetrics() *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches}
+	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches, m.cut}
 }
 
 // Describe is for prometheus.Collector.

@@ -33,7 +33,9 @@ func (d *Detector) usage(c *container) limits.Usage {
 	if err != nil {
 		return limits.Usage{}
 	}
-	usage, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	path := filepath.Join(dir, limits.UsageFile)
+	d.cut(c, path)
+	usage, err := limits.ReadUsage(path)
 	if err == nil {
 		return usage
 	}

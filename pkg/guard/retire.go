@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 )
 
 // retireInterval is how late the end of the last pod is seen.
@@ -58,10 +59,13 @@ func (r Remover) Remove(s Settings) ([]string, error) {
 		return live, err
 	}
 	containers := r.at(layout.Containers(s.RunDir))
-	keep := []string{containers, r.at(layout.Agent(s.RunDir)), r.at(layout.MPS(s.RunDir)), r.at(layout.GuardStatus(s.RunDir))}
+	usage := r.at(layout.Usage(s.RunDir))
+	keep := []string{containers, usage, r.at(layout.Agent(s.RunDir)), r.at(layout.MPS(s.RunDir)), r.at(layout.GuardStatus(s.RunDir))}
 	err = removeBut(r.at(s.RunDir), func(path string) bool { return slices.Contains(keep, path) })
+	ofLive := func(path string) bool { return slices.Contains(live, filepath.Base(path)) }
 	return live, errors.Join(err,
-		removeBut(containers, func(path string) bool { return slices.Contains(live, filepath.Base(path)) }),
+		removeBut(containers, ofLive),
+		usagefs.RemoveBut(usage, ofLive),
 		removeBut(r.at(layout.Agent(s.RunDir)), func(string) bool { return false }),
 		remove(r.at(s.StateDir)))
 }
@@ -107,7 +111,7 @@ func (r Remover) candidates(s Settings, containers string) ([]string, error) {
 func (r Remover) removeAll(s Settings) error {
 	// The clients' shared memory is a file system of its own.
 	_ = unix.Unmount(r.at(layout.MPSSHM(s.RunDir)), unix.MNT_DETACH)
-	if err := errors.Join(remove(r.at(s.InstallDir)), remove(r.at(s.StateDir))); err != nil {
+	if err := errors.Join(usagefs.Remove(r.at(layout.Usage(s.RunDir))), remove(r.at(s.InstallDir)), remove(r.at(s.StateDir))); err != nil {
 		return err
 	}
 	if r.Program != "" {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -238,7 +239,11 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 	if err != nil {
 		return Adjustment{}, err
 	}
-	if err := h.save(given, a.Preload); err != nil {
+	err = h.Store.Bounded(func() error { return h.save(given, a.Preload) })
+	if errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("%w: free some of paths.run_dir's file system", err)
+	}
+	if err != nil {
 		return Adjustment{}, c.refuse(ReasonState, "its limits cannot be written: %w", err)
 	}
 	h.live[id] = me

@@ -92,9 +92,14 @@ func (h *Hook) Sweep() {
 	}
 	// Files may be left of a pod that was freed when they could not be
 	// removed, or whose assignment was put aside.
-	left, err := h.Store.Pods()
+	var left []string
+	err := h.Store.Bounded(func() (err error) {
+		left, err = h.Store.Pods()
+		return err
+	})
 	if err != nil {
 		h.Log.Error("the containers' files cannot be listed", "error", err)
+		return
 	}
 	for _, uid := range left {
 		holders[uid] = true
@@ -168,12 +173,19 @@ func (h *Hook) releaseIfGone(podUID string) {
 	if !h.synchronized || !h.Pods.HasSynced() || h.Pods.Alive(podUID) || h.lives(podUID) {
 		return
 	}
-	if !h.holds(podUID) && !h.Store.HasFiles(podUID) {
-		return
-	}
-	if err := h.Store.Remove(podUID); err != nil {
+	var files bool
+	err := h.Store.Bounded(func() error {
+		if files = h.Store.HasFiles(podUID); !files {
+			return nil
+		}
+		return h.Store.Remove(podUID)
+	})
+	if err != nil {
 		// The ledger frees nothing that a restarted agent would take again.
 		h.Log.Error("a pod's GPUs are not freed yet", "pod_uid", podUID, "error", err)
+		return
+	}
+	if !files && !h.holds(podUID) {
 		return
 	}
 	h.Ledger.Release(podUID)
@@ -298,11 +310,19 @@ func (h *Hook) adopt(c Container) {
 		log.Error("a running container's files have no place", "error", err)
 		return
 	}
-	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
+	var written bool
+	err = h.Store.Bounded(func() error {
+		if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
+			return nil
+		}
+		written = true
+		return h.Store.Rewrite(given)
+	})
+	if err != nil {
+		log.Error("a running container's assignment cannot be written", "error", err)
 		return
 	}
-	if err := h.Store.Rewrite(given); err != nil {
-		log.Error("a running container's assignment cannot be written", "error", err)
+	if !written {
 		return
 	}
 	h.Metrics.recovered.Inc()

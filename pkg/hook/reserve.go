@@ -45,12 +45,15 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		}
 		break
 	}
-	for _, a := range h.Ledger.Pod(uid) {
-		if err := h.Store.Reserve(a); err != nil {
-			return err
+	given := h.Ledger.Pod(uid)
+	return h.Store.Bounded(func() error {
+		for _, a := range given {
+			if err := h.Store.Reserve(a); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // checkNames refuses a pod whose UID or containers cannot name a directory, as

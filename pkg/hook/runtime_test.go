@@ -28,8 +28,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 )
 
 func TestMain(m *testing.M) {
@@ -117,6 +119,8 @@ type node struct {
 	dir     string
 	proc    string
 	told    told
+	// mounts: usage pages lie on file systems of their own. It takes root.
+	mounts bool
 
 	mu         sync.Mutex
 	containers []*api.Container
@@ -199,6 +203,9 @@ func (n *node) startHook() {
 	store, err := NewStore(filepath.Join(n.cfg.Paths.RunDir, "containers"))
 	if err != nil {
 		n.t.Fatal(err)
+	}
+	if n.mounts {
+		store.Usage = usagefs.New(layout.Usage(n.cfg.Paths.RunDir), limits.UsageFile, limits.UsageBytes)
 	}
 	store.ContextBytes = func(string) uint64 { return n.cfg.Memory.ContextBytes() }
 	metrics, err := NewMetrics(prometheus.NewRegistry())

@@ -20,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 )
 
 const (
@@ -43,9 +44,14 @@ var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]
 // <pod UID>/<container>/{assignment.json,limits,usage}.
 type Store struct {
 	dir string
+	// Usage, where set, are the file systems on which the usage pages lie. Without
+	// it they are files beside the limits, and tenants can fill that file system.
+	Usage *usagefs.Mounts
 	// ContextBytes, where set, returns what a CUDA context takes on a GPU, for the
 	// containers' limits pages; 0 is not known. It must not wait.
 	ContextBytes func(uuid string) uint64
+	// inUse is full while Bounded's caller uses the files.
+	inUse chan struct{}
 }
 
 // NewStore makes the directory where it is missing.
@@ -53,7 +59,7 @@ func NewStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
 	}
-	return &Store{dir: dir}, nil
+	return &Store{dir: dir, inUse: make(chan struct{}, 1)}, nil
 }
 
 // Dir is where the files of a container are, or an error if a name is no
@@ -69,7 +75,8 @@ func (s *Store) Dir(podUID, container string) (string, error) {
 
 // Save writes what a container is given, and fresh pages with its limits. It
 // is used for each new instance of a container: the pages of the one before
-// stay with the processes that still have them.
+// stay with the processes that still have them. If it fails, the pages are those
+// of before.
 func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) error {
 	dir, err := s.Dir(a.PodUID, a.Container)
 	if err != nil {
@@ -78,15 +85,30 @@ func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	if err := limits.Create(dir, s.pageDevices(a, gpus)); err != nil {
-		return err
-	}
 	if len(preload) > 0 {
 		if err := writePreload(dir, preload); err != nil {
 			return err
 		}
 	}
-	return writeAssignment(dir, a)
+	if err := writeAssignment(dir, a); err != nil {
+		return err
+	}
+	return s.writePages(dir, a, s.pageDevices(a, gpus))
+}
+
+func (s *Store) writePages(dir string, a placement.Allocation, devices []limits.Device) error {
+	if s.Usage == nil {
+		return limits.Create(dir, devices)
+	}
+	usage, err := s.Usage.Make(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	defer usage.Close()
+	if err := limits.CreateApart(dir, usage, devices); err != nil {
+		return errors.Join(err, s.Usage.Discard(usage))
+	}
+	return s.Usage.Keep(a.PodUID, a.Container, usage)
 }
 
 // SaveWhole writes what a container is given that needs no limits, and removes
@@ -102,6 +124,11 @@ func (s *Store) SaveWhole(a placement.Allocation) error {
 	for _, page := range []string{limits.LimitsFile, limits.UsageFile} {
 		if err := os.Remove(filepath.Join(dir, page)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove an old page: %w", err)
+		}
+	}
+	if s.Usage != nil {
+		if err := s.Usage.Remove(a.PodUID, a.Container); err != nil {
+			return err
 		}
 	}
 	return writeAssignment(dir, a)
@@ -271,34 +298,49 @@ func (s *Store) putAside(path string, why error) error {
 	return fmt.Errorf("%s is not trusted, and was put aside as %s: %w", path, filepath.Base(aside), why)
 }
 
-// Pods lists the pods that have files.
+// Pods lists the pods that have files, or of whose usage pages something is left.
 func (s *Store) Pods() ([]string, error) {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return nil, fmt.Errorf("list the containers' files: %w", err)
-	}
 	var uids []string
-	for _, entry := range entries {
-		if entry.IsDir() && pathElement.MatchString(entry.Name()) {
-			uids = append(uids, entry.Name())
+	for _, dir := range s.dirs() {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list the containers' files: %w", err)
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && pathElement.MatchString(entry.Name()) {
+				uids = append(uids, entry.Name())
+			}
 		}
 	}
-	return uids, nil
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
 }
 
-// HasFiles reports whether there are files of a pod.
+// HasFiles reports whether Pods lists a pod.
 func (s *Store) HasFiles(podUID string) bool {
-	if !pathElement.MatchString(podUID) {
-		return false
+	return pathElement.MatchString(podUID) && slices.ContainsFunc(s.dirs(), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, podUID))
+		return err == nil
+	})
+}
+
+// dirs are those that have a directory for each pod.
+func (s *Store) dirs() []string {
+	if s.Usage == nil {
+		return []string{s.dir}
 	}
-	_, err := os.Stat(filepath.Join(s.dir, podUID))
-	return err == nil
+	return []string{s.dir, s.Usage.Dir}
 }
 
 // Remove removes the files of a pod's containers.
 func (s *Store) Remove(podUID string) error {
 	if !pathElement.MatchString(podUID) {
 		return fmt.Errorf("%q cannot be the name of a directory", podUID)
+	}
+	if s.Usage != nil {
+		if err := s.Usage.Remove(podUID); err != nil {
+			return err
+		}
 	}
 	err := os.RemoveAll(filepath.Join(s.dir, podUID))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

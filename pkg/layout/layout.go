@@ -147,3 +147,7 @@ func MPSLogs(stateDir string) string { return filepath.Join(stateDir, "mps") }
 
 // Containers is the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }
+
+// Usage is the host's directory below which the file systems of the containers'
+// usage pages are mounted.
+func Usage(runDir string) string { return filepath.Join(runDir, "usage") }

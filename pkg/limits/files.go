@@ -11,59 +11,101 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
+
+// UsageBytes is the size of a usage page.
+const UsageBytes = usageSize
 
 // Create writes a container's two pages into dir, which exists: the limits, and
 // a usage page on which nothing is used. Each appears whole or not at all, and
 // survives a crash of the machine. Pages that are there already are replaced:
 // processes that still use the old ones keep them. The limits page is readable
 // by all, the usage page also writable by all, as a container's processes run
-// as any user; it is the container's mounts that keep others away.
+// as any user; it is the container's mounts that keep others away. The usage page
+// can grow until dir's file system is full.
 func Create(dir string, devices []Device) error {
+	return create(dir, devices, func(path string, header []byte) error {
+		usage, err := stage(path, 0o666, header, usageSize)
+		if err != nil {
+			return err
+		}
+		return putInPlace(usage)
+	})
+}
+
+// CreateApart is Create with a usage page in another directory: an empty file,
+// which dir gets a link to. No process can map the page beyond what its file system
+// has room for, which is the page at least.
+func CreateApart(dir string, usage *os.File, devices []Device) error {
+	return create(dir, devices, func(path string, header []byte) error {
+		if err := fill(usage, header, usageSize); err != nil {
+			return err
+		}
+		if err := usage.Chmod(0o666); err != nil {
+			return fmt.Errorf("make page accessible: %w", err)
+		}
+		target, err := filepath.Rel(dir, usage.Name())
+		if err != nil {
+			return fmt.Errorf("find page: %w", err)
+		}
+		if err := renameio.Symlink(target, path); err != nil {
+			return fmt.Errorf("put page in place: %w", err)
+		}
+		return nil
+	})
+}
+
+func create(dir string, devices []Device, putUsage func(path string, header []byte) error) error {
 	page, err := newLimitsPage(devices)
 	if err != nil {
 		return err
 	}
-	err = replace(filepath.Join(dir, UsageFile), 0o666, newUsageHeader(len(devices)), usageSize)
+	limits, err := stage(filepath.Join(dir, LimitsFile), 0o644, page, limitsSize)
 	if err != nil {
 		return err
 	}
+	if err := putUsage(filepath.Join(dir, UsageFile), newUsageHeader(len(devices))); err != nil {
+		return errors.Join(err, limits.Cleanup())
+	}
 	// The limits page comes last: where it is, the usage page is, too.
-	return replace(filepath.Join(dir, LimitsFile), 0o644, page, limitsSize)
+	if err := putInPlace(limits); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
-// replace writes content, extended with zeros to size, to a new file and
-// renames that to path.
-func replace(path string, mode os.FileMode, content []byte, size int64) (err error) {
-	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(dir, "."+name+"-*")
+// stage writes content, extended with zeros to size, to a file beside path.
+func stage(path string, mode os.FileMode, content []byte, size int64) (*renameio.PendingFile, error) {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(mode), renameio.IgnoreUmask())
 	if err != nil {
-		return fmt.Errorf("create page: %w", err)
+		return nil, fmt.Errorf("create page: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-		err = errors.Join(err, f.Close())
-	}()
+	if err := fill(f.File, content, size); err != nil {
+		return nil, errors.Join(err, f.Cleanup())
+	}
+	return f, nil
+}
+
+func fill(f *os.File, content []byte, size int64) error {
 	if _, err := f.Write(content); err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
 	if err := f.Truncate(size); err != nil {
 		return fmt.Errorf("extend page: %w", err)
 	}
-	if err := f.Chmod(mode); err != nil {
-		return fmt.Errorf("make page accessible: %w", err)
+	return nil
+}
+
+// putInPlace writes a file to disk and renames it to its path.
+func putInPlace(f *renameio.PendingFile) error {
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return errors.Join(fmt.Errorf("put page in place: %w", err), f.Cleanup())
 	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("write page to disk: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("put page in place: %w", err)
-	}
-	return syncDir(dir)
+	return nil
 }
 
 // openPage opens a page that is there. It does not wait for the end of a lease,

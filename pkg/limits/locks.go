@@ -88,12 +88,16 @@ func lockedIn(f *os.File, r slotRange) (slotRange, error) {
 	return hit, nil
 }
 
-// pageID tells pages apart, whatever their paths.
-type pageID struct{ device, inode uint64 }
+// pageID tells pages apart. The path is part of it: once a page's file system is
+// unmounted, another container's may have its numbers.
+type pageID struct {
+	path          string
+	device, inode uint64
+}
 
-func idOf(info os.FileInfo) pageID {
+func idOf(path string, info os.FileInfo) pageID {
 	stat := info.Sys().(*syscall.Stat_t)
-	return pageID{stat.Dev, stat.Ino}
+	return pageID{path, stat.Dev, stat.Ino}
 }
 
 // rests are pages whose locks took too long, and until when they are left alone.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 const maxSlots = 1024
@@ -132,6 +133,62 @@ func TestABusyPageIsLeftAlone(t *testing.T) {
 		}
 	}
 	t.Error("the page is not read again within 20 s")
+}
+
+// The next container's page may have the numbers of an earlier one, whose file system
+// is unmounted: it is read at once.
+func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
+	stat := func(p usagePage) (s unix.Stat_t) {
+		t.Helper()
+		if err := unix.Stat(p.path, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	mounted := func() (p usagePage, unmount func()) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := unix.Mount("page", dir, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		return usagePage{t, filepath.Join(dir, limits.UsageFile)}, func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 100 { // whoever else mounts may get the numbers
+		busy, unmount := mounted()
+		before := stat(busy)
+		tenants := []*os.File{busy.crowd(0), busy.open()}
+		for i := range int64(maxSlots) {
+			busy.lock(tenants[1], unix.F_OFD_SETLK, unix.F_WRLCK, slotsOffset+i*slotSize, 1)
+		}
+		if _, err := busy.timeRead(); err == nil {
+			t.Fatal("the page was read, though its locks take more than the budget")
+		}
+		for _, tenant := range tenants {
+			tenant.Close()
+		}
+		unmount()
+		next, unmount := mounted()
+		after := stat(next)
+		_, err := next.timeRead()
+		unmount()
+		if before.Dev == after.Dev && before.Ino == after.Ino {
+			if err != nil {
+				t.Errorf("the next container's page: %v", err)
+			}
+			return
+		}
+	}
+	t.Error("no file system got the numbers of another")
 }
 
 // As many processes as a page has room for are read within the budget.

@@ -109,7 +109,7 @@ func ReadUsage(path string) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("look at usage page: %w", err)
 	}
-	id, begin := idOf(info), time.Now()
+	id, begin := idOf(path, info), time.Now()
 	if resting.has(id, begin) {
 		return Usage{}, fmt.Errorf("%s: %w", path, ErrBusy)
 	}

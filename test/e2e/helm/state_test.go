@@ -176,7 +176,9 @@ func (w *work) stillUsed(line string) bool {
 		return len(w.guards()) == 2
 	}
 	path, file := strings.CutPrefix(line, "+ file ")
-	if !file {
+	if mount, ok := strings.CutPrefix(line, "+ mount "); ok {
+		path = mount
+	} else if !file {
 		return false
 	}
 	for _, dir := range append(w.files(), "/opt/nri-vgpu", "/opt/nri/plugins/99-nri-vgpu-guard") {
@@ -184,7 +186,7 @@ func (w *work) stillUsed(line string) bool {
 			return true
 		}
 	}
-	return slices.Contains([]string{"/opt/nri", "/opt/nri/plugins", "/run/nri-vgpu", "/run/nri-vgpu/containers", "/run/nri-vgpu/agent", "/run/nri-vgpu/guard.json"}, path)
+	return slices.Contains([]string{"/opt/nri", "/opt/nri/plugins", "/run/nri-vgpu", "/run/nri-vgpu/containers", "/run/nri-vgpu/usage", "/run/nri-vgpu/agent", "/run/nri-vgpu/guard.json"}, path)
 }
 
 // checkLeft checks that nothing is left but what the pods use that run.

@@ -155,12 +155,13 @@ func (w *work) end() {
 	w.must(w.bed.DeleteAll(w.Context(), w.steady.Name, w.spins.Name, w.again.Name))
 }
 
-// files are the directories of the pods' containers on the node, as their files
-// are named there.
+// files are the directories of the pods' containers on the node, and where their
+// usage pages are mounted, as both are named there.
 func (w *work) files() []string {
 	var all []string
 	for _, pod := range w.pods() {
-		all = append(all, strings.TrimPrefix(filepath.Dir(w.bed.ContainerFiles(pod, "main")), w.bed.Cluster.Root()))
+		dir := strings.TrimPrefix(filepath.Dir(w.bed.ContainerFiles(pod, "main")), w.bed.Cluster.Root())
+		all = append(all, dir, strings.Replace(dir, "/containers/", "/usage/", 1))
 	}
 	return all
 }

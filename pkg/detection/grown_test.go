@@ -1,0 +1,42 @@
+package detection
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// A tenant that makes its page grow is told of once, however often it does, and its
+// processes are judged by what stands on the page.
+func TestUsagePagesThatGrowAreCutBack(t *testing.T) {
+	h := newHouse(t)
+	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
+	path := filepath.Join(h.dir, limits.UsageFile)
+	grow := func() {
+		t.Helper()
+		if err := os.Truncate(path, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		grow()
+		h.round()
+		if info, err := os.Stat(path); err != nil || info.Size() != limits.UsageBytes {
+			t.Fatalf("the page has %d bytes, %v", info.Size(), err)
+		}
+	}
+	h.wantTold("p VGPUUsageForged container main made its usage page grow to 1048576 KiB")
+	if got := testutil.ToFloat64(h.detector.Metrics.cut); got != 3 {
+		t.Errorf("counted %v pages that were cut, want 3", got)
+	}
+	h.detector.grown[podUID+"/main"] = time.Now().Add(-grownPause)
+	grow()
+	h.round()
+	h.wantTold("p VGPUUsageForged container main made its usage page grow to 1048576 KiB")
+}

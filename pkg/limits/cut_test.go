@@ -1,0 +1,86 @@
+package limits_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// grown is a usage page of which a tenant has made something, on a file system in
+// memory, as the node's /run is.
+func grown(t *testing.T, grow func(page *os.File) error) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "nri-vgpu-cut-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.OpenFile(filepath.Join(dir, limits.UsageFile), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	if err := grow(page); err != nil {
+		t.Fatal(err)
+	}
+	return page.Name()
+}
+
+func size(t *testing.T, path string) (length, memory int64) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size(), info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+func TestCutPagesThatHaveGrown(t *testing.T) {
+	const much = 16 << 20
+	allocate := func(mode uint32) func(*os.File) error {
+		return func(page *os.File) error { return unix.Fallocate(int(page.Fd()), mode, 0, much) }
+	}
+	for name, test := range map[string]struct {
+		grow func(*os.File) error
+		was  int64
+	}{
+		"nothing":           {func(*os.File) error { return nil }, 0},
+		"all of the page":   {func(f *os.File) error { return unix.Fallocate(int(f.Fd()), 0, 0, limits.UsageBytes) }, 0},
+		"longer":            {allocate(0), much},
+		"beyond its end":    {allocate(unix.FALLOC_FL_KEEP_SIZE), much},
+		"longer, and empty": {func(f *os.File) error { return f.Truncate(1 << 40) }, 1 << 40},
+		"written":           {func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), much-1); return err }, much},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := grown(t, test.grow)
+			if was, err := limits.Cut(path); err != nil || was != test.was {
+				t.Errorf("it was %d bytes, %v, want %d", was, err, test.was)
+			}
+			if length, memory := size(t, path); length != limits.UsageBytes || memory > 4<<20 {
+				t.Errorf("it has %d bytes and takes %d", length, memory)
+			}
+			if _, err := limits.ReadUsage(path); err != nil {
+				t.Errorf("what was on it is lost: %v", err)
+			}
+		})
+	}
+}
+
+func TestCutLeavesPagesThatAreTooShort(t *testing.T) {
+	path := grown(t, func(page *os.File) error { return page.Truncate(0) })
+	if was, err := limits.Cut(path); err != nil || was != 0 {
+		t.Errorf("it was %d bytes, %v", was, err)
+	}
+	if _, err := limits.ReadUsage(path); !errors.Is(err, limits.ErrForeign) && !errors.Is(err, limits.ErrTruncated) {
+		t.Errorf("it is read: %v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// grow makes its usage page as large as it can, in one way after another and
+// without end, and lets nothing stop it. Its page's own content stays.
+const grow = `page=/run/nri-vgpu/usage
+while :; do
+	fallocate -l 10G $page
+	fallocate --keep-size -l 10G $page
+	dd if=/dev/zero of=$page bs=64k seek=34 conv=notrunc
+	echo round >&2
+	sleep 0.2
+done`
+
+// restricted is a container as Pod Security's profile "restricted" wants it.
+func restricted(c corev1.Container) corev1.Container {
+	user, no, yes := int64(1000), false, true
+	c.SecurityContext = &corev1.SecurityContext{
+		RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes,
+		ReadOnlyRootFilesystem:   &yes,
+		AllowPrivilegeEscalation: &no,
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	return c
+}
+
+// A tenant that makes its usage page grow takes nothing of the node's /run.
+func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
+	used := watchRun(t)
+	create(t, testbed.Pod("greedy", restricted(testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", grow))))
+	greedyPod := running(t, "greedy")
+	waitLog(t, "greedy", "round\n")
+
+	create(t, testbed.Pod("beside-greedy", filler("main", testbed.Limits{testbed.Memory: 2048})))
+	create(t, testbed.Pod("plain-beside-greedy", testbed.Container("main", nil, "sleep", "3600")))
+	checkFilled(t, "beside-greedy", 2*gib)
+	running(t, "plain-beside-greedy")
+	if most := used(); most > 80 {
+		t.Errorf("the node's /run was full to %d %%, want 80 %% at most", most)
+	}
+
+	// The next agent finds the mounts that the last one made, and removes them.
+	mounts := usageMounts(t, greedyPod)
+	if len(mounts) != 1 {
+		t.Errorf("its usage page is mounted at %v, want one place", mounts)
+	}
+	check := running(t, "beside-greedy")
+	if err := bed.RestartAgent(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	waitRegistered(t)
+	if now := usageMounts(t, greedyPod); !slices.Equal(now, mounts) {
+		t.Errorf("beside another agent its usage page is mounted at %v, want %v", now, mounts)
+	}
+	waitMetric(t, detected, 2*gib, "nri_vgpu_container_accounted_memory_bytes", map[string]string{"pod": check.Name})
+	waitMetric(t, detected, 0, "nri_vgpu_container_accounted_memory_bytes", map[string]string{"pod": "greedy"})
+	remove(t)
+	for _, pod := range []*corev1.Pod{greedyPod, check} {
+		waitNoUsageMounts(t, pod)
+	}
+}
+
+// watchRun bounds the node's /run, as the machine's memory is to be spared, and
+// returns how full it was at most, in percent.
+func watchRun(t *testing.T) (most func() int64) {
+	t.Helper()
+	resize := func(ctx context.Context, size string) {
+		if out, err := bed.Cluster.Exec(ctx, "mount", "-o", "remount,size="+size, "/run"); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	resize(t.Context(), "128m")
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		resize(context.Background(), "50%")
+	})
+	var percent atomic.Int64
+	run := filepath.Join(bed.Cluster.Root(), "run")
+	go func() {
+		for ctx.Err() == nil {
+			var fs unix.Statfs_t
+			if err := unix.Statfs(run, &fs); err == nil && fs.Type == unix.TMPFS_MAGIC {
+				percent.Store(max(percent.Load(), int64((fs.Blocks-fs.Bfree)*100/fs.Blocks)))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	return func() int64 {
+		if percent.Load() == 0 {
+			t.Error("the node's /run was not looked at")
+		}
+		return percent.Load()
+	}
+}
+
+func waitLog(t *testing.T, pod, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		log, err := bed.Log(t.Context(), pod, "main")
+		if strings.Contains(log, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has not printed %q: %v: %s", pod, text, err, log)
+		}
+	}
+}
+
+// usageMounts are where the node has file systems of a pod's usage pages.
+func usageMounts(t *testing.T, pod *corev1.Pod) []string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(filepath.Dir(bed.Cluster.Root()), "mountinfo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []string
+	for line := range strings.Lines(string(content)) {
+		if point := strings.Fields(line)[4]; strings.HasPrefix(point, "/run/nri-vgpu/usage/"+string(pod.UID)+"/") {
+			points = append(points, point)
+		}
+	}
+	return points
+}
+
+func waitNoUsageMounts(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		mounts := usageMounts(t, pod)
+		if len(mounts) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("of %s, which is gone, the node still mounts %v", pod.Name, mounts)
+		}
+	}
+}
+
+// In a user namespace, too, a container writes to its usage page and cannot make it
+// grow.
+func TestUserNamespaceHasALimitedPage(t *testing.T) {
+	used, no := watchRun(t), false
+	pod := testbed.Pod("userns", filler("main", testbed.Limits{testbed.Memory: 2048}))
+	pod.Spec.HostUsers = &no
+	create(t, pod)
+	checkFilled(t, "userns", 2*gib)
+	mapped, _, err := bed.ExecOutput(t.Context(), "userns", "cat", "/proc/self/uid_map")
+	if err != nil || strings.Fields(mapped)[1] == "0" {
+		t.Fatalf("it is in the node's user namespace: %q, %v", mapped, err)
+	}
+	if out, _, err := bed.ExecOutput(t.Context(), "userns", "fallocate", "-l", "64M", "/run/nri-vgpu/usage"); err == nil {
+		t.Errorf("its page grows: %s", out)
+	}
+	if most := used(); most > 80 {
+		t.Errorf("the node's /run was full to %d %%, want 80 %% at most", most)
+	}
+}

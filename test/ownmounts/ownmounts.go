@@ -1,0 +1,80 @@
+// Package ownmounts runs tests that mount, in a mount namespace that ends with them.
+// They need not be root outside of it.
+package ownmounts
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// inside is set in processes in a namespace of their own.
+const inside = "NRI_VGPU_TEST_OWN_MOUNTS"
+
+// Command is this program with other arguments, in a new mount namespace, and where
+// it is not root in a new user namespace in which it is.
+func Command(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	return cmd
+}
+
+// Run runs a test by itself, in a new mount namespace that shares no mounts with the
+// machine. It returns whether the caller is there, and is to go on.
+func Run(t testing.TB, flags ...string) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	cmd := Command(append(flags, "-test.run", "^"+t.Name()+"$")...)
+	cmd.Stdout, cmd.Stderr = nil, nil
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	return false
+}
+
+// Small mounts a small file system in memory, as a node's /run is one, whose mounts
+// propagate.
+func Small(t testing.TB) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("run", dir, "tmpfs", 0, "size=8m,nr_inodes=64"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Mounted are the mount points below a directory, by the kernel.
+func Mounted(t testing.TB, dir string) []string {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []string
+	for line := range strings.Lines(string(content)) {
+		if point := strings.Fields(line)[4]; strings.HasPrefix(point, dir+"/") {
+			points = append(points, point)
+		}
+	}
+	return points
+}
