@@ -14,6 +14,7 @@ type Metrics struct {
 	stopped     *prometheus.CounterVec
 	observed    *prometheus.GaugeVec
 	mismatches  prometheus.Counter
+	displaced   prometheus.Gauge
 }
 
 func newMetrics() *Metrics {
@@ -43,6 +44,10 @@ func newMetrics() *Metrics {
 			Help: "Times that a container was found to hold more than its usage page owned up to, or than its limit.",
 		}),
 	}
+	m.displaced = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "nri_vgpu_displaced_containers",
+		Help: "Running containers in which the files that hold them to their limits are no longer where they were mounted.",
+	})
 	for _, kind := range []Kind{Bypass, Pod, Host} {
 		m.found.WithLabelValues(string(kind))
 		m.stopped.WithLabelValues(string(kind))
@@ -51,7 +56,7 @@ func newMetrics() *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches}
+	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches, m.displaced}
 }
 
 // Describe is for prometheus.Collector.

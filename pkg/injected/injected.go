@@ -72,3 +72,10 @@ func Ours(mounts []Mount) []Mount {
 	}
 	return ours
 }
+
+// Carried is what a container that runs has of ours.
+type Carried struct {
+	// PID is its first process.
+	PID    int
+	Mounts []Mount
+}

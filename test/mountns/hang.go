@@ -3,6 +3,8 @@ package mountns
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,37 @@ func (h hung) mount(dir string) error {
 	return nil
 }
 
+// Hang mounts such a file system on a directory until the test ends, or free is called:
+// who waits then gets an error.
+func Hang(t testing.TB, dir string) (free func()) {
+	t.Helper()
+	// By a process of its own: one that hangs in it could not end it.
+	child, _, output := startSelf(t, hangVariable, dir, 0)
+	if line, err := output.ReadString('\n'); err != nil || line != "ok\n" {
+		t.Fatalf("mount a file system at %s: %s%v", dir, line, err)
+	}
+	free = sync.OnceFunc(func() {
+		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	t.Cleanup(free)
+	return free
+}
+
+// hang is the program of the process that Hang starts.
+func hang(dir string) error {
+	server, err := openServer()
+	if err != nil {
+		return err
+	}
+	if err := server.mount(dir); err != nil {
+		return err
+	}
+	fmt.Println("ok")
+	select {}
+}
+
 // What the kernel asks and is answered, by the protocol of <linux/fuse.h>.
 const (
 	fuseGetattr = 3
@@ -43,6 +76,7 @@ func (h hung) serve() {
 	for {
 		n, err := unix.Read(h.fd, request)
 		if err != nil || n < 40 {
+			_ = unix.Close(h.fd)
 			return
 		}
 		var body []byte

@@ -22,21 +22,48 @@ import (
 // Bind is a bind mount: From is a path of the host, To one in the namespace.
 type Bind struct{ From, To string }
 
-// variable tells a test's program that it is to be the first process of a namespace.
-const variable = "MOUNTNS_BINDS"
+// These tell a test's program that it is to be the first process of a namespace, or to
+// serve a file system.
+const (
+	bindsVariable = "MOUNTNS_BINDS"
+	hangVariable  = "MOUNTNS_HANG"
+)
 
-// Main runs the first process of a namespace, in the program that New starts, and
-// returns in any other.
+// Main runs what New and Hang start, in the processes that they start, and returns in
+// any other.
 func Main() {
-	arg, is := os.LookupEnv(variable)
-	if !is {
-		return
+	for variable, run := range map[string]func(string) error{bindsVariable: first, hangVariable: hang} {
+		arg, is := os.LookupEnv(variable)
+		if !is {
+			continue
+		}
+		if err := run(arg); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	if err := first(arg); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
+}
+
+// startSelf starts the test's program again, to do something else.
+func startSelf(t testing.TB, variable, arg string, flags uintptr) (*exec.Cmd, io.Writer, *bufio.Reader) {
+	t.Helper()
+	child := exec.Command("/proc/self/exe")
+	child.Env = append(os.Environ(), variable+"="+arg)
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
+	child.Stderr = os.Stderr
+	input, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	os.Exit(0)
+	output, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return child, input, bufio.NewReader(output)
 }
 
 // Namespace is a mount namespace with one process in it.
@@ -56,23 +83,9 @@ func New(t testing.TB, root string, binds ...Bind) *Namespace {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command("/proc/self/exe")
-	child.Env = append(os.Environ(), variable+"="+string(arg))
-	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	child.Stderr = os.Stderr
-	input, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	child, input, output := startSelf(t, bindsVariable, string(arg), syscall.CLONE_NEWNS)
 	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-	n := &Namespace{t, child.Process.Pid, input, bufio.NewReader(output)}
+	n := &Namespace{t, child.Process.Pid, input, output}
 	n.answer("make the namespace")
 	return n
 }
