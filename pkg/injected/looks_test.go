@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
@@ -30,12 +32,7 @@ type box struct {
 
 func newBox(t *testing.T) *box {
 	t.Helper()
-	b := &box{T: t, image: t.TempDir()}
-	for _, dir := range []string{"etc", "run", "usr/local", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(b.image, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b := &box{T: t, image: overlay(t)}
 	host := t.TempDir()
 	for _, destination := range Files {
 		source := filepath.Join(host, strings.ReplaceAll(destination, "/", "_"))
@@ -45,6 +42,24 @@ func newBox(t *testing.T) *box {
 		b.ours = append(b.ours, Mount{Source: source, Destination: destination})
 	}
 	return b
+}
+
+// overlay makes a root file system as runtimes do: an image's layer, read-only, and what
+// the container writes.
+func overlay(t *testing.T) string {
+	t.Helper()
+	layer, upper, work, merged := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{"etc", "run", "usr/local", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(layer, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := "lowerdir=" + layer + ",upperdir=" + upper + ",workdir=" + work
+	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(merged, unix.MNT_DETACH) })
+	return merged
 }
 
 // volume mounts a directory of the host, that anybody may write to.
@@ -113,7 +128,7 @@ func TestVolumesAboveOurFiles(t *testing.T) {
 		{"run", func(b *box) { b.volume("/run") }, "/run", false, false},
 		{"usr", func(b *box) { b.volume("/usr") }, "/usr", false, false},
 		{"var run", func(b *box) { b.link("/run", "var/run"); b.volume("/var/run") }, "/run", true, false},
-		{"var run, relative", func(b *box) { b.link("../run", "var/run"); b.volume("/var/run") }, "/run", true, false},
+		{"var run by a relative link", func(b *box) { b.link("../run", "var/run"); b.volume("/var/run") }, "/run", true, false},
 		{"var run that is no link", func(b *box) { b.volume("/var/run") }, "", false, true},
 		{"a link into a volume", func(b *box) { b.link("/data/local", "usr/local"); b.volume("/data") }, "/usr/local", true, false},
 		{"a link within the image", func(b *box) { b.link("/opt/local", "usr/local") }, "", false, true},
