@@ -53,18 +53,24 @@ func (d *Detector) findDisplaced(id string, pids []int, mounts []injected.Mount)
 // container and stays it. Nothing is known where too many look-ups hang: those that do
 // are their containers' own doing.
 func (d *Detector) filesAt(id string, pid int, mounts []injected.Mount) error {
-	before, err := d.Proc.Look(pid)
-	if err != nil || before.Container != id {
+	started := d.startedIn(id, pid)
+	if started == 0 {
 		return nil
 	}
 	amiss := d.looks.CheckRunning(id, string(d.Proc), pid, mounts)
-	if amiss == nil || errors.Is(amiss, injected.ErrIncomplete) || errors.Is(amiss, deadline.ErrFull) {
+	if errors.Is(amiss, injected.ErrIncomplete) || errors.Is(amiss, deadline.ErrFull) || d.startedIn(id, pid) != started {
 		return nil
 	}
-	if after, err := d.Proc.Look(pid); err != nil || after.Started != before.Started {
-		return nil // it ended meanwhile
-	}
 	return amiss
+}
+
+// startedIn returns when the process with an id started, if it is in the container now,
+// and 0 if there is none.
+func (d *Detector) startedIn(id string, pid int) uint64 {
+	if process, err := d.Proc.Look(pid); err == nil && process.Container == id {
+		return process.Started
+	}
+	return 0
 }
 
 // displaced returns the containers in which our files are not where we put them, by id.

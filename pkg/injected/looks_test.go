@@ -139,7 +139,7 @@ func TestVolumesAboveOurFiles(t *testing.T) {
 			above := CheckAbove(b.mounts)
 			n := b.start()
 			if test.harmless {
-				b.check(n, nil)
+				_ = b.check(n, nil)
 				b.checkRunning(n, nil)
 				return
 			}
@@ -193,7 +193,7 @@ func TestOurFilesAreTakenAwayInTheImage(t *testing.T) {
 	for _, forge := range []bool{false, true} {
 		b := newBox(t)
 		n := b.start()
-		b.check(n, nil)
+		_ = b.check(n, nil)
 		path := filepath.Join(b.image, layout.ContainerPreload)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -204,7 +204,7 @@ func TestOurFilesAreTakenAwayInTheImage(t *testing.T) {
 			}
 		}
 		b.checkRunning(n, ErrHidden)
-		b.check(n, ErrHidden)
+		_ = b.check(n, ErrHidden)
 	}
 }
 
