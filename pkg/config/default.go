@@ -22,7 +22,7 @@ func Default() Config {
 			SocketPath:  "/var/run/nri/nri.sock",
 			PluginName:  "nri-vgpu",
 			PluginIndex: "90",
-			PodWait:     Duration{time.Second},
+			PodWait:     Duration{750 * time.Millisecond},
 		},
 		Guard:   Guard{PluginDir: "/opt/nri/plugins"},
 		Paths:   Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},

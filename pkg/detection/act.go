@@ -69,6 +69,8 @@ func (f finding) line() string {
 	switch {
 	case f.kind == Bypass && other != 0:
 		return who + ", on which the limits of its container have no hold: use CUDA, ask for whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
+	case f.kind == Bypass && f.displaced != nil:
+		return who + ", and nri-vgpu's files have been taken away in its container, so that nothing holds it to its limits: " + f.displaced.Error() + ": delete the pod, and see docs/security.md for what keeps its image from that"
 	case f.kind == Bypass:
 		return who + " and goes around the limits of its container, or around what it was given: delete the pod, and see docs/security.md for what keeps its image from that"
 	case f.kind == Pod:

@@ -2,7 +2,8 @@
 // driver for the processes and the kernel where they run: one that belongs to no
 // container of ours, goes around the interposer, or uses an API that knows no
 // limits and is not allowed, is reported, and stopped
-// where the configuration says so. Where a container holds more than its usage
+// where the configuration says so. So is each in a container in which our files are
+// no longer where we put them. Where a container holds more than its usage
 // page owns up to, its processes are told what was seen.
 package detection
 
@@ -21,6 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
@@ -46,6 +48,8 @@ type Containers interface {
 	// Holders returns what each of our containers holds that runs, by the
 	// runtime's id.
 	Holders() map[string]placement.Allocation
+	// Carried returns, by the same id, our files in each that has them.
+	Carried() map[string]injected.Carried
 	// Synchronized reports whether that is all of them.
 	Synchronized() bool
 }
@@ -100,6 +104,10 @@ type Detector struct {
 	// grown is when it was last told that a container made its usage page grow, by
 	// pod UID and name.
 	grown map[string]time.Time
+	// displaced are containers of which it was told that our files are not at their
+	// places, by id.
+	displaced map[string]bool
+	looks     *injected.Looks
 	// refused is how often containers were refused memory of each GPU by the last
 	// look, by id.
 	refused  map[string][]uint64
@@ -113,7 +121,8 @@ type Detector struct {
 func New(opts Options) *Detector {
 	return &Detector{
 		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
-		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, grown: map[string]time.Time{}, patience: busyPatience,
+		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, patience: busyPatience,
+		grown: map[string]time.Time{}, displaced: map[string]bool{}, looks: injected.NewLooks(),
 	}
 }
 
@@ -146,9 +155,9 @@ func (d *Detector) round(ctx context.Context) {
 		return
 	}
 	d.tellRefusals(p)
-	findings, mismatches := certain(d.judge(p)), d.certain(p.compare())
+	findings, mismatches, displaced := certain(d.judge(p)), d.certain(p.compare()), p.displaced()
 	for range looks - 1 {
-		if len(findings) == 0 && len(mismatches) == 0 {
+		if len(findings) == 0 && len(mismatches) == 0 && len(displaced) == 0 {
 			break
 		}
 		if !sleep(ctx, d.pause) {
@@ -159,7 +168,9 @@ func (d *Detector) round(ctx context.Context) {
 		}
 		findings = confirmFindings(findings, d.judge(p))
 		mismatches = confirmMismatches(mismatches, p.compare())
+		displaced = confirmDisplaced(displaced, p.displaced())
 	}
+	d.tellDisplaced(p, displaced)
 	d.act(findings)
 	d.observe(p, mismatches)
 }
@@ -187,6 +198,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 	d.Metrics.setKinds(processes)
 	d.lookAgain(p)
 	d.settle(p)
+	d.lookAtFiles(p)
 	return p, true
 }
 
@@ -241,7 +253,7 @@ func (d *Detector) judge(p *picture) []finding {
 		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || d.exempt(s) {
 			continue
 		}
-		findings = append(findings, finding{s, kind})
+		findings = append(findings, finding{s, kind, p.containers[s.Container].displaced})
 	}
 	return findings
 }

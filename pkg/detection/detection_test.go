@@ -23,6 +23,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
@@ -46,6 +47,7 @@ type house struct {
 	// ask, where set, asks a driver instead.
 	ask          func(context.Context) (map[string][]gpu.Process, error)
 	holders      map[string]placement.Allocation
+	carried      map[string]injected.Carried
 	synchronized bool
 	pods         map[string]*corev1.Pod
 	registered   bool
@@ -60,6 +62,7 @@ func (h *house) Processes(ctx context.Context) (map[string][]gpu.Process, error)
 	return h.processes, h.err
 }
 func (h *house) Holders() map[string]placement.Allocation { return h.holders }
+func (h *house) Carried() map[string]injected.Carried     { return h.carried }
 func (h *house) Synchronized() bool                       { return h.synchronized }
 func (h *house) HasSynced() bool                          { return true }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
 // driven is a node whose GPUs are asked of NVML, on a simulated driver. The driver
@@ -49,6 +50,7 @@ func theMachine(t *testing.T) *simtest.Machine {
 }
 
 func TestMain(m *testing.M) {
+	mountns.Main()
 	code := m.Run()
 	if machineDir != "" {
 		os.RemoveAll(filepath.Dir(machineDir))

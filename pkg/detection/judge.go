@@ -58,6 +58,9 @@ type container struct {
 	busy bool
 	// unknown: the page could not be read, and not for what its tenant wrote.
 	unknown bool
+	// displaced says what a program does not find of ours that is started there now,
+	// and nil if it finds all.
+	displaced error
 }
 
 // picture is what one look found.
@@ -104,6 +107,9 @@ func (p *picture) judge(s sighting, registered func(registry.Process) bool, allo
 		return Bypass, false
 	case !s.computes():
 		return "", true
+	case c.displaced != nil:
+		// Without the interposer, anybody can register and take a slot.
+		return Bypass, false
 	case registered(s.Process) || c.hasSlot(s.InnerPID):
 		return "", true
 	case c.unknown:
@@ -205,6 +211,8 @@ func confirmMismatches(earlier, later []mismatch) []mismatch {
 type finding struct {
 	sighting
 	kind Kind
+	// displaced is why no process of its container can be trusted, or nil.
+	displaced error
 }
 
 // key names a finding for ever.

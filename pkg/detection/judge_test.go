@@ -200,7 +200,7 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	f := func(pid int, started uint64, uuid string) finding {
-		return finding{sighting{registry.Process{PID: pid, Started: started}, uuid, 0, gpu.Compute}, Host}
+		return finding{sighting: sighting{registry.Process{PID: pid, Started: started}, uuid, 0, gpu.Compute}, kind: Host}
 	}
 	got := confirmFindings([]finding{f(1, 1, "a"), f(2, 1, "a"), f(3, 1, "a")}, []finding{f(1, 1, "a"), f(2, 2, "a"), f(3, 1, "b")})
 	if len(got) != 1 || got[0].PID != 1 {

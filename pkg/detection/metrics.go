@@ -15,6 +15,7 @@ type Metrics struct {
 	observed    *prometheus.GaugeVec
 	mismatches  prometheus.Counter
 	cut         prometheus.Counter
+	displaced   prometheus.Gauge
 }
 
 func newMetrics() *Metrics {
@@ -48,6 +49,10 @@ func newMetrics() *Metrics {
 			Help: "Times that a container had made its usage page grow, and the page was cut back to its size.",
 		}),
 	}
+	m.displaced = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "nri_vgpu_displaced_containers",
+		Help: "Running containers in which the files that hold them to their limits are no longer where they were mounted.",
+	})
 	for _, kind := range []Kind{Bypass, Pod, Host} {
 		m.found.WithLabelValues(string(kind))
 		m.stopped.WithLabelValues(string(kind))
@@ -56,7 +61,7 @@ func newMetrics() *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches, m.cut}
+	return []prometheus.Collector{m.kinds, m.unaccounted, m.found, m.stopped, m.observed, m.mismatches, m.cut, m.displaced}
 }
 
 // Describe is for prometheus.Collector.

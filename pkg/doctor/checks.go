@@ -116,6 +116,9 @@ func checkAgent(f Facts) []Finding {
 	case f.Agent.Unadjusted > 0:
 		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods",
 			"%d containers run without their limits: they were created while nri-vgpu was away", f.Agent.Unadjusted)}
+	case f.Agent.Displaced > 0:
+		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUBypassed   # then delete these pods",
+			"in %d containers nri-vgpu's files have been taken away: programs that are started there are not held to their limits", f.Agent.Displaced)}
 	case f.Report.AgentVersion != "" && f.Report.AgentVersion != version.Version:
 		return []Finding{found(Warning, "", "the agent is of version %s, and this vgpuctl of %s", f.Report.AgentVersion, version.Version)}
 	}

@@ -109,6 +109,9 @@ type Agent struct {
 	Registered, Synced bool
 	// Unadjusted is how many containers run without their limits.
 	Unadjusted int
+	// Displaced is in how many containers the files are not in their places that hold
+	// them to their limits.
+	Displaced int
 	// Meters are the containers with a limit on time whose metering is checked.
 	Meters []Meter
 	// MPSReady: the Multi-Process Service's daemon answers.

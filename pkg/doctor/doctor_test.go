@@ -84,6 +84,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{"agent away", func(f *Facts) { f.Agent.Err = away }, "agent", Problem, "kubectl"},
 		{"agent not registered", func(f *Facts) { f.Agent.Registered = false }, "agent", Problem, "kubectl"},
 		{"containers without limits", func(f *Facts) { f.Agent.Unadjusted = 2 }, "agent", Problem, "VGPUUnadjusted"},
+		{"containers whose files were taken away", func(f *Facts) { f.Agent.Displaced = 2 }, "agent", Problem, "VGPUBypassed"},
 		{"pods unknown", func(f *Facts) { f.Agent.Synced = false }, "api", Problem, "auth can-i"},
 		{"no report", func(f *Facts) { f.ReportErr = fs.ErrNotExist }, "driver", Problem, "kubectl"},
 		{"old report", func(f *Facts) { f.Report.Heartbeat = f.Now.Add(-time.Minute) }, "driver", Problem, "kubectl"},
@@ -178,8 +179,8 @@ func TestContainerdsConfiguration(t *testing.T) {
 }
 
 func TestAgentsMetrics(t *testing.T) {
-	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_mps_ready 1\nnri_vgpu_container_meter_disagreement_ratio{container=\"c\",namespace=\"ns\",pod=\"p\",uuid=\"GPU-a\"} -0.25\nother{a=\"b\"} 1\n"))
-	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, MPSReady: true, Meters: []Meter{{"ns/p/c", "GPU-a", -0.25}}}, got); diff != "" {
+	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_displaced_containers 4\nnri_vgpu_mps_ready 1\nnri_vgpu_container_meter_disagreement_ratio{container=\"c\",namespace=\"ns\",pod=\"p\",uuid=\"GPU-a\"} -0.25\nother{a=\"b\"} 1\n"))
+	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, Displaced: 4, MPSReady: true, Meters: []Meter{{"ns/p/c", "GPU-a", -0.25}}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

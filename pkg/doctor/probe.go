@@ -160,6 +160,7 @@ func parseAgent(body []byte) Agent {
 		Registered: values["nri_vgpu_registered"] == 1,
 		Synced:     values["nri_vgpu_pods_synced"] == 1,
 		Unadjusted: int(values["nri_vgpu_unadjusted_containers"]),
+		Displaced:  int(values["nri_vgpu_displaced_containers"]),
 		MPSReady:   values["nri_vgpu_mps_ready"] == 1,
 		Meters:     meters,
 	}

@@ -13,11 +13,13 @@ import (
 	"fmt"
 	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
@@ -35,11 +37,27 @@ type Guard struct {
 	rt         atomic.Pointer[runtimes.Runtime]
 	nriVersion func() string
 	configured chan struct{}
+	bound      *deadline.Bound
+	looks      *injected.Looks
 }
+
+// The guard reads small files of the host, and looks up paths in containers: both may
+// hang, and a runtime drops a plugin that once answers late.
+const (
+	// patience is how long the guard may take. The agent has as long before it, and
+	// the stand-in behind it: the runtime gives each its own 2 s.
+	patience = 900 * time.Millisecond
+	// maxAtWork is how many requests may be at work at once. The runtime makes one at
+	// a time; more are there only if some hang.
+	maxAtWork = 64
+)
 
 // New gives a guard whose program is at that path.
 func New(program string) *Guard {
-	return &Guard{program: program, proc: "/proc", configured: make(chan struct{}, 1), nriVersion: func() string { return "" }}
+	return &Guard{
+		program: program, proc: "/proc", configured: make(chan struct{}, 1), nriVersion: func() string { return "" },
+		bound: deadline.New(patience, maxAtWork), looks: injected.NewLooks(),
+	}
 }
 
 // Run answers the runtime over the connection that it gave the process, until
@@ -94,14 +112,34 @@ func (g *Guard) Synchronize(context.Context, []*api.PodSandbox, []*api.Container
 	return nil, nil
 }
 
-// CreateContainer judges a container as the plugins before have left it.
-func (g *Guard) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	s, installed := g.settings()
-	if !installed {
-		return nil, nil, nil
+// answer is what a guard says of a container.
+type answer struct {
+	hide bool
+	err  error
+}
+
+// within judges a container in time, or refuses it.
+func (g *Guard) within(ctx context.Context, c Container, judge func(Settings) (bool, error)) (bool, error) {
+	ctx, cancel := deadline.Before(ctx)
+	defer cancel()
+	a, late := deadline.Do(ctx, g.bound, func() answer {
+		s, installed := g.settings()
+		if !installed {
+			return answer{}
+		}
+		hide, err := judge(s)
+		return answer{hide, err}
+	})
+	if late != nil {
+		return false, Settings{program: g.program}.refuse(c, "it could not be decided on: %w: see whether the node's disks answer", late)
 	}
+	return a.hide, a.err
+}
+
+// CreateContainer judges a container as the plugins before have left it.
+func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	c := describe(pod, container)
-	hide, err := s.Judge(c, g.asks(s, c.PodUID))
+	hide, err := g.within(ctx, c, func(s Settings) (bool, error) { return s.Judge(c, g.asks(s, c.PodUID)) })
 	if err != nil || !hide {
 		return nil, nil, err
 	}
@@ -113,30 +151,28 @@ func (g *Guard) CreateContainer(_ context.Context, pod *api.PodSandbox, containe
 // ValidateContainerAdjustment judges what all plugins together made of a
 // container, and knows who did what: CDI devices are seen nowhere else, and a
 // mark counts only if it is the agent's.
-func (g *Guard) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
-	s, installed := g.settings()
-	if !installed {
-		return nil
-	}
+func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
-	if by := req.GetOwners(); by != nil {
-		owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
-		c.Marked = c.Marked && owner == s.Plugin
-	}
-	hide, err := s.Judge(c, g.asks(s, c.PodUID))
-	if err == nil && hide {
-		err = s.refuse(c, "no plugin has hidden the GPUs from it")
-	}
+	_, err := g.within(ctx, c, func(s Settings) (bool, error) {
+		c := c
+		if by := req.GetOwners(); by != nil {
+			owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
+			c.Marked = c.Marked && owner == s.Plugin
+		}
+		hide, err := s.Judge(c, g.asks(s, c.PodUID))
+		if err == nil && hide {
+			err = s.refuse(c, "no plugin has hidden the GPUs from it")
+		}
+		return false, err
+	})
 	return err
 }
 
 // StartContainer looks whether a container will find its limits.
-func (g *Guard) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	s, installed := g.settings()
-	if !installed {
-		return nil
-	}
-	return s.JudgeStart(describe(pod, container), g.proc)
+func (g *Guard) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
+	c := describe(pod, container)
+	_, err := g.within(ctx, c, func(s Settings) (bool, error) { return false, s.JudgeStart(c, g.looks, g.proc) })
+	return err
 }
 
 // describe takes from NRI's messages what decides.

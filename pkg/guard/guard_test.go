@@ -22,12 +22,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
 // built is the guard's program.
 var built string
 
 func TestMain(m *testing.M) {
+	mountns.Main()
 	nrilog.Set(silent{})
 	os.Exit(run(m))
 }

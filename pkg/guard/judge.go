@@ -73,13 +73,14 @@ func (s Settings) carries(c Container) bool {
 		dir == filepath.Join(layout.Containers(s.RunDir), c.PodUID, c.Name)
 }
 
-// JudgeStart refuses to start a container in which its limits are hidden. The
+// JudgeStart refuses to start a container in which its limits are hidden, or could be
+// taken away. The
 // agent does the same; it may have gone since the container was created.
-func (s Settings) JudgeStart(c Container, proc string) error {
+func (s Settings) JudgeStart(c Container, looks *injected.Looks, proc string) error {
 	if slices.Contains(s.ExemptNamespaces, c.Namespace) || !s.carries(c) {
 		return nil
 	}
-	if err := injected.Check(proc, c.PID, c.Mounts); err != nil {
+	if err := looks.Check(c.PodUID+"/"+c.Name, proc, c.PID, c.Mounts); err != nil {
 		return s.refuse(c, "%w", err)
 	}
 	return nil

@@ -62,6 +62,9 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 		return a, err
 	}
 	if r.interposes(given) {
+		if err := checkAbove(c); err != nil {
+			return a, err
+		}
 		if err := a.setCapabilities(c, rt, r.Injection.DriverCapabilities); err != nil {
 			return a, err
 		}

@@ -1,13 +1,13 @@
 package hook
 
 import (
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 )
 
 // protectedPaths are ours in a container with a part of a GPU: nothing of the
-// user's may be mounted at or below them. Mounts above them are harmless, as
-// runtimes mount what lies deeper later. /var/run is /run in most images.
+// user's may be mounted at or below them. /var/run is /run in most images.
 var protectedPaths = []string{
 	layout.ContainerPreload,
 	layout.ContainerRunDir,
@@ -17,7 +17,8 @@ var protectedPaths = []string{
 
 // checkMounts refuses mounts that would hide ours. The runtime compares
 // destinations as they are written, and sorts ours before an equal one with a
-// slash or a ".." in it: we compare what they mean.
+// slash or a ".." in it: we compare what they mean. Of a container with limits
+// checkAbove refuses those above ours, too.
 func checkMounts(c Container) error {
 	for _, m := range c.Mounts {
 		for _, protected := range protectedPaths {
@@ -25,6 +26,14 @@ func checkMounts(c Container) error {
 				return c.refuse(ReasonMount, "it mounts over %s (volumeMount %q), which nri-vgpu needs to hold the container to its limits: remove that volumeMount", protected, m.Destination)
 			}
 		}
+	}
+	return nil
+}
+
+// checkAbove refuses volumes in which our files would lie.
+func checkAbove(c Container) error {
+	if err := injected.CheckAbove(c.Mounts); err != nil {
+		return c.refuse(ReasonMount, "%w", err)
 	}
 	return nil
 }

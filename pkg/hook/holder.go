@@ -1,6 +1,9 @@
 package hook
 
-import "github.com/nri-vgpu/nri-vgpu/pkg/placement"
+import (
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
 
 // Holders returns what each container holds that runs now and was given a part of
 // a GPU, by the runtime's id. One of which the ledger does not know what it was
@@ -17,6 +20,20 @@ func (h *Hook) Holders() map[string]placement.Allocation {
 		holders[id] = held
 	}
 	return holders
+}
+
+// Carried returns, by the runtime's id, the first process of each container that runs
+// and has our files, and which it has.
+func (h *Hook) Carried() map[string]injected.Carried {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	carried := make(map[string]injected.Carried, len(h.live))
+	for id, c := range h.live {
+		if c.process.pid != 0 && len(c.ours) > 0 {
+			carried[id] = injected.Carried{PID: c.process.pid, Mounts: c.ours}
+		}
+	}
+	return carried
 }
 
 // GPUsOf returns the UUIDs of the GPUs that a container was given which runs now, by

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
@@ -75,6 +76,8 @@ type Hook struct {
 	runtime    atomic.Pointer[Runtime]
 	registered atomic.Bool
 	handlers   inFlight
+	bound      *deadline.Bound
+	looks      *injected.Looks
 	// unadjustedCount is the number of unadjusted, without mu.
 	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
@@ -99,6 +102,8 @@ type Hook struct {
 // liveContainer is a container with a part of a GPU that may have processes.
 type liveContainer struct {
 	podUID, name, sandbox string
+	// ours are its mounts that detection looks for.
+	ours []Mount
 	// process is known once the container has been created in full.
 	process firstProcess
 	// created is when its creation was asked for, by this agent.
@@ -109,7 +114,10 @@ type liveContainer struct {
 // say is taken. Files that cannot be trusted are put aside, and named in the
 // log. Call it before the runtime is asked to register.
 func New(opts Options) *Hook {
-	h := &Hook{Options: opts, live: map[string]liveContainer{}, podsChanged: make(chan struct{}, 1)}
+	h := &Hook{
+		Options: opts, live: map[string]liveContainer{}, podsChanged: make(chan struct{}, 1),
+		bound: deadline.New(handlerPatience, maxHandlers), looks: injected.NewLooks(),
+	}
 	h.Proc = cmp.Or(h.Proc, "/proc")
 	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
@@ -157,7 +165,7 @@ func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adj
 		a.Annotations = map[string]string{layout.AdjustedAnnotation: "withheld"}
 		return a, outcomeWithheld.or(err), err
 	}
-	a, err := h.grant(c, rt, pod, liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}, id)
+	a, err := h.grant(ctx, c, rt, pod, liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}, id)
 	return a, outcomeGranted.or(err), err
 }
 
@@ -218,12 +226,20 @@ func (h *Hook) unknown(c Container, err error) error {
 
 // grant gives a container its part of a GPU, and writes it down before the
 // container can exist.
-func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer, id string) (Adjustment, error) {
+func (h *Hook) grant(ctx context.Context, c Container, rt Runtime, pod request.Pod, me liveContainer, id string) (Adjustment, error) {
 	if err := h.Rules.Check(c); err != nil {
 		return Adjustment{}, err
 	}
+	if h.Rules.Injection.InterposeWholeGPUs || h.asksForPart(c, pod) {
+		if err := checkAbove(c); err != nil { // before it takes anybody's room
+			return Adjustment{}, err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		return Adjustment{}, c.lateRefusal(ctx.Err())
+	}
 	allocation, err := h.place(c, pod)
 	if err != nil {
 		return Adjustment{}, c.refuse(ReasonPlacement, "%w", err)
@@ -250,6 +266,17 @@ func (h *Hook) grant(c Container, rt Runtime, pod request.Pod, me liveContainer,
 	h.liveChanged()
 	h.PodsChanged()
 	return a, nil
+}
+
+// asksForPart reports whether a container asks for less than a GPU, whichever it gets.
+func (h *Hook) asksForPart(c Container, pod request.Pod) bool {
+	part := func(s request.Share) bool {
+		return s.ComputePPM > 0 && s.ComputePPM < request.Whole ||
+			!slices.ContainsFunc(h.GPUs(), func(g gpu.GPU) bool { return s.Memory.On(g.MemoryBytes) >= g.MemoryBytes })
+	}
+	return slices.ContainsFunc(pod.Containers, func(asked request.Container) bool {
+		return asked.Name == c.Name && slices.ContainsFunc(asked.Shares, part)
+	})
 }
 
 func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error) {
@@ -311,7 +338,7 @@ func (h *Hook) checkStart(c Container) error {
 		if err != nil || dir != want {
 			return c.refuse(ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
 		}
-		return c.checkMounted(h.Proc)
+		return c.checkMounted(h.looks, h.Proc)
 	}
 	if carries {
 		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")

@@ -232,18 +232,21 @@ func (h *Hook) lives(podUID string) bool {
 
 // started notes the first process of a container of ours that is about to live,
 // or does; it tells whether it was not known.
-func (h *Hook) started(c Container, id, sandbox string) bool {
+func (h *Hook) started(ctx context.Context, c Container, id, sandbox string) bool {
 	if h.exempt(c) || !h.carriesOurs(c) {
 		return false
 	}
 	process := findProcess(h.Proc, c.PID)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		return false // its start was refused meanwhile
+	}
 	live, known := h.live[id]
 	if !known {
 		live = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}
 	}
-	live.process = process
+	live.process, live.ours = process, injected.Ours(c.Mounts)
 	h.live[id] = live
 	if !known {
 		h.liveChanged()
@@ -262,9 +265,12 @@ type runningContainer struct {
 
 // synchronize takes over the containers that the runtime has: the state of
 // the last agent, or of this one before the connection was lost.
-func (h *Hook) synchronize(containers []runningContainer) {
+func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err() // the runtime tells them anew
+	}
 	clear(h.live)
 	h.unaudited = nil
 	h.unadjusted = map[string]liveContainer{}
@@ -279,7 +285,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 			continue
 		}
 		if !c.created {
-			h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
+			h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID), ours: injected.Ours(c.Mounts)}
 		}
 		h.adopt(c.Container)
 	}
@@ -287,6 +293,7 @@ func (h *Hook) synchronize(containers []runningContainer) {
 	if h.Pods.HasSynced() {
 		h.audit()
 	}
+	return nil
 }
 
 // adopt sees to it that the ledger has what a running container was given.

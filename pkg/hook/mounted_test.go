@@ -110,7 +110,7 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, proc, root := builtContainer(t)
 			tt.change(t, &c, root)
-			checkRefusal(t, c.checkMounted(proc), tt.want)
+			checkRefusal(t, c.checkMounted(injected.NewLooks(), proc), tt.want)
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 func BenchmarkCheckMounted(b *testing.B) {
 	c, proc, _ := builtContainer(b)
 	for b.Loop() {
-		if err := c.checkMounted(proc); err != nil {
+		if err := c.checkMounted(injected.NewLooks(), proc); err != nil {
 			b.Fatal(err)
 		}
 	}

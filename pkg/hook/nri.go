@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,11 +13,6 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
-
-// answerMargin is how long before the runtime's patience ends a handler gives
-// up waiting, so that its refusal arrives: a late answer would be no answer,
-// and older runtimes then create the container as if we had none.
-const answerMargin = 300 * time.Millisecond
 
 // events are what the plugin subscribes to. All of them are known since NRI
 // 0.2: a runtime rejects a plugin that asks for one that it does not know.
@@ -60,10 +56,8 @@ func (e *edge) Configure(_ context.Context, _, name, version string) (api.EventM
 }
 
 // Synchronize takes the runtime's containers over.
-func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	begin := time.Now()
-	defer e.handlers.enter(begin)()
-	defer e.Metrics.observe("Synchronize", outcomeDone, begin)
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
 		sandboxes[pod.GetId()] = pod
@@ -78,7 +72,13 @@ func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers
 			created: c.GetState() == api.ContainerState_CONTAINER_CREATED,
 		})
 	}
-	e.synchronize(running)
+	done, late := within(ctx, e.Hook, func(ctx context.Context) error { return e.synchronize(ctx, running) })
+	err := errors.Join(done, late)
+	e.Metrics.observe("Synchronize", outcomeDone.or(err), begin)
+	if err != nil {
+		// The runtime drops us, and is connected to again.
+		return nil, fmt.Errorf("take over the runtime's containers: %w", err)
+	}
 	e.setRegistered(true)
 	close(e.synced)
 	return nil, nil
@@ -87,29 +87,47 @@ func (e *edge) Synchronize(_ context.Context, pods []*api.PodSandbox, containers
 // CreateContainer adjusts a container, or refuses it.
 func (e *edge) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	begin := time.Now()
-	defer e.handlers.enter(begin)()
-	ctx, cancel := withMargin(ctx)
-	defer cancel()
 	c := describe(pod, container)
-	a, result, err := e.create(ctx, c, container.GetId(), pod.GetId())
-	var adjust *api.ContainerAdjustment
-	if err == nil {
-		adjust, err = c.convert(a)
-		result = result.or(err)
+	done, late := within(ctx, e.Hook, func(ctx context.Context) created {
+		return e.createContainer(ctx, c, container.GetId(), pod.GetId())
+	})
+	if late != nil {
+		done = created{result: outcomeRefused, err: c.lateRefusal(late)}
 	}
-	e.Metrics.observe("CreateContainer", result, begin)
-	return adjust, nil, e.report(c, result, err)
+	e.Metrics.observe("CreateContainer", done.result, begin)
+	return done.adjust, nil, e.report(c, done.result, done.err)
+}
+
+// created is what came of the creation of a container.
+type created struct {
+	adjust *api.ContainerAdjustment
+	result outcome
+	err    error
+}
+
+func (e *edge) createContainer(ctx context.Context, c Container, id, sandbox string) created {
+	a, result, err := e.create(ctx, c, id, sandbox)
+	if err != nil {
+		return created{result: result, err: err}
+	}
+	adjust, err := c.convert(a)
+	return created{adjust, result.or(err), err}
 }
 
 // StartContainer refuses a container that was created without us.
-func (e *edge) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+func (e *edge) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
 	begin := time.Now()
-	defer e.handlers.enter(begin)()
 	c := describe(pod, container)
-	fresh := e.started(c, container.GetId(), pod.GetId())
-	err := e.checkStart(c)
-	if err != nil && fresh {
-		e.stopped(container.GetId())
+	err, late := within(ctx, e.Hook, func(ctx context.Context) error {
+		fresh := e.started(ctx, c, container.GetId(), pod.GetId())
+		err := e.checkStart(c)
+		if err != nil && fresh {
+			e.stopped(container.GetId())
+		}
+		return err
+	})
+	if late != nil {
+		err = c.lateRefusal(late)
 	}
 	result := outcomeDone.or(err)
 	e.Metrics.observe("StartContainer", result, begin)
@@ -118,12 +136,22 @@ func (e *edge) StartContainer(_ context.Context, pod *api.PodSandbox, container 
 
 // PostStartContainer notes that a container lives, should we have registered
 // while it was being started.
-func (e *edge) PostStartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	begin := time.Now()
-	defer e.handlers.enter(begin)()
-	e.started(describe(pod, container), container.GetId(), pod.GetId())
-	e.Metrics.observe("PostStartContainer", outcomeDone, begin)
+func (e *edge) PostStartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
+	e.note(ctx, "PostStartContainer", func(ctx context.Context) {
+		e.started(ctx, describe(pod, container), container.GetId(), pod.GetId())
+	})
 	return nil
+}
+
+// note does what follows from what the runtime tells. What is late is done later; what
+// is not done at all, a sweep finds out.
+func (e *edge) note(ctx context.Context, handler string, work func(context.Context)) {
+	begin := time.Now()
+	_, late := within(ctx, e.Hook, func(ctx context.Context) bool { work(ctx); return true })
+	if late != nil {
+		e.Log.Error("the runtime was answered before what it told was taken in", "handler", handler, "error", late)
+	}
+	e.Metrics.observe(handler, outcomeDone, begin)
 }
 
 func (e *edge) report(c Container, result outcome, err error) error {
@@ -146,50 +174,27 @@ func (e *edge) report(c Container, result outcome, err error) error {
 }
 
 // StopContainer notes that a container has ended. Its pod may be empty.
-func (e *edge) StopContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
-	e.ended("StopContainer", container)
+func (e *edge) StopContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
+	e.note(ctx, "StopContainer", func(context.Context) { e.stopped(container.GetId()) })
 	return nil, nil
 }
 
 // RemoveContainer notes that a container has ended.
-func (e *edge) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
-	e.ended("RemoveContainer", container)
+func (e *edge) RemoveContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) error {
+	e.note(ctx, "RemoveContainer", func(context.Context) { e.stopped(container.GetId()) })
 	return nil
 }
 
-func (e *edge) ended(handler string, container *api.Container) {
-	begin := time.Now()
-	defer e.handlers.enter(begin)()
-	e.stopped(container.GetId())
-	e.Metrics.observe(handler, outcomeDone, begin)
-}
-
 // StopPodSandbox notes that all of a pod's containers have ended.
-func (e *edge) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	e.sandboxEnded("StopPodSandbox", pod)
+func (e *edge) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	e.note(ctx, "StopPodSandbox", func(context.Context) { e.sandboxStopped(pod.GetId(), pod.GetUid()) })
 	return nil
 }
 
 // RemovePodSandbox notes that all of a pod's containers have ended.
-func (e *edge) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	e.sandboxEnded("RemovePodSandbox", pod)
+func (e *edge) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	e.note(ctx, "RemovePodSandbox", func(context.Context) { e.sandboxStopped(pod.GetId(), pod.GetUid()) })
 	return nil
-}
-
-func (e *edge) sandboxEnded(handler string, pod *api.PodSandbox) {
-	begin := time.Now()
-	defer e.handlers.enter(begin)()
-	e.sandboxStopped(pod.GetId(), pod.GetUid())
-	e.Metrics.observe(handler, outcomeDone, begin)
-}
-
-// withMargin ends a context some time before the runtime's deadline.
-func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithDeadline(ctx, deadline.Add(-answerMargin))
 }
 
 // describe takes from NRI's messages what decides.

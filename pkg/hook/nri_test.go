@@ -19,7 +19,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 )
 
 func collect(c prometheus.Collector) iter.Seq[*dto.Metric] {
@@ -205,17 +204,31 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 	if _, ok := n.ledger.Get("u", "main"); ok {
 		t.Error("what was refused holds a GPU")
 	}
-	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/", "/run/nri-vgpu-other", "/etc/ld.so.preload.d"} {
-		spec, err := n.create("u", addMount(destination))
-		if err != nil {
-			t.Errorf("%s: %v", destination, err)
-			continue
+	for _, destination := range []string{"/run/nri-vgpu-other", "/etc/ld.so.preload.d", "/var/run", "/usr/local/share", "/usr/bin"} {
+		mustCreate(t, n, "u", addMount(destination))
+	}
+}
+
+// From a volume above ours they could be taken away. Where nothing is limited there is
+// nothing to take.
+func TestVolumesAboveOursAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("part", "main=1024")
+	n.pod("whole", "main=16384")
+	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/usr/x/..", "/"} {
+		_, err := n.create("part", addMount(destination))
+		if err == nil || !strings.Contains(err.Error(), "would lie in a volume") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", destination, err)
 		}
-		theirs := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == destination })
-		ours := slices.IndexFunc(spec.Mounts, func(m rspec.Mount) bool { return m.Destination == layout.ContainerPreload })
-		if reach.Within(layout.ContainerPreload, filepath.Clean(destination)) && theirs > ours {
-			t.Errorf("%s is mounted over %s: %+v", destination, layout.ContainerPreload, spec.Mounts)
-		}
+		mustCreate(t, n, "whole", addMount(destination))
+	}
+	if _, ok := n.ledger.Get("part", "main"); ok {
+		t.Error("what was refused holds a GPU")
+	}
+	always := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
+	always.pod("whole", "main=16384")
+	if _, err := always.create("whole", addMount("/etc")); err == nil {
+		t.Error("a container with the interposer is created")
 	}
 }
 

@@ -79,7 +79,7 @@ func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	n.waitRegistered()
 	started := n.containers[1]
 	started.Pid = 2
-	n.hook.started(describe(sandbox("started"), started), started.GetId(), started.GetPodSandboxId())
+	n.hook.started(t.Context(), describe(sandbox("started"), started), started.GetId(), started.GetPodSandboxId())
 	holds := func(uid string) bool { _, ok := n.ledger.Get(uid, "main"); return ok }
 	for pid, uid := range []string{"synced", "started", "unknown"} {
 		n.deletePod(uid)

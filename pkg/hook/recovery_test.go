@@ -208,7 +208,9 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 		return runningContainer{Container: Container{Namespace: "default", Pod: "pod-u", PodUID: "u", Name: "main", PID: pid}, id: id, sandbox: "s"}
 	}
 	n.api.change(func() { n.api.away = true })
-	n.hook.synchronize([]runningContainer{bare("gone", 0), bare("unseen", command.Process.Pid)})
+	if err := n.hook.synchronize(t.Context(), []runningContainer{bare("gone", 0), bare("unseen", command.Process.Pid)}); err != nil {
+		t.Fatal(err)
+	}
 	n.hook.stopped("gone")
 	n.api.change(func() { n.api.away = false })
 	n.hook.Sweep()

@@ -32,9 +32,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
 func TestMain(m *testing.M) {
+	mountns.Main()
 	nrilog.Set(stubLog{slog.New(slog.DiscardHandler)})
 	os.Exit(m.Run())
 }

@@ -17,11 +17,15 @@ import (
 // ValidateContainerAdjustment refuses a container that other plugins have
 // changed so that what we decided no longer holds. Plugins are asked in turn,
 // and those behind us can undo what we did; the runtime asks this last.
-func (e *edge) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
+func (e *edge) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	begin := time.Now()
-	defer e.handlers.enter(begin)()
 	c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
-	err := e.checkAdjusted(c, owners{req.GetOwners(), req.GetContainer().GetId()})
+	err, late := within(ctx, e.Hook, func(context.Context) error {
+		return e.checkAdjusted(c, owners{req.GetOwners(), req.GetContainer().GetId()})
+	})
+	if late != nil {
+		err = c.lateRefusal(late)
+	}
 	result := outcomeDone.or(err)
 	e.Metrics.observe("ValidateContainerAdjustment", result, begin)
 	return e.report(c, result, err)

@@ -4,12 +4,8 @@ package injected
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
@@ -44,6 +40,10 @@ var (
 	ErrIncomplete = errors.New("not all of nri-vgpu's files are mounted")
 	// ErrHidden: the container's processes would find another file.
 	ErrHidden = errors.New("another file is there")
+	// ErrVolume: one of ours would lie in a volume.
+	ErrVolume = errors.New("it would lie in a volume")
+	// ErrStuck: a file system did not answer.
+	ErrStuck = errors.New("a file system of the container does not answer")
 )
 
 // Dir is the host's directory of the files that a container carries.
@@ -62,55 +62,20 @@ func isAssignment(m Mount) bool {
 	return m.Destination == layout.ContainerAssignment && filepath.Base(m.Source) == layout.Assignment
 }
 
-// Check looks, in the root of a container's first process, whether our files
-// are what its processes will find. A link in its image can lead a volume over
-// them, which no comparison of paths tells; when a container is about to
-// start, its mounts are done, and the kernel tells. proc is /proc of the
-// host's pid namespace; a pid of 0 is one that the runtime does not tell.
-func Check(proc string, pid int, mounts []Mount) error {
-	if pid == 0 || slices.ContainsFunc(mounts, isAssignment) {
-		return nil // there is nothing to look at, or nothing to hold it to
-	}
-	root, err := unix.Open(filepath.Join(proc, strconv.Itoa(pid), "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("%w: its mounts cannot be looked at, as process %d has ended or is of another pid namespace (the agent needs hostPID): %w", ErrIncomplete, pid, err)
-	}
-	defer unix.Close(root)
-	for _, destination := range slices.Concat(Files, optional) {
-		k := slices.IndexFunc(mounts, func(m Mount) bool { return m.Destination == destination })
-		if k < 0 && slices.Contains(optional, destination) {
-			continue
-		}
-		if k < 0 {
-			return fmt.Errorf("%w: it was created without %s", ErrIncomplete, destination)
-		}
-		err := sameFile(root, destination, mounts[k].Source)
-		if errors.Is(err, unix.ENOSYS) {
-			return nil // a kernel before 5.6
-		}
-		if err != nil {
-			return fmt.Errorf("its %s is not the one that nri-vgpu mounted: %w", destination, err)
+// Ours returns those of a container's mounts that Check compares.
+func Ours(mounts []Mount) []Mount {
+	var ours []Mount
+	for _, m := range mounts {
+		if slices.Contains(Files, m.Destination) || slices.Contains(optional, m.Destination) {
+			ours = append(ours, m)
 		}
 	}
-	return nil
+	return ours
 }
 
-// sameFile wants a path in a container to lead to a file of the host.
-func sameFile(root int, path, source string) error {
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrHidden, err)
-	}
-	defer unix.Close(fd)
-	var inside, outside unix.Stat_t
-	if err := unix.Fstat(fd, &inside); err != nil {
-		return fmt.Errorf("%w: %w", ErrHidden, err)
-	}
-	if err := unix.Stat(source, &outside); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrHidden, source, err)
-	}
-	if inside.Dev != outside.Dev || inside.Ino != outside.Ino {
-		return ErrHidden
-	}
-	return nil
+// Carried is what a container that runs has of ours.
+type Carried struct {
+	// PID is its first process.
+	PID    int
+	Mounts []Mount
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
@@ -82,6 +83,8 @@ func (o *outside) Holders() map[string]placement.Allocation {
 	return map[string]placement.Allocation{outsideID: held}
 }
 
+// Carried is nothing: what vgpuctl runs has no mounts of ours.
+func (o *outside) Carried() map[string]injected.Carried                    { return nil }
 func (o *outside) Synchronized() bool                                      { return true }
 func (o *outside) HasSynced() bool                                         { return true }
 func (o *outside) Cached(pods.Ref) (*corev1.Pod, bool)                     { return &corev1.Pod{}, true }

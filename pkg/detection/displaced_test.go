@@ -1,0 +1,148 @@
+package detection
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
+)
+
+// inMounts has the house's container run, with our files mounted as runtimes do.
+func inMounts(h *house) *mountns.Namespace {
+	h.Helper()
+	image, host := h.TempDir(), h.TempDir()
+	if err := os.MkdirAll(filepath.Join(image, "data"), 0o755); err != nil {
+		h.Fatal(err)
+	}
+	var mounts []injected.Mount
+	var binds []mountns.Bind
+	for _, destination := range injected.Files {
+		source := filepath.Join(host, strings.ReplaceAll(destination, "/", "_"))
+		if err := os.WriteFile(source, nil, 0o644); err != nil {
+			h.Fatal(err)
+		}
+		mounts = append(mounts, injected.Mount{Source: source, Destination: destination})
+		binds = append(binds, mountns.Bind{From: source, To: destination})
+	}
+	n := mountns.New(h, image, binds...)
+	h.inContainer(n.PID)
+	h.carried = map[string]injected.Carried{containerID: {PID: n.PID, Mounts: mounts}}
+	return n
+}
+
+// inContainer has a process be one of the house's container, with a valid registration.
+func (h *house) inContainer(pid int) {
+	h.Helper()
+	h.place(pid, ours+containerID)
+	h.link(pid, "root")
+	h.link(pid, "ns")
+	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: pid, Bytes: mib, APIs: gpu.Compute})
+	h.registered = true
+}
+
+// link has the house's procfs say of a process what the kernel does.
+func (h *house) link(pid int, name string) {
+	h.Helper()
+	if err := os.Symlink(procPath("/proc", pid, name), procPath(h.proc, pid, name)); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// Whoever registers is not trusted where the interposer cannot be in it.
+func TestFilesThatAreTakenAway(t *testing.T) {
+	const aside = layout.ContainerHomeDir + ".x"
+	h := newHouse(t)
+	n := inMounts(h)
+	h.round()
+	h.wantTold()
+	h.wantMetric(0, h.detector.Metrics.displaced)
+	n.Do("rename", layout.ContainerHomeDir, aside)
+	h.round()
+	h.wantTold("p VGPUBypassed in container main nri-vgpu's files have been taken away", "p VGPUBypassed process ")
+	h.wantMetric(1, h.detector.Metrics.displaced)
+	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "bypass"))
+	h.round()
+	h.wantTold()
+	n.Do("rename", aside, layout.ContainerHomeDir)
+	h.round()
+	h.wantTold()
+	h.wantMetric(0, h.detector.Metrics.displaced)
+	if h.wantMetric(0, h.detector.Metrics.stopped.WithLabelValues("bypass")); !alive(n.PID) {
+		t.Error("it was stopped")
+	}
+	// Of a container in which nobody uses a GPU it is known, too.
+	h.processes[gpuA] = nil
+	n.Do("remove", "/data")
+	n.Do("rename", layout.ContainerHomeDir, aside)
+	h.round()
+	h.wantTold("p VGPUBypassed in container main")
+}
+
+func TestWhoUsesAGPUWithoutOurFilesIsStopped(t *testing.T) {
+	h := newHouse(t)
+	cfg := config.Default().Detection
+	cfg.Action = config.DetectStop
+	h.restart(cfg)
+	n := inMounts(h)
+	h.round()
+	if !alive(n.PID) {
+		t.Fatal("a container is stopped in which all is well")
+	}
+	n.Do("rename", layout.ContainerHomeDir, "/data/x")
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUStopped")
+	for end := time.Now().Add(5 * time.Second); alive(n.PID); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it goes on")
+		}
+	}
+}
+
+// A process of the container may have a mount namespace of its own.
+func TestAProcessWithItsOwnMounts(t *testing.T) {
+	h := newHouse(t)
+	inMounts(h)
+	other := mountns.New(t, t.TempDir())
+	h.inContainer(other.PID)
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUBypassed process")
+}
+
+// One that hangs its own file systems is not left alone for it.
+func TestFilesThatCannotBeLookedAt(t *testing.T) {
+	h := newHouse(t)
+	n := inMounts(h)
+	n.Do("hang", "/usr/local")
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process")
+}
+
+// What runs under the first process's id may be another's by now.
+func TestAFirstProcessOfAnotherContainer(t *testing.T) {
+	h := newHouse(t)
+	n := inMounts(h)
+	h.processes[gpuA] = nil
+	n.Do("rename", layout.ContainerHomeDir, "/data/x")
+	h.put(n.PID, "cgroup", "0::"+ours+strings.Repeat("ef", 32)+"\n")
+	h.round()
+	h.wantTold()
+}
+
+func procPath(proc string, pid int, name string) string {
+	return filepath.Join(proc, strconv.Itoa(pid), name)
+}
+
+// alive reports whether a process runs that is a child of this one.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(procPath("/proc", pid, "stat"))
+	return err == nil && !slices.Contains(strings.Fields(string(stat)), "Z")
+}

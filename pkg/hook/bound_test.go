@@ -1,0 +1,167 @@
+package hook
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
+)
+
+// promised is within what time every handler answers.
+const promised = time.Second
+
+// inTime wants the runtime to have an answer in time, and the plugin to stay.
+func inTime(t *testing.T, what string, ask func() error, refused bool) {
+	t.Helper()
+	begin := time.Now()
+	err := ask()
+	if took := time.Since(begin); took > promised {
+		t.Errorf("%s took %v", what, took)
+	}
+	if (err != nil) != refused {
+		t.Errorf("%s: %v", what, err)
+	}
+	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "kubelet will try again")) {
+		t.Errorf("%s: the refusal says %q", what, err)
+	}
+}
+
+// The files of one container cannot be written, as the file system hangs. Its handler
+// holds what the others need; all answer all the same, and nothing that they are told
+// is lost.
+func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, uid := range []string{"hangs", "waits", "runs"} {
+		n.pod(uid, "main=1024")
+	}
+	n.pod("plain", "main")
+	running := mustCreate(t, n, "runs")
+	dir := filepath.Join(n.cfg.Paths.RunDir, "containers", "hangs")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	free := mountns.Hang(t, dir)
+	ctx := context.Background()
+	pod := sandbox("runs")
+	container := fromSpec(pod, "main", running)
+	create := func(uid string) func() error {
+		return func() error { _, err := n.create(uid); return err }
+	}
+	inTime(t, "CreateContainer that hangs", create("hangs"), true)
+	inTime(t, "CreateContainer of another", create("waits"), true)
+	inTime(t, "CreateContainer of a pod that asks for nothing", create("plain"), false)
+	inTime(t, "StartContainer", func() error {
+		return n.runtime.StartContainer(ctx, &api.StartContainerRequest{Pod: pod, Container: container})
+	}, true)
+	inTime(t, "PostStartContainer", func() error {
+		return n.runtime.PostStartContainer(ctx, &api.PostStartContainerRequest{Pod: pod, Container: container})
+	}, false)
+	inTime(t, "StopContainer", func() error {
+		_, err := n.runtime.StopContainer(ctx, &api.StopContainerRequest{Pod: pod, Container: container})
+		return err
+	}, false)
+	inTime(t, "RemoveContainer", func() error {
+		return n.runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{Pod: pod, Container: container})
+	}, false)
+	inTime(t, "StopPodSandbox", func() error {
+		return n.runtime.StopPodSandbox(ctx, &api.StopPodSandboxRequest{Pod: pod})
+	}, false)
+	inTime(t, "RemovePodSandbox", func() error {
+		return n.runtime.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{Pod: pod})
+	}, false)
+	e := &edge{Hook: n.hook, synced: make(chan struct{})}
+	begin := time.Now()
+	if _, err := e.Synchronize(ctx, nil, nil); err == nil || time.Since(begin) > promised {
+		t.Errorf("Synchronize answered after %v: %v", time.Since(begin), err)
+	}
+	if n.hook.Stuck() < promised {
+		t.Errorf("the liveness probe is told that a handler runs for %v", n.hook.Stuck())
+	}
+
+	free()
+	eventually(t, func() bool { return n.hook.Stuck() == 0 })
+	if _, live := n.hook.Holders()[container.GetId()]; live {
+		t.Error("a container that was said to have ended lives")
+	}
+	if _, err := n.create("waits"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What decides on validation holds nothing that others hold.
+func TestValidationDoesNotWait(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	spec := mustCreate(t, n, "u")
+	n.hook.mu.Lock()
+	defer n.hook.mu.Unlock()
+	e := &edge{Hook: n.hook}
+	begin := time.Now()
+	err := e.ValidateContainerAdjustment(t.Context(), &api.ValidateContainerAdjustmentRequest{
+		Pod: sandbox("u"), Container: fromSpec(sandbox("u"), "main", spec),
+	})
+	if err != nil || time.Since(begin) > promised {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+}
+
+// An API server that does not answer is waited for no longer, whatever nri.pod_wait is.
+func TestTheAPIServerHangs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.api.change(func() { n.api.away = true })
+	inTime(t, "CreateContainer", func() error { _, err := n.create("unknown"); return err }, true)
+}
+
+// boxed makes a container's files be where the runtime mounts them.
+func boxed(t *testing.T, n *node, spec *rspec.Spec) *mountns.Namespace {
+	t.Helper()
+	image := t.TempDir()
+	if err := os.Mkdir(filepath.Join(image, "tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{layout.CUDALibrary, layout.NVMLLibrary, layout.Vgpuctl, layout.Preload} {
+		write(t, filepath.Join(n.cfg.Paths.InstallDir, "1", name), name)
+	}
+	if err := os.MkdirAll(filepath.Join(n.cfg.Paths.InstallDir, "1", layout.StandIns), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var binds []mountns.Bind
+	for _, m := range injected.Ours(describe(nil, &api.Container{Mounts: api.FromOCIMounts(spec.Mounts)}).Mounts) {
+		binds = append(binds, mountns.Bind{From: m.Source, To: m.Destination})
+	}
+	return mountns.New(t, image, binds...)
+}
+
+// Whose image hangs is not started, and delays nobody by more.
+func TestAStartWithAnImageThatHangs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	spec := mustCreate(t, n, "u")
+	box := boxed(t, n, spec)
+	start := func() error {
+		pod := sandbox("u")
+		container := fromSpec(pod, "main", spec)
+		container.Pid = uint32(box.PID)
+		return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: container})
+	}
+	inTime(t, "StartContainer", start, false)
+	box.Do("hang", "/tmp")
+	box.Do("chroot", "/tmp")
+	inTime(t, "StartContainer of an image that hangs", start, true)
+	inTime(t, "StartContainer, again", start, true)
+	if n.hook.Stuck() != 0 {
+		t.Error("a tenant's file system keeps a handler, and with it the liveness probe")
+	}
+}

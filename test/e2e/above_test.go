@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// unprivileged is what Pod Security's restricted profile lets a container be.
+func unprivileged() *corev1.SecurityContext {
+	user, no, yes := int64(1000), false, true
+	return &corev1.SecurityContext{
+		RunAsUser: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+// sharing is a pod with a volume in two containers: where the first, with a part of a
+// GPU, wants it, and at /volume in the second.
+func sharing(name, at, main, sidecar string) *corev1.Pod {
+	pod := testbed.Pod(name,
+		testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", main),
+		testbed.Container("sidecar", nil, "sh", "-c", sidecar))
+	pod.Spec.Volumes = []corev1.Volume{{Name: "own", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for k, path := range []string{at, "/volume"} {
+		pod.Spec.Containers[k].SecurityContext = unprivileged()
+		pod.Spec.Containers[k].VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: path}}
+	}
+	return pod
+}
+
+// Who may write to a volume can rename and remove what is in it, without being root:
+// with it go the mounts that are there, in every container.
+func TestVolumesAboveOurs(t *testing.T) {
+	small(t)
+	const fill = "exec fill --max 3GiB --hold 3600"
+	for name, pod := range map[string]*corev1.Pod{
+		"usr-local": sharing("above-usr-local", "/usr/local", "mv /usr/local/nri-vgpu /usr/local/x; "+fill, "exec linger"),
+		"etc": sharing("above-etc", "/etc", "while [ -e /etc/ld.so.preload ]; do sleep 0.1; done; unset LD_PRELOAD; "+fill,
+			"until rm -f /volume/ld.so.preload; do sleep 0.1; done; exec linger"),
+		"run": sharing("above-run", "/run", "mv /run/nri-vgpu /run/x; "+fill, "exec linger"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			create(t, pod)
+			seen, err := bed.WaitPod(t.Context(), pod.Name, "refused, or running", patience, func(pod *corev1.Pod) bool {
+				for _, status := range pod.Status.ContainerStatuses {
+					if waiting := status.State.Waiting; status.Name == "main" && (status.State.Running != nil || waiting != nil && waiting.Reason == "CreateContainerError") {
+						return true
+					}
+				}
+				return false
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line := testbed.Describe(seen); !strings.Contains(line, "would lie in a volume") {
+				waitHeld(t, seen, 1*gib)
+				t.Errorf("it was not refused, and holds %v with a limit of 1 GiB: %s", held(t, seen), line)
+			}
+		})
+	}
+}
+
+// Whoever is root in a container, or in another of its pod, can take our files away
+// once it runs. That is detected, though its processes have registered.
+func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
+	limits := testbed.Limits{testbed.Memory: 1024}
+	hold := []string{"fill", "--max", "256MiB", "--hold", "3600"}
+	moved := testbed.Pod("moved", testbed.Container("main", limits, hold...))
+	unlinked := testbed.Pod("unlinked", testbed.Container("sidecar", nil, "linger"), testbed.Container("main", limits, hold...))
+	shared := true
+	unlinked.Spec.ShareProcessNamespace = &shared
+	for _, pod := range []*corev1.Pod{moved, unlinked} {
+		create(t, pod)
+		waitHeld(t, running(t, pod.Name), 256*mib)
+	}
+	waitMetric(t, detected, 0, "nri_vgpu_displaced_containers", nil)
+	shell(t, "moved", "mv /usr/local/nri-vgpu /usr/local/x")
+	shell(t, "unlinked", "for p in /proc/[0-9]*; do rm -f $p/root/etc/ld.so.preload; done")
+	for _, pod := range []*corev1.Pod{moved, unlinked} {
+		waitPodEvent(t, pod.Name, events.VGPUBypassed.Name, "files have been taken away", detected)
+	}
+	waitMetric(t, detected, 2, "nri_vgpu_displaced_containers", nil)
+	unaccounted(t, "bypass", 2)
+	shell(t, "moved", "mv /usr/local/x /usr/local/nri-vgpu")
+	waitMetric(t, detected, 1, "nri_vgpu_displaced_containers", nil)
+}
+
+// shell runs a script in a pod's first container.
+func shell(t *testing.T, pod, script string) {
+	t.Helper()
+	if stdout, stderr, err := bed.ExecOutput(t.Context(), pod, "sh", "-c", script); err != nil {
+		t.Fatalf("%s in %s: %v: %s%s", script, pod, err, stdout, stderr)
+	}
+}
+
+// A pod with a user namespace of its own is limited like any other.
+func TestUserNamespace(t *testing.T) {
+	small(t)
+	pod := testbed.Pod("userns", filler("main", testbed.Limits{testbed.Memory: 1024}))
+	host := false
+	pod.Spec.HostUsers = &host
+	create(t, pod)
+	checkFilled(t, "userns", gib)
+	stdout, stderr, err := bed.ExecOutput(t.Context(), "userns", "cat", "/proc/self/uid_map")
+	if fields := strings.Fields(stdout); err != nil || len(fields) != 3 || fields[1] == "0" {
+		t.Errorf("its user namespace is the node's: %q, %q, %v", stdout, stderr, err)
+	}
+}

@@ -1,0 +1,110 @@
+package mountns
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hung is the server of a FUSE file system which has a root, and answers nothing that
+// is asked about what is in it, as a network's file system does whose server is away.
+type hung struct{ fd int }
+
+func openServer() (hung, error) {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return hung{}, fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	return hung{fd}, nil
+}
+
+// mount mounts the file system. It is gone when the process ends.
+func (h hung) mount(dir string) error {
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", h.fd)
+	if err := unix.Mount("hung", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount at %s: %w", dir, err)
+	}
+	go h.serve()
+	return nil
+}
+
+// Hang mounts such a file system on a directory until the test ends, or free is called:
+// who waits then gets an error.
+func Hang(t testing.TB, dir string) (free func()) {
+	t.Helper()
+	// By a process of its own: one that hangs in it could not end it.
+	child, _, output := startSelf(t, hangVariable, dir, 0)
+	if line, err := output.ReadString('\n'); err != nil || line != "ok\n" {
+		t.Fatalf("mount a file system at %s: %s%v", dir, line, err)
+	}
+	free = sync.OnceFunc(func() {
+		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	t.Cleanup(free)
+	return free
+}
+
+// hang is the program of the process that Hang starts.
+func hang(dir string) error {
+	server, err := openServer()
+	if err != nil {
+		return err
+	}
+	if err := server.mount(dir); err != nil {
+		return err
+	}
+	fmt.Println("ok")
+	select {}
+}
+
+// What the kernel asks and is answered, by the protocol of <linux/fuse.h>.
+const (
+	fuseGetattr = 3
+	fuseInit    = 26
+	fuseAccess  = 34
+
+	headerSize = 16 // of an answer
+)
+
+func (h hung) serve() {
+	request := make([]byte, 1<<20)
+	for {
+		n, err := unix.Read(h.fd, request)
+		if err != nil || n < 40 {
+			_ = unix.Close(h.fd)
+			return
+		}
+		var body []byte
+		var failed int32
+		switch binary.LittleEndian.Uint32(request[4:]) {
+		case fuseInit:
+			body = make([]byte, 64)
+			binary.LittleEndian.PutUint32(body, 7)
+			binary.LittleEndian.PutUint32(body[4:], 31)
+			binary.LittleEndian.PutUint32(body[20:], 4096) // most to write at once
+		case fuseGetattr:
+			body = make([]byte, 104)
+			binary.LittleEndian.PutUint64(body[16:], 1)                  // number
+			binary.LittleEndian.PutUint32(body[76:], unix.S_IFDIR|0o755) // mode
+			binary.LittleEndian.PutUint32(body[80:], 2)                  // links
+		case fuseAccess:
+			failed = -int32(unix.ENOSYS)
+		default:
+			continue
+		}
+		h.answer(request[8:16], failed, body)
+	}
+}
+
+func (h hung) answer(unique []byte, failed int32, body []byte) {
+	answer := make([]byte, headerSize, headerSize+len(body))
+	binary.LittleEndian.PutUint32(answer, uint32(headerSize+len(body)))
+	binary.LittleEndian.PutUint32(answer[4:], uint32(failed))
+	copy(answer[8:], unique)
+	_, _ = unix.Write(h.fd, append(answer, body...))
+}
