@@ -88,7 +88,7 @@ func (h *Hook) asking() []string {
 func (h *Hook) askingPods() []string {
 	var uids []string
 	for _, pod := range h.Pods.List() {
-		if pods.Ended(pod) || slices.Contains(h.Config.Node.ExemptNamespaces, pod.Namespace) {
+		if pods.Ended(pod) {
 			continue
 		}
 		// One that asks for nonsense is refused, which the guard can do, too.

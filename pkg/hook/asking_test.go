@@ -44,8 +44,6 @@ func TestPodsThatAskAreListed(t *testing.T) {
 	n.pod("some", "side", "main=1024")
 	nonsense := n.pod("nonsense", "main=1024")
 	nonsense.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = nonsense.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
-	exempt := n.pod("exempt", "main=1024")
-	exempt.Namespace = "nri-vgpu-system"
 	n.keepAsking()
 	n.waitAsking("nonsense", "some")
 
