@@ -31,7 +31,7 @@ type Guard struct {
 	proc    string
 
 	read       watched[Settings]
-	asking     watched[[]string]
+	asking     watched[[]Pod]
 	rt         atomic.Pointer[runtimes.Runtime]
 	nriVersion func() string
 	configured chan struct{}
@@ -101,7 +101,7 @@ func (g *Guard) CreateContainer(_ context.Context, pod *api.PodSandbox, containe
 		return nil, nil, nil
 	}
 	c := describe(pod, container)
-	hide, err := s.Judge(c, g.asks(s, c.PodUID))
+	hide, err := s.Judge(c, g.asks(s, c))
 	if err != nil || !hide {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func (g *Guard) ValidateContainerAdjustment(_ context.Context, req *api.Validate
 		owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
 		c.Marked = c.Marked && owner == s.Plugin
 	}
-	hide, err := s.Judge(c, g.asks(s, c.PodUID))
+	hide, err := s.Judge(c, g.asks(s, c))
 	if err == nil && hide {
 		err = s.refuse(c, "no plugin has hidden the GPUs from it")
 	}
@@ -149,6 +149,7 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 	c := Container{
 		PodUID:      pod.GetUid(),
 		Namespace:   pod.GetNamespace(),
+		Pod:         pod.GetName(),
 		Name:        container.GetName(),
 		Env:         container.GetEnv(),
 		Annotations: annotations,

@@ -206,7 +206,7 @@ func TestWithoutTheAgent(t *testing.T) {
 	}
 
 	// What the agent wrote down is heeded, though it came after the start.
-	if err := WriteAsking(n.settings.StateDir, []string{"listed"}); err != nil {
+	if err := WriteAsking(n.settings.StateDir, []Pod{{UID: "listed"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.create(inPod("listed"), &api.Container{}); err == nil || !strings.Contains(err.Error(), "asks for a GPU") {
@@ -238,7 +238,7 @@ func TestWithoutTheAgent(t *testing.T) {
 
 func TestTheListIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteAsking(dir, []string{"u"}); err != nil {
+	if err := WriteAsking(dir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // as often as one likes
@@ -279,7 +279,7 @@ func TestBehindTheAgent(t *testing.T) {
 		{"asked and given", granted, wants("all"), "GPU-x"},
 		{"a variable that only CDI can set", byCDI, twice, ""},
 	}
-	if err := WriteAsking(n.settings.StateDir, []string{"u"}); err != nil {
+	if err := WriteAsking(n.settings.StateDir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range tests {

@@ -13,9 +13,9 @@ import (
 // Container is what the guard is told of one.
 type Container struct {
 	// PodUID is the runtime's: a static pod's is not the API server's.
-	PodUID, Namespace, Name string
-	Env                     []string
-	Mounts                  []injected.Mount
+	PodUID, Namespace, Pod, Name string
+	Env                          []string
+	Mounts                       []injected.Mount
 	// Annotations are the pod's and the container's together.
 	Annotations map[string]string
 	CDIDevices  []string

@@ -25,7 +25,7 @@ func (n *node) keepAsking() {
 
 func (n *node) waitAsking(want ...string) {
 	n.t.Helper()
-	var got []string
+	var got []guard.Pod
 	defer func() {
 		if n.t.Failed() {
 			n.t.Logf("the list is %v, want %v", got, want)
@@ -34,7 +34,7 @@ func (n *node) waitAsking(want ...string) {
 	eventually(n.t, func() bool {
 		var err error
 		got, err = guard.ReadAsking(n.cfg.Paths.StateDir)
-		return err == nil && slices.Equal(got, want)
+		return err == nil && slices.EqualFunc(got, want, func(p guard.Pod, uid string) bool { return p.UID == uid })
 	})
 }
 
@@ -69,7 +69,7 @@ func TestPodsThatAskAreListed(t *testing.T) {
 // After a reboot the API server may be away.
 func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n := newNode(t)
-	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []string{"before"}); err != nil {
+	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []guard.Pod{{UID: "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	n.pod("held", "main=1024")
