@@ -171,6 +171,10 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+	// No more may it stop the agent, in whatever namespace it is.
+	if info := seen(t, agentLike("the-next-agent", false)); len(info.CUDA.Devices) != gpus {
+		t.Errorf("the next agent sees %d GPUs, want %d", len(info.CUDA.Devices), gpus)
+	}
 	back()
 }
 

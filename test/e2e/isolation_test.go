@@ -71,6 +71,29 @@ func TestNamespaceOfTheReleaseIsAsAnyOther(t *testing.T) {
 	checkAskerIsLimited(t, there, "asks-beside-the-agent")
 }
 
+// agentLike is a pod of an image that wants all GPUs, with what an agent has of the node.
+func agentLike(name string, readOnly bool) *corev1.Pod {
+	container, yes := cudaContainer(nil), true
+	container.SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	container.VolumeMounts = []corev1.VolumeMount{{Name: "nri", MountPath: "/var/run/nri", ReadOnly: readOnly}}
+	pod := testbed.Pod(name, container)
+	pod.Spec.Volumes = []corev1.Volume{{
+		Name: "nri", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/nri"}},
+	}}
+	return pod
+}
+
+// An agent may have to see the GPUs by NVIDIA's runtime, in whatever namespace it is.
+func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
+	small(t)
+	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {
+		t.Errorf("an agent sees %d GPUs by NVIDIA's runtime, want %d", len(info.CUDA.Devices), gpus)
+	}
+	if info := seen(t, agentLike("nearly-an-agent", true)); len(info.CUDA.Devices) != 0 {
+		t.Errorf("a privileged pod that asks for nothing sees %d GPUs by NVIDIA's runtime", len(info.CUDA.Devices))
+	}
+}
+
 // checkAskerIsLimited creates a pod whose image wants all GPUs and that asks for a
 // part of one.
 func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
