@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
 
 // keepAsking runs what keeps the list of asking pods until the test ends.
@@ -80,4 +81,21 @@ func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n.api.change(func() { n.api.away = false })
 	n.hook.PodsChanged()
 	n.waitAsking("held")
+}
+
+// Whoever creates a pod can claim a static pod's hash, and not its name.
+func TestMirrorsAreListedByName(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef"
+	n := newNode(t)
+	forged, plain := n.pod("forged", "main=1024"), n.pod("plain", "main=1024")
+	n.api.change(func() {
+		asMirror(forged, hash)
+		plain.Annotations = map[string]string{pods.MirrorAnnotation: hash}
+	})
+	n.keepAsking()
+	want := []guard.Pod{{UID: hash, Namespace: "ns", Name: "pod-forged"}, {UID: "plain", Namespace: "ns", Name: "pod-plain"}}
+	eventually(t, func() bool {
+		got, err := guard.ReadAsking(n.cfg.Paths.StateDir)
+		return err == nil && slices.Equal(got, want)
+	})
 }
