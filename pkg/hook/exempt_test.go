@@ -28,8 +28,8 @@ func exemptSandbox(uid string) *api.PodSandbox {
 	return box
 }
 
-func startIn(n *node, pod *api.PodSandbox, name string, spec *rspec.Spec) error {
-	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, name, spec)})
+func startIn(n *node, pod *api.PodSandbox, spec *rspec.Spec) error {
+	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, "main", spec)})
 }
 
 var wantsAll = addEnv(visibleDevices + "=all")
@@ -47,7 +47,7 @@ func TestExemptNamespacesAreLeftAlone(t *testing.T) {
 	if mark := spec.Annotations[layout.AdjustedAnnotation]; mark != "exempt" {
 		t.Errorf("the guard is told %q", mark)
 	}
-	if err := startIn(n, pod, "main", spec); err != nil {
+	if err := startIn(n, pod, spec); err != nil {
 		t.Error(err)
 	}
 }
@@ -63,14 +63,14 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	if _, ok := mountAt(spec, layout.ContainerLimits); !ok {
 		t.Error("it has no limits")
 	}
-	if err := startIn(n, pod, "main", spec); err != nil {
+	if err := startIn(n, pod, spec); err != nil {
 		t.Error(err)
 	}
 	if len(n.hook.Holders()) != 1 {
 		t.Error("it does not count as one that lives")
 	}
 	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
-	if err := startIn(n, pod, "main", bare); err == nil {
+	if err := startIn(n, pod, bare); err == nil {
 		t.Error("started without the limits that it was given")
 	}
 	side, err := n.createIn(pod, "side", wantsAll)
@@ -80,7 +80,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	wantEnv(t, side, visibleDevices, "all")
 
 	other := n.exemptPod("bare", "main=1024")
-	if err := startIn(n, other, "main", bare); err == nil {
+	if err := startIn(n, other, bare); err == nil {
 		t.Error("started without limits")
 	}
 	nonsense := n.exemptPod("nonsense", "main=99999999")
@@ -98,7 +98,7 @@ func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
 	if _, err := n.createIn(unknown, "main", wantsAll); err == nil {
 		t.Error("a pod that is not known was left alone")
 	}
-	if err := startIn(n, unknown, "main", &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+	if err := startIn(n, unknown, &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
 		t.Error("a container of a pod that is not known was started")
 	}
 	static := exemptSandbox("hash")
