@@ -134,15 +134,12 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	forged := testbed.Pod("forged", filler("main", testbed.Limits{testbed.Memory: 1024}))
 	forged.Annotations, forged.OwnerReferences = mirror.Annotations, mirror.OwnerReferences
 	forged.Spec.NodeName, forged.Finalizers = mirror.Spec.NodeName, []string{"example.com/stays"}
-	create := func(groups ...string) error {
-		_, err := as(t, "tenant", groups...).Create(t.Context(), forged, metav1.CreateOptions{})
-		return err
-	}
-	if err := create("system:masters"); !apierrors.IsForbidden(err) {
+	_, err := as(t, "tenant", "system:masters").Create(t.Context(), forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if !apierrors.IsForbidden(err) {
 		t.Errorf("a tenant may forge a mirror: %v", err)
 	}
 	// As where the policy is not in force.
-	if err := create("system:masters", "system:nodes"); err != nil {
+	if _, err := as(t, "tenant", "system:masters", "system:nodes").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -160,11 +157,13 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 		return err == nil && strings.Contains(string(list), hash)
 	})
 	back := away(t)
-	static := mirror.DeepCopy()
-	static.UID = types.UID(hash) // to the runtime
-	if err := bed.KillContainer(static); err != nil {
-		t.Fatal(err)
+	pids := nodeProcesses(t, func(cgroup, command string) bool {
+		return strings.Contains(cgroup, hash) && strings.Contains(command, "linger")
+	})
+	if len(pids) != 1 {
+		t.Fatalf("the static pod has the processes %v", pids)
 	}
+	signal(t, pids[0], syscall.SIGKILL)
 	if _, err := bed.WaitPod(t.Context(), mirror.Name, "started again", patience/4, func(pod *corev1.Pod) bool {
 		status := pod.Status.ContainerStatuses
 		return len(status) == 1 && status[0].RestartCount > 0 && status[0].State.Running != nil
