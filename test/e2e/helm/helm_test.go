@@ -138,7 +138,6 @@ func TestHelm(t *testing.T) {
 	s.release("install", old.chart, "--set", "image.tag="+old.version)
 	s.must(s.bed.WaitAdvertised(t.Context()))
 	s.loadGuard()
-	s.metaGPU()
 	w := s.startWork()
 
 	s.say("upgrading to %s", version.Version)
@@ -148,6 +147,7 @@ func TestHelm(t *testing.T) {
 	s.checkRuns(version.Version)
 	s.waitSlots(20)
 	s.fits("new")
+	s.metaGPU()
 
 	s.say("rolling back")
 	s.release("rollback", "1")
