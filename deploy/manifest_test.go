@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
@@ -176,11 +177,25 @@ func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	}
 }
 
-func TestAgentsNamespaceIsExempt(t *testing.T) {
-	for name, set := range find[appsv1.DaemonSet](t) {
-		if got := config.Default().Node.ExemptNamespaces; len(got) != 1 || set.Namespace != got[0] {
-			t.Errorf("%s runs in %s, exempt are %v", name, set.Namespace, got)
+// Guard and agent know an agent by what it is given, wherever it is installed.
+func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
+	if got := config.Default().Node.ExemptNamespaces; len(got) != 0 {
+		t.Errorf("exempt are %v", got)
+	}
+	spec := find[appsv1.DaemonSet](t)["nri-vgpu"].Spec.Template.Spec
+	agent := spec.Containers[0]
+	if privileged := agent.SecurityContext.Privileged; privileged == nil || !*privileged {
+		t.Fatal("the agent is not privileged")
+	}
+	var writable []string
+	for _, m := range agent.VolumeMounts {
+		k := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if path := spec.Volumes[k].HostPath; path != nil && !m.ReadOnly {
+			writable = append(writable, path.Path)
 		}
+	}
+	if !reach.Commands([]string{"/dev/kmsg"}, writable, config.Default().NRI.SocketPath) {
+		t.Errorf("nobody would know the agent by what it can write to: %q", writable)
 	}
 }
 

@@ -45,7 +45,7 @@ func command() *cobra.Command {
 }
 
 func installCommand(f *flags) *cobra.Command {
-	var source, dir string
+	var source, dir, namespace string
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install the libraries and vgpuctl on the host, in a directory of this version, and the guard",
@@ -63,21 +63,25 @@ func installCommand(f *flags) *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), target)
-			return installGuard(cmd, cfg, source, dir)
+			return installGuard(cmd, cfg, source, dir, namespace)
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "where the files are, in lib and bin")
 	cmd.Flags().StringVar(&dir, "dir", "", "where to install; paths.install_dir by default")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "the own namespace, for a guard of the previous release, which lets no agent start elsewhere")
 	return cmd
 }
 
 // installGuard installs the guard, or removes it where it is not wanted.
-func installGuard(cmd *cobra.Command, cfg config.Config, source, dir string) error {
+func installGuard(cmd *cobra.Command, cfg config.Config, source, dir, namespace string) error {
 	if cfg.Guard.PluginDir == "" {
 		return install.RemoveGuard(config.Default().Guard.PluginDir)
 	}
 	settings := guard.SettingsFrom(cfg)
 	settings.InstallDir = dir
+	if namespace != "" {
+		settings.ExemptNamespaces = append(settings.ExemptNamespaces, namespace)
+	}
 	program, err := install.Guard(source, cfg.Guard.PluginDir, settings)
 	if err != nil {
 		return err

@@ -231,7 +231,6 @@ func TestValuesArriveInTheConfiguration(t *testing.T) {
 	}
 	want.HTTP.Address = "0.0.0.0:9500"
 	for _, namespace := range []string{"nri-vgpu-system", "elsewhere"} {
-		want.Node.ExemptNamespaces = []string{namespace}
 		text := configured(t, template(t, namespace, "--values", "testdata/operator.yaml"))
 		got, err := config.Parse([]byte(text))
 		if err != nil {
@@ -248,13 +247,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a key that is misspelt":      {[]string{"--set", "config.node.slots_per_gpus=3"}, "slots_per_gpus"},
-		"a number out of range":       {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
-		"a word that is not allowed":  {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
-		"a value that is misspelt":    {[]string{"--set", "image.tags=x"}, "tags"},
-		"two configurations":          {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
-		"the own namespace forgotten": {[]string{"--set-json", `config.node.exempt_namespaces=["dcgm"]`}, "must contain"},
-		"no TOML":                     {[]string{"--set", "configFile=x"}, "no TOML"},
+		"a key that is misspelt":     {[]string{"--set", "config.node.slots_per_gpus=3"}, "slots_per_gpus"},
+		"a number out of range":      {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
+		"a word that is not allowed": {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
+		"a value that is misspelt":   {[]string{"--set", "image.tags=x"}, "tags"},
+		"two configurations":         {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
+		"no TOML":                    {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)

@@ -38,7 +38,7 @@ func (a *Agent) coming(asking []*corev1.Pod) []request.Pod {
 	}
 	var waiting []*corev1.Pod
 	for _, pod := range asking {
-		if !placed[pods.RuntimeUID(pod)] && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) {
+		if !placed[pods.RuntimeUID(pod)] {
 			waiting = append(waiting, pod)
 		}
 	}

@@ -33,7 +33,7 @@ type Node struct {
 	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
 	// SlotsPerGPU bounds the containers on one GPU.
 	SlotsPerGPU int `toml:"slots_per_gpu"`
-	// ExemptNamespaces hold pods that the hook leaves untouched.
+	// ExemptNamespaces are where containers that ask for nothing are left untouched.
 	ExemptNamespaces []string `toml:"exempt_namespaces"`
 }
 

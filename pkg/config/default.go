@@ -8,7 +8,7 @@ func Default() Config {
 	return Config{
 		Node: Node{
 			SlotsPerGPU:      10,
-			ExemptNamespaces: []string{"nri-vgpu-system"},
+			ExemptNamespaces: []string{},
 		},
 		Driver:    Driver{Root: "/"},
 		Injection: defaultInjection(),

@@ -52,6 +52,9 @@ type Containers interface {
 	Carried() map[string]injected.Carried
 	// Synchronized reports whether that is all of them.
 	Synchronized() bool
+	// Unlimited reports whether a container, by the runtime's id, runs without the
+	// limits that it should have.
+	Unlimited(id string) bool
 }
 
 // Pods are the node's.
@@ -69,7 +72,7 @@ type Events interface {
 // Options of a Detector.
 type Options struct {
 	Config config.Detection
-	// Exempt namespaces may use every GPU.
+	// Exempt are namespaces in which containers that ask for nothing may use every GPU.
 	Exempt []string
 	// Allowed are the kinds of API, beside Compute, through which containers with
 	// limits may use a GPU.
@@ -250,7 +253,7 @@ func (d *Detector) judge(p *picture) []finding {
 	var findings []finding
 	for _, s := range p.sightings {
 		kind, ok := p.judge(s, d.Registered, d.Allowed)
-		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || d.exempt(s) {
+		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || kind == Pod && d.exempt(s) {
 			continue
 		}
 		findings = append(findings, finding{s, kind, p.containers[s.Container].displaced})
@@ -258,9 +261,10 @@ func (d *Detector) judge(p *picture) []finding {
 	return findings
 }
 
+// exempt reports whether a process of a container that was given no GPU may use one.
 func (d *Detector) exempt(s sighting) bool {
 	pod, ok := d.pod(s.PodUID)
-	return ok && slices.Contains(d.Exempt, pod.Namespace)
+	return ok && slices.Contains(d.Exempt, pod.Namespace) && !d.Containers.Unlimited(s.Container)
 }
 
 // observe tells the processes of containers with a mismatch what was seen, each

@@ -49,6 +49,7 @@ type house struct {
 	holders      map[string]placement.Allocation
 	carried      map[string]injected.Carried
 	synchronized bool
+	unlimited    string // a container's id
 	pods         map[string]*corev1.Pod
 	registered   bool
 	told         []string
@@ -64,6 +65,7 @@ func (h *house) Processes(ctx context.Context) (map[string][]gpu.Process, error)
 func (h *house) Holders() map[string]placement.Allocation { return h.holders }
 func (h *house) Carried() map[string]injected.Carried     { return h.carried }
 func (h *house) Synchronized() bool                       { return h.synchronized }
+func (h *house) Unlimited(id string) bool                 { return id == h.unlimited }
 func (h *house) HasSynced() bool                          { return true }
 
 func (h *house) Cached(ref pods.Ref) (*corev1.Pod, bool) {
@@ -204,6 +206,27 @@ func TestWhoShouldNotBeThereIsReportedOnce(t *testing.T) {
 	h.round()
 	h.wantMetric(0, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "host"))
 	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("host"))
+}
+
+// In an exempt namespace who asks for nothing may use a GPU, and nobody else may.
+func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
+	h := newHouse(t)
+	const exporter, asker = "9fa3c2d1-1111-2222-3333-444455556666", "8fa3c2d1-1111-2222-3333-444455556666"
+	for uid, name := range map[string]string{podUID: "bypasses", exporter: "exports", asker: "asks"} {
+		h.pods[uid] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "exempt", Name: name}}
+	}
+	h.unlimited = strings.Repeat("ef", 32)
+	h.process(ours+containerID, mib)
+	h.process("/kubepods/pod"+exporter+"/"+strings.Repeat("cd", 32), mib)
+	h.process("/kubepods/pod"+asker+"/"+h.unlimited, mib)
+	h.round()
+	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("bypass"))
+	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("pod"))
+	for _, name := range []string{"bypasses", "asks"} {
+		if !slices.ContainsFunc(h.told, func(line string) bool { return strings.HasPrefix(line, name+" ") }) {
+			t.Errorf("nothing was said of %s: %q", name, h.told)
+		}
+	}
 }
 
 func TestWhoMayBeThereIsLeftAlone(t *testing.T) {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -30,21 +32,67 @@ type asking struct {
 	SHA256 string `json:"sha256"`
 	// Pods are UIDs as the runtime has them.
 	Pods []string `json:"pods"`
+	// Names are the same pods' namespaces and names, as "namespace/name", and NamesSHA256
+	// is of them. The previous release writes neither, and reads neither.
+	Names       []string `json:"names,omitempty"`
+	NamesSHA256 string   `json:"namesSHA256,omitempty"`
 }
 
-func (a asking) checksum() string {
+// Pod is a pod as the runtime names it. One without a name is any that has the UID.
+type Pod struct{ UID, Namespace, Name string }
+
+// Compare orders pods.
+func (p Pod) Compare(o Pod) int {
+	return cmp.Or(cmp.Compare(p.UID, o.UID), cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
+}
+
+// is reports whether a pod that is listed is this one. UIDs of static pods are hashes,
+// which anybody who creates a pod could claim; the name of another's pod nobody can.
+func (p Pod) is(o Pod) bool {
+	return p == o || p == Pod{UID: o.UID}
+}
+
+func checksum(lines []string) string {
 	hash := sha256.New()
-	for _, uid := range a.Pods {
-		fmt.Fprintln(hash, uid)
+	for _, line := range lines {
+		fmt.Fprintln(hash, line)
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
+func newAsking(pods []Pod) asking {
+	a := asking{Version: askingVersion}
+	for _, p := range slices.SortedFunc(slices.Values(pods), Pod.Compare) {
+		name := ""
+		if p.Name != "" {
+			name = p.Namespace + "/" + p.Name
+		}
+		a.Pods, a.Names = append(a.Pods, p.UID), append(a.Names, name)
+	}
+	a.SHA256, a.NamesSHA256 = checksum(a.Pods), checksum(a.Names)
+	return a
+}
+
+// pods returns the listed pods, and whether the list can be trusted.
+func (a asking) pods() (pods []Pod, ok bool) {
+	named := a.NamesSHA256 != "" || len(a.Names) > 0
+	if a.Version != askingVersion || a.SHA256 != checksum(a.Pods) ||
+		named && (len(a.Names) != len(a.Pods) || a.NamesSHA256 != checksum(a.Names)) {
+		return nil, false
+	}
+	for i, uid := range a.Pods {
+		p := Pod{UID: uid}
+		if named {
+			p.Namespace, p.Name, _ = strings.Cut(a.Names[i], "/")
+		}
+		pods = append(pods, p)
+	}
+	return pods, true
+}
+
 // WriteAsking replaces the list of the pods that ask for GPUs, durably.
-func WriteAsking(stateDir string, uids []string) error {
-	a := asking{Version: askingVersion, Pods: slices.Sorted(slices.Values(uids))}
-	a.SHA256 = a.checksum()
-	data, err := json.Marshal(a)
+func WriteAsking(stateDir string, pods []Pod) error {
+	data, err := json.Marshal(newAsking(pods))
 	if err != nil {
 		return fmt.Errorf("encode the list of pods that ask for GPUs: %w", err)
 	}
@@ -60,8 +108,8 @@ func WriteAsking(stateDir string, uids []string) error {
 	return nil
 }
 
-// ReadAsking gives the pods that ask for GPUs, by the runtime's UID.
-func ReadAsking(stateDir string) ([]string, error) {
+// ReadAsking returns the pods that ask for GPUs, sorted.
+func ReadAsking(stateDir string) ([]Pod, error) {
 	return readAsking(layout.AskingPods(stateDir))
 }
 
@@ -73,7 +121,7 @@ func RemoveAsking(stateDir string) error {
 	return nil
 }
 
-func readAsking(path string) ([]string, error) {
+func readAsking(path string) ([]Pod, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the list of pods that ask for GPUs: %w", err)
@@ -82,24 +130,26 @@ func readAsking(path string) ([]string, error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrAsking, err)
 	}
-	if a.Version != askingVersion || a.SHA256 != a.checksum() {
+	pods, ok := a.pods()
+	if !ok {
 		return nil, fmt.Errorf("%s: %w: version %d, or a wrong checksum", path, ErrAsking, a.Version)
 	}
-	return a.Pods, nil
+	return pods, nil
 }
 
-// asks tells whether a pod is known to ask for GPUs: the agent has listed it,
-// or has given a container of it something since the node booted.
-func (g *Guard) asks(s Settings, podUID string) bool {
+// asks reports whether a container's pod is known to ask for GPUs: the agent has listed
+// it, or has given a container of it something since the node booted.
+func (g *Guard) asks(s Settings, c Container) bool {
 	// A list that cannot be read is the one read before, or none: what is not
 	// on it gets no GPU all the same.
-	uids, _ := g.asking.get(layout.AskingPods(s.StateDir), readAsking)
-	if slices.Contains(uids, podUID) {
+	listed, _ := g.asking.get(layout.AskingPods(s.StateDir), readAsking)
+	pod := Pod{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+	if slices.ContainsFunc(listed, func(l Pod) bool { return l.is(pod) }) {
 		return true
 	}
-	if podUID == "" || podUID != filepath.Base(podUID) {
+	if c.PodUID == "" || c.PodUID != filepath.Base(c.PodUID) {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(layout.Containers(s.RunDir), podUID))
+	_, err := os.Stat(filepath.Join(layout.Containers(s.RunDir), c.PodUID))
 	return err == nil
 }

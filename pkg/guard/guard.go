@@ -33,7 +33,7 @@ type Guard struct {
 	proc    string
 
 	read       watched[Settings]
-	asking     watched[[]string]
+	asking     watched[[]Pod]
 	rt         atomic.Pointer[runtimes.Runtime]
 	nriVersion func() string
 	configured chan struct{}
@@ -139,7 +139,7 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(Settings) (b
 // CreateContainer judges a container as the plugins before have left it.
 func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	c := describe(pod, container)
-	hide, err := g.within(ctx, c, func(s Settings) (bool, error) { return s.Judge(c, g.asks(s, c.PodUID)) })
+	hide, err := g.within(ctx, c, func(s Settings) (bool, error) { return s.Judge(c, g.asks(s, c)) })
 	if err != nil || !hide {
 		return nil, nil, err
 	}
@@ -159,7 +159,7 @@ func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.Valida
 			owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
 			c.Marked = c.Marked && owner == s.Plugin
 		}
-		hide, err := s.Judge(c, g.asks(s, c.PodUID))
+		hide, err := s.Judge(c, g.asks(s, c))
 		if err == nil && hide {
 			err = s.refuse(c, "no plugin has hidden the GPUs from it")
 		}
@@ -185,6 +185,7 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 	c := Container{
 		PodUID:      pod.GetUid(),
 		Namespace:   pod.GetNamespace(),
+		Pod:         pod.GetName(),
 		Name:        container.GetName(),
 		Env:         container.GetEnv(),
 		Annotations: annotations,

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -199,14 +200,15 @@ func TestWithoutTheAgent(t *testing.T) {
 	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
 		t.Error("all GPUs for whoever asks by a variable")
 	}
-	exempt := inPod("agent")
-	exempt.Namespace = n.settings.ExemptNamespaces[0]
-	if adjust, err := n.create(exempt, wants("all")); err != nil || hides(adjust) {
+	agent := wants("all")
+	agent.Mounts = []*api.Mount{{Source: n.dir, Destination: "/var/run/nri", Options: []string{"rbind", "rw"}}}
+	agent.Linux = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/kmsg"}, {Path: "/dev/nvidia0"}}}
+	if adjust, err := n.create(inPod("agent"), agent); err != nil || hides(adjust) {
 		t.Errorf("the agent itself cannot start: %v, %v", adjust, err)
 	}
 
 	// What the agent wrote down is heeded, though it came after the start.
-	if err := WriteAsking(n.settings.StateDir, []string{"listed"}); err != nil {
+	if err := WriteAsking(n.settings.StateDir, []Pod{{UID: "listed"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.create(inPod("listed"), &api.Container{}); err == nil || !strings.Contains(err.Error(), "asks for a GPU") {
@@ -238,7 +240,7 @@ func TestWithoutTheAgent(t *testing.T) {
 
 func TestTheListIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteAsking(dir, []string{"u"}); err != nil {
+	if err := WriteAsking(dir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // as often as one likes
@@ -279,7 +281,7 @@ func TestBehindTheAgent(t *testing.T) {
 		{"asked and given", granted, wants("all"), "GPU-x"},
 		{"a variable that only CDI can set", byCDI, twice, ""},
 	}
-	if err := WriteAsking(n.settings.StateDir, []string{"u"}); err != nil {
+	if err := WriteAsking(n.settings.StateDir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range tests {
@@ -408,15 +410,25 @@ func TestForgedMarksAndForeignDevices(t *testing.T) {
 
 func TestSettingsAreFollowed(t *testing.T) {
 	n := newNode(t)
-	n.settings.ExemptNamespaces = append(n.settings.ExemptNamespaces, "ns")
+	n.settings.CDIKind = "acme.org/gpu"
 	n.write()
-	if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
-		t.Errorf("a namespace that was exempted: %v, %v", adjust, err)
+	acme := func() *api.Container { return &api.Container{CDIDevices: []*api.CDIDevice{{Name: "acme.org/gpu=0"}}} }
+	if _, err := n.create(inPod("u"), acme()); err == nil {
+		t.Error("a kind of device that was configured is given away")
 	}
-	n.settings.ExemptNamespaces = nil
+	// An agent of the previous release does not mark what it exempts, and its
+	// settings do not say that it does.
+	if err := os.WriteFile(layout.GuardSettings(n.program), previousSettings(t, n.settings, "ns"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
+		t.Errorf("a namespace that the previous release exempts: %v, %v", adjust, err)
+	}
+	// Of this release it does: what is not marked, it has not seen.
+	n.settings.ExemptNamespaces = []string{"ns"}
 	n.write()
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
-		t.Error("a namespace that is no longer exempt")
+		t.Error("an exempt namespace that the agent did not answer for")
 	}
 	// What cannot be read changes nothing.
 	if err := os.WriteFile(layout.GuardSettings(n.program), []byte("{"), 0o600); err != nil {
@@ -425,6 +437,19 @@ func TestSettingsAreFollowed(t *testing.T) {
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
 		t.Error("settings that cannot be read open the node")
 	}
+}
+
+// previousSettings are the guard's settings as the previous release writes them.
+func previousSettings(t *testing.T, s Settings, exempt string) []byte {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"installDir": s.InstallDir, "runDir": s.RunDir, "stateDir": s.StateDir, "exemptNamespaces": []string{exempt},
+		"cdiKind": s.CDIKind, "plugin": s.Plugin, "socket": s.Socket,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func TestHarmlessWhereNothingIsInstalled(t *testing.T) {

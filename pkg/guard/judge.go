@@ -13,9 +13,9 @@ import (
 // Container is what the guard is told of one.
 type Container struct {
 	// PodUID is the runtime's: a static pod's is not the API server's.
-	PodUID, Namespace, Name string
-	Env                     []string
-	Mounts                  []injected.Mount
+	PodUID, Namespace, Pod, Name string
+	Env                          []string
+	Mounts                       []injected.Mount
 	// Annotations are the pod's and the container's together.
 	Annotations map[string]string
 	CDIDevices  []string
@@ -60,10 +60,13 @@ func (s Settings) Judge(c Container, asks bool) (hide bool, err error) {
 	return count == 0 || count == 1 && value == "", nil
 }
 
-// left tells whether a container is none of the guard's: exempt, or the
-// agent's, which gave it its limits or looked at it and gave it nothing.
+// left reports whether a container is none of the guard's: the agent gave it its
+// limits, or looked at it and gave it nothing, or it is the agent itself.
 func (s Settings) left(c Container) bool {
-	return slices.Contains(s.ExemptNamespaces, c.Namespace) || c.Marked || s.carries(c)
+	if !s.MarksExempt && slices.Contains(s.ExemptNamespaces, c.Namespace) {
+		return true
+	}
+	return c.Marked || s.carries(c) || reach.Commands(c.Devices, injected.Writable(c.Mounts), s.Socket)
 }
 
 // carries tells whether a container has its own files of ours.
@@ -77,7 +80,7 @@ func (s Settings) carries(c Container) bool {
 // taken away. The
 // agent does the same; it may have gone since the container was created.
 func (s Settings) JudgeStart(c Container, looks *injected.Looks, proc string) error {
-	if slices.Contains(s.ExemptNamespaces, c.Namespace) || !s.carries(c) {
+	if !s.carries(c) {
 		return nil
 	}
 	if err := looks.Check(c.PodUID+"/"+c.Name, proc, c.PID, c.Mounts); err != nil {

@@ -20,6 +20,10 @@ func TestJudge(t *testing.T) {
 	const ours = "/run/nri-vgpu/containers/u/main"
 	whole := []injected.Mount{{Source: ours + "/assignment.json", Destination: layout.ContainerAssignment}}
 	env := func(env ...string) Container { return Container{Env: env} }
+	everything := []string{"/dev/kmsg", "/dev/nvidia0"}
+	socket := func(options ...string) []injected.Mount {
+		return []injected.Mount{{Source: "/run/nri", Destination: "/var/run/nri", Options: options}}
+	}
 	tests := []struct {
 		name string
 		c    Container
@@ -34,7 +38,11 @@ func TestJudge(t *testing.T) {
 		{"all GPUs", env("NVIDIA_VISIBLE_DEVICES=all"), false, refuses},
 		{"all GPUs, twice", env("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=all"), false, refuses},
 		{"all GPUs, looked at", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Marked: true}, false, passes},
-		{"all GPUs, exempt", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Namespace: "nri-vgpu-system"}, false, passes},
+		{"all GPUs, in the release's namespace", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Namespace: "nri-vgpu-system"}, false, refuses},
+		{"all GPUs, in an exempt namespace", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Namespace: "exporters"}, false, refuses},
+		{"all GPUs, the agent", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Devices: everything, Mounts: socket()}, false, passes},
+		{"all GPUs, with the socket to read", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Devices: everything, Mounts: socket("ro")}, false, refuses},
+		{"all GPUs, with the socket, not privileged", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, Mounts: socket()}, false, refuses},
 		{"a volume", Container{Mounts: []injected.Mount{{Destination: "/run/nvidia-container-devices/all"}}}, false, refuses},
 		{"an annotation", Container{Annotations: map[string]string{"cdi.k8s.io/x": "nvidia.com/gpu=all"}}, false, refuses},
 		{"a CDI device", Container{CDIDevices: []string{"nvidia.com/gpu=0"}}, false, refuses},
@@ -48,7 +56,9 @@ func TestJudge(t *testing.T) {
 		{"has another's limits", Container{Mounts: limits("/run/nri-vgpu/containers/v/main")}, true, refuses},
 		{"has limits of its own making", Container{Mounts: limits("/home/user"), Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}}, false, refuses},
 	}
-	s := SettingsFrom(config.Default())
+	cfg := config.Default()
+	cfg.Node.ExemptNamespaces = []string{"exporters"}
+	s := SettingsFrom(cfg)
 	s.program = "/opt/nri/plugins/99-nri-vgpu-guard"
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

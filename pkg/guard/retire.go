@@ -102,7 +102,9 @@ func (r Remover) candidates(s Settings, containers string) ([]string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrAsking) {
 		return nil, err
 	}
-	pods = append(pods, asking...)
+	for _, p := range asking {
+		pods = append(pods, p.UID)
+	}
 	slices.Sort(pods)
 	return slices.Compact(pods), nil
 }

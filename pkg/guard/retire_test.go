@@ -45,7 +45,7 @@ func installed(t *testing.T) (Remover, Settings) {
 	if err := s.Write(filepath.Join(root, r.Program)); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteAsking(filepath.Join(root, s.StateDir), []string{running, pending, gone}); err != nil {
+	if err := WriteAsking(filepath.Join(root, s.StateDir), []Pod{{UID: running}, {UID: pending}, {UID: gone}}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(proc, "1", "cgroup"), "0::/init.scope\n")

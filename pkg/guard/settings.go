@@ -19,11 +19,16 @@ import (
 // program, and read again whenever they change: a new configuration or version
 // holds at once, though the runtime started the guard at boot.
 type Settings struct {
-	InstallDir       string   `json:"installDir"`
-	RunDir           string   `json:"runDir"`
-	StateDir         string   `json:"stateDir"`
+	InstallDir string `json:"installDir"`
+	RunDir     string `json:"runDir"`
+	StateDir   string `json:"stateDir"`
+	// ExemptNamespaces are left alone by guards of the previous release. They hold here
+	// only beside an agent of the previous release, which does not mark what it exempts.
 	ExemptNamespaces []string `json:"exemptNamespaces"`
-	CDIKind          string   `json:"cdiKind"`
+	// MarksExempt: the agent marks the containers that it exempts, as it alone knows what
+	// they ask for.
+	MarksExempt bool   `json:"marksExempt"`
+	CDIKind     string `json:"cdiKind"`
 	// Plugin is the agent among the runtime's plugins, as "90-nri-vgpu".
 	Plugin string `json:"plugin"`
 	// Socket is where plugins reach the runtime that it did not start.
@@ -42,6 +47,7 @@ func SettingsFrom(cfg config.Config) Settings {
 		RunDir:           cfg.Paths.RunDir,
 		StateDir:         cfg.Paths.StateDir,
 		ExemptNamespaces: slices.Clone(cfg.Node.ExemptNamespaces),
+		MarksExempt:      true,
 		CDIKind:          cfg.Injection.CDIKind,
 		Plugin:           cfg.NRI.PluginIndex + "-" + cfg.NRI.PluginName,
 		Socket:           cfg.NRI.SocketPath,
@@ -71,6 +77,7 @@ func readSettings(path string) (Settings, error) {
 	}
 	// Settings of another version may say more or less: less is the default.
 	s := SettingsFrom(config.Default())
+	s.MarksExempt = false
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Settings{}, fmt.Errorf("read the guard's settings: %w", err)
 	}

@@ -57,45 +57,45 @@ func (h *Hook) KeepAsking(ctx context.Context) {
 
 // writeAsking writes the list where it has changed.
 func (h *Hook) writeAsking() error {
-	uids := h.asking()
+	asking := h.asking()
 	// What is written may have been lost meanwhile, or never have been good.
 	written, err := guard.ReadAsking(h.Config.Paths.StateDir)
-	if err == nil && slices.Equal(uids, written) {
+	if err == nil && slices.Equal(asking, written) {
 		return nil
 	}
 	if errors.Is(err, guard.ErrAsking) {
 		h.Log.Error("the list of pods that ask for GPUs is not trusted, and is written anew", "error", err)
 	}
-	return guard.WriteAsking(h.Config.Paths.StateDir, uids)
+	return guard.WriteAsking(h.Config.Paths.StateDir, asking)
 }
 
 // asking are the pods that ask for GPUs or hold some, sorted. As long as the
 // pods are not known nobody is taken off the list.
-func (h *Hook) asking() []string {
-	var uids []string
+func (h *Hook) asking() []guard.Pod {
+	var asking []guard.Pod
 	for _, a := range h.Ledger.Allocations() {
-		uids = append(uids, a.PodUID)
+		asking = append(asking, guard.Pod{UID: a.PodUID, Namespace: a.Namespace, Name: a.Pod})
 	}
 	if h.Pods.HasSynced() {
-		uids = append(uids, h.askingPods()...)
+		asking = append(asking, h.askingPods()...)
 	} else if before, err := guard.ReadAsking(h.Config.Paths.StateDir); err == nil {
-		uids = append(uids, before...)
+		asking = append(asking, before...)
 	}
-	slices.Sort(uids)
-	return slices.Compact(uids)
+	slices.SortFunc(asking, guard.Pod.Compare)
+	return slices.Compact(asking)
 }
 
-func (h *Hook) askingPods() []string {
-	var uids []string
+func (h *Hook) askingPods() []guard.Pod {
+	var asking []guard.Pod
 	for _, pod := range h.Pods.List() {
-		if pods.Ended(pod) || slices.Contains(h.Config.Node.ExemptNamespaces, pod.Namespace) {
+		if pods.Ended(pod) {
 			continue
 		}
 		// One that asks for nonsense is refused, which the guard can do, too.
 		asked, err := request.FromPod(pod, h.Config.Dialects)
 		if err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 }) {
-			uids = append(uids, pods.RuntimeUID(pod))
+			asking = append(asking, guard.Pod{UID: pods.RuntimeUID(pod), Namespace: pod.Namespace, Name: pod.Name})
 		}
 	}
-	return uids
+	return asking
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
 
 // keepAsking runs what keeps the list of asking pods until the test ends.
@@ -25,7 +26,7 @@ func (n *node) keepAsking() {
 
 func (n *node) waitAsking(want ...string) {
 	n.t.Helper()
-	var got []string
+	var got []guard.Pod
 	defer func() {
 		if n.t.Failed() {
 			n.t.Logf("the list is %v, want %v", got, want)
@@ -34,7 +35,7 @@ func (n *node) waitAsking(want ...string) {
 	eventually(n.t, func() bool {
 		var err error
 		got, err = guard.ReadAsking(n.cfg.Paths.StateDir)
-		return err == nil && slices.Equal(got, want)
+		return err == nil && slices.EqualFunc(got, want, func(p guard.Pod, uid string) bool { return p.UID == uid })
 	})
 }
 
@@ -44,8 +45,6 @@ func TestPodsThatAskAreListed(t *testing.T) {
 	n.pod("some", "side", "main=1024")
 	nonsense := n.pod("nonsense", "main=1024")
 	nonsense.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = nonsense.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
-	exempt := n.pod("exempt", "main=1024")
-	exempt.Namespace = "nri-vgpu-system"
 	n.keepAsking()
 	n.waitAsking("nonsense", "some")
 
@@ -71,7 +70,7 @@ func TestPodsThatAskAreListed(t *testing.T) {
 // After a reboot the API server may be away.
 func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n := newNode(t)
-	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []string{"before"}); err != nil {
+	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []guard.Pod{{UID: "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	n.pod("held", "main=1024")
@@ -82,4 +81,21 @@ func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n.api.change(func() { n.api.away = false })
 	n.hook.PodsChanged()
 	n.waitAsking("held")
+}
+
+// Whoever creates a pod can claim a static pod's hash, and not its name.
+func TestMirrorsAreListedByName(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef"
+	n := newNode(t)
+	forged, plain := n.pod("forged", "main=1024"), n.pod("plain", "main=1024")
+	n.api.change(func() {
+		asMirror(forged, hash)
+		plain.Annotations = map[string]string{pods.MirrorAnnotation: hash}
+	})
+	n.keepAsking()
+	want := []guard.Pod{{UID: hash, Namespace: "ns", Name: "pod-forged"}, {UID: "plain", Namespace: "ns", Name: "pod-plain"}}
+	eventually(t, func() bool {
+		got, err := guard.ReadAsking(n.cfg.Paths.StateDir)
+		return err == nil && slices.Equal(got, want)
+	})
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
@@ -82,20 +83,32 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	}
 }
 
-// Whoever creates a pod may write the mirror annotation, by which the runtime
-// would know it: what is placed under a name that no directory can have could
-// not be freed.
-func TestWhatCannotHaveFilesIsNotReserved(t *testing.T) {
-	for _, hash := range []string{"../../etc", "a/b", ".", strings.Repeat("x", 256)} {
+// A forged mirror reserves nothing in a static pod's name, nor in one that no
+// directory can have, under which it could not be freed.
+func TestAMirrorReservesNothing(t *testing.T) {
+	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)
 		pod := n.assigned("u", "1000", gpuA+",NVIDIA,1000,0:")
-		pod.Annotations[pods.MirrorAnnotation] = hash
+		asMirror(pod, hash)
 		n.api.change(func() { n.api.pods[hash] = pod })
-		err := n.hook.Reserve(pod)
-		if held := n.hook.Held(hash); len(held) != 0 {
-			t.Errorf("%.10q holds %+v: %v", hash, held, err)
+		if err := n.hook.Reserve(pod); err != nil {
+			t.Error(err)
+		}
+		if held := n.ledger.Allocations(); len(held) != 0 {
+			t.Errorf("%.10q: %+v is held", hash, held)
 		}
 	}
+}
+
+// asMirror makes a pod look as the mirror that kubelet makes of a static pod.
+func asMirror(pod *corev1.Pod, hash string) {
+	controls := true
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[pods.MirrorAnnotation], pod.Annotations[pods.HashAnnotation], pod.Annotations[pods.SourceAnnotation] = hash, hash, "file"
+	pod.Spec.NodeName = "node-1"
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-1", Controller: &controls}}
 }
 
 // A container keeps what it had, over its own restart and the agent's, whatever

@@ -31,6 +31,8 @@ type Container struct {
 	CDIDevices []string
 	// Devices are the paths of the device nodes that others gave it.
 	Devices []string
+	// Exempted: the agent that looked at its creation left it alone.
+	Exempted bool
 	// Assignment is the container's own AssignmentAnnotation, "" before it was
 	// created. What its pod says under that name, the user has written.
 	Assignment string

@@ -19,7 +19,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
@@ -145,24 +144,20 @@ func (h *Hook) setRegistered(registered bool) {
 // Stuck gives how long the longest running handler has been running.
 func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }
 
-func (h *Hook) exempt(c Container) bool {
-	return slices.Contains(h.Config.Node.ExemptNamespaces, c.Namespace)
-}
-
 // create decides on a container that is being created, and takes what it
 // needs. The outcome is a label for metrics.
 func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adjustment, outcome, error) {
-	if h.exempt(c) {
-		return Adjustment{}, outcomeExempt, nil
-	}
 	rt := *h.runtime.Load()
 	pod, wants, err := h.request(ctx, c)
 	if err != nil {
 		return Adjustment{}, outcomeRefused, err
 	}
+	if !wants && h.exempt(c, pod.UID != "") {
+		return Adjustment{Annotations: mark(outcomeExempt)}, outcomeExempt, nil
+	}
 	if !wants {
 		a, err := h.Rules.Withhold(c, rt)
-		a.Annotations = map[string]string{layout.AdjustedAnnotation: "withheld"}
+		a.Annotations = mark(outcomeWithheld)
 		return a, outcomeWithheld.or(err), err
 	}
 	a, err := h.grant(ctx, c, rt, pod, liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}, id)
@@ -178,8 +173,8 @@ func asks(pod request.Pod, container string) bool {
 }
 
 // request finds out what a pod asks for, and whether the container is to get
-// a part of it. Where the spec cannot be had, a container that was given
-// something before gets that again; the pod is empty then.
+// a part of it. The pod is empty where its spec cannot be had: a container that
+// was given something before gets that again.
 func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, error) {
 	ref := pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
 	pod, ok := h.Pods.Cached(ref)
@@ -211,8 +206,11 @@ func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, err
 
 // unknown is what happens to a container of whose pod nothing is known. One
 // of a static pod starts without GPUs, as the API server itself may be such a
-// pod; all others are refused until the API server answers.
+// pod, and so does an agent. All others are refused until the API server answers.
 func (h *Hook) unknown(c Container, err error) error {
+	if h.commands(c) {
+		return nil
+	}
 	if source := c.Annotations[pods.SourceAnnotation]; source == "file" || source == "http" {
 		h.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
@@ -328,9 +326,6 @@ func (h *Hook) save(given Assignment, preload []string) error {
 // checkStart refuses to start a container that was created without us, while
 // the plugin was away or too slow, or in which what we gave it is hidden.
 func (h *Hook) checkStart(c Container) error {
-	if h.exempt(c) {
-		return nil
-	}
 	dir, carries := injected.Dir(c.Mounts)
 	given, holds := h.Ledger.Get(c.PodUID, c.Name)
 	if holds {
@@ -348,14 +343,11 @@ func (h *Hook) checkStart(c Container) error {
 
 // checkUnadjusted looks at a container that holds nothing and carries nothing.
 func (h *Hook) checkUnadjusted(c Container) error {
-	pod, ok := h.Pods.Cached(pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod})
-	if ok {
-		asked, err := request.FromPod(pod, h.Config.Dialects)
-		if err != nil || asks(asked, c.Name) {
-			return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
-		}
+	known, nothing := h.asksNothing(c)
+	if known && !nothing {
+		return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
 	}
-	if by := reach.ByVariable(c.Env); by != "" {
+	if by := reach.ByVariable(c.Env); by != "" && !h.exempt(c, nothing) {
 		return c.refuse(ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)
 	}
 	return nil

@@ -233,7 +233,7 @@ func (h *Hook) lives(podUID string) bool {
 // started notes the first process of a container of ours that is about to live,
 // or does; it tells whether it was not known.
 func (h *Hook) started(ctx context.Context, c Container, id, sandbox string) bool {
-	if h.exempt(c) || !h.carriesOurs(c) {
+	if !h.carriesOurs(c) {
 		return false
 	}
 	process := findProcess(h.Proc, c.PID)
@@ -277,9 +277,6 @@ func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) e
 	h.countUnadjusted()
 	h.synchronized = true
 	for _, c := range containers {
-		if h.exempt(c.Container) {
-			continue
-		}
 		if !h.carriesOurs(c.Container) {
 			h.unaudited = append(h.unaudited, c)
 			continue
@@ -359,6 +356,14 @@ func (h *Hook) countUnadjusted() {
 // Unadjusted gives how many containers run without their limits, as they were
 // created without us.
 func (h *Hook) Unadjusted() int { return int(h.unadjustedCount.Load()) }
+
+// Unlimited reports whether a container, by the runtime's id, runs without its limits.
+func (h *Hook) Unlimited(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, unlimited := h.unadjusted[id]
+	return unlimited
+}
 
 // reportUnadjusted says, and if so configured ends, that a container runs
 // which should not.

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
@@ -214,6 +215,9 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		Assignment:  container.GetAnnotations()[AssignmentAnnotation],
 		PID:         int(container.GetPid()),
 	}
+	// What a pod says under this name, a user has written.
+	_, forged := pod.GetAnnotations()[layout.AdjustedAnnotation]
+	c.Exempted = !forged && container.GetAnnotations()[layout.AdjustedAnnotation] == string(outcomeExempt)
 	for _, m := range container.GetMounts() {
 		c.Mounts = append(c.Mounts, Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
 	}

@@ -302,17 +302,6 @@ func TestBadRequestsAndFullGPUsAreRefused(t *testing.T) {
 	}
 }
 
-func TestExemptNamespacesAreLeftAlone(t *testing.T) {
-	n := newNode(t)
-	pod := sandbox("x")
-	pod.Namespace = "nri-vgpu-system"
-	spec, err := n.createIn(pod, "agent", addEnv(visibleDevices+"=all"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEnv(t, spec, visibleDevices, "all")
-}
-
 func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	n := newNode(t)
 	n.pod("other", "main=16384")

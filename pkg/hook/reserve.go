@@ -1,8 +1,6 @@
 package hook
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -15,16 +13,16 @@ import (
 // an image may have to be pulled first: a scheduler that has chosen the GPUs
 // waits to hear of it.
 func (h *Hook) Reserve(pod *corev1.Pod) error {
-	uid := pods.RuntimeUID(pod)
+	// No scheduler places static pods, and a forged mirror would take their GPUs.
+	if pods.IsMirror(pod) {
+		return nil
+	}
+	uid := string(pod.UID)
 	if len(h.Ledger.Pod(uid)) > 0 {
 		return nil // as nearly always
 	}
 	asked, err := request.Read(pod, h.Config)
 	if err != nil {
-		return err
-	}
-	asked.UID = uid
-	if err := h.checkNames(asked); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -54,18 +52,6 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		}
 		return nil
 	})
-}
-
-// checkNames refuses a pod whose UID or containers cannot name a directory, as
-// whoever creates a pod may write the mirror annotation: what is placed and has
-// no files could not be freed.
-func (h *Hook) checkNames(pod request.Pod) error {
-	for _, c := range pod.Containers {
-		if _, err := h.Store.Dir(pod.UID, c.Name); err != nil {
-			return fmt.Errorf("place pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
-	}
-	return nil
 }
 
 // Held are the allocations of a pod, in its spec's order.

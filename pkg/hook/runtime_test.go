@@ -249,7 +249,7 @@ func (n *node) waitRegistered() {
 
 // probe is a container that the hook lets pass, to see who is asked.
 func probe() *api.CreateContainerRequest {
-	pod := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "nri-vgpu-system"}
+	pod := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "ns", Annotations: map[string]string{pods.SourceAnnotation: "file"}}
 	return &api.CreateContainerRequest{Pod: pod, Container: &api.Container{Id: "probe", Name: "probe"}}
 }
 

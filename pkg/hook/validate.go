@@ -45,7 +45,8 @@ func (h *Hook) other(plugin string, owned bool) (string, bool) {
 }
 
 func (h *Hook) checkAdjusted(c Container, by owners) error {
-	if h.exempt(c) {
+	given, holds := h.Ledger.Get(c.PodUID, c.Name)
+	if _, nothing := h.asksNothing(c); !holds && h.exempt(c, nothing) {
 		return nil
 	}
 	if by.OwningPlugins == nil {
@@ -66,7 +67,7 @@ func (h *Hook) checkAdjusted(c Container, by owners) error {
 			return c.refuse(ReasonConflict, "the NRI plugin %s gives it the device node %s: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, node)
 		}
 	}
-	if given, holds := h.Ledger.Get(c.PodUID, c.Name); holds {
+	if holds {
 		want, err := h.Store.Dir(given.PodUID, given.Container)
 		return h.checkCarries(c, by, want, err)
 	}

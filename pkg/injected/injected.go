@@ -17,6 +17,17 @@ type Mount struct {
 	Options             []string
 }
 
+// Writable returns the host's paths that a container can write to by its mounts.
+func Writable(mounts []Mount) []string {
+	var sources []string
+	for _, m := range mounts {
+		if !slices.Contains(m.Options, "ro") {
+			sources = append(sources, m.Source)
+		}
+	}
+	return sources
+}
+
 // Files are where our files are in a container that is held to limits. One
 // with whole GPUs has none of them.
 var Files = []string{

@@ -16,11 +16,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Annotations that kubelet itself sets; it overwrites what a user puts there.
+// Annotations that kubelet itself sets. It overwrites them in what it tells the
+// runtime; in the API a user may write them where no policy forbids that.
 const (
 	// MirrorAnnotation is on the API's copy of a static pod, and has the UID
 	// by which the runtime knows that pod.
 	MirrorAnnotation = corev1.MirrorPodAnnotationKey
+	// HashAnnotation has the same UID, on the static pod itself, too.
+	HashAnnotation = "kubernetes.io/config.hash"
 	// SourceAnnotation tells where kubelet has a pod from: "api", or "file"
 	// or "http" for a static pod.
 	SourceAnnotation = "kubernetes.io/config.source"

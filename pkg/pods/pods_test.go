@@ -31,7 +31,9 @@ func pod(name, uid string) *corev1.Pod {
 
 func mirror(name, uid, hash string) *corev1.Pod {
 	p := pod(name, uid)
-	p.Annotations = map[string]string{MirrorAnnotation: hash}
+	p.Annotations = map[string]string{MirrorAnnotation: hash, HashAnnotation: hash, SourceAnnotation: "file"}
+	controls := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, Controller: &controls}}
 	return p
 }
 
@@ -134,6 +136,29 @@ func TestAForgedMirrorStandsForNoOtherPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return !c.Alive(uid) })
+}
+
+func TestOnlyWhatKubeletMakesIsAMirror(t *testing.T) {
+	if !IsMirror(mirror("static-node-1", "u", "hash")) || RuntimeUID(mirror("static-node-1", "u", "hash")) != "hash" {
+		t.Error("a mirror is not known as one")
+	}
+	for name, forge := range map[string]func(*corev1.Pod){
+		"no hash":              func(p *corev1.Pod) { delete(p.Annotations, HashAnnotation) },
+		"another hash":         func(p *corev1.Pod) { p.Annotations[HashAnnotation] = "other" },
+		"no source":            func(p *corev1.Pod) { delete(p.Annotations, SourceAnnotation) },
+		"of the API":           func(p *corev1.Pod) { p.Annotations[SourceAnnotation] = "api" },
+		"the annotation alone": func(p *corev1.Pod) { *p = *pod("p", "u"); p.Annotations = map[string]string{MirrorAnnotation: "hash"} },
+		"no owner":             func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"another owner":        func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" },
+		"another node":         func(p *corev1.Pod) { p.OwnerReferences[0].Name = "node-2" },
+		"no controller":        func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+	} {
+		forged := mirror("static-node-1", "u", "hash")
+		forge(forged)
+		if IsMirror(forged) || RuntimeUID(forged) != "u" {
+			t.Errorf("%s: it stands for %s", name, RuntimeUID(forged))
+		}
+	}
 }
 
 func TestGetIsBounded(t *testing.T) {

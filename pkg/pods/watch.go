@@ -22,15 +22,28 @@ const byRuntimeUID = "runtimeUID"
 // uuidLength is that of the UIDs that the API server gives to pods.
 const uuidLength = len("00000000-0000-0000-0000-000000000000")
 
-// RuntimeUID is the UID by which the container runtime knows a pod. Whoever
-// creates a pod may write the mirror annotation; it stands for no other pod of
-// the API server, as kubelet's hashes are shorter than the server's UIDs.
+// RuntimeUID is the UID by which the container runtime knows a pod: a static pod's is
+// in the annotations of its mirror.
 func RuntimeUID(pod *corev1.Pod) string {
-	hash := pod.Annotations[MirrorAnnotation]
-	if hash == "" || len(hash) == uuidLength {
+	if !IsMirror(pod) {
 		return string(pod.UID)
 	}
-	return hash
+	return pod.Annotations[MirrorAnnotation]
+}
+
+// IsMirror reports whether a pod is the mirror of a static pod, as the kubelet of its
+// node makes them: the annotations agree, and the Node controls it. The chart's policy
+// lets nobody else write these annotations. Where it is not in force, whoever creates a
+// pod can forge all of that but the pod's namespace and name, which a static pod's
+// mirror already has; it stands for no other pod of the API server, as kubelet's hashes
+// are shorter than the server's UIDs.
+func IsMirror(pod *corev1.Pod) bool {
+	hash, source := pod.Annotations[MirrorAnnotation], pod.Annotations[SourceAnnotation]
+	if hash == "" || len(hash) == uuidLength || pod.Annotations[HashAnnotation] != hash || source != "file" && source != "http" {
+		return false
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.APIVersion == "v1" && owner.Kind == "Node" && owner.Name == pod.Spec.NodeName
 }
 
 func indexRuntimeUID(obj any) ([]string, error) {

@@ -116,10 +116,33 @@ func IsGPU(device, kind string) bool {
 // node's has.
 var privilegedNodes = []string{"/dev/kmsg", "/dev/mem", "/dev/port"}
 
+// privileged reports whether a container has all of the node's device nodes.
+func privileged(devices []string) bool {
+	return slices.ContainsFunc(devices, func(d string) bool { return slices.Contains(privilegedNodes, d) })
+}
+
+// Commands reports whether a container commands the container runtime: it is privileged,
+// and of the host's paths it can write to the directory of the runtime's NRI socket.
+// It can give itself and others all that the runtime has, so there is nothing to keep
+// from it. Our agent is such a container; no tenant's is.
+func Commands(devices, writable []string, socket string) bool {
+	dir := hostPath(path.Dir(socket))
+	return privileged(devices) && slices.ContainsFunc(writable, func(source string) bool { return hostPath(source) == dir })
+}
+
+// hostPath is a path of the host as runtimes name it: they follow the link /var/run.
+func hostPath(name string) string {
+	name = path.Clean(name)
+	if below, ok := strings.CutPrefix(name, "/var/run/"); ok {
+		return "/run/" + below
+	}
+	return name
+}
+
 // ByDevice gives the device node of a GPU that somebody gave the container. A
 // privileged container has every node, and has not asked for one.
 func ByDevice(devices []string) string {
-	if slices.ContainsFunc(devices, func(d string) bool { return slices.Contains(privilegedNodes, d) }) {
+	if privileged(devices) {
 		return ""
 	}
 	for _, d := range devices {

@@ -63,3 +63,26 @@ func TestWish(t *testing.T) {
 		})
 	}
 }
+
+func TestCommands(t *testing.T) {
+	const socket = "/var/run/nri/nri.sock"
+	privileged := []string{"/dev/null", "/dev/kmsg", "/dev/nvidia0"}
+	for _, tt := range []struct {
+		name              string
+		devices, writable []string
+		want              bool
+	}{
+		{"an agent", privileged, []string{"/etc/x", "/run/nri"}, true},
+		{"an agent, without links", privileged, []string{"/var/run/nri"}, true},
+		{"an agent, with a slash", privileged, []string{"/run/nri/"}, true},
+		{"no device nodes", nil, []string{"/run/nri"}, false},
+		{"a GPU's device node", []string{"/dev/nvidia0"}, []string{"/run/nri"}, false},
+		{"another directory", privileged, []string{"/run/nri2", "/run", "/"}, false},
+		{"nothing to write to", privileged, nil, false},
+		{"a volume", privileged, []string{"/var/lib/kubelet/pods/u/volumes/run/nri"}, false},
+	} {
+		if got := Commands(tt.devices, tt.writable, socket); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}

@@ -141,9 +141,7 @@ func (a *Answerer) round(ctx context.Context) {
 	if !a.Pods.HasSynced() {
 		return
 	}
-	all := slices.DeleteFunc(a.Pods.List(), func(pod *corev1.Pod) bool {
-		return slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace)
-	})
+	all := a.Pods.List()
 	a.forget(all)
 	a.seen = a.seen || slices.ContainsFunc(all, func(pod *corev1.Pod) bool { return Assigned(pod) || pod.Annotations[Group] != "" })
 	state, missed := nodereport.Volcano{}, 0

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,15 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -111,6 +120,76 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
 	checkMended(t, k)
+}
+
+// A tenant claims to be the mirror of a static pod that asks for GPUs. Should the
+// node boot without the agent, the guard must not take the static pod, which may be
+// the API server, for that pod.
+func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
+	guarded(t)
+	system := lasting(testbed.Pod("system", testbed.Container("main", nil, "linger")))
+	system.TypeMeta, system.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, metav1.NamespaceDefault
+	mirror, _ := staticPod(t, system)
+	hash := mirror.Annotations[corev1.MirrorPodAnnotationKey]
+	forged := testbed.Pod("forged", filler("main", testbed.Limits{testbed.Memory: 1024}))
+	forged.Annotations, forged.OwnerReferences = mirror.Annotations, mirror.OwnerReferences
+	forged.Spec.NodeName, forged.Finalizers = mirror.Spec.NodeName, []string{"example.com/stays"}
+	_, err := as(t, "tenant", "system:masters").Create(t.Context(), forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("a tenant may forge a mirror: %v", err)
+	}
+	// As where the policy is not in force.
+	if _, err := as(t, "tenant", "system:masters", "system:nodes").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		pods := as(t, "tenant", "system:masters")
+		_, err := pods.Patch(context.Background(), "forged", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if err == nil {
+			err = pods.Delete(context.Background(), "forged", metav1.DeleteOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the agent has seen the forged mirror", func() bool {
+		list, err := os.ReadFile(filepath.Join(bed.Cluster.Root(), layout.AskingPods("/var/lib/nri-vgpu")))
+		return err == nil && strings.Contains(string(list), hash)
+	})
+	back := away(t)
+	pids := nodeProcesses(t, func(cgroup, command string) bool {
+		return strings.Contains(cgroup, hash) && strings.Contains(command, "linger")
+	})
+	if len(pids) != 1 {
+		t.Fatalf("the static pod has the processes %v", pids)
+	}
+	signal(t, pids[0], syscall.SIGKILL)
+	if _, err := bed.WaitPod(t.Context(), mirror.Name, "started again", patience/4, func(pod *corev1.Pod) bool {
+		status := pod.Status.ContainerStatuses
+		return len(status) == 1 && status[0].RestartCount > 0 && status[0].State.Running != nil
+	}); err != nil {
+		t.Error(err)
+	}
+	// No more may it stop the agent, in whatever namespace it is.
+	if info := seen(t, agentLike("the-next-agent", false)); len(info.CUDA.Devices) != gpus {
+		t.Errorf("the next agent sees %d GPUs, want %d", len(info.CUDA.Devices), gpus)
+	}
+	back()
+}
+
+// as are the pods of the default namespace to a user of these groups.
+func as(t *testing.T, user string, groups ...string) typedcorev1.PodInterface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", bed.Cluster.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.CoreV1().Pods(metav1.NamespaceDefault)
 }
 
 func TestClosedWhenContainerdRestartsWithManyPods(t *testing.T) {

@@ -49,10 +49,58 @@ func cudaContainer(limits testbed.Limits) corev1.Container {
 // tests below would pass on a node that has no GPUs, and this shows that ours
 // has.
 func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
-	small(t)
-	info := seenIn(t, bed.In(testbed.Namespace), testbed.Pod("exempt", cudaContainer(nil)))
+	const exporters = "exporters"
+	if err := bed.EnsureNamespace(t.Context(), exporters); err != nil {
+		t.Fatal(err)
+	}
+	configure(t, "[node]\nexempt_namespaces = [\"exporters\"]\n")
+	there := bed.In(exporters)
+	info := seenIn(t, there, testbed.Pod("exempt", cudaContainer(nil)))
 	if len(info.CUDA.Devices) != gpus {
 		t.Errorf("a pod in an exempt namespace whose image wants all GPUs sees %d, want %d", len(info.CUDA.Devices), gpus)
+	}
+	checkAskerIsLimited(t, there, "exempt-asks")
+}
+
+func TestNamespaceOfTheReleaseIsAsAnyOther(t *testing.T) {
+	small(t)
+	there := bed.In(testbed.Namespace)
+	if info := seenIn(t, there, testbed.Pod("beside-the-agent", cudaContainer(nil))); len(info.CUDA.Devices) != 0 {
+		t.Errorf("a pod that asks for no GPU, beside the agent, sees %d", len(info.CUDA.Devices))
+	}
+	checkAskerIsLimited(t, there, "asks-beside-the-agent")
+}
+
+// agentLike is a pod of an image that wants all GPUs, with what an agent has of the node.
+func agentLike(name string, readOnly bool) *corev1.Pod {
+	container, yes := cudaContainer(nil), true
+	container.SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	container.VolumeMounts = []corev1.VolumeMount{{Name: "nri", MountPath: "/var/run/nri", ReadOnly: readOnly}}
+	pod := testbed.Pod(name, container)
+	pod.Spec.Volumes = []corev1.Volume{{
+		Name: "nri", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/nri"}},
+	}}
+	return pod
+}
+
+// An agent may have to see the GPUs by NVIDIA's runtime, in whatever namespace it is.
+func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
+	small(t)
+	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {
+		t.Errorf("an agent sees %d GPUs by NVIDIA's runtime, want %d", len(info.CUDA.Devices), gpus)
+	}
+	if info := seen(t, agentLike("nearly-an-agent", true)); len(info.CUDA.Devices) != 0 {
+		t.Errorf("a privileged pod that asks for nothing sees %d GPUs by NVIDIA's runtime", len(info.CUDA.Devices))
+	}
+}
+
+// checkAskerIsLimited creates a pod whose image wants all GPUs and that asks for a
+// part of one.
+func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
+	t.Helper()
+	info := seenIn(t, bed, testbed.Pod(name, cudaContainer(testbed.Limits{testbed.Memory: 1024})))
+	if len(info.CUDA.Devices) != 1 || info.CUDA.Devices[0].TotalBytes != gib {
+		t.Errorf("%s asks for 1 GiB of one GPU and sees %+v", name, info.CUDA.Devices)
 	}
 }
 

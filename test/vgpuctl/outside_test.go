@@ -86,6 +86,7 @@ func (o *outside) Holders() map[string]placement.Allocation {
 // Carried is nothing: what vgpuctl runs has no mounts of ours.
 func (o *outside) Carried() map[string]injected.Carried                    { return nil }
 func (o *outside) Synchronized() bool                                      { return true }
+func (o *outside) Unlimited(string) bool                                   { return false }
 func (o *outside) HasSynced() bool                                         { return true }
 func (o *outside) Cached(pods.Ref) (*corev1.Pod, bool)                     { return &corev1.Pod{}, true }
 func (o *outside) OnNode(r events.Reason, _ string, _ ...any)              { o.tell(r) }

@@ -37,31 +37,18 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with $own.Error }}{{ fail (printf "configFile is no TOML: %s" .) }}{{ end }}
 {{- end }}
 {{- $config := mergeOverwrite (include "nri-vgpu.defaults" . | fromYaml) (deepCopy $own) }}
-{{- if not (dig "node" "exempt_namespaces" false $own) }}
-{{- $_ := set $config.node "exempt_namespaces" (list .Release.Namespace) }}
-{{- end }}
-{{- if not (has .Release.Namespace $config.node.exempt_namespaces) }}
-{{- fail (printf "config.node.exempt_namespaces must contain %q, the release's namespace: the agent has to see the GPUs" .Release.Namespace) }}
-{{- end }}
 {{- toYaml $config }}
 {{- end }}
 
 {{/* The text of config.toml. */}}
 {{- define "nri-vgpu.configText" -}}
-{{- $default := has .Release.Namespace (include "nri-vgpu.defaults" . | fromYaml).node.exempt_namespaces }}
 {{- if .Values.configFile -}}
 {{ .Values.configFile }}
-{{- else if and $default (not .Values.config) -}}
+{{- else if not .Values.config -}}
 {{ .Files.Get "files/config.toml" }}
 {{- else -}}
-{{- $own := deepCopy .Values.config }}
-{{- if not $default }}
-{{- $node := get $own "node" | default dict }}
-{{- if not $node.exempt_namespaces }}{{ $_ := set $node "exempt_namespaces" (list .Release.Namespace) }}{{ end }}
-{{- $_ := set $own "node" $node }}
-{{- end -}}
 # What differs from the defaults; docs/configuration.md lists every key.
-{{- include "nri-vgpu.tomlTable" (dict "path" "" "table" $own) }}
+{{- include "nri-vgpu.tomlTable" (dict "path" "" "table" .Values.config) }}
 {{- end }}
 {{- end }}
 

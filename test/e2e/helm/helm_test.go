@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
@@ -26,6 +28,8 @@ import (
 )
 
 const (
+	// namespace is where MetaGPU's README installs, and runs its example pod.
+	namespace = "cnvrg"
 	gpus      = 2
 	gpuMemory = 16 << 30
 	patience  = 2 * time.Minute
@@ -92,7 +96,7 @@ func (s *suite) run(program string, args ...string) string {
 func (s *suite) release(verb string, args ...string) {
 	s.Helper()
 	args = append([]string{verb, "nri-vgpu"}, args...)
-	s.run(s.helm, append(args, "--namespace", testbed.Namespace, "--wait", "--timeout", "5m")...)
+	s.run(s.helm, append(args, "--namespace", namespace, "--wait", "--timeout", "5m")...)
 }
 
 func (s *suite) kubectl(args ...string) string {
@@ -124,7 +128,7 @@ func TestHelm(t *testing.T) {
 	}
 	s.must(err)
 	s.must(s.bed.Cluster.LoadImage(t.Context(), old.archive))
-	s.kubectl("create", "namespace", testbed.Namespace)
+	s.kubectl("create", "namespace", namespace)
 
 	s.runtimeClass()
 	before := s.state()
@@ -143,6 +147,7 @@ func TestHelm(t *testing.T) {
 	s.checkRuns(version.Version)
 	s.waitSlots(20)
 	s.fits("new")
+	s.metaGPU()
 
 	s.say("rolling back")
 	s.release("rollback", "1")
@@ -168,11 +173,44 @@ func TestHelm(t *testing.T) {
 	}
 }
 
+// metaGPU runs the example pod of MetaGPU's README, which is in the namespace of the
+// release. By the oracle it may have the part of a GPU that it asks for.
+func (s *suite) metaGPU() {
+	s.Helper()
+	const part = gpuMemory * 30 / 100
+	s.say("running the example of MetaGPU's README beside the agent")
+	raw, err := os.ReadFile(filepath.Join(s.source, "test", "e2e", "testdata", "readmes", "metagpu.yaml"))
+	s.must(err)
+	var pod corev1.Pod
+	s.must(yaml.UnmarshalStrict(raw, &pod))
+	if pod.Namespace != namespace {
+		s.Fatalf("the example is in namespace %s", pod.Namespace)
+	}
+	there := s.bed.In(namespace)
+	_, err = there.Create(s.Context(), &pod)
+	s.must(err)
+	made, err := there.WaitRunning(s.Context(), pod.Name, patience)
+	s.must(err)
+	held := func() (sum uint64) {
+		byGPU, err := there.Held(made)
+		s.must(err)
+		for bytes := range maps.Values(byGPU) {
+			sum += bytes
+		}
+		return sum
+	}
+	s.eventually("the example holds its part of a GPU, and no more", func() bool { return held() >= part-2<<20 })
+	if bytes := held(); bytes > part {
+		s.Errorf("the example holds %d bytes, and asks for %d", bytes, part)
+	}
+	s.must(there.Delete(s.Context(), pod.Name))
+}
+
 // byKubectl installs and uninstalls by the rendered manifests, with the commands of
 // docs/operations.md.
 func (s *suite) byKubectl() {
 	s.say("installing by the manifest")
-	s.kubectl("delete", "namespace", testbed.Namespace)
+	s.kubectl("delete", "namespace", namespace)
 	before := s.state()
 	manifest, uninstall := filepath.Join(s.source, "deploy", "nri-vgpu.yaml"), filepath.Join(s.source, "deploy", "uninstall.yaml")
 	s.kubectl("apply", "-f", manifest)
@@ -200,7 +238,7 @@ func (s *suite) waitSlots(perGPU int64) {
 // checkRuns checks that agent and patcher are of this version.
 func (s *suite) checkRuns(want string) {
 	s.Helper()
-	out := s.kubectl("-n", testbed.Namespace, "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}")
+	out := s.kubectl("-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}")
 	for image := range strings.FieldsSeq(out) {
 		if image != version.Image(want) {
 			s.Errorf("%s runs, want version %s", image, want)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
@@ -169,5 +170,71 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	old.Status.Message = "kubelet was here"
 	if _, err := pods.UpdateStatus(t.Context(), old, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("its status cannot be written any more: %v", err)
+	}
+}
+
+// Mirrors of static pods are kubelet's to make: one that is forged claims to be
+// a static pod of the node.
+func TestOnlyKubeletMakesMirrors(t *testing.T) {
+	tenant := clientOf(t, plane.admin)
+	as := rest.CopyConfig(plane.admin)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "system:node:n", Groups: []string{"system:nodes", "system:masters"}}
+	const mirror = "kubernetes.io/config.mirror"
+	pod := func(annotation string) *corev1.Pod {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
+			Spec:       corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		}
+		if annotation != "" {
+			pod.Annotations = map[string]string{annotation: "hash"}
+		}
+		if annotation == mirror { // the API server wants it so
+			pod.Spec.ServiceAccountName, pod.Spec.NodeName = "", "n"
+		}
+		return pod
+	}
+	dry := []string{metav1.DryRunAll}
+	eventually(t, "the policy is in force", func() bool {
+		_, err := tenant.CoreV1().Pods(system).Create(t.Context(), pod(mirror), metav1.CreateOptions{DryRun: dry})
+		return apierrors.IsForbidden(err)
+	})
+	for _, key := range []string{mirror, "kubernetes.io/config.hash", "kubernetes.io/config.source"} {
+		made, err := clientOf(t, as).CoreV1().Pods(system).Create(t.Context(), pod(key), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.Labels = map[string]string{"a": "b"}
+		if _, err := tenant.CoreV1().Pods(system).Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+			t.Errorf("another change of a pod with %s: %v", key, err)
+		}
+		for _, config := range []*rest.Config{plane.admin, as} {
+			kubelet := config == as
+			pods := clientOf(t, config).CoreV1().Pods(system)
+			check := func(doing string, err error) {
+				t.Helper()
+				if kubelet && err != nil || !kubelet && !apierrors.IsForbidden(err) {
+					t.Errorf("%s: got %v, by kubelet: %v", doing, err, kubelet)
+				}
+			}
+			_, err := pods.Create(t.Context(), pod(key), metav1.CreateOptions{DryRun: dry})
+			check("created with "+key, err)
+			plain, err := tenant.CoreV1().Pods(system).Create(t.Context(), pod(""), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			binding := &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: plain.Name, Namespace: system, Annotations: map[string]string{key: "hash"}},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+			}
+			check("bound with "+key, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: dry}))
+			if key == mirror {
+				continue // which the API server itself lets nobody add
+			}
+			plain.Annotations = map[string]string{key: "hash"}
+			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{DryRun: dry})
+			check(key+" set by its status", err)
+			_, err = pods.Update(t.Context(), plain, metav1.UpdateOptions{DryRun: dry})
+			check(key+" set later", err)
+		}
 	}
 }

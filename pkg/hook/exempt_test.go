@@ -1,0 +1,161 @@
+package hook
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+)
+
+const exemptNamespace = "exporters"
+
+func withExemptNamespace(n *node) { n.cfg.Node.ExemptNamespaces = []string{exemptNamespace} }
+
+// exemptPod adds a pod in an exempt namespace to the API server, and returns its sandbox.
+func (n *node) exemptPod(uid string, containers ...string) *api.PodSandbox {
+	pod := n.pod(uid, containers...)
+	n.api.change(func() { pod.Namespace = exemptNamespace })
+	return exemptSandbox(uid)
+}
+
+func exemptSandbox(uid string) *api.PodSandbox {
+	box := sandbox(uid)
+	box.Namespace = exemptNamespace
+	return box
+}
+
+func startIn(n *node, pod *api.PodSandbox, spec *rspec.Spec) error {
+	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, "main", spec)})
+}
+
+var wantsAll = addEnv(visibleDevices + "=all")
+
+func TestExemptNamespacesAreLeftAlone(t *testing.T) {
+	n := newNode(t, withExemptNamespace)
+	pod := n.exemptPod("u", "main")
+	// The watch may be late throughout.
+	n.api.change(func() { n.api.lagging["u"] = true })
+	spec, err := n.createIn(pod, "main", wantsAll, addDevice("/dev/nvidia0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv(t, spec, visibleDevices, "all")
+	if mark := spec.Annotations[layout.AdjustedAnnotation]; mark != "exempt" {
+		t.Errorf("the guard is told %q", mark)
+	}
+	if err := startIn(n, pod, spec); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAsksIsNeverExempt(t *testing.T) {
+	n := newNode(t, withExemptNamespace)
+	pod := n.exemptPod("u", "main=1024", "side")
+	spec, err := n.createIn(pod, "main", wantsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv(t, spec, visibleDevices, gpuA)
+	if _, ok := mountAt(spec, layout.ContainerLimits); !ok {
+		t.Error("it has no limits")
+	}
+	if err := startIn(n, pod, spec); err != nil {
+		t.Error(err)
+	}
+	if len(n.hook.Holders()) != 1 {
+		t.Error("it does not count as one that lives")
+	}
+	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
+	if err := startIn(n, pod, bare); err == nil {
+		t.Error("started without the limits that it was given")
+	}
+	side, err := n.createIn(pod, "side", wantsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv(t, side, visibleDevices, "all")
+
+	other := n.exemptPod("bare", "main=1024")
+	if err := startIn(n, other, bare); err == nil {
+		t.Error("started without limits")
+	}
+	nonsense := n.exemptPod("nonsense", "main=99999999")
+	if _, err := n.createIn(nonsense, "main", wantsAll); err == nil {
+		t.Error("one that asks for what there is not was left alone")
+	}
+	n.keepAsking()
+	n.waitAsking("bare", "nonsense", "u")
+}
+
+// Of a pod that is not known nobody can say that it asks for nothing.
+func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
+	n := newNode(t, withExemptNamespace)
+	unknown := exemptSandbox("unknown")
+	if _, err := n.createIn(unknown, "main", wantsAll); err == nil {
+		t.Error("a pod that is not known was left alone")
+	}
+	if err := startIn(n, unknown, &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+		t.Error("a container of a pod that is not known was started")
+	}
+	static := exemptSandbox("hash")
+	static.Annotations = map[string]string{pods.SourceAnnotation: "file"}
+	spec, err := n.createIn(static, "main", wantsAll)
+	if err != nil {
+		t.Fatalf("a node may need it to boot: %v", err)
+	}
+	wantEnv(t, spec, visibleDevices, "void")
+}
+
+// What an agent left alone that exempted whole namespaces runs without limits.
+func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
+	n := newNode(t, withExemptNamespace)
+	all := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
+	asks, exports := n.exemptPod("asks", "main=1024"), n.exemptPod("exports", "main")
+	n.stopHook()
+	n.keep(asks, fromSpec(asks, "main", all))
+	n.keep(exports, fromSpec(exports, "main", all))
+	n.startHook()
+	if got := n.hook.Unadjusted(); got != 1 {
+		t.Errorf("%d containers run without their limits, want the one that asks", got)
+	}
+}
+
+// The agent's container is one that commands the runtime: what it may do, no
+// tenant may. Its namespace and name are of no matter.
+func TestTheAgentIsLeftAlone(t *testing.T) {
+	n := newNode(t)
+	socket := func(options ...string) func(*rspec.Spec) {
+		return func(s *rspec.Spec) {
+			s.Mounts = append(s.Mounts, rspec.Mount{Destination: "/var/run/nri", Type: "bind", Source: n.dir, Options: append(options, "rbind")})
+		}
+	}
+	privileged := addDevice("/dev/kmsg", "/dev/nvidia0")
+	n.pod("agent", "main")
+	spec := mustCreate(t, n, "agent", wantsAll, socket("rw"), privileged)
+	wantEnv(t, spec, visibleDevices, "all")
+	if err := start(n, "agent", spec); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.create("unknown", wantsAll, socket("rw"), privileged); err != nil {
+		t.Errorf("an agent cannot start while the API server is away: %v", err)
+	}
+	n.stopHook()
+	n.startHook()
+	if got := n.hook.Unadjusted(); got != 0 {
+		t.Errorf("%d containers run without their limits, among them the agent", got)
+	}
+	for name, change := range map[string][]func(*rspec.Spec){
+		"no socket":          {privileged},
+		"a read-only socket": {privileged, socket("ro")},
+		"not privileged":     {socket("rw")},
+	} {
+		n.pod(name, "main")
+		wantEnv(t, mustCreate(t, n, name, append(change, wantsAll)...), visibleDevices, "void")
+	}
+	n.pod("asks", "main=1024")
+	wantEnv(t, mustCreate(t, n, "asks", wantsAll, socket("rw"), privileged), visibleDevices, gpuA)
+}
