@@ -19,7 +19,7 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 			continue
 		}
 		if placed, err := shadow.plan(pod); err == nil {
-			shadow.pods[pod.UID] = placed
+			shadow.hold(pod.UID, placed)
 		}
 	}
 	left := make(map[string]request.Left)
@@ -46,5 +46,5 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 func (l *Ledger) shadow() *Ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &Ledger{config: l.config, spread: l.spread, cards: l.cards, pods: maps.Clone(l.pods)}
+	return &Ledger{config: l.config, spread: l.spread, cards: l.cards, pods: maps.Clone(l.pods), taken: maps.Clone(l.taken)}
 }

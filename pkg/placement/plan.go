@@ -4,39 +4,32 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// maxTries bounds how many times a plan tries a share on a GPU. What is found
-// at once takes a try per share and GPU; the bound keeps a request that cannot
-// be met from holding up the runtime.
-const maxTries = 4096
+// What a plan may cost. NRI asks for one container at a time, so that all others of the
+// node wait for as long as a plan takes.
+const (
+	// planTime is what the search for a pod may take that fits nowhere.
+	planTime = 4 * time.Millisecond
+	// tryTime is what a try takes at most, with 16 GPUs to put in order: see
+	// BenchmarkPlace.
+	tryTime = 480 * time.Nanosecond
+	// searches is how many searches of a plan may branch: over all GPUs, and with
+	// shares divided. Those of one GPU take a try per container.
+	searches = 2
+	// maxTries bounds how many times a search tries a share on a GPU. A search
+	// without a wrong choice takes fewer: MostAsking containers, each with shares
+	// of at most three kinds, on 16 GPUs.
+	maxTries = int(planTime / tryTime / searches)
+)
 
 // plan finds GPUs for all containers of a pod that have none, and returns the
 // pod's allocations with them. The ledger is not changed.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
-	p := planner{
-		cards:   l.cards,
-		others:  l.loads(pod.UID),
-		slots:   l.config.Node.SlotsPerGPU,
-		clients: l.clients(),
-		spread:  l.spread,
-	}
-	for _, a := range l.pods[pod.UID] {
-		p.containers = append(p.containers, clone(a))
-	}
-	for i, c := range pod.Containers {
-		if _, placed := find(p.containers, c.Name); asks(c) && !placed {
-			p.containers = append(p.containers, blank(pod, i))
-		}
-	}
-	p.containers = inOrder(p.containers)
-	for i, c := range p.containers {
-		if len(c.Devices) == 0 {
-			p.todo = append(p.todo, task{container: i, shares: pod.Containers[c.Position].Shares})
-		}
-	}
+	p := l.planner(pod)
 	if p.solve() {
 		return p.containers, nil
 	}
@@ -50,6 +43,40 @@ func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	}
 }
 
+// planner returns a planner of what a pod's containers have and need.
+func (l *Ledger) planner(pod request.Pod) *planner {
+	p := &planner{
+		cards:   l.cards,
+		others:  l.loads(pod.UID),
+		slots:   l.config.Node.SlotsPerGPU,
+		clients: l.clients(),
+		spread:  l.spread,
+		columns: make([]column, len(l.cards)),
+		ranks:   make([]rank, len(l.cards)),
+	}
+	for _, a := range l.pods[pod.UID].containers {
+		p.containers = append(p.containers, clone(a))
+	}
+	for i, c := range pod.Containers {
+		if _, placed := find(p.containers, c.Name); asks(c) && !placed {
+			p.containers = append(p.containers, blank(pod, i))
+		}
+	}
+	p.containers = inOrder(p.containers)
+	for i, c := range p.containers {
+		if len(c.Devices) == 0 {
+			p.todo = append(p.todo, task{container: i, shares: pod.Containers[c.Position].Shares})
+		}
+	}
+	for g := range p.cards {
+		p.columns[g] = newColumn(p.containers, p.cards[g].UUID)
+		p.rank(g)
+	}
+	p.orders = make([][]int, len(p.todo)+1)
+	p.orders[0] = p.inOrder(nil)
+	return p
+}
+
 // planner searches GPUs for the containers of one pod.
 type planner struct {
 	cards  []card
@@ -61,11 +88,19 @@ type planner struct {
 
 	containers []Allocation // of the pod, in the spec's order
 	todo       []task
+	columns    []column // what the pod takes of each card
+	ranks      []rank   // of each card, by that
+	// orders are the cards as each task tries them, as long as it is searched for.
+	orders [][]int
+	// taken are the cards of the devices that the search has taken, the last one
+	// last.
+	taken []int
 	// within, when not nil, are the only cards that may be used.
 	within []int
 	// split allows shares to be divided that say so.
 	split   bool
-	tries   int
+	tries   int // that this search has left
+	tried   int // in all searches
 	deepest step // the furthest that the search came, for the error
 }
 
@@ -82,7 +117,7 @@ type step struct{ task, share int }
 // less; then any GPUs; then to divide shares.
 func (p *planner) solve() bool {
 	if p.eachAsksForOne() {
-		for _, g := range p.preferred() {
+		for _, g := range slices.Clone(p.orders[0]) {
 			p.within = []int{g}
 			if p.attempt() {
 				return true
@@ -117,7 +152,7 @@ func (p *planner) place(n int) bool {
 	if n == len(p.todo) {
 		return true
 	}
-	return p.placeShare(step{task: n}, p.preferred(), 0)
+	return p.placeShare(step{task: n}, p.preferred(n), 0)
 }
 
 // placeShare finds a GPU for one share and all that come after it. Of equal
@@ -134,7 +169,7 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 		from = 0
 	}
 	next := step{s.task, s.share + 1}
-	for i := from; i < len(order); i++ {
+	for i := from; i < len(order) && p.tries > 0; i++ {
 		if !p.take(t.container, order[i], share) {
 			continue
 		}
@@ -214,32 +249,43 @@ func maximumOn(c card, share request.Share) uint32 {
 // take gives a share on a card to a container, if it fits there.
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
-	card, held := p.cards[g], &p.containers[container].Devices
+	p.tried++
+	card, held := &p.cards[g], &p.containers[container].Devices
 	if p.tries < 0 || !p.eligible(g, share, *held) {
 		return false
 	}
-	before := podLoad(p.containers, card.UUID)
+	before := p.columns[g].load()
 	*held = append(*held, Device{
 		UUID:           card.UUID,
 		MemoryBytes:    share.Memory.On(card.usable),
 		LimitBytes:     limitOn(card.usable, share),
 		MemoryInCommon: share.Memory.Common,
 		ComputePPM:     share.ComputePPM,
-		MaximumPPM:     maximumOn(card, share),
+		MaximumPPM:     maximumOn(*card, share),
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
 		MPS:            card.mps,
 	})
-	if p.fits(g, before, podLoad(p.containers, card.UUID)) {
+	p.taken = append(p.taken, g)
+	p.columns[g].add(p.containers, container)
+	if p.fits(g, before, p.columns[g].load()) {
+		p.rank(g)
 		return true
 	}
 	p.giveBack(container, 1)
 	return false
 }
 
+// giveBack takes back the devices that were taken last, which are the container's.
 func (p *planner) giveBack(container, devices int) {
 	held := &p.containers[container].Devices
-	*held = (*held)[:len(*held)-devices]
+	for range devices {
+		g := p.taken[len(p.taken)-1]
+		p.taken = p.taken[:len(p.taken)-1]
+		*held = (*held)[:len(*held)-1]
+		p.columns[g].remove(p.containers, container)
+		p.rank(g)
+	}
 }
 
 // eligible tells whether a share may be on a card at all, room or not. Processes
@@ -248,7 +294,6 @@ func (p *planner) giveBack(container, devices int) {
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
-		(p.within == nil || slices.Contains(p.within, g)) &&
 		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
 		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
@@ -272,36 +317,54 @@ func (p *planner) fits(g int, before, now load) bool {
 		(now.clients == before.clients || all.clients <= p.clients)
 }
 
-// preferred lists the cards as they should be tried: first those that the pod
-// is on, then by the policy, then by index. Packing fills a GPU that is in use
-// before an empty one, and of those the one with the least memory left.
-func (p *planner) preferred() []int {
-	type rank struct {
-		own, used     bool
-		free, compute uint64
+// rank is what the order of a card among the others goes by.
+type rank struct {
+	own, used     bool
+	free, compute uint64
+}
+
+// rank ranks a card anew, of which the pod takes more or less than before.
+func (p *planner) rank(g int) {
+	own := p.columns[g].load()
+	all, usable := p.others[g].beside(own), p.cards[g].usable
+	p.ranks[g] = rank{
+		own:     own.holders > 0,
+		used:    all.holders > 0,
+		free:    usable - min(all.memoryOf(usable), usable),
+		compute: request.Whole - min(all.compute, request.Whole),
 	}
-	ranks := make([]rank, len(p.cards))
-	order := make([]int, len(p.cards))
-	for g, c := range p.cards {
-		own := podLoad(p.containers, c.UUID)
-		all := p.others[g].beside(own)
-		ranks[g] = rank{
-			own:     own.holders > 0,
-			used:    all.holders > 0,
-			free:    c.usable - min(all.memoryOf(c.usable), c.usable),
-			compute: request.Whole - min(all.compute, request.Whole),
+}
+
+// preferred lists the cards as the n-th task should try them. Where few changed since
+// the task before it, its order is nearly right already.
+func (p *planner) preferred(n int) []int {
+	if p.within != nil {
+		return p.within
+	}
+	if n > 0 {
+		p.orders[n] = p.inOrder(append(p.orders[n][:0], p.orders[n-1]...))
+	}
+	return p.orders[n]
+}
+
+// inOrder sorts cards, all of them if order is nil, as they should be tried: first
+// those that the pod is on, then by the policy, then by index. Packing fills a GPU that
+// is in use before an empty one, and of those the one with the least memory left.
+func (p *planner) inOrder(order []int) []int {
+	if order == nil {
+		for g := range p.cards {
+			order = append(order, g)
 		}
-		order[g] = g
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		a, b := ranks[x], ranks[y]
+	slices.SortFunc(order, func(x, y int) int {
+		a, b := &p.ranks[x], &p.ranks[y]
 		if c := first(a.own, b.own); c != 0 {
 			return c
 		}
 		if p.spread {
-			return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(b.compute, a.compute), first(b.used, a.used))
+			return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(b.compute, a.compute), first(b.used, a.used), cmp.Compare(x, y))
 		}
-		return cmp.Or(first(a.used, b.used), cmp.Compare(a.free, b.free), cmp.Compare(a.compute, b.compute))
+		return cmp.Or(first(a.used, b.used), cmp.Compare(a.free, b.free), cmp.Compare(a.compute, b.compute), cmp.Compare(x, y))
 	})
 	return order
 }

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -90,7 +91,8 @@ func checkBooks(t *testing.T, l *Ledger) {
 		var memory, compute uint64
 		var slots, pods int
 		var common, exclusive bool
-		for uid, containers := range l.pods {
+		for uid, holds := range l.pods {
+			containers := holds.containers
 			var m, s, k uint64 // peaks of the pod
 			for phase := range containers {
 				var pm, ps, pk, n uint64
@@ -276,6 +278,39 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// crowd is a pod of MostAsking containers, of which the last fits nowhere.
+func crowd(kind request.Kind) request.Pod {
+	p := pod("crowd")
+	for i := range request.MostAsking {
+		share := mem(0)
+		share.Memory.Bytes, share.Slots = request.MiB, 0
+		if i == request.MostAsking-1 {
+			share = mem(1000)
+		}
+		p.Containers = append(p.Containers, request.Container{Name: fmt.Sprint("c", i), Kind: kind, Shares: []request.Share{share}})
+	}
+	return p
+}
+
+// TestPlansAreBounded counts what the search for a pod takes that fits nowhere.
+func TestPlansAreBounded(t *testing.T) {
+	for _, kind := range []request.Kind{request.App, request.Init, request.Sidecar} {
+		for _, n := range []int{8, 16} {
+			l := New(gpus(make([]uint64, n)...), config.Default())
+			for i := range l.cards {
+				l.cards[i].usable = 80 * gib
+			}
+			p := l.planner(crowd(kind))
+			if p.solve() {
+				t.Fatal("found room for more than there is")
+			}
+			if most := maxTries + n*request.MostAsking; p.tried > most {
+				t.Errorf("%s containers on %d GPUs: %d tries, at most %d allowed", kind, n, p.tried, most)
+			}
+		}
+	}
+}
+
 // BenchmarkPlace is the decision for one container on a node of 8 GPUs with
 // 500 pods, which the NRI handler waits for; and the worst case, a pod that
 // cannot be placed.
@@ -295,6 +330,24 @@ func BenchmarkPlace(b *testing.B) {
 			l.Release(p.UID)
 		}
 	})
+	for _, n := range []int{8, 16} {
+		for _, kind := range []request.Kind{request.App, request.Init} {
+			b.Run(fmt.Sprintf("%d %s containers on %d GPUs, of which the last fits nowhere", request.MostAsking, kind, n), func(b *testing.B) {
+				l, p := New(gpus(slices.Repeat([]uint64{80}, n)...), cfg), crowd(kind)
+				for b.Loop() {
+					if _, err := l.Place(p, "c0"); err == nil {
+						b.Fatal("placed")
+					}
+				}
+			})
+			b.Run(fmt.Sprintf("the reference, %d %s on %d", request.MostAsking, kind, n), func(b *testing.B) {
+				l, p := New(gpus(slices.Repeat([]uint64{80}, n)...), cfg), crowd(kind)
+				for b.Loop() {
+					referencePlan(l, p)
+				}
+			})
+		}
+	}
 	b.Run("fits nowhere", func(b *testing.B) {
 		var shares []request.Share
 		for n := range 6 {

@@ -12,8 +12,8 @@ import (
 )
 
 // MostAsking is how many containers of a pod may ask for a part of a GPU. Schedulers count init
-// containers by the largest of them, so that no quota bounds their number, and placing
-// them takes a time that grows with its square: with 1,000 some seconds.
+// containers by the largest of them, so that no quota bounds their number, and what a pod
+// costs the node grows with it.
 const MostAsking = 64
 
 // FromPod reads what every container of a pod asks for. What it asks in a way
