@@ -24,9 +24,20 @@ type Ledger struct {
 	pods  map[string]holding // by UID
 	// taken is what all pods take of each GPU, by UUID.
 	taken map[string]total
-	// freed counts what may have made room: see Freed.
-	freed uint64
+	// refused are pods that found no room since something was freed last, by UID.
+	refused map[string]refusal
+	// searches counts plans, those that found no room among them.
+	searches uint64
 }
+
+// refusal is that a pod found no room.
+type refusal struct {
+	version string
+	err     error
+}
+
+// maxRefused bounds the refusals that are remembered. Any node has fewer pods.
+const maxRefused = 1024
 
 // holding is what a pod holds. It is never changed but replaced, so that it can be
 // read without the lock.
@@ -59,12 +70,33 @@ func (l *Ledger) hold(podUID string, containers []Allocation) {
 	l.pods[podUID] = holding{containers, loads}
 }
 
-// Freed counts the changes after which a pod may find room that found none before:
-// what came in between took room only. It is no more than a number to compare.
-func (l *Ledger) Freed() uint64 {
+// Searches returns how many searches for GPUs there have been.
+func (l *Ledger) Searches() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.freed
+	return l.searches
+}
+
+// freed forgets who was refused: there may be room now. What is taken makes none.
+func (l *Ledger) freed() { clear(l.refused) }
+
+// remembered returns why a pod found no room if nothing was freed since, nor the pod
+// changed.
+func (l *Ledger) remembered(pod request.Pod) error {
+	if r, ok := l.refused[pod.UID]; ok && r.version == pod.Version {
+		return r.err
+	}
+	return nil
+}
+
+func (l *Ledger) remember(pod request.Pod, err error) {
+	if pod.Version == "" {
+		return
+	}
+	if len(l.refused) >= maxRefused {
+		clear(l.refused)
+	}
+	l.refused[pod.UID] = refusal{pod.Version, err}
 }
 
 // card is a GPU and the memory of it, in bytes, that may be given away.
@@ -81,6 +113,8 @@ func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 		spread: cfg.Placement.Policy == config.PlaceSpread,
 		pods:   make(map[string]holding),
 		taken:  make(map[string]total),
+
+		refused: make(map[string]refusal),
 	}
 	l.SetGPUs(gpus)
 	return l
@@ -100,7 +134,7 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Equal(l.cards, cards) {
-		l.freed++
+		l.freed()
 	}
 	l.cards = cards
 }
@@ -111,7 +145,8 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 // placed or restored keeps what it has, whatever the pod says now. A container
 // that asks for nothing, or is ephemeral, gets an allocation without devices.
 //
-// When there is no room the error is a *NoRoomError and nothing is taken.
+// When there is no room the error is a *NoRoomError and nothing is taken. The same error
+// is returned without another search until something is freed or the pod changes.
 func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	position := slices.IndexFunc(pod.Containers, func(c request.Container) bool { return c.Name == container })
 	if position < 0 {
@@ -125,8 +160,13 @@ func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	if a, ok := find(l.pods[pod.UID].containers, container); ok {
 		return clone(a), nil
 	}
+	if err := l.remembered(pod); err != nil {
+		return Allocation{}, err
+	}
+	l.searches++
 	placed, err := l.plan(pod)
 	if err != nil {
+		l.remember(pod, err)
 		return Allocation{}, err
 	}
 	l.hold(pod.UID, placed)
@@ -210,7 +250,7 @@ func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 // its other containers may find room now that it makes use of again.
 func (l *Ledger) enter(podUID string, containers []Allocation) {
 	l.hold(podUID, inOrder(containers))
-	l.freed++
+	l.freed()
 }
 
 func validate(a Allocation) error {
@@ -235,7 +275,7 @@ func (l *Ledger) Release(podUID string) {
 	defer l.mu.Unlock()
 	if _, holds := l.pods[podUID]; holds {
 		l.hold(podUID, nil)
-		l.freed++
+		l.freed()
 	}
 }
 

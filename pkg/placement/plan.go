@@ -30,7 +30,7 @@ const (
 // pod's allocations with them. The ledger is not changed.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	p := l.planner(pod)
-	if p.solve() {
+	if p.solve(maxTries) {
 		return p.containers, nil
 	}
 	failed := p.todo[p.deepest.task]
@@ -74,6 +74,7 @@ func (l *Ledger) planner(pod request.Pod) *planner {
 	}
 	p.orders = make([][]int, len(p.todo)+1)
 	p.orders[0] = p.inOrder(nil)
+	p.hopeless = p.findHopeless()
 	return p
 }
 
@@ -98,10 +99,13 @@ type planner struct {
 	// within, when not nil, are the only cards that may be used.
 	within []int
 	// split allows shares to be divided that say so.
-	split   bool
-	tries   int // that this search has left
-	tried   int // in all searches
-	deepest step // the furthest that the search came, for the error
+	split bool
+	most  int // tries of a search
+	tries int // that this search has left
+	tried int // in all searches
+	// hopeless is a step that no search can take: one that gets there need not go on.
+	hopeless step
+	deepest  step // the furthest that the search came, for the error
 }
 
 // task is a container that has no GPUs yet.
@@ -114,8 +118,9 @@ type task struct {
 type step struct{ task, share int }
 
 // solve tries one GPU for all containers first, where each asks for one or
-// less; then any GPUs; then to divide shares.
-func (p *planner) solve() bool {
+// less; then any GPUs; then to divide shares. most bounds the tries of each.
+func (p *planner) solve(most int) bool {
+	p.most = most
 	if p.eachAsksForOne() {
 		for _, g := range slices.Clone(p.orders[0]) {
 			p.within = []int{g}
@@ -133,8 +138,48 @@ func (p *planner) solve() bool {
 }
 
 func (p *planner) attempt() bool {
-	p.tries = maxTries
+	if p.deepest == p.hopeless {
+		return false
+	}
+	p.tries = p.most
 	return p.place(0)
+}
+
+// findHopeless returns the first share that could be on no GPU even if the containers
+// before its own took nothing; a step that there is not if each could be on one. It is
+// not found for a pod that holds something, as that may be used again.
+func (p *planner) findHopeless() step {
+	nowhere := step{task: -1}
+	if len(p.todo) < len(p.containers) {
+		return nowhere
+	}
+	for n, t := range p.todo {
+		for i := 0; i < len(t.shares); {
+			share, from := t.shares[i], i
+			for i < len(t.shares) && equal(t.shares[i], share) {
+				i++
+			}
+			if share.SplitPPM != 0 {
+				continue
+			}
+			if rooms := p.roomsFor(share); rooms < i-from {
+				return step{n, from + rooms}
+			}
+		}
+	}
+	return nowhere
+}
+
+// roomsFor counts the cards that have room for a share.
+func (p *planner) roomsFor(share request.Share) int {
+	rooms := 0
+	for g := range p.cards {
+		d := p.device(g, share)
+		if p.eligible(g, share, nil) && p.fits(g, load{}, load{}.with(&d)) {
+			rooms++
+		}
+	}
+	return rooms
 }
 
 func (p *planner) eachAsksForOne() bool {
@@ -163,7 +208,10 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 	if s.share == len(t.shares) {
 		return p.place(s.task + 1)
 	}
-	p.reached(s)
+	if p.reached(s); s == p.hopeless {
+		p.tries = 0
+		return false
+	}
 	share := t.shares[s.share]
 	if s.share == 0 || !equal(share, t.shares[s.share-1]) {
 		from = 0
@@ -250,12 +298,26 @@ func maximumOn(c card, share request.Share) uint32 {
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
 	p.tried++
-	card, held := &p.cards[g], &p.containers[container].Devices
+	held := &p.containers[container].Devices
 	if p.tries < 0 || !p.eligible(g, share, *held) {
 		return false
 	}
 	before := p.columns[g].load()
-	*held = append(*held, Device{
+	*held = append(*held, p.device(g, share))
+	p.taken = append(p.taken, g)
+	p.columns[g].add(p.containers, container)
+	if p.fits(g, before, p.columns[g].load()) {
+		p.rank(g)
+		return true
+	}
+	p.giveBack(container, 1)
+	return false
+}
+
+// device is a share on a card.
+func (p *planner) device(g int, share request.Share) Device {
+	card := &p.cards[g]
+	return Device{
 		UUID:           card.UUID,
 		MemoryBytes:    share.Memory.On(card.usable),
 		LimitBytes:     limitOn(card.usable, share),
@@ -265,15 +327,7 @@ func (p *planner) take(container, g int, share request.Share) bool {
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
 		MPS:            card.mps,
-	})
-	p.taken = append(p.taken, g)
-	p.columns[g].add(p.containers, container)
-	if p.fits(g, before, p.columns[g].load()) {
-		p.rank(g)
-		return true
 	}
-	p.giveBack(container, 1)
-	return false
 }
 
 // giveBack takes back the devices that were taken last, which are the container's.

@@ -40,13 +40,14 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	}
 	err := errors.Join(r.errs...)
 	if r.asking > MostAsking { // instead of all that is wrong with so many
-		err = fmt.Errorf("%d of its containers ask for a part of a GPU; allowed: %d", r.asking, MostAsking)
+		err = fmt.Errorf("more than %d of its containers ask for a part of a GPU; allowed: %d", MostAsking, MostAsking)
 	}
 	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return Pod{
 		UID:        string(pod.UID),
+		Version:    pod.ResourceVersion,
 		Namespace:  pod.Namespace,
 		Name:       pod.Name,
 		Containers: r.containers,
@@ -84,6 +85,9 @@ type reader struct {
 
 func (r *reader) container(name string, kind Kind, res corev1.ResourceRequirements) {
 	c := Container{Name: name, Kind: kind}
+	if r.asking > MostAsking { // which is refused
+		return
+	}
 	spoken, asked, err := r.dialectOf(res.Limits)
 	if err == nil && spoken != nil {
 		c.Dialect = spoken.name()
@@ -122,11 +126,17 @@ func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error)
 }
 
 func amountsIn(limits corev1.ResourceList, d dialect) (amounts, error) {
-	a := make(amounts)
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	var a amounts
 	for _, name := range d.resources() {
 		q, named := limits[corev1.ResourceName(name)]
 		if !named {
 			continue
+		}
+		if a == nil {
+			a = make(amounts)
 		}
 		n, err := units(q)
 		if err != nil {
