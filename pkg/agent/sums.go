@@ -32,13 +32,9 @@ func (a *Agent) sums(gpus []gpu.GPU) *nodereport.Sums {
 // coming are those of the pods that ask for GPUs that may not have them yet, the
 // oldest first. What is refused whatever room there is takes none.
 func (a *Agent) coming(asking []*corev1.Pod) []request.Pod {
-	placed := map[string]bool{}
-	for _, held := range a.Ledger.Allocations() {
-		placed[held.PodUID] = true
-	}
 	var waiting []*corev1.Pod
 	for _, pod := range asking {
-		if !placed[pods.RuntimeUID(pod)] && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) {
+		if !a.Ledger.Holds(pods.RuntimeUID(pod)) && !slices.Contains(a.Config.Node.ExemptNamespaces, pod.Namespace) {
 			waiting = append(waiting, pod)
 		}
 	}

@@ -72,10 +72,7 @@ func (h *Hook) writeAsking() error {
 // asking are the pods that ask for GPUs or hold some, sorted. As long as the
 // pods are not known nobody is taken off the list.
 func (h *Hook) asking() []string {
-	var uids []string
-	for _, a := range h.Ledger.Allocations() {
-		uids = append(uids, a.PodUID)
-	}
+	uids := h.Ledger.Holders()
 	if h.Pods.HasSynced() {
 		uids = append(uids, h.askingPods()...)
 	} else if before, err := guard.ReadAsking(h.Config.Paths.StateDir); err == nil {

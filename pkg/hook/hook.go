@@ -83,6 +83,8 @@ type Hook struct {
 	// files, and that its container lives.
 	mu   sync.Mutex
 	live map[string]liveContainer // by the runtime's id
+	// reserved are the pods, by UID, whose reservation has what the ledger has.
+	reserved map[string]bool
 	// synchronized: the runtime has told which containers it has.
 	synchronized bool
 	// compared: what the ledger has was held against the pods' specs.
@@ -108,7 +110,7 @@ type liveContainer struct {
 // say is taken. Files that cannot be trusted are put aside, and named in the
 // log. Call it before the runtime is asked to register.
 func New(opts Options) *Hook {
-	h := &Hook{Options: opts, live: map[string]liveContainer{}, podsChanged: make(chan struct{}, 1)}
+	h := &Hook{Options: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: make(chan struct{}, 1)}
 	h.Proc = cmp.Or(h.Proc, "/proc")
 	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
@@ -251,7 +253,11 @@ func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error)
 	if given, ok := h.Ledger.Get(c.PodUID, c.Name); ok {
 		return given, nil
 	}
-	return h.Ledger.Place(pod, c.Name)
+	given, err := h.Ledger.Place(pod, c.Name)
+	if err == nil {
+		delete(h.reserved, c.PodUID)
+	}
+	return given, err
 }
 
 // assignment looks up the GPUs of an allocation.
@@ -272,15 +278,13 @@ func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignm
 	return given, nil
 }
 
-// save writes the container's files, and what its pod's other containers were
-// given with it: should the agent die now, nobody else gets their room.
+// save writes the container's files, and before them what its pod's other containers
+// were given with it.
 func (h *Hook) save(given Assignment, preload []string) error {
 	allocation := given.Allocation
-	for _, a := range h.Ledger.Allocations() {
-		if a.PodUID == allocation.PodUID && a.Container != allocation.Container {
-			if err := h.Store.Reserve(a); err != nil {
-				return err
-			}
+	if all := h.Ledger.Pod(allocation.PodUID); len(all) > 1 {
+		if err := h.reserve(allocation.PodUID, all); err != nil {
+			return err
 		}
 	}
 	// Somebody may have emptied the directory of all that is ours.
