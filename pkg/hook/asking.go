@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -82,17 +84,26 @@ func (h *Hook) asking() []string {
 	return slices.Compact(uids)
 }
 
+// askingPods are the pods that ask for GPUs. A pod that has not changed is not read again:
+// tenants make pods of thousands of containers.
 func (h *Hook) askingPods() []string {
 	var uids []string
+	read := map[*corev1.Pod]bool{}
 	for _, pod := range h.Pods.List() {
 		if pods.Ended(pod) || slices.Contains(h.Config.Node.ExemptNamespaces, pod.Namespace) {
 			continue
 		}
-		// One that asks for nonsense is refused, which the guard can do, too.
-		asked, err := request.FromPod(pod, h.Config.Dialects)
-		if err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 }) {
+		asks, known := h.askedBefore[pod]
+		if !known {
+			// One that asks for nonsense is refused, which the guard can do, too.
+			asked, err := request.FromPod(pod, h.Config.Dialects)
+			asks = err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 })
+		}
+		read[pod] = asks
+		if asks {
 			uids = append(uids, pods.RuntimeUID(pod))
 		}
 	}
+	h.askedBefore = read
 	return uids
 }

@@ -78,6 +78,8 @@ type Hook struct {
 	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
 	podsChanged chan struct{}
+	// askedBefore is whether each pod asks that was there when KeepAsking last looked.
+	askedBefore map[*corev1.Pod]bool
 
 	// mu makes one step of what belongs together: a place in the ledger, its
 	// files, and that its container lives.
