@@ -24,6 +24,9 @@ const MostAsking = 64
 // are all zero asks for nothing.
 func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	r := reader{dialects: enabled(cfg, config.Node{})}
+	for _, d := range r.dialects {
+		r.words = append(r.words, d.resources())
+	}
 	for _, c := range pod.Spec.InitContainers {
 		kind := Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
@@ -78,6 +81,7 @@ func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]
 // reader collects the containers of a pod, and all that is wrong with them.
 type reader struct {
 	dialects   []dialect
+	words      [][]string // of each
 	containers []Container
 	asking     int // of them
 	errs       []error
@@ -108,8 +112,8 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error) {
 	var spoken dialect
 	var asked amounts
-	for _, d := range r.dialects {
-		a, err := amountsIn(limits, d)
+	for i, d := range r.dialects {
+		a, err := amountsIn(limits, r.words[i])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -125,12 +129,12 @@ func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error)
 	return spoken, asked, nil
 }
 
-func amountsIn(limits corev1.ResourceList, d dialect) (amounts, error) {
+func amountsIn(limits corev1.ResourceList, names []string) (amounts, error) {
 	if len(limits) == 0 {
 		return nil, nil
 	}
 	var a amounts
-	for _, name := range d.resources() {
+	for _, name := range names {
 		q, named := limits[corev1.ResourceName(name)]
 		if !named {
 			continue
