@@ -21,7 +21,7 @@ const (
 	// floodAsks is how many containers of each pod of a flood ask: as many as may.
 	floodAsks = 64
 	// floodAttempts is how often the runtime asks again for what was refused.
-	floodAttempts = 20
+	floodAttempts = 5
 	// floodAtOnce is how many pods a kubelet admits to a node.
 	floodAtOnce = 110
 )

@@ -145,29 +145,48 @@ func (p *planner) attempt() bool {
 	return p.place(0)
 }
 
-// findHopeless returns the first share that could be on no GPU even if the containers
-// before its own took nothing; a step that there is not if each could be on one. It is
-// not found for a pod that holds something, as that may be used again.
+// findHopeless returns the first share that no search can place: no GPU has room for it
+// even if the containers before its own took nothing, or all GPUs together have none for
+// it and those that run beside it. The step is one that there is not if there is no such
+// share. None is looked for in a pod that holds something, as that may be used again.
 func (p *planner) findHopeless() step {
 	nowhere := step{task: -1}
 	if len(p.todo) < len(p.containers) {
 		return nowhere
 	}
+	var running load
+	all := p.free()
 	for n, t := range p.todo {
-		for i := 0; i < len(t.shares); {
-			share, from := t.shares[i], i
-			for i < len(t.shares) && equal(t.shares[i], share) {
-				i++
+		now, rooms, alike := running, 0, 0
+		for i, share := range t.shares {
+			if alike++; i == 0 || !equal(share, t.shares[i-1]) {
+				rooms, alike = p.roomsFor(share), 1
 			}
-			if share.SplitPPM != 0 {
-				continue
+			now.memory += share.Memory.Bytes
+			now.compute += uint64(share.ComputePPM)
+			now.slots += share.Slots
+			if share.SplitPPM == 0 && alike > rooms || now.memory > all.memory || now.compute > all.compute || now.slots > all.slots {
+				return step{n, i}
 			}
-			if rooms := p.roomsFor(share); rooms < i-from {
-				return step{n, from + rooms}
-			}
+		}
+		if p.containers[t.container].Kind != request.Init {
+			running = now
 		}
 	}
 	return nowhere
+}
+
+// free is what the other pods leave of all cards together.
+func (p *planner) free() load {
+	var all load
+	for g := range p.cards {
+		if others := p.others[g]; p.cards[g].Healthy && !others.exclusive {
+			all.memory += p.cards[g].usable - min(others.memoryOf(p.cards[g].usable), p.cards[g].usable)
+			all.compute += request.Whole - min(others.compute, request.Whole)
+			all.slots += max(p.slots-others.slots, 0)
+		}
+	}
+	return all
 }
 
 // roomsFor counts the cards that have room for a share.

@@ -295,20 +295,31 @@ func crowds(n int) map[string]request.Pod {
 		p.Containers[len(p.Containers)-1].Shares = []request.Share{mem(1000)}
 		return p
 	}
-	much := mem(uint64(80/(request.MostAsking/n) + 1))
-	much.Slots = 0
+	// Each GPU has room for one that is large.
+	large := crowd(request.App, little)
+	for i := request.MostAsking - n - 1; i < request.MostAsking; i++ {
+		large.Containers[i].Shares = []request.Share{{Memory: request.Memory{Bytes: 41 * gib}}}
+	}
 	return map[string]request.Pod{
 		"apps, the last too large":  last(crowd(request.App, little)),
 		"inits, the last too large": last(crowd(request.Init, little)),
-		"apps, too large together":  crowd(request.App, much),
+		"apps, too many large ones": large,
+		"sidecars, too many":        crowd(request.Sidecar, mem(1)),
 	}
+}
+
+// crowded has few slots.
+func crowded() config.Config {
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU = 3
+	return cfg
 }
 
 // TestPlansAreBounded counts what the search for a pod takes that does not fit.
 func TestPlansAreBounded(t *testing.T) {
 	for _, n := range []int{8, 16} {
 		for name, p := range crowds(n) {
-			l := New(gpus(slices.Repeat([]uint64{80}, n)...), config.Default())
+			l := New(gpus(slices.Repeat([]uint64{80}, n)...), crowded())
 			search := l.planner(p)
 			if search.solve(maxTries) {
 				t.Fatalf("%s, on %d GPUs: found room for more than there is", name, n)
@@ -366,7 +377,7 @@ func TestLeftIsBounded(t *testing.T) {
 	l := New(gpus(slices.Repeat([]uint64{80}, 8)...), config.Default())
 	var coming []request.Pod
 	for i := range 64 {
-		p := crowds(8)["apps, too large together"]
+		p := crowds(8)["apps, too many large ones"]
 		p.UID = fmt.Sprint("pod", i)
 		coming = append(coming, p)
 	}
@@ -398,7 +409,7 @@ func BenchmarkPlace(b *testing.B) {
 	for _, n := range []int{8, 16} {
 		for name, p := range crowds(n) {
 			b.Run(fmt.Sprintf("%d GPUs, %d %s", n, request.MostAsking, name), func(b *testing.B) {
-				l := New(gpus(slices.Repeat([]uint64{80}, n)...), config.Default())
+				l := New(gpus(slices.Repeat([]uint64{80}, n)...), crowded())
 				for b.Loop() {
 					if _, err := l.Place(p, "c0"); err == nil {
 						b.Fatal("placed")
