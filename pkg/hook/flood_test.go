@@ -195,6 +195,7 @@ func BenchmarkFlood(b *testing.B) {
 			}
 			return total
 		}
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
 		b.ReportMetric(float64(sum(granted)), "granted")

@@ -27,14 +27,15 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	for _, d := range r.dialects {
 		r.words = append(r.words, d.resources())
 	}
-	for _, c := range pod.Spec.InitContainers {
-		kind := Init
+	for i := range pod.Spec.InitContainers {
+		c, kind := &pod.Spec.InitContainers[i], Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = Sidecar
 		}
 		r.container(c.Name, kind, c.Resources)
 	}
-	for _, c := range pod.Spec.Containers {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
 		r.container(c.Name, App, c.Resources)
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
