@@ -168,8 +168,8 @@ func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 		queue <- pod
 	}
 	close(queue)
-	errs := make(chan error, n.options.atOnce)
-	for range n.options.atOnce {
+	errs := make(chan error, n.atOnce)
+	for range n.atOnce {
 		go func() {
 			for pod := range queue {
 				if err := n.run(ctx, pod, tally); err != nil {
@@ -180,7 +180,7 @@ func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 			errs <- nil
 		}()
 	}
-	for range n.options.atOnce {
+	for range n.atOnce {
 		if err := <-errs; err != nil {
 			return err
 		}
