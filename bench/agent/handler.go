@@ -18,15 +18,20 @@ const handlerMetric = "nri_vgpu_handler_duration_seconds"
 // wait of the runtime less the way there and back.
 type handled struct {
 	Measure string  `json:"measure"` // "handler"
-	Which   string  `json:"which"`   // "all", "granted", "withheld"
+	Which   string  `json:"which"`   // "all", or the outcome
 	Count   uint64  `json:"count"`
 	MeanMs  float64 `json:"mean_ms"`
 	// SlowPercent are those that took longer than is promised for 99 of 100.
 	SlowPercent float64 `json:"over_2_ms_percent"`
 }
 
-// handlers asks the agent how long its handler for CreateContainer took.
+// handlers asks the agent how long its handler for CreateContainer took, by outcome and
+// in all.
 func handlers(ctx context.Context, address string) ([]handled, error) {
+	return handlersOf(ctx, address, "granted", "withheld")
+}
+
+func handlersOf(ctx context.Context, address string, outcomes ...string) ([]handled, error) {
 	families, err := scrape(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("the agent's metrics: %w", err)
@@ -41,22 +46,26 @@ func handlers(ctx context.Context, address string) ([]handled, error) {
 			byOutcome[labels["outcome"]] = m.GetHistogram()
 		}
 	}
-	granted, withheld := byOutcome["granted"], byOutcome["withheld"]
-	if granted == nil || withheld == nil {
-		return nil, fmt.Errorf("the agent has no %s of both outcomes", handlerMetric)
+	var parts []*dto.Histogram
+	for _, outcome := range outcomes {
+		if byOutcome[outcome] == nil {
+			return nil, fmt.Errorf("the agent has no %s of the outcome %s", handlerMetric, outcome)
+		}
+		parts = append(parts, byOutcome[outcome])
 	}
-	var all []handled
-	for _, one := range []struct {
-		which string
-		parts []*dto.Histogram
-	}{{"all", []*dto.Histogram{granted, withheld}}, {"granted", []*dto.Histogram{granted}}, {"withheld", []*dto.Histogram{withheld}}} {
-		h, err := newHandled(one.which, one.parts)
+	all, err := newHandled("all", parts)
+	if err != nil {
+		return nil, err
+	}
+	result := []handled{all}
+	for i, outcome := range outcomes {
+		one, err := newHandled(outcome, parts[i:i+1])
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, h)
+		result = append(result, one)
 	}
-	return all, nil
+	return result, nil
 }
 
 // newHandled adds histograms up.

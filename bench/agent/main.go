@@ -26,6 +26,7 @@ import (
 type options struct {
 	build, commit, output string
 	pods, asking, rounds  int
+	flood, atOnce         int
 	idle                  time.Duration
 }
 
@@ -43,7 +44,12 @@ func main() {
 	flag.IntVar(&o.asking, "asking", 50, "those of them whose container has a part of a GPU")
 	flag.IntVar(&o.rounds, "rounds", 10, "how often each container is created")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "how long nothing happens")
+	flag.IntVar(&o.flood, "flood", 0, "measure instead what a few pods wait beside so many of 64 containers that ask")
+	flag.IntVar(&o.atOnce, "at-once", 110, "how many pods of the flood run at a time; kubelet admits 110 to a node")
 	flag.Parse()
+	if o.flood > 0 {
+		o.pods, o.asking = neighbours, neighbours/2
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
 	stop()
@@ -82,10 +88,16 @@ type conditions struct {
 	report.Conditions
 	Pods   int `json:"pods"`
 	Asking int `json:"containers_with_gpu"`
+	Flood  int `json:"flood_pods,omitempty"`
+	AtOnce int `json:"flood_pods_at_once,omitempty"`
 }
 
 func measure(ctx context.Context, o options, temp string, lines *report.Lines) (verdicts []verdict, err error) {
-	if err := lines.Write(conditions{"agent", report.Now(report.Simulated, o.commit), o.pods, o.asking}); err != nil {
+	what := conditions{Bench: "agent", Conditions: report.Now(report.Simulated, o.commit), Pods: o.pods, Asking: o.asking}
+	if o.flood > 0 {
+		what.Flood, what.AtOnce = o.flood, o.atOnce
+	}
+	if err := lines.Write(what); err != nil {
 		return nil, err
 	}
 	n, err := newNode(ctx, o, temp)
@@ -93,6 +105,9 @@ func measure(ctx context.Context, o options, temp string, lines *report.Lines) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
+	if o.flood > 0 {
+		return n.flood(ctx, lines)
+	}
 	created, err := n.createAll(ctx)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,8 @@ type node struct {
 	runtime  *nodeRuntime
 	programs map[string]*exec.Cmd
 	pods     []corev1.Pod
+	// instances counts the containers that each pod has had, in the flood.
+	instances []int
 }
 
 func newNode(ctx context.Context, o options, dir string) (*node, error) {
@@ -110,7 +112,7 @@ func (n *node) makePods(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("make a pod: %w", err)
 		}
-		n.pods = append(n.pods, *made)
+		n.pods, n.instances = append(n.pods, *made), append(n.instances, 0)
 	}
 	return nil
 }

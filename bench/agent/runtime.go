@@ -58,12 +58,16 @@ func (r *nodeRuntime) close() { r.Stop() }
 
 // containerOf is a pod's container as containerd describes it.
 func containerOf(pod *corev1.Pod, instance int) (*api.PodSandbox, *api.Container) {
+	return containerNamed(pod, "main", instance)
+}
+
+func containerNamed(pod *corev1.Pod, name string, instance int) (*api.PodSandbox, *api.Container) {
 	sandbox := &api.PodSandbox{
 		Id: "sandbox-" + string(pod.UID), Uid: string(pod.UID), Name: pod.Name, Namespace: pod.Namespace,
 		Labels: pod.Labels, Annotations: map[string]string{"kubernetes.io/config.source": "api"},
 	}
 	container := &api.Container{
-		Id: fmt.Sprintf("%s-%d", pod.UID, instance), PodSandboxId: sandbox.Id, Name: "main",
+		Id: fmt.Sprintf("%s-%s-%d", pod.UID, name, instance), PodSandboxId: sandbox.Id, Name: name,
 		Args:   []string{"main"},
 		Labels: map[string]string{"io.kubernetes.pod.name": pod.Name, "io.kubernetes.pod.namespace": pod.Namespace},
 	}

@@ -24,8 +24,13 @@ import (
 // patcher withdraws the node's capacity when some of them are missing.
 const Interval = 5 * time.Second
 
-// recountPause gathers changes of pods that come together.
-const recountPause = 100 * time.Millisecond
+const (
+	// recountPause gathers changes of pods that come together.
+	recountPause = 100 * time.Millisecond
+	// recountRest is how many times as long as a count takes the next one waits: a
+	// tenth of a processor's time is what pods can make the agent count.
+	recountRest = 9
+)
 
 // Inventory are the node's GPUs.
 type Inventory interface {
@@ -83,6 +88,8 @@ type Agent struct {
 	// told is what the last report said, of which GPUs.
 	told     *nodereport.Sums
 	toldGPUs []gpu.GPU
+	// read is what each pod uses that was there at the last count.
+	read map[*corev1.Pod]usage
 	// beat is when the last round ended, in Unix nanoseconds.
 	beat atomic.Int64
 	// failed is the last error of the driver, to say each only once.
@@ -134,6 +141,7 @@ func (a *Agent) Run(ctx context.Context) {
 	a.tellGuard()
 	a.round(ctx)
 	var recount <-chan time.Time
+	var rest time.Duration
 	for {
 		select {
 		case <-ctx.Done():
@@ -144,11 +152,13 @@ func (a *Agent) Run(ctx context.Context) {
 			a.round(ctx)
 		case <-a.podsChanged:
 			if recount == nil {
-				recount = time.After(recountPause)
+				recount = time.After(max(recountPause, rest))
 			}
 		case <-recount:
 			recount = nil
+			begin := time.Now()
 			a.recount()
+			rest = recountRest * time.Since(begin)
 		}
 	}
 }

@@ -22,23 +22,45 @@ func (a *Agent) sums(gpus []gpu.GPU) *nodereport.Sums {
 	if !a.Pods.HasSynced() {
 		return nil
 	}
-	all := request.Asking(a.Pods.List(), a.Config.Dialects)
+	all, used := a.asking()
 	return &nodereport.Sums{
-		Used: request.Used(all, a.Config.Dialects),
+		Used: used,
 		Free: request.Free(gpus, a.Ledger.Left(a.coming(all)), a.Config),
 	}
+}
+
+// usage is what a pod uses; nil if it asks for nothing.
+type usage map[string]int64
+
+// asking returns the pods that ask for GPUs and what they use. A pod that has not changed
+// is not read again: tenants make pods of thousands of containers.
+func (a *Agent) asking() ([]*corev1.Pod, map[string]int64) {
+	var asking []*corev1.Pod
+	total, read := map[string]int64{}, map[*corev1.Pod]usage{}
+	for _, pod := range a.Pods.List() {
+		if pods.Ended(pod) {
+			continue
+		}
+		used, known := a.read[pod]
+		if one := []*corev1.Pod{pod}; !known && len(request.Asking(one, a.Config.Dialects)) > 0 {
+			used = request.Used(one, a.Config.Dialects)
+		}
+		read[pod] = used
+		if used != nil {
+			asking = append(asking, pod)
+			request.Sum(total, used)
+		}
+	}
+	a.read = read
+	return asking, total
 }
 
 // coming are those of the pods that ask for GPUs that may not have them yet, the
 // oldest first. What is refused whatever room there is takes none.
 func (a *Agent) coming(asking []*corev1.Pod) []request.Pod {
-	placed := map[string]bool{}
-	for _, held := range a.Ledger.Allocations() {
-		placed[held.PodUID] = true
-	}
 	var waiting []*corev1.Pod
 	for _, pod := range asking {
-		if !placed[pods.RuntimeUID(pod)] {
+		if !a.Ledger.Holds(pods.RuntimeUID(pod)) {
 			waiting = append(waiting, pod)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -72,10 +74,7 @@ func (h *Hook) writeAsking() error {
 // asking are the pods that ask for GPUs or hold some, sorted. As long as the
 // pods are not known nobody is taken off the list.
 func (h *Hook) asking() []guard.Pod {
-	var asking []guard.Pod
-	for _, a := range h.Ledger.Allocations() {
-		asking = append(asking, guard.Pod{UID: a.PodUID, Namespace: a.Namespace, Name: a.Pod})
-	}
+	asking := h.holders()
 	if h.Pods.HasSynced() {
 		asking = append(asking, h.askingPods()...)
 	} else if before, err := guard.ReadAsking(h.Config.Paths.StateDir); err == nil {
@@ -85,17 +84,37 @@ func (h *Hook) asking() []guard.Pod {
 	return slices.Compact(asking)
 }
 
+// holders are the pods that hold GPUs.
+func (h *Hook) holders() []guard.Pod {
+	var holders []guard.Pod
+	for _, uid := range h.Ledger.Holders() {
+		if held := h.Ledger.Pod(uid); len(held) > 0 {
+			holders = append(holders, guard.Pod{UID: uid, Namespace: held[0].Namespace, Name: held[0].Pod})
+		}
+	}
+	return holders
+}
+
+// askingPods are the pods that ask for GPUs. A pod that has not changed is not read again:
+// tenants make pods of thousands of containers.
 func (h *Hook) askingPods() []guard.Pod {
 	var asking []guard.Pod
+	read := map[*corev1.Pod]bool{}
 	for _, pod := range h.Pods.List() {
 		if pods.Ended(pod) {
 			continue
 		}
-		// One that asks for nonsense is refused, which the guard can do, too.
-		asked, err := request.FromPod(pod, h.Config.Dialects)
-		if err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 }) {
+		asks, known := h.askedBefore[pod]
+		if !known {
+			// One that asks for nonsense is refused, which the guard can do, too.
+			asked, err := request.FromPod(pod, h.Config.Dialects)
+			asks = err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 })
+		}
+		read[pod] = asks
+		if asks {
 			asking = append(asking, guard.Pod{UID: pods.RuntimeUID(pod), Namespace: pod.Namespace, Name: pod.Name})
 		}
 	}
+	h.askedBefore = read
 	return asking
 }

@@ -81,11 +81,15 @@ type Hook struct {
 	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
 	podsChanged chan struct{}
+	// askedBefore is whether each pod asks that was there when KeepAsking last looked.
+	askedBefore map[*corev1.Pod]bool
 
 	// mu makes one step of what belongs together: a place in the ledger, its
 	// files, and that its container lives.
 	mu   sync.Mutex
 	live map[string]liveContainer // by the runtime's id
+	// reserved are the pods, by UID, whose reservation has what the ledger has.
+	reserved map[string]bool
 	// synchronized: the runtime has told which containers it has.
 	synchronized bool
 	// compared: what the ledger has was held against the pods' specs.
@@ -114,7 +118,7 @@ type liveContainer struct {
 // log. Call it before the runtime is asked to register.
 func New(opts Options) *Hook {
 	h := &Hook{
-		Options: opts, live: map[string]liveContainer{}, podsChanged: make(chan struct{}, 1),
+		Options: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: make(chan struct{}, 1),
 		bound: deadline.New(handlerPatience, maxHandlers), looks: injected.NewLooks(),
 	}
 	h.Proc = cmp.Or(h.Proc, "/proc")
@@ -253,7 +257,7 @@ func (h *Hook) grant(ctx context.Context, c Container, rt Runtime, pod request.P
 	if err != nil {
 		return Adjustment{}, err
 	}
-	err = h.Store.Bounded(func() error { return h.save(given, a.Preload) })
+	err = h.save(given, a.Preload)
 	if errors.Is(err, unix.ENOSPC) {
 		err = fmt.Errorf("%w: free some of paths.run_dir's file system", err)
 	}
@@ -281,7 +285,11 @@ func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error)
 	if given, ok := h.Ledger.Get(c.PodUID, c.Name); ok {
 		return given, nil
 	}
-	return h.Ledger.Place(pod, c.Name)
+	given, err := h.Ledger.Place(pod, c.Name)
+	if err == nil {
+		delete(h.reserved, c.PodUID)
+	}
+	return given, err
 }
 
 // assignment looks up the GPUs of an allocation.
@@ -302,15 +310,12 @@ func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignm
 	return given, nil
 }
 
-// save writes the container's files, and what its pod's other containers were
-// given with it: should the agent die now, nobody else gets their room.
+// save writes the container's files, and before them what its pod's other containers
+// were given with it.
 func (h *Hook) save(given Assignment, preload []string) error {
-	allocation := given.Allocation
-	for _, a := range h.Ledger.Allocations() {
-		if a.PodUID == allocation.PodUID && a.Container != allocation.Container {
-			if err := h.Store.Reserve(a); err != nil {
-				return err
-			}
+	if all := h.Ledger.Pod(given.Allocation.PodUID); len(all) > 1 {
+		if err := h.reserve(given.Allocation.PodUID, all); err != nil {
+			return err
 		}
 	}
 	// Somebody may have emptied the directory of all that is ours.
@@ -318,9 +323,9 @@ func (h *Hook) save(given Assignment, preload []string) error {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
 	if !h.Rules.interposes(given) {
-		return h.Store.SaveWhole(allocation)
+		return h.Store.SaveWhole(given.Allocation)
 	}
-	return h.Store.Save(allocation, given.GPUs, preload)
+	return h.Store.Save(given.Allocation, given.GPUs, preload)
 }
 
 // checkStart refuses to start a container that was created without us, while

@@ -78,25 +78,21 @@ func (h *Hook) PodGone(podUID string) {
 // Sweep frees what pods hold whose end was missed, and audits containers that
 // could not be looked at before.
 func (h *Hook) Sweep() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if !h.Pods.HasSynced() {
 		return
 	}
-	h.audit()
 	h.compare()
 	h.bury(time.Now())
+	h.mu.Lock()
+	h.audit()
+	h.mu.Unlock()
 	holders := map[string]bool{}
-	for _, a := range h.Ledger.Allocations() {
-		holders[a.PodUID] = true
+	for _, uid := range h.Ledger.Holders() {
+		holders[uid] = true
 	}
 	// Files may be left of a pod that was freed when they could not be
-	// removed, or whose assignment was put aside.
-	var left []string
-	err := h.Store.Bounded(func() (err error) {
-		left, err = h.Store.Pods()
-		return err
-	})
+	// removed, or whose assignment was put aside. Without h.mu this may take its time.
+	left, err := h.Store.Pods()
 	if err != nil {
 		h.Log.Error("the containers' files cannot be listed", "error", err)
 		return
@@ -105,7 +101,7 @@ func (h *Hook) Sweep() {
 		holders[uid] = true
 	}
 	for uid := range holders {
-		h.releaseIfGone(uid)
+		h.PodGone(uid) // each by itself, as containers wait meanwhile
 	}
 }
 
@@ -114,37 +110,61 @@ func (h *Hook) Sweep() {
 const unstarted = 5 * time.Minute
 
 // bury forgets containers that have ended without the runtime's telling: a
-// restarted one may not, of those from before. h.mu is held.
+// restarted one may not, of those from before.
 func (h *Hook) bury(now time.Time) {
-	before := len(h.live)
-	for id, c := range h.live {
+	h.mu.Lock()
+	live, unadjusted := maps.Clone(h.live), maps.Clone(h.unadjusted)
+	h.mu.Unlock()
+	// Processes are looked at while containers are created.
+	maps.DeleteFunc(live, func(_ string, c liveContainer) bool {
 		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.Pods.Alive(c.podUID)
-		if failed || c.process.ended(h.Proc) {
-			h.Log.Info("a container has ended, which the runtime did not tell", "pod_uid", c.podUID, "container", c.name)
-			delete(h.live, id)
-		}
+		return !failed && !c.process.ended(h.Proc)
+	})
+	maps.DeleteFunc(unadjusted, func(_ string, c liveContainer) bool { return !c.process.ended(h.Proc) })
+	if len(live)+len(unadjusted) == 0 {
+		return
 	}
-	if len(h.live) != before {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.live, func(id string, c liveContainer) bool {
+		ended, ok := live[id]
+		ok = ok && ended.process == c.process
+		if ok {
+			h.Log.Info("a container has ended, which the runtime did not tell", "pod_uid", c.podUID, "container", c.name)
+		}
+		return ok
+	})
+	maps.DeleteFunc(h.unadjusted, func(id string, c liveContainer) bool {
+		ended, ok := unadjusted[id]
+		return ok && ended.process == c.process
+	})
+	h.countUnadjusted()
+	if len(live) > 0 {
 		h.liveChanged()
 	}
-	maps.DeleteFunc(h.unadjusted, func(_ string, c liveContainer) bool { return c.process.ended(h.Proc) })
-	h.countUnadjusted()
 }
 
 // compare says, once, where pods hold what their specs do not ask for: the
 // configuration was changed, or the state directory. They keep it, as what runs
-// has it. h.mu is held.
+// has it.
 func (h *Hook) compare() {
-	if h.compared || !h.synchronized {
+	h.mu.Lock()
+	compares := h.synchronized && !h.compared
+	h.compared = h.compared || compares
+	h.mu.Unlock()
+	if !compares {
 		return
 	}
-	h.compared = true
-	for _, a := range h.Ledger.Allocations() {
-		pod, ok := h.Pods.Cached(pods.Ref{UID: a.PodUID})
+	for _, uid := range h.Ledger.Holders() {
+		pod, ok := h.Pods.Cached(pods.Ref{UID: uid})
 		if !ok {
 			continue
 		}
-		if asked, err := request.FromPod(pod, h.Config.Dialects); err != nil || !asks(asked, a.Container) {
+		asked, err := request.FromPod(pod, h.Config.Dialects)
+		for _, a := range h.Ledger.Pod(uid) {
+			if err == nil && asks(asked, a.Container) {
+				continue
+			}
 			h.Metrics.unexplained.Inc()
 			h.Log.Warn("a container holds a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
 				"namespace", pod.Namespace, "pod", pod.Name, "container", a.Container, "error", err)
@@ -173,32 +193,17 @@ func (h *Hook) releaseIfGone(podUID string) {
 	if !h.synchronized || !h.Pods.HasSynced() || h.Pods.Alive(podUID) || h.lives(podUID) {
 		return
 	}
-	var files bool
-	err := h.Store.Bounded(func() error {
-		if files = h.Store.HasFiles(podUID); !files {
-			return nil
-		}
-		return h.Store.Remove(podUID)
-	})
-	if err != nil {
+	if !h.Ledger.Holds(podUID) && !h.Store.HasFiles(podUID) {
+		return
+	}
+	if err := h.Store.Remove(podUID); err != nil {
 		// The ledger frees nothing that a restarted agent would take again.
 		h.Log.Error("a pod's GPUs are not freed yet", "pod_uid", podUID, "error", err)
 		return
 	}
-	if !files && !h.holds(podUID) {
-		return
-	}
 	h.Ledger.Release(podUID)
+	delete(h.reserved, podUID)
 	h.Log.Info("freed the GPUs of a pod that is gone", "pod_uid", podUID)
-}
-
-func (h *Hook) holds(podUID string) bool {
-	for _, a := range h.Ledger.Allocations() {
-		if a.PodUID == podUID {
-			return true
-		}
-	}
-	return false
 }
 
 // LiveDirs are the directories of the containers with a part of a GPU that may
@@ -314,19 +319,11 @@ func (h *Hook) adopt(c Container) {
 		log.Error("a running container's files have no place", "error", err)
 		return
 	}
-	var written bool
-	err = h.Store.Bounded(func() error {
-		if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
-			return nil
-		}
-		written = true
-		return h.Store.Rewrite(given)
-	})
-	if err != nil {
-		log.Error("a running container's assignment cannot be written", "error", err)
+	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
 		return
 	}
-	if !written {
+	if err := h.Store.Rewrite(given); err != nil {
+		log.Error("a running container's assignment cannot be written", "error", err)
 		return
 	}
 	h.Metrics.recovered.Inc()

@@ -103,11 +103,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
 	n.deletePod("u")
-	bury := func(after time.Duration) {
-		n.hook.mu.Lock()
-		defer n.hook.mu.Unlock()
-		n.hook.bury(time.Now().Add(after))
-	}
+	bury := func(after time.Duration) { n.hook.bury(time.Now().Add(after)) }
 	bury(unstarted - time.Minute)
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {

@@ -18,7 +18,7 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		return nil
 	}
 	uid := string(pod.UID)
-	if len(h.Ledger.Pod(uid)) > 0 {
+	if h.Ledger.Holds(uid) {
 		return nil // as nearly always
 	}
 	asked, err := request.Read(pod, h.Config)
@@ -28,7 +28,7 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// A pod that ended just now would have been freed already.
-	if !h.synchronized || !h.Pods.Alive(uid) || len(h.Ledger.Pod(uid)) > 0 {
+	if !h.synchronized || !h.Pods.Alive(uid) || h.Ledger.Holds(uid) {
 		return nil
 	}
 	if asked, err = volcano.Obey(asked, pod, h.GPUs(), h.Config); err != nil {
@@ -41,17 +41,23 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		if _, err := h.Ledger.Place(asked, c.Name); err != nil {
 			return err
 		}
-		break
+		delete(h.reserved, uid)
+		return h.reserve(uid, h.Ledger.Pod(uid))
 	}
-	given := h.Ledger.Pod(uid)
-	return h.Store.Bounded(func() error {
-		for _, a := range given {
-			if err := h.Store.Reserve(a); err != nil {
-				return err
-			}
-		}
+	return nil
+}
+
+// reserve writes down what the containers of a pod were given together, unless that was
+// done: should the agent die now, nobody else gets their room. h.mu is held.
+func (h *Hook) reserve(podUID string, all []placement.Allocation) error {
+	if h.reserved[podUID] && h.Store.Reserved(podUID) {
 		return nil
-	})
+	}
+	if err := h.Store.Reserve(podUID, all); err != nil {
+		return err
+	}
+	h.reserved[podUID] = true
+	return nil
 }
 
 // Held are the allocations of a pod, in its spec's order.

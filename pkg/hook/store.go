@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,7 +25,9 @@ import (
 )
 
 const (
-	assignmentFile    = layout.Assignment
+	assignmentFile = layout.Assignment
+	// reservationFile has what all containers of a pod are given.
+	reservationFile   = "assignments.json"
 	assignmentVersion = 1
 	maxAssignmentSize = 1 << 20
 )
@@ -41,7 +44,8 @@ var (
 var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
 
 // Store is the directory of the containers' files:
-// <pod UID>/<container>/{assignment.json,limits,usage}.
+// <pod UID>/<container>/{assignment.json,limits,usage}, and beside them
+// <pod UID>/assignments.json.
 type Store struct {
 	dir string
 	// Usage, where set, are the file systems on which the usage pages lie. Without
@@ -50,8 +54,6 @@ type Store struct {
 	// ContextBytes, where set, returns what a CUDA context takes on a GPU, for the
 	// containers' limits pages; 0 is not known. It must not wait.
 	ContextBytes func(uuid string) uint64
-	// inUse is full while Bounded's caller uses the files.
-	inUse chan struct{}
 }
 
 // NewStore makes the directory where it is missing.
@@ -59,7 +61,7 @@ func NewStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
 	}
-	return &Store{dir: dir, inUse: make(chan struct{}, 1)}, nil
+	return &Store{dir: dir}, nil
 }
 
 // Dir is where the files of a container are, or an error if a name is no
@@ -90,7 +92,7 @@ func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) e
 			return err
 		}
 	}
-	if err := writeAssignment(dir, a); err != nil {
+	if err := writeAssignment(filepath.Join(dir, assignmentFile), a); err != nil {
 		return err
 	}
 	return s.writePages(dir, a, s.pageDevices(a, gpus))
@@ -131,20 +133,38 @@ func (s *Store) SaveWhole(a placement.Allocation) error {
 			return err
 		}
 	}
-	return writeAssignment(dir, a)
+	return writeAssignment(filepath.Join(dir, assignmentFile), a)
 }
 
-// Reserve writes down what a container will be given that is yet to be
-// created, unless that stands there already.
-func (s *Store) Reserve(a placement.Allocation) error {
-	dir, err := s.Dir(a.PodUID, a.Container)
+// Reserve writes down what the containers of a pod are given, those too that are yet to
+// be created: all of it or nothing, in one file. What a container's own file says goes
+// before it.
+func (s *Store) Reserve(podUID string, all []placement.Allocation) error {
+	dir, err := s.podDir(podUID)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, assignmentFile)); err == nil {
-		return nil
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the pod's directory: %w", err)
 	}
-	return s.Rewrite(a)
+	return writeAssignment(filepath.Join(dir, reservationFile), all)
+}
+
+// Reserved reports whether a pod has the file that Reserve writes.
+func (s *Store) Reserved(podUID string) bool {
+	dir, err := s.podDir(podUID)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(dir, reservationFile))
+	return err == nil
+}
+
+func (s *Store) podDir(podUID string) (string, error) {
+	if len(podUID) > 255 || !pathElement.MatchString(podUID) {
+		return "", fmt.Errorf("%q cannot be the name of a directory", podUID)
+	}
+	return filepath.Join(s.dir, podUID), nil
 }
 
 // Rewrite writes down what a container was given, and leaves its pages alone.
@@ -156,7 +176,7 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	return writeAssignment(dir, a)
+	return writeAssignment(filepath.Join(dir, assignmentFile), a)
 }
 
 func (s *Store) pageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
@@ -197,11 +217,12 @@ func writePreload(dir string, libraries []string) error {
 	return nil
 }
 
-// envelope is the content of assignment.json.
+// envelope is the content of assignment.json and assignments.json.
 type envelope struct {
 	Version int `json:"version"`
 	// SHA256 is of the bytes of Allocation.
-	SHA256     string          `json:"sha256"`
+	SHA256 string `json:"sha256"`
+	// Allocation is one, or a list of them.
 	Allocation json.RawMessage `json:"allocation"`
 }
 
@@ -210,8 +231,9 @@ func checksum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func writeAssignment(dir string, a placement.Allocation) error {
-	allocation, err := json.Marshal(a)
+// writeAssignment writes an allocation, or a list of them.
+func writeAssignment(path string, given any) error {
+	allocation, err := json.Marshal(given)
 	if err != nil {
 		return fmt.Errorf("encode assignment: %w", err)
 	}
@@ -219,7 +241,7 @@ func writeAssignment(dir string, a placement.Allocation) error {
 	if err != nil {
 		return fmt.Errorf("encode assignment: %w", err)
 	}
-	err = renameio.WriteFile(filepath.Join(dir, assignmentFile), data, 0o600, renameio.IgnoreUmask())
+	err = renameio.WriteFile(path, data, 0o600, renameio.IgnoreUmask())
 	if err != nil {
 		return fmt.Errorf("write assignment: %w", err)
 	}
@@ -228,66 +250,89 @@ func writeAssignment(dir string, a placement.Allocation) error {
 
 func readAssignment(path string) (placement.Allocation, error) {
 	var a placement.Allocation
+	return a, readEnvelope(path, &a)
+}
+
+// readEnvelope reads what writeAssignment has written.
+func readEnvelope(path string, given any) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return a, fmt.Errorf("read assignment: %w", err)
+		return fmt.Errorf("read assignment: %w", err)
 	}
 	if info.Size() > maxAssignmentSize {
-		return a, fmt.Errorf("%w: %d bytes long", errAssignmentCorrupt, info.Size())
+		return fmt.Errorf("%w: %d bytes long", errAssignmentCorrupt, info.Size())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return a, fmt.Errorf("read assignment: %w", err)
+		return fmt.Errorf("read assignment: %w", err)
 	}
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
-		return a, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
 	if e.Version != assignmentVersion {
-		return a, fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+		return fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
 	}
 	if checksum(e.Allocation) != e.SHA256 {
-		return a, fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
+		return fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
 	}
-	if err := json.Unmarshal(e.Allocation, &a); err != nil {
-		return a, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	if err := json.Unmarshal(e.Allocation, given); err != nil {
+		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
-	return a, nil
+	return nil
 }
 
 // Load gives every assignment that can be trusted. The others are put aside
 // under another name, and each is an error that names it.
 func (s *Store) Load() ([]placement.Allocation, []error) {
-	// The pattern is ours, and a bad pattern is the only error.
-	paths, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
-	var allocations []placement.Allocation
 	var errs []error
-	for _, path := range paths {
-		a, err := readAssignment(path)
-		if err == nil {
-			err = s.checkPlace(path, a)
-		}
+	given := map[string]placement.Allocation{} // by the container's directory
+	// The patterns are ours, and a bad pattern is the only error. The containers' own
+	// files come last, and go before their pods'.
+	pods, _ := filepath.Glob(filepath.Join(s.dir, "*", reservationFile))
+	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
+	for _, path := range append(pods, containers...) {
+		all, err := s.read(path)
 		if err != nil {
 			errs = append(errs, s.putAside(path, err))
-			continue
 		}
-		allocations = append(allocations, a)
+		for _, a := range all {
+			given[filepath.Join(s.dir, a.PodUID, a.Container)] = a
+		}
 	}
+	allocations := slices.Collect(maps.Values(given))
 	slices.SortFunc(allocations, func(a, b placement.Allocation) int {
 		return strings.Compare(a.PodUID+"/"+a.Container, b.PodUID+"/"+b.Container)
 	})
 	return allocations, errs
 }
 
-func (s *Store) checkPlace(path string, a placement.Allocation) error {
-	dir, err := s.Dir(a.PodUID, a.Container)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+// read reads a file of a container or of a pod, whole or not at all.
+func (s *Store) read(path string) ([]placement.Allocation, error) {
+	var all []placement.Allocation
+	own := filepath.Base(path) == assignmentFile
+	if own {
+		a, err := readAssignment(path)
+		if err != nil {
+			return nil, err
+		}
+		all = []placement.Allocation{a}
+	} else if err := readEnvelope(path, &all); err != nil {
+		return nil, err
 	}
-	if dir != filepath.Dir(path) {
-		return fmt.Errorf("%w: it belongs to %s", errAssignmentForeign, dir)
+	for _, a := range all {
+		dir, err := s.Dir(a.PodUID, a.Container)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+		}
+		if !own {
+			dir = filepath.Dir(dir)
+		}
+		if dir != filepath.Dir(path) {
+			return nil, fmt.Errorf("%w: it belongs to %s", errAssignmentForeign, dir)
+		}
 	}
-	return nil
+	return all, nil
 }
 
 func (s *Store) putAside(path string, why error) error {

@@ -20,9 +20,83 @@ type Ledger struct {
 	spread bool
 
 	mu    sync.Mutex
-	cards []card // by index
-	// pods holds the allocations of each pod, by UID, in the spec's order.
-	pods map[string][]Allocation
+	cards []card             // by index
+	pods  map[string]holding // by UID
+	// taken is what all pods take of each GPU, by UUID.
+	taken map[string]total
+	// refused are pods that found no room since something was freed last, by UID.
+	refused map[string]refusal
+	// searches counts plans, those that found no room among them.
+	searches uint64
+}
+
+// refusal is that a pod found no room.
+type refusal struct {
+	version string
+	err     error
+}
+
+// maxRefused bounds the refusals that are remembered. Any node has fewer pods.
+const maxRefused = 1024
+
+// holding is what a pod holds. It is never changed but replaced, so that it can be
+// read without the lock.
+type holding struct {
+	containers []Allocation    // in the spec's order
+	loads      map[string]load // by the GPU's UUID
+}
+
+// hold replaces what a pod holds.
+func (l *Ledger) hold(podUID string, containers []Allocation) {
+	for uuid, one := range l.pods[podUID].loads {
+		if l.taken[uuid] = l.taken[uuid].minus(one); l.taken[uuid] == (total{}) {
+			delete(l.taken, uuid)
+		}
+	}
+	delete(l.pods, podUID)
+	if len(containers) == 0 {
+		return
+	}
+	loads := map[string]load{}
+	for _, c := range containers {
+		for _, d := range c.Devices {
+			if _, known := loads[d.UUID]; !known {
+				one := newColumn(containers, d.UUID)
+				loads[d.UUID] = one.load()
+				l.taken[d.UUID] = l.taken[d.UUID].plus(one.load())
+			}
+		}
+	}
+	l.pods[podUID] = holding{containers, loads}
+}
+
+// Searches returns how many searches for GPUs there have been.
+func (l *Ledger) Searches() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.searches
+}
+
+// freed forgets who was refused: there may be room now. What is taken makes none.
+func (l *Ledger) freed() { clear(l.refused) }
+
+// remembered returns why a pod found no room if nothing was freed since, nor the pod
+// changed.
+func (l *Ledger) remembered(pod request.Pod) error {
+	if r, ok := l.refused[pod.UID]; ok && r.version == pod.Version {
+		return r.err
+	}
+	return nil
+}
+
+func (l *Ledger) remember(pod request.Pod, err error) {
+	if pod.Version == "" {
+		return
+	}
+	if len(l.refused) >= maxRefused {
+		clear(l.refused)
+	}
+	l.refused[pod.UID] = refusal{pod.Version, err}
 }
 
 // card is a GPU and the memory of it, in bytes, that may be given away.
@@ -37,7 +111,10 @@ func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 	l := &Ledger{
 		config: cfg,
 		spread: cfg.Placement.Policy == config.PlaceSpread,
-		pods:   make(map[string][]Allocation),
+		pods:   make(map[string]holding),
+		taken:  make(map[string]total),
+
+		refused: make(map[string]refusal),
 	}
 	l.SetGPUs(gpus)
 	return l
@@ -56,6 +133,9 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !slices.Equal(l.cards, cards) {
+		l.freed()
+	}
 	l.cards = cards
 }
 
@@ -65,7 +145,8 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 // placed or restored keeps what it has, whatever the pod says now. A container
 // that asks for nothing, or is ephemeral, gets an allocation without devices.
 //
-// When there is no room the error is a *NoRoomError and nothing is taken.
+// When there is no room the error is a *NoRoomError and nothing is taken. The same error
+// is returned without another search until something is freed or the pod changes.
 func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	position := slices.IndexFunc(pod.Containers, func(c request.Container) bool { return c.Name == container })
 	if position < 0 {
@@ -76,14 +157,19 @@ func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a, ok := find(l.pods[pod.UID], container); ok {
+	if a, ok := find(l.pods[pod.UID].containers, container); ok {
 		return clone(a), nil
 	}
-	placed, err := l.plan(pod)
-	if err != nil {
+	if err := l.remembered(pod); err != nil {
 		return Allocation{}, err
 	}
-	l.pods[pod.UID] = placed
+	l.searches++
+	placed, err := l.plan(pod)
+	if err != nil {
+		l.remember(pod, err)
+		return Allocation{}, err
+	}
+	l.hold(pod.UID, placed)
 	a, _ := find(placed, container)
 	return clone(a), nil
 }
@@ -124,13 +210,14 @@ func (l *Ledger) Restore(a Allocation) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if old, ok := find(l.pods[a.PodUID], a.Container); ok {
+	containers := l.pods[a.PodUID].containers
+	if old, ok := find(containers, a.Container); ok {
 		if !slices.Equal(old.Devices, a.Devices) {
 			return fmt.Errorf("restore container %q of pod %s: it holds other devices already", a.Container, a.PodUID)
 		}
 		return nil
 	}
-	l.pods[a.PodUID] = inOrder(append(l.pods[a.PodUID], clone(a)))
+	l.enter(a.PodUID, append(slices.Clone(containers), clone(a)))
 	return nil
 }
 
@@ -143,20 +230,27 @@ func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	containers := l.pods[a.PodUID]
+	containers := slices.Clone(l.pods[a.PodUID].containers)
 	i := slices.IndexFunc(containers, func(c Allocation) bool { return c.Container == a.Container })
 	switch {
 	case i < 0 && len(a.Devices) == 0:
 		return false, nil
 	case i < 0:
-		l.pods[a.PodUID] = inOrder(append(containers, clone(a)))
+		l.enter(a.PodUID, append(containers, clone(a)))
 		return false, nil
 	case slices.Equal(containers[i].Devices, a.Devices):
 		return false, nil
 	}
 	containers[i] = clone(a)
-	l.pods[a.PodUID] = inOrder(containers)
+	l.enter(a.PodUID, containers)
 	return true, nil
+}
+
+// enter has a pod hold what it was given before, and which the ledger did not know:
+// its other containers may find room now that it makes use of again.
+func (l *Ledger) enter(podUID string, containers []Allocation) {
+	l.hold(podUID, inOrder(containers))
+	l.freed()
 }
 
 func validate(a Allocation) error {
@@ -179,40 +273,55 @@ func validate(a Allocation) error {
 func (l *Ledger) Release(podUID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.pods, podUID)
+	if _, holds := l.pods[podUID]; holds {
+		l.hold(podUID, nil)
+		l.freed()
+	}
 }
 
 // Get is what a container holds, if anything.
 func (l *Ledger) Get(podUID, container string) (Allocation, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, ok := find(l.pods[podUID], container)
+	a, ok := find(l.holding(podUID).containers, container)
 	return clone(a), ok
 }
 
 // Pod is what the containers of one pod hold, in the spec's order.
 func (l *Ledger) Pod(uid string) []Allocation {
+	return clones(l.holding(uid).containers)
+}
+
+// Holds reports whether a pod holds anything.
+func (l *Ledger) Holds(podUID string) bool {
+	return len(l.holding(podUID).containers) > 0
+}
+
+func (l *Ledger) holding(podUID string) holding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []Allocation
-	for _, a := range l.pods[uid] {
-		all = append(all, clone(a))
-	}
-	return all
+	return l.pods[podUID]
+}
+
+// Holders lists the UIDs of the pods that hold anything, sorted.
+func (l *Ledger) Holders() []string {
+	return slices.Sorted(maps.Keys(l.snapshot()))
 }
 
 // Allocations lists what every container holds, those of a pod together in
 // the spec's order. It includes containers that are yet to start.
 func (l *Ledger) Allocations() []Allocation {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var all []Allocation
-	for _, uid := range slices.Sorted(maps.Keys(l.pods)) {
-		for _, a := range l.pods[uid] {
-			all = append(all, clone(a))
-		}
+	pods := l.snapshot()
+	for _, uid := range slices.Sorted(maps.Keys(pods)) {
+		all = append(all, clones(pods[uid].containers)...)
 	}
 	return all
+}
+
+// snapshot is what each pod holds now.
+func (l *Ledger) snapshot() map[string]holding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.pods)
 }
 
 func find(containers []Allocation, name string) (Allocation, bool) {
@@ -226,6 +335,14 @@ func find(containers []Allocation, name string) (Allocation, bool) {
 func clone(a Allocation) Allocation {
 	a.Devices = slices.Clone(a.Devices)
 	return a
+}
+
+func clones(all []Allocation) []Allocation {
+	var copies []Allocation
+	for _, a := range all {
+		copies = append(copies, clone(a))
+	}
+	return copies
 }
 
 // inOrder sorts a pod's containers as its spec has them.

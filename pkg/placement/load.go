@@ -1,6 +1,10 @@
 package placement
 
-import "github.com/nri-vgpu/nri-vgpu/pkg/request"
+import (
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
 
 // load is what some containers take of one GPU.
 type load struct {
@@ -20,7 +24,7 @@ type load struct {
 }
 
 // with adds a container that runs at the same time.
-func (l load) with(d Device) load {
+func (l load) with(d *Device) load {
 	if d.MemoryInCommon {
 		l.common = true
 	} else {
@@ -74,23 +78,111 @@ func (l load) memoryOf(total uint64) uint64 {
 	return l.memory
 }
 
-// podLoad is what a pod takes of one GPU while it lives. containers are in
+// total is what several pods take of one GPU together. Those are counted that hold memory
+// in common or the GPU for themselves, as one of them may leave.
+type total struct {
+	load
+	commons, exclusives int
+}
+
+// plus adds what another pod takes.
+func (t total) plus(l load) total { return t.changed(l, 1) }
+
+// minus takes away what plus has added.
+func (t total) minus(l load) total { return t.changed(l, -1) }
+
+func (t total) changed(l load, sign int) total {
+	t.memory += uint64(sign) * l.memory
+	t.compute += uint64(sign) * l.compute
+	t.slots += sign * l.slots
+	t.holders += sign * l.holders
+	t.clients += sign * l.clients
+	if l.common {
+		t.commons += sign
+	}
+	if l.exclusive {
+		t.exclusives += sign
+	}
+	t.common, t.exclusive = t.commons > 0, t.exclusives > 0
+	return t
+}
+
+// column is what a pod takes of one GPU: its containers with a part of it, in
 // the order of the spec. An init container runs beside the sidecars that were
 // started before it, and what it held is used again by those that follow; app
 // containers and sidecars run together.
-func podLoad(containers []Allocation, uuid string) load {
-	var running, top load
-	for _, c := range containers {
-		now := running
-		for _, d := range c.Devices {
-			if d.UUID == uuid {
+type column struct {
+	uuid string
+	rows []row
+}
+
+// row is a container with a part of the GPU, by its position among those of the pod.
+type row struct {
+	container int
+	// running is what runs on once the container has started or, if it is an
+	// init container, has ended; top the most that ran at one time up to then.
+	running, top load
+}
+
+func newColumn(containers []Allocation, uuid string) column {
+	c := column{uuid: uuid}
+	for i := range containers {
+		if slices.ContainsFunc(containers[i].Devices, func(d Device) bool { return d.UUID == uuid }) {
+			c.rows = append(c.rows, row{container: i})
+		}
+	}
+	c.count(containers, 0)
+	return c
+}
+
+// load is what the pod takes of the GPU while it lives.
+func (c *column) load() load {
+	if len(c.rows) == 0 {
+		return load{}
+	}
+	return c.rows[len(c.rows)-1].top
+}
+
+// add counts a container that was given its part of the GPU. Mostly all others come
+// before it.
+func (c *column) add(containers []Allocation, container int) {
+	at := len(c.rows)
+	for at > 0 && c.rows[at-1].container > container {
+		at--
+	}
+	c.rows = slices.Insert(c.rows, at, row{container: container})
+	c.count(containers, at)
+}
+
+// remove counts a container no more, whose part was taken back.
+func (c *column) remove(containers []Allocation, container int) {
+	at := len(c.rows) - 1
+	for c.rows[at].container != container {
+		at--
+	}
+	c.rows = slices.Delete(c.rows, at, at+1)
+	c.count(containers, at)
+}
+
+// count counts the rows from one on.
+func (c *column) count(containers []Allocation, from int) {
+	var before row
+	if from > 0 {
+		before = c.rows[from-1]
+	}
+	for i := from; i < len(c.rows); i++ {
+		r := &c.rows[i]
+		container := &containers[r.container]
+		now := before.running
+		for k := range container.Devices {
+			if d := &container.Devices[k]; d.UUID == c.uuid {
 				now = now.with(d)
 			}
 		}
-		top = top.peak(now)
-		if c.Kind != request.Init {
-			running = now
+		r.top, r.running = before.top.peak(now), now
+		if container.Kind == request.Init {
+			r.running = before.running
 		}
+		before = *r
 	}
-	return top
 }

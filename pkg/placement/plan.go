@@ -4,26 +4,57 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// maxTries bounds how many times a plan tries a share on a GPU. What is found
-// at once takes a try per share and GPU; the bound keeps a request that cannot
-// be met from holding up the runtime.
-const maxTries = 4096
+// What a plan may cost. NRI asks for one container at a time, so that all others of the
+// node wait for as long as a plan takes.
+const (
+	// planTime is what the search for a pod may take that fits nowhere.
+	planTime = 4 * time.Millisecond
+	// tryTime is what a try takes at most, with 16 GPUs to put in order: see
+	// BenchmarkPlace.
+	tryTime = 480 * time.Nanosecond
+	// searches is how many searches of a plan may branch: over all GPUs, and with
+	// shares divided. Those of one GPU take a try per container.
+	searches = 2
+	// maxTries bounds how many times a search tries a share on a GPU. A search
+	// without a wrong choice takes fewer: MostAsking containers, each with shares
+	// of at most three kinds, on 16 GPUs.
+	maxTries = int(planTime / tryTime / searches)
+)
 
 // plan finds GPUs for all containers of a pod that have none, and returns the
 // pod's allocations with them. The ledger is not changed.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
-	p := planner{
+	p := l.planner(pod)
+	if p.solve(maxTries) {
+		return p.containers, nil
+	}
+	failed := p.todo[p.deepest.task]
+	return nil, &NoRoomError{
+		Namespace: pod.Namespace,
+		Pod:       pod.Name,
+		Container: p.containers[failed.container].Container,
+		Share:     failed.shares[p.deepest.share],
+		Free:      l.free(),
+	}
+}
+
+// planner returns a planner of what a pod's containers have and need.
+func (l *Ledger) planner(pod request.Pod) *planner {
+	p := &planner{
 		cards:   l.cards,
 		others:  l.loads(pod.UID),
 		slots:   l.config.Node.SlotsPerGPU,
 		clients: l.clients(),
 		spread:  l.spread,
+		columns: make([]column, len(l.cards)),
+		ranks:   make([]rank, len(l.cards)),
 	}
-	for _, a := range l.pods[pod.UID] {
+	for _, a := range l.pods[pod.UID].containers {
 		p.containers = append(p.containers, clone(a))
 	}
 	for i, c := range pod.Containers {
@@ -37,17 +68,14 @@ func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 			p.todo = append(p.todo, task{container: i, shares: pod.Containers[c.Position].Shares})
 		}
 	}
-	if p.solve() {
-		return p.containers, nil
+	for g := range p.cards {
+		p.columns[g] = newColumn(p.containers, p.cards[g].UUID)
+		p.rank(g)
 	}
-	failed := p.todo[p.deepest.task]
-	return nil, &NoRoomError{
-		Namespace: pod.Namespace,
-		Pod:       pod.Name,
-		Container: p.containers[failed.container].Container,
-		Share:     failed.shares[p.deepest.share],
-		Free:      l.free(),
-	}
+	p.orders = make([][]int, len(p.todo)+1)
+	p.orders[0] = p.inOrder(nil)
+	p.hopeless = p.findHopeless()
+	return p
 }
 
 // planner searches GPUs for the containers of one pod.
@@ -61,12 +89,23 @@ type planner struct {
 
 	containers []Allocation // of the pod, in the spec's order
 	todo       []task
+	columns    []column // what the pod takes of each card
+	ranks      []rank   // of each card, by that
+	// orders are the cards as each task tries them, as long as it is searched for.
+	orders [][]int
+	// taken are the cards of the devices that the search has taken, the last one
+	// last.
+	taken []int
 	// within, when not nil, are the only cards that may be used.
 	within []int
 	// split allows shares to be divided that say so.
-	split   bool
-	tries   int
-	deepest step // the furthest that the search came, for the error
+	split bool
+	most  int // tries of a search
+	tries int // that this search has left
+	tried int // in all searches
+	// hopeless is a step that no search can take: one that gets there need not go on.
+	hopeless step
+	deepest  step // the furthest that the search came, for the error
 }
 
 // task is a container that has no GPUs yet.
@@ -79,10 +118,11 @@ type task struct {
 type step struct{ task, share int }
 
 // solve tries one GPU for all containers first, where each asks for one or
-// less; then any GPUs; then to divide shares.
-func (p *planner) solve() bool {
+// less; then any GPUs; then to divide shares. most bounds the tries of each.
+func (p *planner) solve(most int) bool {
+	p.most = most
 	if p.eachAsksForOne() {
-		for _, g := range p.preferred() {
+		for _, g := range slices.Clone(p.orders[0]) {
 			p.within = []int{g}
 			if p.attempt() {
 				return true
@@ -98,8 +138,67 @@ func (p *planner) solve() bool {
 }
 
 func (p *planner) attempt() bool {
-	p.tries = maxTries
+	if p.deepest == p.hopeless {
+		return false
+	}
+	p.tries = p.most
 	return p.place(0)
+}
+
+// findHopeless returns the first share that no search can place: no GPU has room for it
+// even if the containers before its own took nothing, or all GPUs together have none for
+// it and those that run beside it. The step is one that there is not if there is no such
+// share. None is looked for in a pod that holds something, as that may be used again.
+func (p *planner) findHopeless() step {
+	nowhere := step{task: -1}
+	if len(p.todo) < len(p.containers) {
+		return nowhere
+	}
+	var running load
+	all := p.free()
+	for n, t := range p.todo {
+		now, rooms, alike := running, 0, 0
+		for i, share := range t.shares {
+			if alike++; i == 0 || !equal(share, t.shares[i-1]) {
+				rooms, alike = p.roomsFor(share), 1
+			}
+			now.memory += share.Memory.Bytes
+			now.compute += uint64(share.ComputePPM)
+			now.slots += share.Slots
+			if share.SplitPPM == 0 && alike > rooms || now.memory > all.memory || now.compute > all.compute || now.slots > all.slots {
+				return step{n, i}
+			}
+		}
+		if p.containers[t.container].Kind != request.Init {
+			running = now
+		}
+	}
+	return nowhere
+}
+
+// free is what the other pods leave of all cards together.
+func (p *planner) free() load {
+	var all load
+	for g := range p.cards {
+		if others := p.others[g]; p.cards[g].Healthy && !others.exclusive {
+			all.memory += p.cards[g].usable - min(others.memoryOf(p.cards[g].usable), p.cards[g].usable)
+			all.compute += request.Whole - min(others.compute, request.Whole)
+			all.slots += max(p.slots-others.slots, 0)
+		}
+	}
+	return all
+}
+
+// roomsFor counts the cards that have room for a share.
+func (p *planner) roomsFor(share request.Share) int {
+	rooms := 0
+	for g := range p.cards {
+		d := p.device(g, share)
+		if p.eligible(g, share, nil) && p.fits(g, load{}, load{}.with(&d)) {
+			rooms++
+		}
+	}
+	return rooms
 }
 
 func (p *planner) eachAsksForOne() bool {
@@ -117,7 +216,7 @@ func (p *planner) place(n int) bool {
 	if n == len(p.todo) {
 		return true
 	}
-	return p.placeShare(step{task: n}, p.preferred(), 0)
+	return p.placeShare(step{task: n}, p.preferred(n), 0)
 }
 
 // placeShare finds a GPU for one share and all that come after it. Of equal
@@ -128,13 +227,16 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 	if s.share == len(t.shares) {
 		return p.place(s.task + 1)
 	}
-	p.reached(s)
+	if p.reached(s); s == p.hopeless {
+		p.tries = 0
+		return false
+	}
 	share := t.shares[s.share]
 	if s.share == 0 || !equal(share, t.shares[s.share-1]) {
 		from = 0
 	}
 	next := step{s.task, s.share + 1}
-	for i := from; i < len(order); i++ {
+	for i := from; i < len(order) && p.tries > 0; i++ {
 		if !p.take(t.container, order[i], share) {
 			continue
 		}
@@ -214,32 +316,49 @@ func maximumOn(c card, share request.Share) uint32 {
 // take gives a share on a card to a container, if it fits there.
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
-	card, held := p.cards[g], &p.containers[container].Devices
+	p.tried++
+	held := &p.containers[container].Devices
 	if p.tries < 0 || !p.eligible(g, share, *held) {
 		return false
 	}
-	before := podLoad(p.containers, card.UUID)
-	*held = append(*held, Device{
-		UUID:           card.UUID,
-		MemoryBytes:    share.Memory.On(card.usable),
-		LimitBytes:     limitOn(card.usable, share),
-		MemoryInCommon: share.Memory.Common,
-		ComputePPM:     share.ComputePPM,
-		MaximumPPM:     maximumOn(card, share),
-		Slots:          share.Slots,
-		Exclusive:      share.Exclusive,
-		MPS:            card.mps,
-	})
-	if p.fits(g, before, podLoad(p.containers, card.UUID)) {
+	before := p.columns[g].load()
+	*held = append(*held, p.device(g, share))
+	p.taken = append(p.taken, g)
+	p.columns[g].add(p.containers, container)
+	if p.fits(g, before, p.columns[g].load()) {
+		p.rank(g)
 		return true
 	}
 	p.giveBack(container, 1)
 	return false
 }
 
+// device is a share on a card.
+func (p *planner) device(g int, share request.Share) Device {
+	card := &p.cards[g]
+	return Device{
+		UUID:           card.UUID,
+		MemoryBytes:    share.Memory.On(card.usable),
+		LimitBytes:     limitOn(card.usable, share),
+		MemoryInCommon: share.Memory.Common,
+		ComputePPM:     share.ComputePPM,
+		MaximumPPM:     maximumOn(*card, share),
+		Slots:          share.Slots,
+		Exclusive:      share.Exclusive,
+		MPS:            card.mps,
+	}
+}
+
+// giveBack takes back the devices that were taken last, which are the container's.
 func (p *planner) giveBack(container, devices int) {
 	held := &p.containers[container].Devices
-	*held = (*held)[:len(*held)-devices]
+	for range devices {
+		g := p.taken[len(p.taken)-1]
+		p.taken = p.taken[:len(p.taken)-1]
+		*held = (*held)[:len(*held)-1]
+		p.columns[g].remove(p.containers, container)
+		p.rank(g)
+	}
 }
 
 // eligible tells whether a share may be on a card at all, room or not. Processes
@@ -248,7 +367,6 @@ func (p *planner) giveBack(container, devices int) {
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
-		(p.within == nil || slices.Contains(p.within, g)) &&
 		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
 		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
@@ -272,36 +390,54 @@ func (p *planner) fits(g int, before, now load) bool {
 		(now.clients == before.clients || all.clients <= p.clients)
 }
 
-// preferred lists the cards as they should be tried: first those that the pod
-// is on, then by the policy, then by index. Packing fills a GPU that is in use
-// before an empty one, and of those the one with the least memory left.
-func (p *planner) preferred() []int {
-	type rank struct {
-		own, used     bool
-		free, compute uint64
+// rank is what the order of a card among the others goes by.
+type rank struct {
+	own, used     bool
+	free, compute uint64
+}
+
+// rank ranks a card anew, of which the pod takes more or less than before.
+func (p *planner) rank(g int) {
+	own := p.columns[g].load()
+	all, usable := p.others[g].beside(own), p.cards[g].usable
+	p.ranks[g] = rank{
+		own:     own.holders > 0,
+		used:    all.holders > 0,
+		free:    usable - min(all.memoryOf(usable), usable),
+		compute: request.Whole - min(all.compute, request.Whole),
 	}
-	ranks := make([]rank, len(p.cards))
-	order := make([]int, len(p.cards))
-	for g, c := range p.cards {
-		own := podLoad(p.containers, c.UUID)
-		all := p.others[g].beside(own)
-		ranks[g] = rank{
-			own:     own.holders > 0,
-			used:    all.holders > 0,
-			free:    c.usable - min(all.memoryOf(c.usable), c.usable),
-			compute: request.Whole - min(all.compute, request.Whole),
+}
+
+// preferred lists the cards as the n-th task should try them. Where few changed since
+// the task before it, its order is nearly right already.
+func (p *planner) preferred(n int) []int {
+	if p.within != nil {
+		return p.within
+	}
+	if n > 0 {
+		p.orders[n] = p.inOrder(append(p.orders[n][:0], p.orders[n-1]...))
+	}
+	return p.orders[n]
+}
+
+// inOrder sorts cards, all of them if order is nil, as they should be tried: first
+// those that the pod is on, then by the policy, then by index. Packing fills a GPU that
+// is in use before an empty one, and of those the one with the least memory left.
+func (p *planner) inOrder(order []int) []int {
+	if order == nil {
+		for g := range p.cards {
+			order = append(order, g)
 		}
-		order[g] = g
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		a, b := ranks[x], ranks[y]
+	slices.SortFunc(order, func(x, y int) int {
+		a, b := &p.ranks[x], &p.ranks[y]
 		if c := first(a.own, b.own); c != 0 {
 			return c
 		}
 		if p.spread {
-			return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(b.compute, a.compute), first(b.used, a.used))
+			return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(b.compute, a.compute), first(b.used, a.used), cmp.Compare(x, y))
 		}
-		return cmp.Or(first(a.used, b.used), cmp.Compare(a.free, b.free), cmp.Compare(a.compute, b.compute))
+		return cmp.Or(first(a.used, b.used), cmp.Compare(a.free, b.free), cmp.Compare(a.compute, b.compute), cmp.Compare(x, y))
 	})
 	return order
 }

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -90,7 +91,8 @@ func checkBooks(t *testing.T, l *Ledger) {
 		var memory, compute uint64
 		var slots, pods int
 		var common, exclusive bool
-		for uid, containers := range l.pods {
+		for uid, holds := range l.pods {
+			containers := holds.containers
 			var m, s, k uint64 // peaks of the pod
 			for phase := range containers {
 				var pm, ps, pk, n uint64
@@ -276,6 +278,115 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// crowd is a pod of MostAsking containers that ask for so much memory.
+func crowd(kind request.Kind, share request.Share) request.Pod {
+	p := pod("crowd")
+	for i := range request.MostAsking {
+		p.Containers = append(p.Containers, request.Container{Name: fmt.Sprint("c", i), Kind: kind, Shares: []request.Share{share}})
+	}
+	return p
+}
+
+// crowds are the worst that a pod can ask of n empty GPUs of 80 GiB: containers of which
+// the last fits nowhere, or all but some of which fit.
+func crowds(n int) map[string]request.Pod {
+	little := request.Share{Memory: request.Memory{Bytes: request.MiB}}
+	last := func(p request.Pod) request.Pod {
+		p.Containers[len(p.Containers)-1].Shares = []request.Share{mem(1000)}
+		return p
+	}
+	// Each GPU has room for one that is large.
+	large := crowd(request.App, little)
+	for i := request.MostAsking - n - 1; i < request.MostAsking; i++ {
+		large.Containers[i].Shares = []request.Share{{Memory: request.Memory{Bytes: 41 * gib}}}
+	}
+	return map[string]request.Pod{
+		"apps, the last too large":  last(crowd(request.App, little)),
+		"inits, the last too large": last(crowd(request.Init, little)),
+		"apps, too many large ones": large,
+		"sidecars, too many":        crowd(request.Sidecar, mem(1)),
+	}
+}
+
+// crowded has few slots.
+func crowded() config.Config {
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU = 3
+	return cfg
+}
+
+// TestPlansAreBounded counts what the search for a pod takes that does not fit.
+func TestPlansAreBounded(t *testing.T) {
+	for _, n := range []int{8, 16} {
+		for name, p := range crowds(n) {
+			l := New(gpus(slices.Repeat([]uint64{80}, n)...), crowded())
+			search := l.planner(p)
+			if search.solve(maxTries) {
+				t.Fatalf("%s, on %d GPUs: found room for more than there is", name, n)
+			}
+			if most := maxTries + n*request.MostAsking; search.tried > most {
+				t.Errorf("%s, on %d GPUs: %d tries, at most %d allowed", name, n, search.tried, most)
+			}
+		}
+	}
+}
+
+// TestRefusalsAreRemembered: a pod that found no room is not searched for again until
+// something is freed or the pod changes.
+func TestRefusalsAreRemembered(t *testing.T) {
+	l := New(gpus(16), config.Default())
+	placeAll(l, pod("holder", app("a", mem(10))))
+	p := pod("waiting", app("a", mem(8)), app("b", mem(1)))
+	p.Version = "1"
+	searches := func(when string, want int) {
+		t.Helper()
+		before := l.Searches()
+		for range 10 {
+			for _, c := range p.Containers {
+				if _, err := l.Place(p, c.Name); err == nil {
+					t.Fatalf("%s: placed", when)
+				}
+			}
+		}
+		if got := l.Searches() - before; got != uint64(want) {
+			t.Errorf("%s: %d searches, want %d", when, got, want)
+		}
+	}
+	searches("at first", 1)
+	placeAll(l, pod("another", app("a", mem(1))))
+	searches("when less is left", 0)
+	l.SetGPUs(gpus(16))
+	searches("of the same GPUs", 0)
+	p.Version = "2"
+	searches("of another version", 1)
+	l.Release("another")
+	searches("when more is left", 1)
+	l.SetGPUs(gpus(17))
+	searches("of other GPUs", 1)
+	p.Version = ""
+	searches("of a version that is not known", 20)
+	p.Version = "2"
+	l.Release("holder")
+	if got := placeAll(l, p); got != "a:0 b:0" {
+		t.Errorf("with room: %s", got)
+	}
+}
+
+// TestLeftIsBounded: pods that fit nowhere do not make the count of what is left slow.
+func TestLeftIsBounded(t *testing.T) {
+	l := New(gpus(slices.Repeat([]uint64{80}, 8)...), config.Default())
+	var coming []request.Pod
+	for i := range 64 {
+		p := crowds(8)["apps, too many large ones"]
+		p.UID = fmt.Sprint("pod", i)
+		coming = append(coming, p)
+	}
+	most := leftTries + maxTries + len(coming)*(8+1)*request.MostAsking
+	if tried := l.shadow().place(coming); tried > most {
+		t.Errorf("%d tries, at most %d allowed", tried, most)
+	}
+}
+
 // BenchmarkPlace is the decision for one container on a node of 8 GPUs with
 // 500 pods, which the NRI handler waits for; and the worst case, a pod that
 // cannot be placed.
@@ -295,6 +406,18 @@ func BenchmarkPlace(b *testing.B) {
 			l.Release(p.UID)
 		}
 	})
+	for _, n := range []int{8, 16} {
+		for name, p := range crowds(n) {
+			b.Run(fmt.Sprintf("%d GPUs, %d %s", n, request.MostAsking, name), func(b *testing.B) {
+				l := New(gpus(slices.Repeat([]uint64{80}, n)...), crowded())
+				for b.Loop() {
+					if _, err := l.Place(p, "c0"); err == nil {
+						b.Fatal("placed")
+					}
+				}
+			})
+		}
+	}
 	b.Run("fits nowhere", func(b *testing.B) {
 		var shares []request.Share
 		for n := range 6 {

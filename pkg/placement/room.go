@@ -60,13 +60,9 @@ func (l *Ledger) free() []Room {
 // loads is what the pods other than one take of each card.
 func (l *Ledger) loads(except string) []load {
 	taken := make([]load, len(l.cards))
-	for uid, containers := range l.pods {
-		if uid == except {
-			continue
-		}
-		for i := range l.cards {
-			taken[i] = taken[i].beside(podLoad(containers, l.cards[i].UUID))
-		}
+	for i := range l.cards {
+		id := l.cards[i].UUID
+		taken[i] = l.taken[id].minus(l.pods[except].loads[id]).load
 	}
 	return taken
 }

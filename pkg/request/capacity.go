@@ -127,15 +127,23 @@ func words(cfg config.Dialects) []string {
 // need together, and of what any init container needs beside the sidecars that
 // were started before it.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
-	total, names := make(map[string]int64), words(cfg)
+	total := make(map[string]int64)
+	names := words(cfg)
 	for _, pod := range Asking(pods, cfg) {
 		for _, name := range names {
-			if n := podUnits(&pod.Spec, corev1.ResourceName(name)); n > 0 {
-				total[name] = add(total[name], n)
-			}
+			Sum(total, map[string]int64{name: podUnits(&pod.Spec, corev1.ResourceName(name))})
 		}
 	}
 	return total
+}
+
+// Sum adds what some pods use to a total.
+func Sum(total, more map[string]int64) {
+	for name, n := range more {
+		if n > 0 {
+			total[name] = add(total[name], n)
+		}
+	}
 }
 
 // add adds counts of 0 or more and stops at the largest: tenants write any

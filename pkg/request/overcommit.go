@@ -61,12 +61,13 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 	if !slices.ContainsFunc(asked.Containers, func(c Container) bool { return len(c.Shares) > 0 }) {
 		return nil
 	}
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(pod.Annotations)), func(key string) bool { return !strings.HasPrefix(key, prefix) })
+	if most := len(words(cfg.Dialects)); len(keys) > most {
+		return fmt.Errorf("it has %d annotations %s…; allowed: %d, one for each resource", len(keys), prefix, most)
+	}
 	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		name, ours := strings.CutPrefix(key, prefix)
-		if !ours {
-			continue
-		}
+	for _, key := range keys {
+		name := strings.TrimPrefix(key, prefix)
 		value := pod.Annotations[key]
 		n, err := strconv.ParseInt(value, 10, 64)
 		asking := askers(pod, asked, name, cfg)
@@ -95,7 +96,7 @@ func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker 
 		if k < 0 {
 			continue
 		}
-		a, err := amountsIn(limits, dialects[k])
+		a, err := amountsIn(limits, dialects[k].resources())
 		if err == nil && a[name] != 0 {
 			asking = append(asking, asker{c, dialects[k], a})
 		}

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -94,5 +95,17 @@ func TestOvercommitOfSomeContainers(t *testing.T) {
 				t.Errorf("container %s has the limit %+v", c.Name, s.Limit)
 			}
 		}
+	}
+}
+
+func TestAnnotationsAreBounded(t *testing.T) {
+	pod := podOf(container("main", asks{"nri-vgpu.io/vgpu-memory": "1024"}))
+	pod.Annotations = map[string]string{}
+	for i := range 5000 {
+		pod.Annotations[fmt.Sprint(LimitAnnotation, "x", i)] = "1"
+	}
+	_, err := Read(pod, config.Default())
+	if err == nil || !strings.Contains(err.Error(), "one for each resource") || len(err.Error()) > 300 {
+		t.Errorf("5,000 annotations: %.300v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // MostAsking is how many containers of a pod may ask for a part of a GPU. Schedulers count init
-// containers by the largest of them, so that no quota bounds their number, and placing
-// them takes a time that grows with its square: with 1,000 some seconds.
+// containers by the largest of them, so that no quota bounds their number, and what a pod
+// costs the node grows with it.
 const MostAsking = 64
 
 // FromPod reads what every container of a pod asks for. What it asks in a way
@@ -24,14 +24,18 @@ const MostAsking = 64
 // are all zero asks for nothing.
 func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	r := reader{dialects: enabled(cfg, config.Node{})}
-	for _, c := range pod.Spec.InitContainers {
-		kind := Init
+	for _, d := range r.dialects {
+		r.words = append(r.words, d.resources())
+	}
+	for i := range pod.Spec.InitContainers {
+		c, kind := &pod.Spec.InitContainers[i], Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = Sidecar
 		}
 		r.container(c.Name, kind, c.Resources)
 	}
-	for _, c := range pod.Spec.Containers {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
 		r.container(c.Name, App, c.Resources)
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
@@ -40,13 +44,14 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	}
 	err := errors.Join(r.errs...)
 	if r.asking > MostAsking { // instead of all that is wrong with so many
-		err = fmt.Errorf("%d of its containers ask for a part of a GPU; allowed: %d", r.asking, MostAsking)
+		err = fmt.Errorf("more than %d of its containers ask for a part of a GPU; allowed: %d", MostAsking, MostAsking)
 	}
 	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return Pod{
 		UID:        string(pod.UID),
+		Version:    pod.ResourceVersion,
 		Namespace:  pod.Namespace,
 		Name:       pod.Name,
 		Containers: r.containers,
@@ -77,6 +82,7 @@ func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]
 // reader collects the containers of a pod, and all that is wrong with them.
 type reader struct {
 	dialects   []dialect
+	words      [][]string // of each
 	containers []Container
 	asking     int // of them
 	errs       []error
@@ -84,6 +90,9 @@ type reader struct {
 
 func (r *reader) container(name string, kind Kind, res corev1.ResourceRequirements) {
 	c := Container{Name: name, Kind: kind}
+	if r.asking > MostAsking { // which is refused
+		return
+	}
 	spoken, asked, err := r.dialectOf(res.Limits)
 	if err == nil && spoken != nil {
 		c.Dialect = spoken.name()
@@ -104,8 +113,8 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error) {
 	var spoken dialect
 	var asked amounts
-	for _, d := range r.dialects {
-		a, err := amountsIn(limits, d)
+	for i, d := range r.dialects {
+		a, err := amountsIn(limits, r.words[i])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -121,12 +130,18 @@ func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error)
 	return spoken, asked, nil
 }
 
-func amountsIn(limits corev1.ResourceList, d dialect) (amounts, error) {
-	a := make(amounts)
-	for _, name := range d.resources() {
+func amountsIn(limits corev1.ResourceList, names []string) (amounts, error) {
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	var a amounts
+	for _, name := range names {
 		q, named := limits[corev1.ResourceName(name)]
 		if !named {
 			continue
+		}
+		if a == nil {
+			a = make(amounts)
 		}
 		n, err := units(q)
 		if err != nil {

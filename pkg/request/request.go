@@ -98,7 +98,10 @@ type Container struct {
 
 // Pod is a pod's containers in the order of its spec, init containers first.
 type Pod struct {
-	UID        string      `json:"uid"`
+	UID string `json:"uid"`
+	// Version, where not "", is that of the object that this was read from: of a
+	// pod of equal versions the containers are equal.
+	Version    string      `json:"version,omitempty"`
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`

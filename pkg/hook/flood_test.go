@@ -1,0 +1,295 @@
+package hook
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// floodAsks is how many containers of each pod of a flood ask: as many as may.
+	floodAsks = 64
+	// floodAttempts is how often the runtime asks again for what was refused.
+	floodAttempts = 5
+	// floodAtOnce is how many pods a kubelet admits to a node.
+	floodAtOnce = 110
+)
+
+// onTmpfs has nodes keep their files in memory, as /run does.
+func onTmpfs(t testing.TB) {
+	t.Helper()
+	t.Setenv("TMPDIR", "/dev/shm")
+}
+
+// crowd adds a pod to the API server with so many containers that ask for a MiB, the last
+// of them for so much: init containers, which quotas count as one, or sidecars.
+func (n *node) crowd(uid string, containers int, last int64, sidecars bool) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid), ResourceVersion: "1"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for i := range containers {
+		memory := int64(1)
+		if i == containers-1 {
+			memory = last
+		}
+		c := corev1.Container{Name: fmt.Sprint("c", i)}
+		c.Resources.Limits = corev1.ResourceList{"nri-vgpu.io/vgpu-memory": *resource.NewQuantity(memory, resource.DecimalSI)}
+		if sidecars {
+			always := corev1.ContainerRestartPolicyAlways
+			c.RestartPolicy = &always
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	n.api.change(func() { n.api.pods[uid] = pod })
+}
+
+// flood are the i-th pods of a flood: some fit, some have a container that no GPU has
+// room for, or as many at a time as no two GPUs have slots for, and a few have more
+// containers that ask than may.
+func (n *node) flood(i int) (uid string) {
+	uid = fmt.Sprint("flood-", i)
+	switch {
+	case i%50 == 0:
+		n.crowd(uid, 3000, 1, false)
+	case i%4 == 1:
+		n.crowd(uid, floodAsks, 1<<20, false)
+	case i%4 == 3:
+		n.crowd(uid, floodAsks, 1, true)
+	default:
+		n.crowd(uid, floodAsks, 1, false)
+	}
+	return uid
+}
+
+// ask is the runtime's question about a container.
+func (n *node) ask(pod *api.PodSandbox, name string) (time.Duration, error) {
+	container := &api.Container{Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name}
+	begin := time.Now()
+	_, err := n.runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: pod, Container: container})
+	return time.Since(begin), err
+}
+
+// end tells the hook that a container has ended.
+func (n *node) end(pod *api.PodSandbox, name string) {
+	container := &api.Container{Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name}
+	_, err := n.runtime.StopContainer(context.Background(), &api.StopContainerRequest{Pod: pod, Container: container})
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+// pour asks for the containers of a flood's pod, one after another, until one was refused
+// again and again.
+func (n *node) pour(uid string, goes bool) (granted, refused int) {
+	pod := sandbox(uid)
+	for granted < floodAsks && refused < floodAttempts {
+		name := fmt.Sprint("c", granted)
+		if _, err := n.ask(pod, name); err != nil {
+			refused++
+			continue
+		}
+		n.end(pod, name)
+		granted++
+	}
+	if goes {
+		n.deletePod(uid)
+	}
+	return granted, refused
+}
+
+// neighbours are pods beside a flood, of which every second one asks.
+func (n *node) neighbours(count int) []string {
+	uids := make([]string, count)
+	for i := range uids {
+		uids[i] = fmt.Sprint("neighbour-", i)
+		name := "main"
+		if i%2 == 0 {
+			name = "main=16"
+		}
+		n.pod(uids[i], name)
+	}
+	return uids
+}
+
+// during asks for the neighbours' containers again and again while something lasts, and
+// returns how long the runtime waited.
+func (n *node) during(uids []string, rest time.Duration, meanwhile func()) []time.Duration {
+	over := make(chan struct{})
+	var mu sync.Mutex
+	var all []time.Duration
+	var group sync.WaitGroup
+	for _, uid := range uids {
+		group.Go(func() {
+			for pod := sandbox(uid); ; {
+				select {
+				case <-over:
+					return
+				case <-time.After(rest):
+				}
+				took, err := n.ask(pod, "main")
+				if err != nil {
+					n.t.Errorf("a neighbour was refused: %v", err)
+				}
+				n.end(pod, "main")
+				mu.Lock()
+				all = append(all, took)
+				mu.Unlock()
+			}
+		})
+	}
+	meanwhile()
+	close(over)
+	group.Wait()
+	slices.Sort(all)
+	return all
+}
+
+// BenchmarkFlood is how long the runtime waits for the containers of 20 pods, over NRI's
+// own adaptation, while those of 1,000 pods with 64 that ask each are created and refused.
+func BenchmarkFlood(b *testing.B) {
+	const pods = 1000
+	onTmpfs(b)
+	for b.Loop() {
+		n := newNode(b)
+		uids := n.neighbours(20)
+		for _, uid := range uids { // they have their part before the flood
+			if _, err := n.ask(sandbox(uid), "main"); err != nil {
+				b.Fatal(err)
+			}
+		}
+		queue := make(chan string, pods)
+		for i := range pods {
+			queue <- n.flood(i)
+		}
+		close(queue)
+		var granted, refused [floodAtOnce]int
+		begin := time.Now()
+		took := n.during(uids, 50*time.Millisecond, func() {
+			var group sync.WaitGroup
+			for k := range floodAtOnce {
+				group.Go(func() {
+					for uid := range queue {
+						g, r := n.pour(uid, true)
+						granted[k], refused[k] = granted[k]+g, refused[k]+r
+					}
+				})
+			}
+			group.Wait()
+		})
+		sum := func(counts [floodAtOnce]int) (total int) {
+			for _, c := range counts {
+				total += c
+			}
+			return total
+		}
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
+		b.ReportMetric(float64(sum(granted)), "granted")
+		b.ReportMetric(float64(sum(refused)), "refused")
+		b.ReportMetric(time.Since(begin).Seconds(), "s")
+		for metric := range collect(n.hook.Metrics.latency) {
+			if h := metric.GetHistogram(); metric.GetLabel()[0].GetValue() == "CreateContainer" {
+				b.ReportMetric(1000*h.GetSampleSum()/float64(h.GetSampleCount()), "handler-"+metric.GetLabel()[1].GetValue()+"-ms")
+			}
+		}
+	}
+}
+
+// filesOf counts what a pod has on the disk.
+func (n *node) filesOf(t *testing.T, uid string) (directories, files int) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(n.cfg.Paths.RunDir, "containers", uid), func(_ string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			directories++
+		default:
+			files++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return directories, files
+}
+
+// TestAFloodTakesLittleWork counts what a flood costs: one search for each pod however
+// often its containers are refused, and as many files as containers were created.
+func TestAFloodTakesLittleWork(t *testing.T) {
+	onTmpfs(t)
+	n := newNode(t)
+	uids := n.neighbours(4)
+	for _, uid := range uids {
+		if _, err := n.ask(sandbox(uid), "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := n.ledger.Searches()
+	const pods = 60
+	var granted, refused [pods]int
+	n.during(uids, time.Millisecond, func() {
+		var group sync.WaitGroup
+		for i := range pods {
+			uid := n.flood(i)
+			group.Go(func() { granted[i], refused[i] = n.pour(uid, false) })
+		}
+		group.Wait()
+	})
+	if got := n.ledger.Searches() - before; got > pods {
+		t.Errorf("%d searches for GPUs of %d pods", got, pods)
+	}
+	fits, none := 0, 0
+	for i := range pods {
+		switch {
+		case granted[i] == floodAsks:
+			fits++
+			if _, files := n.filesOf(t, fmt.Sprint("flood-", i)); files > 3*floodAsks+1 {
+				t.Errorf("flood-%d has %d files, at most three for each of %d containers and one more allowed", i, files, floodAsks)
+			}
+		case granted[i] == 0 && refused[i] == floodAttempts:
+			none++
+			if n.hook.Store.HasFiles(fmt.Sprint("flood-", i)) {
+				t.Errorf("flood-%d was refused and has files", i)
+			}
+		default:
+			t.Errorf("flood-%d: %d granted, %d refused", i, granted[i], refused[i])
+		}
+	}
+	if fits == 0 || none == 0 {
+		t.Errorf("%d pods fit, %d do not: the test tests nothing", fits, none)
+	}
+}
+
+// TestAPodIsReservedAtOnce: the first container of a pod writes its own files and one
+// for all others.
+func TestAPodIsReservedAtOnce(t *testing.T) {
+	n := newNode(t)
+	n.crowd("u", floodAsks, 1, false)
+	if _, err := n.ask(sandbox("u"), "c0"); err != nil {
+		t.Fatal(err)
+	}
+	if directories, files := n.filesOf(t, "u"); directories != 2 || files != 4 {
+		t.Errorf("the first container made %d directories and %d files, want 2 and 4", directories, files)
+	}
+	n.stopHook()
+	n.startHook()
+	if held := n.hook.Held("u"); len(held) != floodAsks {
+		t.Errorf("after a restart the pod holds %d allocations, want %d", len(held), floodAsks)
+	}
+}

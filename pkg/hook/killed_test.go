@@ -1,0 +1,191 @@
+package hook
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const (
+	// killedDir and killedRound have TestAKilledAgentLosesNothing be the agent that is killed.
+	killedDir   = "NRI_VGPU_TEST_KILLED_DIR"
+	killedRound = "NRI_VGPU_TEST_KILLED_ROUND"
+	killedAsks  = floodAsks
+)
+
+// grantForEver creates the first containers of one pod after another, and prints each.
+func grantForEver(t *testing.T, dir string) {
+	n := newNode(t, func(n *node) {
+		n.cfg.Paths.RunDir = dir
+		n.cfg.Node.SlotsPerGPU = 1 << 20
+	})
+	for i := 0; ; i++ {
+		uid := fmt.Sprint("pod-", os.Getenv(killedRound), "-", i)
+		n.crowd(uid, killedAsks, 1, false)
+		for k := range 2 {
+			if _, err := n.ask(sandbox(uid), fmt.Sprint("c", k)); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Println("granted", uid)
+		}
+	}
+}
+
+// TestAKilledAgentLosesNothing kills an agent at any point: of each pod all containers
+// are on the disk or none, and all of those of which a container was granted.
+func TestAKilledAgentLosesNothing(t *testing.T) {
+	if dir := os.Getenv(killedDir); dir != "" {
+		grantForEver(t, dir)
+	}
+	// The path of a socket is short.
+	dir, err := os.MkdirTemp("/dev/shm", "hook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	granted := map[string]bool{}
+	const rounds = 5
+	for round := range rounds {
+		agent := exec.Command(os.Args[0], "-test.run=^TestAKilledAgentLosesNothing$")
+		agent.Env = append(os.Environ(), killedDir+"="+dir, fmt.Sprint(killedRound, "=", round), "TMPDIR="+dir)
+		out, err := agent.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		listen(t, agent, out, granted)
+		checkWhole(t, filepath.Join(dir, "containers"), granted)
+	}
+	if len(granted) < rounds {
+		t.Errorf("%d pods were granted something in %d rounds: the test tests nothing", len(granted), rounds)
+	}
+}
+
+// listen kills an agent some time after it has granted its first container, and collects
+// the pods that it has granted one.
+func listen(t *testing.T, agent *exec.Cmd, out io.Reader, granted map[string]bool) {
+	t.Helper()
+	lines := bufio.NewScanner(out)
+	first := true
+	for lines.Scan() {
+		uid, ours := strings.CutPrefix(lines.Text(), "granted ")
+		if !ours {
+			t.Log(lines.Text())
+			continue
+		}
+		granted[uid] = true
+		if first {
+			first = false
+			time.AfterFunc(10*time.Millisecond+rand.N(50*time.Millisecond), func() { _ = agent.Process.Kill() })
+		}
+	}
+	if err := agent.Wait(); first || err == nil {
+		t.Fatalf("the agent was not killed at work: %v", err)
+	}
+}
+
+func checkWhole(t *testing.T, dir string, granted map[string]bool) {
+	t.Helper()
+	store, err := NewStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocations, errs := store.Load()
+	for _, err := range errs {
+		t.Error(err)
+	}
+	ledger := placement.New(testGPUs(), config.Default())
+	count := map[string]int{}
+	for _, a := range allocations {
+		count[a.PodUID]++
+		if err := ledger.Restore(a); err != nil {
+			t.Error(err)
+		}
+	}
+	for uid := range granted {
+		if count[uid] == 0 {
+			t.Errorf("pod %s was granted a container, and nothing is written", uid)
+		}
+	}
+	for uid, n := range count {
+		if n != killedAsks {
+			t.Errorf("of pod %s %d containers are written, want %d or none", uid, n, killedAsks)
+		}
+	}
+}
+
+// TestFilesOfTheLastRelease: it wrote a file for each container of a pod, and none for
+// the pod.
+func TestFilesOfTheLastRelease(t *testing.T) {
+	n := newNode(t)
+	n.crowd("u", 3, 1, false)
+	for i := range 3 {
+		a := placement.Allocation{
+			PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
+			Devices: []placement.Device{{UUID: gpuB, MemoryBytes: mib, Slots: 1}},
+		}
+		if err := n.hook.Store.Rewrite(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stopHook()
+	n.startHook()
+	if _, err := n.ask(sandbox("u"), "c0"); err != nil {
+		t.Fatal(err)
+	}
+	n.stopHook()
+	n.startHook()
+	held := n.hook.Held("u")
+	for _, a := range held {
+		if a.Devices[0].UUID != gpuB {
+			t.Errorf("%s has moved to %s", a.Container, a.Devices[0].UUID)
+		}
+	}
+	if len(held) != 3 {
+		t.Errorf("the pod holds %d allocations, want 3", len(held))
+	}
+}
+
+// TestAContainersFileGoesBeforeItsPods: what a running container really has is written to
+// its own file.
+func TestAContainersFileGoesBeforeItsPods(t *testing.T) {
+	store, err := NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(container, uuid string) placement.Allocation {
+		return placement.Allocation{PodUID: "u", Container: container, Kind: "app", Devices: []placement.Device{{UUID: uuid}}}
+	}
+	if err := store.Reserve("u", []placement.Allocation{on("a", gpuA), on("b", gpuA)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Rewrite(on("a", gpuB)); err != nil {
+		t.Fatal(err)
+	}
+	all, errs := store.Load()
+	if len(errs) > 0 || len(all) != 2 || all[0].Devices[0].UUID != gpuB || all[1].Devices[0].UUID != gpuA {
+		t.Errorf("loaded %+v, %v", all, errs)
+	}
+	// Another pod's, or broken, is not trusted.
+	if err := store.Reserve("v", []placement.Allocation{on("a", gpuA)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(store.dir, "u", reservationFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, errs := store.Load(); len(errs) != 2 || len(all) != 1 || all[0].Devices[0].UUID != gpuB {
+		t.Errorf("loaded %+v, %v", all, errs)
+	}
+}
