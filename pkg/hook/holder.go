@@ -1,6 +1,11 @@
 package hook
 
-import "github.com/nri-vgpu/nri-vgpu/pkg/placement"
+import (
+	"path/filepath"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
 
 // Holders returns what each container holds that runs now and was given a part of
 // a GPU, by the runtime's id. One of which the ledger does not know what it was
@@ -17,6 +22,13 @@ func (h *Hook) Holders() map[string]placement.Allocation {
 		holders[id] = held
 	}
 	return holders
+}
+
+// Given returns the limits that a container was given, by the directory of its files:
+// the ledger has them, whatever its pages contain.
+func (h *Hook) Given(dir string) []limits.Device {
+	held, _ := h.Ledger.Get(filepath.Base(filepath.Dir(dir)), filepath.Base(dir))
+	return h.Store.pageDevices(held, h.GPUs())
 }
 
 // GPUsOf returns the UUIDs of the GPUs that a container was given which runs now, by
