@@ -54,7 +54,7 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 	}
 	files := slices.DeleteFunc(strings.Split(string(listed), "\x00"), func(name string) bool {
 		_, err := os.Lstat(filepath.Join(b.Source, name))
-		return name == "" || err != nil // it is deleted, and not committed
+		return !ingredient(name) || err != nil // it may be deleted, and not committed
 	})
 	key, err := b.key(files)
 	if err != nil {
@@ -67,6 +67,18 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 			}
 		}
 		return apply(dir, edits)
+	})
+}
+
+// sources are the files and directories that images and charts are made of.
+var sources = []string{"LICENSE", "Makefile", "cmd", "config.toml", "deploy", "go.mod", "go.sum", "interposer", "pkg",
+	"test/cluster/image", "test/workload"}
+
+// ingredient reports whether a file is one of the sources: a change of any other makes no
+// other release.
+func ingredient(name string) bool {
+	return !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(sources, func(source string) bool {
+		return name == source || strings.HasPrefix(name, source+"/")
 	})
 }
 
