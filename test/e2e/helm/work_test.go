@@ -28,6 +28,8 @@ type work struct {
 	steady, spins, again *corev1.Pod
 	pids                 []int
 	had, at              time.Duration
+	given                map[string]string // what each pod was given
+	watch                *watch            // of the Node
 }
 
 func (s *suite) startWork() *work {
@@ -50,7 +52,7 @@ func (s *suite) startWork() *work {
 		w.look()
 		return w.held(w.steady) == memory<<20 && w.held(w.again) == memory<<20/2 && w.had > 0
 	})
-	w.pids = w.processes()
+	w.pids, w.given, w.watch = w.processes(), w.assignments(), s.watchNode()
 	w.look()
 	return w
 }
@@ -120,6 +122,7 @@ func (w *work) check() {
 		}
 	}
 	w.checkFull()
+	w.checkKept()
 }
 
 // checkFull checks that a new process in the container is refused, as it is full.
