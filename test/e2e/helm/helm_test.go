@@ -170,7 +170,7 @@ func TestHelm(t *testing.T) {
 	s.release("install", old)
 	s.must(s.bed.WaitAdvertised(t.Context()))
 	s.loadGuard()
-	w := s.startWork()
+	w := s.startWork("")
 
 	s.say("upgrading to %s", now.Version)
 	s.release("upgrade", now, "--set", "config.log.level=debug")
@@ -187,6 +187,7 @@ func TestHelm(t *testing.T) {
 	s.fits("old")
 	w.checkPages()
 	w.watch.stop()
+	s.loadGuard()
 	s.kubectl("-n", testbed.Namespace, "delete", "configmap", configOf(old), configOf(now))
 
 	s.say("changing the configuration")

@@ -176,7 +176,7 @@ func (w *work) checkTools(pod string) {
 func (w *work) mix(old, now releases.Release) {
 	w.Helper()
 	w.checkPages()
-	w.checkTools("steady")
+	w.checkTools(w.steady.Name)
 	w.say("patcher %s beside agent %s", old.Version, now.Version)
 	w.put(old, "patcher", "extended-resource-patcher")
 	w.check()
@@ -190,6 +190,60 @@ func (w *work) mix(old, now releases.Release) {
 	w.check()
 	w.fits("old-agent")
 	w.checkGuard("old-agent-new-guard")
+}
+
+// TestNext upgrades to a release of tomorrow and back: it has another version of the
+// pages, and new fields in all that programs exchange.
+func TestNext(t *testing.T) {
+	s, next := newSuite(t, "next", func(b releases.Builder) (releases.Release, error) { return b.Next(t.Context()) })
+	s.say("installing %s", s.this().Version)
+	s.release("install", s.this())
+	s.must(s.bed.WaitAdvertised(t.Context()))
+	s.loadGuard()
+	w := s.startWork("")
+
+	s.say("upgrading to %s", next.Version)
+	s.release("upgrade", next)
+	w.check()
+	s.checkRuns(next.Version)
+	w.checkPages()
+	w.checkTools(w.steady.Name)
+	s.checkGuard("next-agent")
+	modern := s.startWork("-next")
+
+	s.say("rolling back")
+	s.rollback("1")
+	w.check()
+	w.checkPages()
+	modern.check()
+	modern.checkTools(modern.steady.Name)
+	s.fits("rolled-back")
+	s.checkGuard("this-agent")
+	modern.restart()
+
+	s.say("upgrading again")
+	s.release("upgrade", next)
+	w.check()
+	modern.check()
+	modern.checkPages()
+	w.watch.stop()
+}
+
+// restart ends the container of a pod: the next is held to its limits by the release
+// that is installed now.
+func (w *work) restart() {
+	w.Helper()
+	w.must(w.bed.KillContainer(w.again))
+	nudge := w.bed.Nudger(w.again.Name)
+	pod, err := w.bed.WaitPod(w.Context(), w.again.Name, "restarted", patience, func(pod *corev1.Pod) bool {
+		nudge(w.Context())
+		status := pod.Status.ContainerStatuses
+		return len(status) == 1 && status[0].RestartCount == 1 && status[0].State.Running != nil
+	})
+	w.must(err)
+	w.again = pod
+	w.eventually("the restarted container has its memory, and no more", func() bool { return w.held(w.again) == memory<<20/2 })
+	w.pids = w.processes()
 }
 
 // put replaces a DaemonSet by that of a release, with that release's configuration.
