@@ -82,7 +82,8 @@ func readAsking(path string) ([]string, error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrAsking, err)
 	}
-	if a.Version != askingVersion || a.SHA256 != a.checksum() {
+	// A newer agent may write more: to take a pod for one that asks is safe.
+	if a.Version < askingVersion || a.SHA256 != a.checksum() {
 		return nil, fmt.Errorf("%s: %w: version %d, or a wrong checksum", path, ErrAsking, a.Version)
 	}
 	return a.Pods, nil

@@ -31,7 +31,7 @@ const (
 // What can be wrong with an assignment file.
 var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
-	errAssignmentVersion = errors.New("assignment has another format version")
+	errAssignmentVersion = errors.New("assignment has the format of a newer release")
 	errAssignmentForeign = errors.New("assignment is of another container")
 )
 
@@ -108,13 +108,13 @@ func (s *Store) SaveWhole(a placement.Allocation) error {
 }
 
 // Reserve writes down what a container will be given that is yet to be
-// created, unless that stands there already.
+// created, unless that stands there already, in a format that this release reads.
 func (s *Store) Reserve(a placement.Allocation) error {
 	dir, err := s.Dir(a.PodUID, a.Container)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, assignmentFile)); err == nil {
+	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil {
 		return nil
 	}
 	return s.Rewrite(a)
@@ -216,8 +216,11 @@ func readAssignment(path string) (placement.Allocation, error) {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return a, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
-	if e.Version != assignmentVersion {
+	if e.Version > assignmentVersion {
 		return a, fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+	}
+	if e.Version != assignmentVersion {
+		return a, fmt.Errorf("%w: it has version %d", errAssignmentCorrupt, e.Version)
 	}
 	if checksum(e.Allocation) != e.SHA256 {
 		return a, fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
@@ -228,8 +231,9 @@ func readAssignment(path string) (placement.Allocation, error) {
 	return a, nil
 }
 
-// Load gives every assignment that can be trusted. The others are put aside
-// under another name, and each is an error that names it.
+// Load gives every assignment that can be trusted. Those of a newer release stay, for
+// that release; the others are put aside under another name. Each is an error that
+// names it.
 func (s *Store) Load() ([]placement.Allocation, []error) {
 	// The pattern is ours, and a bad pattern is the only error.
 	paths, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
@@ -239,6 +243,10 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 		a, err := readAssignment(path)
 		if err == nil {
 			err = s.checkPlace(path, a)
+		}
+		if errors.Is(err, errAssignmentVersion) {
+			errs = append(errs, fmt.Errorf("%s is not understood, and stays as it is: %w", path, err))
+			continue
 		}
 		if err != nil {
 			errs = append(errs, s.putAside(path, err))
