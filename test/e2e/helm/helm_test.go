@@ -177,6 +177,7 @@ func TestHelm(t *testing.T) {
 	w.check()
 	s.checkRuns(now.Version)
 	s.fits("new")
+	s.guardIs(old)
 	s.checkGuard("new-agent-old-guard")
 	modern := s.startWork("-new")
 	w.mix(old, now)
