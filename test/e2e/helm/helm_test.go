@@ -108,9 +108,10 @@ func (s *suite) release(verb string, r releases.Release, args ...string) {
 	s.helmDo(verb, slices.Concat([]string{r.Chart()}, values(r), args)...)
 }
 
+// rollback takes back what the test changed by kubectl, too.
 func (s *suite) rollback(revision string) {
 	s.Helper()
-	s.helmDo("rollback", revision)
+	s.helmDo("rollback", revision, "--force-conflicts")
 }
 
 // this is the release under test.
