@@ -197,7 +197,7 @@ func TestHelm(t *testing.T) {
 	s.kubectl("-n", testbed.Namespace, "delete", "configmap", configOf(old), configOf(now))
 
 	s.say("changing the configuration")
-	s.release("upgrade", now, "--set", "config.node.slots_per_gpu=20")
+	s.release("upgrade", now, "--set", "config.node.slots_per_gpu=20", "--force-conflicts")
 	s.waitSlots(20)
 	if *more {
 		s.byRuntimeClass(w)

@@ -183,9 +183,13 @@ func (w *work) mix(old, now releases.Release) {
 	w.fits("old-patcher")
 	w.say("agent %s beside patcher and guard %s", old.Version, now.Version)
 	w.put(now, "patcher", "extended-resource-patcher")
+	// While the runtime is away, no plugin is registered, and nothing is offered.
+	w.watch.stop()
 	w.must(w.bed.Cluster.Restart(w.Context(), cluster.Containerd))
 	w.must(w.bed.WaitNodeReady(w.Context(), patience))
 	w.guardIs(now)
+	w.must(w.bed.WaitAdvertised(w.Context()))
+	w.watch = w.watchNode()
 	w.put(old, "agent", "nri-vgpu")
 	w.check()
 	w.fits("old-agent")
