@@ -104,7 +104,7 @@ e2e-matrix: image root ## run a smoke test on other versions of containerd and k
 
 .PHONY: e2e-helm
 e2e-helm: image root ## install with Helm, upgrade from another commit under load, roll back, uninstall; PREVIOUS=HEAD~1
-	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -args -helm.more -helm.previous=$(PREVIOUS)
+	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -run '^TestHelm$$' -args -helm.more -helm.previous=$(PREVIOUS)
 
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, and check the promises

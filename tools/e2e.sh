@@ -96,11 +96,12 @@ build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano
 wait
 # The longest first.
 start chaos test/chaos "-chaos.duration=$chaos"
+start helm test/e2e/helm -test.run '^TestHelm$'
+start next test/e2e/helm -test.run '^TestNext$'
 start volcano test/volcano
 for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
-start helm test/e2e/helm
 start node test/cluster -test.skip '^TestDownLeavesNothing$'
 start nodestatus test/e2e/nodestatus
 wait

@@ -154,7 +154,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.agent.Poke() }, Log: log,
 	})
 	p.hook.Outcome = p.volcano.Outcome
-	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Log: log})
+	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
 	p.hook.LiveChanged = p.lender.Poke
 	p.agent = agent.New(agent.Options{
 		Node: node, Config: cfg, Inventory: inventory, Ledger: ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,

@@ -186,8 +186,8 @@ func (g Groups) remove(name string) (bool, error) {
 	// A process may have closed the file that holds the lock, as daemons and
 	// Python's subprocess do; while it uses a GPU it has a slot of the page.
 	usage, err := limits.ReadUsage(filepath.Join(g.Dir(name), limits.UsageFile))
-	if err == nil && len(usage.Processes) > 0 {
-		return false, nil
+	if err == nil && len(usage.Processes) > 0 || errors.Is(err, limits.ErrVersion) {
+		return false, nil // another release's watcher knows when nobody uses its page
 	}
 	if err := os.RemoveAll(g.Dir(name)); err != nil {
 		return false, fmt.Errorf("remove group: %w", err)

@@ -170,6 +170,25 @@ func TestRemoveSparesWhoUsesAGPU(t *testing.T) {
 	}
 }
 
+// TestRemoveSparesGroupsOfAnotherRelease: whether anybody uses a page of another version
+// cannot be seen. That release's watcher removes the group.
+func TestRemoveSparesGroupsOfAnotherRelease(t *testing.T) {
+	g := openGroups(t)
+	join(t, g, "lab", ask(1<<30)).Close()
+	usage, err := os.OpenFile(filepath.Join(g.Dir("lab"), limits.UsageFile), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer usage.Close()
+	const version = 8 // the offset of the layout's version
+	if _, err := usage.WriteAt([]byte{2, 0, 0, 0}, version); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := g.remove("lab"); removed || err != nil {
+		t.Errorf("removed: %v, %v", removed, err)
+	}
+}
+
 // occupy holds every slot of a usage page, as processes on a GPU would, and
 // says that the first is taken.
 func occupy(t *testing.T, usage *os.File) {

@@ -73,10 +73,11 @@ func newAsking(pods []Pod) asking {
 	return a
 }
 
-// pods returns the listed pods, and whether the list can be trusted.
+// pods returns the listed pods, and whether the list can be trusted. A newer agent may
+// write more: to take a pod for one that asks is safe.
 func (a asking) pods() (pods []Pod, ok bool) {
 	named := a.NamesSHA256 != "" || len(a.Names) > 0
-	if a.Version != askingVersion || a.SHA256 != checksum(a.Pods) ||
+	if a.Version < askingVersion || a.SHA256 != checksum(a.Pods) ||
 		named && (len(a.Names) != len(a.Pods) || a.NamesSHA256 != checksum(a.Names)) {
 		return nil, false
 	}

@@ -1,7 +1,10 @@
 package hook
 
 import (
+	"path/filepath"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
@@ -34,6 +37,13 @@ func (h *Hook) Carried() map[string]injected.Carried {
 		}
 	}
 	return carried
+}
+
+// Given returns the limits that a container was given, by the directory of its files:
+// the ledger has them, whatever its pages contain.
+func (h *Hook) Given(dir string) []limits.Device {
+	held, _ := h.Ledger.Get(filepath.Base(filepath.Dir(dir)), filepath.Base(dir))
+	return h.Store.pageDevices(held, h.GPUs())
 }
 
 // GPUsOf returns the UUIDs of the GPUs that a container was given which runs now, by

@@ -35,7 +35,7 @@ const (
 // What can be wrong with an assignment file.
 var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
-	errAssignmentVersion = errors.New("assignment has another format version")
+	errAssignmentVersion = errors.New("assignment has the format of a newer release")
 	errAssignmentForeign = errors.New("assignment is of another container")
 )
 
@@ -270,8 +270,11 @@ func readEnvelope(path string, given any) error {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
-	if e.Version != assignmentVersion {
+	if e.Version > assignmentVersion {
 		return fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+	}
+	if e.Version != assignmentVersion {
+		return fmt.Errorf("%w: it has version %d", errAssignmentCorrupt, e.Version)
 	}
 	if checksum(e.Allocation) != e.SHA256 {
 		return fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
@@ -282,8 +285,9 @@ func readEnvelope(path string, given any) error {
 	return nil
 }
 
-// Load gives every assignment that can be trusted. The others are put aside
-// under another name, and each is an error that names it.
+// Load gives every assignment that can be trusted. Those of a newer release stay, for
+// that release; the others are put aside under another name. Each is an error that
+// names it.
 func (s *Store) Load() ([]placement.Allocation, []error) {
 	var errs []error
 	given := map[string]placement.Allocation{} // by the container's directory
@@ -293,6 +297,10 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
 	for _, path := range append(pods, containers...) {
 		all, err := s.read(path)
+		if errors.Is(err, errAssignmentVersion) {
+			errs = append(errs, fmt.Errorf("%s is not understood, and stays as it is: %w", path, err))
+			continue
+		}
 		if err != nil {
 			errs = append(errs, s.putAside(path, err))
 		}

@@ -40,7 +40,10 @@ type Options struct {
 	// Recent, where set, tells whether they have changed lately, so that they
 	// are to be looked at often. [Lender.Poke] is better, where it can be had.
 	Recent func() bool
-	Log    *slog.Logger
+	// Given, where set, returns what a container was given, by its directory: asked if
+	// its pages are of another release, and cannot be read.
+	Given func(dir string) []limits.Device
+	Log   *slog.Logger
 }
 
 // Lender lends among the containers of some directories.
@@ -157,7 +160,7 @@ func (l *Lender) refresh(now time.Duration) {
 		dirs[dir] = true
 	}
 	for dir, t := range l.tenants {
-		if !dirs[dir] || !t.pages.Current() || t.changed() {
+		if !dirs[dir] || t.stale() {
 			l.forget(dir, t)
 		}
 	}

@@ -3,6 +3,8 @@ package lender
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
@@ -10,7 +12,7 @@ import (
 
 // tenant is a container's pages with an account for each of its GPUs.
 type tenant struct {
-	pages      *limits.Lending
+	pages      *limits.Lending // nil if they cannot be read
 	generation uint64
 	uuids      []string
 	accounts   []*account
@@ -23,11 +25,18 @@ func openTenant(dir string) (*tenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenant{pages: pages, generation: pages.Generation()}
+	generation := pages.Generation()
 	devices, err := pages.Devices()
 	if err != nil {
 		return nil, errors.Join(err, pages.Close())
 	}
+	t := newTenant(devices)
+	t.pages, t.generation = pages, generation
+	return t, nil
+}
+
+func newTenant(devices []limits.Device) *tenant {
+	t := &tenant{claims: make([]limits.Allowance, len(devices))}
 	for _, d := range devices {
 		a := &account{
 			guarantee: d.ComputePPM,
@@ -40,17 +49,29 @@ func openTenant(dir string) (*tenant, error) {
 		t.uuids = append(t.uuids, d.UUID)
 		t.accounts = append(t.accounts, a)
 	}
-	t.claims = make([]limits.Allowance, len(devices))
-	return t, nil
+	return t
+}
+
+// unreadable returns a container whose pages cannot be read, as those of another release.
+// It may use all that it was given at any time, so that nothing of it is lent.
+func unreadable(devices []limits.Device) *tenant {
+	t := newTenant(devices)
+	for _, a := range t.accounts {
+		a.maximum = a.guarantee
+	}
+	return t
 }
 
 // changed tells whether the limits are others than when the pages were opened.
-func (t *tenant) changed() bool { return t.pages.Generation() != t.generation }
+func (t *tenant) changed() bool { return t.pages != nil && t.pages.Generation() != t.generation }
+
+// stale reports whether the pages are to be opened anew.
+func (t *tenant) stale() bool { return t.pages == nil || !t.pages.Current() || t.changed() }
 
 func (t *tenant) look(now, passed time.Duration) {
-	err := t.pages.Allowances(t.claims)
+	readable := t.pages != nil && t.pages.Allowances(t.claims) == nil
 	for i, a := range t.accounts {
-		if err != nil {
+		if !readable {
 			a.missed(passed)
 		} else {
 			a.look(t.claims[i], now, passed)
@@ -59,6 +80,9 @@ func (t *tenant) look(now, passed time.Duration) {
 }
 
 func (t *tenant) grant(now time.Duration) {
+	if t.pages == nil {
+		return
+	}
 	for i, a := range t.accounts {
 		if a.shares() {
 			t.pages.Lend(i, a.lease, now+term)
@@ -70,7 +94,7 @@ func (t *tenant) grant(now time.Duration) {
 	}
 }
 
-// open opens a container's pages. One without pages has no limit to be kept;
+// open opens a container's pages. One without a limits page has no limit to be kept;
 // what else is wrong with pages is said once.
 func (l *Lender) open(dir string) {
 	t, err := openTenant(dir)
@@ -79,15 +103,24 @@ func (l *Lender) open(dir string) {
 		delete(l.refused, dir)
 		return
 	}
-	if !errors.Is(err, fs.ErrNotExist) && l.refused[dir] != err.Error() {
+	if _, missing := os.Stat(filepath.Join(dir, limits.LimitsFile)); errors.Is(missing, fs.ErrNotExist) {
+		return
+	}
+	if l.refused[dir] != err.Error() {
 		l.refused[dir] = err.Error()
 		l.Log.Error("a container neither lends nor borrows GPU time", "error", err)
+	}
+	if l.Given != nil {
+		l.tenants[dir] = unreadable(l.Given(dir))
 	}
 }
 
 // forget takes a container's leases back.
 func (l *Lender) forget(dir string, t *tenant) {
 	delete(l.tenants, dir)
+	if t.pages == nil {
+		return
+	}
 	if err := t.pages.Close(); err != nil {
 		l.Log.Error("a container's pages cannot be closed", "error", err)
 	}

@@ -20,7 +20,8 @@ const maxSize = 1 << 20
 var (
 	// ErrForeign: the file is JSON, but no report.
 	ErrForeign = errors.New("not a node report")
-	// ErrVersion: another version of nri-vgpu wrote it in another format.
+	// ErrVersion: another version of nri-vgpu wrote it in another format. Read returns
+	// what every format has: its version and its heartbeat.
 	ErrVersion = errors.New("node report has another format version")
 	// ErrCorrupt: the file is truncated, too long or not JSON.
 	ErrCorrupt = errors.New("node report is corrupt")
@@ -57,7 +58,7 @@ func Read(path string) (Report, error) {
 	}
 	report, err := parse(data)
 	if err != nil {
-		return Report{}, fmt.Errorf("%s: %w", path, err)
+		return report, fmt.Errorf("%s: %w", path, err)
 	}
 	return report, nil
 }
@@ -66,8 +67,9 @@ func parse(data []byte) (Report, error) {
 	if len(data) > maxSize {
 		return Report{}, fmt.Errorf("%w: longer than %d bytes", ErrCorrupt, maxSize)
 	}
-	if err := checkHead(data); err != nil {
-		return Report{}, err
+	head, err := readHead(data)
+	if err != nil {
+		return head, err
 	}
 	// Unknown fields are ignored: a newer agent adds fields within a format
 	// version, and an older patcher must not withdraw the node for them.
@@ -78,27 +80,28 @@ func parse(data []byte) (Report, error) {
 	return report, nil
 }
 
-// checkHead looks at what every version of the format has, before the rest is
-// taken at its word.
-func checkHead(data []byte) error {
+// readHead reads what every version of the format has, before the rest is taken
+// at its word.
+func readHead(data []byte) (Report, error) {
 	var head struct {
 		Version   *int       `json:"version"`
 		Heartbeat *time.Time `json:"heartbeat"`
 	}
 	if !json.Valid(data) {
-		return fmt.Errorf("%w: not JSON", ErrCorrupt)
+		return Report{}, fmt.Errorf("%w: not JSON", ErrCorrupt)
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return fmt.Errorf("%w: %w", ErrForeign, err)
+		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	if head.Version == nil {
-		return fmt.Errorf("%w: it has no version", ErrForeign)
-	}
-	if *head.Version != FormatVersion {
-		return fmt.Errorf("%w: %d, and this is %d", ErrVersion, *head.Version, FormatVersion)
+		return Report{}, fmt.Errorf("%w: it has no version", ErrForeign)
 	}
 	if head.Heartbeat == nil || head.Heartbeat.IsZero() {
-		return fmt.Errorf("%w: it has no heartbeat", ErrForeign)
+		return Report{}, fmt.Errorf("%w: it has no heartbeat", ErrForeign)
 	}
-	return nil
+	if *head.Version != FormatVersion {
+		return Report{Version: *head.Version, Heartbeat: *head.Heartbeat},
+			fmt.Errorf("%w: %d, and this is %d", ErrVersion, *head.Version, FormatVersion)
+	}
+	return Report{}, nil
 }

@@ -25,6 +25,9 @@ type Observation struct {
 	// Alive is when the agent was last known to live, by this process's
 	// clock: the wall clock may jump while both run.
 	Alive time.Time
+	// Newer: the report has the format of a newer release, and nothing of it is
+	// known but the heartbeat.
+	Newer bool
 }
 
 // Age is how long ago the agent was last known to live.
@@ -59,10 +62,17 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 	return desired, ""
 }
 
-// undecided tells that the agent lives and does not know the node's pods yet,
-// so that neither more nor less than before may be advertised.
+// undecided reports whether the agent lives and does not know the node's pods yet,
+// or is of a newer release, so that neither more nor less than before may be
+// advertised.
 func undecided(o Observation, staleAfter time.Duration, now time.Time) bool {
-	return o.Report != nil && o.Age(now) <= staleAfter && o.Report.PluginRegistered && o.Report.Sums == nil
+	return notUnderstood(o, staleAfter, now) ||
+		o.Report != nil && o.Age(now) <= staleAfter && o.Report.PluginRegistered && o.Report.Sums == nil
+}
+
+// notUnderstood reports whether the agent lives and is of a newer release.
+func notUnderstood(o Observation, staleAfter time.Duration, now time.Time) bool {
+	return o.Newer && o.Age(now) <= staleAfter
 }
 
 // capacity is what a dialect's own pods use and what is left in its units, so

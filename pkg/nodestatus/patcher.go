@@ -152,10 +152,11 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	if undecided(observed, p.opts.StaleAfter, now) {
 		desired = p.kept(node)
 	}
-	ready := changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 	patch := Plan(node, desired, p.claimed)
-	patch.Condition = ready
-	patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+	if !notUnderstood(observed, p.opts.StaleAfter, now) {
+		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
+		patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+	}
 	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})

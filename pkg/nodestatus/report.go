@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -18,7 +19,8 @@ type reportReader struct {
 }
 
 // observe reads the report if its file has changed. An error is returned once
-// per change; the observation keeps the last good report, which grows stale.
+// per change; the observation keeps the last good report, which grows stale, unless
+// a newer agent writes reports that are not understood.
 func (r *reportReader) observe(now time.Time) (Observation, error) {
 	info, err := os.Stat(r.path)
 	if err != nil {
@@ -34,10 +36,14 @@ func (r *reportReader) observe(now time.Time) (Observation, error) {
 	}
 	r.seen = info
 	report, err := nodereport.Read(r.path)
+	newer := errors.Is(err, nodereport.ErrVersion)
+	if err == nil || newer {
+		r.now = advance(r.now, report, now)
+		r.now.Newer = newer
+	}
 	if err != nil {
 		return r.now, fmt.Errorf("read the agent's report: %w", err)
 	}
-	r.now = advance(r.now, report, now)
 	return r.now, nil
 }
 

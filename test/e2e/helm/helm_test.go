@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/releases"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -35,9 +37,8 @@ const (
 	patience  = 2 * time.Minute
 )
 
-// previous is what is upgraded from: a commit of which everything is built, or by
-// default this one under the name of another version.
-var previous = flag.String("helm.previous", "", "the commit to upgrade from, such as HEAD~1; by default this one under another version's name")
+// previous is the commit of the release that is upgraded from.
+var previous = flag.String("helm.previous", "", "the commit to upgrade from, such as HEAD~1; by default the recorded previous release")
 
 // more is what takes too long for every run.
 var more = flag.Bool("helm.more", false, "also give the agent the driver by a RuntimeClass, and install by the manifest")
@@ -92,11 +93,34 @@ func (s *suite) run(program string, args ...string) string {
 	return out.String()
 }
 
-// release runs helm on the release.
-func (s *suite) release(verb string, args ...string) {
+// helmDo runs helm on the release.
+func (s *suite) helmDo(verb string, args ...string) {
 	s.Helper()
 	args = append([]string{verb, "nri-vgpu"}, args...)
 	s.run(s.helm, append(args, "--namespace", namespace, "--wait", "--timeout", "5m")...)
+}
+
+// values are what each release is installed with. Detection ends what it takes for a
+// process around the limits: a false alarm disturbs pods.
+func values(r releases.Release) []string {
+	return []string{"--set", "image.tag=" + r.Version, "--set", "config.detection.action=stop"}
+}
+
+// release installs a release or upgrades to it.
+func (s *suite) release(verb string, r releases.Release, args ...string) {
+	s.Helper()
+	s.helmDo(verb, slices.Concat([]string{r.Chart()}, values(r), args)...)
+}
+
+// rollback takes back what the test changed by kubectl, too.
+func (s *suite) rollback(revision string) {
+	s.Helper()
+	s.helmDo("rollback", revision, "--force-conflicts")
+}
+
+// this is the release under test.
+func (s *suite) this() releases.Release {
+	return releases.Release{Version: version.Version, Dir: s.source}
 }
 
 func (s *suite) kubectl(args ...string) string {
@@ -104,7 +128,9 @@ func (s *suite) kubectl(args ...string) string {
 	return s.run(s.bed.Kubectl(), args...)
 }
 
-func TestHelm(t *testing.T) {
+// newSuite makes a node of that name, on which nothing is installed, with the images
+// of this release and another.
+func newSuite(t *testing.T, name string, build func(releases.Builder) (releases.Release, error)) (*suite, releases.Release) {
 	source, err := testbed.SourceRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -113,11 +139,11 @@ func TestHelm(t *testing.T) {
 	if s.helm, err = components.HelmProgram(t.Context(), source, os.Stdout); err != nil {
 		t.Fatal(err)
 	}
-	old := s.buildPrevious()
+	other, err := build(releases.Builder{Source: source, Log: s.say})
+	s.must(err)
 	nothing := func(context.Context, *testbed.Bed) error { return nil }
 	s.bed, err = testbed.Up(t.Context(), testbed.Options{
-		Name: "helm", Source: source, GPUs: gpus, GPUMemory: gpuMemory, Install: nothing,
-		Log: func(format string, args ...any) { s.say(format, args...) },
+		Name: name, Source: source, GPUs: gpus, GPUMemory: gpuMemory, Install: nothing, Log: s.say,
 	})
 	if s.bed != nil {
 		t.Cleanup(func() {
@@ -127,40 +153,62 @@ func TestHelm(t *testing.T) {
 		})
 	}
 	s.must(err)
-	s.must(s.bed.Cluster.LoadImage(t.Context(), old.archive))
+	s.must(s.bed.Cluster.LoadImage(t.Context(), other.Archive()))
 	s.kubectl("create", "namespace", namespace)
+	return s, other
+}
 
+// TestHelm upgrades from the previous release and back.
+func TestHelm(t *testing.T) {
+	s, old := newSuite(t, "helm", func(b releases.Builder) (releases.Release, error) {
+		if *previous != "" {
+			return b.Commit(t.Context(), *previous)
+		}
+		return b.Previous(t.Context())
+	})
+	now := s.this()
 	s.runtimeClass()
 	before := s.state()
 	s.say("every chart of the golden files is valid to the API server")
 	s.validate()
-	s.say("installing %s", old.version)
-	s.release("install", old.chart, "--set", "image.tag="+old.version)
+	s.say("installing %s", old.Version)
+	s.release("install", old)
 	s.must(s.bed.WaitAdvertised(t.Context()))
 	s.loadGuard()
-	w := s.startWork()
+	w := s.startWork("")
 
-	s.say("upgrading to %s", version.Version)
-	s.release("upgrade", filepath.Join(source, "deploy", "chart"), "--set", "image.tag="+version.Version,
-		"--set", "config.node.slots_per_gpu=20", "--set", "config.log.level=debug")
+	s.say("upgrading to %s", now.Version)
+	s.release("upgrade", now, "--set", "config.log.level=debug")
 	w.check()
-	s.checkRuns(version.Version)
-	s.waitSlots(20)
+	s.checkRuns(now.Version)
 	s.fits("new")
 	s.metaGPU()
+	s.guardIs(old)
+	s.checkGuard("new-agent-old-guard")
+	modern := s.startWork("-new")
+	w.mix(old, now)
 
 	s.say("rolling back")
-	s.release("rollback", "1")
+	s.rollback("1")
 	w.check()
-	s.checkRuns(old.version)
-	s.waitSlots(10)
+	modern.check()
+	modern.restart()
+	modern.end()
+	s.checkRuns(old.Version)
 	s.fits("old")
+	w.checkPages()
+	w.watch.stop()
+	s.loadGuard()
+	s.kubectl("-n", namespace, "delete", "configmap", configOf(old), configOf(now))
 
+	s.say("changing the configuration")
+	s.release("upgrade", now, "--set", "config.node.slots_per_gpu=20", "--force-conflicts")
+	s.waitSlots(20)
 	if *more {
 		s.byRuntimeClass(w)
 	}
 	s.say("uninstalling under pods that run")
-	s.release("uninstall")
+	s.helmDo("uninstall")
 	w.check()
 	s.checkLeft(before, w)
 	w.checkClosed()
@@ -258,8 +306,7 @@ func (s *suite) loadGuard() {
 // runtime.
 func (s *suite) byRuntimeClass(w *work) {
 	s.say("upgrading again, with the driver by a RuntimeClass")
-	s.release("upgrade", filepath.Join(s.source, "deploy", "chart"), "--set", "image.tag="+version.Version,
-		"--set", "driver.runtimeClassName=nvidia")
+	s.release("upgrade", s.this(), "--set", "driver.runtimeClassName=nvidia")
 	w.check()
 	s.fits("by-class")
 }
@@ -311,75 +358,6 @@ func (s *suite) validate() {
 	}
 	// That it goes is waited for in the end.
 	s.kubectl("delete", "namespace", "gpus", "--wait=false")
-}
-
-// build is what is upgraded from.
-type build struct{ version, archive, chart string }
-
-func (s *suite) buildPrevious() build {
-	if *previous == "" {
-		return s.buildAgain()
-	}
-	return s.buildCommit(*previous)
-}
-
-// buildAgain builds the programs of this commit under another version's name.
-func (s *suite) buildAgain() build {
-	b := build{version: "0.0.1-previous", chart: filepath.Join(s.source, "deploy", "chart")}
-	dir := filepath.Join(s.source, "build", "previous")
-	s.say("building this commit as %s", b.version)
-	s.must(os.RemoveAll(dir))
-	s.must(os.MkdirAll(dir, 0o755))
-	s.must(os.Symlink(filepath.Join(s.source, "build", "lib"), filepath.Join(dir, "lib")))
-	s.goBuild("1", dir, b.version, "./cmd/nri-vgpu")
-	s.goBuild("0", dir, b.version, "./cmd/extended-resource-patcher", "./cmd/vgpuctl", "./cmd/nri-vgpu-guard")
-	b.archive = s.makeImage(dir, b.version)
-	return b
-}
-
-// buildCommit builds all of another commit.
-func (s *suite) buildCommit(commit string) build {
-	dir := filepath.Join(s.TempDir(), "previous")
-	run := func(name string, args ...string) string {
-		cmd := exec.CommandContext(s.Context(), name, args...)
-		cmd.Dir = s.source
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			s.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	b := build{version: "0.0.1-" + run("git", "rev-parse", "--short", commit), chart: filepath.Join(dir, "deploy", "chart")}
-	s.say("building %s", b.version)
-	run("git", "worktree", "add", "--detach", dir, commit)
-	s.Cleanup(func() {
-		_ = exec.Command("git", "-C", s.source, "worktree", "remove", "--force", dir).Run()
-	})
-	run("make", "-C", dir, "image", "VERSION="+b.version)
-	b.archive = filepath.Join(dir, "build", "image", "nri-vgpu.tar")
-	return b
-}
-
-// goBuild builds programs as the Makefile does.
-func (s *suite) goBuild(cgo, dir, of string, packages ...string) {
-	args := []string{"build", "-trimpath", "-ldflags", "-s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=" + of,
-		"-o", filepath.Join(dir, "bin") + "/"}
-	cmd := exec.CommandContext(s.Context(), "go", append(args, packages...)...)
-	cmd.Dir = s.source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.Fatalf("build %s: %v\n%s", strings.Join(packages, " "), err, out)
-	}
-}
-
-func (s *suite) makeImage(dir, of string) string {
-	archive := filepath.Join(dir, "image.tar")
-	cmd := exec.CommandContext(s.Context(), "go", "run", "./deploy/image", "--build", dir, "--version", of, "--output", archive)
-	cmd.Dir = s.source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.Fatalf("make the image: %v\n%s", err, out)
-	}
-	return archive
 }
 
 // describe is for errors.

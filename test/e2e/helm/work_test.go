@@ -28,9 +28,12 @@ type work struct {
 	steady, spins, again *corev1.Pod
 	pids                 []int
 	had, at              time.Duration
+	given                map[string]string // what each pod was given
+	watch                *watch            // of the Node
 }
 
-func (s *suite) startWork() *work {
+// startWork starts pods under load, whose names end in suffix.
+func (s *suite) startWork(suffix string) *work {
 	s.Helper()
 	fill := func(mib int64) corev1.Container {
 		return testbed.Container("main", testbed.Limits{testbed.Memory: mib}, "fill", "--hold", "3600")
@@ -39,18 +42,18 @@ func (s *suite) startWork() *work {
 		"spin", "--kernel-us", "500", "--duration", "3600")
 	spin.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 	for name, container := range map[string]corev1.Container{"steady": fill(memory), "again": fill(memory / 2), "spins": spin} {
-		pod := testbed.Pod(name, container)
+		pod := testbed.Pod(name+suffix, container)
 		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 		_, err := s.bed.Create(s.Context(), pod)
 		s.must(err)
 	}
 	w := &work{suite: s}
-	w.steady, w.spins, w.again = w.running("steady"), w.running("spins"), w.running("again")
+	w.steady, w.spins, w.again = w.running("steady"+suffix), w.running("spins"+suffix), w.running("again"+suffix)
 	s.eventually("the pods hold their memory, and compute", func() bool {
 		w.look()
 		return w.held(w.steady) == memory<<20 && w.held(w.again) == memory<<20/2 && w.had > 0
 	})
-	w.pids = w.processes()
+	w.pids, w.given, w.watch = w.processes(), w.assignments(), s.watchNode()
 	w.look()
 	return w
 }
@@ -110,7 +113,7 @@ func (w *work) check() {
 	}
 	for _, pod := range w.pods() {
 		now := w.running(pod.Name)
-		if status := now.Status.ContainerStatuses[0]; status.RestartCount != 0 || status.ContainerID != pod.Status.ContainerStatuses[0].ContainerID {
+		if status := now.Status.ContainerStatuses[0]; status.RestartCount != pod.Status.ContainerStatuses[0].RestartCount || status.ContainerID != pod.Status.ContainerStatuses[0].ContainerID {
 			w.Errorf("%s was restarted: %s", pod.Name, describe(now))
 		}
 	}
@@ -120,12 +123,13 @@ func (w *work) check() {
 		}
 	}
 	w.checkFull()
+	w.checkKept()
 }
 
 // checkFull checks that a new process in the container is refused, as it is full.
 func (w *work) checkFull() {
 	w.Helper()
-	stdout, stderr, err := w.bed.ExecOutput(w.Context(), "steady", "fill")
+	stdout, stderr, err := w.bed.ExecOutput(w.Context(), w.steady.Name, "fill")
 	if err == nil || !strings.Contains(stdout, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(stderr, "nri-vgpu: refused") {
 		w.Errorf("a second process in a full container printed %q and %q, want it to be refused: %v", stdout, stderr, err)
 	}
@@ -136,8 +140,8 @@ func (w *work) checkFull() {
 func (w *work) checkClosed() {
 	w.Helper()
 	w.must(w.bed.KillContainer(w.again))
-	nudge := w.bed.Nudger("again")
-	_, err := w.bed.WaitPod(w.Context(), "again", "refused by the guard", patience, func(pod *corev1.Pod) bool {
+	nudge := w.bed.Nudger(w.again.Name)
+	_, err := w.bed.WaitPod(w.Context(), w.again.Name, "refused by the guard", patience, func(pod *corev1.Pod) bool {
 		nudge(w.Context())
 		status := pod.Status.ContainerStatuses
 		return len(status) == 1 && status[0].State.Waiting != nil && strings.Contains(status[0].State.Waiting.Message, "nri-vgpu was removed from this node")

@@ -1,0 +1,312 @@
+package helm
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/releases"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// alarms are the Events about pods that are false while nobody does anything wrong.
+var alarms = []string{
+	events.VGPUEvicted.Name, events.VGPUNotEvicted.Name, events.VGPUUnadjusted.Name, events.VGPUStopped.Name,
+	events.VGPUUsageForged.Name, events.VGPUBypassed.Name,
+}
+
+// watch sees each change of what the Node offers.
+type watch struct {
+	*testing.T
+	end  context.CancelFunc
+	done chan struct{}
+	mu   sync.Mutex
+	// seen is how often the Node offered an amount of memory.
+	seen map[int64]int
+}
+
+// watchNode watches the Node's memory until the test ends, or stop.
+func (s *suite) watchNode() *watch {
+	s.Helper()
+	ctx, end := context.WithCancel(s.Context())
+	w := &watch{T: s.T, end: end, done: make(chan struct{}), seen: map[int64]int{}}
+	node, err := s.bed.Node(ctx)
+	s.must(err)
+	w.note(node)
+	go func() {
+		defer close(w.done)
+		for ctx.Err() == nil {
+			w.follow(ctx, s.bed)
+		}
+	}()
+	s.Cleanup(func() { end(); <-w.done })
+	return w
+}
+
+func (w *watch) follow(ctx context.Context, bed *testbed.Bed) {
+	changes, err := bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, bed.Cluster.NodeName).String(),
+	})
+	if err != nil {
+		time.Sleep(100 * time.Millisecond)
+		return
+	}
+	defer changes.Stop()
+	for change := range changes.ResultChan() {
+		if node, ok := change.Object.(*corev1.Node); ok {
+			w.note(node)
+		}
+	}
+}
+
+func (w *watch) note(node *corev1.Node) {
+	offered := node.Status.Allocatable[testbed.Memory]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[offered.Value()]++
+}
+
+// stop ends the watch, and checks that the Node offered the same all the while: it was
+// not withdrawn, nor did a lost ledger make it more.
+func (w *watch) stop() {
+	w.Helper()
+	w.end()
+	<-w.done
+	if len(w.seen) != 1 || w.seen[0] > 0 {
+		w.Errorf("the Node offered these amounts of memory, want one: %v", w.seen)
+	}
+}
+
+// assignments are what the pods' containers were given, by their files.
+func (w *work) assignments() map[string]string {
+	w.Helper()
+	all := map[string]string{}
+	for _, pod := range w.pods() {
+		content, err := os.ReadFile(filepath.Join(w.bed.ContainerFiles(pod, "main"), layout.Assignment))
+		w.must(err)
+		// Other releases may write other fields.
+		var file struct {
+			Allocation struct {
+				PodUID  string `json:"podUID"`
+				Devices []struct {
+					UUID        string `json:"uuid"`
+					MemoryBytes uint64 `json:"memoryBytes"`
+					ComputePPM  uint32 `json:"computePPM"`
+				} `json:"devices"`
+			} `json:"allocation"`
+		}
+		w.must(json.Unmarshal(content, &file))
+		given, err := json.Marshal(file.Allocation)
+		w.must(err)
+		all[pod.Name] = string(given)
+	}
+	return all
+}
+
+// checkKept checks that nothing of the pods was lost or put aside, that the agent reads
+// their pages, and that nobody complains of them.
+func (w *work) checkKept() {
+	w.Helper()
+	if given := w.assignments(); !maps.Equal(given, w.given) {
+		w.Errorf("the pods were given %v, now %v", w.given, given)
+	}
+	aside, err := filepath.Glob(filepath.Join(w.bed.Cluster.Root(), layout.Containers("/run/nri-vgpu"), "*", "*", "*.bad-*"))
+	w.must(err)
+	if len(aside) > 0 {
+		w.Errorf("the agent put aside %v", aside)
+	}
+	w.checkAlarms()
+}
+
+// checkAlarms checks that no Event accuses a pod.
+func (w *work) checkAlarms() {
+	w.Helper()
+	list, err := w.bed.Client.CoreV1().Events(metav1.NamespaceAll).List(w.Context(), metav1.ListOptions{})
+	w.must(err)
+	for i := range list.Items {
+		if e := &list.Items[i]; slices.Contains(alarms, e.Reason) || e.Reason == "Evicted" {
+			w.Errorf("%s %s: %s", e.Reason, e.InvolvedObject.Name, e.Message)
+		}
+	}
+}
+
+// checkPages checks that the agent reads on the pods' pages what they use: all that they
+// hold, and no more than their limits.
+func (w *work) checkPages() {
+	w.Helper()
+	for _, pod := range w.pods() {
+		labels := map[string]string{"namespace": pod.Namespace, "pod": pod.Name}
+		most := pod.Spec.Containers[0].Resources.Limits[testbed.Memory]
+		w.eventually("the agent reads the usage page of "+pod.Name, func() bool {
+			counted, err := w.bed.Metric(w.Context(), "nri_vgpu_container_accounted_memory_bytes", labels)
+			return err == nil && uint64(counted) >= w.held(pod) && int64(counted) <= most.Value()<<20
+		})
+	}
+}
+
+// checkTools checks that vgpuctl, as the pod has it, understands the agent and the pod's
+// pages.
+func (w *work) checkTools(pod string) {
+	w.Helper()
+	for _, command := range []string{"status", "ping", "ps"} {
+		stdout, stderr, err := w.bed.ExecOutput(w.Context(), pod, "/usr/local/nri-vgpu/bin/vgpuctl", command)
+		if err != nil || stdout == "" {
+			w.Errorf("vgpuctl %s in %s printed %q and %q: %v", command, pod, stdout, stderr, err)
+		}
+	}
+}
+
+// mix runs programs of two releases side by side: first the old patcher beside the new
+// agent, then the old agent beside the new patcher and a new guard.
+func (w *work) mix(old, now releases.Release) {
+	w.Helper()
+	w.checkPages()
+	w.checkTools(w.steady.Name)
+	w.say("patcher %s beside agent %s", old.Version, now.Version)
+	w.put(old, "patcher", "extended-resource-patcher")
+	w.check()
+	w.fits("old-patcher")
+	w.say("agent %s beside patcher and guard %s", old.Version, now.Version)
+	w.put(now, "patcher", "extended-resource-patcher")
+	// While the runtime is away, no plugin is registered, and nothing is offered.
+	w.watch.stop()
+	w.must(w.bed.Cluster.Restart(w.Context(), cluster.Containerd))
+	w.must(w.bed.WaitNodeReady(w.Context(), patience))
+	w.guardIs(now)
+	w.must(w.bed.WaitAdvertised(w.Context()))
+	w.watch = w.watchNode()
+	w.put(old, "agent", "nri-vgpu")
+	w.check()
+	w.fits("old-agent")
+	w.checkGuard("old-agent-new-guard")
+}
+
+// TestNext upgrades to a release of tomorrow and back: it has another version of the
+// pages, and new fields in all that programs exchange.
+func TestNext(t *testing.T) {
+	s, next := newSuite(t, "next", func(b releases.Builder) (releases.Release, error) { return b.Next(t.Context()) })
+	s.say("installing %s", s.this().Version)
+	s.release("install", s.this())
+	s.must(s.bed.WaitAdvertised(t.Context()))
+	s.loadGuard()
+	w := s.startWork("")
+
+	s.say("upgrading to %s", next.Version)
+	s.release("upgrade", next)
+	w.check()
+	s.checkRuns(next.Version)
+	w.checkPages()
+	w.checkTools(w.steady.Name)
+	s.checkGuard("next-agent")
+	modern := s.startWork("-next")
+
+	s.say("rolling back")
+	s.rollback("1")
+	w.check()
+	w.checkPages()
+	modern.check()
+	modern.checkTools(modern.steady.Name)
+	s.fits("rolled-back")
+	s.checkGuard("this-agent")
+	modern.restart()
+
+	s.say("upgrading again")
+	s.release("upgrade", next)
+	w.check()
+	modern.check()
+	modern.checkPages()
+	w.watch.stop()
+}
+
+// restart ends the container of a pod: the next is held to its limits by the release
+// that is installed now.
+func (w *work) restart() {
+	w.Helper()
+	w.must(w.bed.KillContainer(w.again))
+	nudge := w.bed.Nudger(w.again.Name)
+	pod, err := w.bed.WaitPod(w.Context(), w.again.Name, "restarted", patience, func(pod *corev1.Pod) bool {
+		nudge(w.Context())
+		status := pod.Status.ContainerStatuses
+		return len(status) == 1 && status[0].RestartCount == 1 && status[0].State.Running != nil
+	})
+	w.must(err)
+	w.again = pod
+	w.eventually("the restarted container has its memory, and no more", func() bool { return w.held(w.again) == memory<<20/2 })
+	w.pids = w.processes()
+}
+
+// put replaces a DaemonSet by that of a release, with that release's configuration.
+func (s *suite) put(r releases.Release, template, daemonSet string) {
+	s.Helper()
+	for _, part := range []struct{ template, verb string }{{"configmap", "apply"}, {template, "replace"}} {
+		text := s.run(s.helm, slices.Concat([]string{"template", "nri-vgpu", r.Chart(), "--namespace", namespace,
+			"--show-only", "templates/" + part.template + ".yaml"}, values(r))...)
+		if part.template == "configmap" {
+			text = strings.Replace(text, "name: nri-vgpu\n", "name: "+configOf(r)+"\n", 1)
+		}
+		text = strings.ReplaceAll(text, "configMap: {name: nri-vgpu}", "configMap: {name: "+configOf(r)+"}")
+		if !strings.Contains(text, configOf(r)) {
+			s.Fatalf("%s of %s has no name of a ConfigMap to replace:\n%s", part.template, r.Version, text)
+		}
+		path := filepath.Join(s.TempDir(), part.template+".yaml")
+		s.must(os.WriteFile(path, []byte(text), 0o600))
+		s.kubectl(part.verb, "-f", path)
+	}
+	s.kubectl("-n", namespace, "rollout", "status", "daemonset/"+daemonSet, "--timeout=2m")
+}
+
+// guardIs waits until the runtime runs the guard of a release.
+func (s *suite) guardIs(r releases.Release) {
+	s.Helper()
+	s.eventually("the guard of "+r.Version+" runs", func() bool {
+		status, loaded, err := guard.Loaded(s.bed.Cluster.Root() + "/run/nri-vgpu")
+		return err == nil && loaded && status.Version == r.Version && len(s.guards()) == 2
+	})
+}
+
+// configOf is the name of the ConfigMap that put makes.
+func configOf(r releases.Release) string { return "nri-vgpu-" + r.Version }
+
+// checkGuard takes the agent away, and checks that the guard refuses a pod that asks for
+// a GPU, by the list that the agent has written for it.
+func (s *suite) checkGuard(name string) {
+	s.Helper()
+	pod := testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill"))
+	pod.Spec.InitContainers = []corev1.Container{testbed.Container("before", nil, "sleep", "15")}
+	created, err := s.bed.Create(s.Context(), pod)
+	s.must(err)
+	s.eventually("the agent lists "+name, func() bool {
+		listed, err := os.ReadFile(filepath.Join(s.bed.Cluster.Root(), layout.AskingPods("/var/lib/nri-vgpu")))
+		return err == nil && strings.Contains(string(listed), string(created.UID))
+	})
+	s.must(s.bed.StopAgent(s.Context(), patience))
+	s.eventually("the guard refuses "+name, func() bool {
+		messages, err := s.bed.Messages(s.Context(), name)
+		return err == nil && slices.ContainsFunc(messages, func(m string) bool {
+			return strings.Contains(m, "nri-vgpu's guard refuses") && strings.Contains(m, "its pod asks for a GPU")
+		})
+	})
+	s.must(s.bed.StartAgent(s.Context(), patience))
+	nudge := s.bed.Nudger(name)
+	_, err = s.bed.WaitPod(s.Context(), name, "succeeded once the agent is back", patience, func(pod *corev1.Pod) bool {
+		nudge(s.Context())
+		return pod.Status.Phase == corev1.PodSucceeded
+	})
+	s.must(err)
+	s.must(s.bed.Delete(s.Context(), name))
+}

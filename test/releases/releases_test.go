@@ -1,0 +1,119 @@
+package releases
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// source is the repository's root.
+const source = "../.."
+
+// TestCommitThatTheCloneLacks: a shallow clone does not contain the previous release,
+// and the error says how to get it.
+func TestCommitThatTheCloneLacks(t *testing.T) {
+	clone := t.TempDir()
+	if out, err := exec.Command("git", "init", "-q", clone).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	_, err := Builder{Source: clone, Cache: t.TempDir()}.Previous(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "git fetch --unshallow") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestPreviousIsInThisClone: what CI checks out has the recorded commit.
+func TestPreviousIsInThisClone(t *testing.T) {
+	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
+	if _, err := (Builder{Source: source}).git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err != nil {
+		t.Errorf("the previous release %s is missing: run git fetch --unshallow: %v", commit, err)
+	}
+}
+
+// TestEditsApply: the next release can be made of this tree.
+func TestEditsApply(t *testing.T) {
+	dir := t.TempDir()
+	copied := map[string]bool{}
+	for _, e := range edits {
+		if copied[e.file] {
+			continue
+		}
+		copied[e.file] = true
+		if err := copyFile(filepath.Join(source, e.file), filepath.Join(dir, e.file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := apply(dir, edits); err != nil {
+		t.Fatal(err)
+	}
+	layout, err := os.ReadFile(filepath.Join(dir, edits[0].file))
+	if err != nil || !strings.Contains(string(layout), "Version = 2") {
+		t.Errorf("the pages' version is not another: %v", err)
+	}
+	if err := apply(dir, edits[:1]); err == nil {
+		t.Error("an edit that finds nothing is no error")
+	}
+}
+
+// TestPagesOfOneVersionAgree: as long as the version of the pages stays, what the previous
+// release has on them stays where it is. Reserved words may become fields.
+func TestPagesOfOneVersionAgree(t *testing.T) {
+	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
+	before, err := (Builder{Source: source}).git(t.Context(), "show", commit+":"+pagesHeader)
+	if err != nil {
+		t.Fatalf("run git fetch --unshallow: %v", err)
+	}
+	now, err := os.ReadFile(filepath.Join(source, pagesHeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lost(string(before), string(now)) {
+		t.Errorf("%s no longer has %q, and the pages' version is the same: "+
+			"change Version in pkg/limits/internal/layout (docs/decisions/0037)", pagesHeader, line)
+	}
+}
+
+const pagesHeader = "interposer/src/pages_gen.h"
+
+// lost are the constants, sizes and offsets of a header that a later one of the same
+// version has not.
+func lost(before, now string) []string {
+	const version = "#define VG_VERSION "
+	var all []string
+	for line := range strings.Lines(before) {
+		line = strings.TrimSpace(line)
+		fixed := strings.HasPrefix(line, "#define VG_") || strings.HasPrefix(line, "_Static_assert(")
+		spare := strings.Contains(line, ", reserved") || strings.Contains(line, ", tail")
+		if !fixed || spare || strings.Contains("\n"+now, "\n"+line+"\n") {
+			continue
+		}
+		if strings.HasPrefix(line, version) {
+			return nil
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+func TestLost(t *testing.T) {
+	header := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+	const version, most, offset = "#define VG_VERSION 1u", "#define VG_MAX_SLOTS 1024u", `_Static_assert(offsetof(struct vg_slot, pid) == 0, "offset of vg_slot.pid");`
+	const spare = `_Static_assert(offsetof(struct vg_slot, reserved) == 8, "offset of vg_slot.reserved");`
+	before := header(version, most, offset, spare)
+	for _, c := range []struct {
+		name, now string
+		want      int
+	}{
+		{"the same", before, 0},
+		{"a reserved word became a field", header(version, most, offset, strings.ReplaceAll(spare, "reserved", "next")), 0},
+		{"a field moved", header(version, most, strings.Replace(offset, "== 0", "== 4", 1), spare), 1},
+		{"a constant changed", header(version, "#define VG_MAX_SLOTS 512u", offset, spare), 1},
+		{"so did the version", header("#define VG_VERSION 2u", "#define VG_MAX_SLOTS 512u", spare), 0},
+	} {
+		if got := lost(before, c.now); len(got) != c.want {
+			t.Errorf("%s: %q, want %d", c.name, got, c.want)
+		}
+	}
+}
