@@ -147,7 +147,7 @@ func scraper(t *testing.T, name string, may bool) {
 		t.Fatal(err)
 	}
 	if may {
-		bind(t, name+"-reads", "nri-vgpu-metrics", name)
+		bind(t, name+"-reads", "nri-vgpu-metrics-reader", name)
 	}
 }
 
