@@ -55,7 +55,7 @@ func command() *cobra.Command {
 	set.StringVar(&f.report, "report", "", "the agent's report; "+nodereport.FileName+" in paths.run_dir by default")
 	set.DurationVar(&f.staleAfter, "stale-after", 30*time.Second, "age of the agent's heartbeat at which the resources are withdrawn")
 	set.StringVar(&f.address, "http-address", ":9395", "where /metrics, /healthz and /readyz are served; empty for nowhere")
-	set.StringVar(&f.probes, "probe-address", ":9396", "where /healthz and /readyz are served to kubelet; empty for nowhere")
+	set.StringVar(&f.probes, "probe-address", ":9397", "where /healthz and /readyz are served to kubelet; empty for nowhere")
 	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "tls.crt and tls.key for metrics.authentication; without it the certificate is self-signed")
 	cmd.AddCommand(removeCommand(&f))
 	return cmd

@@ -19,7 +19,7 @@ const (
 	// long that took: however many clients ask, it takes a fifth of a processor.
 	restShare = 4
 	// mostRest bounds that, as collecting may have waited for the driver.
-	mostRest = time.Second
+	mostRest = 500 * time.Millisecond
 )
 
 // pages serves metrics in Prometheus' text format. Collecting them costs a look at all

@@ -38,7 +38,7 @@ type program struct {
 }
 
 // startProgram starts it with the rights that its service account has, until the test ends.
-func startProgram(t *testing.T, name, account string) *program {
+func startProgram(t *testing.T, name string) *program {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "metrics") // a socket's path is short
 	if err != nil {
@@ -65,7 +65,7 @@ paths = {install_dir = "%[3]s", run_dir = "%[3]s/run", state_dir = "%[3]s/state"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := credentials(t.Context(), plane.admin, account, "metrics")
+	cfg, err := credentials(t.Context(), plane.admin, name, "metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,16 +211,16 @@ func TestMetricsNeedAToken(t *testing.T) {
 	scraper(t, "may", true)
 	scraper(t, "may-not", false)
 	may, mayNot := tokenOf(t, "may"), tokenOf(t, "may-not")
-	agent := startProgram(t, "nri-vgpu", "nri-vgpu")
-	patcher := startProgram(t, account, account)
+	agent := startProgram(t, "nri-vgpu")
+	patcher := startProgram(t, account)
 	for _, p := range []*program{agent, patcher} {
 		eventually(t, "it serves", func() bool { status, _ := p.get(p.probes+"/healthz", "", "127.0.0.1"); return status != 0 })
 		p.wants(http.StatusUnauthorized, "no token", "")
 		p.wants(http.StatusUnauthorized, "a token of nobody's", "x.y.z")
 		p.wants(http.StatusForbidden, "a token without the right", mayNot)
 		p.wants(http.StatusOK, "a token with the right", may)
-		if status, _ := p.get(p.url+"/readyz", may, "127.0.0.1"); status != http.StatusForbidden {
-			t.Errorf("/readyz with a right to /metrics: %d", status)
+		if status, _ := p.get(p.url+"/readyz", "", "127.0.0.1"); status != http.StatusUnauthorized {
+			t.Errorf("/readyz without a token: %d", status)
 		}
 		if _, body := p.get(strings.Replace(p.url, "https", "http", 1)+"/metrics", may, "127.0.0.1"); strings.Contains(body, "go_goroutines") {
 			t.Error("it is served in clear text")
