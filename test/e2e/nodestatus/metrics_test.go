@@ -126,7 +126,7 @@ func (p *program) get(url, token, from string) (int, string) {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
-		p.t.Fatal(err)
+		return 0, err.Error()
 	}
 	return answer.StatusCode, string(body)
 }
@@ -277,6 +277,10 @@ func TestMetricsNeedAToken(t *testing.T) {
 	})
 	t.Run("while the API server hangs", func(t *testing.T) {
 		signal(t, plane.api, syscall.SIGSTOP)
+		eventually(t, "it is stopped", func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", plane.api.Process.Pid))
+			return err == nil && strings.Contains(string(stat), ") T ")
+		})
 		defer signal(t, plane.api, syscall.SIGCONT)
 		refusedSoon(t, patcher, tokenOfBefore)
 		refusedSoon(t, agent, tokenOfBefore)

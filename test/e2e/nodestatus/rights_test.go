@@ -124,6 +124,17 @@ func single(rules []rbacv1.PolicyRule) []one {
 // TestEachRightIsNeeded: with the rights of the manifests our code does its work, and without
 // any one of them it does not.
 func TestEachRightIsNeeded(t *testing.T) {
+	// API servers before 1.34 do not list by a watch.
+	plane.gates = "WatchList=false"
+	if err := plane.restartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		plane.gates = ""
+		if err := plane.restartAPI(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	for account, rules := range roles(t) {
 		rights := single(rules)
 		if len(rights) != len(needs[account]) {
@@ -170,6 +181,18 @@ func within(limit time.Duration, what string, ok func() bool) error {
 	return fmt.Errorf("not within %v: %s", limit, what)
 }
 
+// repeatedly does something several times, after client-go has waited ever longer to list
+// again what it may not watch.
+func repeatedly(do func() error) error {
+	time.Sleep(2 * symptom)
+	for range 5 {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // during runs something in the background of a function.
 func during(t *testing.T, run func(context.Context), do func() error) error {
 	t.Helper()
@@ -207,10 +230,12 @@ func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 		if err := within(symptom, "the node's pods are known", cache.HasSynced); err != nil {
 			return err
 		}
-		pod := bare(t, clientOf(t, plane.admin), "rights-watch", nil)
-		return within(symptom, "a new pod is known", func() bool {
-			_, ok := cache.Cached(pods.Ref{UID: string(pod.UID)})
-			return ok
+		return repeatedly(func() error {
+			pod := bare(t, clientOf(t, plane.admin), "rights-watch", nil)
+			return within(promptly, "a new pod is known", func() bool {
+				_, ok := cache.Cached(pods.Ref{UID: string(pod.UID)})
+				return ok
+			})
 		})
 	})
 }
@@ -290,7 +315,7 @@ func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	admin := clientOf(t, plane.admin)
 	pod := bare(t, admin, "rights-answer", map[string]string{
 		volcano.IDs: "GPU-a,NVIDIA,1024,0:;", volcano.ToAllocate: "GPU-a,NVIDIA,1024,0:;", volcano.Node: "rights-answer",
-		volcano.Time: "1", volcano.Phase: "allocating",
+		volcano.Time: "1", volcano.BindTime: "1", volcano.Phase: "allocating",
 	})
 	cache := newCache(t, admin, "rights-answer")
 	cfg := config.Default()
@@ -298,9 +323,8 @@ func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	answerer := volcano.New(volcano.Options{Client: client, Config: cfg, Pods: cache, Places: held{}, Log: slog.New(slog.DiscardHandler)})
 	return during(t, cache.Run, func() error {
 		return during(t, answerer.Run, func() error {
-			answerer.Outcome(string(pod.UID), "main", true)
 			return within(2*symptom, "the scheduler is answered", func() bool {
-				answerer.Poke()
+				answerer.Outcome(string(pod.UID), "main", true)
 				now, err := admin.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 				return err == nil && now.Annotations[volcano.Phase] != "allocating"
 			})
@@ -330,24 +354,26 @@ func patches(t *testing.T, client kubernetes.Interface, do func(w *world) error)
 	return during(t, patcher.Run, func() error { return do(w) })
 }
 
-func (w *world) offers(what string) error {
-	return within(symptom, what, func() bool {
+func (w *world) offers(limit time.Duration, what string) error {
+	return within(limit, what, func() bool {
 		node, err := w.admin.CoreV1().Nodes().Get(w.t.Context(), w.node, metav1.GetOptions{})
 		return err == nil && units(node.Status.Allocatable) == full
 	})
 }
 
 func advertises(t *testing.T, client kubernetes.Interface) error {
-	return patches(t, client, func(w *world) error { return w.offers("the Node offers its GPU") })
+	return patches(t, client, func(w *world) error { return w.offers(symptom, "the Node offers its GPU") })
 }
 
 func correctsDrift(t *testing.T, client kubernetes.Interface) error {
 	return patches(t, client, func(w *world) error {
-		if err := w.offers("the Node offers its GPU"); err != nil {
+		if err := w.offers(symptom, "the Node offers its GPU"); err != nil {
 			return err
 		}
-		w.patch(hostile("1"))
-		return w.offers("a drift is corrected")
+		return repeatedly(func() error {
+			w.patch(hostile("1"))
+			return w.offers(promptly, "a drift is corrected")
+		})
 	})
 }
 
