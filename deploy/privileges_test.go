@@ -46,7 +46,7 @@ var privileges = []privilege{
 	{"nri-vgpu-cleanup: list pods", "which nodes are not done", byRights},
 	{"nri-vgpu-cleanup: list nodes", "nodes that are not Ready are not waited for", byRights},
 
-	{"nri-vgpu: hostNetwork", "it must answer before the pod network does: CNI's own pods wait for it where the plugin is required", byNobody},
+	{"nri-vgpu: hostNetwork", "it must answer before the pod network does: CNI's own pods wait for it where the plugin is required; kubelet asks it at the node's loopback", byPrivileges},
 	{"nri-vgpu: hostPID", "before a container starts, what it will find at our paths is looked up in the root of its first process; the MPS daemon is started where the node's first process is", byNobody},
 	{"nri-vgpu: token", "it asks the API server; the init container gets it, too", byPrivileges},
 	{"nri-vgpu/install: root", "it writes where only root may", byPrivileges},

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -27,6 +29,7 @@ import (
 type host struct {
 	t         *testing.T
 	dir, node string
+	probes    string // where the agent answers kubelet
 	runtime   *adaptation.Adaptation
 }
 
@@ -62,6 +65,7 @@ cp "$1"/drivers/future/lib*.so.1 driver/lib
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.probes = fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])
 	text := fmt.Sprintf(`http = {address = "127.0.0.1:%d", probe_address = "127.0.0.1:%d"}
 driver.nvml_library = "%[3]s/driver/lib/libnvidia-ml.so.1"
 injection = {cdi_spec_dirs = ["%[3]s/cdi-gpus", "%[3]s/cdi-ours"], cdi_output_dir = "%[3]s/cdi-ours"}
@@ -75,20 +79,27 @@ paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/st
 	return h
 }
 
-// start runs a program of ours as a user, with one of the host's directories missing, until
-// the test ends. ended is closed when the program does, with err set.
+// network, in the place of a directory, is that of the host.
+const network = "network"
+
+// start runs a program of ours as a user, with one of the host's directories missing, or its
+// network, until the test ends. ended is closed when the program does, with err set.
 func (h *host) start(missing string, user int, name string, args ...string) *running {
 	h.t.Helper()
 	program, err := filepath.Abs(filepath.Join(built, "bin", name))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	script := `exec "$@"`
-	if missing != "" {
+	script, namespaces := `exec "$@"`, []string{"--mount", "--propagation", "private"}
+	switch missing {
+	case "":
+	case network:
+		namespaces = append(namespaces, "--net")
+	default:
 		script = `mount -t tmpfs -o ro,size=4k none "$0" && exec "$@"`
 	}
-	command := []string{"--mount", "--propagation", "private", "--", "sh", "-c", script, h.at(missing),
-		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups", program}
+	command := append(namespaces, "--", "sh", "-c", script, h.at(missing),
+		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups", program)
 	r := &running{ended: make(chan struct{})}
 	cmd := exec.Command("unshare", append(command, args...)...)
 	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"))
@@ -235,6 +246,19 @@ func defaultAccount(t *testing.T) error {
 	return nil
 }
 
+// Kubelet asks at the node's loopback.
+func (h *host) answersKubelet() error {
+	client := http.Client{Timeout: time.Second}
+	return within(2*symptom, "the agent is ready for kubelet", func() bool {
+		answer, err := client.Get(h.probes)
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+}
+
 func (h *host) givesGPU() error { _, err := h.creates(); return err }
 
 // The driver has names that our libraries, as they are built, lack.
@@ -306,6 +330,7 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 		{"agent", "run", agent((*host).reports)},
 		{"agent", "state", agent((*host).listsAskingPods)},
 		{"agent", "opt", agent((*host).makesLibraries)},
+		{"agent", network, agent((*host).answersKubelet)},
 		{"agent", "nri", agent((*host).registers)},
 		{"agent", "cdi-gpus", agent((*host).givesCDIDevice)},
 		{"agent", "cdi-ours", agent((*host).givesGPU)},
