@@ -282,15 +282,15 @@ func TestMetricsNeedAToken(t *testing.T) {
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
 		defer signal(t, plane.api, syscall.SIGCONT)
-		refusedSoon(t, patcher, tokenOfBefore)
-		refusedSoon(t, agent, tokenOfBefore)
+		refusedSoon(t, patcher)
+		refusedSoon(t, agent)
 	})
 	t.Run("while the API server is away", func(t *testing.T) {
 		if err := kill(plane.api); err != nil {
 			t.Fatal(err)
 		}
-		refusedSoon(t, patcher, tokenOfBefore)
-		refusedSoon(t, agent, tokenOfBefore)
+		refusedSoon(t, patcher)
+		refusedSoon(t, agent)
 		if err := plane.startAPI(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -306,9 +306,6 @@ func TestMetricsNeedAToken(t *testing.T) {
 	})
 }
 
-// tokenOfBefore is one that no program has seen.
-const tokenOfBefore = "never.seen.before"
-
 func signal(t *testing.T, cmd *exec.Cmd, s syscall.Signal) {
 	t.Helper()
 	if err := cmd.Process.Signal(s); err != nil {
@@ -317,8 +314,9 @@ func signal(t *testing.T, cmd *exec.Cmd, s syscall.Signal) {
 }
 
 // refusedSoon checks that a request fails closed within a second.
-func refusedSoon(t *testing.T, p *program, token string) {
+func refusedSoon(t *testing.T, p *program) {
 	t.Helper()
+	const token = "never.seen.before"
 	began := time.Now()
 	status, body := p.get(p.url+"/metrics", token, "127.0.0.12")
 	if took := time.Since(began); status != http.StatusServiceUnavailable || took > time.Second {

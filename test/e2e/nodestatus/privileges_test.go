@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,10 +107,10 @@ func (h *host) start(missing string, user int, name string, args ...string) *run
 	default:
 		script = `mount -t tmpfs -o ro,size=4k none "$0" && exec "$@"`
 	}
-	command := append(namespaces, "--", "sh", "-c", script, h.at(missing),
-		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups", program)
+	command := slices.Concat(namespaces, []string{"--", "sh", "-c", script, h.at(missing),
+		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups", program}, args)
 	r := &running{ended: make(chan struct{})}
-	cmd := exec.Command("unshare", append(command, args...)...)
+	cmd := exec.Command("unshare", command...)
 	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"))
 	cmd.Stdout, cmd.Stderr = &r.log, &r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
