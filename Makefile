@@ -106,6 +106,10 @@ e2e-matrix: image root ## run a smoke test on other versions of containerd and k
 e2e-helm: image root ## install with Helm, upgrade from another commit under load, roll back, uninstall; PREVIOUS=HEAD~1
 	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -run '^TestHelm$$' -args -helm.more -helm.previous=$(PREVIOUS)
 
+.PHONY: e2e-privileges
+e2e-privileges: build root ## take each privilege away that accounts and pods have, and see that something breaks
+	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'
+
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, and check the promises
 	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m $(ARGS)

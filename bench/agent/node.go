@@ -33,6 +33,8 @@ const (
 	// Where the programs answer, beside what else the machine runs.
 	agentAddress   = "127.0.0.1:19394"
 	patcherAddress = "127.0.0.1:19395"
+	agentProbes    = "127.0.0.1:19396"
+	patcherProbes  = "127.0.0.1:19397"
 	auditLog       = "/run/audit.log"
 	auditPolicy    = "/etc/kubernetes/audit.yaml"
 )
@@ -146,8 +148,9 @@ install_dir = %q
 run_dir = %q
 [http]
 address = %q
+probe_address = %q
 `, filepath.Join(n.build, "gpusim", "libnvidia-ml.so.1"), n.cdiDir(), n.cdiDir(), n.nriSocket(),
-		filepath.Join(n.dir, "opt"), filepath.Join(n.dir, "run"), agentAddress)
+		filepath.Join(n.dir, "opt"), filepath.Join(n.dir, "run"), agentAddress, agentProbes)
 }
 
 func (n *node) startRuntime(context.Context) (err error) {
@@ -165,7 +168,7 @@ func (n *node) startPrograms(ctx context.Context) error {
 	for _, program := range []struct{ name, address string }{{agentName, agentAddress}, {patcherName, patcherAddress}} {
 		args := common
 		if program.name == patcherName {
-			args = append(args, "--http-address", program.address)
+			args = append(args, "--http-address", program.address, "--probe-address", patcherProbes)
 		}
 		if err := n.startProgram(program.name, args); err != nil {
 			return err

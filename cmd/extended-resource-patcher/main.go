@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
+	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
@@ -33,6 +34,9 @@ type flags struct {
 	report     string
 	staleAfter time.Duration
 	address    string
+	probes     string
+	// certificates has the certificate of the metrics.
+	certificates string
 }
 
 func command() *cobra.Command {
@@ -50,7 +54,9 @@ func command() *cobra.Command {
 	set = cmd.Flags()
 	set.StringVar(&f.report, "report", "", "the agent's report; "+nodereport.FileName+" in paths.run_dir by default")
 	set.DurationVar(&f.staleAfter, "stale-after", 30*time.Second, "age of the agent's heartbeat at which the resources are withdrawn")
-	set.StringVar(&f.address, "http-address", ":9395", "where /healthz, /readyz and /metrics are served; empty for nowhere")
+	set.StringVar(&f.address, "http-address", ":9395", "where /metrics, /healthz and /readyz are served; empty for nowhere")
+	set.StringVar(&f.probes, "probe-address", ":9397", "where /healthz and /readyz are served to kubelet; empty for nowhere")
+	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "tls.crt and tls.key for metrics.authentication; without it the certificate is self-signed")
 	cmd.AddCommand(removeCommand(&f))
 	return cmd
 }
@@ -62,68 +68,75 @@ func removeCommand(f *flags) *cobra.Command {
 		Short: "Take off the Node all that patchers have put there; none may run beside it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			patcher, _, err := assemble(f)
+			p, err := assemble(f)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return patcher.Remove(ctx)
+			return p.patcher.Remove(ctx)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to try")
 	return cmd
 }
 
-// assemble makes the patcher that the flags describe.
-func assemble(f *flags) (*nodestatus.Patcher, *slog.Logger, error) {
+// parts of the program.
+type parts struct {
+	patcher *nodestatus.Patcher
+	reviews kubernetes.Interface // see endpoint.Options
+	log     *slog.Logger
+}
+
+// assemble makes what the flags describe.
+func assemble(f *flags) (parts, error) {
 	cfg, err := daemon.Config(f.config)
 	if err != nil {
-		return nil, nil, err
+		return parts{}, err
 	}
-	log, err := daemon.Logger(cfg.Log)
-	if err != nil {
-		return nil, nil, err
+	var p parts
+	if p.log, err = daemon.Logger(cfg.Log); err != nil {
+		return parts{}, err
 	}
-	client, err := connect(f.kubeconfig)
+	api, err := daemon.APIServer(f.kubeconfig, nodestatus.FieldManager)
 	if err != nil {
-		return nil, nil, err
+		return parts{}, err
+	}
+	client, err := kubernetes.NewForConfig(api)
+	if err != nil {
+		return parts{}, fmt.Errorf("make a Kubernetes client: %w", err)
+	}
+	if p.reviews, err = endpoint.Reviews(api, cfg.Metrics); err != nil {
+		return parts{}, err
 	}
 	if f.nodeName == "" {
-		return nil, nil, errors.New("no node name: set --node-name or NODE_NAME")
+		return parts{}, errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	if f.report == "" {
 		f.report = filepath.Join(cfg.Paths.RunDir, nodereport.FileName)
 	}
-	patcher, err := nodestatus.New(nodestatus.Options{
-		Client: client, NodeName: f.nodeName, Config: cfg, ReportPath: f.report, StaleAfter: f.staleAfter, Log: log,
+	p.patcher, err = nodestatus.New(nodestatus.Options{
+		Client: client, NodeName: f.nodeName, Config: cfg, ReportPath: f.report, StaleAfter: f.staleAfter, Log: p.log,
 	})
-	return patcher, log, err
+	return p, err
 }
 
 func run(ctx context.Context, f flags) error {
-	patcher, log, err := assemble(&f)
+	p, err := assemble(&f)
 	if err != nil {
 		return err
 	}
-	log.Info("starting", "version", version.Version, "node", f.nodeName, "report", f.report)
+	p.log.Info("starting", "version", version.Version, "node", f.nodeName, "report", f.report)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		patcher.Run(ctx)
+		p.patcher.Run(ctx)
 		return nil
 	})
-	group.Go(func() error { return daemon.Serve(ctx, f.address, patcher.Handler()) })
+	group.Go(func() error {
+		return endpoint.Run(ctx, endpoint.Options{
+			Address: f.address, ProbeAddress: f.probes, Probes: p.patcher.Probes(), Metrics: p.patcher.Metrics(),
+			Reviews: p.reviews, CertificateDir: f.certificates, Log: p.log,
+		})
+	})
 	return group.Wait()
-}
-
-func connect(kubeconfig string) (kubernetes.Interface, error) {
-	cfg, err := daemon.APIServer(kubeconfig, nodestatus.FieldManager)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
-	}
-	return client, nil
 }

@@ -25,6 +25,8 @@ type flags struct {
 	kubeconfig string
 	nodeName   string
 	driverRoot string
+	// certificates has the certificate of the metrics.
+	certificates string
 }
 
 func command() *cobra.Command {
@@ -40,6 +42,7 @@ func command() *cobra.Command {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
 	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the own Node; $NODE_NAME by default")
 	set.StringVar(&f.driverRoot, "driver-root", "", "the driver's root file system, instead of driver.root in config.toml")
+	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "tls.crt and tls.key for metrics.authentication; without it the certificate is self-signed")
 	cmd.AddCommand(installCommand(&f), uninstallCommand(&f))
 	return cmd
 }

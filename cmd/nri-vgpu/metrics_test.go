@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -70,7 +71,7 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 	cfg.Driver = config.Driver{Root: dir} // which has none
 	change(&cfg)
 	client := nobody(t)
-	p, err := assemble(t.Context(), cfg, "node", clients{client, client, client}, slog.New(slog.DiscardHandler))
+	p, err := assemble(t.Context(), cfg, "node", clients{reads: client, writes: client, answers: client}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestMetrics(t *testing.T) {
 func scrape(t *testing.T, p *parts) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	p.handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	endpoint.Metrics(p.metrics, slog.New(slog.DiscardHandler)).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if answer.Code != http.StatusOK {
 		t.Fatalf("got %d: %s", answer.Code, answer.Body)
 	}

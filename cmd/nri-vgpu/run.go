@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
 	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -62,7 +62,7 @@ func run(ctx context.Context, f flags) error {
 	if f.nodeName == "" {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
-	clients, err := connect(f.kubeconfig)
+	clients, err := connect(f.kubeconfig, cfg.Metrics)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func run(ctx context.Context, f flags) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return daemon.Serve(ctx, cfg.HTTP.Address, parts.handler) })
+	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(cfg, f.certificates, clients, log)) })
 	err = group.Wait()
 	log.Info("stopped; running containers keep their limits")
 	return err
@@ -105,7 +105,17 @@ type parts struct {
 	contexts *contexts.Sizes
 	child    *contexts.Child // that makes contexts to measure them
 	metrics  *prometheus.Registry
-	handler  http.Handler
+}
+
+// endpoint is what is served over HTTP.
+func (p *parts) endpoint(cfg config.Config, certificates string, clients clients, log *slog.Logger) endpoint.Options {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", p.agent.Healthz)
+	mux.HandleFunc("GET /readyz", p.agent.Readyz)
+	return endpoint.Options{
+		Address: cfg.HTTP.Address, ProbeAddress: cfg.HTTP.ProbeAddress, Probes: mux, Metrics: p.metrics,
+		Reviews: clients.reviews, Socket: layout.MetricsSocket(cfg.Paths.RunDir), CertificateDir: certificates, Log: log,
+	}
 }
 
 func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
@@ -183,8 +193,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
 		told = append(told, users.Legacy(exporter))
 	}
-	p.handler, err = handler(p.metrics, p.agent, log, told...)
-	return &p, err
+	return &p, collect(p.metrics, p.agent, told...)
 }
 
 // look asks the driver for the first time, and not for long: the plugin should
@@ -236,31 +245,24 @@ func newHook(cfg config.Config, sizes *contexts.Sizes, cache *pods.Cache, ledger
 	}), nil
 }
 
-func handler(registry *prometheus.Registry, a *agent.Agent, log *slog.Logger, others ...prometheus.Collector) (http.Handler, error) {
+func collect(registry *prometheus.Registry, a *agent.Agent, others ...prometheus.Collector) error {
 	all := append([]prometheus.Collector{
 		a, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, others...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("set up metrics: %w", err)
+			return fmt.Errorf("set up metrics: %w", err)
 		}
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", a.Healthz)
-	mux.HandleFunc("GET /readyz", a.Readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// One series that is wrong must not hide all others.
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
-		MaxRequestsInFlight: daemon.MostScrapes,
-	}))
-	return mux, nil
+	return nil
 }
 
 // clients of the API server. Each has a rate limiter of its own: a handler that
 // has to read a pod must not wait behind Events, nor a scheduler for its answer.
-type clients struct{ reads, writes, answers kubernetes.Interface }
+// reviews is nil unless the API server says who may read metrics.
+type clients struct{ reads, writes, answers, reviews kubernetes.Interface }
 
-func connect(kubeconfig string) (clients, error) {
+func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
 	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
 	if err != nil {
 		return clients{}, err
@@ -276,5 +278,6 @@ func connect(kubeconfig string) (clients, error) {
 		}
 		*client = made
 	}
-	return c, nil
+	c.reviews, err = endpoint.Reviews(cfg, metrics)
+	return c, err
 }

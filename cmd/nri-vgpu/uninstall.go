@@ -106,7 +106,7 @@ func releaseCommand() *cobra.Command {
 		ValidArgs: []string{"begin", "await"},
 		Hidden:    true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			clients, err := connect(kubeconfig)
+			clients, err := connect(kubeconfig, config.Metrics{})
 			if err != nil {
 				return err
 			}

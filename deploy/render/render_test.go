@@ -12,12 +12,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubejson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -247,12 +250,13 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a key that is misspelt":     {[]string{"--set", "config.node.slots_per_gpus=3"}, "slots_per_gpus"},
-		"a number out of range":      {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
-		"a word that is not allowed": {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
-		"a value that is misspelt":   {[]string{"--set", "image.tags=x"}, "tags"},
-		"two configurations":         {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
-		"no TOML":                    {[]string{"--set", "configFile=x"}, "no TOML"},
+		"a key that is misspelt":       {[]string{"--set", "config.node.slots_per_gpus=3"}, "slots_per_gpus"},
+		"a number out of range":        {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
+		"a word that is not allowed":   {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
+		"a value that is misspelt":     {[]string{"--set", "image.tags=x"}, "tags"},
+		"two configurations":           {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
+		"a certificate for clear text": {[]string{"--set", "prometheus.certificateSecret=tls"}, "metrics.authentication"},
+		"no TOML":                      {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)
@@ -301,6 +305,81 @@ func TestAlertsAndDashboards(t *testing.T) {
 		}
 		if found[filepath.Base(file)] != string(content) {
 			t.Errorf("the chart has another %s", file)
+		}
+	}
+}
+
+// With metrics.authentication agent and patcher may ask the API server for reviews, and
+// Prometheus is told to send its token; without it there is nothing of either.
+func TestMetricsAuthentication(t *testing.T) {
+	const reviews = "name: system:auth-delegator"
+	plain := template(t, "nri-vgpu-system", "--set", "prometheus.serviceMonitor.enabled=true")
+	if strings.Contains(plain, reviews) || strings.Contains(plain, "bearerTokenFile") {
+		t.Error("rights for reviews are there without authentication")
+	}
+	rendered := template(t, "nri-vgpu-system", "--set", "config.metrics.authentication=kubernetes",
+		"--set", "prometheus.serviceMonitor.enabled=true", "--set", "prometheus.annotations=true", "--set", "prometheus.certificateSecret=tls")
+	decode(t, rendered)
+	for want, times := range map[string]int{
+		reviews: 1, "name: nri-vgpu-metrics-reader": 1, "bearerTokenFile: ": 1, "scheme: https": 3,
+		"secret: {secretName: tls}": 2, "--metrics-certificate-dir=/etc/nri-vgpu-metrics": 2,
+	} {
+		if n := strings.Count(rendered, want); n != times {
+			t.Errorf("%q is there %d times, want %d", want, n, times)
+		}
+	}
+	file, err := os.ReadFile("../metrics-authentication.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []runtime.Object
+	for _, object := range decode(t, string(file)) {
+		want = append(want, unlabelled(object))
+	}
+	for _, object := range decode(t, rendered) {
+		if name := object.(metav1.Object).GetName(); name == "nri-vgpu-reviews" || name == "nri-vgpu-metrics-reader" {
+			got = append(got, unlabelled(object))
+		}
+	}
+	slices.SortFunc(want, byName)
+	slices.SortFunc(got, byName)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-metrics-authentication.yaml +chart):\n%s", diff)
+	}
+}
+
+func unlabelled(object runtime.Object) runtime.Object {
+	object.(metav1.Object).SetLabels(nil)
+	return object
+}
+
+func byName(a, b runtime.Object) int {
+	return strings.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName())
+}
+
+// Kubelet asks the agent at the address that the configuration names.
+func TestProbes(t *testing.T) {
+	for address, want := range map[string]corev1.ContainerPort{
+		"127.0.0.1:9396": {ContainerPort: 9396, HostPort: 9396, HostIP: "127.0.0.1"},
+		"[::1]:19396":    {ContainerPort: 19396, HostPort: 19396, HostIP: "::1"},
+		":9500":          {ContainerPort: 9500, HostPort: 9500},
+	} {
+		rendered := template(t, "nri-vgpu-system", "--set", "config.http.probe_address="+strings.ReplaceAll(address, "[", `\[`))
+		for _, object := range decode(t, rendered) {
+			set, ok := object.(*appsv1.DaemonSet)
+			if !ok || set.Name != "nri-vgpu" {
+				continue
+			}
+			agent := set.Spec.Template.Spec.Containers[0]
+			want.Name = "probes"
+			if got := agent.Ports[1]; got != want {
+				t.Errorf("%s: the port is %+v", address, got)
+			}
+			for _, probe := range []*corev1.Probe{agent.StartupProbe, agent.LivenessProbe, agent.ReadinessProbe} {
+				if probe.HTTPGet.Port.StrVal != "probes" || probe.HTTPGet.Host != want.HostIP {
+					t.Errorf("%s: the probe is %+v", address, probe.HTTPGet)
+				}
+			}
 		}
 	}
 }

@@ -72,9 +72,11 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.path("paths.state_dir", cfg.Paths.StateDir)
 	c.optionalPath("guard.plugin_dir", cfg.Guard.PluginDir)
 	c.address("http.address", cfg.HTTP.Address)
+	c.address("http.probe_address", cfg.HTTP.ProbeAddress)
 	for i, name := range cfg.Metrics.LegacyNames {
 		c.oneOf(fmt.Sprintf("metrics.legacy_names[%d]", i), name, LegacyVolcano, LegacyMetaGPU)
 	}
+	c.oneOf("metrics.authentication", cfg.Metrics.Authentication, AuthenticateNobody, AuthenticateCluster)
 	c.oneOf("log.level", cfg.Log.Level, "debug", "info", "warn", "error")
 	c.oneOf("log.format", cfg.Log.Format, "text", "json")
 	return c.problems

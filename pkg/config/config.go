@@ -330,11 +330,21 @@ const (
 type Metrics struct {
 	// LegacyNames are the exporters under whose names it is told, too.
 	LegacyNames []string `toml:"legacy_names"`
+	// Authentication is who says who may read them.
+	Authentication string `toml:"authentication"`
 }
 
-// HTTP is the endpoint of health, readiness and metrics.
+// Who says who may read metrics.
+const (
+	AuthenticateNobody  = "none"       // everybody may
+	AuthenticateCluster = "kubernetes" // the API server, by TokenReview and SubjectAccessReview
+)
+
+// HTTP says where the agent serves health, readiness and metrics.
 type HTTP struct {
 	Address string `toml:"address"`
+	// ProbeAddress serves health and readiness alone, to kubelet.
+	ProbeAddress string `toml:"probe_address"`
 }
 
 // Log is what is logged, and how.

@@ -26,8 +26,8 @@ func Default() Config {
 		},
 		Guard:   Guard{PluginDir: "/opt/nri/plugins"},
 		Paths:   Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},
-		HTTP:    HTTP{Address: ":9394"},
-		Metrics: Metrics{LegacyNames: []string{}},
+		HTTP:    HTTP{Address: ":9394", ProbeAddress: "127.0.0.1:9396"},
+		Metrics: Metrics{LegacyNames: []string{}, Authentication: AuthenticateNobody},
 		Log:     Log{Level: "info", Format: "text"},
 	}
 }

@@ -55,7 +55,7 @@ func Gather(ctx context.Context, cfg config.Config) Facts {
 	f := Facts{Config: cfg, Now: time.Now()}
 	f.Runtime = seeRuntime(ctx, cfg)
 	f.Guard = seeGuard(ctx, cfg)
-	f.Agent = seeAgentMetrics(ctx, cfg.HTTP.Address)
+	f.Agent = seeAgentMetrics(ctx, cfg)
 	f.Report, f.ReportErr = nodereport.Read(filepath.Join(cfg.Paths.RunDir, nodereport.FileName))
 	f.CDI, f.CDIErr = seeCDI(cfg.Injection.CDISpecDirs)
 	f.DriverVersion = seeDriver("/proc/driver/nvidia/version")
@@ -131,12 +131,19 @@ func seeGuard(ctx context.Context, cfg config.Config) Guard {
 	return g
 }
 
-func seeAgentMetrics(ctx context.Context, address string) Agent {
-	_, port, err := net.SplitHostPort(address)
+func seeAgentMetrics(ctx context.Context, cfg config.Config) Agent {
+	_, port, err := net.SplitHostPort(cfg.HTTP.Address)
 	if err != nil {
 		return Agent{Err: err}
 	}
-	body, err := get(ctx, "http://"+net.JoinHostPort("127.0.0.1", port)+"/metrics")
+	// The machine's proxy knows nothing of the node itself.
+	way := &http.Transport{DisableKeepAlives: true}
+	if cfg.Metrics.Authentication != config.AuthenticateNobody {
+		way.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", layout.MetricsSocket(cfg.Paths.RunDir))
+		}
+	}
+	body, err := getBy(ctx, way, "http://"+net.JoinHostPort("127.0.0.1", port)+"/metrics")
 	if err != nil {
 		return Agent{Err: err}
 	}
@@ -167,15 +174,17 @@ func parseAgent(body []byte) Agent {
 }
 
 func get(ctx context.Context, url string) ([]byte, error) {
+	return getBy(ctx, &http.Transport{DisableKeepAlives: true}, url)
+}
+
+func getBy(ctx context.Context, way *http.Transport, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	// The machine's proxy knows nothing of the node itself.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	response, err := (&http.Client{Transport: way}).Do(request)
 	if err != nil {
 		return nil, err
 	}

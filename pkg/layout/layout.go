@@ -126,6 +126,9 @@ func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "ag
 // AdminSocket is where the node's root asks. Containers have no way to it.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
 
+// MetricsSocket is where the node's root reads the metrics if others need a token.
+func MetricsSocket(runDir string) string { return filepath.Join(runDir, "metrics.sock") }
+
 // MPS is the host's directory of the Multi-Process Service.
 func MPS(runDir string) string { return filepath.Join(runDir, "mps") }
 

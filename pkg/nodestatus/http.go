@@ -6,14 +6,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
 )
 
-// Handler serves /healthz (the loop turns), /readyz (the Node is as it should
-// be) and /metrics.
-func (p *Patcher) Handler() http.Handler {
+// Probes serves /healthz (the loop turns) and /readyz (the Node is as it should be).
+func (p *Patcher) Probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, p.alive(time.Now()))
@@ -21,9 +17,6 @@ func (p *Patcher) Handler() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, p.snapshot().problem)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics(), promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: daemon.MostScrapes,
-	}))
 	return mux
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -346,7 +347,11 @@ func TestNewRefuses(t *testing.T) {
 func get(t *testing.T, p *Patcher, path string) (int, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	p.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	handler := p.Probes()
+	if path == "/metrics" {
+		handler = endpoint.Metrics(p.Metrics(), slog.New(slog.DiscardHandler))
+	}
+	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
 	body, err := io.ReadAll(recorder.Body)
 	if err != nil {
 		t.Fatal(err)

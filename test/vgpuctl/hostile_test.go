@@ -39,7 +39,7 @@ func (m *machine) agent() (cmd *exec.Cmd, runDir string) {
 injection = {cdi_spec_dirs = ["%s"], cdi_output_dir = "%[2]s"}
 nri.socket_path = "%[2]s/nri.sock"
 paths = {install_dir = "%[2]s", run_dir = "%s", state_dir = "%[2]s/state"}
-http.address = "127.0.0.1:0"
+http = {address = "127.0.0.1:0", probe_address = "127.0.0.1:0"}
 `, m.build, dir, runDir),
 		"kubeconfig": `{apiVersion: v1, kind: Config, current-context: c, users: [{name: u}],
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`,

@@ -84,6 +84,18 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{/* The port of an address such as ":9394". */}}
 {{- define "nri-vgpu.port" -}}{{ regexFind "[0-9]+$" . }}{{- end }}
 
+{{/* The host of an address, if kubelet is not to take the pod's. */}}
+{{- define "nri-vgpu.host" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" }}
+{{- if not (has $host (list "" "0.0.0.0" "::")) }}{{ $host }}{{ end }}
+{{- end }}
+
+{{/* Whether metrics need a token, and so come over TLS. */}}
+{{- define "nri-vgpu.authentication" -}}
+{{- $config := include "nri-vgpu.config" . | fromYaml }}
+{{- if eq $config.metrics.authentication "kubernetes" }}true{{ end }}
+{{- end }}
+
 {{/* What the pods of both DaemonSets have in common. */}}
 {{- define "nri-vgpu.podAnnotations" -}}
 # Where the runtime requires our plugin, we start before it is there.
@@ -95,6 +107,9 @@ checksum/config: {{ include "nri-vgpu.configText" .root | sha256sum }}
 prometheus.io/scrape: "true"
 prometheus.io/path: /metrics
 prometheus.io/port: {{ .port | quote }}
+{{- if include "nri-vgpu.authentication" .root }}
+prometheus.io/scheme: https
+{{- end }}
 {{- end }}
 {{- with .root.Values.podAnnotations }}
 {{ toYaml . }}

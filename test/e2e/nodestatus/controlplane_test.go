@@ -30,6 +30,8 @@ type controlPlane struct {
 	apiPort   int
 	etcdURL   string
 	etcd, api *exec.Cmd
+	// gates are the API server's feature gates.
+	gates string
 	// admin may do everything.
 	admin *rest.Config
 }
@@ -122,7 +124,7 @@ func (c *controlPlane) startAPI(ctx context.Context) error {
 		"--service-account-issuer=https://test", "--service-account-key-file="+file("accounts.key"),
 		"--service-account-signing-key-file="+file("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/24", "--authorization-mode=RBAC",
-		"--allow-privileged=true")
+		"--allow-privileged=true", "--feature-gates="+c.gates)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,238 @@
+package deploy
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the table of privileges in docs/security.md anew")
+
+// privilege is what a pod or an account of ours has beyond any restricted pod, and why.
+type privilege struct{ has, because, test string }
+
+// What takes it away: "make e2e-privileges" runs both. What has no such test is said so.
+const (
+	byRights     = "`TestEachRightIsNeeded`"
+	byPrivileges = "`TestEachPrivilegeIsNeeded`"
+	byNobody     = "–"
+)
+
+// privileges are all that the manifests give.
+var privileges = []privilege{
+	{"nri-vgpu: get pods", "a container may be created before the watch has brought its pod", byRights},
+	{"nri-vgpu: list pods", "the node's pods are known when the agent starts; RBAC cannot bind this to a node", byRights},
+	{"nri-vgpu: watch pods", "new pods, and those that end", byRights},
+	{"nri-vgpu: create events", "what it refused and found is told on Pods and on its Node; a policy leaves it its own", byRights},
+	{"nri-vgpu: patch events", "what happens again is counted", byRights},
+	{"nri-vgpu: create pods/eviction", "a pod that fits no GPU of the node moves on (`placement.evict_after`)", byRights},
+	{"nri-vgpu: patch pods/status", "what became of an assignment by Volcano's scheduler; a policy leaves it these annotations", byRights},
+	{"extended-resource-patcher: list nodes", "its own Node, by field selector", byRights},
+	{"extended-resource-patcher: watch nodes", "a drift of its Node is corrected at once", byRights},
+	{"extended-resource-patcher: patch nodes/status", "the resources; a policy leaves it those of its own Node", byRights},
+	{"nri-vgpu-cleanup: delete daemonsets nri-vgpu", "agents end before their nodes are cleaned", byRights},
+	{"nri-vgpu-cleanup: delete daemonsets extended-resource-patcher", "patchers end before their Nodes are", byRights},
+	{"nri-vgpu-cleanup: get daemonsets nri-vgpu-cleanup", "helm waits until every node is done", byRights},
+	{"nri-vgpu-cleanup: list pods", "which nodes are not done", byRights},
+	{"nri-vgpu-cleanup: list nodes", "nodes that are not Ready are not waited for", byRights},
+
+	{"nri-vgpu: hostNetwork", "it must answer before the pod network does: CNI's own pods wait for it where the plugin is required; kubelet asks it at the node's loopback", byPrivileges},
+	{"nri-vgpu: hostPID", "before a container starts, what it will find at our paths is looked up in the root of its first process; the MPS daemon is started where the node's first process is", byNobody},
+	{"nri-vgpu: token", "it asks the API server; the init container gets it, too", byPrivileges},
+	{"nri-vgpu/install: root", "it writes where only root may", byPrivileges},
+	{"nri-vgpu/install: /opt/nri-vgpu, writable", "a version's libraries, for containers", byPrivileges},
+	{"nri-vgpu/install: /opt/nri/plugins, writable", "the guard, which the runtime starts as root", byPrivileges},
+	{"nri-vgpu/agent: privileged", "opening a GPU's device node needs the device cgroup's consent, which without a device plugin only a privileged container has", byNobody},
+	{"nri-vgpu/agent: root", "what it writes and the runtime's socket are root's", byPrivileges},
+	{"nri-vgpu/agent: /run/nri-vgpu, writable", "node.json, the containers' limits and usage; the file systems of usage pages are mounted there, and their mounts reach the node", byPrivileges},
+	{"nri-vgpu/agent: /var/lib/nri-vgpu, writable", "which pods ask for GPUs, for the guard to know after a reboot; how large a CUDA context is on each GPU", byPrivileges},
+	{"nri-vgpu/agent: /opt/nri-vgpu, writable", "the libraries for containers; it writes copies that export the names of the node's driver", byPrivileges},
+	{"nri-vgpu/agent: /var/run/nri, writable", "the runtime's socket; the directory, as a restart makes a new file", byPrivileges},
+	{"nri-vgpu/agent: /etc/cdi, read-only", "the CDI specs that name the GPUs", byPrivileges},
+	{"nri-vgpu/agent: /var/run/cdi, writable", "our own CDI spec", byPrivileges},
+	{"nri-vgpu/agent: /dev, writable", "the GPUs' device nodes, those too that appear later", byPrivileges},
+	{"nri-vgpu/agent: /host, read-only", "the driver's libraries, wherever the node has them, and where a driver container brings them later", byPrivileges},
+	{"extended-resource-patcher: token", "it asks the API server", byPrivileges},
+	{"extended-resource-patcher/patcher: /run/nri-vgpu, read-only", "node.json", byPrivileges},
+
+	{"nri-vgpu-cleanup: hostPID", "which pods live is seen by their processes; an MPS daemon is ended", byNobody},
+	{"nri-vgpu-cleanup: token", "`node-object` takes off the Node what patchers put there; the other containers get it, too", byPrivileges},
+	{"nri-vgpu-cleanup/node: privileged", "an MPS daemon runs in the node's own namespaces", byNobody},
+	{"nri-vgpu-cleanup/node: root", "what is removed is root's", byPrivileges},
+	{"nri-vgpu-cleanup/node: /host, writable", "what was installed is there", byPrivileges},
+	{"nri-vgpu-cleanup/done: privileged", "it cleans again if it is restarted, as `node` does", byNobody},
+	{"nri-vgpu-cleanup/done: root", "as `node`", byPrivileges},
+	{"nri-vgpu-cleanup/done: /host, writable", "as `node`", byPrivileges},
+	{"nri-vgpu-cleanup-begin: token", "it deletes the DaemonSets", byNobody},
+	{"nri-vgpu-cleanup-await: token", "it waits for the nodes", byNobody},
+}
+
+// object has of every kind of object what gives it privileges.
+type object struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Rules    []rbacv1.PolicyRule
+	Spec     struct{ Template corev1.PodTemplateSpec }
+}
+
+// given lists what a manifest gives.
+func given(t *testing.T, file string) []string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for document := range bytes.SplitSeq(content, []byte("\n---\n")) {
+		var o object
+		if err := yaml.Unmarshal(document, &o); err != nil {
+			continue // a kind whose spec has another template
+		}
+		switch o.Kind {
+		case "Role", "ClusterRole":
+			all = append(all, ofRules(o.Metadata.Name, o.Rules)...)
+		case "DaemonSet", "Job":
+			all = append(all, ofPod(o.Metadata.Name, o.Spec.Template.Spec)...)
+		}
+	}
+	return all
+}
+
+func ofRules(account string, rules []rbacv1.PolicyRule) []string {
+	var all []string
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if names == nil {
+			names = []string{""}
+		}
+		for _, resource := range slices.Concat(rule.Resources, rule.NonResourceURLs) {
+			for _, verb := range rule.Verbs {
+				for _, name := range names {
+					all = append(all, strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", account, verb, resource, name)))
+				}
+			}
+		}
+	}
+	return all
+}
+
+func ofPod(name string, pod corev1.PodSpec) []string {
+	var all []string
+	for what, has := range map[string]bool{
+		"hostNetwork": pod.HostNetwork, "hostPID": pod.HostPID, "hostIPC": pod.HostIPC,
+		"token": pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken,
+	} {
+		if has {
+			all = append(all, name+": "+what)
+		}
+	}
+	ofHost := map[string]bool{}
+	for _, volume := range pod.Volumes {
+		ofHost[volume.Name] = volume.ConfigMap == nil
+	}
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, what := range ofContainer(pod, container) {
+			all = append(all, name+"/"+container.Name+": "+what)
+		}
+		for _, mount := range container.VolumeMounts {
+			way := "writable"
+			if mount.ReadOnly {
+				way = "read-only"
+			}
+			if ofHost[mount.Name] {
+				all = append(all, fmt.Sprintf("%s/%s: %s, %s", name, container.Name, mount.MountPath, way))
+			}
+		}
+	}
+	return all
+}
+
+// ofContainer lists how a container is not restricted. One that is privileged has all
+// capabilities, and no seccomp profile holds it.
+func ofContainer(pod corev1.PodSpec, container corev1.Container) []string {
+	own, ofPod := container.SecurityContext, pod.SecurityContext
+	if own == nil {
+		own = &corev1.SecurityContext{}
+	}
+	if ofPod == nil {
+		ofPod = &corev1.PodSecurityContext{}
+	}
+	is := func(values ...*bool) bool {
+		i := slices.IndexFunc(values, func(v *bool) bool { return v != nil })
+		return i >= 0 && *values[i]
+	}
+	profile := own.SeccompProfile
+	if profile == nil {
+		profile = ofPod.SeccompProfile
+	}
+	privileged := is(own.Privileged)
+	var all []string
+	add := func(what string, has bool) {
+		if has {
+			all = append(all, what)
+		}
+	}
+	add("privileged", privileged)
+	add("root", !is(own.RunAsNonRoot, ofPod.RunAsNonRoot))
+	add("a root file system that it can write", !is(own.ReadOnlyRootFilesystem))
+	if !privileged {
+		add("more privileges by set-user-ID programs", own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation)
+		add("no seccomp profile", profile == nil || profile.Type == corev1.SeccompProfileTypeUnconfined)
+		add("capabilities", own.Capabilities == nil || !slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}))
+	}
+	if own.Capabilities != nil {
+		for _, c := range own.Capabilities.Add {
+			all = append(all, "CAP_"+string(c))
+		}
+	}
+	return all
+}
+
+// Nothing of ours has a privilege that the table does not justify, and the table has no more.
+func TestEachPrivilegeIsInTheTable(t *testing.T) {
+	var got, want []string
+	for _, file := range []string{"nri-vgpu.yaml", "uninstall.yaml", "render/testdata/default.golden"} {
+		got = append(got, given(t, file)...)
+	}
+	for _, p := range privileges {
+		want = append(want, p.has)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+		t.Errorf("privileges (-table +manifests):\n%s", diff)
+	}
+}
+
+var table = regexp.MustCompile(`(?s)(<!-- privileges: begin, written by a test -->\n).*?(<!-- privileges: end -->)`)
+
+// docs/security.md has the table.
+func TestPrivilegesAreDocumented(t *testing.T) {
+	const path = "../docs/security.md"
+	text := read(t, path)
+	var rows strings.Builder
+	rows.WriteString("| it has | because | test |\n|---|---|---|\n")
+	for _, p := range privileges {
+		fmt.Fprintf(&rows, "| %s | %s | %s |\n", p.has, p.because, p.test)
+	}
+	want := table.ReplaceAllString(text, "${1}"+rows.String()+"${2}")
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, text); diff != "" || !table.MatchString(text) {
+		t.Errorf("the table is not current; go test ./deploy -update (-want +file):\n%s", diff)
+	}
+}

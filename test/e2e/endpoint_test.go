@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// TestKubeletAndPrometheusBesideAFlood: while somebody holds all connections that the agent's
+// port takes, and does not read what it asked for, kubelet's probes pass and metrics are read.
+func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
+	eventually(t, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
+	for range 300 {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(bed.Cluster.Address, "9394"), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	// Two rounds of the readiness probe, and one of the liveness probe.
+	for until := time.Now().Add(11 * time.Second); time.Now().Before(until); time.Sleep(time.Second) {
+		if synced, err := bed.Metric(t.Context(), "nri_vgpu_pods_synced", nil); err != nil || synced != 1 {
+			t.Errorf("the metrics say %v, %v", synced, err)
+		}
+		if pods := unready(t); len(pods) > 0 {
+			t.Errorf("not ready: %v", pods)
+		}
+	}
+}
+
+// unready are the pods of ours that kubelet has not found ready, or has restarted.
+func unready(t *testing.T) []string {
+	t.Helper()
+	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) < 2 {
+		t.Fatalf("%d pods of ours, %v", len(pods.Items), err)
+	}
+	var names []string
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
+				names = append(names, pod.Name+": "+testbed.Describe(pod))
+			}
+		}
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.RestartCount > 0 {
+				names = append(names, fmt.Sprintf("%s was restarted %d times", pod.Name, c.RestartCount))
+			}
+		}
+	}
+	return names
+}
