@@ -35,6 +35,18 @@ var roles = map[string]func(dir string) error{
 		}
 		return Remove(dir)
 	},
+	// The tenant is somebody else, in a user namespace of its own, and has the page alone.
+	"tenant": func(page string) error {
+		f, err := os.OpenFile(page, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Fallocate(int(f.Fd()), 0, 0, 2*pageSize); !errors.Is(err, unix.ENOSPC) {
+			return errors.Join(errors.New("its page grows"), err)
+		}
+		_, err = f.WriteAt(make([]byte, pageSize), 0)
+		return errors.Join(err, f.Close())
+	},
 }
 
 func TestMain(m *testing.M) {
@@ -49,9 +61,12 @@ func TestMain(m *testing.M) {
 }
 
 // play runs this program in a role, in a mount namespace that gets the test's.
-func play(t *testing.T, role, dir string) {
+func play(t *testing.T, role, dir string, namespaces ...uintptr) {
 	t.Helper()
 	cmd := ownmounts.Command(dir)
+	for _, flag := range namespaces {
+		cmd.SysProcAttr.Cloneflags |= flag
+	}
 	cmd.Env = append(cmd.Env, roleVariable+"="+role)
 	must(t, cmd.Run())
 }
@@ -284,5 +299,23 @@ func TestMountsOutliveTheAgentAndGoWithTheirDirectories(t *testing.T) {
 	play(t, "cleaner", mounts.Dir)
 	if left := ownmounts.Mounted(t, mounts.Dir); len(left) != 0 {
 		t.Errorf("left are %v", left)
+	}
+}
+
+func TestATenantInAUserNamespaceTakesNoMore(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
+	run, mounts := node(t)
+	page := mounts.page(t, "pod", "main")
+	must(t, page.Chmod(0o666))
+	// Nobody reaches the page where it is; its container has a mount of it.
+	container := filepath.Join(run, "container")
+	must(t, os.WriteFile(container, nil, 0o600))
+	must(t, unix.Mount(page.Name(), container, "", unix.MS_BIND, ""))
+	blocks, _ := free(t, run)
+	play(t, "tenant", container, unix.CLONE_NEWUSER)
+	if now, _ := free(t, run); now != blocks {
+		t.Errorf("the node's /run has %d blocks left, had %d", now, blocks)
 	}
 }

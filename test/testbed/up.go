@@ -28,7 +28,7 @@ const installPatience = 2 * time.Minute
 
 // workloadPrograms are this machine's programs that the workload images have
 // besides the workloads.
-var workloadPrograms = []string{"sh", "cat", "env", "ls", "sleep", "grep", "mv", "rm"}
+var workloadPrograms = []string{"sh", "cat", "env", "ls", "sleep", "grep", "mv", "rm", "dd", "fallocate"}
 
 // Up makes a cluster, replacing one of the same name, and installs nri-vgpu
 // on it as a user would: the image, then the manifest. The programs of the

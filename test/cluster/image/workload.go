@@ -14,7 +14,7 @@ const WorkloadName = "localhost/nri-vgpu/workload:test"
 
 // shellTools are this machine's programs that a workload image has.
 var shellTools = []string{
-	"cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "fallocate", "false", "grep", "head", "id", "kill", "ln", "ls",
+	"cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "grep", "head", "id", "kill", "ln", "ls",
 	"mkdir", "mktemp", "mv", "printf", "pwd", "readlink", "rm", "sed", "seq", "sleep", "sort", "stat", "tail", "test",
 	"timeout", "touch", "tr", "true", "uname", "uniq", "wc",
 }
