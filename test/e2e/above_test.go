@@ -72,7 +72,7 @@ func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 	limits := testbed.Limits{testbed.Memory: 1024}
 	hold := []string{"fill", "--max", "256MiB", "--hold", "3600"}
 	moved := testbed.Pod("moved", testbed.Container("main", limits, hold...))
-	unlinked := testbed.Pod("unlinked", testbed.Container("sidecar", nil, "linger"), testbed.Container("main", limits, hold...))
+	unlinked := testbed.Pod("unlinked", testbed.Container("main", limits, hold...), testbed.Container("sidecar", nil, "linger"))
 	shared := true
 	unlinked.Spec.ShareProcessNamespace = &shared
 	for _, pod := range []*corev1.Pod{moved, unlinked} {
@@ -80,35 +80,21 @@ func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 		waitHeld(t, running(t, pod.Name), 256*mib)
 	}
 	waitMetric(t, detected, 0, "nri_vgpu_displaced_containers", nil)
-	shell(t, "moved", "mv /usr/local/nri-vgpu /usr/local/x")
-	shell(t, "unlinked", "for p in /proc/[0-9]*; do rm -f $p/root/etc/ld.so.preload; done")
+	shell(t, "moved", "main", "mv /usr/local/nri-vgpu /usr/local/x")
+	shell(t, "unlinked", "sidecar", "for p in /proc/[0-9]*; do rm -f $p/root/etc/ld.so.preload; done")
 	for _, pod := range []*corev1.Pod{moved, unlinked} {
 		waitPodEvent(t, pod.Name, events.VGPUBypassed.Name, "files have been taken away", detected)
 	}
 	waitMetric(t, detected, 2, "nri_vgpu_displaced_containers", nil)
 	unaccounted(t, "bypass", 2)
-	shell(t, "moved", "mv /usr/local/x /usr/local/nri-vgpu")
+	shell(t, "moved", "main", "mv /usr/local/x /usr/local/nri-vgpu")
 	waitMetric(t, detected, 1, "nri_vgpu_displaced_containers", nil)
 }
 
-// shell runs a script in a pod's first container.
-func shell(t *testing.T, pod, script string) {
+// shell runs a script in a container.
+func shell(t *testing.T, pod, container, script string) {
 	t.Helper()
-	if stdout, stderr, err := bed.ExecOutput(t.Context(), pod, "sh", "-c", script); err != nil {
+	if stdout, stderr, err := bed.ExecIn(t.Context(), pod, container, "sh", "-c", script); err != nil {
 		t.Fatalf("%s in %s: %v: %s%s", script, pod, err, stdout, stderr)
-	}
-}
-
-// A pod with a user namespace of its own is limited like any other.
-func TestUserNamespace(t *testing.T) {
-	small(t)
-	pod := testbed.Pod("userns", filler("main", testbed.Limits{testbed.Memory: 1024}))
-	host := false
-	pod.Spec.HostUsers = &host
-	create(t, pod)
-	checkFilled(t, "userns", gib)
-	stdout, stderr, err := bed.ExecOutput(t.Context(), "userns", "cat", "/proc/self/uid_map")
-	if fields := strings.Fields(stdout); err != nil || len(fields) != 3 || fields[1] == "0" {
-		t.Errorf("its user namespace is the node's: %q, %q, %v", stdout, stderr, err)
 	}
 }

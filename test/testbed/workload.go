@@ -82,12 +82,17 @@ func (b *Bed) Exec(ctx context.Context, pod string, result any, command ...strin
 	return nil
 }
 
-// ExecOutput runs a command in the pod's first container and returns what it
+// ExecOutput runs a command in the pod's only container and returns what it
 // prints. A command that fails is an error.
 func (b *Bed) ExecOutput(ctx context.Context, pod string, command ...string) (stdout, stderr string, err error) {
+	return b.ExecIn(ctx, pod, "", command...)
+}
+
+// ExecIn does so in one of several containers.
+func (b *Bed) ExecIn(ctx context.Context, pod, container string, command ...string) (stdout, stderr string, err error) {
 	request := b.Client.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(b.namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(b.Cluster.RestConfig(), "GET", request.URL().String())
 	if err != nil {
 		return "", "", fmt.Errorf("exec in %s: %w", pod, err)
