@@ -342,6 +342,7 @@ func (s *suite) validate() {
 		s.Fatalf("there are only %d golden files", len(golden))
 	}
 	s.kubectl("create", "namespace", "gpus")
+	s.kubectl("create", "namespace", testbed.Namespace)
 	for _, file := range golden {
 		content, err := os.ReadFile(file)
 		s.must(err)
@@ -356,8 +357,8 @@ func (s *suite) validate() {
 		s.must(os.WriteFile(path, []byte(strings.Join(known, "\n---\n")), 0o600))
 		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", path)
 	}
-	// That it goes is waited for in the end.
-	s.kubectl("delete", "namespace", "gpus", "--wait=false")
+	// That they go is waited for in the end.
+	s.kubectl("delete", "--wait=false", "namespace", "gpus", testbed.Namespace)
 }
 
 // describe is for errors.
