@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -125,12 +127,39 @@ func newWorld(t *testing.T) *world {
 		}
 		t.Fatal(err)
 	}
+	w.makeRoom()
 	w.loadGuard()
 	w.results.Tenants = *hostile
 	w.makeTenants(*hostile)
 	w.watch()
 	w.makeSteady()
 	return w
+}
+
+// slots is how many containers may share a GPU: by default a tenant whose pods ask for little
+// could take the places of all others, as no quota counts them.
+const slots = 200
+
+// makeRoom has agent and patcher count so many slots.
+func (w *world) makeRoom() {
+	w.Helper()
+	ctx := w.Context()
+	config, err := w.Config(ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	config = strings.Replace(config, "\nslots_per_gpu = 10\n", fmt.Sprintf("\nslots_per_gpu = %d\n", slots), 1)
+	if _, err := w.SetConfig(ctx, config, patience); err != nil {
+		w.Fatal(err)
+	}
+	err = w.Client.CoreV1().Pods(testbed.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=extended-resource-patcher"})
+	if err == nil {
+		err = w.WaitCapacity(ctx, testbed.Number, gpus*slots, patience)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // loadGuard restarts containerd, as docs/operations.md has it done once after

@@ -180,6 +180,11 @@ func (t *tenant) create(d *draft) {
 		_, err := t.Client.CoreV1().Pods(t.namespace).Create(ctx, d.pod, metav1.CreateOptions{})
 		return err
 	})
+	if n := len(d.pod.Spec.InitContainers); n > 1 && err != nil && strings.Contains(err.Error(), "too large") {
+		d.pod.Spec.InitContainers = d.pod.Spec.InitContainers[:n/2]
+		t.create(d)
+		return
+	}
 	if err != nil {
 		t.count.add("hostile pods refused by the API server", reason(err))
 	}
