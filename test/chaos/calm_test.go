@@ -16,6 +16,8 @@ const (
 	delayBound = time.Second
 	// startPatience is for one start.
 	startPatience = 30 * time.Second
+	// probeLife is how long a started pod stays: until it has filled its part.
+	probeLife = 5 * time.Second
 	// longestCalm is how long each part of a calm lasts, at most.
 	longestCalm = 25 * time.Second
 )
@@ -146,6 +148,7 @@ func (w *world) measure(h *handlers, length time.Duration, others func(context.C
 		p.starts = append(p.starts, w.probe())
 	}
 	all.Wait()
+	w.probes.Wait()
 	w.removeAll()
 	if err := eventually(w.Context(), patience, w.podsLeft); err != nil {
 		w.broken("mended", "%v", err)
@@ -166,7 +169,10 @@ func (w *world) probe() time.Duration {
 		w.broken("delayed", "a pod cannot be created: %v", err)
 		return 0
 	}
-	defer w.remove(w.Context(), d.subject)
+	w.probes.Go(func() {
+		sleep(w.Context(), probeLife)
+		w.remove(w.Context(), d.subject)
+	})
 	for time.Since(begin) < startPatience {
 		if at, ok := w.scanner.metAt(d.key); ok {
 			return at.Sub(begin)

@@ -48,6 +48,8 @@ const (
 	contextBytes = 512 * mib
 	runDir       = "/run/nri-vgpu"
 
+	// shortestRound is for calms that took long.
+	shortestRound = 30 * time.Second
 	// patience is for what takes some seconds on an idle machine.
 	patience = 2 * time.Minute
 	// freed is how soon after the last pod's end its reservation is gone. The
@@ -77,7 +79,7 @@ func TestChaos(t *testing.T) {
 	w.settle()
 	for end := time.Now().Add(*duration); time.Now().Before(end); {
 		w.calm(min(longestCalm, *duration/8))
-		w.round(min(*round, time.Until(end)))
+		w.round(max(shortestRound, min(*round, time.Until(end))))
 		w.settle()
 	}
 	w.summarize()
@@ -99,6 +101,7 @@ type world struct {
 	tenants  []*tenant   // hostile ones
 	calmNow  atomic.Bool // nothing is broken
 	results  results
+	probes   sync.WaitGroup
 	spent    time.Duration // breaking things
 	stop     context.CancelFunc
 	watchers sync.WaitGroup

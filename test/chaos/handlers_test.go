@@ -193,6 +193,22 @@ func (l *lastPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) er
 	return nil
 }
 
+// What the stub does not recognise it leaves out in silence.
+var (
+	_ everything = &firstPlugin{}
+	_ everything = &lastPlugin{}
+)
+
+type everything interface {
+	stub.CreateContainerInterface
+	stub.StartContainerInterface
+	stub.PostStartContainerInterface
+	stub.StopContainerInterface
+	stub.RemoveContainerInterface
+	stub.StopPodInterface
+	stub.RemovePodInterface
+}
+
 // silent drops what the stubs log.
 type silent struct{}
 

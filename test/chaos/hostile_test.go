@@ -67,21 +67,20 @@ func (t *tenant) deal(n int) (deed, *rand.Rand) {
 func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, hostileCrowd)
-	n := from
-	for ; ctx.Err() == nil; n++ {
+	defer lives.Wait()
+	for n := from; ; n++ {
 		select {
 		case <-ctx.Done():
+			return n
 		case room <- struct{}{}:
-			one, r := t.deal(n)
-			key := fmt.Sprintf("%s-%d-%d", t.namespace, n, t.subjects.next())
-			lives.Go(func() {
-				t.do(ctx, one, r, key, harmless)
-				<-room
-			})
 		}
+		one, r := t.deal(n)
+		key := fmt.Sprintf("%s-%d-%d", t.namespace, n, t.subjects.next())
+		lives.Go(func() {
+			t.do(ctx, one, r, key, harmless)
+			<-room
+		})
 	}
-	lives.Wait()
-	return n
 }
 
 // do makes the deed's pod, and removes it after a while.
