@@ -162,7 +162,8 @@ func (w *world) probe() time.Duration {
 	w.Helper()
 	r := w.random(uint64(time.Since(w.begin)))
 	d := newDraft(fmt.Sprintf("probe-%d", w.subjects.next()), "probe", r)
-	d.pod.Spec.Containers = []corev1.Container{d.brief("main", askMemory(700), r)}
+	// It must be there for long enough to be seen.
+	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(700), false, fillScript(r, "2"))}
 	w.subjects.add(d.subject)
 	begin := time.Now()
 	if err := w.makePod(d); err != nil {
