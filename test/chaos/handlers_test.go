@@ -3,7 +3,11 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +22,8 @@ const handlerBound = time.Second
 // its plugins one after another: the test has one before the agent and one behind the guard.
 type handlers struct {
 	stops []stub.Stub
+	log   string // containerd's
+	read  int64  // of it
 
 	mu    sync.Mutex
 	open  map[string]opened
@@ -28,13 +34,15 @@ type handlers struct {
 type opened struct {
 	at    time.Time
 	where string
+	line  string // by which containerd's log knows it
 }
 
 // spent is what a request took.
 type spent struct {
-	request, where string
-	took           time.Duration
-	refused        bool
+	request string
+	took    time.Duration
+	refused bool
+	opened
 }
 
 func (s spent) String() string {
@@ -45,7 +53,7 @@ func (s spent) String() string {
 // restarted meanwhile.
 func (w *world) watchHandlers() *handlers {
 	w.Helper()
-	h := &handlers{open: map[string]opened{}}
+	h := &handlers{open: map[string]opened{}, log: filepath.Join(w.Cluster.StateDir, "logs/containerd.log")}
 	socket := filepath.Join(w.Cluster.Root(), "run/nri/nri.sock")
 	for _, one := range []struct {
 		index  string
@@ -70,10 +78,10 @@ func (h *handlers) stop() {
 	}
 }
 
-func (h *handlers) begin(request, id, where string) {
+func (h *handlers) begin(request, id, where, line string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open[request+" "+id] = opened{time.Now(), where}
+	h.open[request+" "+id] = opened{time.Now(), where, line}
 }
 
 // end notes that a request has passed agent and guard, or that it was refused.
@@ -83,12 +91,12 @@ func (h *handlers) end(request, id string, refused bool) {
 	key := request + " " + id
 	if begun, ok := h.open[key]; ok {
 		delete(h.open, key)
-		h.spent = append(h.spent, spent{request, begun.where, time.Since(begun.at), refused})
+		h.spent = append(h.spent, spent{request, time.Since(begun.at), refused, begun})
 	}
 }
 
 // refused ends what was asked of a container and did not pass: the runtime then stops and
-// removes it. That comes later than the refusal, so that it is taken to be slower than it was.
+// removes it. That comes later than the refusal: correct looks up when containerd had it.
 func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {
 		h.end(request, id, true)
@@ -99,15 +107,55 @@ func (h *handlers) refused(id string) {
 func (h *handlers) take() []spent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := h.spent
+	all := h.correct(h.spent)
 	h.spent = nil
 	for key, begun := range h.open {
 		if took := time.Since(begun.at); took > handlerBound {
 			delete(h.open, key)
-			all = append(all, spent{key + ", which did not end", begun.where, took, true})
+			all = append(all, spent{key + ", which did not end", took, true, begun})
 		}
 	}
 	return all
+}
+
+// failure is a line of containerd's log on a container that was not created or not started.
+var failure = regexp.MustCompile(`^time="([^"]+)" level=error msg="(CreateContainer within sandbox \\"[0-9a-f]+\\" for name:\\"[^"\\]+\\"|StartContainer for \\"[0-9a-f]+\\") failed"`)
+
+// correct takes, where requests were refused, the time until containerd logged that.
+func (h *handlers) correct(all []spent) []spent {
+	file, err := os.Open(h.log)
+	if err != nil {
+		return all
+	}
+	defer file.Close()
+	_, _ = file.Seek(h.read, io.SeekStart)
+	content, _ := io.ReadAll(file)
+	h.read += int64(len(content))
+	failed := map[string][]time.Time{}
+	for line := range strings.Lines(string(content)) {
+		if found := failure.FindStringSubmatch(line); found != nil {
+			if at, err := time.Parse(time.RFC3339Nano, found[1]); err == nil {
+				failed[found[2]] = append(failed[found[2]], at)
+			}
+		}
+	}
+	for i := range all {
+		for _, at := range failed[all[i].line] {
+			if took := at.Sub(all[i].at); all[i].refused && took > 0 {
+				all[i].took = min(all[i].took, took)
+			}
+		}
+	}
+	return all
+}
+
+// created and started are how containerd's log begins to tell of these requests.
+func created(pod *api.PodSandbox, container *api.Container) string {
+	return fmt.Sprintf(`CreateContainer within sandbox \"%s\" for name:\"%s\"`, pod.GetId(), container.GetName())
+}
+
+func started(container *api.Container) string {
+	return fmt.Sprintf(`StartContainer for \"%s\"`, container.GetId())
 }
 
 func where(pod *api.PodSandbox, container *api.Container) string {
@@ -118,39 +166,39 @@ func where(pod *api.PodSandbox, container *api.Container) string {
 type firstPlugin struct{ *handlers }
 
 func (f *firstPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	f.begin("CreateContainer", container.GetId(), where(pod, container))
+	f.begin("CreateContainer", container.GetId(), where(pod, container), created(pod, container))
 	return nil, nil, nil
 }
 
 func (f *firstPlugin) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	f.begin("StartContainer", container.GetId(), where(pod, container))
+	f.begin("StartContainer", container.GetId(), where(pod, container), started(container))
 	return nil
 }
 
 func (f *firstPlugin) PostStartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	f.begin("PostStartContainer", container.GetId(), where(pod, container))
+	f.begin("PostStartContainer", container.GetId(), where(pod, container), "")
 	return nil
 }
 
 func (f *firstPlugin) StopContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
 	f.handlers.refused(container.GetId())
-	f.begin("StopContainer", container.GetId(), where(pod, container))
+	f.begin("StopContainer", container.GetId(), where(pod, container), "")
 	return nil, nil
 }
 
 func (f *firstPlugin) RemoveContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
 	f.handlers.refused(container.GetId())
-	f.begin("RemoveContainer", container.GetId(), where(pod, container))
+	f.begin("RemoveContainer", container.GetId(), where(pod, container), "")
 	return nil
 }
 
 func (f *firstPlugin) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	f.begin("StopPodSandbox", pod.GetId(), where(pod, nil))
+	f.begin("StopPodSandbox", pod.GetId(), where(pod, nil), "")
 	return nil
 }
 
 func (f *firstPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	f.begin("RemovePodSandbox", pod.GetId(), where(pod, nil))
+	f.begin("RemovePodSandbox", pod.GetId(), where(pod, nil), "")
 	return nil
 }
 

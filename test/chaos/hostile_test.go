@@ -107,6 +107,7 @@ func (t *tenant) do(ctx context.Context, one deed, r *rand.Rand, key string, har
 func (t *tenant) draft(one deed, r *rand.Rand, key string, harmless bool) *draft {
 	d := newDraft(key, "hostile", r)
 	d.hostile = true
+	d.calm = t.calmNow.Load()
 	d.pod.Namespace = t.namespace
 	d.life = between(r, 4*time.Second, 12*time.Second)
 	one.fill(d, r)
@@ -117,6 +118,7 @@ func (t *tenant) draft(one deed, r *rand.Rand, key string, harmless bool) *draft
 	}
 	if _, ok := d.pod.Annotations[mirrorAnnotation]; ok {
 		d.pod.Annotations[mirrorAnnotation] = t.aStaticPod()
+		d.pod.Spec.NodeName = t.Cluster.NodeName
 	}
 	for _, list := range [][]corev1.Container{d.pod.Spec.InitContainers, d.pod.Spec.Containers} {
 		for i := range list {

@@ -122,7 +122,8 @@ func (s *subjects) get(key string) *subject {
 // draft is a pod in the making.
 type draft struct {
 	*subject
-	pod *corev1.Pod
+	pod  *corev1.Pod
+	calm bool // nothing is broken meanwhile
 }
 
 func newDraft(key, kind string, r *rand.Rand) *draft {
