@@ -32,7 +32,8 @@ type tenant struct {
 	dealt     int // deeds
 }
 
-const hostilePrefix = "hostile-"
+// Names of their namespaces and pods begin so, and those of pods that only work.
+const hostilePrefix, harmlessPrefix = "hostile-", "harmless-"
 
 // makeTenants makes their namespaces, in which the API server takes no pod with privileges.
 func (w *world) makeTenants(n int) {
@@ -68,6 +69,10 @@ func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, hostileCrowd)
 	defer lives.Wait()
+	prefix := hostilePrefix
+	if harmless {
+		prefix = harmlessPrefix
+	}
 	for n := from; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -75,7 +80,7 @@ func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 		case room <- struct{}{}:
 		}
 		one, r := t.deal(n)
-		key := fmt.Sprintf("%s-%d-%d", t.namespace, n, t.subjects.next())
+		key := fmt.Sprintf("%s%d-%d-%d", prefix, t.number, n, t.subjects.next())
 		lives.Go(func() {
 			t.do(ctx, one, r, key, harmless)
 			<-room
@@ -115,6 +120,8 @@ func (t *tenant) draft(one deed, r *rand.Rand, key string, harmless bool) *draft
 	if harmless {
 		target = "127.0.0.1:1"
 		disarm(d)
+	} else {
+		arm(d)
 	}
 	if _, ok := d.pod.Annotations[mirrorAnnotation]; ok {
 		d.pod.Annotations[mirrorAnnotation] = t.aStaticPod()
@@ -142,6 +149,16 @@ func bound(c *corev1.Container) {
 	c.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("256Mi")
 	c.Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
+}
+
+// arm has containers that ask wait for the agent where it is away, as their image names GPUs.
+func arm(d *draft) {
+	for i := range d.pod.Spec.Containers {
+		c := &d.pod.Spec.Containers[i]
+		if _, asks := c.Resources.Limits[testbed.Memory]; asks {
+			c.Image = testbed.CUDAImage
+		}
+	}
 }
 
 // disarm takes from a pod all that it asks of us.
@@ -238,7 +255,7 @@ type attackLog map[string]int64
 
 func (l attackLog) read(w *world) {
 	// The pattern is right, and that is the only error.
-	files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods", hostilePrefix+"*/*/*.log"))
+	files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods", hostilePrefix+"*_"+hostilePrefix+"*/*/*.log"))
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil || int64(len(content)) < l[file] {

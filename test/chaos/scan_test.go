@@ -145,6 +145,8 @@ func (s *scanner) judge(p *process) error {
 	switch {
 	case p.gpus == 0 && len(p.promised) > 0:
 		return fmt.Errorf("it asks for nothing and is shown %v", p.promised)
+	case p.blind() && s.isHostile(p.subject):
+		return nil
 	case p.blind():
 		s.count.add("started blind", "asks for a GPU, and was given none")
 		return nil
