@@ -93,10 +93,12 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 # How long chaos lasts, in minutes, and how many nodes there are at a time.
 MINUTES ?= 3
 NODES   ?= 3
+# How many tenants attack the node in chaos.
+HOSTILE ?= 2
 
 .PHONY: e2e
 e2e: image root ## run the end-to-end tests on real local nodes, NODES=3 at a time
-	NODES=$(NODES) CHAOS=$(MINUTES)m GO=$(GO) tools/e2e.sh
+	NODES=$(NODES) CHAOS=$(MINUTES)m HOSTILE=$(HOSTILE) GO=$(GO) tools/e2e.sh
 
 .PHONY: e2e-matrix
 e2e-matrix: image root ## run a smoke test on other versions of containerd and kubelet; ARGS=-matrix.only=1.7/1.34
@@ -111,8 +113,8 @@ e2e-privileges: build root ## take each privilege away that accounts and pods ha
 	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'
 
 .PHONY: chaos
-chaos: image root ## break things on a real local node for MINUTES=3, and check the promises
-	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m $(ARGS)
+chaos: image root ## break things on a real local node for MINUTES=3, beside HOSTILE=2 hostile tenants, and check the promises
+	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m -chaos.hostile=$(HOSTILE) $(ARGS)
 
 .PHONY: demo
 demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs

@@ -12,6 +12,7 @@
 #             them more than for GPUs; more than 5 want more than 128 of
 #             fs.inotify.max_user_instances)
 #   CHAOS     how long chaos lasts (3m)
+#   HOSTILE   how many hostile tenants there are meanwhile (2)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -95,7 +96,7 @@ echo "e2e: building the tests"
 build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano
 wait
 # The longest first.
-start chaos test/chaos "-chaos.duration=$chaos"
+start chaos test/chaos "-chaos.duration=$chaos" "-chaos.hostile=${HOSTILE:-2}"
 start helm test/e2e/helm -test.run '^TestHelm$'
 start next test/e2e/helm -test.run '^TestNext$'
 start volcano test/volcano

@@ -229,6 +229,19 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	}
 }
 
+// A tenant can make as many processes as it has room for: the rest is said later.
+func TestARoundSaysNoMoreThanSome(t *testing.T) {
+	h := newHouse(t)
+	for range maxSaid + 2 {
+		h.process("/kubepods/pod"+podUID+"/"+strings.Repeat("ab", 32), mib)
+	}
+	h.round()
+	h.wantTold(slices.Repeat([]string{"p VGPUBypassed"}, maxSaid)...)
+	h.wantMetric(maxSaid+2, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "pod"))
+	h.round()
+	h.wantTold("p VGPUBypassed", "p VGPUBypassed")
+}
+
 func TestWhoMayBeThereIsLeftAlone(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectIgnore})

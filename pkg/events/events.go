@@ -41,6 +41,10 @@ const (
 	// once, then one per refill.
 	burst  = 5
 	refill = time.Minute
+	// maxKept bounds the events whose count may grow, and the allowances of different
+	// notes: tenants can make pods that are refused as fast as they like. Of too many
+	// the one goes of which nothing was heard for longest; it begins anew.
+	maxKept = 4096
 	// maxNote is what the API server takes.
 	maxNote = 1024
 )
@@ -168,6 +172,7 @@ func (r *Recorder) record(ctx context.Context, e event) {
 		return
 	}
 	r.metrics.wrote(e.reason)
+	makeRoom(r.series, func(s *series) time.Time { return s.last })
 	r.series[key] = &series{name: name, count: 1, last: e.at, written: e.at}
 }
 

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -151,6 +153,28 @@ func TestManyDifferentNotesAreLimited(t *testing.T) {
 		r.OnPod(web, VGPURefused, "later")
 		if events := written(t, client); len(events) != burst+3 {
 			t.Error("no more is written a minute later")
+		}
+	})
+}
+
+// A tenant can make pods that are refused as fast as the API server takes them.
+func TestWhatIsKeptOfPodsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, client := start(t)
+		created := 0
+		client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			created++
+			return true, action.(clienttesting.CreateAction).GetObject(), nil
+		})
+		for n := range maxKept + 100 {
+			r.OnPod(Pod{Namespace: "shop", Name: "web", UID: types.UID(strconv.Itoa(n))}, VGPURefused, "no room")
+			synctest.Wait()
+		}
+		if created != maxKept+100 {
+			t.Errorf("%d events were written, want %d", created, maxKept+100)
+		}
+		if len(r.series) > maxKept || len(r.buckets) > maxKept {
+			t.Errorf("%d events and %d allowances are kept, want %d at the most", len(r.series), len(r.buckets), maxKept)
 		}
 	})
 }

@@ -49,6 +49,7 @@ func (b *bucket) fill(now time.Time) {
 func (r *Recorder) allow(key bucketKey, now time.Time) bool {
 	b, ok := r.buckets[key]
 	if !ok {
+		makeRoom(r.buckets, func(b *bucket) time.Time { return b.at })
 		b = &bucket{tokens: burst, at: now}
 		r.buckets[key] = b
 	}
@@ -58,6 +59,21 @@ func (r *Recorder) allow(key bucketKey, now time.Time) bool {
 	}
 	b.tokens--
 	return true
+}
+
+// makeRoom drops the oldest entry if there are as many as may be.
+func makeRoom[K comparable, V any](all map[K]V, at func(V) time.Time) {
+	if len(all) < maxKept {
+		return
+	}
+	var oldest K
+	var since time.Time
+	for key, value := range all {
+		if when := at(value); since.IsZero() || when.Before(since) {
+			oldest, since = key, when
+		}
+	}
+	delete(all, oldest)
 }
 
 // forget drops what would be as new.

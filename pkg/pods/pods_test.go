@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -248,6 +249,7 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	limits := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("4096")}
 	full := pod("full", "u")
 	full.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "keep": "me"}
+	full.Labels = map[string]string{"x": "y"}
 	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	full.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Command: []string{"x"}}}
 	full.Spec.Containers = []corev1.Container{{Name: "main", Image: "i", Resources: corev1.ResourceRequirements{Limits: limits}}}
@@ -259,7 +261,7 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := obj.(*corev1.Pod)
-	if got.ManagedFields != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
+	if got.ManagedFields != nil || got.Labels != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
 		t.Errorf("kept too much: %+v", got)
 	}
 	if len(got.Annotations) != 1 || got.Annotations["keep"] != "me" {
@@ -271,6 +273,34 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
 	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" {
 		t.Errorf("lost something: %+v", got.Spec)
+	}
+}
+
+// Nothing bounds how many pods that have ended a tenant leaves in the API server, each with
+// 256 KiB of annotations.
+func TestPodsThatHaveEndedAreNotKept(t *testing.T) {
+	client := fake.NewClientset()
+	// The fake knows no field selectors.
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{}
+		for _, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed} {
+			p := pod(strings.ToLower(string(phase)), "u-"+string(phase))
+			p.Status.Phase = phase
+			set := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(phase)}
+			if action.(clienttesting.ListAction).GetListRestrictions().Fields.Matches(set) {
+				list.Items = append(list.Items, *p)
+			}
+		}
+		return true, list, nil
+	})
+	c, err := New(client, Options{Node: node, Wait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	eventually(t, c.HasSynced)
+	if all := c.List(); len(all) != 2 || !c.Alive("u-Pending") || !c.Alive("u-Running") {
+		t.Errorf("kept are %d pods, want the two that have not ended", len(all))
 	}
 }
 

@@ -75,7 +75,13 @@ func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
 }
 
 func (c *Cache) listWatch() cache.ListerWatcher {
-	selector := fields.OneTermEqualSelector("spec.nodeName", c.node).String()
+	// Of pods that have ended nothing is read, and as many as a tenant likes may stay in the
+	// API server. For the watch a pod is deleted when it ends.
+	selector := fields.AndSelectors(
+		fields.OneTermEqualSelector("spec.nodeName", c.node),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+	).String()
 	api := c.client.CoreV1().Pods(metav1.NamespaceAll)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -173,7 +179,6 @@ func reduce(obj any) (any, error) {
 			ResourceVersion:   pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
-			Labels:            pod.Labels,
 			Annotations:       withoutLastApplied(pod.Annotations),
 			OwnerReferences:   pod.OwnerReferences,
 		},

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -51,6 +54,29 @@ func TestPin(t *testing.T) {
 	}
 	if _, _, err := HostProc.Pin(child.Process.Pid); !errors.Is(err, ErrGone) {
 		t.Errorf("the ended process: %v", err)
+	}
+}
+
+// A process chooses how long its command line is.
+func TestCommandIsBounded(t *testing.T) {
+	child := exec.Command("sleep", append([]string{"60"}, slices.Repeat([]string{strings.Repeat("0", 100<<10)}, 10)...)...)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	process, err := HostProc.Look(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	command, err := HostProc.Command(process)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(command) != maxCommand || !strings.HasPrefix(command, "sleep 60 0000") {
+		t.Errorf("got %d bytes, %.20q, %v", len(command), command, err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 256<<10 {
+		t.Errorf("it took %d bytes", took)
 	}
 }
 

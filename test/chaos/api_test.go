@@ -114,14 +114,14 @@ func (w *world) addEphemeral(pod string, more corev1.EphemeralContainer) error {
 // left are the pods of subjects that are not steady and still there.
 func (w *world) left() (names []string, err error) {
 	err = call(func(ctx context.Context) error {
-		pods, err := w.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: subjectLabel})
+		pods, err := w.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: subjectLabel})
 		if err != nil {
 			return err
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
 			if one := w.subjects.get(pod.Labels[subjectLabel]); one == nil || !one.steady {
-				names = append(names, fmt.Sprintf("%s (%s)", pod.Name, pod.Status.Phase))
+				names = append(names, fmt.Sprintf("%s/%s (%s)", pod.Namespace, pod.Name, pod.Status.Phase))
 			}
 		}
 		return nil

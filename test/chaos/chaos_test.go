@@ -20,8 +20,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -30,6 +33,7 @@ import (
 var (
 	duration = flag.Duration("chaos.duration", time.Minute, "how long things are broken")
 	round    = flag.Duration("chaos.round", 4*time.Minute, "how often all is mended, and looked at what is left")
+	hostile  = flag.Int("chaos.hostile", 2, "tenants that attack the node and others")
 	seed     = flag.Uint64("chaos.seed", 0, "of all random choices; 0: a new one")
 	output   = flag.String("chaos.summary", "", "a file to which the summary is written, as JSON")
 )
@@ -42,10 +46,10 @@ const (
 	mib       = 1 << 20
 	// contextBytes is what a context takes of a simulated GPU.
 	contextBytes = 512 * mib
-	// stateSize is that of the state directory's file system, which is filled.
-	stateSize = "8m"
-	runDir    = "/run/nri-vgpu"
+	runDir       = "/run/nri-vgpu"
 
+	// shortestRound is for calms that took long.
+	shortestRound = 30 * time.Second
 	// patience is for what takes some seconds on an idle machine.
 	patience = 2 * time.Minute
 	// freed is how soon after the last pod's end its reservation is gone. The
@@ -55,7 +59,10 @@ const (
 
 // eager makes kubelet start again at once what has ended, or most of the time
 // nothing would be there to be killed.
+//
+// What is left of the process table is Kubernetes' to divide.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+podPidsLimit: 300
 `
 
 func TestMain(m *testing.M) {
@@ -71,7 +78,8 @@ func TestChaos(t *testing.T) {
 	defer w.down()
 	w.settle()
 	for end := time.Now().Add(*duration); time.Now().Before(end); {
-		w.round(min(*round, time.Until(end)))
+		w.calm(min(longestCalm, *duration/8))
+		w.round(max(shortestRound, min(*round, time.Until(end))))
 		w.settle()
 	}
 	w.summarize()
@@ -88,8 +96,12 @@ type world struct {
 	told     sync.Map // what brokenOnce has told
 	subjects subjects
 	scanner  *scanner
-	faults   faultLog      // of GPUs
-	full     faultLog      // of the state directory
+	faults   faultLog    // of GPUs
+	full     faultLog    // of /run
+	tenants  []*tenant   // hostile ones
+	calmNow  atomic.Bool // nothing is broken
+	results  results
+	probes   sync.WaitGroup
 	spent    time.Duration // breaking things
 	stop     context.CancelFunc
 	watchers sync.WaitGroup
@@ -109,11 +121,8 @@ func newWorld(t *testing.T) *world {
 	w.Bed, err = testbed.Up(t.Context(), testbed.Options{
 		Name: name, Source: source, GPUs: gpus, GPUMemory: gpuMemory,
 		Kubelet: eager,
-		Setup: [][]string{
-			{"mkdir", "-p", runDir},
-			{"mount", "-t", "tmpfs", "-o", "mode=0755,size=" + stateSize, "nri-vgpu", runDir},
-		},
-		Log: w.log,
+		Setup:   [][]string{{"mount", "-o", "remount,size=" + runSize + ",nr_inodes=" + runInodes, "/run"}},
+		Log:     w.log,
 	})
 	if err != nil {
 		if w.Bed != nil {
@@ -121,10 +130,39 @@ func newWorld(t *testing.T) *world {
 		}
 		t.Fatal(err)
 	}
+	w.makeRoom()
 	w.loadGuard()
+	w.results.Tenants = *hostile
+	w.makeTenants(*hostile)
 	w.watch()
 	w.makeSteady()
 	return w
+}
+
+// slots is how many containers may share a GPU: by default a tenant whose pods ask for little
+// could take the places of all others, as no quota counts them.
+const slots = 200
+
+// makeRoom has agent and patcher count so many slots.
+func (w *world) makeRoom() {
+	w.Helper()
+	ctx := w.Context()
+	config, err := w.Config(ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	config = strings.Replace(config, "\nslots_per_gpu = 10\n", fmt.Sprintf("\nslots_per_gpu = %d\n", slots), 1)
+	if _, err := w.SetConfig(ctx, config, patience); err != nil {
+		w.Fatal(err)
+	}
+	err = w.Client.CoreV1().Pods(testbed.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=extended-resource-patcher"})
+	if err == nil {
+		err = w.WaitCapacity(ctx, testbed.Number, gpus*slots, patience)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // loadGuard restarts containerd, as docs/operations.md has it done once after
@@ -166,7 +204,7 @@ func (w *world) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
 	w.scanner = newScanner(w)
-	for _, watcher := range []func(context.Context){w.scanner.run, w.watchMemory, w.watchLogs, w.watchPods} {
+	for _, watcher := range []func(context.Context){w.scanner.run, w.watchMemory, w.watchLogs, w.watchPods, w.watchRun, w.watchMetrics} {
 		w.watchers.Go(func() { watcher(ctx) })
 	}
 }
@@ -185,6 +223,7 @@ func (w *world) round(length time.Duration) {
 	for i, actor := range []func(context.Context, *rand.Rand){w.createPods, w.breakOurs, w.breakNode, w.breakHardware} {
 		all.Go(func() { actor(ctx, w.random(lane+uint64(i))) })
 	}
+	all.Go(func() { w.attackAll(ctx, false) })
 	all.Wait()
 	w.spent += time.Since(begin)
 }

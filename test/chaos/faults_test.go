@@ -58,7 +58,7 @@ func (w *world) breakNode(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// breakHardware lets GPUs fail, the state directory's file system be full, and
+// breakHardware lets GPUs fail, /run be full, and
 // tenants' programs die.
 func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
 	for sleep(ctx, between(r, time.Second, 8*time.Second)) {
@@ -102,12 +102,12 @@ func (w *world) inject(args ...string) {
 	}
 }
 
-// filler is the file that fills the state directory's file system.
+// filler is the file that fills the file system of the state directory, which is the node's /run.
 func (w *world) filler() string { return filepath.Join(w.Cluster.Root(), runDir, "filler") }
 
 func (w *world) fillDisk(ctx context.Context, length time.Duration) {
-	w.log("the state directory is full for %v", length.Round(time.Millisecond))
-	w.count.add("faults", "state directory full")
+	w.log("/run is full for %v", length.Round(time.Millisecond))
+	w.count.add("faults", "/run full")
 	defer func() {
 		w.emptyDisk()
 		w.full.note()
@@ -115,8 +115,9 @@ func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 	w.full.note()
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		// Again and again: what others free is theirs to take, too.
+		w.full.note()
 		if err := fill(w.filler()); err != nil {
-			w.Errorf("fill the state directory: %v", err)
+			w.Errorf("fill /run: %v", err)
 			return
 		}
 		if !sleep(ctx, 50*time.Millisecond) {
@@ -127,7 +128,7 @@ func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 
 func (w *world) emptyDisk() {
 	if err := os.Remove(w.filler()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.Errorf("empty the state directory: %v", err)
+		w.Errorf("empty /run: %v", err)
 	}
 }
 

@@ -60,7 +60,11 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	}
 	for id, byGPU := range held {
 		for uuid, bytes := range byGPU {
-			if p := of[id]; bytes > p.bytes {
+			switch p := of[id]; {
+			case bytes <= p.bytes:
+			case w.isHostile(p.subject):
+				w.count.addOnce("hostile containers that hold more than their part", id)
+			default:
 				w.brokenOnce("over", id, "container %s (%s) holds %d bytes of %s, %d more than its limit", p.where(), id[:12], bytes, uuid, bytes-p.bytes)
 			}
 		}
@@ -84,7 +88,7 @@ func (w *world) checkPast(judge *oracle.Oracle, past map[string]bool) {
 		past[key] = true
 		w.count.add("processes", "ended, that used a GPU")
 		for _, use := range one.GPUs {
-			if use.PeakBytes > subject.most {
+			if use.PeakBytes > subject.most && !subject.hostile {
 				w.broken("over", "a process of %s held %d bytes of %s, %d more than any of its containers may", one.Hostname, use.PeakBytes, use.UUID, use.PeakBytes-subject.most)
 			}
 		}
@@ -104,11 +108,13 @@ type fillResult struct {
 // to be there for that.
 func (w *world) watchLogs(ctx context.Context) {
 	read := map[string]bool{}
+	attacks := attackLog{}
 	for sleep(ctx, time.Second) {
+		attacks.read(w)
 		// The pattern is right, and that is the only error.
 		files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods/*/*/*.log"))
 		for _, file := range files {
-			if !read[file] {
+			if !read[file] && !strings.Contains(file, "/"+hostilePrefix) {
 				read[file] = w.readLog(file)
 			}
 		}
@@ -149,7 +155,7 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	case result.Outcome == "" && strings.Contains(result.line, "libcuda"):
 		w.count.add("started blind", "found no driver")
 	case result.Code == notPermitted && w.full.recently():
-		w.count.add("fills", "refused CUDA while the state directory was full")
+		w.count.add("fills", "refused CUDA while /run was full")
 	case result.Outcome != "refused" && w.faults.recently():
 		w.count.add("fills", "failed while a GPU did")
 	case result.Outcome != "refused":
@@ -178,8 +184,10 @@ func (f *faultLog) note() {
 }
 
 // recently tells whether that explains what a program has just said.
-func (f *faultLog) recently() bool {
+func (f *faultLog) recently() bool { return f.within(30 * time.Second) }
+
+func (f *faultLog) within(d time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Since(f.last) < 30*time.Second
+	return time.Since(f.last) < d
 }

@@ -17,7 +17,8 @@ import (
 
 // promises are what must never be broken, by the names in which they are
 // counted.
-var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", "promise", "failed", "mended"}
+var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", "promise", "failed", "mended",
+	"run", "slow", "delayed", "metrics", "grown"}
 
 // counts are numbers by group and name.
 type counts struct {
@@ -25,10 +26,11 @@ type counts struct {
 	n  map[string]map[string]int
 	// containers that were ever seen, by the runtime's id.
 	containers map[string]bool
+	once       map[string]bool
 }
 
 func newCounts() *counts {
-	c := &counts{n: map[string]map[string]int{"broken": {}}, containers: map[string]bool{}}
+	c := &counts{n: map[string]map[string]int{"broken": {}}, containers: map[string]bool{}, once: map[string]bool{}}
 	for _, p := range promises {
 		c.n["broken"][p] = 0
 	}
@@ -54,6 +56,17 @@ func (c *counts) container(id, how string) {
 	c.mu.Unlock()
 	if fresh {
 		c.add("containers, by who saw them first", how)
+	}
+}
+
+// addOnce counts each culprit once.
+func (c *counts) addOnce(group, culprit string) {
+	c.mu.Lock()
+	fresh := !c.once[group+culprit]
+	c.once[group+culprit] = true
+	c.mu.Unlock()
+	if fresh {
+		c.add("hostile", group)
 	}
 }
 
@@ -84,6 +97,7 @@ type summary struct {
 	Kills      int                       `json:"kills"`
 	Broken     int                       `json:"promises_broken"`
 	Counts     map[string]map[string]int `json:"counts"`
+	Hostile    measured                  `json:"hostile"`
 }
 
 func (w *world) summarize() {
@@ -100,6 +114,7 @@ func (w *world) summarize() {
 		Kills:      w.count.sum("kills"),
 		Broken:     w.count.sum("broken"),
 		Counts:     w.count.n,
+		Hostile:    w.results.all(),
 	}
 	w.print(s)
 	line, err := json.Marshal(s)
@@ -147,5 +162,6 @@ func (w *world) print(s summary) {
 		}
 	}
 	_ = table.Flush()
+	s.Hostile.print()
 	fmt.Println()
 }

@@ -48,11 +48,12 @@ type scanner struct {
 	homes   map[string]string // subject/container → container's first id, of steady ones
 	killed  map[int]bool      // by the test
 	started map[string]bool   // containers that kubelet has said to run
+	met     map[string]time.Time
 }
 
 func newScanner(w *world) *scanner {
 	return &scanner{world: w, foreign: map[int]bool{}, young: map[int]int{}, known: map[int]*process{},
-		homes: map[string]string{}, killed: map[int]bool{}, started: map[string]bool{}}
+		homes: map[string]string{}, killed: map[int]bool{}, started: map[string]bool{}, met: map[string]time.Time{}}
 }
 
 func (s *scanner) run(ctx context.Context) {
@@ -117,10 +118,17 @@ func (s *scanner) meet(pid int) {
 	delete(s.young, pid)
 	p := &process{mark: m, pid: pid, id: id, pod: pod}
 	s.count.container(id, "the process list")
-	if err := s.judge(p); err != nil && alive(pid) {
+	switch err := s.judge(p); {
+	case err == nil || !alive(pid):
+	case p.gpus > 0 && s.isHostile(p.subject):
+		s.count.addOnce("hostile containers without the limits that they ask for", id)
+	default:
 		s.broken("unlimited", "container %s (%s), process %d: %v", p.where(), id[:12], pid, err)
 	}
 	s.known[pid] = p
+	if _, again := s.met[p.subject]; !again {
+		s.met[p.subject] = time.Now()
+	}
 	s.home(p)
 }
 
@@ -137,6 +145,8 @@ func (s *scanner) judge(p *process) error {
 	switch {
 	case p.gpus == 0 && len(p.promised) > 0:
 		return fmt.Errorf("it asks for nothing and is shown %v", p.promised)
+	case p.blind() && s.isHostile(p.subject):
+		return nil
 	case p.blind():
 		s.count.add("started blind", "asks for a GPU, and was given none")
 		return nil
@@ -157,6 +167,20 @@ func (s *scanner) judge(p *process) error {
 		return fmt.Errorf("its limits are %v, and it asks for %v", held, p.promised)
 	}
 	return nil
+}
+
+// metAt tells when a subject's first process was seen.
+func (s *scanner) metAt(subject string) (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok = s.met[subject]
+	return at, ok
+}
+
+// isHostile tells whether the subject is a hostile tenant's.
+func (w *world) isHostile(subject string) bool {
+	one := w.subjects.get(subject)
+	return one != nil && one.hostile
 }
 
 // blind is a container that asks for GPUs and has none: bound to the node while the

@@ -149,7 +149,7 @@ func (w *world) capacityIsBack() error {
 // nothingLeft compares what is taken, on disk and in the agent's ledger, with
 // what the steady containers hold.
 func (w *world) nothingLeft() error {
-	return errors.Join(w.checkFiles(), w.checkLedger(), w.scanner.steadyRuns())
+	return errors.Join(w.checkFiles(), w.checkMounts(), w.checkLedger(), w.scanner.steadyRuns())
 }
 
 func (w *world) checkFiles() error {
@@ -161,6 +161,26 @@ func (w *world) checkFiles() error {
 	for _, entry := range entries {
 		if !steady[entry.Name()] {
 			return fmt.Errorf("the state directory has files of the pod %s, which is gone", entry.Name())
+		}
+	}
+	return nil
+}
+
+// checkMounts finds file systems below the state directory that were mounted for a pod.
+func (w *world) checkMounts() error {
+	mounts, err := os.ReadFile(filepath.Join(w.Cluster.Root(), "proc/1/mountinfo"))
+	if err != nil {
+		return err
+	}
+	steady := w.scanner.steadyPods()
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		below, ours := strings.CutPrefix(fields[4], runDir+"/usage/")
+		if uid, _, _ := strings.Cut(below, "/"); ours && !steady[uid] {
+			return fmt.Errorf("%s is still mounted, and its pod is gone", fields[4])
 		}
 	}
 	return nil

@@ -86,6 +86,8 @@ type subject struct {
 	// ordered: it was told to end, or is about to be; what happens to its
 	// containers from then on is no disturbance.
 	ordered atomic.Bool
+	// hostile ones may break their own limits, and end as they like.
+	hostile bool
 	// steady ones stay until the end of the test.
 	steady bool
 	// most is the most that one of its containers may hold of a GPU.
@@ -120,7 +122,8 @@ func (s *subjects) get(key string) *subject {
 // draft is a pod in the making.
 type draft struct {
 	*subject
-	pod *corev1.Pod
+	pod  *corev1.Pod
+	calm bool // nothing is broken meanwhile
 }
 
 func newDraft(key, kind string, r *rand.Rand) *draft {

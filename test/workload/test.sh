@@ -50,6 +50,11 @@ expect 0 'Usage:' "$programs/pester" --help
 expect 64 'unknown way "no"' "$programs/pester" --way no
 expect 1 'cannot reach' "$programs/pester" --dir /nonexistent
 expect 1 'cannot map' "$programs/pester" --dir /nonexistent --way forge
+expect 0 'Usage:' "$programs/attack" --help
+expect 64 'unknown way "no"' "$programs/attack" --way no
+expect 64 '--address must be' "$programs/attack" --way scrape --address nowhere
+expect 0 'ld.so.preload' "$programs/attack" --list
+expect 0 '"attack":"grow","done":0' "$programs/attack" --dir /nonexistent --duration 0.1
 expect 64 'unknown pattern "no"' "$programs/spin" --pattern no
 expect 64 'bad value' "$programs/fill" --chunk 3parsecs
 expect 64 'bad value' "$programs/fill" --chunk 99999999999GiB

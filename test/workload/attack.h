@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The ways of the program attack, by the file that they attack.
+
+#ifndef WORKLOAD_ATTACK_H
+#define WORKLOAD_ATTACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wl_attack {
+	const char *dir;     // where the container's pages are
+	const char *address; // the agent's metrics, IPv4:PORT
+	uint64_t connections;
+	uint64_t locks;
+	uint64_t done;    // deeds that the kernel let happen
+	uint64_t refused; // …and did not
+};
+
+struct wl_attack_way {
+	const char *name;
+	const char *help;
+	void (*once)(struct wl_attack *attack);
+};
+
+extern const struct wl_attack_way wl_page_ways[], wl_http_ways[], wl_system_ways[];
+
+// wl_count adds one deed, by what its system call returned.
+void wl_count(struct wl_attack *attack, long returned);
+void wl_attack_rest(long ms);
+uint32_t wl_attack_random(void);
+// wl_attack_all_files lets the process open as many files as it may.
+void wl_attack_all_files(void);
+
+#endif
