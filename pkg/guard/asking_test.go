@@ -97,12 +97,12 @@ func TestListsOfTheOtherRelease(t *testing.T) {
 func TestADamagedListIsNotTrusted(t *testing.T) {
 	good := newAsking([]Pod{{"a", "ns", "one"}, {"b", "ns", "two"}})
 	for name, damage := range map[string]func(*asking){
-		"another name":  func(a *asking) { a.Names[0] = "ns/three" },
-		"a name less":   func(a *asking) { a.Names = a.Names[:1]; a.NamesSHA256 = checksum(a.Names) },
-		"no names":      func(a *asking) { a.Names = nil },
-		"no checksum":   func(a *asking) { a.NamesSHA256 = "" },
-		"another UID":   func(a *asking) { a.Pods[0] = "c" },
-		"a new version": func(a *asking) { a.Version++ },
+		"another name": func(a *asking) { a.Names[0] = "ns/three" },
+		"a name less":  func(a *asking) { a.Names = a.Names[:1]; a.NamesSHA256 = checksum(a.Names) },
+		"no names":     func(a *asking) { a.Names = nil },
+		"no checksum":  func(a *asking) { a.NamesSHA256 = "" },
+		"another UID":  func(a *asking) { a.Pods[0] = "c" },
+		"no version":   func(a *asking) { a.Version = 0 },
 	} {
 		dir, bad := t.TempDir(), good
 		bad.Names, bad.Pods = slices.Clone(good.Names), slices.Clone(good.Pods)
