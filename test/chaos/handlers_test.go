@@ -181,13 +181,13 @@ func (f *firstPlugin) PostStartContainer(_ context.Context, pod *api.PodSandbox,
 }
 
 func (f *firstPlugin) StopContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
-	f.handlers.refused(container.GetId())
+	f.refused(container.GetId())
 	f.begin("StopContainer", container.GetId(), where(pod, container), "")
 	return nil, nil
 }
 
 func (f *firstPlugin) RemoveContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	f.handlers.refused(container.GetId())
+	f.refused(container.GetId())
 	f.begin("RemoveContainer", container.GetId(), where(pod, container), "")
 	return nil
 }
