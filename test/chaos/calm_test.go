@@ -150,7 +150,7 @@ func (w *world) measure(h *handlers, length time.Duration, others func(context.C
 	all.Wait()
 	w.probes.Wait()
 	w.removeAll()
-	if err := eventually(w.Context(), patience, w.podsLeft); err != nil {
+	if err := eventually(w.Context(), patience, func() error { return errors.Join(w.podsLeft(), h.idle()) }); err != nil {
 		w.broken("mended", "%v", err)
 	}
 	p.handled = h.take()

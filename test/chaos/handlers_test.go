@@ -28,6 +28,7 @@ type handlers struct {
 	mu    sync.Mutex
 	open  map[string]opened
 	spent []spent
+	heard time.Time // a request, the last time
 }
 
 // opened is a request on its way between the two plugins.
@@ -81,6 +82,7 @@ func (h *handlers) stop() {
 func (h *handlers) begin(request, id, where, line string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.heard = time.Now()
 	h.open[request+" "+id] = opened{time.Now(), where, line}
 }
 
@@ -101,6 +103,16 @@ func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {
 		h.end(request, id, true)
 	}
+}
+
+// idle is an error while the runtime asks: kubelet goes on with pods that are gone.
+func (h *handlers) idle() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if since := time.Since(h.heard); since < time.Second {
+		return fmt.Errorf("the runtime created, stopped or removed a container %v ago", since)
+	}
+	return nil
 }
 
 // take returns what was spent since the last call, and requests without an end.
