@@ -30,7 +30,7 @@ func byMPS(config string) string {
 	return strings.NewReplacer(
 		"method = \"time\"", "method = \"mps\"",
 		"mps_gpus = [\"*\"]", fmt.Sprintf("mps_gpus = [%q]", bed.UUIDs[0]),
-		"\nslots_per_gpu = 10\n# Pods", "\nslots_per_gpu = 100\n# Pods",
+		"\nslots_per_gpu = 10\n", "\nslots_per_gpu = 100\n",
 		"host_action = \"report\"", "host_action = \"stop\"",
 	).Replace(config)
 }

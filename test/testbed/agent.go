@@ -49,11 +49,11 @@ func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
 }
 
 func (b *Bed) agentReady(ctx context.Context) error {
-	set, err := b.Client.AppsV1().DaemonSets(Namespace).Get(ctx, agent, metav1.GetOptions{})
+	set, err := b.Client.AppsV1().DaemonSets(b.home).Get(ctx, agent, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, agentPods)
+	pods, err := b.Client.CoreV1().Pods(b.home).List(ctx, agentPods)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 			return fmt.Errorf("pod %s is %s", pods.Items[i].Name, Describe(&pods.Items[i]))
 		}
 		// By the API server, which reaches all nodes.
-		if _, err := b.Client.CoreV1().Pods(Namespace).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
+		if _, err := b.Client.CoreV1().Pods(b.home).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
 			return fmt.Errorf("ask pod %s: %w", pods.Items[i].Name, err)
 		}
 	}
@@ -75,7 +75,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 
 // Config is the agent's config.toml.
 func (b *Bed) Config(ctx context.Context) (string, error) {
-	config, err := b.Client.CoreV1().ConfigMaps(Namespace).Get(ctx, agent, metav1.GetOptions{})
+	config, err := b.Client.CoreV1().ConfigMaps(b.home).Get(ctx, agent, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("read the agent's configuration: %w", err)
 	}
@@ -85,7 +85,7 @@ func (b *Bed) Config(ctx context.Context) (string, error) {
 // SetConfig gives the agent another config.toml and restarts it. It returns
 // the one before.
 func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {
-	maps := b.Client.CoreV1().ConfigMaps(Namespace)
+	maps := b.Client.CoreV1().ConfigMaps(b.home)
 	config, err := maps.Get(ctx, agent, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("read the agent's configuration: %w", err)
@@ -104,7 +104,7 @@ func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		pods, err := b.Client.CoreV1().Pods(Namespace).List(ctx, agentPods)
+		pods, err := b.Client.CoreV1().Pods(b.home).List(ctx, agentPods)
 		return err == nil && len(pods.Items) == 0, nil
 	})
 	if err != nil {
@@ -133,7 +133,7 @@ func (b *Bed) patchAgent(ctx context.Context, template map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.Client.AppsV1().DaemonSets(Namespace).Patch(ctx, agent, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := b.Client.AppsV1().DaemonSets(b.home).Patch(ctx, agent, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("change the agent's DaemonSet: %w", err)
 	}
 	return nil
@@ -147,7 +147,7 @@ func (b *Bed) Vgpuctl(ctx context.Context, args ...string) (string, error) {
 
 // InAgent runs a command in the agent's pod, as kubectl exec does.
 func (b *Bed) InAgent(ctx context.Context, command ...string) (string, error) {
-	return b.kubectlOutput(ctx, append([]string{"-n", Namespace, "exec", "daemonset/" + agent, "--"}, command...)...)
+	return b.kubectlOutput(ctx, append([]string{"-n", b.home, "exec", "daemonset/" + agent, "--"}, command...)...)
 }
 
 // ContainerFiles is the node's directory with the files of a container, as

@@ -66,6 +66,7 @@ type Bed struct {
 	UUIDs []string
 
 	namespace string
+	home      string // the namespace that nri-vgpu is installed in
 	options   Options
 	physical  physical
 }
@@ -75,6 +76,14 @@ type Bed struct {
 func (b *Bed) In(namespace string) *Bed {
 	other := *b
 	other.namespace = namespace
+	return &other
+}
+
+// At is the same bed, on which nri-vgpu is installed in another namespace than
+// Namespace.
+func (b *Bed) At(namespace string) *Bed {
+	other := *b
+	other.home = namespace
 	return &other
 }
 

@@ -48,7 +48,7 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, options: options}
+	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, home: Namespace, options: options}
 	if err := bed.install(ctx); err != nil {
 		return bed, fmt.Errorf("%w\n%s", err, bed.explain(context.WithoutCancel(ctx)))
 	}
@@ -72,7 +72,7 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, options: options}
+	bed := &Bed{Cluster: running, Client: running.Client(), namespace: metav1.NamespaceDefault, home: Namespace, options: options}
 	if err := bed.open(); err != nil {
 		return bed, err
 	}
@@ -273,10 +273,10 @@ func (b *Bed) kubectlOutput(ctx context.Context, args ...string) (string, error)
 func (b *Bed) explain(ctx context.Context) string {
 	var all strings.Builder
 	for _, args := range [][]string{
-		{"-n", Namespace, "get", "pods", "-o", "wide"},
-		{"-n", Namespace, "get", "events"},
-		{"-n", Namespace, "logs", "daemonset/nri-vgpu", "--all-containers", "--tail=20"},
-		{"-n", Namespace, "logs", "daemonset/extended-resource-patcher", "--all-containers", "--tail=20"},
+		{"-n", b.home, "get", "pods", "-o", "wide"},
+		{"-n", b.home, "get", "events"},
+		{"-n", b.home, "logs", "daemonset/nri-vgpu", "--all-containers", "--tail=20"},
+		{"-n", b.home, "logs", "daemonset/extended-resource-patcher", "--all-containers", "--tail=20"},
 	} {
 		output, err := b.kubectlOutput(ctx, args...)
 		if err != nil {

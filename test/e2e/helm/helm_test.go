@@ -153,6 +153,7 @@ func newSuite(t *testing.T, name string, build func(releases.Builder) (releases.
 		})
 	}
 	s.must(err)
+	s.bed = s.bed.At(namespace)
 	s.must(s.bed.Cluster.LoadImage(t.Context(), other.Archive()))
 	s.kubectl("create", "namespace", namespace)
 	return s, other
