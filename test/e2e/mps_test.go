@@ -27,10 +27,11 @@ const (
 // byMPS shares GPU 0 through the Multi-Process Service, and has whatever computes
 // on GPUs beside pods stopped: the service's server must not be.
 func byMPS(config string) string {
+	// The first is node.slots_per_gpu.
+	config = strings.Replace(config, "\nslots_per_gpu = 10\n", "\nslots_per_gpu = 100\n", 1)
 	return strings.NewReplacer(
 		"method = \"time\"", "method = \"mps\"",
 		"mps_gpus = [\"*\"]", fmt.Sprintf("mps_gpus = [%q]", bed.UUIDs[0]),
-		"\nslots_per_gpu = 10\n", "\nslots_per_gpu = 100\n",
 		"host_action = \"report\"", "host_action = \"stop\"",
 	).Replace(config)
 }
