@@ -16,6 +16,7 @@ import (
 // port takes, and does not read what it asked for, kubelet's probes pass and metrics are read.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually(t, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
+	before := restarts(t)
 	for range 300 {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(bed.Cluster.Address, "9394"), 5*time.Second)
 		if err != nil {
@@ -33,26 +34,41 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 			t.Errorf("not ready: %v", pods)
 		}
 	}
+	if after := restarts(t); after != before {
+		t.Errorf("kubelet has restarted containers %d times, before %d", after, before)
+	}
 }
 
-// unready are the pods of ours that kubelet has not found ready, or has restarted.
-func unready(t *testing.T) []string {
+// ourPods are agent and patcher, as other tests' pods come and go beside them.
+func ourPods(t *testing.T) []corev1.Pod {
 	t.Helper()
-	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(), metav1.ListOptions{})
+	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (nri-vgpu, extended-resource-patcher)"})
 	if err != nil || len(pods.Items) < 2 {
 		t.Fatalf("%d pods of ours, %v", len(pods.Items), err)
 	}
+	return pods.Items
+}
+
+// restarts is how often kubelet has restarted their containers.
+func restarts(t *testing.T) (sum int32) {
+	t.Helper()
+	for _, pod := range ourPods(t) {
+		for _, c := range pod.Status.ContainerStatuses {
+			sum += c.RestartCount
+		}
+	}
+	return sum
+}
+
+// unready are those that kubelet has not found ready.
+func unready(t *testing.T) []string {
+	t.Helper()
 	var names []string
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for _, pod := range ourPods(t) {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-				names = append(names, pod.Name+": "+testbed.Describe(pod))
-			}
-		}
-		for _, c := range pod.Status.ContainerStatuses {
-			if c.RestartCount > 0 {
-				names = append(names, fmt.Sprintf("%s was restarted %d times", pod.Name, c.RestartCount))
+				names = append(names, pod.Name+": "+testbed.Describe(&pod))
 			}
 		}
 	}
