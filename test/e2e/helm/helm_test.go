@@ -183,7 +183,6 @@ func TestHelm(t *testing.T) {
 	w.check()
 	s.checkRuns(now.Version)
 	s.fits("new")
-	s.metaGPU()
 	s.guardIs(old)
 	s.checkGuard("new-agent-old-guard")
 	modern := s.startWork("-new")
@@ -205,6 +204,7 @@ func TestHelm(t *testing.T) {
 	s.say("changing the configuration")
 	s.release("upgrade", now, "--set", "config.node.slots_per_gpu=20", "--force-conflicts")
 	s.waitSlots(20)
+	s.metaGPU()
 	if *more {
 		s.byRuntimeClass(w)
 	}

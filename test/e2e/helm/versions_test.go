@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/releases"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -38,6 +39,7 @@ type watch struct {
 	mu   sync.Mutex
 	// seen is how often the Node offered an amount of memory.
 	seen map[int64]int
+	why  []string // the Node's condition, where it offered nothing
 }
 
 // watchNode watches the Node's memory until the test ends, or stop.
@@ -78,6 +80,17 @@ func (w *watch) note(node *corev1.Node) {
 	offered := node.Status.Allocatable[testbed.Memory]
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	ready := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == nodestatus.ConditionReady
+	})
+	if offered.Value() == 0 && ready >= 0 {
+		why := node.Status.Conditions[ready]
+		// While an agent starts, whichever it is, the runtime does not ask it.
+		if why.Reason == nodestatus.ReasonPluginNotRegistered {
+			return
+		}
+		w.why = append(w.why, why.Reason+": "+why.Message)
+	}
 	w.seen[offered.Value()]++
 }
 
@@ -88,7 +101,7 @@ func (w *watch) stop() {
 	w.end()
 	<-w.done
 	if len(w.seen) != 1 || w.seen[0] > 0 {
-		w.Errorf("the Node offered these amounts of memory, want one: %v", w.seen)
+		w.Errorf("the Node offered these amounts of memory, want one: %v %q", w.seen, w.why)
 	}
 }
 
