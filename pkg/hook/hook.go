@@ -313,8 +313,8 @@ func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignm
 // save writes the container's files, and before them what its pod's other containers
 // were given with it.
 func (h *Hook) save(given Assignment, preload []string) error {
-	if all := h.Ledger.Pod(given.Allocation.PodUID); len(all) > 1 {
-		if err := h.reserve(given.Allocation.PodUID, all); err != nil {
+	if all := h.Ledger.Pod(given.PodUID); len(all) > 1 {
+		if err := h.reserve(given.PodUID, all); err != nil {
 			return err
 		}
 	}
