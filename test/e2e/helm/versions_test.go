@@ -85,10 +85,6 @@ func (w *watch) note(node *corev1.Node) {
 	})
 	if offered.Value() == 0 && ready >= 0 {
 		why := node.Status.Conditions[ready]
-		// While an agent starts, whichever it is, the runtime does not ask it.
-		if why.Reason == nodestatus.ReasonPluginNotRegistered {
-			return
-		}
 		w.why = append(w.why, why.Reason+": "+why.Message)
 	}
 	w.seen[offered.Value()]++
