@@ -313,7 +313,7 @@ func maximumOn(c card, share request.Share) uint32 {
 	return share.MaximumPPM
 }
 
-// take gives a share on a card to a container, if it fits there.
+// take adds a share on a card to a container and reports whether it fits there.
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
 	p.tried++
@@ -361,7 +361,7 @@ func (p *planner) giveBack(container, devices int) {
 	}
 }
 
-// eligible tells whether a share may be on a card at all, room or not. Processes
+// eligible reports whether a share may be on a card at all, room or not. Processes
 // that are clients of the Multi-Process Service see no other GPUs than those that
 // it serves.
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
@@ -371,7 +371,7 @@ func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
 
-// fits tells whether the pod may take now of a card where it took before.
+// fits reports whether the pod may take now of a card where it took before.
 func (p *planner) fits(g int, before, now load) bool {
 	others, usable := p.others[g], p.cards[g].usable
 	all := others.beside(now)
