@@ -140,12 +140,27 @@ void sim_copy_content(const CUDA_MEMCPY3D *p)
 struct gs_work sim_memset_work(const struct sim_device *device, const CUDA_MEMSET_NODE_PARAMS *p)
 {
 	uint64_t bytes = (uint64_t)p->width * p->elementSize * or_one(p->height);
+	bool near;
 
+	sim_lock();
+	near = is_device(p->dst);
+	sim_unlock();
 	return (struct gs_work){
 		.kind = GS_ITEM_COMPUTE,
 		.demand_ppm = GS_DEMAND_ALL,
-		.duration_ns = duration(bytes, sim_gpu(device)->device_bandwidth),
+		.duration_ns = duration(bytes, near ? sim_gpu(device)->device_bandwidth :
+						      sim_gpu(device)->host_bandwidth),
 	};
+}
+
+static void fill_row(unsigned char *row, size_t size, const CUDA_MEMSET_NODE_PARAMS *p)
+{
+	if (p->elementSize == 1) {
+		memset(row, (int)p->value, size);
+		return;
+	}
+	for (size_t x = 0; x < size; x += p->elementSize)
+		memcpy(row + x, &p->value, p->elementSize);
 }
 
 void sim_memset_content(const CUDA_MEMSET_NODE_PARAMS *p)
@@ -158,7 +173,6 @@ void sim_memset_content(const CUDA_MEMSET_NODE_PARAMS *p)
 	sim_lock();
 	content = sim_content(p->dst, (or_one(p->height) - 1) * p->pitch + row);
 	for (size_t y = 0; content && y < or_one(p->height); y++)
-		for (size_t x = 0; x < row; x += p->elementSize)
-			memcpy(content + y * p->pitch + x, &p->value, p->elementSize);
+		fill_row(content + y * p->pitch, row, p);
 	sim_unlock();
 }

@@ -21,11 +21,10 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned eleme
 	err = sim_capture_enqueue_guard(stream);
 	if (err)
 		return err;
+	/* The GPU has the work when the call is over: what writing takes here is before that. */
+	sim_memset_content(&p);
 	work = sim_memset_work(stream->context->device, &p);
-	err = sim_submit(stream, &work, NULL);
-	if (!err)
-		sim_memset_content(&p);
-	return err;
+	return sim_submit(stream, &work, NULL);
 }
 
 CU_PTDS(cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t count),
