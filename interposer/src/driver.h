@@ -163,6 +163,8 @@
 	X(cuStreamGetDevice, CUstream, CUdevice *)                                                 \
 	X(cuStreamSynchronize, CUstream)                                                           \
 	X(cuStreamSynchronize_ptsz, CUstream)                                                      \
+	X(cuMemHostAlloc, void **, size_t, unsigned)                                               \
+	X(cuMemHostGetDevicePointer_v2, CUdeviceptr *, void *, unsigned)                           \
 	X(cuMemsetD8, CUdeviceptr_v1, uint8_t, unsigned)                                           \
 	X(cuMemsetD8_v2, CUdeviceptr, uint8_t, size_t)                                             \
 	X(cuMemsetD8_v2_ptds, CUdeviceptr, uint8_t, size_t)                                        \

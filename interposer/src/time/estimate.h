@@ -31,6 +31,8 @@ struct vg_class {
 	uint64_t sampled;  // when it was last measured on a stream that was dry
 	uint32_t samples;  // taken so
 	uint32_t to_see;   // pieces that the present sample still takes
+	uint32_t taken;    // …and has…
+	uint64_t least;    // …of which this is the least, in ns
 	bool measured;
 	bool company;      // it was observed beside work of the process's other streams
 	// What launches do not ask for.

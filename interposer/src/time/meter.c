@@ -223,11 +223,15 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	stream->open = true;
 	sample = vg_sample(class, segment, now);
 	segment->solo |= sample;
+	segment->sample = sample && class->to_see > 0;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
 	if (stream->head != stream->tail && !vg_event_done(before->end)) {
 		segment->chained = segment->covered = true;
 	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
+		if (segment->sample)
+			vg_lead_send(&meter->lead, class->to_see - 1, stream->handle, stream->context,
+				     per_thread);
 		vg_begin_record(meter, stream, segment, per_thread);
 	}
 }

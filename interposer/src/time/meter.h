@@ -11,6 +11,7 @@
 #include "distrust.h"
 #include "driver.h"
 #include "estimate.h"
+#include "lead.h"
 #include "probe.h"
 
 enum {
@@ -43,6 +44,7 @@ struct vg_segment {
 	bool many;    // other streams had work at the same time
 	bool fresh;   // it has work whose length was not known
 	bool solo;    // it is to have work of one class only
+	bool sample;  // …and is one of the pieces of a sample
 	bool lengthy; // it has work that may be longer than a slice
 	uint32_t pieces; // of work
 	uint32_t count;  // …in the measured part
@@ -187,6 +189,7 @@ struct vg_meter {
 	uint32_t settled;     // counts segments that are done
 	uint32_t stuck;       // what that was, plus 1, when a launch waited in vain
 	struct vg_probe probe;
+	struct vg_lead lead;
 	struct vg_fit fit; // of what probes tell of the card
 	uint64_t polled; // when a probe was sent last for a program that asks over and over
 	_Atomic uint32_t waiting; // threads that sleep until their work may go

@@ -149,6 +149,7 @@ static void vg_meter_drop_everything(struct vg_meter *meter)
 	meter->base = meter->newer = NULL;
 	meter->renewing = false;
 	vg_probe_drop(&meter->probe);
+	vg_lead_drop(&meter->lead, meter->lead.context);
 	vg_classes_forget(&meter->estimates);
 }
 
@@ -233,4 +234,5 @@ void vg_meter_drop_context(struct vg_meter *meter, uint64_t context)
 	}
 	if (meter->probe.context == context)
 		vg_probe_drop(&meter->probe);
+	vg_lead_drop(&meter->lead, context);
 }
