@@ -96,12 +96,20 @@ type Agent struct {
 	failed string
 	// health is what was last said of each GPU, by UUID: "" is healthy.
 	health map[string]string
+	// begun is when this agent was made; registered: the runtime had its plugin once.
+	begun      time.Time
+	registered bool
 }
+
+// registerGrace is how long an agent that begins may take to register its plugin before it
+// reports that it is not. Registering takes a fraction of a second.
+const registerGrace = 10 * time.Second
 
 // New returns an agent that does nothing until Run.
 func New(opts Options) *Agent {
 	return &Agent{
 		Options: opts, poke: make(chan struct{}, 1), podsChanged: make(chan struct{}, 1), health: map[string]string{},
+		begun: time.Now(),
 	}
 }
 
@@ -222,14 +230,30 @@ func (a *Agent) tellHealth(gpus []gpu.GPU) {
 	}
 }
 
+// leavesReport reports whether the report of the agent before this one is to stand: it was
+// registered, and this one has just begun and will be. So an agent's restart withdraws nothing. As
+// the heartbeat stands still, the patcher trusts such a report no longer than a dead agent's.
+func (a *Agent) leavesReport(path string) bool {
+	a.registered = a.registered || a.Plugin.Registered()
+	if a.registered || time.Since(a.begun) > registerGrace {
+		return false
+	}
+	before, err := nodereport.Read(path)
+	return err == nil && before.PluginRegistered
+}
+
 // report writes node.json.
 func (a *Agent) report(gpus []gpu.GPU, sums *nodereport.Sums) {
 	a.told, a.toldGPUs = sums, gpus
+	path := filepath.Join(a.Config.Paths.RunDir, nodereport.FileName)
+	if a.leavesReport(path) {
+		return
+	}
 	var volcano nodereport.Volcano
 	if a.Volcano != nil {
 		volcano = a.Volcano()
 	}
-	err := nodereport.Write(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName), nodereport.Report{
+	err := nodereport.Write(path, nodereport.Report{
 		Volcano:          volcano,
 		Heartbeat:        time.Now().UTC(),
 		PluginRegistered: a.Plugin.Registered(),

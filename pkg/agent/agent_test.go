@@ -103,6 +103,35 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestARestartWithdrawsNothing: the report of the agent before stands until this one is
+// registered, for a while.
+func TestARestartWithdrawsNothing(t *testing.T) {
+	n := oneGPU()
+	before := newAgent(t, n)
+	before.round(t.Context())
+	path := filepath.Join(before.Config.Paths.RunDir, nodereport.FileName)
+	registered := func() bool {
+		t.Helper()
+		report, err := nodereport.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.PluginRegistered
+	}
+	n.registered = false
+	a := newAgent(t, n)
+	a.Config.Paths.RunDir = before.Config.Paths.RunDir
+	a.round(t.Context())
+	if !registered() {
+		t.Error("an agent that begins withdraws what the one before it reported")
+	}
+	a.begun = a.begun.Add(-2 * registerGrace)
+	a.round(t.Context())
+	if registered() {
+		t.Error("an agent that does not get registered does not report it")
+	}
+}
+
 func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
 	n := oneGPU()
 	a := newAgent(t, n)
