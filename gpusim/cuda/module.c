@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Modules and libraries loaded from PTX text. */
+/* Modules loaded from PTX text. */
 #include "jit.h"
 #include "module.h"
 
@@ -177,7 +177,7 @@ static uint64_t code_bytes(const struct sim_module *module, uint64_t granularity
 	return round_up(module->stated ? module->stated : module->ptx.length, granularity);
 }
 
-static CUresult charge_module(struct sim_module *module, struct sim_context *context)
+CUresult sim_module_charge(struct sim_module *module, struct sim_context *context)
 {
 	struct sim_device *device = context->device;
 	bool lazy = sim.handle.state->driver.lazy_loading != 0;
@@ -262,8 +262,8 @@ static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_
 	return err;
 }
 
-static CUresult load(struct sim_context *context, const void *image, const struct sim_jit *jit,
-		     struct sim_module **out)
+CUresult sim_module_load(struct sim_context *context, const void *image, const struct sim_jit *jit,
+			 struct sim_module **out)
 {
 	char log[SIM_LOG_SIZE] = "";
 	struct sim_module *module;
@@ -279,7 +279,7 @@ static CUresult load(struct sim_context *context, const void *image, const struc
 	if (!err)
 		err = make_functions(module);
 	if (!err && context)
-		err = charge_module(module, context);
+		err = sim_module_charge(module, context);
 	if (err) {
 		sim_module_free(module);
 		return err;
@@ -306,7 +306,7 @@ static CUresult load_module(CUmodule *out, const void *image, const struct sim_j
 		return err;
 	if (!out || !image)
 		return CUDA_ERROR_INVALID_VALUE;
-	return load(context, image, jit, out);
+	return sim_module_load(context, image, jit, out);
 }
 
 CU_API CUresult cuModuleLoadData(CUmodule *out, const void *image)
@@ -354,105 +354,6 @@ CU_API CUresult cuModuleUnload(CUmodule handle)
 	return CUDA_SUCCESS;
 }
 
-/* ---- libraries ---- */
-
-static CUresult use_library(struct sim_module *library);
-
-/* Without lazy loading a library is loaded into the context that is there. */
-static CUresult load_eagerly(CUlibrary *out)
-{
-	struct sim_context *context;
-	CUresult err;
-
-	if (!sim.handle.state->driver.load_waits || sim.handle.state->driver.lazy_loading ||
-	    sim_current(&context))
-		return CUDA_SUCCESS;
-	err = use_library(*out);
-	if (err)
-		sim_module_free(*out);
-	return err;
-}
-
-CU_API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit_options,
-				  void **jit_values, unsigned jit_count, int *options, void **values,
-				  unsigned count)
-{
-	struct sim_jit jit;
-	CUresult err = sim_ready();
-
-	(void)options, (void)values, (void)count;
-	if (!err)
-		err = sim_jit_read(&jit, jit_count, jit_options, jit_values);
-	if (err)
-		return err;
-	if (!out || !code)
-		return CUDA_ERROR_INVALID_VALUE;
-	err = load(NULL, code, &jit, out);
-	return err ? err : load_eagerly(out);
-}
-
-CU_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit_options,
-				      void **jit_values, unsigned jit_count, int *options,
-				      void **values, unsigned count)
-{
-	char *image;
-	CUresult err = path ? sim_read_file(path, &image, NULL) : CUDA_ERROR_INVALID_VALUE;
-
-	if (err)
-		return err;
-	err = cuLibraryLoadData(out, image, jit_options, jit_values, jit_count, options, values, count);
-	free(image);
-	return err;
-}
-
-CU_API CUresult cuLibraryUnload(CUlibrary handle)
-{
-	struct sim_module *module;
-	CUresult err = sim_module_of(handle, &module);
-
-	if (err)
-		return err;
-	sim_module_free(module);
-	return CUDA_SUCCESS;
-}
-
-/* A library reaches a device when something of it is used there. */
-static CUresult use_library(struct sim_module *library)
-{
-	struct sim_context *context;
-	CUresult err = sim_current(&context);
-
-	if (err || library->device)
-		return err;
-	return charge_module(library, context);
-}
-
-CU_API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
-{
-	struct sim_module *module;
-	CUresult err = sim_module_of(handle, &module);
-
-	if (!err && !out)
-		err = CUDA_ERROR_INVALID_VALUE;
-	if (!err)
-		err = use_library(module);
-	if (!err)
-		*out = module;
-	return err;
-}
-
-CU_API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary handle, const char *name)
-{
-	struct sim_module *module;
-	CUresult err = sim_module_of(handle, &module);
-
-	if (err)
-		return err;
-	if (!out || !name)
-		return CUDA_ERROR_INVALID_VALUE;
-	return sim_module_function(module, name, out);
-}
-
 CU_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
 {
 	struct sim_module *module;
@@ -468,15 +369,9 @@ CU_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char
 
 /* ---- global variables ---- */
 
-static CUresult get_global(CUmodule handle, const char *name, CUdeviceptr *address, size_t *size)
+CUresult sim_module_global(const struct sim_module *module, const char *name, CUdeviceptr *address,
+			   size_t *size)
 {
-	struct sim_module *module;
-	CUresult err = sim_module_of(handle, &module);
-
-	if (!err && !module->device)
-		err = use_library(module);
-	if (err)
-		return err;
 	if (!name)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < module->ptx.global_count; i++) {
@@ -491,14 +386,11 @@ static CUresult get_global(CUmodule handle, const char *name, CUdeviceptr *addre
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-CU_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module,
+CU_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule handle,
 				     const char *name)
 {
-	return get_global(module, name, address, size);
-}
+	struct sim_module *module;
+	CUresult err = sim_module_of(handle, &module);
 
-CU_API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library,
-				   const char *name)
-{
-	return get_global(library, name, address, size);
+	return err ? err : sim_module_global(module, name, address, size);
 }

@@ -23,6 +23,17 @@ CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 
+/* Loads an image into a context, or, with NULL, as a library. */
+struct sim_jit;
+CUresult sim_module_load(struct sim_context *context, const void *image, const struct sim_jit *jit,
+			 struct sim_module **module);
+/* Charges a module's code and variables in a context, and lays them out there. */
+CUresult sim_module_charge(struct sim_module *module, struct sim_context *context);
+
+/* Where a variable lies, and its size; either may be left out. */
+CUresult sim_module_global(const struct sim_module *module, const char *name, CUdeviceptr *address,
+			   size_t *size);
+
 /* The PTX text that an image holds, a copy. */
 CUresult sim_image_text(const void *image, char **text);
 

@@ -40,6 +40,8 @@ struct sim_pool {
 
 /* The pool that a handle names. */
 CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool);
+/* The pool that a device's allocations come from where they name none. */
+CUresult sim_pool_current(struct sim_device *device, struct sim_pool **pool);
 
 /* ---- all others are called under the process lock ---- */
 
