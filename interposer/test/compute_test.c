@@ -462,6 +462,27 @@ static void test_rare_long_pieces(void)
 	CHECK(vg_class_is_known(&hardly, second));
 }
 
+// A sample counts by its least piece, and has nothing of one before it that was not completed.
+static void test_estimate_of_samples(void)
+{
+	struct vg_class *class = vg_class_of(&estimates, 15, 50000);
+	uint64_t now = 0;
+
+	vg_class_observe(class, 50000, 500, now += ms);
+	for (int i = 0; i < 8; i++) {
+		vg_class_begin_sample(class, 2, now);
+		class->to_see--;
+		vg_class_observe_sample(class, 20000, 500, now += ms); // and no other
+	}
+	vg_class_begin_sample(class, 4, now);
+	for (uint64_t i = 0; i < 4; i++) {
+		class->to_see--;
+		vg_class_observe_sample(class, 40000 + (3 - i) * 1000, 500, now += ms);
+	}
+	CHECK(class->lowest == 40000);
+	CHECK(class->seen == 5);
+}
+
 int main(void)
 {
 	test_bucket_earns_its_part();
@@ -479,6 +500,7 @@ int main(void)
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();
 	test_estimate_keeps_to_the_finest();
+	test_estimate_of_samples();
 	test_more_classes_than_places();
 	test_cover_counts_time_once();
 	test_probes_find_the_slices_of_others();

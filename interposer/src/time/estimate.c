@@ -216,3 +216,24 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint6
 		class->error = error > class->error ? error : class->error;
 	}
 }
+
+// What an earlier sample has, which did not become complete, may be of work that was shorter.
+void vg_class_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now)
+{
+	class->sampled = now;
+	class->samples++;
+	class->to_see = pieces;
+	class->taken = 0;
+	class->least = 0;
+}
+
+void vg_class_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
+{
+	class->taken++;
+	class->least = vg_min(class->least ? class->least : ns, ns);
+	if (class->to_see > 0)
+		return;
+	for (; class->taken > 0; class->taken--)
+		vg_class_observe(class, class->least, error, now);
+	class->least = 0;
+}

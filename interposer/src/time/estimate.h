@@ -67,6 +67,12 @@ struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint6
 // it may be wrong, in ns.
 void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
+// vg_class_begin_sample begins a sample of so many pieces. vg_class_observe_sample takes one of them,
+// and with the last observes that each took as long as the least: they differ by what went before
+// them (lead.h).
+void vg_class_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
+void vg_class_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
+
 // vg_class_observe_roughly takes one out of which others' slices were taken, which
 // may err to either side.
 void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);

@@ -188,28 +188,6 @@ static struct vg_class *vg_segment_class(struct vg_meter *meter, const struct vg
 	return vg_class_of(&meter->estimates, segment->key, 0);
 }
 
-// vg_sample_take takes a piece into its sample. It returns how many pieces that has, once it is
-// complete, and the least of them in `ns`: they differ by what went before them (lead.h).
-static uint32_t vg_sample_take(struct vg_class *class, uint64_t *ns)
-{
-	uint32_t taken = ++class->taken;
-
-	class->least = vg_min(class->least ? class->least : *ns, *ns);
-	if (class->to_see > 0)
-		return 0;
-	*ns = class->least;
-	class->least = 0;
-	class->taken = 0;
-	return taken;
-}
-
-static void vg_observe_pieces(struct vg_class *class, uint32_t pieces, uint64_t ns, uint64_t error,
-			      uint64_t now)
-{
-	while (pieces-- > 0)
-		vg_class_observe(class, ns, error, now);
-}
-
 // vg_observe enters what one piece of work took into its class.
 static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		       struct vg_took took, uint64_t now)
@@ -217,7 +195,6 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	struct vg_class *class = vg_segment_class(meter, segment);
 	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
 	uint64_t error = vg_error(meter, segment);
-	uint32_t pieces = 1;
 
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events say nothing of the work
@@ -229,9 +206,9 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		return;
 	}
 	if (segment->sample && !took.rough)
-		pieces = vg_sample_take(class, &ns);
-	if (!took.rough)
-		vg_observe_pieces(class, pieces, ns, error, now);
+		vg_class_observe_sample(class, ns, error, now);
+	else if (!took.rough)
+		vg_class_observe(class, ns, error, now);
 	else if (!class->measured || class->ns >= vg_lengthy_ns)
 		vg_class_observe_roughly(class, ns, error, now);
 }

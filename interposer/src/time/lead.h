@@ -3,10 +3,10 @@
 // A lead: a little work of our own before the event with which a sample begins.
 //
 // On a stream that is dry the GPU reaches such an event at once, and the program's work only when
-// that has been launched: the launch lies between the two, and is measured as if it were work, 13 %
-// of a kernel of 20 us. Behind a lead the GPU reaches the event when the launch is over, so nothing
-// but the work is measured. Nothing is subtracted: if the lead is too short, or the launch waits for
-// the kernel, more is measured than the work took, and never less.
+// that has been launched. The launch lies between the two and is measured as if it were work: 8 % of
+// a kernel of 20 us. Behind a lead, the GPU reaches the event when the launch is over. Nothing is
+// subtracted: if the lead is too short, or the launch waits for the kernel, more is measured than the
+// work took, and never less.
 
 #ifndef VG_LEAD_H
 #define VG_LEAD_H

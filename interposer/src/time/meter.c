@@ -165,11 +165,8 @@ static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, 
 {
 	bool due = vg_class_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
 
-	if (due) {
-		class->sampled = now;
-		class->samples++;
-		class->to_see = class->ns < vg_lengthy_ns ? vg_sample_pieces : 1;
-	}
+	if (due)
+		vg_class_begin_sample(class, class->ns < vg_lengthy_ns ? vg_sample_pieces : 1, now);
 	// Streams side by side are not told apart by single pieces.
 	return !segment->many && (class->to_see > 0 || class->look > now);
 }
