@@ -230,9 +230,10 @@ func (a *Agent) tellHealth(gpus []gpu.GPU) {
 	}
 }
 
-// leavesReport reports whether the report of the agent before this one is to stand: it was
-// registered, and this one has just begun and will be. So an agent's restart withdraws nothing. As
-// the heartbeat stands still, the patcher trusts such a report no longer than a dead agent's.
+// leavesReport reports whether the report of the agent before this one is to stand: that agent
+// was registered, and this one has just begun and is not yet. So an agent's restart withdraws
+// nothing. The heartbeat stands still, so the patcher trusts such a report no longer than a dead
+// agent's.
 func (a *Agent) leavesReport(path string) bool {
 	a.registered = a.registered || a.Plugin.Registered()
 	if a.registered || time.Since(a.begun) > registerGrace {
