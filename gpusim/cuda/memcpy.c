@@ -41,12 +41,15 @@ static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool sy
 	if (err)
 		return err;
 	work = sim_copy_work(stream->context->device, p);
-	err = sim_submit(stream, &work, NULL);
-	if (err)
-		return err;
 	/* Copies within the device return before they end. */
-	if (synchronous && work.kind != GS_ITEM_COMPUTE)
-		sim_wait_stream(stream);
+	synchronous = synchronous && work.kind != GS_ITEM_COMPUTE;
+	/* The GPU has the work when the call is over: what copying takes here is before that. */
+	if (!synchronous)
+		sim_copy_content(p);
+	err = sim_submit(stream, &work, NULL);
+	if (err || !synchronous)
+		return err;
+	sim_wait_stream(stream);
 	sim_copy_content(p);
 	return CUDA_SUCCESS;
 }
