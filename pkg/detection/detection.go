@@ -4,7 +4,7 @@
 // limits and is not allowed, is reported, and stopped
 // where the configuration says so. So is each in a container in which our files are
 // no longer where we put them. Where a container holds more than its usage
-// page owns up to, its processes are told what was seen.
+// page reports, its processes learn what was observed.
 package detection
 
 import (

@@ -58,8 +58,7 @@ type container struct {
 	busy bool
 	// unknown: the page could not be read, and not for what its tenant wrote.
 	unknown bool
-	// displaced says what a program does not find of ours that is started there now,
-	// and nil if it finds all.
+	// displaced names the files of ours that a program started now would not find, or is nil.
 	displaced error
 }
 
@@ -134,8 +133,8 @@ func (c container) hasSlot(pid uint32) bool {
 // late, of which the process learns at its next allocation.
 const noise = 64 << 20 // bytes
 
-// mismatch is a container that holds more of a GPU than it owns up to, or than
-// it may.
+// mismatch is a container that holds more of a GPU than its usage page
+// reports, or than its limit.
 type mismatch struct {
 	container string // the runtime's id
 	device    int    // in the order of its pages

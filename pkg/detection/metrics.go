@@ -38,7 +38,7 @@ func newMetrics() *Metrics {
 		}, []string{"kind"}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_container_observed_memory_bytes",
-			Help: "Memory of the GPU that the container was seen to hold, where its usage page owns up to less.",
+			Help: "Memory of the GPU that the container was seen to hold, where its usage page reports less.",
 		}, []string{"namespace", "pod", "container", "uuid"}),
 		mismatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_usage_mismatches_total",

@@ -30,7 +30,7 @@ var (
 	// was stopped, as the configuration says.
 	VGPUStopped = Reason{"VGPUStopped", corev1.EventTypeWarning, "Stop"}
 	// VGPUUsageForged: a container holds more of a GPU than its usage page
-	// owns up to, or than its limit; what the driver sees counts from then on.
+	// reports, or than its limit; what the driver sees counts from then on.
 	// Or it keeps that page from being read, or makes it grow.
 	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
 	// VGPUMemoryLimitReached: a container's processes were refused memory at its

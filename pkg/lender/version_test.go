@@ -14,8 +14,8 @@ import (
 // pageVersionAt is the offset of the layout's version on both pages.
 const pageVersionAt = 8
 
-// ofNextRelease gives a container pages as another release writes them, which this one
-// cannot read: another version, and another size.
+// ofNextRelease rewrites a container's pages as another release would, which this release
+// cannot read: with another version and another size.
 func (c container) ofNextRelease() {
 	c.Helper()
 	for _, name := range []string{limits.LimitsFile, limits.UsageFile} {
