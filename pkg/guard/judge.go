@@ -8,6 +8,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 // Container is what the guard is told of one.
@@ -30,7 +31,7 @@ type Container struct {
 
 // refuse says that a container must not run as it is, and what to do.
 func (s Settings) refuse(c Container, format string, args ...any) error {
-	why := fmt.Errorf(format, args...)
+	why := runtimes.Brief(fmt.Errorf(format, args...))
 	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will try again; if it goes on, see whether nri-vgpu's agent runs on this node, and if nri-vgpu was removed, remove %s", c.Name, why, s.program)
 }
 

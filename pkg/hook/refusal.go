@@ -1,6 +1,10 @@
 package hook
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+)
 
 // Reason is why a container was refused, as a metric's label.
 type Reason string
@@ -50,5 +54,5 @@ func (r *RefusalError) Error() string {
 func (r *RefusalError) Unwrap() error { return r.Err }
 
 func (c Container) refuse(reason Reason, format string, args ...any) error {
-	return &RefusalError{Reason: reason, Container: c.Name, Err: fmt.Errorf(format, args...)}
+	return &RefusalError{Reason: reason, Container: c.Name, Err: runtimes.Brief(fmt.Errorf(format, args...))}
 }
