@@ -100,7 +100,7 @@ func (g *Guard) Configure(_ context.Context, _, name, version string) (api.Event
 	default:
 	}
 	var events api.EventMask
-	events.Set(api.Event_CREATE_CONTAINER, api.Event_START_CONTAINER)
+	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_CREATE_CONTAINER, api.Event_START_CONTAINER)
 	if rt.Validation {
 		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
 	}
@@ -136,10 +136,26 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(Settings) (b
 	return a.hide, a.err
 }
 
+// RunPodSandbox refuses a pod that the runtime's next guard might not be told of.
+func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	_, err := g.within(ctx, describe(pod, nil), func(Settings) (bool, error) {
+		if err := runtimes.CheckPod(pod); err != nil {
+			return false, fmt.Errorf("nri-vgpu's guard refuses the pod: %w", err)
+		}
+		return false, nil
+	})
+	return err
+}
+
 // CreateContainer judges a container as the plugins before have left it.
 func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	c := describe(pod, container)
-	hide, err := g.within(ctx, c, func(s Settings) (bool, error) { return s.Judge(c, g.asks(s, c)) })
+	hide, err := g.within(ctx, c, func(s Settings) (bool, error) {
+		if err := runtimes.CheckContainer(container); err != nil {
+			return false, fmt.Errorf("nri-vgpu's guard refuses container %q: %w", c.Name, err)
+		}
+		return s.Judge(c, g.asks(s, c))
+	})
 	if err != nil || !hide {
 		return nil, nil, err
 	}

@@ -57,6 +57,9 @@ type node struct {
 	program  string
 	settings Settings
 	runtime  *adaptation.Adaptation
+	// pods and containers are those that the runtime has.
+	pods       []*api.PodSandbox
+	containers []*api.Container
 }
 
 func newNode(t *testing.T) *node {
@@ -98,7 +101,7 @@ func (n *node) socket() string { return filepath.Join(n.dir, "nri.sock") }
 func (n *node) start() {
 	n.t.Helper()
 	sync := func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, nil, nil)
+		_, err := cb(ctx, n.pods, n.containers)
 		return err
 	}
 	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }

@@ -1,10 +1,13 @@
 package guard
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 // A refusal that is too long is never sent, and the guard gets no further question until
@@ -19,5 +22,37 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 	if adjust, err := n.create(inPod("next"), &api.Container{}); err != nil || !hides(adjust) {
 		t.Errorf("the next container: %v, %v", adjust, err)
+	}
+}
+
+// A runtime starts without a guard that it cannot tell of all pods and containers: GPUs
+// would be open to everybody.
+func TestTheGuardIsToldOfAllContainers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	lengths := []int{1 << 20, runtimes.MostBytes - 1<<10}
+	for i := range 20 {
+		pod := inPod(fmt.Sprint("u", i))
+		for _, length := range lengths {
+			pod.Labels = map[string]string{"long": strings.Repeat("x", length)}
+			if err := n.runtime.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod}); err == nil {
+				break
+			}
+		}
+		for _, length := range lengths {
+			c := &api.Container{Env: []string{"LONG=" + strings.Repeat("x", length)}}
+			if _, err := n.create(inPod(pod.GetUid()), c); err == nil {
+				n.pods, n.containers = append(n.pods, pod), append(n.containers, c)
+				break
+			}
+		}
+	}
+	if len(n.containers) != 20 {
+		t.Errorf("%d containers were created", len(n.containers))
+	}
+	n.runtime.Stop()
+	n.start()
+	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
+		t.Error("a container that wants every GPU was created")
 	}
 }

@@ -20,6 +20,7 @@ import (
 // That is why the mask is spelled out: the stub would ask for every event for
 // which its plugin has a method.
 var events = []api.Event{
+	api.Event_RUN_POD_SANDBOX,
 	api.Event_CREATE_CONTAINER,
 	api.Event_START_CONTAINER,
 	api.Event_POST_START_CONTAINER,
@@ -85,11 +86,26 @@ func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containe
 	return nil, nil
 }
 
+// RunPodSandbox refuses a pod that the next agent might not be told of.
+func (e *edge) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	begin := time.Now()
+	err := runtimes.CheckPod(pod)
+	e.Metrics.observe("RunPodSandbox", outcomeDone.or(err), begin)
+	if err != nil {
+		e.Log.Warn("refused a pod", "namespace", pod.GetNamespace(), "pod", pod.GetName(), "error", err)
+		return fmt.Errorf("nri-vgpu refuses the pod: %w", err)
+	}
+	return nil
+}
+
 // CreateContainer adjusts a container, or refuses it.
 func (e *edge) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	begin := time.Now()
 	c := describe(pod, container)
 	done, late := within(ctx, e.Hook, func(ctx context.Context) created {
+		if err := runtimes.CheckContainer(container); err != nil {
+			return created{result: outcomeRefused, err: c.refuse(ReasonRequest, "%w", err)}
+		}
 		return e.createContainer(ctx, c, container.GetId(), pod.GetId())
 	})
 	if late != nil {

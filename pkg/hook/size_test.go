@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 // longest is more than the runtime and its plugins can tell each other in a message.
@@ -34,6 +37,40 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		if took, err := n.ask(sandbox("none"), "main"); err != nil {
 			t.Fatalf("%s: the next container waited for %v: %v", tt.name, took, err)
+		}
+	}
+}
+
+// What the runtime asks about can be as long as a message, and with what we add to it the
+// answer would be longer.
+func TestContainersAreBounded(t *testing.T) {
+	n := newNode(t)
+	n.pod("asks", "main=1024")
+	n.pod("none", "main")
+	for _, length := range []int{runtimes.MostBytes, longest - 1500} {
+		_, err := n.create("asks", addEnv(ldPreload+"="+strings.Repeat("x", length)))
+		if err == nil || !strings.Contains(err.Error(), "environment") {
+			t.Errorf("LD_PRELOAD of %d bytes: %.200v", length, err)
+		}
+		if took, err := n.ask(sandbox("none"), "main"); err != nil {
+			t.Fatalf("the next container waited for %v: %v", took, err)
+		}
+	}
+	if _, err := n.create("none", addEnv("A="+strings.Repeat("x", runtimes.MostBytes/2))); err != nil {
+		t.Errorf("half as much as may be: %.200v", err)
+	}
+}
+
+func TestPodsAreBounded(t *testing.T) {
+	n := newNode(t)
+	pod := sandbox("none")
+	for _, tt := range []struct {
+		bytes int
+		ok    bool
+	}{{runtimes.MostBytes / 2, true}, {runtimes.MostBytes, false}} {
+		pod.Labels = map[string]string{"long": strings.Repeat("x", tt.bytes)}
+		if err := n.runtime.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod}); (err == nil) != tt.ok {
+			t.Errorf("labels of %d bytes: %v", tt.bytes, err)
 		}
 	}
 }
