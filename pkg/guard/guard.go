@@ -168,9 +168,8 @@ func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, contai
 // container, and knows who did what: CDI devices are seen nowhere else, and a
 // mark counts only if it is the agent's.
 func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
-	c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
-	_, err := g.within(ctx, c, func(s Settings) (bool, error) {
-		c := c
+	_, err := g.within(ctx, describe(req.GetPod(), req.GetContainer()), func(s Settings) (bool, error) {
+		c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
 		if by := req.GetOwners(); by != nil {
 			owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), layout.AdjustedAnnotation)
 			c.Marked = c.Marked && owner == s.Plugin

@@ -19,10 +19,11 @@ import (
 // and those behind us can undo what we did; the runtime asks this last.
 func (e *edge) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	begin := time.Now()
-	c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
 	err, late := within(ctx, e.Hook, func(context.Context) error {
+		c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
 		return e.checkAdjusted(c, owners{req.GetOwners(), req.GetContainer().GetId()})
 	})
+	c := describe(req.GetPod(), req.GetContainer())
 	if late != nil {
 		err = c.lateRefusal(late)
 	}

@@ -35,14 +35,14 @@ func mergeEnv(env []string, changes []*api.KeyValue) []string {
 		name, _ := change.IsMarkedForRemoval()
 		changed[name] = change
 	}
-	var merged []string
+	merged := make([]string, 0, len(env)+len(changes))
+	at := make(map[string]int, len(env)) // where a variable stands in merged
 	set := func(name, entry string) {
-		for i, old := range merged {
-			if strings.HasPrefix(old, name+"=") {
-				merged[i] = entry
-				return
-			}
+		if i, stands := at[name]; stands {
+			merged[i] = entry
+			return
 		}
+		at[name] = len(merged)
 		merged = append(merged, entry)
 	}
 	for _, entry := range env {
