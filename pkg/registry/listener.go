@@ -48,6 +48,10 @@ func (l *listener) bind(path string, mode os.FileMode) error {
 	if err := os.Chmod(path, mode); err != nil {
 		return fmt.Errorf("set the rights of the agent's socket: %w", err)
 	}
+	// receive tells packets from the end of a connection by their credentials.
+	if err := unix.SetsockoptInt(l.socket, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		return fmt.Errorf("have credentials sent to the agent's socket: %w", err)
+	}
 	if err := unix.Listen(l.socket, backlog); err != nil {
 		return fmt.Errorf("listen at the agent's socket: %w", err)
 	}
@@ -99,9 +103,8 @@ type rawConn struct{ fd int }
 func (c rawConn) said() (message []byte, came bool) { return receiveNow(c.fd) }
 
 func receiveNow(fd int) (message []byte, came bool) {
-	buffer := make([]byte, maxMessage+1)
-	n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
-	return buffer[:max(n, 0)], err == nil && n > 0
+	message, _, err := receive(fd)
+	return message, err == nil && len(message) > 0
 }
 
 // send sends a packet, if there is room for it.
@@ -125,4 +128,7 @@ func (c rawConn) conn() (*net.UnixConn, error) {
 	return unixConn, nil
 }
 
-func (c rawConn) close() { _ = unix.Close(c.fd) }
+func (c rawConn) close() {
+	drain(c.fd)
+	_ = unix.Close(c.fd)
+}

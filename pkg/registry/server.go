@@ -266,7 +266,7 @@ func (s *Server) takeRegistration(c rawConn, who caller, raw []byte) {
 func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) (listed bool) {
 	if err := s.look(&who); err != nil {
 		s.Registry.count(Gone)
-		conn.Close()
+		hangUp(conn)
 		return false
 	}
 	switch {
@@ -282,7 +282,7 @@ func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw
 		s.Registry.count(Busy)
 	}
 	who.close()
-	conn.Close()
+	hangUp(conn)
 	return who.known
 }
 
@@ -298,11 +298,11 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, who caller, raw 
 			return
 		}
 		who.close()
-		conn.Close()
+		hangUp(conn)
 		return
 	}
 	defer s.queue.leave(who.Container)
-	defer conn.Close()
+	defer hangUp(conn)
 	defer who.close()
 	switch {
 	case !came: // it said nothing, which is as good
@@ -317,7 +317,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, who caller, raw 
 // they hold.
 func (s *Server) serveHeld(ctx context.Context, conn *net.UnixConn, who caller, raw []byte) {
 	defer s.holding.leave(who.Container)
-	defer conn.Close()
+	defer hangUp(conn)
 	defer who.close()
 	s.hold(ctx, conn, &who, raw)
 }
@@ -337,14 +337,22 @@ func said(conn *net.UnixConn) (message []byte, came bool) {
 
 // hear waits for the message of a connection.
 func hear(conn *net.UnixConn) (message []byte, came bool) {
-	buffer := make([]byte, maxMessage+1)
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, false
+	}
 	_ = conn.SetReadDeadline(time.Now().Add(messagePatience))
-	n, err := conn.Read(buffer)
+	err = raw.Read(func(fd uintptr) bool {
+		var received error
+		message, _, received = receive(int(fd))
+		came = received == nil && len(message) > 0
+		return !errors.Is(received, unix.EAGAIN)
+	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = conn.SetReadDeadline(time.Time{})
 		return said(conn) // it may have come while this process had no processor
 	}
-	return buffer[:n], err == nil && n > 0
+	return message, came && err == nil
 }
 
 // register takes a message for a registration. One that is none gets an error.

@@ -1,0 +1,83 @@
+package registry
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Any packet can carry descriptors. Whoever drops the last one of a socket waits for what
+// the socket still has to send, as long as its owner has set, and closing a file may wait
+// for its file system. So descriptors are received, sockets told not to wait, and all are
+// closed aside. Those that lie in a connection when it is closed would be dropped by that.
+const (
+	// mostRights is how many descriptors a packet can carry.
+	mostRights = 253
+	// mostClosers is how many packets' descriptors are closed at a time. If all hang,
+	// the next packet with descriptors is waited for.
+	mostClosers = 32
+)
+
+// controlBytes has room for all that comes with a packet.
+var controlBytes = unix.CmsgSpace(unix.SizeofUcred) + unix.CmsgSpace(4*mostRights)
+
+var closers = make(chan struct{}, mostClosers)
+
+// receive reads the next packet that has come and drops its descriptors. ended reports that
+// none has come, or will: packets of connections that openListener's sockets accepted come
+// with credentials, and an end without.
+func receive(fd int) (packet []byte, ended bool, err error) {
+	buffer, control := make([]byte, maxMessage+1), make([]byte, controlBytes)
+	for {
+		n, controls, _, _, err := unix.Recvmsg(fd, buffer, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, true, err
+		}
+		dropRights(control[:controls])
+		return buffer[:n], n == 0 && controls == 0, nil
+	}
+}
+
+// dropRights closes the descriptors in control messages.
+func dropRights(control []byte) {
+	var all []int
+	messages, _ := unix.ParseSocketControlMessage(control)
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err == nil {
+			all = append(all, fds...)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	closers <- struct{}{}
+	go func() {
+		defer func() { <-closers }()
+		for _, fd := range all {
+			// What is no socket does not linger.
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+			_ = unix.Close(fd)
+		}
+	}()
+}
+
+// drain drops all packets of a connection that is about to be closed, and lets no more come.
+func drain(fd int) {
+	_ = unix.Shutdown(fd, unix.SHUT_RD)
+	for ended := false; !ended; {
+		_, ended, _ = receive(fd)
+	}
+}
+
+// hangUp closes a connection.
+func hangUp(conn *net.UnixConn) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { drain(int(fd)) })
+	}
+	conn.Close()
+}

@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// slowToClose returns a socket whose last descriptor takes very long to close: what was
+// sent over it is never read.
+func slowToClose(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &unix.SockaddrInet4{Port: listener.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	if err := errors.Join(unix.Connect(fd, to), unix.SetNonblock(fd, true),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 20})); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = unix.Write(fd, make([]byte, 1<<20))
+	}
+	return fd
+}
+
+// send connects, sends packets, the last with a descriptor that nobody else has, and hangs up.
+func (h *house) send(packets ...[]byte) {
+	h.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: h.Path}); err != nil {
+		h.Fatal(err)
+	}
+	slow := slowToClose(h.T)
+	defer unix.Close(slow)
+	for i, packet := range packets {
+		var rights []byte
+		if i == len(packets)-1 {
+			rights = unix.UnixRights(slow)
+		}
+		if err := unix.Sendmsg(fd, packet, rights, nil, 0); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
+
+// Descriptors that come with a message are closed by whoever receives it. A client must
+// not choose how long that takes.
+func TestDescriptorsAreNotWaitedFor(t *testing.T) {
+	registration := message(1, uint32(os.Getpid()))
+	for _, tt := range []struct {
+		name    string
+		packets [][]byte
+	}{
+		{"with a registration", [][]byte{registration}},
+		{"with what is no message", [][]byte{{0}}},
+		{"behind a registration", [][]byte{registration, {0}}},
+		{"with a question", [][]byte{[]byte("NVGQ")}},
+		{"with a question about what it holds", [][]byte{[]byte("NVGH")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.contain(os.Getpid(), id)
+			l, err := openListener(h.Path, 0o666)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.send(tt.packets...) // nobody accepts yet, so that the message has the last descriptor
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { _ = h.acceptLoop(ctx, l); close(done) }()
+			h.say(registration)
+			begin := time.Now()
+			h.eventually("another client is heard", func() bool { return len(h.Registry.Processes(id)) == 1 && h.queue.open() == 0 && h.holding.open() == 0 })
+			cancel()
+			l.stop()
+			<-done
+			l.close()
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
