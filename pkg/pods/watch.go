@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,12 +167,14 @@ func (c *Cache) tellGone(pod *corev1.Pod) {
 }
 
 // reduce drops from a pod what nothing here reads, before it is stored: a
-// node's pods then cost the agent about a kilobyte each.
+// node's pods then cost the agent about a kilobyte each, and the largest, beside its
+// annotations, less than a megabyte.
 func reduce(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
 	}
+	left := mostAmounts
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:         pod.Namespace,
@@ -180,15 +184,15 @@ func reduce(obj any) (any, error) {
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
 			Annotations:       withoutLastApplied(pod.Annotations),
-			OwnerReferences:   pod.OwnerReferences,
+			OwnerReferences:   controller(pod),
 		},
 		Spec: corev1.PodSpec{
 			NodeName:            pod.Spec.NodeName,
-			NodeSelector:        pod.Spec.NodeSelector,
+			NodeSelector:        hostname(pod.Spec.NodeSelector),
 			SchedulerName:       pod.Spec.SchedulerName,
 			Resources:           pod.Spec.Resources,
-			InitContainers:      reduceContainers(pod.Spec.InitContainers),
-			Containers:          reduceContainers(pod.Spec.Containers),
+			InitContainers:      reduceContainers(pod.Spec.InitContainers, &left),
+			Containers:          reduceContainers(pod.Spec.Containers, &left),
 			EphemeralContainers: reduceEphemeral(pod.Spec.EphemeralContainers),
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase},
@@ -208,21 +212,71 @@ func withoutLastApplied(annotations map[string]string) map[string]string {
 	return kept
 }
 
-func reduceContainers(containers []corev1.Container) []corev1.Container {
-	reduced := make([]corev1.Container, len(containers))
+const (
+	// mostContainers is how many containers of a pod are kept that ask for no extended
+	// resource, of each kind. If it has more, none is: nothing is read of them.
+	mostContainers = 256
+	// mostAmounts is how many amounts of extended resources are kept of a pod. Containers
+	// behind count as containers that ask for nothing, and so get no GPU.
+	mostAmounts = 512
+)
+
+// reduceContainers keeps what containers ask for of extended resources. left is how many
+// amounts may be kept yet.
+func reduceContainers(containers []corev1.Container, left *int) []corev1.Container {
+	var reduced []corev1.Container
 	for i := range containers {
-		reduced[i] = corev1.Container{
-			Name:          containers[i].Name,
-			Resources:     containers[i].Resources,
-			RestartPolicy: containers[i].RestartPolicy,
+		limits := extended(containers[i].Resources.Limits, *left)
+		*left -= len(limits)
+		if len(limits) == 0 && len(containers) > mostContainers {
+			continue
 		}
+		reduced = append(reduced, corev1.Container{
+			Name:          containers[i].Name,
+			Resources:     corev1.ResourceRequirements{Limits: limits},
+			RestartPolicy: containers[i].RestartPolicy,
+		})
 	}
-	return reduced
+	return slices.Clip(reduced)
+}
+
+// extended returns the amounts of extended resources, or none if there are more than some.
+func extended(limits corev1.ResourceList, most int) corev1.ResourceList {
+	var amounts corev1.ResourceList
+	for name, amount := range limits {
+		if !strings.Contains(string(name), "/") {
+			continue
+		}
+		if len(amounts) == most {
+			return nil
+		}
+		if amounts == nil {
+			amounts = corev1.ResourceList{}
+		}
+		amounts[name] = amount
+	}
+	return amounts
+}
+
+// controller keeps the reference to the pod's controller.
+func controller(pod *corev1.Pod) []metav1.OwnerReference {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return []metav1.OwnerReference{*owner}
+	}
+	return nil
+}
+
+// hostname keeps the label by which a pod may be bound to its node.
+func hostname(selector map[string]string) map[string]string {
+	if name, ok := selector[corev1.LabelHostname]; ok {
+		return map[string]string{corev1.LabelHostname: name}
+	}
+	return nil
 }
 
 func reduceEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
-	reduced := make([]corev1.EphemeralContainer, len(containers))
-	for i := range containers {
+	reduced := make([]corev1.EphemeralContainer, min(len(containers), mostContainers))
+	for i := range reduced {
 		reduced[i].Name = containers[i].Name
 	}
 	return reduced

@@ -1,0 +1,90 @@
+package pods
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// mostPodBytes is what the API server's etcd takes of a pod.
+const mostPodBytes = 3 << 19
+
+// heap returns how many bytes live.
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// Tenants make pods as large as the API server takes them, and the agent has so much
+// memory: a kubelet admits 110 pods.
+func TestLargePodsAreKeptSmall(t *testing.T) {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	grow := func(p *corev1.Pod, of corev1.ResourceList) {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{
+			Name: fmt.Sprint("c", len(p.Spec.InitContainers)), Image: "a", TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: "File", ImagePullPolicy: "Always",
+			Resources: corev1.ResourceRequirements{Limits: of, Requests: maps.Clone(of)},
+		})
+	}
+	for name, add := range map[string]func(*corev1.Pod, int){
+		"containers":                         func(p *corev1.Pod, _ int) { grow(p, nil) },
+		"containers that ask for processors": func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"cpu": one}) },
+		"containers that ask for GPUs":       func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"nri-vgpu.io/vgpu-memory": one}) },
+		"owners": func(p *corev1.Pod, i int) {
+			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{Name: fmt.Sprint(i)})
+		},
+		"a selector": func(p *corev1.Pod, i int) { p.Spec.NodeSelector[fmt.Sprint(i)] = "" },
+		"a container that asks for many things": func(p *corev1.Pod, i int) {
+			if i == 0 {
+				grow(p, corev1.ResourceList{})
+			}
+			p.Spec.InitContainers[0].Resources.Limits[corev1.ResourceName(fmt.Sprint("a.b/", i))] = one
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			full := pod("large", "u")
+			full.Spec.NodeSelector = map[string]string{}
+			for i := 0; i%1000 != 0 || full.Size() < mostPodBytes; i++ {
+				add(full, i)
+			}
+			obj, err := reduce(full)
+			if err != nil {
+				t.Fatal(err)
+			}
+			full = nil
+			if kept := heap() - before; kept > 1<<20 {
+				t.Errorf("%d KiB are kept", kept>>10)
+			}
+			runtime.KeepAlive(obj)
+		})
+	}
+}
+
+// Of the largest pods enough is kept to refuse them, and small ones beside keep all.
+func TestReduceKeepsWhatManyAsk(t *testing.T) {
+	full := pod("many", "u")
+	asks := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": *resource.NewQuantity(1, resource.DecimalSI)}
+	for i := range 3 * mostContainers {
+		c := corev1.Container{Name: fmt.Sprint("c", i)}
+		if i%100 == 99 {
+			c.Resources.Limits = asks
+		}
+		full.Spec.Containers = append(full.Spec.Containers, c)
+	}
+	obj, err := reduce(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := obj.(*corev1.Pod).Spec.Containers
+	if len(got) != 7 || got[0].Name != "c99" || len(got[0].Resources.Limits) != 1 {
+		t.Errorf("kept are %d containers: %+v", len(got), got)
+	}
+}
