@@ -68,7 +68,9 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 		if err := a.setCapabilities(c, rt, r.Injection.DriverCapabilities); err != nil {
 			return a, err
 		}
-		a.setPreload(c, rt)
+		if err := a.setPreload(c, rt); err != nil {
+			return a, err
+		}
 		a.mountOurs(r.LibraryDir, r.interposer(), given.Dir)
 		a.joinMPS(c, r, given)
 	} else {

@@ -89,13 +89,19 @@ func granted(value string, allowed []string) []string {
 	return only([]string{config.CapabilityCompute, config.CapabilityUtility})
 }
 
+// mostPreload bounds the libraries that a container preloads, in bytes: its file on the
+// node's /run may have to name them.
+const mostPreload = 16 << 10
+
 // setPreload puts our libraries before the user's own. Where the variable
 // stands twice, the user's libraries move to the container's ld.so.preload,
 // and a CDI device sets the variable. Where the runtime has no CDI the
 // variable stays the user's: /etc/ld.so.preload alone brings ours.
-func (a *Adjustment) setPreload(c Container, rt Runtime) {
+func (a *Adjustment) setPreload(c Container, rt Runtime) error {
 	current, count := c.variable(ldPreload)
 	switch {
+	case len(current) > mostPreload:
+		return c.refuse(ReasonInjection, "its LD_PRELOAD has %d bytes; allowed: %d", len(current), mostPreload)
 	case count <= 1 && current == "":
 		a.Env = append(a.Env, Variable{ldPreload, preloadValue})
 	case count <= 1:
@@ -104,6 +110,7 @@ func (a *Adjustment) setPreload(c Container, rt Runtime) {
 		a.CDIDevices = append(a.CDIDevices, envDevice(preloadDevice))
 		a.Preload = splitPreload(current)
 	}
+	return nil
 }
 
 // splitPreload takes LD_PRELOAD apart as ld.so does.

@@ -1,12 +1,16 @@
 package hook
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
@@ -71,6 +75,26 @@ func TestPodsAreBounded(t *testing.T) {
 		pod.Labels = map[string]string{"long": strings.Repeat("x", tt.bytes)}
 		if err := n.runtime.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod}); (err == nil) != tt.ok {
 			t.Errorf("labels of %d bytes: %v", tt.bytes, err)
+		}
+	}
+}
+
+// Where LD_PRELOAD stands twice, a file on the node's /run names the libraries.
+func TestPreloadIsBounded(t *testing.T) {
+	n := newNode(t)
+	for i, tt := range []struct {
+		bytes int
+		ok    bool
+	}{{mostPreload, true}, {mostPreload + 1, false}, {128 << 10, false}} {
+		uid := fmt.Sprint("asks-", i)
+		n.pod(uid, "main=1024")
+		_, err := n.create(uid, addEnv(ldPreload+"=/a.so", ldPreload+"="+strings.Repeat("x", tt.bytes)))
+		if (err == nil) != tt.ok {
+			t.Errorf("%d bytes: %v", tt.bytes, err)
+		}
+		file, err := os.Stat(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main", layout.Preload))
+		if (err == nil) != tt.ok || tt.ok && file.Size() > mostPreload+200 {
+			t.Errorf("%d bytes: its file: %v, %v", tt.bytes, file, err)
 		}
 	}
 }
