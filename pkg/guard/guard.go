@@ -138,11 +138,12 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(Settings) (b
 
 // RunPodSandbox refuses a pod that the runtime's next guard might not be told of.
 func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	long := runtimes.CheckPod(pod)
+	if long == nil {
+		return nil // whatever hangs
+	}
 	_, err := g.within(ctx, describe(pod, nil), func(Settings) (bool, error) {
-		if err := runtimes.CheckPod(pod); err != nil {
-			return false, fmt.Errorf("nri-vgpu's guard refuses the pod: %w", err)
-		}
-		return false, nil
+		return false, fmt.Errorf("nri-vgpu's guard refuses the pod: %w", long)
 	})
 	return err
 }
