@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,6 +349,40 @@ func TestAHangingProcessGoesByItsName(t *testing.T) {
 	processes = map[int]registry.Process{3: {PID: 3, Started: 2}}
 	if got := c.of(processes); got[3] != "line" || len(attempts) != 5 || len(c.known) != 1 {
 		t.Errorf("another process with the pid: %v after %d attempts, %d are kept", got, len(attempts), len(c.known))
+	}
+}
+
+// Each process that hangs keeps a thread, also once it has ended.
+func TestFewHangingProcessesAreRead(t *testing.T) {
+	hang := make(chan struct{})
+	var hanging atomic.Int32
+	c := commands{known: map[identity]*command{}, read: func(p registry.Process) (string, error) {
+		if p.Name == "stuck" {
+			hanging.Add(1)
+			<-hang
+		}
+		return "line", nil
+	}}
+	for generation := range 3 {
+		processes := map[int]registry.Process{}
+		for pid := range mostReading {
+			processes[pid] = registry.Process{PID: pid, Started: uint64(generation), Name: "stuck"}
+		}
+		c.of(processes)
+	}
+	if got := hanging.Load(); got != mostReading {
+		t.Errorf("%d are read", got)
+	}
+	fine := map[int]registry.Process{1: {PID: 1, Started: 7, Name: "fine"}}
+	if got := c.of(fine); got[1] != "fine" {
+		t.Errorf("while they hang another process is %q", got[1])
+	}
+	close(hang)
+	for end := time.Now().Add(10 * time.Second); c.of(fine)[1] != "line" && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := c.of(fine); got[1] != "line" {
+		t.Errorf("at last it is %q", got[1])
 	}
 }
 

@@ -7,8 +7,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
 )
 
-// commandPatience is how long command lines are waited for, all together.
-const commandPatience = 100 * time.Millisecond
+const (
+	// commandPatience is how long command lines are waited for, all together.
+	commandPatience = 100 * time.Millisecond
+	// mostReading is how many command lines are read at a time. Further processes go by
+	// their names, and are read at the next look.
+	mostReading = 256
+)
 
 // identity names a process for ever.
 type identity struct {
@@ -22,8 +27,9 @@ type identity struct {
 type commands struct {
 	read func(registry.Process) (string, error)
 
-	mu    sync.Mutex
-	known map[identity]*command
+	mu      sync.Mutex
+	known   map[identity]*command
+	reading int // of them
 }
 
 // command is being read until it is done.
@@ -40,6 +46,9 @@ func (c *commands) of(processes map[int]registry.Process) map[int]string {
 	for pid, process := range processes {
 		id := identity{pid, process.Started}
 		line, ok := c.known[id]
+		if !ok && c.reading >= mostReading {
+			continue
+		}
 		if !ok {
 			line = c.start(process)
 		}
@@ -50,6 +59,9 @@ func (c *commands) of(processes map[int]registry.Process) map[int]string {
 
 	late := time.After(commandPatience)
 	lines := make(map[int]string, len(processes))
+	for pid, process := range processes {
+		lines[pid] = process.Name
+	}
 	for pid, line := range reading {
 		select {
 		case <-line.done:
@@ -62,7 +74,6 @@ func (c *commands) of(processes map[int]registry.Process) map[int]string {
 			lines[pid] = line.line
 		case <-late:
 			late = closed
-			lines[pid] = processes[pid].Name
 		}
 	}
 	return lines
@@ -75,13 +86,18 @@ var closed = func() <-chan time.Time {
 	return c
 }()
 
+// start reads a command line. c.mu is held.
 func (c *commands) start(process registry.Process) *command {
+	c.reading++
 	line := &command{done: make(chan struct{}), line: process.Name}
 	go func() {
 		defer close(line.done)
 		if read, err := c.read(process); err == nil {
 			line.line = read
 		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reading--
 	}()
 	return line
 }
