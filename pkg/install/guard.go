@@ -16,6 +16,7 @@ import (
 func Guard(source, pluginDir string, settings guard.Settings) (string, error) {
 	program := filepath.Join(pluginDir, layout.GuardProgram)
 	f := file{source: filepath.Join(source, "bin", layout.GuardName), mode: 0o755}
+	removeAbandoned(pluginDir, stagingProgram)
 	if err := os.MkdirAll(pluginDir, 0o755); err != nil {
 		return "", fmt.Errorf("install the guard into %s (guard.plugin_dir): %w", pluginDir, err)
 	}
@@ -38,7 +39,7 @@ func Guard(source, pluginDir string, settings guard.Settings) (string, error) {
 // starts none at all.
 func (f file) replace(path string) error {
 	dir := filepath.Dir(path)
-	staging, err := os.MkdirTemp(dir, ".nri-vgpu-")
+	staging, err := os.MkdirTemp(dir, stagingProgram)
 	if err != nil {
 		return fmt.Errorf("install into %s: %w", dir, err)
 	}

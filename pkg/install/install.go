@@ -74,6 +74,7 @@ func Install(source, dir, version string) (string, error) {
 	if !versionName.MatchString(version) {
 		return "", fmt.Errorf("version %q cannot be the name of a directory", version)
 	}
+	removeAbandoned(dir, stagingVersion)
 	target := layout.Versioned(dir, version)
 	if _, err := os.Stat(target); err == nil {
 		return target, verify(source, target)
@@ -81,7 +82,7 @@ func Install(source, dir, version string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
 	}
-	staging, err := os.MkdirTemp(dir, ".installing-")
+	staging, err := os.MkdirTemp(dir, stagingVersion)
 	if err != nil {
 		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
 	}
