@@ -50,22 +50,28 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heap()
-			full := pod("large", "u")
-			full.Spec.NodeSelector = map[string]string{}
-			for i := 0; i%1000 != 0 || full.Size() < mostPodBytes; i++ {
-				add(full, i)
+			kept := reduceLarge(t, add)
+			if grown := heap() - before; grown > 1<<20 {
+				t.Errorf("%d KiB are kept", grown>>10)
 			}
-			obj, err := reduce(full)
-			if err != nil {
-				t.Fatal(err)
-			}
-			full = nil
-			if kept := heap() - before; kept > 1<<20 {
-				t.Errorf("%d KiB are kept", kept>>10)
-			}
-			runtime.KeepAlive(obj)
+			runtime.KeepAlive(kept)
 		})
 	}
+}
+
+// reduceLarge returns what is kept of a pod to which something was added until it was full.
+func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
+	t.Helper()
+	full := pod("large", "u")
+	full.Spec.NodeSelector = map[string]string{}
+	for i := 0; i%1000 != 0 || full.Size() < mostPodBytes; i++ {
+		add(full, i)
+	}
+	kept, err := reduce(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept
 }
 
 // Of the largest pods enough is kept to refuse them, and small ones beside keep all.
