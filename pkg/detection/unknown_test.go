@@ -1,7 +1,9 @@
 package detection
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -100,6 +102,63 @@ func TestBroken(t *testing.T) {
 	h.newer(limits.LimitsFile)
 	if broken(h.dir, limits.ErrVersion) {
 		t.Error("both pages are of another release, and the tenant is blamed")
+	}
+}
+
+// Processes asks while there are descriptors.
+func (e exhausted) Processes(ctx context.Context) (map[string][]gpu.Process, error) {
+	e.have(e.before)
+	return e.house.Processes(ctx)
+}
+
+// exhausted is a house whose agent has no descriptor left whenever it opens a page.
+type exhausted struct {
+	*house
+	before uint64
+}
+
+func newExhausted(h *house) exhausted {
+	h.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		h.Fatal(err)
+	}
+	e := exhausted{h, limit.Cur}
+	h.Cleanup(func() { e.have(e.before) })
+	h.detector.GPUs = e
+	h.detector.Dir = func(string, string) (string, error) {
+		e.have(0)
+		return h.dir, nil
+	}
+	h.detector.Registered = func(registry.Process) bool { // asked when the pages were read
+		e.have(e.before)
+		return false
+	}
+	return e
+}
+
+// have bounds the numbers of new descriptors.
+func (e exhausted) have(descriptors uint64) {
+	e.Helper()
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	limit.Cur = descriptors
+	if err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// An agent without descriptors reads no page, which is no fault of a tenant's.
+func TestAnAgentWithoutDescriptorsStopsNobody(t *testing.T) {
+	h := newHouse(t)
+	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
+	child := h.process(ours+containerID, 400*mib)
+	e := newExhausted(h)
+	h.round()
+	e.have(e.before)
+	h.wantTold()
+	if h.ended(child) {
+		t.Error("a process was stopped, as the agent could not open its container's page")
 	}
 }
 
