@@ -5,10 +5,12 @@ package nodestatus_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,6 +174,26 @@ func (w *world) reports(registered bool, g gpu.GPU) {
 	}
 }
 
+// newerAgentReports is a report with fields that this patcher does not know, of a GPU
+// that is twice as large.
+func (w *world) newerAgentReports() {
+	w.t.Helper()
+	report := w.report
+	w.report += ".next"
+	w.reports(true, gpu.GPU{UUID: "GPU-a", MemoryBytes: 32 << 30, Healthy: true})
+	content, err := os.ReadFile(w.report)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	newer := strings.Replace(string(content), "{", `{"next":1,`, 1)
+	newer = strings.Replace(newer, `"uuid":`, `"next":{"a":1},"uuid":`, 1)
+	err = errors.Join(os.WriteFile(w.report, []byte(newer), 0o644), os.Rename(w.report, report))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.report = report
+}
+
 // patch is another program's write to the Node's status.
 func (w *world) patch(body string) {
 	w.t.Helper()
@@ -257,6 +279,10 @@ func TestPatcherKeepsItsNode(t *testing.T) {
 		w.await(0, 3*time.Second)
 		w.agentReports(true)
 		w.await(full, 3*time.Second)
+	})
+	w.run("reported by a newer agent", func() {
+		w.newerAgentReports()
+		w.await(2*full, 3*time.Second)
 	})
 }
 
