@@ -65,14 +65,10 @@ var privileges = []privilege{
 	{"extended-resource-patcher: token", "it asks the API server", byPrivileges},
 	{"extended-resource-patcher/patcher: /run/nri-vgpu, read-only", "node.json", byPrivileges},
 
-	{"nri-vgpu-cleanup: hostPID", "which pods live is seen by their processes; an MPS daemon is ended", byNobody},
 	{"nri-vgpu-cleanup: token", "`node-object` takes off the Node what patchers put there; the other containers get it, too", byPrivileges},
 	{"nri-vgpu-cleanup/node: privileged", "an MPS daemon runs in the node's own namespaces", byNobody},
 	{"nri-vgpu-cleanup/node: root", "what is removed is root's", byPrivileges},
 	{"nri-vgpu-cleanup/node: /host, writable", "what was installed is there", byPrivileges},
-	{"nri-vgpu-cleanup/done: privileged", "it cleans again if it is restarted, as `node` does", byNobody},
-	{"nri-vgpu-cleanup/done: root", "as `node`", byPrivileges},
-	{"nri-vgpu-cleanup/done: /host, writable", "as `node`", byPrivileges},
 	{"nri-vgpu-cleanup-begin: token", "it deletes the DaemonSets", byNobody},
 	{"nri-vgpu-cleanup-await: token", "it waits for the nodes", byNobody},
 }

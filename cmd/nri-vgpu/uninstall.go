@@ -27,7 +27,6 @@ import (
 
 func uninstallCommand(f *flags) *cobra.Command {
 	var root string
-	var stay bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove from the node what was installed, but for what containers use that run",
@@ -46,19 +45,24 @@ the last of their pods has gone it removes what is left, and itself.`,
 					return fmt.Errorf("enter the node's root (--root): %w", err)
 				}
 			}
-			if err := uninstall(cmd, cfg); err != nil {
-				return err
-			}
-			if stay {
-				<-cmd.Context().Done()
-			}
-			return nil
+			return uninstall(cmd, cfg)
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "", "where the node's root is; the own by default")
-	cmd.Flags().BoolVar(&stay, "stay", false, "do not end afterwards, so that a DaemonSet's pod tells that it is done")
-	cmd.AddCommand(releaseCommand())
+	cmd.AddCommand(releaseCommand(), idleCommand())
 	return cmd
+}
+
+// idleCommand returns the command that keeps a pod of the DaemonSet Ready after its init
+// containers have cleaned the node.
+func idleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "idle",
+		Short:  "Do nothing until a signal ends it",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		Run:    func(cmd *cobra.Command, _ []string) { <-cmd.Context().Done() },
+	}
 }
 
 func uninstall(cmd *cobra.Command, cfg config.Config) error {

@@ -23,7 +23,8 @@ import (
 // Node runs the control program on the node itself: in the mount namespace of
 // its first process, so that neither the agent's image nor its end concern the
 // daemon, and in a cgroup of its own, so that who ends the agent's container does
-// not end the daemon. It takes a privileged container in the host's pid namespace.
+// not end the daemon. That takes a privileged container that has the node's /proc; a
+// daemon that is to outlive it is started from the host's pid namespace.
 type Node struct {
 	Config config.MPS
 	Dirs   Dirs
@@ -103,12 +104,12 @@ func enterNode() error {
 	for _, name := range []string{"cgroup", "mnt"} {
 		ns, err := os.Open("/proc/1/ns/" + name)
 		if err != nil {
-			return fmt.Errorf("find the node's namespaces (the agent needs hostPID): %w", err)
+			return fmt.Errorf("open the node's namespaces (it takes a privileged container with the node's /proc): %w", err)
 		}
 		err = unix.Setns(int(ns.Fd()), 0)
 		ns.Close()
 		if err != nil {
-			return fmt.Errorf("enter the node's %s namespace (the agent has to be privileged): %w", name, err)
+			return fmt.Errorf("enter the node's %s namespace (it takes a privileged container): %w", name, err)
 		}
 	}
 	return nil

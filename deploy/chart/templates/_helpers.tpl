@@ -141,17 +141,14 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* A container that may remove the node's files, and sees its processes. */}}
-{{- define "nri-vgpu.cleaner" -}}
-# It ends an MPS daemon in the node's own namespaces.
+{{/* A container without privileges. */}}
+{{- define "nri-vgpu.restricted" -}}
 securityContext:
-  privileged: true
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
   readOnlyRootFilesystem: true
-terminationMessagePolicy: FallbackToLogsOnError
-resources:
-  requests: {cpu: 10m, memory: 16Mi}
-  limits: {memory: 128Mi}
-volumeMounts:
-  - {name: config, mountPath: /etc/nri-vgpu, readOnly: true}
-  - {name: host, mountPath: /host, mountPropagation: HostToContainer}
+  allowPrivilegeEscalation: false
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
 {{- end }}
