@@ -21,11 +21,10 @@ var update = flag.Bool("update", false, "write the table of privileges in docs/s
 // privilege is what a pod or an account of ours has beyond any restricted pod, and why.
 type privilege struct{ has, because, test string }
 
-// What takes it away: "make e2e-privileges" runs both. What has no such test is said so.
+// What takes it away: "make e2e-privileges" runs both.
 const (
 	byRights     = "`TestEachRightIsNeeded`"
 	byPrivileges = "`TestEachPrivilegeIsNeeded`"
-	byNobody     = "–"
 )
 
 // privileges are all that the manifests give.
@@ -47,12 +46,12 @@ var privileges = []privilege{
 	{"nri-vgpu-cleanup: list nodes", "nodes that are not Ready are not waited for", byRights},
 
 	{"nri-vgpu: hostNetwork", "it must answer before the pod network does: CNI's own pods wait for it where the plugin is required; kubelet asks it at the node's loopback", byPrivileges},
-	{"nri-vgpu: hostPID", "before a container starts, what it will find at our paths is looked up in the root of its first process; the MPS daemon is started where the node's first process is", byNobody},
+	{"nri-vgpu: hostPID", "before a container starts, what it will find at our paths is looked up in the root of its first process; the MPS daemon outlives the agent", byPrivileges},
 	{"nri-vgpu: token", "it asks the API server; the init container gets it, too", byPrivileges},
 	{"nri-vgpu/install: root", "it writes where only root may", byPrivileges},
 	{"nri-vgpu/install: /opt/nri-vgpu, writable", "a version's libraries, for containers", byPrivileges},
 	{"nri-vgpu/install: /opt/nri/plugins, writable", "the guard, which the runtime starts as root", byPrivileges},
-	{"nri-vgpu/agent: privileged", "opening a GPU's device node needs the device cgroup's consent, which without a device plugin only a privileged container has", byNobody},
+	{"nri-vgpu/agent: privileged", "it mounts the file systems of usage pages, and their mounts reach the node: the API server allows that (`Bidirectional`) to privileged containers alone; without a device plugin the device cgroup lets only these open a GPU's device node", byPrivileges},
 	{"nri-vgpu/agent: root", "what it writes and the runtime's socket are root's", byPrivileges},
 	{"nri-vgpu/agent: /run/nri-vgpu, writable", "node.json, the containers' limits and usage; the file systems of usage pages are mounted there, and their mounts reach the node", byPrivileges},
 	{"nri-vgpu/agent: /var/lib/nri-vgpu, writable", "which pods ask for GPUs, for the guard to know after a reboot; how large a CUDA context is on each GPU", byPrivileges},
@@ -66,11 +65,11 @@ var privileges = []privilege{
 	{"extended-resource-patcher/patcher: /run/nri-vgpu, read-only", "node.json", byPrivileges},
 
 	{"nri-vgpu-cleanup: token", "`node-object` takes off the Node what patchers put there; the other containers get it, too", byPrivileges},
-	{"nri-vgpu-cleanup/node: privileged", "an MPS daemon runs in the node's own namespaces", byNobody},
+	{"nri-vgpu-cleanup/node: privileged", "it unmounts the file systems of usage pages, and ends an MPS daemon in the node's own namespaces; the capabilities for that are not enough where AppArmor or SELinux confines other containers", byPrivileges},
 	{"nri-vgpu-cleanup/node: root", "what is removed is root's", byPrivileges},
-	{"nri-vgpu-cleanup/node: /host, writable", "what was installed is there", byPrivileges},
-	{"nri-vgpu-cleanup-begin: token", "it deletes the DaemonSets", byNobody},
-	{"nri-vgpu-cleanup-await: token", "it waits for the nodes", byNobody},
+	{"nri-vgpu-cleanup/node: /host, writable", "what was installed is there; the node's /proc shows which pods live", byPrivileges},
+	{"nri-vgpu-cleanup-begin: token", "it deletes the DaemonSets", byPrivileges},
+	{"nri-vgpu-cleanup-await: token", "it waits for the nodes", byPrivileges},
 }
 
 // object has of every kind of object what gives it privileges.

@@ -50,7 +50,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	plane, err = startControlPlane(context.Background(), dir)
 	if err == nil {
-		err = install(context.Background(), plane.admin, "../../../deploy/nri-vgpu.yaml")
+		err = install(context.Background(), plane.admin, manifest)
 	}
 	code := 1
 	if err == nil {

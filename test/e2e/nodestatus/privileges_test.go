@@ -9,145 +9,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 )
-
-// host is a directory with what agent, patcher and init container find of a node: an NRI
-// runtime's socket, simulated GPUs and their driver, directories to write to.
-type host struct {
-	t         *testing.T
-	dir, node string
-	probes    string // where the agent answers kubelet
-	runtime   *adaptation.Adaptation
-}
-
-// at is a directory of the host.
-func (h *host) at(name string) string { return filepath.Join(h.dir, name) }
-
-const built = "../../../build"
-
-func newHost(t *testing.T) *host {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "host") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // the patcher is not root
-		t.Fatal(err)
-	}
-	h := &host{t: t, dir: dir, node: unique("host")}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	gpusim, err := filepath.Abs(filepath.Join(built, "gpusim"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const script = `set -e; cd "$0"
-mkdir run state opt plugins nri cdi-gpus cdi-ours dev config token driver driver/lib
-cp "$1"/drivers/future/lib*.so.1 driver/lib
-"$1/gpusim" create --gpus 1 --memory 17179869184 dev/gpusim
-"$1/gpusim" cdi --driver-dir "$1" --device-dir "$0/dev/gpusim" >cdi-gpus/nvidia.yaml`
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, dir, gpusim).CombinedOutput(); err != nil {
-		t.Fatalf("make a host: %v: %s", err, out)
-	}
-	ports, err := freePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.probes = fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])
-	text := fmt.Sprintf(`http = {address = "127.0.0.1:%d", probe_address = "127.0.0.1:%d"}
-driver.nvml_library = "%[3]s/driver/lib/libnvidia-ml.so.1"
-injection = {cdi_spec_dirs = ["%[3]s/cdi-gpus", "%[3]s/cdi-ours"], cdi_output_dir = "%[3]s/cdi-ours"}
-nri.socket_path = "%[3]s/nri/nri.sock"
-guard.plugin_dir = "%[3]s/plugins"
-paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/state"}
-`, ports[0], ports[1], dir)
-	if err := os.WriteFile(h.at("config/config.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// What can be missing besides directories of the host.
-const (
-	network = "the host's network"
-	root    = "root"
-)
-
-// nonRoot is the user that the manifest gives to what need not be root.
-const nonRoot = 65532
-
-// start runs a program of ours as a user, with one of the host's directories missing, or its
-// network, until the test ends. ended is closed when the program does, with err set.
-func (h *host) start(missing string, user int, name string, args ...string) *running {
-	h.t.Helper()
-	program, err := filepath.Abs(filepath.Join(built, "bin", name))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	script, namespaces := `exec "$@"`, []string{"--mount", "--propagation", "private"}
-	switch missing {
-	case "":
-	case root:
-		user = nonRoot
-	case network:
-		namespaces = append(namespaces, "--net")
-	default:
-		script = `mount -t tmpfs -o ro,size=4k none "$0" && exec "$@"`
-	}
-	command := slices.Concat(namespaces, []string{"--", "sh", "-c", script, h.at(missing),
-		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups", program}, args)
-	r := &running{ended: make(chan struct{})}
-	cmd := exec.Command("unshare", command...)
-	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"))
-	cmd.Stdout, cmd.Stderr = &r.log, &r.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
-	go func() {
-		r.err = cmd.Wait()
-		close(r.ended)
-	}()
-	h.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-r.ended
-	})
-	return r
-}
-
-type running struct {
-	log   bytes.Buffer
-	err   error
-	ended chan struct{}
-}
-
-// account writes a kubeconfig with the token that a service account has.
-func (h *host) account(name string) string {
-	h.t.Helper()
-	cfg, err := credentials(h.t.Context(), plane.admin, name, h.node)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	path := h.at("token/kubeconfig")
-	writeKubeconfig(h.t, cfg, path)
-	if err := os.Chmod(path, 0o644); err != nil {
-		h.t.Fatal(err)
-	}
-	return path
-}
 
 // install is what the init container does.
 func (h *host) install(missing string) error {
@@ -155,41 +33,11 @@ func (h *host) install(missing string) error {
 	if err != nil {
 		return err
 	}
-	r := h.start(missing, 0, "nri-vgpu", "install", "--config", h.at("config/config.toml"), "--source", source)
-	<-r.ended
-	if r.err != nil {
-		return fmt.Errorf("%w: %s", r.err, r.log.String())
-	}
-	return errors.Join(there(h.at("opt/*/libcuda.so.1")), there(h.at("plugins/*")))
-}
-
-// uninstall is what the container does that cleans a node: here in its own root.
-func (h *host) uninstall(missing string) error {
-	if err := h.install(""); err != nil {
+	err = h.start(missing, 0, "nri-vgpu", "install", "--config", h.at("config/config.toml"), "--source", source).wait()
+	if err != nil {
 		return err
 	}
-	r := h.start(missing, 0, "nri-vgpu", "uninstall", "--config", h.at("config/config.toml"))
-	<-r.ended
-	if there(h.at("opt/*/libcuda.so.1")) == nil || there(h.at("plugins/*guard*")) == nil {
-		return fmt.Errorf("it is still installed: %s", r.log.String())
-	}
-	return nil
-}
-
-// removes takes off a Node what a patcher has put there.
-func (h *host) removes(missing string) error {
-	w := &world{t: h.t, node: h.node, report: h.at("run/" + nodereport.FileName), admin: clientOf(h.t, plane.admin)}
-	w.register()
-	defer w.remove()
-	w.patch(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"` + memory + `"}}}`)
-	w.patch(hostile("5"))
-	r := h.start(missing, nonRoot, account, "remove", "--config", h.at("config/config.toml"), "--kubeconfig", h.account(account), "--timeout", "5s")
-	<-r.ended
-	node, err := w.admin.CoreV1().Nodes().Get(h.t.Context(), w.node, metav1.GetOptions{})
-	if err == nil && units(node.Status.Capacity) != 0 {
-		err = fmt.Errorf("the Node still has resources of ours: %s", r.log.String())
-	}
-	return err
+	return errors.Join(there(h.at("opt/*/libcuda.so.1")), there(h.at("plugins/*")))
 }
 
 func there(pattern string) error {
@@ -199,8 +47,8 @@ func there(pattern string) error {
 	return nil
 }
 
-// agent starts an agent beside a runtime.
-func (h *host) agent(missing string) *running {
+// startRuntime starts what an agent finds beside it.
+func (h *host) startRuntime() {
 	h.t.Helper()
 	if err := h.install(""); err != nil {
 		h.t.Fatal(err)
@@ -221,7 +69,11 @@ func (h *host) agent(missing string) *running {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(h.runtime.Stop)
-	return h.start(missing, 0, "nri-vgpu", "--config", h.at("config/config.toml"), "--kubeconfig", h.account("nri-vgpu"))
+}
+
+func (h *host) startAgent(missing string) {
+	h.t.Helper()
+	h.agent = h.start(missing, 0, "nri-vgpu", "--config", h.at("config/config.toml"), "--kubeconfig", h.account("nri-vgpu"))
 }
 
 // sees is what the agent reports of the node.
@@ -244,10 +96,17 @@ func (h *host) findsGPUs() error {
 	return h.sees("the agent sees the GPU", func(r nodereport.Report) bool { return len(r.GPUs) == 1 })
 }
 
-// creates has the runtime create a container that asks for a part of the GPU.
-func (h *host) creates() (*api.ContainerAdjustment, error) {
+// created is a container that asks for a part of the GPU, and what the agent makes of it.
+type created struct {
+	pod       *api.PodSandbox
+	container *api.Container
+	adjusted  *api.ContainerAdjustment
+}
+
+// creates has the runtime create a container.
+func (h *host) creates() (c created, err error) {
 	if err := errors.Join(h.registers(), h.findsGPUs()); err != nil {
-		return nil, err
+		return c, err
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-", Namespace: metav1.NamespaceDefault},
@@ -255,30 +114,31 @@ func (h *host) creates() (*api.ContainerAdjustment, error) {
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{memory: resource.MustParse("1024")}}}}},
 	}
 	admin := clientOf(h.t, plane.admin)
-	if err := defaultAccount(h.t); err != nil {
-		return nil, err
+	if err := serviceAccount(h.t, metav1.NamespaceDefault, "default"); err != nil {
+		return c, err
 	}
-	pod, err := admin.CoreV1().Pods(pod.Namespace).Create(h.t.Context(), pod, metav1.CreateOptions{})
+	pod, err = admin.CoreV1().Pods(pod.Namespace).Create(h.t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	var answer *api.CreateContainerResponse
-	err = within(symptom, "the container is created", func() bool {
-		answer, err = h.runtime.CreateContainer(h.t.Context(), &api.CreateContainerRequest{
-			Pod:       &api.PodSandbox{Id: "s" + string(pod.UID), Uid: string(pod.UID), Name: pod.Name, Namespace: pod.Namespace},
-			Container: &api.Container{Id: "c" + string(pod.UID), PodSandboxId: "s" + string(pod.UID), Name: "main", Args: []string{"main"}},
-		})
+	uid := string(pod.UID)
+	c.pod = &api.PodSandbox{Id: "s" + uid, Uid: uid, Name: pod.Name, Namespace: pod.Namespace}
+	c.container = &api.Container{Id: "c" + uid, PodSandboxId: "s" + uid, Name: "main", Args: []string{"main"}}
+	late := within(symptom, "the container is created", func() bool {
+		var answer *api.CreateContainerResponse
+		answer, err = h.runtime.CreateContainer(h.t.Context(), &api.CreateContainerRequest{Pod: c.pod, Container: c.container})
+		c.adjusted = answer.GetAdjust()
 		return err == nil
 	})
-	return answer.GetAdjust(), errors.Join(err)
+	return c, errors.Join(late, err)
 }
 
-// defaultAccount is there, as no controller makes it here.
-func defaultAccount(t *testing.T) error {
+// serviceAccount makes an account, as no controller does here.
+func serviceAccount(t *testing.T, namespace, name string) error {
 	t.Helper()
-	accounts := clientOf(t, plane.admin).CoreV1().ServiceAccounts(metav1.NamespaceDefault)
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
-	if err != nil && !strings.Contains(err.Error(), "already exists") {
+	accounts := clientOf(t, plane.admin).CoreV1().ServiceAccounts(namespace)
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil
@@ -305,11 +165,11 @@ func (h *host) makesLibraries() error {
 }
 
 func (h *host) givesCDIDevice() error {
-	adjusted, err := h.creates()
+	c, err := h.creates()
 	if err != nil {
 		return err
 	}
-	for _, device := range adjusted.GetCDIDevices() {
+	for _, device := range c.adjusted.GetCDIDevices() {
 		if strings.HasPrefix(device.GetName(), "nvidia.com/gpu=") {
 			return nil
 		}
@@ -325,6 +185,98 @@ func (h *host) listsAskingPods() error {
 		text, err := os.ReadFile(layout.AskingPods(h.at("state")))
 		return err == nil && len(text) > 50
 	})
+}
+
+// startsContainer has the runtime start the container, too, when it has its mounts.
+func (h *host) startsContainer() error {
+	c, err := h.creates()
+	if err != nil {
+		return err
+	}
+	pid, err := h.container(c.adjusted.GetMounts())
+	if err != nil {
+		return err
+	}
+	c.container.Pid, c.container.Mounts = uint32(pid), c.adjusted.GetMounts()
+	return h.runtime.StartContainer(h.t.Context(), &api.StartContainerRequest{Pod: c.pod, Container: c.container})
+}
+
+// agentLeavesMPS ends an agent that shares the GPU by MPS.
+func (h *host) agentLeavesMPS(missing string) error {
+	h.configure(`sharing.method = "mps"`)
+	h.startRuntime()
+	h.asFirst(`"$@" & agent=$!
+until [ -e "$NODE/end" ]; do sleep .05; done
+kill -KILL $agent; wait $agent
+touch "$NODE/ended"; exec sleep infinity`)
+	h.t.Cleanup(func() {
+		cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/" + mps.Cgroup)
+		for _, dir := range append(cgroups, "/sys/fs/cgroup/"+mps.Cgroup) {
+			// Its processes may take a moment to end; those of another test may stay.
+			_ = within(promptly, dir+" is gone", func() bool {
+				err := os.Remove(dir)
+				return err == nil || errors.Is(err, os.ErrNotExist)
+			})
+		}
+	})
+	h.startAgent(missing)
+	if err := h.givesGPU(); err != nil {
+		h.agent.kill()
+		return fmt.Errorf("%w: %s", err, h.agent.log.String())
+	}
+	if !h.mpsAnswers() {
+		return errors.New("containers are created without an MPS control daemon")
+	}
+	if err := os.WriteFile(h.at("node/end"), nil, 0o600); err != nil {
+		return err
+	}
+	if err := within(symptom, "the agent ends", func() bool { return there(h.at("node/ended")) == nil }); err != nil {
+		return err
+	}
+	if err := within(promptly, "the daemon ends", func() bool { return !h.mpsAnswers() }); err == nil {
+		return errors.New("the MPS control daemon has ended with the agent")
+	}
+	return nil
+}
+
+func (h *host) mpsProgram() string {
+	h.t.Helper()
+	program, err := filepath.Abs(filepath.Join(built, "gpusim", "nvidia-cuda-mps-control"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return program
+}
+
+// mpsAnswers reports whether an MPS control daemon runs.
+func (h *host) mpsAnswers() bool {
+	cmd := exec.Command(h.mpsProgram())
+	cmd.Env, cmd.Stdin = []string{"CUDA_MPS_PIPE_DIRECTORY=" + layout.MPSPipes(h.at("run"))}, strings.NewReader("get_server_list\n")
+	return cmd.Run() == nil
+}
+
+// admitted has the API server look at the agent's DaemonSet.
+func (h *host) admitted(missing string) error {
+	content, err := os.ReadFile(manifest)
+	if err != nil {
+		return err
+	}
+	for document := range bytes.SplitSeq(content, []byte("\n---\n")) {
+		var set appsv1.DaemonSet
+		if err := yaml.Unmarshal(document, &set); err != nil || set.Kind != "DaemonSet" || set.Name != "nri-vgpu" {
+			continue
+		}
+		set.Name = unique("agent")
+		if missing == privileged {
+			set.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+				Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}},
+			}
+		}
+		_, err = clientOf(h.t, plane.admin).AppsV1().DaemonSets(set.Namespace).Create(h.t.Context(), &set,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	return errors.New("the manifest has no agent")
 }
 
 // advertised is what the patcher does with what an agent has written.
@@ -343,12 +295,13 @@ func (h *host) advertised(missing string) error {
 func TestEachPrivilegeIsNeeded(t *testing.T) {
 	agent := func(does func(*host) error) func(*host, string) error {
 		return func(h *host, missing string) error {
-			r := h.agent(missing)
+			h.startRuntime()
+			h.startAgent(missing)
 			err := does(h)
 			if err != nil {
 				select {
-				case <-r.ended:
-					err = fmt.Errorf("%w: %s", err, r.log.String())
+				case <-h.agent.ended:
+					err = fmt.Errorf("%w: %s", err, h.agent.log.String())
 				default:
 				}
 			}
@@ -359,39 +312,51 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 	for _, row := range []struct {
 		container, missing string
 		does               func(h *host, missing string) error
+		says               string // what is told without it, if the row says so
 	}{
-		{"install", "config", install},
-		{"install", "opt", install},
-		{"install", "plugins", install},
-		{"install", root, install},
-		{"agent", root, agent((*host).registers)},
-		{"agent", "config", agent((*host).reports)},
-		{"agent", "token", agent((*host).reports)},
-		{"agent", "run", agent((*host).reports)},
-		{"agent", "state", agent((*host).listsAskingPods)},
-		{"agent", "opt", agent((*host).makesLibraries)},
-		{"agent", network, agent((*host).answersKubelet)},
-		{"agent", "nri", agent((*host).registers)},
-		{"agent", "cdi-gpus", agent((*host).givesCDIDevice)},
-		{"agent", "cdi-ours", agent((*host).givesGPU)},
-		{"agent", "dev", agent((*host).findsGPUs)},
-		{"agent", "driver", agent((*host).findsGPUs)},
-		{"patcher", "config", (*host).advertised},
-		{"patcher", "token", (*host).advertised},
-		{"patcher", "run", (*host).advertised},
-		{"cleanup", root, (*host).uninstall},
-		{"cleanup", "opt", (*host).uninstall},
-		{"cleanup", "plugins", (*host).uninstall},
-		{"cleanup", "token", (*host).removes},
+		{"install", "config", install, ""},
+		{"install", "opt", install, ""},
+		{"install", "plugins", install, ""},
+		{"install", root, install, ""},
+		{"agent", root, agent((*host).registers), ""},
+		{"agent", "config", agent((*host).reports), ""},
+		{"agent", "token", agent((*host).reports), ""},
+		{"agent", "run", agent((*host).reports), ""},
+		{"agent", "state", agent((*host).listsAskingPods), ""},
+		{"agent", "opt", agent((*host).makesLibraries), ""},
+		{"agent", network, agent((*host).answersKubelet), ""},
+		{"agent", hostPID, agent((*host).startsContainer), "its mounts cannot be looked at"},
+		{"agent", hostPID + ", by MPS", (*host).agentLeavesMPS, "has ended with the agent"},
+		{"agent", privileged, agent((*host).givesGPU), "mount the usage page's file system"},
+		{"agent", privileged + ", to the API server", (*host).admitted, "Bidirectional"},
+		{"agent", "nri", agent((*host).registers), ""},
+		{"agent", "cdi-gpus", agent((*host).givesCDIDevice), ""},
+		{"agent", "cdi-ours", agent((*host).givesGPU), ""},
+		{"agent", "dev", agent((*host).findsGPUs), ""},
+		{"agent", "driver", agent((*host).findsGPUs), ""},
+		{"patcher", "config", (*host).advertised, ""},
+		{"patcher", "token", (*host).advertised, ""},
+		{"patcher", "run", (*host).advertised, ""},
+		{"cleanup", root, (*host).uninstall, ""},
+		{"cleanup", privileged, (*host).uninstall, "unmount"},
+		{"cleanup", privileged + ", by MPS", (*host).endsMPS, "an MPS control daemon could not be ended"},
+		{"cleanup", "opt", (*host).uninstall, ""},
+		{"cleanup", "plugins", (*host).uninstall, ""},
+		{"cleanup", "token", (*host).removes, ""},
+		{"begin", "token", (*host).begins, "kubeconfig"},
+		{"await", "token", (*host).awaits, "kubeconfig"},
 	} {
 		t.Run(row.container+"/"+row.missing, func(t *testing.T) {
 			t.Parallel()
 			if err := row.does(newHost(t), ""); err != nil {
 				t.Fatalf("with everything: %v", err)
 			}
-			err := row.does(newHost(t), row.missing)
+			missing, _, _ := strings.Cut(row.missing, ", ")
+			err := row.does(newHost(t), missing)
 			if err == nil {
 				t.Error("nothing breaks without it")
+			} else if !strings.Contains(err.Error(), row.says) {
+				t.Errorf("something else breaks, want %q: %v", row.says, err)
 			}
 			t.Log(err)
 		})

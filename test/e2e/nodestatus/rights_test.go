@@ -68,12 +68,18 @@ var needs = map[string]map[string]work{
 	},
 }
 
+// manifest and rendered are what is installed with kubectl, and with Helm.
+const (
+	manifest = "../../../deploy/nri-vgpu.yaml"
+	rendered = "../../../deploy/render/testdata/default.golden"
+)
+
 // roles are the rules of the manifest and of the chart, by the account's name.
 func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
-	for _, file := range []string{"nri-vgpu.yaml", "render/testdata/default.golden"} {
-		content, err := os.ReadFile(filepath.Join("../../../deploy", file))
+	for _, file := range []string{manifest, rendered} {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,16 +422,23 @@ func begins(t *testing.T, client kubernetes.Interface) error {
 // awaits is done at once but for a DaemonSet's generation, which nobody observes here.
 func awaits(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
+	if err := observed(t, namespace); err != nil {
+		return err
+	}
+	return release.Options{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Await(deadline(t))
+}
+
+// observed is what a controller does with the DaemonSet that cleans nodes.
+func observed(t *testing.T, namespace string) error {
+	t.Helper()
 	sets := clientOf(t, plane.admin).AppsV1().DaemonSets(namespace)
 	set, err := sets.Get(t.Context(), release.Cleanup, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	set.Status.ObservedGeneration = set.Generation
-	if _, err := sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	return release.Options{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Await(deadline(t))
+	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+	return err
 }
 
 func deadline(t *testing.T) context.Context {

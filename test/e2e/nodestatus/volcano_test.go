@@ -18,27 +18,33 @@ import (
 // as is the administrator in the place of somebody who may do what a role says.
 func as(t *testing.T, user string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
+	allow(t, user, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}, rules...)
+	cfg := rest.CopyConfig(plane.admin)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return clientOf(t, cfg)
+}
+
+// allow gives rights to a user or account until the test ends, by a role with a name.
+func allow(t *testing.T, name string, subject rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
 	admin := clientOf(t, plane.admin)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{subject},
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.Background()
-		_ = admin.RbacV1().ClusterRoleBindings().Delete(ctx, user, metav1.DeleteOptions{})
-		_ = admin.RbacV1().ClusterRoles().Delete(ctx, user, metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
 	})
-	cfg := rest.CopyConfig(plane.admin)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
-	return clientOf(t, cfg)
 }
 
 // bare is a pod of the agent's own namespace, where there are service accounts.

@@ -1,0 +1,244 @@
+package nodestatus_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+)
+
+// host is a directory with what agent, patcher and init container find of a node: an NRI
+// runtime's socket, simulated GPUs and their driver, directories to write to.
+type host struct {
+	t         *testing.T
+	dir, node string
+	probes    string // where the agent answers kubelet
+	runtime   *adaptation.Adaptation
+	agent     *running
+	first     []string // what the node's first process is, where it is not the machine's
+}
+
+// at is a directory of the host.
+func (h *host) at(name string) string { return filepath.Join(h.dir, name) }
+
+const built = "../../../build"
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "host") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // the patcher is not root
+		t.Fatal(err)
+	}
+	h := &host{t: t, dir: dir, node: unique("host")}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	gpusim, err := filepath.Abs(filepath.Join(built, "gpusim"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `set -e; cd "$0"
+mkdir run state opt plugins nri cdi-gpus cdi-ours dev config token driver driver/lib container node
+cp "$1"/drivers/future/lib*.so.1 driver/lib
+"$1/gpusim" create --gpus 1 --memory 17179869184 dev/gpusim
+"$1/gpusim" cdi --driver-dir "$1" --device-dir "$0/dev/gpusim" >cdi-gpus/nvidia.yaml`
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, dir, gpusim).CombinedOutput(); err != nil {
+		t.Fatalf("make a host: %v: %s", err, out)
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.probes = fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])
+	text := fmt.Sprintf(`http = {address = "127.0.0.1:%d", probe_address = "127.0.0.1:%d"}
+driver.nvml_library = "%[3]s/driver/lib/libnvidia-ml.so.1"
+injection = {cdi_spec_dirs = ["%[3]s/cdi-gpus", "%[3]s/cdi-ours"], cdi_output_dir = "%[3]s/cdi-ours"}
+nri.socket_path = "%[3]s/nri/nri.sock"
+guard.plugin_dir = "%[3]s/plugins"
+paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/state"}
+sharing.mps = {control_program = "%[4]s", shm_size_mib = 16}
+`, ports[0], ports[1], dir, h.mpsProgram())
+	if err := os.WriteFile(h.at("config/config.toml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// configure adds a line to the configuration.
+func (h *host) configure(line string) {
+	h.t.Helper()
+	file, err := os.OpenFile(h.at("config/config.toml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = fmt.Fprintln(file, line)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// What can be missing besides directories of the host.
+const (
+	network    = "the host's network"
+	hostPID    = "the host's process namespace"
+	privileged = "privileged"
+	root       = "root"
+)
+
+// unprivileged are the capabilities that a runtime leaves to root in a container that is
+// not privileged.
+const unprivileged = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap," +
+	"+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
+
+// nonRoot is the user that the manifest gives to what need not be root.
+const nonRoot = 65532
+
+// A process namespace ends with the program that was started in it.
+var ownProcesses = []string{"--pid", "--fork", "--kill-child"}
+
+// start runs a program of ours as a user, without one of the host's directories or a
+// privilege, until the test ends.
+func (h *host) start(missing string, user int, name string, args ...string) *running {
+	h.t.Helper()
+	if missing == hostPID {
+		return h.startIn(slices.Concat(ownProcesses, []string{"--mount-proc"}), ":", missing, user, name, args...)
+	}
+	return h.startIn(nil, ":", missing, user, name, args...)
+}
+
+// startIn runs a program in namespaces of its own, which shell commands prepare.
+func (h *host) startIn(namespaces []string, prepare, missing string, user int, name string, args ...string) *running {
+	h.t.Helper()
+	program, err := filepath.Abs(filepath.Join(built, "bin", name))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	namespaces = slices.Concat([]string{"--mount", "--propagation", "private"}, namespaces)
+	var bounds []string
+	hide := ":"
+	switch missing {
+	case "", hostPID:
+	case root:
+		user = nonRoot
+	case network:
+		namespaces = append(namespaces, "--net")
+	case privileged:
+		bounds = []string{"--bounding-set", unprivileged}
+	default:
+		hide = `mount -t tmpfs -o ro,size=4k none "$0"`
+	}
+	script := strings.Join([]string{hide, prepare, `exec "$@"`}, " && ")
+	return h.launch("unshare", slices.Concat(namespaces, []string{"--", "sh", "-c", script, h.at(missing),
+		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups"}, bounds, []string{program}, args)...)
+}
+
+// launch starts a program, which the test's end kills.
+func (h *host) launch(name string, args ...string) *running {
+	h.t.Helper()
+	r := &running{ended: make(chan struct{})}
+	command := slices.Concat(h.first, []string{name}, args)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"), "NODE="+h.at("node"), "USAGE="+layout.Usage(h.at("run")), "PIPES="+layout.MPSPipes(h.at("run")))
+	cmd.Stdout, cmd.Stderr = &r.log, &r.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	r.process = cmd.Process
+	go func() {
+		r.err = cmd.Wait()
+		close(r.ended)
+	}()
+	h.t.Cleanup(r.kill)
+	return r
+}
+
+// asFirst has programs started by the first process of a node that has process and mount
+// namespaces of its own: a shell's script, with the program as its arguments.
+func (h *host) asFirst(script string) {
+	h.first = slices.Concat([]string{"unshare", "--mount", "--propagation", "private"}, ownProcesses,
+		[]string{"--mount-proc", "--", "sh", "-c", script, h.mpsProgram()})
+}
+
+// running is a program that was started. ended is closed when it ends, with err set.
+type running struct {
+	log     bytes.Buffer
+	err     error
+	process *os.Process
+	ended   chan struct{}
+}
+
+func (r *running) kill() {
+	_ = r.process.Kill() // it may have ended
+	<-r.ended
+}
+
+// wait returns how a program ended that ends by itself.
+func (r *running) wait() error {
+	<-r.ended
+	if r.err != nil {
+		return fmt.Errorf("%w: %s", r.err, r.log.String())
+	}
+	return nil
+}
+
+// account writes a kubeconfig with the token that a service account has.
+func (h *host) account(name string) string {
+	h.t.Helper()
+	cfg, err := credentials(h.t.Context(), plane.admin, name, h.node)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	path := h.at("token/kubeconfig")
+	writeKubeconfig(h.t, cfg, path)
+	if err := os.Chmod(path, 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+// container starts a process as a runtime does: with a root of its own, and the mounts at
+// their places in it. The sources are what the agent sees.
+func (h *host) container(mounts []*api.Mount) (pid int, err error) {
+	const script = `set -e; dir=$0
+mount -t tmpfs none "$dir"
+mkdir "$dir/upper" "$dir/work" "$dir/root"
+mount -t overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" none "$dir/root"
+while [ $# -gt 0 ]; do
+	to=$dir/root$2
+	if [ -d "$1" ]; then mkdir -p "$to"; else mkdir -p "${to%/*}"; touch "$to"; fi
+	mount --bind "$1" "$to"
+	shift 2
+done
+exec chroot "$dir/root" sleep infinity`
+	args := []string{"--target", fmt.Sprint(h.agent.process.Pid), "--mount", "--",
+		"unshare", "--mount", "--propagation", "private", "--", "sh", "-c", script, h.at("container")}
+	for _, m := range mounts {
+		if m.GetType() == "bind" {
+			args = append(args, m.GetSource(), m.GetDestination())
+		}
+	}
+	r := h.launch("nsenter", args...)
+	command := fmt.Sprintf("/proc/%d/cmdline", r.process.Pid)
+	err = within(symptom, "the container's root is made", func() bool {
+		line, err := os.ReadFile(command)
+		return err == nil && bytes.HasPrefix(line, []byte("sleep\x00"))
+	})
+	if err != nil {
+		r.kill()
+		err = errors.Join(err, r.wait())
+	}
+	return r.process.Pid, err
+}
