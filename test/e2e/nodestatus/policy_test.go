@@ -126,6 +126,11 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			binding := &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: plain.Name, Namespace: tt.namespace, Annotations: map[string]string{tt.key: tt.value}},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+			}
+			check("bound with it", pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 			plain.Annotations = map[string]string{tt.key: tt.value}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{})
 			check("set by its status", err)
