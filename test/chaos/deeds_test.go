@@ -48,6 +48,7 @@ var deeds = []deed{
 	{name: "all GPUs by environment", fill: allVisible},
 	{name: "crash loop", fill: crashes},
 	{name: "long names", fill: long},
+	{name: "long texts", fill: longTexts},
 	{name: "fork", fill: attacks("attack --way fork --duration 5")},
 	{name: "go around the library", fill: around},
 }
@@ -211,6 +212,27 @@ func long(d *draft, _ *rand.Rand) {
 	for i := range 200 {
 		d.pod.Labels[fmt.Sprintf("example.com/%s-%d", strings.Repeat("l", 55), i)] = strings.Repeat("v", 63)
 	}
+}
+
+// longTexts have the runtime and its plugins tell each other more than fits into a message:
+// a refusal quotes the path of a volume, each byte of which takes four in quotes, and a
+// plugin that registers is told of all labels and variables.
+func longTexts(d *draft, r *rand.Rand) {
+	c := d.container("main", tiny(), false, "exec sleep "+forEver)
+	switch r.IntN(3) {
+	case 0:
+		d.volume(&c, "long", "/usr/local/nri-vgpu/"+strings.Repeat("\x7f", 1<<20))
+	case 1:
+		for i := range 4800 {
+			d.pod.Labels[fmt.Sprintf("example.com/%055d", i)] = strings.Repeat("v", 63)
+		}
+	default:
+		for i := range 40000 {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i), Value: "x"})
+		}
+	}
+	d.pod.Spec.Containers = []corev1.Container{c}
+	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
 // around uses a GPU without the library, and no more of it than it asks for: what goes
