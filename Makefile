@@ -112,6 +112,10 @@ e2e-helm: image root ## install with Helm, upgrade from another commit under loa
 e2e-privileges: build root ## take each privilege away that accounts and pods have, and see that something breaks
 	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'
 
+.PHONY: e2e-flood
+e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
+	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)
+
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, beside HOSTILE=2 hostile tenants, and check the promises
 	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m -chaos.hostile=$(HOSTILE) $(ARGS)

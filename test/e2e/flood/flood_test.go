@@ -1,0 +1,252 @@
+// Package flood measures how long pods take to start on a real node beside as many
+// pods with 64 asking containers as kubelet admits. It takes some minutes and two
+// processors, and is "make e2e-flood", no part of "make test".
+package flood
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus      = 7
+	gpuMemory = 16 << 30
+	mib       = 1 << 20
+	// slots of a GPU. All GPUs together have fewer than a pod of the crowd has
+	// containers, and enough for all pods that take one.
+	slots = 9
+
+	// apart are the normal pods that start one after another, and together those that
+	// start at once. All stay until the end.
+	apart, together = 10, 10
+	// apartFor bounds how long those one after another may take, on a slow machine.
+	apartFor = 60 * time.Second
+	patience = 2 * time.Minute
+
+	// later is how much later a normal pod may start because of what others ask for.
+	later = 5 * time.Second
+)
+
+// config is the agent's.
+var config = fmt.Sprintf("[node]\nslots_per_gpu = %d\n", slots)
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	os.Exit(m.Run())
+}
+
+// suite is the node, and what is measured on it.
+type suite struct {
+	*testing.T
+	bed *testbed.Bed
+	// crowded is how many pods of a crowd there is room for.
+	crowded int
+}
+
+// TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU, alone,
+// beside a crowd that asks for nothing of ours, and beside one that asks.
+func TestNormalPodsStartBesideAFlood(t *testing.T) {
+	s := newSuite(t)
+	alone := s.measure("alone", nil)
+
+	refuse := s.refuseMarked()
+	control := s.measure("control", func(i int) *corev1.Pod { return harmless(crowdPod(i)) })
+	refuse.Stop()
+
+	hostile := s.measure("hostile", crowdPod)
+
+	for _, r := range []result{alone, control, hostile} {
+		t.Log(r)
+	}
+	s.judge(alone, control, hostile)
+}
+
+func newSuite(t *testing.T) *suite {
+	t.Helper()
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed, err := testbed.Up(t.Context(), testbed.Options{
+		Name: "flood", Source: source, GPUs: gpus, GPUMemory: gpuMemory,
+		Log: func(format string, args ...any) { fmt.Printf("flood: "+format+"\n", args...) },
+	})
+	if bed != nil {
+		t.Cleanup(func() {
+			if err := bed.Down(t.Failed()); err != nil {
+				t.Errorf("take the cluster down: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bed.SetConfig(t.Context(), config, patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.WaitCapacity(t.Context(), testbed.Number, gpus*slots, patience); err != nil {
+		t.Fatal(err)
+	}
+	node, err := bed.Node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := bed.Client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := int(node.Status.Allocatable.Pods().Value()) - len(pods.Items) - apart - together
+	return &suite{T: t, bed: bed, crowded: room}
+}
+
+// measure starts a crowd, where there is one, and normal pods beside it, and removes all.
+func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
+	s.Helper()
+	r := result{name: name}
+	if crowd != nil {
+		s.gather(crowd)
+		r.crowd = s.crowded
+	}
+	before, began := s.read(), time.Now()
+	for i := range apart {
+		if i > 0 && time.Since(began) > apartFor {
+			break
+		}
+		r.apart = append(r.apart, s.start(fmt.Sprintf("apart-%d", i))...)
+	}
+	at := make([]string, together)
+	for i := range at {
+		at[i] = fmt.Sprintf("together-%d", i)
+	}
+	r.together = s.start(at...)
+	r.took, r.spent = time.Since(began), s.read().since(before)
+	if crowd != nil {
+		r.granted, r.refused = s.became()
+	}
+	began = time.Now()
+	s.clear()
+	fmt.Printf("flood: %v\nflood: its pods were gone after %v\n", r, time.Since(began).Round(time.Second))
+	return r
+}
+
+// start makes normal pods at once, and waits until all run. Those that do not run in the
+// end have taken all of its patience.
+func (s *suite) start(names ...string) []start {
+	s.Helper()
+	created := map[string]time.Time{}
+	for _, name := range names {
+		pod := testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 256}, "linger"))
+		pod.Labels = map[string]string{normalLabel: ""}
+		created[name] = time.Now()
+		if _, err := s.bed.Create(s.Context(), pod); err != nil {
+			s.Fatal(err)
+		}
+	}
+	var starts []start
+	var last *corev1.Pod
+	err := wait.PollUntilContextTimeout(s.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		list, err := s.pods(ctx, normalLabel)
+		if err != nil {
+			return false, err
+		}
+		for i := range list {
+			began, waits := created[list[i].Name]
+			if !waits {
+				continue
+			}
+			last = &list[i]
+			if last.Status.Phase == corev1.PodRunning {
+				starts = append(starts, newStart(last, time.Since(began)))
+				delete(created, last.Name)
+			}
+		}
+		return len(created) == 0, nil
+	})
+	if err != nil {
+		messages, _ := s.bed.Messages(s.Context(), last.Name)
+		s.Logf("%d normal pods do not run after %v: %v: %s\n%q", len(created), patience, err, testbed.Describe(last), messages)
+	}
+	for range created {
+		starts = append(starts, start{took: patience})
+	}
+	return starts
+}
+
+func (s *suite) pods(ctx context.Context, label string) ([]corev1.Pod, error) {
+	list, err := s.bed.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: label})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// clear removes all pods of the measurement.
+func (s *suite) clear() {
+	s.Helper()
+	pods := s.bed.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	if err := pods.DeleteCollection(s.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	err := wait.PollUntilContextTimeout(s.Context(), 500*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		list, err := s.pods(ctx, "")
+		return len(list) == 0, err
+	})
+	if err != nil {
+		s.Fatalf("remove the pods: %v", err)
+	}
+}
+
+// gather makes the crowd and waits until kubelet has admitted all of it.
+func (s *suite) gather(crowd func(i int) *corev1.Pod) {
+	s.Helper()
+	for i := range s.crowded {
+		if _, err := s.bed.Create(s.Context(), crowd(i)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	admitted := 0
+	err := wait.PollUntilContextTimeout(s.Context(), 500*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		list, err := s.pods(ctx, crowdLabel)
+		admitted = 0
+		for i := range list {
+			if list[i].Status.StartTime != nil {
+				admitted++
+			}
+		}
+		return admitted == s.crowded, err
+	})
+	if err != nil {
+		s.Fatalf("kubelet has admitted %d pods of %d: %v", admitted, s.crowded, err)
+	}
+}
+
+// became counts the containers of the crowd that were started, and those that were refused.
+func (s *suite) became() (granted, refused int) {
+	s.Helper()
+	list, err := s.pods(s.Context(), crowdLabel)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for i := range list {
+		for _, c := range slices.Concat(list[i].Status.InitContainerStatuses, list[i].Status.ContainerStatuses) {
+			switch {
+			case c.State.Running != nil || c.State.Terminated != nil:
+				granted++
+			case c.State.Waiting != nil && c.State.Waiting.Reason == "CreateContainerError":
+				refused++
+			}
+		}
+	}
+	return granted, refused
+}
