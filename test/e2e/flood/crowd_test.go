@@ -16,6 +16,8 @@ import (
 const (
 	// asks is how many containers of a pod may ask.
 	asks = 64
+	// other is a resource that has nothing to do with us.
+	other = "example.com/other"
 	// crowdLabel is on the crowd's pods; its value says what is to become of them.
 	crowdLabel  = "crowd"
 	normalLabel = "normal"
@@ -26,7 +28,7 @@ const (
 	tooLarge = 6
 )
 
-// crowdPod is a pod of the crowd. Those of the first fit: their containers run one after
+// crowdPod is a pod of the crowd. The first ones fit: their containers run one after
 // another. A few have a last container that no GPU has room for. All others have more
 // containers at a time than the GPUs have slots.
 func crowdPod(i int) *corev1.Pod {
@@ -66,11 +68,15 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 	return testbed.Container(fmt.Sprintf("c%d", k), testbed.Limits{testbed.Memory: memory}, command...)
 }
 
-// harmless is the pod without what it asks of us.
+// harmless is the pod without what it asks of us. Its containers ask for as much of another
+// resource: for each container that it starts or tries to, kubelet writes down the resources
+// of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			list[i].Resources = corev1.ResourceRequirements{}
+			if amount, asks := list[i].Resources.Limits[testbed.Memory]; asks {
+				list[i].Resources.Limits = corev1.ResourceList{other: amount}
+			}
 		}
 	}
 	return pod

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
@@ -31,7 +32,7 @@ const (
 	// start at once. All stay until the end.
 	apart, together = 10, 10
 	// apartFor bounds how long those one after another may take, on a slow machine.
-	apartFor = 60 * time.Second
+	apartFor = 40 * time.Second
 	patience = 2 * time.Minute
 
 	// later is how much later a normal pod may start because of what others ask for.
@@ -55,9 +56,11 @@ type suite struct {
 }
 
 // TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU, alone,
-// beside a crowd that asks for nothing of ours, and beside one that asks.
+// beside a crowd that asks for nothing of ours, and beside one that asks. The second crowd
+// may cost what the first costs kubelet, containerd and the machine, and no more.
 func TestNormalPodsStartBesideAFlood(t *testing.T) {
 	s := newSuite(t)
+	s.advertise(other, gpus*gpuMemory/mib)
 	alone := s.measure("alone", nil)
 
 	refuse := s.refuseMarked()
@@ -66,10 +69,9 @@ func TestNormalPodsStartBesideAFlood(t *testing.T) {
 
 	hostile := s.measure("hostile", crowdPod)
 
-	for _, r := range []result{alone, control, hostile} {
-		t.Log(r)
-	}
-	s.judge(alone, control, hostile)
+	t.Logf("beside a crowd that asks a normal pod starts %.1f s later than alone, and %.1f s later than beside one that does not",
+		(hostile.longest() - alone.longest()).Seconds(), (hostile.longest() - control.longest()).Seconds())
+	s.judge(control, hostile)
 }
 
 func newSuite(t *testing.T) *suite {
@@ -108,6 +110,20 @@ func newSuite(t *testing.T) *suite {
 	}
 	room := int(node.Status.Allocatable.Pods().Value()) - len(pods.Items) - apart - together
 	return &suite{T: t, bed: bed, crowded: room}
+}
+
+// advertise has the node offer a resource of which nobody but the scheduler and kubelet
+// knows.
+func (s *suite) advertise(resource string, amount int64) {
+	s.Helper()
+	patch := fmt.Sprintf(`{"status":{"capacity":{%[1]q:"%[2]d"},"allocatable":{%[1]q:"%[2]d"}}}`, resource, amount)
+	_, err := s.bed.Client.CoreV1().Nodes().Patch(s.Context(), s.bed.Cluster.NodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := s.bed.WaitCapacity(s.Context(), resource, amount, patience); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // measure starts a crowd, where there is one, and normal pods beside it, and removes all.
