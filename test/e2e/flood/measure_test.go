@@ -52,6 +52,8 @@ func (r result) longest() time.Duration {
 	return max(percentile(r.apart, 100), percentile(r.together, 100))
 }
 
+func (r result) median() time.Duration { return percentile(slices.Concat(r.apart, r.together), 50) }
+
 func percentile(starts []start, percent int) time.Duration {
 	took := make([]time.Duration, len(starts))
 	for i, s := range starts {
@@ -114,7 +116,7 @@ func (s *suite) read() readings {
 	}
 	for name, family := range s.families("kubelet") {
 		switch name {
-		case "kubelet_runtime_operations_duration_seconds", "kubelet_pod_worker_duration_seconds", "kubelet_pleg_relist_duration_seconds":
+		case "kubelet_runtime_operations_duration_seconds", "kubelet_pod_worker_duration_seconds", relists + "_duration_seconds":
 			all.add(strings.TrimSuffix(name, "_duration_seconds"), family)
 		}
 	}
@@ -134,6 +136,9 @@ func (s *suite) read() readings {
 	all["processor, none"] = reading{seconds: s.processor("/proc/stat", 4, 5)}
 	return all
 }
+
+// relists are kubelet's looks at all containers.
+const relists = "kubelet_pleg_relist"
 
 // ticks of the kernel a second.
 const ticks = 100
@@ -220,9 +225,16 @@ func (s *suite) judge(control, hostile result) {
 	if got := hostile.longest(); got >= patience {
 		s.Errorf("a normal pod did not start within %v beside a crowd that asks", patience)
 	}
-	if got, most := hostile.longest(), control.longest()+later; got > most {
-		s.Errorf("a normal pod took %v to start beside a crowd that asks, more than %v: beside one that does not it took %v",
-			got, most, control.longest())
+	if got, most := hostile.median(), control.median()+later; got > most {
+		s.Errorf("half of the normal pods took more than %v to start beside a crowd that asks, and %v beside one that does not", got, control.median())
+	}
+	// When kubelet notices that a container has started is chance: it looks at all
+	// containers, again and again, and each look takes some seconds.
+	relist := hostile.spent[relists]
+	look := time.Duration(relist.seconds / float64(max(relist.count, 1)) * float64(time.Second))
+	if got, most := hostile.longest(), control.longest()+look+later; got > most {
+		s.Errorf("a normal pod took %v to start beside a crowd that asks, %v at most beside one that does not; kubelet's looks took %v",
+			got, control.longest(), look)
 	}
 	for _, outcome := range []string{"granted", "refused"} {
 		if h := hostile.spent["handler CreateContainer "+outcome]; h.count == 0 || float64(h.quick) < 0.99*float64(h.count) {
