@@ -11,7 +11,7 @@ import (
 func TestBrief(t *testing.T) {
 	cause := errors.New("cause")
 	short := fmt.Errorf("%s: %w", strings.Repeat("x", mostText-len(": cause")), cause)
-	if got := Brief(short); got != short {
+	if got := Brief(short).Error(); got != short.Error() {
 		t.Errorf("an error of %d bytes became %q", mostText, got)
 	}
 	for _, text := range []string{"x", "…", "\xff"} {
