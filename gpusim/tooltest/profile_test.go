@@ -177,8 +177,8 @@ func TestH200Costs(t *testing.T) {
 		"cuMemGetInfo":    "5232ns", "cuMemGetInfo_v2": "5232ns",
 		"cuMemAlloc": "39133ns", "cuMemAlloc_v2": "39133ns",
 		"cuMemFree": "39133ns", "cuMemFree_v2": "39133ns",
-		"cuMemAllocAsync": "220ns", "cuMemAllocAsync_ptsz": "220ns",
-		"cuMemFreeAsync": "440ns", "cuMemFreeAsync_ptsz": "440ns",
+		"cuMemAllocAsync": "90ns", "cuMemAllocAsync_ptsz": "90ns",
+		"cuMemFreeAsync": "570ns", "cuMemFreeAsync_ptsz": "570ns",
 	}
 	costs := map[string]string{}
 	for _, cost := range values(t, profiles(t)["r580-h200"])["cost"] {
