@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,9 @@ type host struct {
 func (h *host) at(name string) string { return filepath.Join(h.dir, name) }
 
 const built = "../../../build"
+
+// hosts counts them.
+var hosts atomic.Uint32
 
 func newHost(t *testing.T) *host {
 	t.Helper()
@@ -61,15 +65,18 @@ cp "$1"/drivers/future/lib*.so.1 driver/lib
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.probes = fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])
-	text := fmt.Sprintf(`http = {address = "127.0.0.1:%d", probe_address = "127.0.0.1:%d"}
+	// A port may be another host's by the time that it is used; an address is not.
+	number := hosts.Add(1)
+	loopback := fmt.Sprintf("127.1.%d.%d", number>>8, number&0xff)
+	h.probes = fmt.Sprintf("http://%s:%d/readyz", loopback, ports[1])
+	text := fmt.Sprintf(`http = {address = "%[5]s:%[1]d", probe_address = "%[5]s:%[2]d"}
 driver.nvml_library = "%[3]s/driver/lib/libnvidia-ml.so.1"
 injection = {cdi_spec_dirs = ["%[3]s/cdi-gpus", "%[3]s/cdi-ours"], cdi_output_dir = "%[3]s/cdi-ours"}
 nri.socket_path = "%[3]s/nri/nri.sock"
 guard.plugin_dir = "%[3]s/plugins"
 paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/state"}
 sharing.mps = {control_program = "%[4]s", shm_size_mib = 16}
-`, ports[0], ports[1], dir, h.mpsProgram())
+`, ports[0], ports[1], dir, h.mpsProgram(), loopback)
 	if err := os.WriteFile(h.at("config/config.toml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
