@@ -18,7 +18,8 @@ const (
 	asks = 64
 	// other is a resource that has nothing to do with us.
 	other = "example.com/other"
-	// crowdLabel is on the crowd's pods; its value says what is to become of them.
+	// crowdLabel marks the crowd's pods. Its value is "fits" or "refused", what the test
+	// expects of the pod.
 	crowdLabel  = "crowd"
 	normalLabel = "normal"
 	// fitting is how many pods fit. Each takes a slot, as a normal pod does.
