@@ -329,6 +329,25 @@ static void test_turns(void *(*holder)(void *), bool gets_it)
 	CHECK_EQUAL(pthread_join(thread, NULL), 0);
 }
 
+static void test_cover_counts_time_once(void)
+{
+	struct vg_cover covers[vg_covers];
+	uint32_t count = 0;
+
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){10, 20}), 10);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){15, 25}), 5);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){40, 50}), 10);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){0, 60}), 35);
+	CHECK_EQUAL(vg_cover_add(covers, &count, (struct vg_cover){0, 60}), 0);
+	CHECK_EQUAL(count, 1);
+	for (int i = 0; i < 1000; i++) {
+		struct vg_cover next = {100 + i * 10, 105 + i * 10};
+
+		CHECK_EQUAL(vg_cover_add(covers, &count, next), 5);
+		CHECK(count <= vg_covers);
+	}
+}
+
 int main(void)
 {
 	events_install(work_time, program_time);
@@ -343,5 +362,6 @@ int main(void)
 	test_turns(hold_again, true);
 	test_turns(hold_on, false);
 	test_ends();
+	test_cover_counts_time_once();
 	return 0;
 }

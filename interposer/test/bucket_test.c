@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The bucket of GPU time. Clocks are arguments.
+
+#include <string.h>
+
+#include "check.h"
+#include "time/bucket.h"
+
+
+enum { ms = 1000000, start = 1000 * ms, half = VG_PPM / 2 };
+
+static void test_bucket_earns_its_part(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	CHECK_EQUAL(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_start);
+	vg_bucket_charge(&device, 1000 * (int64_t)ms);
+	for (int i = 0; i < 1000; i++)
+		vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 500 * (int64_t)ms);
+	CHECK_EQUAL(vg_bucket_delay(-4 * ms, 1 * ms, half), 10 * ms);
+	CHECK_EQUAL(vg_bucket_delay(2 * ms, 1 * ms, half), 0);
+}
+
+static void test_bucket_caps(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	vg_bucket_fill(&device, now, half, vg_bucket_idle_cap);
+	CHECK_EQUAL(vg_bucket_fill(&device, now += 900 * ms, half, vg_bucket_busy_cap), vg_bucket_busy_cap);
+	// What was saved while others had the GPU is not lost at the next look.
+	CHECK_EQUAL(vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
+	vg_bucket_charge(&device, vg_bucket_busy_cap);
+	CHECK_EQUAL(vg_bucket_fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
+}
+
+// Work that is charged afterwards leaves the bucket as if it had been charged when it was
+// launched, though that could not hold what was earned meanwhile; by several processes, too.
+static void test_bucket_returns(void)
+{
+	const uint32_t most = 900000;
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+
+	vg_bucket_fill(&device, now, most, vg_bucket_idle_cap);
+	for (int i = 0; i < 8; i++)
+		vg_bucket_fill(&device, now += 10 * ms, most, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.clipped_ns, vg_bucket_start + 72 * ms - vg_bucket_busy_cap);
+	for (int i = 0; i < 4; i++) {
+		vg_bucket_charge(&device, 20 * (int64_t)ms);
+		vg_bucket_return(&device, 20 * (int64_t)ms, 0);
+	}
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 8 * (int64_t)ms);
+	CHECK_EQUAL(device.clipped_ns, 0);
+}
+
+// A refill counts less time than the work may have taken.
+static void test_bucket_returns_of_seconds(void)
+{
+	struct vg_container_device device = {0};
+
+	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+	vg_bucket_fill(&device, start + 4000 * (uint64_t)ms, half, vg_bucket_busy_cap);
+	vg_bucket_charge(&device, 4000 * (int64_t)ms);
+	vg_bucket_return(&device, 4000 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 2000 * (int64_t)ms);
+}
+
+// What could not be held before the work was launched is lost, and the bucket holds no more
+// for what comes back than otherwise.
+static void test_bucket_returns_no_more(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t since;
+
+	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+	vg_bucket_fill(&device, start + 900 * ms, half, vg_bucket_idle_cap);
+	since = device.clipped_ns;
+	vg_bucket_charge(&device, 100 * (int64_t)ms);
+	vg_bucket_return(&device, 100 * (int64_t)ms, since);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
+	vg_bucket_return(&device, -1, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
+	vg_bucket_return(&device, 30 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 70 * (int64_t)ms);
+	vg_bucket_return(&device, 900 * (int64_t)ms, 0);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_busy_cap);
+	// Of time that was lent and not used, nothing comes back.
+	since = device.clipped_ns;
+	vg_bucket_fill_lent(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
+			    (struct vg_lease){VG_PPM, start + 2000 * (uint64_t)ms});
+	CHECK(device.clipped_ns - since < ms);
+}
+
+static void test_bucket_of_a_forger(void)
+{
+	const uint64_t values[] = {0, 1, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX, UINT64_C(1) << 62};
+
+	for (size_t i = 0; i < 36; i++) {
+		struct vg_container_device device = {.bucket_ns = values[i / 6],
+						     .bucket_filled_ns = values[i % 6],
+						     .clipped_ns = values[i % 5]};
+
+		vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+		vg_bucket_charge(&device, ms);
+		vg_bucket_return(&device, ms, values[i % 4]);
+		CHECK(vg_bucket_fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
+		      vg_bucket_busy_cap || device.bucket_filled_ns != start + 10 * ms);
+	}
+}
+
+// A lease adds to the part, while it lasts, and is not saved up; it does not
+// touch what was saved of the part itself.
+static void test_bucket_uses_leases(void)
+{
+	struct vg_container_device device = {0};
+	uint64_t now = start;
+	struct vg_lease all = {VG_PPM, start + 30 * ms};
+
+	vg_bucket_fill_lent(&device, now, half, vg_bucket_idle_cap, all);
+	vg_bucket_charge(&device, vg_bucket_start + 50 * ms);
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 10 * ms, half, vg_bucket_idle_cap, all), -40 * ms);
+	// The lease ends after 20 of these 40 ms.
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 40 * ms, half, vg_bucket_busy_cap, all), -10 * ms);
+	vg_bucket_charge(&device, -10 * ms);
+	all.until = now + 1000 * ms;
+	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += ms, half, vg_bucket_idle_cap, all), ms);
+	for (int i = 0; i < 8; i++)
+		vg_bucket_fill_lent(&device, now += ms, 1000, vg_bucket_idle_cap, all);
+	CHECK(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
+	// A lease that is new is not owed for the time before it.
+	vg_bucket_charge(&device, 500 * ms);
+	CHECK(vg_bucket_fill_lent(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
+}
+
+static void test_rate_of_leases(void)
+{
+	struct vg_lease lease = {700000, start};
+
+	CHECK_EQUAL(vg_bucket_rate(half, lease, start - 1), 700000);
+	CHECK_EQUAL(vg_bucket_rate(half, lease, start), half);
+	CHECK_EQUAL(vg_bucket_rate(800000, lease, start - 1), 800000);
+}
+
+int main(void)
+{
+	test_bucket_earns_its_part();
+	test_bucket_caps();
+	test_bucket_returns();
+	test_bucket_returns_of_seconds();
+	test_bucket_returns_no_more();
+	test_bucket_of_a_forger();
+	test_bucket_uses_leases();
+	test_rate_of_leases();
+	return 0;
+}
