@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,6 +135,80 @@ func TestABusyPageIsLeftAlone(t *testing.T) {
 		}
 	}
 	t.Error("the page is not read again within 20 s")
+}
+
+// Time in which a reader waits for a processor says nothing of its page.
+func TestABusyProcessorMakesNoPageBusy(t *testing.T) {
+	p := newUsagePage(t, device(gpuA, 1<<30, 1))
+	p.put(highWaterOffset, []byte{64, 0})
+	for i := range int64(64) {
+		p.hold(i)
+	}
+	burn(t, firstCPU(t))
+	reader, waited := p.open(), make(chan time.Duration)
+	go func() {
+		defer close(waited)
+		lockToCPU(t, firstCPU(t), unix.SCHED_IDLE)
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+			begin := time.Now()
+			if _, err := limits.HeldSlots(reader, 64); err != nil {
+				t.Error(err)
+				return
+			}
+			if took := time.Since(begin); took > 2*limits.LockBudget {
+				waited <- took
+				return
+			}
+		}
+	}()
+	if _, ok := <-waited; !ok && !t.Failed() {
+		t.Error("no reader had to wait for a processor in 30 s")
+	}
+}
+
+// burn keeps a processor busy until the test ends.
+func burn(t *testing.T, cpu int) {
+	t.Helper()
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lockToCPU(t, cpu, unix.SCHED_NORMAL)
+		for !stop.Load() {
+		}
+	}()
+	t.Cleanup(func() {
+		stop.Store(true)
+		<-done
+	})
+}
+
+// firstCPU returns the first processor that the test may run on.
+func firstCPU(t *testing.T) int {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := 0; ; cpu++ {
+		if set.IsSet(cpu) {
+			return cpu
+		}
+	}
+}
+
+// lockToCPU gives the goroutine a thread of its own, on one processor and of that
+// scheduling policy, which ends with the goroutine.
+func lockToCPU(t *testing.T, cpu int, policy uint32) {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Error(err)
+	}
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy}, 0); err != nil {
+		t.Error(err)
+	}
 }
 
 // The next container's page may have the numbers of an earlier one, whose file system

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"time"
 	"unicode"
 
@@ -97,7 +98,7 @@ type Refusal struct {
 }
 
 // ReadUsage reads a usage page. Slots of dead processes that nobody has
-// reclaimed yet are left out. It takes no longer than some milliseconds,
+// reclaimed yet are left out. It takes some milliseconds of a processor at most,
 // whatever the tenant does to the page: the error is ErrBusy then.
 func ReadUsage(path string) (Usage, error) {
 	f, err := openPage(path, os.O_RDONLY)
@@ -109,14 +110,17 @@ func ReadUsage(path string) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("look at usage page: %w", err)
 	}
-	id, begin := idOf(path, info), time.Now()
-	if resting.has(id, begin) {
+	id := idOf(path, info)
+	if resting.has(id, time.Now()) {
 		return Usage{}, fmt.Errorf("%s: %w", path, ErrBusy)
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := threadTime()
 	held := func(slots int64) ([]bool, error) { return heldSlots(f, slots) }
 	usage, err := readUsageFrom(f, info.Size(), held)
 	if errors.Is(err, ErrBusy) {
-		resting.add(id, time.Now(), time.Since(begin))
+		resting.add(id, time.Now(), threadTime()-begin)
 	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("%s: %w", path, err)

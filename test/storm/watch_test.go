@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -61,8 +62,9 @@ func (w *watcher) look() {
 		w.Error(err)
 		return
 	}
+	// The page only helps to explain what the oracle sees: it may be too busy to be read.
 	usage, err := limits.ReadUsage(filepath.Join(w.groupDir(), limits.UsageFile))
-	if err != nil {
+	if err != nil && !errors.Is(err, limits.ErrBusy) {
 		w.Error(err)
 		return
 	}
