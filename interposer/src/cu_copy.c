@@ -48,8 +48,13 @@ static bool vg_same_device(CUcontext a, CUcontext b)
 // on the legacy one, or on the thread's own.
 #define VG_WAITING(per_thread, call)                \
 	do {                                        \
+		CUresult result_;                   \
+                                                    \
 		vg_watch_stream(NULL, per_thread);  \
-		return call;                        \
+		result_ = call;                     \
+		if (!result_)                       \
+			vg_watched_other();         \
+		return result_;                     \
 	} while (0)
 
 // ---- between the host and a device

@@ -267,5 +267,7 @@ VG_API(cuEventSynchronize, CUevent event)
 	CUresult result = VG_CALL(cuEventSynchronize, event);
 
 	vg_unrelax(mode);
+	if (!result)
+		vg_watched_other();
 	return vg_synced(result);
 }

@@ -31,5 +31,7 @@ VG_API(cuEventQuery, CUevent event)
 
 	if (result == CUDA_ERROR_NOT_READY)
 		vg_watch_polled();
+	else if (!result)
+		vg_watched_other();
 	return result;
 }

@@ -249,6 +249,8 @@ func TestComputeCharges(t *testing.T) {
 		{"sync", "20", few, varying("500", "1")}, {"sync", "100", few, varying("300", "50")},
 		{"sync", "1000", few, varying("1400", "1")}, {"streams", "20", few, varying("500", "1")},
 		{"sync", "20", few, varying("5000", "1000", "1")},
+		{"poll", "20", few, varying("5000", "100", "1")}, {"event", "20", few, varying("5000", "100", "1")},
+		{"download", "20", few, varying("5000", "100", "1")},
 	} {
 		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			known := 300 * time.Millisecond

@@ -64,6 +64,8 @@
 	X(mem_alloc, "cuMemAlloc", 3020, 0, "cuMemAlloc_v2", CUdeviceptr *,    \
 	  size_t)                                                              \
 	X(mem_free, "cuMemFree", 3020, 0, "cuMemFree_v2", CUdeviceptr)         \
+	X(memcpy_dtoh, "cuMemcpyDtoH", 3020, 0, "cuMemcpyDtoH_v2", void *,     \
+	  CUdeviceptr, size_t)                                                 \
 	X(mem_alloc_pitch, "cuMemAllocPitch", 3020, 0, "cuMemAllocPitch_v2",   \
 	  CUdeviceptr *, size_t *, size_t, size_t, unsigned)                   \
 	X(mem_alloc_managed, "cuMemAllocManaged", 6000, 0,                     \

@@ -156,7 +156,7 @@ static int wl_streams_join(struct wl_launcher *launcher)
 	return 0;
 }
 
-static int wl_poll_prepare(struct wl_launcher *launcher)
+static int wl_event_prepare(struct wl_launcher *launcher)
 {
 	return WL_TRY_LAUNCH(launcher, event_create, "cuEventCreate",
 			     &launcher->joins[0], 0);
@@ -180,6 +180,31 @@ static int wl_launcher_poll(struct wl_launcher *launcher)
 						"cuEventQuery", result);
 		wl_sleep_until(wl_now() + pause_s);
 	}
+}
+
+static int wl_launcher_wait_event(struct wl_launcher *launcher)
+{
+	if (WL_TRY_LAUNCH(launcher, event_record, "cuEventRecord",
+			  launcher->joins[0], launcher->streams[0]))
+		return -1;
+	return WL_TRY_LAUNCH(launcher, event_synchronize, "cuEventSynchronize",
+			     launcher->joins[0]);
+}
+
+static int wl_download_prepare(struct wl_launcher *launcher)
+{
+	launcher->streams[0] = NULL;
+	return WL_TRY_LAUNCH(launcher, mem_alloc, "cuMemAlloc",
+			     &launcher->word, sizeof(uint32_t));
+}
+
+// wl_launcher_download waits as programs do that need the result.
+static int wl_launcher_download(struct wl_launcher *launcher)
+{
+	uint32_t word;
+
+	return WL_TRY_LAUNCH(launcher, memcpy_dtoh, "cuMemcpyDtoH", &word,
+			     launcher->word, sizeof word);
 }
 
 static int wl_add_kernel(struct wl_launcher *launcher, CUgraph graph,
@@ -224,8 +249,14 @@ static const struct wl_pattern wl_patterns[] = {
 	{.name = "sync", .help = "cuLaunchKernel, waiting after each burst",
 	 .waits = true, .launch = wl_launch_first},
 	{.name = "poll", .help = "cuLaunchKernel, asking after each burst until it is done",
-	 .waits = true, .polls = true, .prepare = wl_poll_prepare,
+	 .waits = true, .prepare = wl_event_prepare, .wait = wl_launcher_poll,
 	 .launch = wl_launch_first},
+	{.name = "event", .help = "cuLaunchKernel, waiting for an event after each burst",
+	 .waits = true, .prepare = wl_event_prepare, .wait = wl_launcher_wait_event,
+	 .launch = wl_launch_first},
+	{.name = "download", .help = "cuLaunchKernel on the legacy default stream, and cuMemcpyDtoH after each burst",
+	 .waits = true, .prepare = wl_download_prepare, .wait = wl_launcher_download,
+	 .launch = wl_launch_null},
 	{.name = "null", .help = "cuLaunchKernel on the legacy default stream",
 	 .prepare = wl_null_prepare, .launch = wl_launch_null},
 	{.name = "ptds", .help = "cuLaunchKernel on the per-thread default stream",
@@ -297,8 +328,8 @@ int wl_launcher_record(struct wl_launcher *launcher, CUevent event)
 
 int wl_launcher_wait(struct wl_launcher *launcher)
 {
-	if (launcher->pattern->polls)
-		return wl_launcher_poll(launcher);
+	if (launcher->pattern->wait)
+		return launcher->pattern->wait(launcher);
 	if (launcher->pattern->per_thread)
 		return WL_TRY_LAUNCH(launcher, stream_synchronize_ptsz,
 				     "cuStreamSynchronize_ptsz", NULL);

@@ -26,6 +26,7 @@ struct wl_launcher {
 	size_t stream_count;  // for the pattern that uses several
 	CUstream streams[WL_MAX_STREAMS]; // the first is everyone's
 	CUevent joins[WL_MAX_STREAMS];
+	CUdeviceptr word;     // that is downloaded
 	CUgraphExec graph;
 	size_t next_stream;
 };
@@ -34,9 +35,10 @@ struct wl_pattern {
 	const char *name;
 	const char *help;
 	bool waits;           // after each burst of launches for its end
-	bool polls;           // waits by asking over and over
 	bool per_thread;      // uses the per-thread default stream
 	int (*prepare)(struct wl_launcher *launcher);
+	// wait waits for all that was launched, by other means than cuStreamSynchronize.
+	int (*wait)(struct wl_launcher *launcher);
 	// launch starts one kernel, or the kernels of one graph.
 	int (*launch)(struct wl_launcher *launcher);
 	// join makes the first stream wait for the others.

@@ -113,6 +113,22 @@ void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t 
 			vg_stream_waited(meter, &meter->streams[i], now);
 }
 
+void vg_meter_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+		const struct vg_segment *segment = vg_stream_segment(stream);
+		bool per_thread = stream->thread != 0;
+
+		// What has an event, or is to have one, is not asked for.
+		if (!stream->open || segment->covered || segment->fresh || stream->context != context ||
+		    (per_thread && stream->thread != thread) || now <= stream->dry_at + vg_dry_slack_ns)
+			continue;
+		if (vg_stream_ask(stream, per_thread) == vg_work_none)
+			vg_stream_waited(meter, stream, now);
+	}
+}
+
 bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {

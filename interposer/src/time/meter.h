@@ -280,6 +280,10 @@ void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t context, 
 		     uint64_t now);
 void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
 
+// vg_meter_other_waited is told that a program has waited for something in a thread with this
+// context: streams there that should be dry may be so.
+void vg_meter_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
+
 // vg_meter_context_done reports whether no work is under way in this thread's context.
 bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread);
 

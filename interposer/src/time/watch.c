@@ -191,3 +191,14 @@ void vg_watched_context(CUcontext context)
 	vg_meter_context_waited(meter, key, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
+
+void vg_watched_other(void)
+{
+	struct vg_state *state = vg_throttled_state();
+	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
+
+	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
+		return;
+	vg_meter_other_waited(meter, vg_current_context(), vg_thread(), vg_clock_now(&meter->clock));
+	vg_meter_unlock(meter);
+}

@@ -26,4 +26,8 @@ void vg_watch_polled(void);
 void vg_watched_stream(CUstream stream, bool per_thread);
 void vg_watched_context(CUcontext context);
 
+// vg_watched_other is told that a program has waited for something else, such as an event or a
+// copy: the driver is asked which of its streams are dry.
+void vg_watched_other(void);
+
 #endif
