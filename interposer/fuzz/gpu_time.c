@@ -74,9 +74,8 @@ static void fill(struct world *world, struct fuzz_input *input)
 	uint64_t how = fuzz_bits(input, 1);
 	int64_t cap = how % 2 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	struct vg_lease none = {0, 0};
-	int64_t balance = vg_bucket_fill_lent(&world->header.devices[device], world->now,
-					      world->ppm[device], cap,
-					      how % 4 < 2 ? none : world->lease);
+	int64_t balance = vg_bucket_fill(&world->header.devices[device], world->now,
+					 world->ppm[device], cap, how % 4 < 2 ? none : world->lease);
 
 	FUZZ_CHECK(world->written || balance <= vg_bucket_busy_cap);
 	FUZZ_CHECK(vg_bucket_peek(&world->header.devices[device], world->now, world->ppm[device]) <=

@@ -7,18 +7,23 @@
 #include "check.h"
 #include "time/bucket.h"
 
-
 enum { ms = 1000000, start = 1000 * ms, half = VG_PPM / 2 };
+
+// fill refills a bucket to which nothing is lent.
+static int64_t fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
+{
+	return vg_bucket_fill(device, now, ppm, cap, (struct vg_lease){0});
+}
 
 static void test_bucket_earns_its_part(void)
 {
 	struct vg_container_device device = {0};
 	uint64_t now = start;
 
-	CHECK_EQUAL(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_start);
+	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_start);
 	vg_bucket_charge(&device, 1000 * (int64_t)ms);
 	for (int i = 0; i < 1000; i++)
-		vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap);
+		fill(&device, now += ms, half, vg_bucket_idle_cap);
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 500 * (int64_t)ms);
 	CHECK_EQUAL(vg_bucket_delay(-4 * ms, 1 * ms, half), 10 * ms);
 	CHECK_EQUAL(vg_bucket_delay(2 * ms, 1 * ms, half), 0);
@@ -29,12 +34,12 @@ static void test_bucket_caps(void)
 	struct vg_container_device device = {0};
 	uint64_t now = start;
 
-	vg_bucket_fill(&device, now, half, vg_bucket_idle_cap);
-	CHECK_EQUAL(vg_bucket_fill(&device, now += 900 * ms, half, vg_bucket_busy_cap), vg_bucket_busy_cap);
+	fill(&device, now, half, vg_bucket_idle_cap);
+	CHECK_EQUAL(fill(&device, now += 900 * ms, half, vg_bucket_busy_cap), vg_bucket_busy_cap);
 	// What was saved while others had the GPU is not lost at the next look.
-	CHECK_EQUAL(vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
+	CHECK_EQUAL(fill(&device, now += ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
 	vg_bucket_charge(&device, vg_bucket_busy_cap);
-	CHECK_EQUAL(vg_bucket_fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
+	CHECK_EQUAL(fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
 // Work that is charged afterwards leaves the bucket as if it had been charged when it was
@@ -45,9 +50,9 @@ static void test_bucket_returns(void)
 	struct vg_container_device device = {0};
 	uint64_t now = start;
 
-	vg_bucket_fill(&device, now, most, vg_bucket_idle_cap);
+	fill(&device, now, most, vg_bucket_idle_cap);
 	for (int i = 0; i < 8; i++)
-		vg_bucket_fill(&device, now += 10 * ms, most, vg_bucket_busy_cap);
+		fill(&device, now += 10 * ms, most, vg_bucket_busy_cap);
 	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
 	CHECK_EQUAL(device.clipped_ns, vg_bucket_start + 72 * ms - vg_bucket_busy_cap);
 	for (int i = 0; i < 4; i++) {
@@ -63,8 +68,8 @@ static void test_bucket_returns_of_seconds(void)
 {
 	struct vg_container_device device = {0};
 
-	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
-	vg_bucket_fill(&device, start + 4000 * (uint64_t)ms, half, vg_bucket_busy_cap);
+	fill(&device, start, half, vg_bucket_idle_cap);
+	fill(&device, start + 4000 * (uint64_t)ms, half, vg_bucket_busy_cap);
 	vg_bucket_charge(&device, 4000 * (int64_t)ms);
 	vg_bucket_return(&device, 4000 * (int64_t)ms, 0);
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 2000 * (int64_t)ms);
@@ -77,8 +82,8 @@ static void test_bucket_returns_no_more(void)
 	struct vg_container_device device = {0};
 	uint64_t since;
 
-	vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
-	vg_bucket_fill(&device, start + 900 * ms, half, vg_bucket_idle_cap);
+	fill(&device, start, half, vg_bucket_idle_cap);
+	fill(&device, start + 900 * ms, half, vg_bucket_idle_cap);
 	since = device.clipped_ns;
 	vg_bucket_charge(&device, 100 * (int64_t)ms);
 	vg_bucket_return(&device, 100 * (int64_t)ms, since);
@@ -91,7 +96,7 @@ static void test_bucket_returns_no_more(void)
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_busy_cap);
 	// Of time that was lent and not used, nothing comes back.
 	since = device.clipped_ns;
-	vg_bucket_fill_lent(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
+	vg_bucket_fill(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
 			    (struct vg_lease){VG_PPM, start + 2000 * (uint64_t)ms});
 	CHECK(device.clipped_ns - since < ms);
 }
@@ -105,10 +110,10 @@ static void test_bucket_of_a_forger(void)
 						     .bucket_filled_ns = values[i % 6],
 						     .clipped_ns = values[i % 5]};
 
-		vg_bucket_fill(&device, start, half, vg_bucket_idle_cap);
+		fill(&device, start, half, vg_bucket_idle_cap);
 		vg_bucket_charge(&device, ms);
 		vg_bucket_return(&device, ms, values[i % 4]);
-		CHECK(vg_bucket_fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
+		CHECK(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
 		      vg_bucket_busy_cap || device.bucket_filled_ns != start + 10 * ms);
 	}
 }
@@ -121,20 +126,20 @@ static void test_bucket_uses_leases(void)
 	uint64_t now = start;
 	struct vg_lease all = {VG_PPM, start + 30 * ms};
 
-	vg_bucket_fill_lent(&device, now, half, vg_bucket_idle_cap, all);
+	vg_bucket_fill(&device, now, half, vg_bucket_idle_cap, all);
 	vg_bucket_charge(&device, vg_bucket_start + 50 * ms);
-	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 10 * ms, half, vg_bucket_idle_cap, all), -40 * ms);
+	CHECK_EQUAL(vg_bucket_fill(&device, now += 10 * ms, half, vg_bucket_idle_cap, all), -40 * ms);
 	// The lease ends after 20 of these 40 ms.
-	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += 40 * ms, half, vg_bucket_busy_cap, all), -10 * ms);
+	CHECK_EQUAL(vg_bucket_fill(&device, now += 40 * ms, half, vg_bucket_busy_cap, all), -10 * ms);
 	vg_bucket_charge(&device, -10 * ms);
 	all.until = now + 1000 * ms;
-	CHECK_EQUAL(vg_bucket_fill_lent(&device, now += ms, half, vg_bucket_idle_cap, all), ms);
+	CHECK_EQUAL(vg_bucket_fill(&device, now += ms, half, vg_bucket_idle_cap, all), ms);
 	for (int i = 0; i < 8; i++)
-		vg_bucket_fill_lent(&device, now += ms, 1000, vg_bucket_idle_cap, all);
-	CHECK(vg_bucket_fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
+		vg_bucket_fill(&device, now += ms, 1000, vg_bucket_idle_cap, all);
+	CHECK(fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
 	// A lease that is new is not owed for the time before it.
 	vg_bucket_charge(&device, 500 * ms);
-	CHECK(vg_bucket_fill_lent(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
+	CHECK(vg_bucket_fill(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
 }
 
 static void test_rate_of_leases(void)

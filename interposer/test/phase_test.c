@@ -10,6 +10,12 @@
 
 enum { ms = 1000000, part = 300000 };
 
+// fill refills a bucket to which nothing is lent.
+static int64_t fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
+{
+	return vg_bucket_fill(device, now, ppm, cap, (struct vg_lease){0});
+}
+
 static struct vg_usage_header header;
 static uint64_t now;
 
@@ -18,7 +24,7 @@ static void set_up(void)
 	memset(&header, 0, sizeof header);
 	now = 1000 * (uint64_t)ms;
 	for (int i = 0; i < 2; i++)
-		vg_bucket_fill(&header.devices[i], now, part, vg_bucket_idle_cap);
+		fill(&header.devices[i], now, part, vg_bucket_idle_cap);
 }
 
 static void launch(uint32_t device, int64_t ns)
@@ -29,7 +35,7 @@ static void launch(uint32_t device, int64_t ns)
 
 static struct vg_phase look(const uint32_t *ppm, uint32_t device)
 {
-	vg_bucket_fill(&header.devices[device], now, ppm[device], vg_bucket_idle_cap);
+	fill(&header.devices[device], now, ppm[device], vg_bucket_idle_cap);
 	return vg_phase_look(&header, ppm, 2, device, now);
 }
 

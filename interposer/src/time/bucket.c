@@ -84,13 +84,8 @@ static void vg_earn_lent(struct vg_container_device *device, uint64_t from, uint
 		vg_bucket_lent_cap);
 }
 
-int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
-{
-	return vg_bucket_fill_lent(device, now, ppm, cap, (struct vg_lease){0, 0});
-}
-
-int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, uint32_t ppm,
-			    int64_t cap, struct vg_lease lease)
+int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm,
+		       int64_t cap, struct vg_lease lease)
 {
 	uint64_t filled = vg_load(&device->bucket_filled_ns);
 	uint64_t elapsed = now - filled;

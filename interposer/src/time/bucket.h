@@ -25,13 +25,10 @@ enum {
 	vg_bucket_start = 4000000,
 };
 
-// vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap`
-// ns, and returns the balance in ns. `now` is CLOCK_MONOTONIC.
-int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap);
-
-// vg_bucket_fill_lent does so, and adds what a lease allows beyond `ppm`.
-int64_t vg_bucket_fill_lent(struct vg_container_device *device, uint64_t now, uint32_t ppm,
-			    int64_t cap, struct vg_lease lease);
+// vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap` ns, and
+// what a lease allows beyond `ppm`. It returns the balance in ns. `now` is CLOCK_MONOTONIC.
+int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm,
+		       int64_t cap, struct vg_lease lease);
 
 // vg_bucket_peek is the balance that a refill at `ppm` would find now.
 int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm);

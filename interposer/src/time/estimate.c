@@ -3,7 +3,7 @@
 #include "estimate.h"
 
 enum {
-	vg_probe_length = 8,          // places in which a key may stand
+	vg_class_places = 8,          // in which a key may stand
 	// That a window holds: one at least without another's slice in it, of work shorter than
 	// a slice; and no more, as clocks may change meanwhile…
 	vg_window_observations = 8,
@@ -22,16 +22,16 @@ enum {
 
 static const uint64_t vg_unsteady_ns = 10000000000; // …for so long after it last took more
 
-static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int probe)
+static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int place)
 {
 	uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
 
-	return &estimates->classes[((hash >> 40) + (uint64_t)probe) % vg_classes];
+	return &estimates->classes[((hash >> 40) + (uint64_t)place) % vg_classes];
 }
 
 static struct vg_class *vg_class_find(struct vg_estimates *estimates, uint64_t key)
 {
-	for (int i = 0; i < vg_probe_length; i++) {
+	for (int i = 0; i < vg_class_places; i++) {
 		struct vg_class *class = vg_class_at(estimates, key, i);
 
 		if (class->key == key)
@@ -48,7 +48,7 @@ struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint6
 	if (class)
 		return class;
 	victim = vg_class_at(estimates, key, 0);
-	for (int i = 0; i < vg_probe_length; i++) {
+	for (int i = 0; i < vg_class_places; i++) {
 		class = vg_class_at(estimates, key, i);
 		if (class->key == 0 || class->opened < victim->opened)
 			victim = class;

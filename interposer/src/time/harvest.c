@@ -4,8 +4,10 @@
 //
 // Between two events lies at least the time that the work between them held the
 // GPU. What is less than was charged is therefore given back. What is more may
-// be others' slices or waiting: only where it is about what was charged, it is
-// charged; else it corrects the estimate alone (estimate.h).
+// be others' slices. Of long work it is charged, less what of it others were
+// charged (others.h) and, where probes tell, had. Of short work it is charged
+// where it is about what was charged, or where nothing was known; else it
+// corrects the estimate alone (estimate.h).
 
 #include "capture.h"
 #include "distrust.h"
@@ -155,10 +157,10 @@ static struct vg_took vg_own_part(struct vg_meter *meter, struct vg_stream *stre
 	return took;
 }
 
-// vg_correct charges what a segment took of which nobody knows how much was others'. What is
+// vg_settle_unsure charges what a segment took of which nobody knows how much was others'. What is
 // much more than was charged is theirs, as far as they were charged; of short work, all of it.
-static void vg_correct(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
-		       int64_t took, uint64_t now)
+static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+			     int64_t took, uint64_t now)
 {
 	int64_t more = took - charged;
 
@@ -302,7 +304,7 @@ static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *seg
 	int64_t charged = segment->charged - segment->early;
 
 	if (!segment->fresh && !took.sure) {
-		vg_correct(meter, segment, charged, took.ns, now);
+		vg_settle_unsure(meter, segment, charged, took.ns, now);
 		return;
 	}
 	meter->owed += took.ns - charged;

@@ -27,19 +27,15 @@ enum {
 	vg_short_ns = 150000,        // work beside which an event is costly
 	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // work that is measured each time
-	vg_early_sample_ns = 400000000, // between samples, twice as long after each…
-	vg_samplings = 4,            // …so often at most
-	vg_first_samples = 4,
-	vg_sample_pieces = 4,
+	vg_first_samples = 4,        // of a class, one right after another…
+	vg_early_sample_ns = 400000000, // …then so long between two, twice as long after each…
+	vg_samplings = 4,            // …so often at most, and up to vg_sample_ns
+	vg_sample_pieces = 4,        // of a sample of short work
 	vg_segment_pieces = 1000,    // at most: work may be taken for shorter than it is
 	vg_launch_ns = 100000000,    // for which a segment waits for launches under way
 };
 
-// How long times are told from one base event: a float of milliseconds resolves
-// 0.25 µs until then.
-static const uint64_t vg_base_age_ns = 4000000000;
-
-// …up to this, for work that is well known.
+// The longest time between two samples of short work; long work has twice that.
 static const uint64_t vg_sample_ns = 3000000000;
 
 // vg_event_make makes an event in a stream's context, of which it must be: that of the
@@ -106,7 +102,7 @@ static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint
 		vg_event_drop(&meter->newer);
 		meter->renewing = false;
 		meter->base_context = stream->context;
-	} else if (meter->base && now - meter->base_made < vg_base_age_ns) {
+	} else if (meter->base && now - meter->base_made < vg_base_life_ns) {
 		return;
 	}
 	meter->base_made = now;

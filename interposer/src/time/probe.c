@@ -14,9 +14,6 @@ enum {
 	vg_unknown_part = 16,
 };
 
-// How long times are told from one base event: see meter.c.
-static const uint64_t vg_base_life = 4000000000;
-
 void vg_probe_drop(struct vg_probe *probe)
 {
 	memset(probe, 0, sizeof *probe);
@@ -28,7 +25,7 @@ static bool vg_probe_prepare(struct vg_probe *probe, uint64_t context, uint64_t 
 {
 	if (probe->context && probe->context != context)
 		return false; // of several contexts, one is probed
-	if (probe->base && now - probe->base_sent < vg_base_life)
+	if (probe->base && now - probe->base_sent < vg_base_life_ns)
 		return true;
 	if (probe->head != probe->tail)
 		return false; // those under way are of the base before

@@ -21,6 +21,10 @@ enum {
 	vg_journeys = 64,          // of probes that are remembered
 };
 
+// How long times are told from one base event, of probes or of segments: a float of
+// milliseconds resolves 0.25 µs until then.
+static const uint64_t vg_base_life_ns = 4000000000;
+
 // vg_journey is when a probe was sent, in ns since the base event was on the host's clock, and
 // when it came back, in ns since that on the GPU's.
 struct vg_journey {

@@ -93,10 +93,10 @@ static void vg_door_look(struct vg_door *door)
 	door->ppm = vg_compute_limit(pages, door->ticket->device);
 	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
 	if (meter->unknown) // what the bucket can not hold is counted first
-		(void)vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease);
+		(void)vg_bucket_fill(door->bucket, door->now, door->ppm, cap, lease);
 	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
 		vg_door_post(door);
-	door->balance = vg_bucket_fill_lent(door->bucket, door->now, door->ppm, cap, lease) - meter->owed;
+	door->balance = vg_bucket_fill(door->bucket, door->now, door->ppm, cap, lease) - meter->owed;
 	meter->clipped = vg_load(&door->bucket->clipped_ns);
 }
 
@@ -316,7 +316,7 @@ static void vg_door_unseen(struct vg_door *door)
 
 	while ((ppm = vg_compute_limit(pages, ticket->device)) < VG_PPM) {
 		uint64_t now = vg_now();
-		int64_t balance = vg_bucket_fill_lent(door->bucket, now, ppm, vg_bucket_busy_cap, lease);
+		int64_t balance = vg_bucket_fill(door->bucket, now, ppm, vg_bucket_busy_cap, lease);
 
 		if (balance > 0)
 			break;
