@@ -27,6 +27,10 @@ enum {
 	wl_sm = 1,             // a resource: CU_DEV_RESOURCE_TYPE_SM
 	wl_default_stream = 1, // CU_GREEN_CTX_DEFAULT_STREAM
 	wl_lasting = 8,        // launches of a stream that does not last
+	wl_runners = 4,
+	wl_one_short = 7,      // kernel in so many is short
+	wl_short_ns = 2000000,
+	wl_long_ns = 20000000,
 };
 
 // wl_lane is a stream and what can be launched on it.
@@ -205,6 +209,70 @@ static int wl_run_forks(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
+// wl_next_length has one kernel in so many be short, so that the least says nothing of the others.
+static void wl_next_length(struct wl_evasion *evasion)
+{
+	evasion->kernel_ns = evasion->launches % wl_one_short ? wl_long_ns : wl_short_ns;
+}
+
+static int wl_run_varying(struct wl_evasion *evasion)
+{
+	if (wl_lane_add(evasion, NULL, 0))
+		return -1;
+	while (wl_now() < evasion->until) {
+		wl_next_length(evasion);
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+	}
+	return 0;
+}
+
+// wl_relay_run waits for its turn, has one kernel, and passes the turn on. While the kernel runs it
+// asks the driver nothing.
+static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
+{
+	static const struct wl_common common = WL_COMMON_DEFAULTS;
+	char turn;
+
+	if (wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
+	    wl_lane_add(evasion, NULL, 0))
+		return -1;
+	while (wl_now() < evasion->until && read(from, &turn, 1) == 1) {
+		wl_next_length(evasion);
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+		wl_sleep_until(wl_now() + (double)evasion->kernel_ns / 1e9);
+		if (write(to, &turn, 1) != 1)
+			return -1;
+	}
+	return 0;
+}
+
+// wl_run_relay has children that use the GPU one after another, and never at the same time.
+static int wl_run_relay(struct wl_evasion *evasion)
+{
+	int pipes[wl_runners][2], status, worst = 0;
+
+	for (int i = 0; i < wl_runners; i++)
+		if (pipe(pipes[i]))
+			return -1;
+	for (int i = 0; i < wl_runners; i++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			return -1;
+		if (child)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(wl_relay_run(evasion, pipes[i][0], pipes[(i + 1) % wl_runners][1]) != 0);
+	}
+	if (write(pipes[0][1], "", 1) != 1)
+		return -1;
+	while (wait(&status) > 0)
+		worst |= status;
+	return worst ? -1 : 0;
+}
+
 static const struct wl_way wl_ways[] = {
 	{"streams", "256 streams in turn", wl_run_streams},
 	{"priorities", "streams of all priorities", wl_run_priorities},
@@ -213,6 +281,8 @@ static const struct wl_way wl_ways[] = {
 	{"churn", "a new stream for every few launches", wl_run_churn},
 	{"threads", "sixteen threads with a stream each", wl_run_threads},
 	{"forks", "sixteen children with a context each", wl_run_forks},
+	{"varying", "short and long kernels of one kind", wl_run_varying},
+	{"relay", "children in turn, with short and long kernels", wl_run_relay},
 };
 
 static const struct wl_way *wl_way_find(const char *name)
@@ -225,7 +295,7 @@ static const struct wl_way *wl_way_find(const char *name)
 
 static int wl_evade(struct wl_evasion *evasion, const struct wl_way *way, const struct wl_common *common)
 {
-	if (way->run != wl_run_forks &&
+	if (way->run != wl_run_forks && way->run != wl_run_relay &&
 	    (wl_session_open(&evasion->session, common) || wl_session_load_spin(&evasion->session)))
 		return -1;
 	return way->run(evasion);

@@ -4,10 +4,10 @@
 //
 // Between two events lies at least the time that the work between them held the
 // GPU. What is less than was charged is therefore given back. What is more may
-// be others' slices. Of long work it is charged, less what of it others were
-// charged (others.h) and, where probes tell, had. Of short work it is charged
-// where it is about what was charged, or where nothing was known; else it
-// corrects the estimate alone (estimate.h).
+// be others' slices. Of long work it is charged, less what others had as probes
+// tell, and were charged (others.h). Of short work it is charged where it is
+// about what was charged, or where nothing was known; else it corrects the
+// estimate alone (estimate.h).
 
 #include "capture.h"
 #include "distrust.h"
@@ -157,16 +157,16 @@ static struct vg_took vg_own_part(struct vg_meter *meter, struct vg_stream *stre
 	return took;
 }
 
-// vg_settle_unsure charges what a segment took of which nobody knows how much was others'. What is
-// much more than was charged is theirs, as far as they were charged; of short work, all of it.
+// vg_settle_unsure charges what a segment took of which nobody knows how much was others'. Of short
+// work, what is much more than was charged is theirs. Long work may have become longer: others were
+// charged something for it to be deducted from, but perhaps for another time.
 static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
-			     int64_t took, uint64_t now)
+			     int64_t took)
 {
 	int64_t more = took - charged;
 
-	if (more >= charged / vg_tolerance)
-		more = segment->lengthy ? more - vg_deduct(meter, more, now) : 0;
-	meter->owed += more;
+	if (segment->lengthy || more < charged / vg_tolerance)
+		meter->owed += more;
 }
 
 // vg_error is by how much one piece of a segment's work may have taken less than is measured.
@@ -299,12 +299,12 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *
 }
 
 static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment,
-			    struct vg_took took, uint64_t now)
+			    struct vg_took took)
 {
 	int64_t charged = segment->charged - segment->early;
 
 	if (!segment->fresh && !took.sure) {
-		vg_settle_unsure(meter, segment, charged, took.ns, now);
+		vg_settle_unsure(meter, segment, charged, took.ns);
 		return;
 	}
 	meter->owed += took.ns - charged;
@@ -340,7 +340,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	if (segment->many)
 		vg_settle_together(meter, segment, took, now);
 	else
-		vg_settle_alone(meter, segment, took, now);
+		vg_settle_alone(meter, segment, took);
 }
 
 // vg_segment_done reports whether a segment is done. Nothing is learnt of one of which
