@@ -90,6 +90,10 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(GO) test -run '^$$' -fuzz FuzzExports -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
 	$(GO) test -run '^$$' -fuzz FuzzRewrite -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
 
+.PHONY: mutate
+mutate: build ## see how many small changes of the code the unit tests notice, as every night; ARGS="--packages=pkg/hook --all"
+	$(GO) run ./tools/mutate $(ARGS)
+
 # How long chaos lasts, in minutes, and how many nodes there are at a time.
 MINUTES ?= 3
 NODES   ?= 3

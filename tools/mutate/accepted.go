@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// accepted holds why some mutants may survive, by their keys.
+type accepted map[string]string
+
+// parseAccepted reads the list of accepted survivors: lines with keys, under each the reason,
+// which is indented. Lines that begin with # are comments.
+func parseAccepted(text string) (accepted, error) {
+	a := accepted{}
+	key := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		reason := strings.TrimLeft(line, " ")
+		switch {
+		case line == "" || line[0] == '#':
+		case reason == line:
+			if key != "" && a[key] == "" {
+				return nil, fmt.Errorf("no reason is under %q", key)
+			}
+			if _, twice := a[line]; twice {
+				return nil, fmt.Errorf("accepted twice: %q", line)
+			}
+			key, a[line] = line, ""
+		case key == "":
+			return nil, fmt.Errorf("a reason is under no mutant: %q", reason)
+		default:
+			a[key] = strings.TrimSpace(a[key] + " " + reason)
+		}
+	}
+	if key != "" && a[key] == "" {
+		return nil, fmt.Errorf("no reason is under %q", key)
+	}
+	return a, nil
+}

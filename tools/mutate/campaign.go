@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// floor is the percentage of mutants that tests must kill in each package of packages.txt.
+const floor = 90
+
+// A campaign tries mutants of some packages.
+type campaign struct {
+	options
+	root     string
+	packages []string
+	held     []string // packages that must reach the floor
+	accepted accepted
+	matches  *regexp.Regexp // what --only says, or nil
+	out      io.Writer
+
+	files  map[string]bool // those of the packages
+	fits   map[string]bool // accepted mutants that exist; with --all, that survive
+	scores []score
+}
+
+// A score is what the tests of a package reached.
+type score struct {
+	name                      string
+	mutants, killed, accepted int
+}
+
+func (s score) percent() int {
+	return 100 * s.killed / max(s.mutants, 1)
+}
+
+func (c *campaign) run(ctx context.Context) error {
+	c.files, c.fits = map[string]bool{}, map[string]bool{}
+	shop := newWorkshop(c.root)
+	for _, name := range c.packages {
+		if err := c.visit(ctx, name, shop.suite(name)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if c.list {
+		return nil
+	}
+	return errors.Join(c.report(), c.stale())
+}
+
+// visit prints the mutants of a package, or tries them.
+func (c *campaign) visit(ctx context.Context, name string, tests suite) error {
+	mutants, err := tests.mutants()
+	if err != nil {
+		return err
+	}
+	if len(mutants) == 0 {
+		return errors.New("there is nothing to change")
+	}
+	for _, m := range mutants {
+		c.files[m.file] = true
+		if _, ok := c.accepted[m.key]; ok && !c.all {
+			c.fits[m.key] = true
+		}
+	}
+	shuffle(mutants, c.seed)
+	mutants = slices.DeleteFunc(mutants, c.excludes)
+	if c.list {
+		for _, m := range mutants {
+			fmt.Fprintln(c.out, m)
+		}
+		return nil
+	}
+	if err := tests.prepare(ctx); err != nil {
+		return err
+	}
+	s, err := c.try(ctx, tests, mutants)
+	s.name = name
+	c.scores = append(c.scores, s)
+	return err
+}
+
+// excludes reports whether a mutant is not wanted. Accepted ones are not, unless all are.
+func (c *campaign) excludes(m mutant) bool {
+	_, ok := c.accepted[m.key]
+	return ok && !c.all || c.matches != nil && !c.matches.MatchString(m.String())
+}
+
+// try tries mutants until as many as wanted count.
+func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (score, error) {
+	var s score
+	for _, m := range mutants {
+		if s.mutants == c.number && !c.all && c.matches == nil {
+			break
+		}
+		v, err := tests.try(ctx, m)
+		if err != nil {
+			return s, err
+		}
+		_, ok := c.accepted[m.key]
+		switch {
+		case v == void:
+		case ok && v == survived:
+			s.accepted++
+			c.fits[m.key] = true
+		case ok:
+		case v == survived:
+			s.mutants++
+			fmt.Fprintln(c.out, m)
+		default:
+			s.mutants++
+			s.killed++
+		}
+	}
+	return s, nil
+}
+
+// report prints the table. It returns an error if a package is below the floor.
+func (c *campaign) report() error {
+	var err error
+	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\nmutants\tkilled\tpercent\taccepted\t  package")
+	for _, s := range c.scores {
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t  %s\n", s.mutants, s.killed, s.percent(), s.accepted, s.name)
+		if c.matches == nil && s.percent() < floor && slices.Contains(c.held, s.name) {
+			err = errWeak
+		}
+	}
+	return errors.Join(err, table.Flush())
+}
+
+// stale returns an error that names the accepted mutants which fit nothing. Those in files of
+// other packages are not looked at, unless all packages are.
+func (c *campaign) stale() error {
+	var err error
+	if c.matches != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.accepted)) {
+		file, _, _ := strings.Cut(key, ":")
+		if !c.fits[key] && (c.files[file] || c.options.packages == "") {
+			err = errors.Join(err, fmt.Errorf("accepted.txt: no mutant survives that is %q", key))
+		}
+	}
+	return err
+}

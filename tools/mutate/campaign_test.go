@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// repository has a Go package and a part of an interposer. Their tests notice some changes
+// and miss others. Some changes do not compile, and one compiles to the same code: what larger
+// returns for equal values.
+var repository = map[string]string{
+	"go.mod":                    "module example.com/tiny\n\ngo 1.24\n",
+	"tools/mutate/packages.txt": "pkg/tiny # the one in Go\ninterposer/tiny\n",
+	"tools/mutate/accepted.txt": "",
+	"pkg/tiny/tiny.go": `package tiny
+
+func Larger(a, b int) int {
+	if a < b {
+		return b
+	}
+	return a
+}
+
+func Join(a, b string) string { return a + b }
+
+func Unused() bool { return true }
+`,
+	"pkg/tiny/tiny_test.go": `package tiny
+
+import "testing"
+
+func TestLarger(t *testing.T) {
+	if Larger(1, 2) != 2 || Larger(2, 1) != 2 {
+		t.Error("wrong")
+	}
+}
+`,
+	"interposer/src/tiny.c": `int larger(int a, int b)
+{
+	if (a < b)
+		return b;
+	return a;
+}
+
+int smaller(int a, int b)
+{
+	return a < b;
+}
+
+struct pair {
+	int a;
+} pair(struct pair *x)
+{
+	return *x;
+}
+`,
+	"interposer/src/other.c": "int other(void)\n{\n\treturn 1;\n}\n",
+	"interposer/test/tiny_test.c": `int larger(int a, int b), smaller(int a, int b);
+int main(void)
+{
+	return larger(1, 2) == 2 && larger(2, 1) == 2 && smaller(1, 2) && !smaller(2, 1) ? 0 : 1;
+}
+`,
+	"interposer/Makefile": `unit-programs: $(BUILD)/tiny_test
+$(BUILD)/%.o: src/%.c
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) $(WARNINGS) -c -o $@ $<
+$(BUILD)/%_test: test/%_test.c $(BUILD)/%.o $(BUILD)/other.o
+	$(CC) -o $@ $^
+`,
+}
+
+func writeRepository(t *testing.T, accepted string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range repository {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "tools/mutate/accepted.txt"), []byte(accepted), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func runCampaign(t *testing.T, root string, o options) (string, error) {
+	t.Helper()
+	c, err := newCampaign(root, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	c.out = &out
+	err = c.run(t.Context())
+	return out.String(), err
+}
+
+const (
+	goSurvivor = "pkg/tiny/tiny.go: Larger: if a < b { => if a <= b {"
+	unreached  = "pkg/tiny/tiny.go: Unused: func Unused() bool { return true } => func Unused() bool { return false }"
+	goKilled   = "pkg/tiny/tiny.go: Larger: if a < b { => if !(a < b) {"
+	cSurvivor  = "interposer/src/tiny.c: smaller: return a < b; => return a <= b;"
+	because    = "\n    equal values are the same\n"
+)
+
+func TestSurvivorsAreReported(t *testing.T) {
+	out, err := runCampaign(t, writeRepository(t, ""), options{number: 30})
+	if !errors.Is(err, errWeak) {
+		t.Errorf("error is %v, want %v", err, errWeak)
+	}
+	for _, want := range []string{
+		strings.Replace(goSurvivor, ".go:", ".go:4:", 1) + "\n",
+		strings.Replace(unreached, ".go:", ".go:12:", 1) + "\n",
+		strings.Replace(cSurvivor, ".c:", ".c:10:", 1) + "\n",
+		"3       1       33         0  pkg/tiny\n",
+		"5       4       80         0  interposer/tiny\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in the output:\n%s", want, out)
+		}
+	}
+	if got := strings.Count(out, " => "); got != 3 {
+		t.Errorf("%d survivors are reported, want 3:\n%s", got, out)
+	}
+}
+
+func TestAcceptedSurvivorsDoNotCount(t *testing.T) {
+	list := goSurvivor + because + unreached + because + cSurvivor + because
+	for _, all := range []bool{false, true} {
+		out, err := runCampaign(t, writeRepository(t, list), options{number: 30, all: all})
+		if err != nil || strings.Contains(out, "=>") || !strings.Contains(out, "100") {
+			t.Errorf("all is %t: error %v, output:\n%s", all, err, out)
+		}
+	}
+}
+
+func TestListMustFit(t *testing.T) {
+	list := goSurvivor + because + unreached + because
+	tests := []struct {
+		name, entry string
+		o           options
+		fits        bool
+	}{
+		{"no such mutant", "pkg/tiny/tiny.go: Larger: x => y", options{number: 30, packages: "pkg/tiny"}, false},
+		{"a mutant that tests kill", goKilled, options{all: true, packages: "pkg/tiny"}, false},
+		{"a mutant that was not tried", goKilled, options{number: 1, packages: "pkg/tiny"}, true},
+		{"a file that is gone", "pkg/gone/gone.go: F: x => y", options{number: 30}, false},
+		{"a package that was not tried", cSurvivor, options{number: 30, packages: "pkg/tiny"}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := runCampaign(t, writeRepository(t, list+test.entry+because), test.o)
+			if got := err == nil || !strings.Contains(err.Error(), test.entry); got != test.fits {
+				t.Errorf("fits is %t, want %t: %v", got, test.fits, err)
+			}
+		})
+	}
+}
+
+func TestFailingTestsAreAnError(t *testing.T) {
+	for _, change := range []struct{ file, old, new, name string }{
+		{"pkg/tiny/tiny_test.go", "!= 2", "!= 3", "pkg/tiny"},
+		{"interposer/test/tiny_test.c", "== 2", "== 3", "interposer/tiny"},
+	} {
+		root := writeRepository(t, "")
+		text := strings.Replace(repository[change.file], change.old, change.new, 1)
+		if err := os.WriteFile(filepath.Join(root, change.file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := runCampaign(t, root, options{number: 30, packages: change.name})
+		if err == nil || !strings.Contains(err.Error(), "without a mutant") {
+			t.Errorf("%s: error is %v", change.name, err)
+		}
+	}
+}
+
+func TestOnlyTriesWhatMatches(t *testing.T) {
+	out, err := runCampaign(t, writeRepository(t, ""), options{number: 1, only: `tiny\.go:\d+: Larger`, packages: "pkg/tiny"})
+	if err != nil || !strings.Contains(out, "2       1       50         0  pkg/tiny\n") {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
+func TestListPrintsWithoutTrying(t *testing.T) {
+	out, err := runCampaign(t, writeRepository(t, ""), options{list: true, packages: "pkg/tiny"})
+	if err != nil || strings.Count(out, " => ") != 4 {
+		t.Errorf("error %v, output:\n%s", err, out)
+	}
+}
+
+// A mutant that hangs, and leaves a process behind that keeps its output open, ends in time.
+func TestIsolatedEnds(t *testing.T) {
+	passed, _, err := isolated(t.Context(), time.Second, t.TempDir(), "sh", "-c", "setsid sleep 1000 & sleep 1000")
+	if err != nil || passed {
+		t.Errorf("passed is %t, error %v", passed, err)
+	}
+}
+
+// A program's temporary files and processes end with it.
+func TestIsolatedCleansUp(t *testing.T) {
+	dir := t.TempDir()
+	passed, output, err := isolated(t.Context(), timeout(0), dir, "sh", "-c", `mktemp; kill -9 -1; echo $TMPDIR > temp`)
+	if err != nil || !passed {
+		t.Fatalf("passed is %t, error %v:\n%s", passed, err, output)
+	}
+	temp, err := os.ReadFile(filepath.Join(dir, "temp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(strings.TrimSpace(string(temp))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", temp, err)
+	}
+}

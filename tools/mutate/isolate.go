@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// slack is the least time that tests of a mutant get.
+const slack = 10 * time.Second
+
+// timeout returns how long tests of a mutant may take, if they take some time without it.
+func timeout(unmutated time.Duration) time.Duration {
+	return max(4*unmutated, slack)
+}
+
+// isolated runs a test program in a directory and reports whether it passed. A mutant may
+// kill any process or leave others behind. The program therefore runs in a process namespace
+// and with a directory for temporary files that both end with it.
+func isolated(ctx context.Context, limit time.Duration, dir, program string, args ...string) (passed bool, output string, err error) {
+	temp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		return false, "", err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	run, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	command := []string{"--pid", "--fork", "--mount-proc", "--kill-child"}
+	if os.Geteuid() != 0 {
+		command = append(command, "--map-current-user")
+	}
+	// The shell is the namespace's init: process 1 ignores signals that a test program must not.
+	command = append(command, "sh", "-c", `"$@"; exit $?`, "sh", program)
+	cmd := exec.CommandContext(run, "unshare", append(command, args...)...)
+	var all bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &all, &all
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.WaitDelay = slack
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return false, "", ctx.Err()
+	}
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) && run.Err() == nil {
+		return false, "", fmt.Errorf("run %s: %w", program, err)
+	}
+	return err == nil, all.String(), nil
+}

@@ -1,0 +1,104 @@
+// Command mutate measures how many small changes of the code the unit tests notice. It makes
+// one change at a time, a mutant, and runs the unit tests of the package that it is in. Each
+// mutant that no test notices is printed, and at the end a table.
+//
+// It exits with 1 when a package of packages.txt is below what it should reach, or when
+// accepted.txt has an entry that fits nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+type options struct {
+	packages string
+	only     string
+	number   int
+	seed     uint64
+	all      bool
+	list     bool
+}
+
+// errWeak is returned when all went well but for the result.
+var errWeak = errors.New("the unit tests are weaker than they should be")
+
+func main() {
+	var o options
+	flag.StringVar(&o.packages, "packages", "", "packages, separated by commas; all of packages.txt if empty")
+	flag.StringVar(&o.only, "only", "", "try all mutants whose line of output matches this regular expression, and no others")
+	flag.IntVar(&o.number, "number", 30, "mutants of each package that are drawn")
+	flag.Uint64Var(&o.seed, "seed", 1, "which mutants are drawn")
+	flag.BoolVar(&o.all, "all", false, "try every mutant, accepted ones too")
+	flag.BoolVar(&o.list, "list", false, "print the mutants instead of trying them")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	c, err := newCampaign(root, o)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// newCampaign reads what to try from the options and from the lists in the repository.
+func newCampaign(root string, o options) (*campaign, error) {
+	var matches *regexp.Regexp
+	if o.only != "" {
+		var err error
+		if matches, err = regexp.Compile(o.only); err != nil {
+			return nil, fmt.Errorf("--only: %w", err)
+		}
+	}
+	lists := filepath.Join(root, "tools", "mutate")
+	text, err := os.ReadFile(filepath.Join(lists, "packages.txt"))
+	if err != nil {
+		return nil, err
+	}
+	held := parsePackages(string(text))
+	if text, err = os.ReadFile(filepath.Join(lists, "accepted.txt")); err != nil {
+		return nil, err
+	}
+	accepted, err := parseAccepted(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("accepted.txt: %w", err)
+	}
+	packages := held
+	if o.packages != "" {
+		packages = strings.Split(o.packages, ",")
+	}
+	return &campaign{
+		options: o, root: root, packages: packages, held: held, accepted: accepted, matches: matches, out: os.Stdout,
+	}, nil
+}
+
+// parsePackages reads a list of packages, one on each line; # begins a comment.
+func parsePackages(text string) []string {
+	var packages []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			packages = append(packages, line)
+		}
+	}
+	return packages
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A mutant is one small change of a source file.
+type mutant struct {
+	file     string // relative to the repository
+	line     int
+	function string // the function it is in, such as "Ledger.Plan"
+	key      string // identifies the mutant wherever its function moves in the file
+
+	start, end int    // the bytes of the file that are replaced
+	text       string // what replaces them
+
+	rank [sha256.Size]byte // its place in a shuffled list
+}
+
+// packageLevel stands for the function of a change that is in none.
+const packageLevel = "package"
+
+// A source is a file that mutants are made of.
+type source struct {
+	file    string // relative to the repository
+	text    string
+	mutants []mutant
+}
+
+// add records the mutant that replaces bytes of the source by a text.
+func (s *source) add(function string, start, end int, text string) {
+	if function == "" {
+		function = packageLevel
+	}
+	first := strings.LastIndexByte(s.text[:start], '\n') + 1
+	last := len(s.text)
+	if i := strings.IndexByte(s.text[end:], '\n'); i >= 0 {
+		last = end + i
+	}
+	before := oneLine(s.text[first:last])
+	after := oneLine(s.text[first:start] + text + s.text[end:last])
+	if after == "" || after == ";" {
+		after = "(dropped)"
+	}
+	s.mutants = append(s.mutants, mutant{
+		file: s.file, line: 1 + strings.Count(s.text[:start], "\n"), function: function,
+		key:   fmt.Sprintf("%s: %s: %s => %s", s.file, function, before, after),
+		start: start, end: end, text: text,
+	})
+}
+
+// oneLine joins lines with single blanks and cuts the result where it gets long.
+func oneLine(text string) string {
+	const longest = 160
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= longest {
+		return text
+	}
+	cut := longest
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}
+
+// apply returns the text of the mutant's file with the change made. Lines keep their numbers.
+func (m mutant) apply(text string) string {
+	lines := strings.Count(text[m.start:m.end], "\n") - strings.Count(m.text, "\n")
+	return text[:m.start] + m.text + strings.Repeat("\n", max(lines, 0)) + text[m.end:]
+}
+
+// String returns the mutant as it is reported: its key with the line's number.
+func (m mutant) String() string {
+	return fmt.Sprintf("%s:%d%s", m.file, m.line, strings.TrimPrefix(m.key, m.file))
+}
+
+// shuffle orders mutants by chance. A mutant's place depends on the seed and its key alone:
+// code that comes or goes elsewhere does not change which of the others are drawn.
+func shuffle(mutants []mutant, seed uint64) {
+	same := map[string]int{}
+	for i := range mutants {
+		m := &mutants[i]
+		m.rank = sha256.Sum256(fmt.Appendf(nil, "%d %d %s", seed, same[m.key], m.key))
+		same[m.key]++
+	}
+	slices.SortFunc(mutants, func(a, b mutant) int { return bytes.Compare(a.rank[:], b.rank[:]) })
+}
