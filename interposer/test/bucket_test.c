@@ -142,6 +142,124 @@ static void test_bucket_uses_leases(void)
 	CHECK(vg_bucket_fill(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
 }
 
+// A lease that is new is not owed for a silence before it, but for 20 ms.
+static void test_bucket_bounds_leases(void)
+{
+	struct vg_lease all = {VG_PPM, start + 1000 * ms};
+	struct vg_container_device device = {.bucket_ns = (uint64_t)(-500 * (int64_t)ms), .bucket_filled_ns = start};
+
+	CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 1, vg_bucket_idle_cap, all),
+		    -500 * (int64_t)ms + 200 + 19999980);
+}
+
+// Who only looks finds what a refill would, and changes nothing.
+static void test_peek(void)
+{
+	const struct {
+		int64_t balance;
+		int64_t since; // the last refill
+		int64_t want;
+	} cases[] = {
+		{-100 * ms, 10 * ms, -95 * ms},
+		{-1000 * ms, 4000 * (int64_t)ms, -500 * ms}, // a second of a longer silence counts
+		{7 * ms, 1 * ms, 7 * ms + ms / 2},
+		{7 * ms, 10 * ms, vg_bucket_idle_cap},
+		{vg_bucket_idle_cap, 10 * ms, vg_bucket_idle_cap},
+		{30 * ms, 10 * ms, 30 * ms},                // saved while others had the GPU
+		{100 * ms, 10 * ms, vg_bucket_busy_cap},    // forged
+		{INT64_MIN, 10 * ms, -(INT64_C(1) << 50) + 5 * ms},
+		{-1, 0, -1},
+		{-5 * ms, -10 * ms, -5 * ms},               // another thread's clock is later
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct vg_container_device device = {
+			.bucket_ns = (uint64_t)cases[i].balance,
+			.bucket_filled_ns = (uint64_t)(10000 * (int64_t)ms - cases[i].since),
+		};
+
+		CHECK_EQUAL(vg_bucket_peek(&device, 10000 * (uint64_t)ms, half), cases[i].want);
+	}
+	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = 5}, start, half), vg_bucket_idle_cap);
+}
+
+// Refills less than 5 us apart are one.
+static void test_bucket_refills_in_steps(void)
+{
+	struct vg_container_device device = {.bucket_filled_ns = start};
+
+	CHECK_EQUAL(fill(&device, start + 4999, half, vg_bucket_idle_cap), 0);
+	CHECK_EQUAL(device.bucket_filled_ns, start);
+	CHECK_EQUAL(fill(&device, start + 5000, half, vg_bucket_idle_cap), 2500);
+	CHECK_EQUAL(device.bucket_filled_ns, start + 5000);
+}
+
+// The time of the last refill may be later, as another thread's was; but no more than a second:
+// whoever writes a later one shall not stop refills.
+static void test_bucket_refilled_later(void)
+{
+	const uint64_t now = start, second = 1000 * ms;
+	struct vg_container_device device = {.bucket_ns = 7, .bucket_filled_ns = now + second};
+
+	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), 7);
+	CHECK_EQUAL(device.bucket_filled_ns, now + second);
+	device.bucket_filled_ns = now + second + 1;
+	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), 7 + 2500);
+	CHECK_EQUAL(device.bucket_filled_ns, now);
+}
+
+// What could not be held is counted for a minute at most, to the last nanosecond.
+static void test_bucket_counts_what_it_clips(void)
+{
+	struct vg_container_device device = {.bucket_ns = vg_bucket_start, .bucket_filled_ns = start};
+
+	fill(&device, start + 100000 * (uint64_t)ms, half, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
+	CHECK_EQUAL(device.clipped_ns, 30000 * (int64_t)ms - (vg_bucket_busy_cap - vg_bucket_start));
+
+	device = (struct vg_container_device){.bucket_ns = vg_bucket_idle_cap, .bucket_filled_ns = start};
+	fill(&device, start + 5000, 200, vg_bucket_idle_cap);
+	CHECK_EQUAL(device.clipped_ns, 1);
+
+	// A forged balance is cut, and nothing of it is held to have been earned.
+	device = (struct vg_container_device){.bucket_ns = 100 * ms, .bucket_filled_ns = start};
+	CHECK_EQUAL(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
+	CHECK_EQUAL(device.clipped_ns, 5 * ms);
+}
+
+static void test_bucket_is_bounded(void)
+{
+	const int64_t deepest = INT64_C(1) << 50;
+	struct vg_container_device device = {.bucket_ns = (uint64_t)INT64_MIN, .bucket_filled_ns = start};
+
+	CHECK_EQUAL(fill(&device, start, half, vg_bucket_idle_cap), -deepest);
+	device.bucket_ns = INT64_MAX;
+	CHECK_EQUAL(fill(&device, start, half, vg_bucket_idle_cap), deepest);
+}
+
+static void test_bucket_counts_what_is_spent(void)
+{
+	struct vg_container_device device = {.bucket_ns = 10, .spent_ns = 100};
+
+	vg_bucket_charge(&device, 30);
+	CHECK_EQUAL((int64_t)device.bucket_ns, -20);
+	CHECK_EQUAL(device.spent_ns, 130);
+	vg_bucket_charge(&device, -5);
+	CHECK_EQUAL((int64_t)device.bucket_ns, -15);
+	CHECK_EQUAL(device.spent_ns, 125);
+}
+
+static void test_delay(void)
+{
+	CHECK_EQUAL(vg_bucket_delay(5, 5, half), 0);
+	CHECK_EQUAL(vg_bucket_delay(4, 5, VG_PPM), 1);
+	CHECK_EQUAL(vg_bucket_delay(0, 100 * ms, VG_PPM), vg_bucket_busy_cap); // more is never held
+	CHECK_EQUAL(vg_bucket_delay(INT64_MIN, 0, VG_PPM), INT64_C(1) << 50);
+	// By the smallest part that there is, 0.1 %, where it is less.
+	CHECK_EQUAL(vg_bucket_delay(0, ms, 1000), 1000 * ms);
+	CHECK_EQUAL(vg_bucket_delay(0, ms, 999), 1000 * ms);
+}
+
 static void test_rate_of_leases(void)
 {
 	struct vg_lease lease = {700000, start};
@@ -160,6 +278,14 @@ int main(void)
 	test_bucket_returns_no_more();
 	test_bucket_of_a_forger();
 	test_bucket_uses_leases();
+	test_bucket_bounds_leases();
+	test_peek();
+	test_bucket_refills_in_steps();
+	test_bucket_refilled_later();
+	test_bucket_counts_what_it_clips();
+	test_bucket_is_bounded();
+	test_bucket_counts_what_is_spent();
+	test_delay();
 	test_rate_of_leases();
 	return 0;
 }
