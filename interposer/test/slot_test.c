@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -440,8 +441,123 @@ static void test_full_disk_refuses_and_kills_nobody(void)
 	CHECK_EQUAL(status, 0);
 }
 
+// leave gives a slot up as a process does that is killed: with what is in it.
+static void leave(uint64_t used)
+{
+	struct vg_pages pages;
+	struct vg_slot_device *devices;
+
+	attach(&pages);
+	devices = pages.usage->slots[pages.slot].devices;
+	vg_store(&devices[0].used, used);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
+		vg_store(&devices[i].gpu_time_ns, 100 + i);
+		vg_store(&devices[i].wait_ns, 200 + i);
+		vg_store(&devices[i].launches, 300 + i);
+	}
+	vg_pages_close(&pages);
+}
+
+// What ended processes did stays counted, when their slots are emptied and when they are taken.
+static void test_the_dead_are_counted(void)
+{
+	struct vg_pages pages, next;
+
+	make_pages(1000);
+	attach(&pages);
+	leave(100);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	leave(0);
+	pages.usage->slots[1].pid = 0; // or its slot would not be the first to be tried
+	attach(&next);
+	CHECK_EQUAL(next.slot, 1);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
+		const struct vg_container_device *sum = &pages.usage->header.devices[i];
+
+		CHECK_EQUAL(sum->retired_gpu_time_ns, 2 * (100 + i));
+		CHECK_EQUAL(sum->retired_wait_ns, 2 * (200 + i));
+		CHECK_EQUAL(sum->retired_launches, 2 * (300 + i));
+		CHECK_EQUAL(vg_slot_device(&next, 1, i)->gpu_time_ns, 0);
+	}
+	vg_pages_close(&next);
+	vg_pages_close(&pages);
+}
+
+// A slot says whose it is, from its first moment.
+static void test_slots_are_signed(void)
+{
+	struct vg_pages pages, other;
+	const struct vg_slot *slot;
+	struct timespec before, after;
+	char name[16] = "";
+
+	make_pages(1000);
+	attach(&other);
+	clock_gettime(CLOCK_BOOTTIME, &before);
+	attach(&pages);
+	clock_gettime(CLOCK_BOOTTIME, &after);
+	CHECK_EQUAL(pages.slot, 1);
+	CHECK_EQUAL(pages.usage->header.high_water, 2);
+	slot = &pages.usage->slots[1];
+	CHECK_EQUAL(slot->pid, getpid());
+	CHECK(slot->attached_ns >= (uint64_t)before.tv_sec * 1000000000u + (uint64_t)before.tv_nsec);
+	CHECK(slot->attached_ns <= (uint64_t)after.tv_sec * 1000000000u + (uint64_t)after.tv_nsec);
+	prctl(PR_GET_NAME, name);
+	CHECK(!memcmp(slot->name, name, sizeof name));
+	vg_pages_close(&pages);
+	vg_pages_close(&other);
+}
+
+static void test_who_lives(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages, other;
+
+	make_pages(1000);
+	attach(&other);
+	attach(&pages);
+	leave(0);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1] && !live[2]);
+	vg_pages_close(&other);
+	vg_slots_live(&pages, live);
+	CHECK(!live[0] && live[1] && !live[2]);
+	vg_pages_close(&pages);
+}
+
+// A file that stands in place of the page has locks of its own: by those nobody is taken for dead.
+static void test_usage_page_that_was_replaced(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages;
+	char replaced[sizeof pages.usage_path + 4];
+	int fd;
+
+	make_pages(1000);
+	attach(&pages);
+	leave(100);
+	snprintf(replaced, sizeof replaced, "%s.new", pages.usage_path);
+	fd = open(replaced, O_RDWR | O_CREAT, 0600);
+	CHECK(fd >= 0 && ftruncate(fd, sizeof *pages.usage) == 0 && close(fd) == 0);
+	CHECK(rename(replaced, pages.usage_path) == 0);
+	CHECK(vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1]);
+	CHECK(unlink(pages.usage_path) == 0);
+	CHECK(vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1]);
+	vg_pages_close(&pages);
+}
+
 int main(void)
 {
+	test_the_dead_are_counted();
+	test_slots_are_signed();
+	test_who_lives();
+	test_usage_page_that_was_replaced();
 	test_full_disk_refuses_and_kills_nobody();
 	test_killed_process_gives_back();
 	test_forked_child_does_not_keep_the_slot();
