@@ -243,16 +243,29 @@ static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 			return -1;
 		wl_sleep_until(wl_now() + (double)evasion->kernel_ns / 1e9);
 		if (write(to, &turn, 1) != 1)
-			return -1;
+			break; // the next one's time is over
 	}
 	return 0;
+}
+
+// wl_relay_close closes all ends of the pipes but those that a runner reads from and writes to, so
+// that who waits for one that has ended sees the end of its pipe.
+static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
+{
+	for (int i = 0; i < wl_runners; i++) {
+		if (pipes[i][0] != from)
+			close(pipes[i][0]);
+		if (pipes[i][1] != to)
+			close(pipes[i][1]);
+	}
 }
 
 // wl_run_relay has children that use the GPU one after another, and never at the same time.
 static int wl_run_relay(struct wl_evasion *evasion)
 {
-	int pipes[wl_runners][2], status, worst = 0;
+	int pipes[wl_runners][2], status, worst = 0, start;
 
+	signal(SIGPIPE, SIG_IGN);
 	for (int i = 0; i < wl_runners; i++)
 		if (pipe(pipes[i]))
 			return -1;
@@ -264,10 +277,14 @@ static int wl_run_relay(struct wl_evasion *evasion)
 		if (child)
 			continue;
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		wl_relay_close(pipes, pipes[i][0], pipes[(i + 1) % wl_runners][1]);
 		_exit(wl_relay_run(evasion, pipes[i][0], pipes[(i + 1) % wl_runners][1]) != 0);
 	}
-	if (write(pipes[0][1], "", 1) != 1)
+	start = pipes[0][1];
+	wl_relay_close(pipes, -1, start);
+	if (write(start, "", 1) != 1)
 		return -1;
+	close(start);
 	while (wait(&status) > 0)
 		worst |= status;
 	return worst ? -1 : 0;
