@@ -83,6 +83,120 @@ func TestUsable(t *testing.T) {
 	}
 }
 
+func TestFree(t *testing.T) {
+	const (
+		number, memory, cores             = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-cores"
+		gib, compute                      = "alnair/vgpu-memory", "alnair/vgpu-compute"
+		slots, shares                     = "k8s.amazonaws.com/vgpu", "cnvrg.io/metagpu"
+		vNumber, vMemory, vPart, vPercent = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"
+	)
+	const total = 81920 * MiB
+	tests := []struct {
+		name string
+		left Left
+		want map[string]int64
+	}{
+		{"nothing", Left{}, map[string]int64{}},
+		{"a little", Left{Memory: 1000 * MiB, ComputePPM: 305_000, SlotsTaken: 3, Held: true}, map[string]int64{
+			number: 7, memory: 1000, cores: 30,
+			vNumber: 7, vMemory: 1000, vPart: 1, vPercent: 30,
+			shares: 1,
+		}},
+		{"memory, and no time", Left{Memory: total}, map[string]int64{
+			number: 10, memory: 81920,
+			gib:     80,
+			vNumber: 10, vMemory: 81920, vPart: 100,
+		}},
+		{"time, and no memory", Left{ComputePPM: Whole}, map[string]int64{}},
+		{"time, and memory in common", Left{ComputePPM: Whole, Held: true, Common: true}, map[string]int64{compute: 100}},
+		{"memory for a quarter", Left{Memory: total / 4, ComputePPM: Whole}, map[string]int64{
+			number: 10, memory: 20480, cores: 100,
+			gib: 20, compute: 100,
+			slots:   2,
+			vNumber: 10, vMemory: 20480, vPart: 25, vPercent: 100,
+			shares: 25,
+		}},
+		{"all, of a GPU that somebody is on", Left{Memory: total, ComputePPM: Whole, Held: true}, map[string]int64{
+			number: 10, memory: 81920, cores: 100,
+			gib: 80, compute: 100,
+			slots:   10,
+			vNumber: 10, vMemory: 81920, vPart: 100, vPercent: 99, // 100 asks for a GPU that nobody is on
+			shares: 100,
+		}},
+		{"no slots", Left{Memory: total, ComputePPM: 10_000, SlotsTaken: 10, Held: true}, map[string]int64{
+			gib: 80, compute: 1,
+			shares: 1,
+		}},
+		{"fewer slots than none", Left{Memory: total, ComputePPM: 9999, SlotsTaken: 11, Held: true}, map[string]int64{gib: 80}},
+		{"fewer MiB than slots", Left{Memory: 2*MiB - 1, ComputePPM: Whole}, map[string]int64{
+			number: 1, memory: 1, cores: 100,
+			vNumber: 1, vMemory: 1, vPercent: 100,
+		}},
+		{"few clients", Left{Memory: 2 * MiB, ComputePPM: 20_000, Held: true, Bounded: true, Containers: 1}, map[string]int64{
+			number: 1, memory: 2, cores: 2,
+			vNumber: 1, vMemory: 2, vPercent: 2,
+		}},
+		{"more clients than slots", Left{Memory: 2 * MiB, SlotsTaken: 9, Bounded: true, Containers: 5}, map[string]int64{
+			number: 1, memory: 2,
+			vNumber: 1, vMemory: 2,
+		}},
+	}
+	gone := gpu.GPU{UUID: "GPU-0", MemoryBytes: total, Healthy: true}
+	here := gpu.GPU{UUID: "GPU-1", MemoryBytes: total, Healthy: true}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Free([]gpu.GPU{gone, here}, map[string]Left{here.UUID: tt.left}, config.Default())
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFreeAddsGPUsUp(t *testing.T) {
+	cfg := config.Default()
+	cfg.Dialects = config.Dialects{Native: cfg.Dialects.Native}
+	gpus := []gpu.GPU{{UUID: "GPU-1", MemoryBytes: 100 * MiB}, {UUID: "GPU-2", MemoryBytes: 100 * MiB}}
+	got := Free(gpus, map[string]Left{
+		"GPU-1": {Memory: 20 * MiB, ComputePPM: 100_000, SlotsTaken: 9},
+		"GPU-2": {Memory: 30 * MiB, ComputePPM: 500_000, SlotsTaken: 8},
+	}, cfg)
+	want := map[string]int64{"nri-vgpu.io/vgpu-number": 3, "nri-vgpu.io/vgpu-memory": 50, "nri-vgpu.io/vgpu-cores": 60}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAsking(t *testing.T) {
+	ours, other := asks{"cnvrg.io/metagpu": "10"}, asks{"nvidia.com/gpu": "1"}
+	named := func(name string, phase corev1.PodPhase, containers ...corev1.Container) *corev1.Pod {
+		pod := podOf(containers...)
+		pod.Name, pod.Status.Phase = name, phase
+		return pod
+	}
+	initialized := named("by its init container", corev1.PodPending, container("c", nil))
+	initialized.Spec.InitContainers = []corev1.Container{container("i", ours)}
+	pods := []*corev1.Pod{
+		named("not at all", corev1.PodRunning, container("c", nil)),
+		named("another plugin", corev1.PodRunning, container("c", other)),
+		named("at last", corev1.PodRunning, container("a", nil), container("b", other), container("c", ours)),
+		named("in vain", corev1.PodRunning, container("c", asks{"cnvrg.io/metagpu": "0"})),
+		initialized,
+		named("in the past", corev1.PodSucceeded, container("c", ours)),
+		named("until it failed", corev1.PodFailed, container("c", ours)),
+	}
+	var got []string
+	for _, pod := range Asking(pods, config.Default().Dialects) {
+		got = append(got, pod.Name)
+	}
+	if diff := cmp.Diff([]string{"at last", "in vain", "by its init container"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := Asking(pods, config.Dialects{}); got != nil {
+		t.Errorf("%d pods ask in a dialect that is not enabled", len(got))
+	}
+}
+
 func TestUsedByOnePod(t *testing.T) {
 	const memory = "nri-vgpu.io/vgpu-memory"
 	const most = "9E"
@@ -118,6 +232,17 @@ func TestUsedByOnePod(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestUsedByManyPods(t *testing.T) {
+	pods := []*corev1.Pod{
+		podOf(container("c", asks{"cnvrg.io/metagpu": "10"})),
+		podOf(container("c", asks{"cnvrg.io/metagpu": "5"}), container("d", asks{"alnair/vgpu-memory": "2"})),
+	}
+	want := map[string]int64{"cnvrg.io/metagpu": 15, "alnair/vgpu-memory": 2}
+	if diff := cmp.Diff(want, Used(pods, config.Default().Dialects)); diff != "" {
+		t.Error(diff)
 	}
 }
 

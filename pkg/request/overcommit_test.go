@@ -34,6 +34,7 @@ func TestOvercommit(t *testing.T) {
 		{"Alnair", 100, asks{alnair: "2", "alnair/vgpu-compute": "50"}, alnair, "4", []Memory{{GiB: 4}}, ""},
 		{"ours, on two GPUs", 100, asks{ours: "1000", "nri-vgpu.io/vgpu-number": "2"}, ours, "1500",
 			[]Memory{{Bytes: 1500 * MiB}, {Bytes: 1500 * MiB}}, ""},
+		{"as much as is allowed", 50, asks{ours: "1000"}, ours, "1500", []Memory{{Bytes: 1500 * MiB}}, ""},
 		{"Volcano", 100, asks{volcano: "1000"}, volcano, "2000", []Memory{{Bytes: 2000 * MiB}}, ""},
 		{"Volcano's percent", 100, asks{percent: "20"}, percent, "40", []Memory{ppm(400_000)}, ""},
 		{"no more than asked for", 100, asks{metagpu: "30"}, metagpu, "30", []Memory{ppm(300_000)}, ""},
@@ -41,7 +42,11 @@ func TestOvercommit(t *testing.T) {
 
 		{"not allowed", 0, asks{metagpu: "30"}, metagpu, "30", nil, "memory.overcommit_percent"},
 		{"too much", 50, asks{metagpu: "30"}, metagpu, "46", nil, `"46"; allowed: 30 to 45 for container "c", which asks for 30`},
+		{"too much by one", 50, asks{ours: "1000"}, ours, "1501", nil, "allowed: 1000 to 1500 for"},
 		{"less than asked for", 50, asks{metagpu: "30"}, metagpu, "29", nil, "allowed: 30 to 45"},
+		{"nothing", 50, asks{metagpu: "30"}, metagpu, "0", nil, "allowed: 30 to 45"},
+		{"the largest number", 50, asks{metagpu: "30"}, metagpu, "16777216", nil, "allowed: 30 to 45"},
+		{"a larger one", 50, asks{metagpu: "30"}, metagpu, "16777217", nil, "a whole number, up to 16777216"},
 		{"more than a GPU", 1000, asks{metagpu: "30"}, metagpu, "101", nil, "no more than the same 1 GPUs have"},
 		{"no number", 100, asks{metagpu: "30"}, metagpu, "60%", nil, "a whole number"},
 		{"another resource", 100, asks{metagpu: "30"}, aws, "2", nil, "that a container asks for"},
@@ -99,13 +104,16 @@ func TestOvercommitOfSomeContainers(t *testing.T) {
 }
 
 func TestAnnotationsAreBounded(t *testing.T) {
-	pod := podOf(container("main", asks{"nri-vgpu.io/vgpu-memory": "1024"}))
-	pod.Annotations = map[string]string{}
-	for i := range 5000 {
-		pod.Annotations[fmt.Sprint(LimitAnnotation, "x", i)] = "1"
-	}
-	_, err := Read(pod, config.Default())
-	if err == nil || !strings.Contains(err.Error(), "one for each resource") || len(err.Error()) > 300 {
-		t.Errorf("5,000 annotations: %.300v", err)
+	resources := len(words(config.Default().Dialects))
+	for count, want := range map[int]bool{resources: false, resources + 1: true, 5000: true} {
+		pod := podOf(container("main", asks{"nri-vgpu.io/vgpu-memory": "1024"}))
+		pod.Annotations = map[string]string{}
+		for i := range count {
+			pod.Annotations[fmt.Sprint(LimitAnnotation, "x", i)] = "1"
+		}
+		_, err := Read(pod, config.Default())
+		if err == nil || strings.Contains(err.Error(), "one for each resource") != want || want && len(err.Error()) > 300 {
+			t.Errorf("%d annotations: %.300v", count, err)
+		}
 	}
 }

@@ -90,6 +90,41 @@ func TestFromPodKinds(t *testing.T) {
 	}
 }
 
+func TestFromPodOfASingleLimit(t *testing.T) {
+	c := container("c", asks{"cnvrg.io/metagpu": "100"})
+	delete(c.Resources.Limits, "cpu")
+	got, err := FromPod(podOf(c), config.Default().Dialects)
+	if err != nil || len(got.Containers[0].Shares) != 1 {
+		t.Errorf("%+v, %v, want a share", got, err)
+	}
+}
+
+func TestFromPodKeepsTheVersion(t *testing.T) {
+	pod := podOf(container("c", nil))
+	pod.ResourceVersion = "17"
+	if got, err := FromPod(pod, config.Default().Dialects); err != nil || got.Version != "17" {
+		t.Errorf("got %+v, %v, want version 17", got, err)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	pod := podOf(
+		container("a", asks{"alnair/vgpu-memory": "1"}),
+		container("b", asks{"nri-vgpu.io/vgpu-memory": "5", "cnvrg.io/metagpu": "7", "nri-vgpu.io/vgpu-cores": "0", "nvidia.com/gpu": "1"}),
+	)
+	pod.Spec.InitContainers = []corev1.Container{container("i", asks{"k8s.amazonaws.com/vgpu": "3", "nri-vgpu.io/vgpu-memory": "500m"})}
+	for name, want := range map[string]map[string]int64{
+		"a":    {"alnair/vgpu-memory": 1},
+		"b":    {"nri-vgpu.io/vgpu-memory": 5, "cnvrg.io/metagpu": 7},
+		"i":    {"k8s.amazonaws.com/vgpu": 3},
+		"none": {},
+	} {
+		if diff := cmp.Diff(want, Amounts(pod, name, config.Default().Dialects)); diff != "" {
+			t.Errorf("container %s: %s", name, diff)
+		}
+	}
+}
+
 func TestFromPodRefuses(t *testing.T) {
 	run(t, "", config.Default().Dialects, []test{
 		{"two dialects", asks{"nri-vgpu.io/vgpu-memory": "1", "alnair/vgpu-compute": "5"}, nil,

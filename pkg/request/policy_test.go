@@ -114,6 +114,32 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
+// Neighbouring amounts show that a resource is of time, also where one of them means nothing.
+func TestMaximumOfFewSlots(t *testing.T) {
+	const slots = "k8s.amazonaws.com/vgpu"
+	cfg := config.Default()
+	cfg.Compute.PodsMayChoose = true
+	cfg.Dialects.AWS.SlotsPerGPU = 2
+	for asked, want := range map[string]uint32{"1": Whole, "2": 0} {
+		pod := podOf(container("c", asks{slots: asked}))
+		pod.Annotations = map[string]string{MaximumAnnotation + slots: "2"}
+		got, err := Read(pod, cfg)
+		if err != nil || got.Containers[0].Shares[0].MaximumPPM != want {
+			t.Errorf("%s of 2 slots: %+v, %v, want the maximum %d", asked, got, err, want)
+		}
+	}
+}
+
+// Who asks for no part of the time has no limit, and so no maximum.
+func TestPolicyOfSharesWithoutTime(t *testing.T) {
+	cfg := config.Default()
+	cfg.Compute.Policy = config.ComputeShare
+	got, err := Read(podOf(container("c", asks{"nri-vgpu.io/vgpu-memory": "1024"})), cfg)
+	if err != nil || got.Containers[0].Shares[0].MaximumPPM != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // Of several containers those are meant that ask for the resource; the others have the policy's.
 func TestMaximumOfSomeContainers(t *testing.T) {
 	cfg := config.Default()
