@@ -110,6 +110,24 @@ func TestPlace(t *testing.T) {
 		{name: "spreading takes the emptiest", gpus: gpus(16, 16), config: spread,
 			pods: []request.Pod{pod("p", app("a", mem(4))), pod("q", app("a", mem(2))), pod("r", app("a", mem(1)))},
 			want: []string{"a:0", "a:1", "a:1"}},
+		{name: "packing goes by time where memory is equal", gpus: gpus(16, 16),
+			pods: []request.Pod{
+				pod("p", app("a", onlyOn(memAndCores(4, 20), "GPU-0"))), pod("q", app("a", onlyOn(memAndCores(4, 30), "GPU-1"))),
+				pod("r", app("a", memAndCores(1, 70)))},
+			want: []string{"a:0", "a:1", "a:1"}},
+		{name: "packing goes by index where all is equal", gpus: gpus(16, 16), pods: []request.Pod{pod("p", app("a", mem(1)))}, want: []string{"a:0"}},
+		{name: "spreading goes by time where memory is equal", gpus: gpus(16, 16), config: spread,
+			pods: []request.Pod{
+				pod("p", app("a", onlyOn(memAndCores(4, 30), "GPU-0"))), pod("q", app("a", onlyOn(memAndCores(4, 20), "GPU-1"))),
+				pod("r", app("a", memAndCores(1, 10)))},
+			want: []string{"a:0", "a:1", "a:1"}},
+		{name: "spreading takes one that nobody is on where all is equal", gpus: gpus(16, 8), config: spread,
+			pods: []request.Pod{
+				pod("p", app("a", onlyOn(request.Share{Memory: request.Memory{Bytes: 8 * gib}}, "GPU-0"))),
+				pod("q", app("a", mem(1)))},
+			want: []string{"a:0", "a:1"}},
+		{name: "spreading goes by index where all is equal", gpus: gpus(16, 16), config: spread,
+			pods: []request.Pod{pod("p", app("a", mem(1)))}, want: []string{"a:0"}},
 		{name: "two that add up to the GPU, and a third", gpus: gpus(16),
 			pods: []request.Pod{pod("p", app("a", mem(10))), pod("q", app("a", mem(6))), pod("r", app("a", mem(1)))},
 			want: []string{"a:0", "a:0", "no a"}},
@@ -332,7 +350,12 @@ func TestRestoreRefuses(t *testing.T) {
 		{"no kind", func(a *Allocation) { a.Kind = "" }},
 		{"no UUID", func(a *Allocation) { a.Devices[0].UUID = "" }},
 		{"too much memory", func(a *Allocation) { a.Devices[0].MemoryBytes = 1 << 51 }},
+		{"more memory than can be", func(a *Allocation) { a.Devices[0].MemoryBytes = 1<<50 + 1 }},
+		{"too high a limit", func(a *Allocation) { a.Devices[0].LimitBytes = 1<<50 + 1 }},
+		{"fewer slots than none", func(a *Allocation) { a.Devices[0].Slots = -1 }},
 		{"too much compute", func(a *Allocation) { a.Devices[0].ComputePPM = request.Whole + 1 }},
+		{"a maximum that is the guarantee", func(a *Allocation) { a.Devices[0].ComputePPM, a.Devices[0].MaximumPPM = 5, 5 }},
+		{"a maximum of more than all", func(a *Allocation) { a.Devices[0].MaximumPPM = request.Whole + 1 }},
 		{"other devices", func(a *Allocation) { a.Devices[0].MemoryBytes = 2 * gib }},
 	}
 	l := New(gpus(16), config.Default())
@@ -347,6 +370,10 @@ func TestRestoreRefuses(t *testing.T) {
 		if err := l.Restore(bad); err == nil {
 			t.Errorf("%s: accepted", tt.name)
 		}
+	}
+	most := Device{UUID: "GPU-1", MemoryBytes: 1 << 50, LimitBytes: 1 << 50, ComputePPM: request.Whole}
+	if err := New(nil, config.Default()).Restore(given("p", "a", 0, most, Device{UUID: "GPU-2", MaximumPPM: request.Whole})); err != nil {
+		t.Errorf("the most that can be: %v", err)
 	}
 	if got := l.Allocations(); len(got) != 1 || !slices.Equal(got[0].Devices, good.Devices) {
 		t.Errorf("the ledger has %+v", got)
