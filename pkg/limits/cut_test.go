@@ -45,18 +45,24 @@ func size(t *testing.T, path string) (length, memory int64) {
 }
 
 func TestCutPagesThatHaveGrown(t *testing.T) {
-	const much = 16 << 20
-	allocate := func(mode uint32) func(*os.File) error {
-		return func(page *os.File) error { return unix.Fallocate(int(page.Fd()), mode, 0, much) }
+	const (
+		much = 16 << 20
+		most = 4 << 20 // what the kernel may give a page that has not grown
+	)
+	allocate := func(mode uint32, bytes int64) func(*os.File) error {
+		return func(page *os.File) error { return unix.Fallocate(int(page.Fd()), mode, 0, bytes) }
 	}
 	for name, test := range map[string]struct {
 		grow func(*os.File) error
 		was  int64
 	}{
 		"nothing":           {func(*os.File) error { return nil }, 0},
-		"all of the page":   {func(f *os.File) error { return unix.Fallocate(int(f.Fd()), 0, 0, limits.UsageBytes) }, 0},
-		"longer":            {allocate(0), much},
-		"beyond its end":    {allocate(unix.FALLOC_FL_KEEP_SIZE), much},
+		"all of the page":   {allocate(0, limits.UsageBytes), 0},
+		"longer":            {allocate(0, much), much},
+		"beyond its end":    {allocate(unix.FALLOC_FL_KEEP_SIZE, much), much},
+		"whole huge pages":  {allocate(unix.FALLOC_FL_KEEP_SIZE, most), 0},
+		"a page more":       {allocate(unix.FALLOC_FL_KEEP_SIZE, most+4096), most + 4096},
+		"a byte longer":     {func(f *os.File) error { return f.Truncate(limits.UsageBytes + 1) }, limits.UsageBytes + 1},
 		"longer, and empty": {func(f *os.File) error { return f.Truncate(1 << 40) }, 1 << 40},
 		"written":           {func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), much-1); return err }, much},
 	} {

@@ -4,11 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
@@ -38,6 +42,12 @@ func TestRoundTrip(t *testing.T) {
 			device(gpuA, 1<<40, limits.NoComputeLimit),
 			{UUID: migA, MemoryBytes: 0, ComputePPM: 1, ContextBytes: 512 << 20},
 		}},
+		{"held by MPS", []limits.Device{
+			{UUID: gpuA, MemoryBytes: 1, ComputePPM: 1, MPS: true, Multiprocessors: 132},
+			{UUID: gpuB, MemoryBytes: 1, ComputePPM: 1, MPS: true},
+			{UUID: migA, MemoryBytes: 1, ComputePPM: 1, MPS: true, Multiprocessors: math.MaxInt32},
+		}},
+		{"with a maximum", []limits.Device{between(300_000, limits.NoComputeLimit)}},
 		{"as many as fit", many},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,20 +84,15 @@ func between(guarantee, maximum uint32) limits.Device {
 // TestPagesWithoutMaximum: on pages from before there was a maximum, a container that
 // borrows may have all of the GPU's time.
 func TestPagesWithoutMaximum(t *testing.T) {
-	const copyAt, deviceAt, computeAt, maximumAt, checksumAt = 64, 16, 20, 48, 1040
+	const deviceAt, computeAt, maximumAt = 16, 20, 48
 	for guarantee, want := range map[uint32]uint32{300_000: limits.NoComputeLimit, limits.NoComputeLimit: 0} {
 		page, err := limits.Encode([]limits.Device{between(300_000, 500_000)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		page = append(page, make([]byte, 4096-len(page))...)
-		active := page[copyAt:]
-		binary.LittleEndian.PutUint32(active[deviceAt+computeAt:], guarantee)
-		binary.LittleEndian.PutUint32(active[deviceAt+maximumAt:], 0)
-		sum := fnv.New64a()
-		sum.Write(active[:checksumAt])
-		binary.LittleEndian.PutUint64(active[checksumAt:], sum.Sum64())
-		devices, err := limits.Decode(page)
+		page = changed(deviceAt+computeAt, guarantee)(page)
+		devices, err := limits.Decode(changed(deviceAt+maximumAt, 0)(page))
 		if err != nil || len(devices) != 1 || devices[0].ComputePPM != guarantee || devices[0].MaximumPPM != want {
 			t.Errorf("guarantee %d: %+v, %v; want the maximum %d", guarantee, devices, err, want)
 		}
@@ -110,6 +115,9 @@ func TestCreateRefuses(t *testing.T) {
 		{"a maximum below the guarantee", []limits.Device{between(300_000, 200_000)}},
 		{"a maximum that is the guarantee", []limits.Device{between(300_000, 300_000)}},
 		{"a maximum of more than all", []limits.Device{between(300_000, limits.NoComputeLimit+1)}},
+		{"MPS with a maximum", []limits.Device{{UUID: gpuA, ComputePPM: 1, MaximumPPM: 2, MPS: true}}},
+		{"fewer multiprocessors than none", []limits.Device{{UUID: gpuA, ComputePPM: 1, MPS: true, Multiprocessors: -1}}},
+		{"more multiprocessors than can be written", []limits.Device{{UUID: gpuA, ComputePPM: 1, MPS: true, Multiprocessors: math.MaxInt32 + 1}}},
 		{"a maximum without a guarantee", []limits.Device{between(limits.NoComputeLimit, limits.NoComputeLimit)}},
 		{"twice the same", []limits.Device{device(gpuA, 1, 1), device(gpuA, 2, 1)}},
 		{"too many", make([]limits.Device, limits.MaxDevices+1)},
@@ -124,6 +132,70 @@ func TestCreateRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCreateSaysWhatMaximumIsAllowed(t *testing.T) {
+	err := limits.Create(t.TempDir(), []limits.Device{between(300_000, 200_000)})
+	if want := "want 0 or 300001 to 1000000"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// Whoever is done with a page keeps neither a descriptor nor a mapping of it: the agent
+// looks at each many times, and a file system with an open file cannot be unmounted.
+func TestNothingStaysOpen(t *testing.T) {
+	dir := t.TempDir()
+	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
+	devices := []limits.Device{device(gpuA, 1, 1)}
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"Create", func() error { return limits.Create(dir, devices) }},
+		{"Update", func() error { return limits.Update(dir, devices) }},
+		{"Read", func() error { _, err := limits.Read(page); return err }},
+		{"Observe", func() error { return limits.Observe(dir, []uint64{1}) }},
+		{"Observed", func() error { _, err := limits.Observed(page); return err }},
+		{"ReadUsage", func() error { _, err := limits.ReadUsage(usage); return err }},
+		{"Cut", func() error {
+			_, err := limits.Cut(usage)
+			return errors.Join(os.Truncate(usage, limits.UsageBytes+1), err)
+		}},
+		{"Cut what has grown", func() error { _, err := limits.Cut(usage); return err }},
+		{"OpenLending", func() error {
+			l, err := limits.OpenLending(dir)
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		}},
+	} {
+		if err := c.call(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		for _, left := range openIn(t, dir) {
+			t.Errorf("%s leaves open: %s", c.name, left)
+		}
+	}
+}
+
+// openIn lists the descriptors and mappings that this process has of files in a directory.
+func openIn(t *testing.T, dir string) []string {
+	t.Helper()
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(maps), "\n")
+	for _, d := range descriptors {
+		target, _ := os.Readlink("/proc/self/fd/" + d.Name()) // the directory's own is closed
+		lines = append(lines, target)
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, dir) })
 }
 
 func TestPermissions(t *testing.T) {
@@ -169,6 +241,118 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+func TestUpdateRefusesInvalidLimits(t *testing.T) {
+	dir := t.TempDir()
+	want := []limits.Device{device(gpuA, 1, 1)}
+	if err := limits.Create(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Update(dir, []limits.Device{device(gpuA, 1, 0)}); !errors.Is(err, limits.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+	path := filepath.Join(dir, limits.LimitsFile)
+	if got, err := limits.Read(path); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("the limits are %+v, %v", got, err)
+	}
+	if err := os.WriteFile(path, []byte("memory = 4096\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Update(dir, want); !errors.Is(err, limits.ErrForeign) {
+		t.Errorf("a foreign page: %v, want ErrForeign", err)
+	}
+}
+
+// A page that cannot be put in place leaves nothing half-made beside it.
+func TestCreateCleansUp(t *testing.T) {
+	for name, left := range map[string][]string{
+		limits.UsageFile:  {limits.UsageFile},
+		limits.LimitsFile: {limits.LimitsFile, limits.UsageFile},
+	} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, name, "in the way"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := limits.Create(dir, nil); err == nil {
+			t.Errorf("%s: no error though a directory is in the way", name)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, entry := range entries {
+			got = append(got, entry.Name())
+		}
+		if !slices.Equal(got, left) {
+			t.Errorf("%s: left are %v, want %v", name, got, left)
+		}
+	}
+	if err := limits.Create(filepath.Join(t.TempDir(), "missing"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a directory that is not there: %v, want ErrNotExist", err)
+	}
+}
+
+func TestCreateApart(t *testing.T) {
+	parent := t.TempDir()
+	dir, apart := filepath.Join(parent, "container"), filepath.Join(parent, "pages")
+	for _, d := range []string{dir, apart} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	usage, err := os.OpenFile(filepath.Join(apart, "1"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer usage.Close()
+	want := []limits.Device{device(gpuA, 1<<30, 1)}
+	if err := limits.CreateApart(dir, usage, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := limits.Read(filepath.Join(dir, limits.LimitsFile)); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("the limits are %+v, %v", got, err)
+	}
+	if target, err := os.Readlink(filepath.Join(dir, limits.UsageFile)); err != nil || target != "../pages/1" {
+		t.Errorf("the usage page is a link to %q, %v", target, err)
+	}
+	if got, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile)); err != nil || len(got.Devices) != 1 {
+		t.Errorf("the usage is %+v, %v", got, err)
+	}
+	if info, err := usage.Stat(); err != nil || info.Mode() != 0o666 || info.Size() != limits.UsageBytes {
+		t.Errorf("the page has mode %v and %d bytes, %v", info.Mode(), info.Size(), err)
+	}
+}
+
+func TestCreateApartFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(t.TempDir(), "page")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.Open(path) // only to read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	if err := limits.CreateApart(dir, page, nil); err == nil {
+		t.Error("no error though the page cannot be written")
+	}
+	writable, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writable.Close()
+	if err := os.Mkdir(filepath.Join(dir, limits.UsageFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.CreateApart(dir, writable, nil); err == nil {
+		t.Error("no error though a directory is where the link should be")
+	}
+	if _, err := os.Stat(filepath.Join(dir, limits.LimitsFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there are limits without a usage page: %v", err)
+	}
+}
+
 func TestUpdateRefusesOtherGPUs(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1, 1), device(gpuB, 1, 1)}); err != nil {
@@ -210,6 +394,19 @@ func TestWriterDiesHalfWay(t *testing.T) {
 	}
 }
 
+// changed sets a number of the active copy, and the checksum to what it should be.
+func changed(offset int, value uint32) func(page []byte) []byte {
+	return func(page []byte) []byte {
+		const copyAt, checksumAt = 64, 1040
+		active := page[copyAt:]
+		binary.LittleEndian.PutUint32(active[offset:], value)
+		sum := fnv.New64a()
+		sum.Write(active[:checksumAt])
+		binary.LittleEndian.PutUint64(active[checksumAt:], sum.Sum64())
+		return page
+	}
+}
+
 func TestBadPages(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
@@ -227,6 +424,8 @@ func TestBadPages(t *testing.T) {
 	}{
 		{"empty limits", limits.LimitsFile, func([]byte) []byte { return nil }, limits.ErrForeign},
 		{"text as limits", limits.LimitsFile, func([]byte) []byte { return []byte("memory = 4096\n") }, limits.ErrForeign},
+		{"limits of a magic and no version", limits.LimitsFile, func(p []byte) []byte { return p[:11] }, limits.ErrForeign},
+		{"limits of a version and no more", limits.LimitsFile, func(p []byte) []byte { return p[:12] }, limits.ErrTruncated},
 		{"usage as limits", limits.LimitsFile, func(p []byte) []byte { p[5] = 'U'; return p }, limits.ErrForeign},
 		{"future limits", limits.LimitsFile, func(p []byte) []byte { p[8]++; return p }, limits.ErrVersion},
 		{"short limits", limits.LimitsFile, func(p []byte) []byte { return p[:4095] }, limits.ErrTruncated},
@@ -234,10 +433,19 @@ func TestBadPages(t *testing.T) {
 		{"flipped limit", limits.LimitsFile, func(p []byte) []byte { p[64+16+24] ^= 1; return p }, limits.ErrCorrupt},
 		{"flipped checksum", limits.LimitsFile, func(p []byte) []byte { p[64+1040] ^= 1; return p }, limits.ErrCorrupt},
 		{"generation without copy", limits.LimitsFile, func(p []byte) []byte { p[16] = 1; return p }, limits.ErrCorrupt},
+		{"generation of another copy", limits.LimitsFile, func(p []byte) []byte { p[16] = 2; return p }, limits.ErrCorrupt},
+		{"more GPUs than there can be", limits.LimitsFile, changed(8, 17), limits.ErrCorrupt},
+		{"GPU of an unknown kind", limits.LimitsFile, changed(16+16, 3), limits.ErrCorrupt},
+		{"GPU without compute", limits.LimitsFile, changed(16+20, 0), limits.ErrCorrupt},
+		{"twice the same GPU", limits.LimitsFile, func(p []byte) []byte {
+			copy(p[64+16+64:64+16+2*64], p[64+16:])
+			return changed(8, 2)(p)
+		}, limits.ErrCorrupt},
 		{"empty usage", limits.UsageFile, func([]byte) []byte { return nil }, limits.ErrForeign},
 		{"future usage", limits.UsageFile, func(p []byte) []byte { p[8]++; return p }, limits.ErrVersion},
 		{"short usage", limits.UsageFile, func(p []byte) []byte { return p[:4096] }, limits.ErrTruncated},
 		{"usage of too many processes", limits.UsageFile, func(p []byte) []byte { p[26] = 1; return p }, limits.ErrCorrupt},
+		{"usage of one process too many", limits.UsageFile, func(p []byte) []byte { p[24], p[25] = 1, 4; return p }, limits.ErrCorrupt},
 		{"usage of too many GPUs", limits.UsageFile, func(p []byte) []byte { p[28] = 17; return p }, limits.ErrCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -256,6 +464,16 @@ func TestBadPages(t *testing.T) {
 	}
 }
 
+func TestDirectoriesAreNoPages(t *testing.T) {
+	dir := t.TempDir()
+	if got, err := limits.Read(dir); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("Read: %v, %v, want EISDIR", got, err)
+	}
+	if got, err := limits.ReadUsage(dir); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("ReadUsage: %v, %v, want EISDIR", got, err)
+	}
+}
+
 func TestMissingPages(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := limits.Read(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
@@ -263,6 +481,9 @@ func TestMissingPages(t *testing.T) {
 	}
 	if _, err := limits.ReadUsage(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ReadUsage: %v, want ErrNotExist", err)
+	}
+	if _, err := limits.Cut(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Cut: %v, want ErrNotExist", err)
 	}
 	if err := limits.Update(dir, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Update: %v, want ErrNotExist", err)

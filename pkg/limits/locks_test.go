@@ -297,11 +297,16 @@ func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
+	if err := os.Truncate(usage, limits.UsageBytes+1); err != nil { // for Cut to open it
+		t.Fatal(err)
+	}
 	tests := map[string]struct {
 		path string
 		call func() error
 	}{
 		"read the usage":          {usage, func() error { _, err := limits.ReadUsage(usage); return err }},
+		"cut the usage":           {usage, func() error { _, err := limits.Cut(usage); return err }},
+		"change the limits":       {page, func() error { return limits.Update(dir, nil) }},
 		"read the limits":         {page, func() error { _, err := limits.Read(page); return err }},
 		"read what is seen":       {page, func() error { _, err := limits.Observed(page); return err }},
 		"say what is seen":        {page, func() error { return limits.Observe(dir, []uint64{1}) }},

@@ -101,10 +101,23 @@ func TestObserveRefuses(t *testing.T) {
 	if err := limits.Observe(dir, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no page: %v, want ErrNotExist", err)
 	}
+	page := filepath.Join(dir, limits.LimitsFile)
+	if got, err := limits.Observed(page); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no page: observed %v, %v, want ErrNotExist", got, err)
+	}
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := limits.Observe(dir, []uint64{1, 1}); !errors.Is(err, limits.ErrDevicesChanged) {
 		t.Errorf("another number of GPUs: %v, want ErrDevicesChanged", err)
+	}
+	if err := os.WriteFile(page, []byte("memory = 4096\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Observe(dir, []uint64{1}); !errors.Is(err, limits.ErrForeign) {
+		t.Errorf("a foreign page: %v, want ErrForeign", err)
+	}
+	if got, err := limits.Observed(page); !errors.Is(err, limits.ErrForeign) {
+		t.Errorf("a foreign page: observed %v, %v, want ErrForeign", got, err)
 	}
 }

@@ -95,14 +95,15 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 		slot := slotsOffset + i*slotSize
 		p.putWords(slot, 100+uint64(i), uint64(7*time.Second))
 		p.put(slot+16, []byte("train\x1b[31m"))
-		p.putWords(slot+slotDevice0, 1000, 10, 2000, 512, 1e9, 2e9, 5, 1, uint64(limits.WayPitch)<<56|4096)
+		p.putWords(slot+slotDevice0, 1000, 10, 3000, 512, 1e9, 2e9, 5, 1, uint64(limits.WayPitch)<<56|4096)
 	}
+	p.putWords(device0+16, 3e9, 4e9, 6) // of processes that have ended
 	p.hold(0)
 	p.hold(2)
 
 	got := p.read()
 	perProcess := limits.DeviceUsage{
-		UsedBytes: 1000, PendingBytes: 10, ContextBytes: 512, PeakBytes: 2000, GPUTime: time.Second, Wait: 2 * time.Second,
+		UsedBytes: 1000, PendingBytes: 10, ContextBytes: 512, PeakBytes: 3000, GPUTime: time.Second, Wait: 2 * time.Second,
 		Launches: 5, Refusals: 1, LastRefusal: limits.Refusal{Way: limits.WayPitch, Bytes: 4096},
 	}
 	process := func(pid uint32) limits.ProcessUsage {
@@ -113,13 +114,52 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 	}
 	want := limits.Usage{
 		Devices: []limits.DeviceUsage{{
-			UsedBytes: 2000, PendingBytes: 20, ContextBytes: 1024, PeakBytes: 2000,
-			GPUTime: 2 * time.Second, Wait: 4 * time.Second, Launches: 10,
+			UsedBytes: 2000, PendingBytes: 20, ContextBytes: 1024, PeakBytes: 3000,
+			GPUTime: 5 * time.Second, Wait: 8 * time.Second, Launches: 16,
 		}},
 		Processes: []limits.ProcessUsage{process(100), process(102)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A container held at most what it says, what any process held, or what all hold now.
+func TestReadUsageOfPeaks(t *testing.T) {
+	for _, c := range []struct {
+		name                        string
+		used, process, whole, claim uint64
+	}{
+		{"the container's", 100, 200, 5000, 5000},
+		{"a process's", 100, 300, 250, 300},
+		{"what all hold", 400, 300, 200, 800},
+		{"out of bounds", 100, 200, math.MaxUint64, 1 << 50},
+	} {
+		p := newUsagePage(t, device(gpuA, 1<<30, 1))
+		p.put(highWaterOffset, []byte{2})
+		p.putWords(device0+peakOffset, c.whole)
+		for i := range int64(2) {
+			p.putWords(slotsOffset+i*slotSize+slotDevice0, c.used, 0, c.process/uint64(i+1))
+			p.hold(i)
+		}
+		if got := p.read().Devices[0].PeakBytes; got != c.claim {
+			t.Errorf("%s: %d bytes, want %d", c.name, got, c.claim)
+		}
+	}
+}
+
+// Tenants write any bytes as a name, and people read it on a terminal.
+func TestReadUsageOfNames(t *testing.T) {
+	p := newUsagePage(t)
+	p.put(highWaterOffset, []byte{1})
+	p.hold(0)
+	for written, want := range map[string]string{
+		"python3\x00old rest": "python3", "sixteen bytes lo": "sixteen bytes lo", "a\xffb": "a?b", "\xe4\xb8\xad": "\u4e2d", "\x00": "",
+	} {
+		p.put(slotsOffset+16, append([]byte(written), make([]byte, 16-len(written))...))
+		if got := p.read().Processes[0].Name; got != want {
+			t.Errorf("%q is read as %q, want %q", written, got, want)
+		}
 	}
 }
 
@@ -158,8 +198,8 @@ func TestReadUsageBoundsClaims(t *testing.T) {
 	if got.UsedBytes != 2<<50 || got.PendingBytes != 2<<50 || got.GPUTime != math.MaxInt64 || got.Wait != math.MaxInt64 {
 		t.Errorf("hostile claims are not clamped: %+v", got)
 	}
-	if got.Launches > math.MaxInt64 {
-		t.Errorf("launches overflow: %d", got.Launches)
+	if want := uint64(2 * (math.MaxInt64 / 2048)); got.Launches != want { // 1024 times as many do not overflow
+		t.Errorf("%d launches, want %d", got.Launches, want)
 	}
 }
 
@@ -169,8 +209,10 @@ func TestWayNames(t *testing.T) {
 			t.Errorf("way %d has no name", way)
 		}
 	}
-	if name := limits.Way(200).String(); name != "unknown" {
-		t.Errorf("way 200 is called %q", name)
+	for _, way := range []limits.Way{limits.WayCount, 200} {
+		if name := way.String(); name != "unknown" {
+			t.Errorf("way %d is called %q", way, name)
+		}
 	}
 }
 
@@ -183,8 +225,10 @@ func TestReadUsageBoundsWhatIsSaidOfMeasurements(t *testing.T) {
 		{"an interposer of before", [4]uint32{}, limits.Distrust{}},
 		{"a card", [4]uint32{3, 4, 50_000, 2_000_000}, limits.Distrust{Uncharged: 3, Aliased: 4, DriftPPM: 50, Slice: 2 * time.Millisecond}},
 		{"a slow clock", [4]uint32{0, 0, math.MaxUint32 - 99_999, 0}, limits.Distrust{DriftPPM: -100}},
+		{"the worst clock", [4]uint32{0, 0, 1_000_000, 0}, limits.Distrust{DriftPPM: 1000}},
 		{"no clock", [4]uint32{0, 0, 1_000_001, 0}, limits.Distrust{}},
 		{"no clock, slow", [4]uint32{0, 0, 1 << 31, 0}, limits.Distrust{}},
+		{"the longest slice", [4]uint32{0, 0, 0, 1_000_000_000}, limits.Distrust{Slice: time.Second}},
 		{"no slice", [4]uint32{0, 0, 0, 1_000_000_001}, limits.Distrust{}},
 		{"all ones", [4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}, limits.Distrust{Uncharged: math.MaxUint32, Aliased: math.MaxUint32, DriftPPM: -0.001}},
 	} {
