@@ -78,6 +78,12 @@ static void test_peak_of_all_processes(void)
 	vg_pages_close(&pages);
 }
 
+// own_slot is what this process says on the page of its GPU.
+static const struct vg_slot_device *own_slot(void)
+{
+	return vg_slot_device(&pages, (uint32_t)pages.slot, 0);
+}
+
 static void test_refusals_by_way(void)
 {
 	const struct vg_usage_header *header;
@@ -93,6 +99,84 @@ static void test_refusals_by_way(void)
 	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_POOL], 2);
 	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_ALLOC], 1);
 	CHECK_EQUAL(header->refusals[1].counts[VG_WAY_NONE], 0);
+	CHECK_EQUAL(own_slot()->refusals, 4);
+	vg_refused(&pages, 0, VG_WAY_ALLOC, (UINT64_C(1) << 56) - 2);
+	CHECK_EQUAL(own_slot()->last_refusal, ((uint64_t)VG_WAY_ALLOC << 56) + (UINT64_C(1) << 56) - 2);
+	vg_refused(&pages, 0, VG_WAY_POOL, UINT64_MAX); // more than can be said
+	CHECK_EQUAL(own_slot()->last_refusal, ((uint64_t)VG_WAY_POOL << 56) + (UINT64_C(1) << 56) - 1);
+	CHECK_EQUAL(header->devices[0].last_refusal, own_slot()->last_refusal);
+	vg_pages_close(&pages);
+}
+
+// What the driver took is charged, less or more than was held for it.
+static void test_settle(void)
+{
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_hold(&pages, 0, 600));
+	CHECK_EQUAL(own_slot()->pending, 600);
+	vg_settle(&pages, 0, 600, 250);
+	CHECK_EQUAL(own_slot()->pending, 0);
+	CHECK_EQUAL(own_slot()->used, 250);
+	CHECK_EQUAL(atomic_load(&pages.own[0]), 250);
+	CHECK(vg_hold(&pages, 0, 100));
+	vg_settle(&pages, 0, 40, 0);
+	CHECK_EQUAL(own_slot()->pending, 60);
+	vg_settle(&pages, 0, 0, 5);
+	CHECK_EQUAL(own_slot()->pending, 60);
+	CHECK_EQUAL(own_slot()->used, 255);
+	CHECK_EQUAL(own_slot()->peak, 255);
+	// Bytes that are counted twice make no peak above the limit.
+	pages.usage->header.high_water = 2;
+	vg_slot_device(&pages, 1, 0)->used = 5000;
+	vg_settle(&pages, 0, 60, 60);
+	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1000);
+	vg_pages_close(&pages);
+}
+
+// A correction goes by what this process holds, limit or not.
+static void test_adjust(void)
+{
+	make_pages(1000);
+	attach(&pages);
+	CHECK(vg_reserve(&pages, 0, 300));
+	vg_adjust(&pages, 0, 300, 1200);
+	CHECK_EQUAL(own_slot()->used, 1200);
+	CHECK_EQUAL(own_slot()->peak, 1200);
+	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1200);
+	CHECK_EQUAL(atomic_load(&pages.own[0]), 1200);
+	CHECK_EQUAL(pages.own_then[0], 900);
+	vg_adjust(&pages, 0, 500, 500);
+	CHECK_EQUAL(own_slot()->used, 1200);
+	vg_adjust(&pages, 0, 1200, 400);
+	CHECK_EQUAL(own_slot()->used, 400);
+	CHECK_EQUAL(atomic_load(&pages.own[0]), 400);
+	CHECK_EQUAL(pages.own_then[0], 100);
+	vg_adjust(&pages, 0, 900, 0); // more than there is
+	CHECK_EQUAL(own_slot()->used, 0);
+	CHECK_EQUAL(atomic_load(&pages.own[0]), 0);
+	CHECK_EQUAL(pages.own_then[0], 0);
+	vg_adjust(&pages, 0, 0, UINT64_MAX);
+	vg_adjust(&pages, 0, 0, UINT64_MAX);
+	CHECK_EQUAL(atomic_load(&pages.own[0]), UINT64_MAX);
+	vg_pages_close(&pages);
+}
+
+// What others use, and go on using, is a refusal at once: nobody waits for it.
+static void test_refusal_at_once(void)
+{
+	static struct vg_pages other;
+	uint64_t start;
+
+	make_pages(1000);
+	attach(&pages);
+	attach(&other);
+	CHECK(vg_reserve(&other, 0, 900));
+	start = vg_now();
+	CHECK(!vg_reserve(&pages, 0, 101));
+	CHECK(vg_now() - start < 500000000);
+	CHECK(vg_reserve(&pages, 0, 100));
+	vg_pages_close(&other);
 	vg_pages_close(&pages);
 }
 
@@ -416,6 +500,9 @@ int main(void)
 	test_limit_is_exact();
 	test_peak_of_all_processes();
 	test_refusals_by_way();
+	test_settle();
+	test_adjust();
+	test_refusal_at_once();
 	test_limit_changes_while_running();
 	test_bytes_a_dead_process_left_pending();
 	test_process_stopped_with_bytes_pending();
