@@ -158,14 +158,24 @@ func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 
 var wishes = []string{UseType, NoUseType, UseUUID, NoUseUUID, Mode}
 
+// mostWish bounds a wish, in bytes. Each name in it is compared with each GPU, and the
+// runtime waits meanwhile.
+const mostWish = 16 << 10
+
 // allowed are the UUIDs of the GPUs that a pod's wishes allow; nil is any.
 func allowed(annotations map[string]string, gpus []gpu.GPU, sharing config.Sharing) ([]string, error) {
 	if !slices.ContainsFunc(wishes, func(key string) bool { _, ok := annotations[key]; return ok }) {
 		return nil, nil
 	}
+	for _, key := range wishes {
+		if length := len(annotations[key]); length > mostWish {
+			return nil, fmt.Errorf("annotation %s has %d bytes; allowed: %d", key, length, mostWish)
+		}
+	}
 	var uuids []string
 	for _, g := range gpus {
-		if wanted(annotations, UseType, NoUseType, func(name string) bool { return contains(typeOf(g), name) }) &&
+		kind := strings.ToUpper(typeOf(g))
+		if wanted(annotations, UseType, NoUseType, func(name string) bool { return contains(kind, name) }) &&
 			wanted(annotations, UseUUID, NoUseUUID, func(uuid string) bool { return strings.TrimSpace(uuid) == g.UUID }) &&
 			shares(g, annotations[Mode], sharing) {
 			uuids = append(uuids, g.UUID)
@@ -195,7 +205,8 @@ func shares(g gpu.GPU, mode string, sharing config.Sharing) bool {
 	return mode == "" || mode == HAMiCore || mode == MPS && sharing.ByMPS(g.UUID)
 }
 
-// contains, too, follows the scheduler: a part of the name will do, in any case.
+// contains, too, follows the scheduler: a part of the name, which is in upper case, will
+// do, in any case.
 func contains(name, part string) bool {
-	return strings.Contains(strings.ToUpper(name), strings.ToUpper(part))
+	return strings.Contains(name, strings.ToUpper(part))
 }

@@ -3,6 +3,7 @@ package volcano
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -196,5 +197,31 @@ func TestInitContainersAreNotAssigned(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string][]string{"first": {""}, "a": {"GPU-2"}}, places(got)); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+}
+
+// The runtime waits while wishes are compared with GPUs, and starts no other container.
+func TestWishesAreBounded(t *testing.T) {
+	var node []gpu.GPU
+	for range request.MaxGPUs {
+		node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
+	}
+	for _, key := range wishes {
+		for length, ok := range map[int]bool{mostWish: true, mostWish + 1: false, 256<<10 - 64: false} {
+			p := pod(map[string]string{key: strings.Repeat("x,", length)[:length]}, container("a", limits{"memory": 1}))
+			asked, err := request.FromPod(p, config.Default().Dialects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			_, err = Obey(asked, p, node, config.Default())
+			took := time.Since(begin)
+			if refused := err != nil && strings.Contains(err.Error(), "allowed: 16384"); refused == ok {
+				t.Errorf("%s of %d bytes: %.200v", key, length, err)
+			}
+			if took > 200*time.Millisecond {
+				t.Errorf("%s of %d bytes took %v", key, length, took)
+			}
+		}
 	}
 }
