@@ -71,8 +71,15 @@ type Evictor struct {
 	metrics metrics
 
 	mu      sync.Mutex
-	refused map[string]*refusals    // by the pod's runtime UID
-	evicted map[types.UID]*eviction // by the controller's UID
+	refused map[string]*refusals // by the pod's runtime UID
+	evicted map[controller]*eviction
+}
+
+// controller names a pod's controller. Whoever makes a pod writes the UID, and may name
+// another namespace's controller.
+type controller struct {
+	namespace string
+	uid       types.UID
 }
 
 // refusals are those of one pod.
@@ -95,7 +102,7 @@ func New(opts Options) *Evictor {
 		due:     make(chan pods.Ref, queueLength),
 		metrics: newMetrics(),
 		refused: map[string]*refusals{},
-		evicted: map[types.UID]*eviction{},
+		evicted: map[controller]*eviction{},
 	}
 }
 
@@ -209,10 +216,14 @@ func (e *Evictor) patience(pod *corev1.Pod) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil || e.evicted[owner.UID] == nil {
+	if owner == nil {
 		return e.After
 	}
-	return e.After << min(e.evicted[owner.UID].times, maxDoublings)
+	before := e.evicted[controller{pod.Namespace, owner.UID}]
+	if before == nil {
+		return e.After
+	}
+	return e.After << min(before.times, maxDoublings)
 }
 
 func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, count int, why string) {
@@ -249,10 +260,11 @@ func (e *Evictor) remember(pod *corev1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	owner := metav1.GetControllerOf(pod)
-	before, ok := e.evicted[owner.UID]
+	of := controller{pod.Namespace, owner.UID}
+	before, ok := e.evicted[of]
 	if !ok {
 		before = &eviction{}
-		e.evicted[owner.UID] = before
+		e.evicted[of] = before
 	}
 	before.times++
 	before.last = time.Now()

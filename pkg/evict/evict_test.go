@@ -306,3 +306,17 @@ func TestSwitchedOffNothingIsCountedOrEvicted(t *testing.T) {
 		}
 	})
 }
+
+// A pod names its controller itself. One that names another namespace's delays nothing there.
+func TestAnotherNamespacesControllerIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forged, honest := newPod("forged", of("ReplicaSet")), newPod("honest", of("ReplicaSet"))
+		forged.Namespace = "hostile"
+		c := run(t, 1, forged, honest)
+		c.refuse("forged", "main", 1)
+		c.expect(t, "forged u-forged")
+		time.Sleep(pace)
+		c.refuse("honest", "main", 1)
+		c.expect(t, "forged u-forged", "honest u-honest")
+	})
+}
