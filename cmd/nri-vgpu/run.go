@@ -33,6 +33,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/version"
@@ -144,6 +145,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			p.agent.PodsChanged()
 			p.volcano.Poke()
 		},
+		Reads: func(annotation string) bool { return request.Reads(annotation) || volcano.Reads(annotation) },
 	})
 	if err != nil {
 		return nil, err

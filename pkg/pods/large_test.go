@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,7 @@ func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
 	for i := 0; i%1000 != 0 || full.Size() < mostPodBytes; i++ {
 		add(full, i)
 	}
-	kept, err := reduce(full)
+	kept, err := reduce(full, func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +86,53 @@ func TestReduceKeepsWhatManyAsk(t *testing.T) {
 		}
 		full.Spec.Containers = append(full.Spec.Containers, c)
 	}
-	obj, err := reduce(full)
+	obj, err := reduce(full, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := obj.(*corev1.Pod).Spec.Containers
 	if len(got) != 7 || got[0].Name != "c99" || len(got[0].Resources.Limits) != 1 {
 		t.Errorf("kept are %d containers: %+v", len(got), got)
+	}
+}
+
+// A pod's annotations have 256 KiB at the most, and kubelet admits 110 pods.
+func TestManyAnnotationsAreKeptSmall(t *testing.T) {
+	for name, reads := range map[string]func(string) bool{
+		"that nobody reads":    func(string) bool { return false },
+		"that somebody reads":  func(string) bool { return true },
+		"and nothing is asked": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			full := pod("many", "u")
+			full.Annotations = map[string]string{}
+			for length := 0; length < 256<<10; {
+				key := strconv.FormatInt(int64(len(full.Annotations)), 36)
+				full.Annotations[key] = ""
+				length += len(key)
+			}
+			raw, err := full.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			full = nil
+			before := heap()
+			var kept []any
+			for range 10 {
+				one := &corev1.Pod{}
+				if err := one.Unmarshal(raw); err != nil {
+					t.Fatal(err)
+				}
+				reduced, err := reduce(one, reads)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kept = append(kept, reduced)
+			}
+			if grown := (heap() - before) / 10; grown > 64<<10 {
+				t.Errorf("%d KiB are kept of a pod", grown>>10)
+			}
+			runtime.KeepAlive(kept)
+		})
 	}
 }

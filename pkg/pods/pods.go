@@ -72,6 +72,9 @@ type Options struct {
 	Gone func(uid string)
 	// Changed, where set, is called after each change. It must not block.
 	Changed func()
+	// Reads reports whether somebody reads an annotation of pods that are cached. Without it
+	// only those are kept that this package reads.
+	Reads func(annotation string) bool
 }
 
 // New gives a cache that is empty until Run.
@@ -86,7 +89,8 @@ func New(client kubernetes.Interface, opts Options) (*Cache, error) {
 	}
 	c.informer = cache.NewSharedIndexInformerWithOptions(c.listWatch(), &corev1.Pod{},
 		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{byRuntimeUID: indexRuntimeUID}})
-	if err := c.informer.SetTransform(reduce); err != nil {
+	transform := func(obj any) (any, error) { return reduce(obj, opts.Reads) }
+	if err := c.informer.SetTransform(transform); err != nil {
 		return nil, fmt.Errorf("set up the pod watch: %w", err)
 	}
 	if _, err := c.informer.AddEventHandler(c.handler()); err != nil {

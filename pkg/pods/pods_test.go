@@ -248,7 +248,7 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	limits := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("4096")}
 	full := pod("full", "u")
-	full.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "keep": "me"}
+	full.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "keep": "me", MirrorAnnotation: "hash"}
 	full.Labels = map[string]string{"x": "y"}
 	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	full.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Command: []string{"x"}}}
@@ -256,7 +256,7 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	full.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 
-	obj, err := reduce(full)
+	obj, err := reduce(full, func(key string) bool { return key == "keep" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,10 +264,10 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	if got.ManagedFields != nil || got.Labels != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
 		t.Errorf("kept too much: %+v", got)
 	}
-	if len(got.Annotations) != 1 || got.Annotations["keep"] != "me" {
+	if len(got.Annotations) != 2 || got.Annotations["keep"] != "me" || got.Annotations[MirrorAnnotation] != "hash" {
 		t.Errorf("annotations: %v", got.Annotations)
 	}
-	if len(full.Annotations) != 2 {
+	if len(full.Annotations) != 3 {
 		t.Error("the pod itself was changed")
 	}
 	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]

@@ -167,9 +167,9 @@ func (c *Cache) tellGone(pod *corev1.Pod) {
 }
 
 // reduce drops from a pod what nothing here reads, before it is stored: a
-// node's pods then cost the agent about a kilobyte each, and the largest, beside its
-// annotations, less than a megabyte.
-func reduce(obj any) (any, error) {
+// node's pods then cost the agent about a kilobyte each, and the largest less than a
+// megabyte and a half.
+func reduce(obj any, reads func(annotation string) bool) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
@@ -183,7 +183,7 @@ func reduce(obj any) (any, error) {
 			ResourceVersion:   pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
-			Annotations:       withoutLastApplied(pod.Annotations),
+			Annotations:       reduceAnnotations(pod.Annotations, reads),
 			OwnerReferences:   controller(pod),
 		},
 		Spec: corev1.PodSpec{
@@ -199,13 +199,20 @@ func reduce(obj any) (any, error) {
 	}, nil
 }
 
-func withoutLastApplied(annotations map[string]string) map[string]string {
-	if _, ok := annotations[corev1.LastAppliedConfigAnnotation]; !ok {
-		return annotations
+// reduceAnnotations keeps what is read. The API server bounds annotations by their bytes, and
+// tens of thousands of short ones take twenty times as much memory.
+func reduceAnnotations(annotations map[string]string, reads func(annotation string) bool) map[string]string {
+	kept := map[string]string{}
+	for _, key := range []string{MirrorAnnotation, HashAnnotation, SourceAnnotation} {
+		if value, ok := annotations[key]; ok {
+			kept[key] = value
+		}
 	}
-	kept := make(map[string]string, len(annotations))
 	for key, value := range annotations {
-		if key != corev1.LastAppliedConfigAnnotation {
+		if len(kept) >= mostAnnotations {
+			break
+		}
+		if reads != nil && reads(key) {
 			kept[key] = value
 		}
 	}
@@ -213,6 +220,9 @@ func withoutLastApplied(annotations map[string]string) map[string]string {
 }
 
 const (
+	// mostAnnotations is how many annotations of a pod are kept: more than any pod has that
+	// makes sense. One with more of those whose names are open is refused by their number.
+	mostAnnotations = 256
 	// mostContainers is how many containers of a pod are kept that ask for no extended
 	// resource, of each kind. If it has more, none is: nothing is read of them.
 	mostContainers = 256

@@ -19,6 +19,11 @@ import (
 // configuration allows it, and as far.
 const LimitAnnotation = "gpu-mem-limit."
 
+// Reads reports whether Read reads an annotation of a pod.
+func Reads(annotation string) bool {
+	return annotation == PolicyAnnotation || strings.HasPrefix(annotation, MaximumAnnotation) || strings.HasPrefix(annotation, LimitAnnotation)
+}
+
 // Read is what every container of a pod asks for, and what the pod says of its
 // limits.
 func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
@@ -61,10 +66,16 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 	if !slices.ContainsFunc(asked.Containers, func(c Container) bool { return len(c.Shares) > 0 }) {
 		return nil
 	}
-	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(pod.Annotations)), func(key string) bool { return !strings.HasPrefix(key, prefix) })
+	var keys []string
+	for key := range pod.Annotations { // of which there may be very many
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
 	if most := len(words(cfg.Dialects)); len(keys) > most {
 		return fmt.Errorf("it has %d annotations %s…; allowed: %d, one for each resource", len(keys), prefix, most)
 	}
+	slices.Sort(keys)
 	var errs []error
 	for _, key := range keys {
 		name := strings.TrimPrefix(key, prefix)

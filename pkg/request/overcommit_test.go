@@ -117,3 +117,15 @@ func TestAnnotationsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What is not read is not kept of a node's pods.
+func TestReads(t *testing.T) {
+	for annotation, want := range map[string]bool{
+		PolicyAnnotation: true, MaximumAnnotation + "cnvrg.io/metagpu": true, LimitAnnotation + "cnvrg.io/metagpu": true,
+		"nri-vgpu.io/compute-policies": false, "kubectl.kubernetes.io/last-applied-configuration": false,
+	} {
+		if got := Reads(annotation); got != want {
+			t.Errorf("%s: %v", annotation, got)
+		}
+	}
+}

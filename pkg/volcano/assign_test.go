@@ -225,3 +225,20 @@ func TestWishesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What is not read is not kept of a node's pods.
+func TestReads(t *testing.T) {
+	read := []string{
+		"volcano.sh/vgpu-node", "volcano.sh/vgpu-time", "volcano.sh/bind-time", "volcano.sh/bind-phase", "volcano.sh/vgpu-ids-new",
+		"scheduling.k8s.io/group-name", "volcano.sh/devices-to-allocate", "nvidia.com/use-gputype", "nvidia.com/nouse-gputype",
+		"volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid", "volcano.sh/vgpu-mode",
+	}
+	for _, annotation := range read {
+		if !Reads(annotation) {
+			t.Errorf("%s is not read", annotation)
+		}
+	}
+	if Reads("volcano.sh/other") {
+		t.Error("what nobody reads is read")
+	}
+}

@@ -7,6 +7,7 @@ package volcano
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +51,11 @@ const (
 	NoUseUUID = "volcano.sh/vgpu-nouse-gpuuuid"
 	Mode      = "volcano.sh/vgpu-mode"
 )
+
+// Reads reports whether an annotation of a pod is read here.
+func Reads(annotation string) bool {
+	return slices.Contains([]string{Node, Time, BindTime, Phase, IDs, Group, ToAllocate}, annotation) || slices.Contains(wishes, annotation)
+}
 
 // Values of Phase.
 const (
