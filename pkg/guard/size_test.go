@@ -56,3 +56,17 @@ func TestTheGuardIsToldOfAllContainers(t *testing.T) {
 		t.Error("a container that wants every GPU was created")
 	}
 }
+
+// A pod names the devices of its block volumes as it likes.
+func TestABlockVolumeMakesNothingPrivileged(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	devices := []*api.LinuxDevice{{Path: "/dev/kmsg", Type: "b", Major: 7}}
+	if _, err := n.create(inPod("block"), &api.Container{Linux: &api.LinuxContainer{Devices: devices}}); err != nil {
+		t.Errorf("a block volume: %v", err)
+	}
+	devices = append(devices, &api.LinuxDevice{Path: "/dev/nvidia0", Type: "c", Major: 195})
+	if _, err := n.create(inPod("gpu"), &api.Container{Linux: &api.LinuxContainer{Devices: devices}}); err == nil {
+		t.Error("with a GPU's device node it was created")
+	}
+}

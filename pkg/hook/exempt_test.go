@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -158,4 +159,20 @@ func TestTheAgentIsLeftAlone(t *testing.T) {
 	}
 	n.pod("asks", "main=1024")
 	wantEnv(t, mustCreate(t, n, "asks", wantsAll, socket("rw"), privileged), visibleDevices, gpuA)
+}
+
+// A pod names the devices of its block volumes as it likes. One that is named as what only
+// privileged containers have makes none of it.
+func TestABlockVolumeMakesNothingPrivileged(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main")
+	volume := func(s *rspec.Spec) {
+		s.Linux.Devices = append(s.Linux.Devices, rspec.LinuxDevice{Path: "/dev/kmsg", Type: "b", Major: 7})
+	}
+	if _, err := n.create("u", volume); err != nil {
+		t.Errorf("a block volume: %v", err)
+	}
+	if _, err := n.create("u", volume, addDevice("/dev/nvidia0")); err == nil || !strings.Contains(err.Error(), "/dev/nvidia0") {
+		t.Errorf("with a GPU's device node: %v", err)
+	}
 }

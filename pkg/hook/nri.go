@@ -241,7 +241,10 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		c.CDIDevices = append(c.CDIDevices, d.GetName())
 	}
 	for _, d := range container.GetLinux().GetDevices() {
-		c.Devices = append(c.Devices, d.GetPath())
+		// A pod names the devices of its block volumes as it likes.
+		if d.GetType() != "b" {
+			c.Devices = append(c.Devices, d.GetPath())
+		}
 	}
 	return c
 }
