@@ -343,12 +343,12 @@ func (h *Hook) checkStart(c Container) error {
 	if carries {
 		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
 	}
-	return h.checkUnadjusted(c)
+	return h.checkUnadjusted(c, request.FromPod)
 }
 
 // checkUnadjusted looks at a container that holds nothing and carries nothing.
-func (h *Hook) checkUnadjusted(c Container) error {
-	known, nothing := h.asksNothing(c)
+func (h *Hook) checkUnadjusted(c Container, read reader) error {
+	known, nothing := h.asksNothing(c, read)
 	if known && !nothing {
 		return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
 	}

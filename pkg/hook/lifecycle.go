@@ -333,8 +333,9 @@ func (h *Hook) adopt(c Container) {
 // audit looks at running containers that carry no limits, and reports those
 // that ask for a GPU or may see one. h.mu is held.
 func (h *Hook) audit() {
+	read := readOnce()
 	for _, c := range h.unaudited {
-		if err := h.checkUnadjusted(c.Container); err != nil {
+		if err := h.checkUnadjusted(c.Container, read); err != nil {
 			h.unadjusted[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
 			h.reportUnadjusted(c.Container, err)
 		}

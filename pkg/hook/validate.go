@@ -11,6 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
 	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
@@ -47,7 +48,7 @@ func (h *Hook) other(plugin string, owned bool) (string, bool) {
 
 func (h *Hook) checkAdjusted(c Container, by owners) error {
 	given, holds := h.Ledger.Get(c.PodUID, c.Name)
-	if _, nothing := h.asksNothing(c); !holds && h.exempt(c, nothing) {
+	if _, nothing := h.asksNothing(c, request.FromPod); !holds && h.exempt(c, nothing) {
 		return nil
 	}
 	if by.OwningPlugins == nil {
