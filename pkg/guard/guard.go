@@ -11,7 +11,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +67,7 @@ func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
 		// Of a runtime with NRI 0.12.4 or newer. Older ones ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 		stub.WithLogger(silent{}),
+		runtimes.Synchronizing(func(told *api.SynchronizeRequest) { told.Pods, told.Containers = nil, nil }),
 	}, opts...)...)
 	if err != nil {
 		return fmt.Errorf("set up the guard: %w", err)
@@ -193,19 +193,15 @@ func (g *Guard) StartContainer(ctx context.Context, pod *api.PodSandbox, contain
 
 // describe takes from NRI's messages what decides.
 func describe(pod *api.PodSandbox, container *api.Container) Container {
-	annotations := maps.Clone(pod.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	maps.Copy(annotations, container.GetAnnotations())
 	c := Container{
-		PodUID:      pod.GetUid(),
-		Namespace:   pod.GetNamespace(),
-		Pod:         pod.GetName(),
-		Name:        container.GetName(),
-		Env:         container.GetEnv(),
-		Annotations: annotations,
-		PID:         int(container.GetPid()),
+		PodUID:         pod.GetUid(),
+		Namespace:      pod.GetNamespace(),
+		Pod:            pod.GetName(),
+		Name:           container.GetName(),
+		Env:            container.GetEnv(),
+		PodAnnotations: pod.GetAnnotations(),
+		Annotations:    container.GetAnnotations(),
+		PID:            int(container.GetPid()),
 	}
 	// What a pod says under this name, a user has written.
 	_, marked := container.GetAnnotations()[layout.AdjustedAnnotation]

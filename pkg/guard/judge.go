@@ -17,9 +17,10 @@ type Container struct {
 	PodUID, Namespace, Pod, Name string
 	Env                          []string
 	Mounts                       []injected.Mount
-	// Annotations are the pod's and the container's together.
-	Annotations map[string]string
-	CDIDevices  []string
+	// PodAnnotations and Annotations are the pod's and the container's own. All containers
+	// of a pod share the pod's: a tenant may write tens of thousands.
+	PodAnnotations, Annotations map[string]string
+	CDIDevices                  []string
 	// Devices are the paths of its device nodes.
 	Devices []string
 	// Marked tells whether the agent has looked at it and given it no GPU.
@@ -49,7 +50,7 @@ func (s Settings) Judge(c Container, asks bool) (hide bool, err error) {
 	case asks:
 		return false, s.refuse(c, "its pod asks for a GPU, and the agent did not answer for it")
 	}
-	seen := reach.Container{Env: c.Env, Annotations: c.Annotations, CDIDevices: c.CDIDevices, Devices: c.Devices}
+	seen := reach.Container{Env: c.Env, PodAnnotations: c.PodAnnotations, Annotations: c.Annotations, CDIDevices: c.CDIDevices, Devices: c.Devices}
 	for _, m := range c.Mounts {
 		seen.Mounts = append(seen.Mounts, m.Destination)
 	}

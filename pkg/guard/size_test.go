@@ -1,9 +1,14 @@
 package guard
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -55,6 +60,44 @@ func TestTheGuardIsToldOfAllContainers(t *testing.T) {
 	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
 		t.Error("a container that wants every GPU was created")
 	}
+}
+
+// Of what a runtime tells it of all containers the guard reads nothing, and keeps nothing.
+func TestTheGuardKeepsNoContainers(t *testing.T) {
+	t.Parallel()
+	const containers, length = 300, 400 << 10
+	n := newNode(t)
+	n.runtime.Stop()
+	long := []string{strings.Repeat("x", length)}
+	for i := range containers {
+		n.containers = append(n.containers, &api.Container{Id: fmt.Sprint("c", i), Name: "main", Env: long})
+	}
+	n.start()
+	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
+		t.Error("a container that wants every GPU was created")
+	}
+	var status Status
+	for end := time.Now().Add(10 * time.Second); status.PID == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		status, _, _ = Loaded(n.settings.RunDir)
+	}
+	if took := peak(t, status.PID); took > containers*length/2 {
+		t.Errorf("to be told of %d MiB took %d MiB", containers*length>>20, took>>20)
+	}
+}
+
+// peak returns the most memory that a process has had.
+func peak(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := bytes.Cut(status, []byte("VmHWM:"))
+	kib, err := strconv.Atoi(string(bytes.Fields(line)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
 }
 
 // A pod names the devices of its block volumes as it likes.

@@ -45,8 +45,10 @@ func checkBypass(c Container, kind string) error {
 			return c.refuse(ReasonBypass, "it asks the NVIDIA runtime for GPUs by a volumeMount at %q: ask for them by resource limits, such as nri-vgpu.io/vgpu-memory", m.Destination)
 		}
 	}
-	if key, device, found := reach.ByAnnotation(c.Annotations, kind); found {
-		return c.refuse(ReasonBypass, "it asks for GPU %q by the annotation %s: ask by resource limits, such as nri-vgpu.io/vgpu-memory", device, key)
+	for _, annotations := range []map[string]string{c.PodAnnotations, c.Annotations} {
+		if key, device, found := reach.ByAnnotation(annotations, kind); found {
+			return c.refuse(ReasonBypass, "it asks for GPU %q by the annotation %s: ask by resource limits, such as nri-vgpu.io/vgpu-memory", device, key)
+		}
 	}
 	for _, device := range c.CDIDevices {
 		if reach.IsGPU(device, kind) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
 const (
@@ -129,6 +131,7 @@ func (h *Hook) stub(e *edge, conn net.Conn) (stub.Stub, error) {
 		stub.WithPluginIdx(h.Config.NRI.PluginIndex),
 		stub.WithConnection(conn),
 		stub.WithLogger(stubLog{h.Log}),
+		runtimes.Synchronizing(h.reduce),
 		// A runtime with NRI 0.12.4 or newer then refuses a container for
 		// which we do not answer; older ones ignore it, and checkStart has to
 		// catch what they let through.

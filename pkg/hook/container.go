@@ -25,8 +25,9 @@ type Container struct {
 	Env []string
 	// Mounts are those of image, pod and runtime.
 	Mounts []Mount
-	// Annotations are the pod's and the container's together.
-	Annotations map[string]string
+	// PodAnnotations and Annotations are the pod's and the container's own. All containers
+	// of a pod share the pod's: a tenant may write tens of thousands.
+	PodAnnotations, Annotations map[string]string
 	// CDIDevices were asked for by others, such as a DRA driver.
 	CDIDevices []string
 	// Devices are the paths of the device nodes that others gave it.

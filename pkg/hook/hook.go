@@ -215,7 +215,7 @@ func (h *Hook) unknown(c Container, err error) error {
 	if h.commands(c) {
 		return nil
 	}
-	if source := c.Annotations[pods.SourceAnnotation]; source == "file" || source == "http" {
+	if source := c.PodAnnotations[pods.SourceAnnotation]; source == "file" || source == "http" {
 		h.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
 		return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"time"
 
@@ -216,20 +215,16 @@ func (e *edge) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 
 // describe takes from NRI's messages what decides.
 func describe(pod *api.PodSandbox, container *api.Container) Container {
-	annotations := maps.Clone(pod.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	maps.Copy(annotations, container.GetAnnotations())
 	c := Container{
-		PodUID:      pod.GetUid(),
-		Namespace:   pod.GetNamespace(),
-		Pod:         pod.GetName(),
-		Name:        container.GetName(),
-		Env:         container.GetEnv(),
-		Annotations: annotations,
-		Assignment:  container.GetAnnotations()[AssignmentAnnotation],
-		PID:         int(container.GetPid()),
+		PodUID:         pod.GetUid(),
+		Namespace:      pod.GetNamespace(),
+		Pod:            pod.GetName(),
+		Name:           container.GetName(),
+		Env:            container.GetEnv(),
+		PodAnnotations: pod.GetAnnotations(),
+		Annotations:    container.GetAnnotations(),
+		Assignment:     container.GetAnnotations()[AssignmentAnnotation],
+		PID:            int(container.GetPid()),
 	}
 	// What a pod says under this name, a user has written.
 	_, forged := pod.GetAnnotations()[layout.AdjustedAnnotation]

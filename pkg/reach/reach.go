@@ -34,9 +34,9 @@ type Container struct {
 	Env []string
 	// Mounts are the destinations of its mounts.
 	Mounts []string
-	// Annotations are the pod's and the container's together.
-	Annotations map[string]string
-	CDIDevices  []string
+	// PodAnnotations and Annotations are the pod's and the container's own.
+	PodAnnotations, Annotations map[string]string
+	CDIDevices                  []string
 	// Devices are the paths of its device nodes.
 	Devices []string
 }
@@ -74,6 +74,22 @@ func ByVariable(env []string) string {
 		return "CUDA_VERSION without " + VisibleDevices
 	}
 	return ""
+}
+
+// mostValue is how much of a variable's value Variables keeps, in bytes: longer values than
+// those that Hides knows give GPUs.
+const mostValue = 256
+
+// Variables returns, of an environment, what ByVariable reads.
+func Variables(env []string) []string {
+	var read []string
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.Contains([]string{VisibleDevices, "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA"}, name) {
+			read = append(read, strings.Clone(strings.ToValidUTF8(entry[:min(len(entry), len(name)+1+mostValue)], "")))
+		}
+	}
+	return read
 }
 
 // ByVolume tells whether a mount's destination asks the NVIDIA runtime for a
@@ -126,9 +142,11 @@ func privileged(devices []string) bool {
 // It can give itself and others all that the runtime has, so there is nothing to keep
 // from it. Our agent is such a container; no tenant's is.
 func Commands(devices, writable []string, socket string) bool {
-	dir := hostPath(path.Dir(socket))
-	return privileged(devices) && slices.ContainsFunc(writable, func(source string) bool { return hostPath(source) == dir })
+	return privileged(devices) && slices.ContainsFunc(writable, func(source string) bool { return IsDirectoryOf(source, socket) })
 }
+
+// IsDirectoryOf reports whether a path of the host is the directory of a socket.
+func IsDirectoryOf(source, socket string) bool { return hostPath(source) == hostPath(path.Dir(socket)) }
 
 // hostPath is a path of the host as runtimes name it: they follow the link /var/run.
 func hostPath(name string) string {
@@ -162,8 +180,10 @@ func (c Container) Wish(kind string) string {
 	if k := slices.IndexFunc(c.Mounts, ByVolume); k >= 0 {
 		return fmt.Sprintf("a volumeMount at %q", c.Mounts[k])
 	}
-	if key, device, found := ByAnnotation(c.Annotations, kind); found {
-		return fmt.Sprintf("the annotation %s for %q", key, device)
+	for _, annotations := range []map[string]string{c.PodAnnotations, c.Annotations} {
+		if key, device, found := ByAnnotation(annotations, kind); found {
+			return fmt.Sprintf("the annotation %s for %q", key, device)
+		}
 	}
 	if k := slices.IndexFunc(c.CDIDevices, func(d string) bool { return IsGPU(d, kind) }); k >= 0 {
 		return fmt.Sprintf("the CDI device %q", c.CDIDevices[k])

@@ -1,0 +1,72 @@
+package hook
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+)
+
+// heap returns how many bytes live.
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// annotated returns a pod with as many annotations as plugins are told of.
+func annotated(uid string) *api.PodSandbox {
+	pod := sandbox(uid)
+	pod.Annotations = map[string]string{}
+	for size := pod.SizeVT(); size < runtimes.MostBytes-(1<<10); {
+		key := strconv.FormatInt(int64(len(pod.Annotations)), 36)
+		pod.Annotations[key] = ""
+		size += len(key) + 6
+	}
+	return pod
+}
+
+// A tenant's pod may have tens of thousands of annotations, and hundreds of containers.
+func TestContainersShareTheirPodsAnnotations(t *testing.T) {
+	pod := annotated("u")
+	if err := runtimes.CheckPod(pod); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]Container, 64)
+	before := heap()
+	for i := range all {
+		all[i] = describe(pod, &api.Container{Name: fmt.Sprint("c", i), Annotations: map[string]string{"a": "b"}})
+	}
+	if grown := (heap() - before) / int64(len(all)); grown > 4<<10 {
+		t.Errorf("beside its pod's %d annotations a container takes %d KiB", len(pod.Annotations), grown>>10)
+	}
+	runtime.KeepAlive(all)
+	runtime.KeepAlive(pod)
+}
+
+// A runtime tells a plugin that registers of all containers. Each may be as long as a
+// plugin is told of, and the agent has 512 MiB.
+func TestSynchronizeKeepsLittle(t *testing.T) {
+	const containers, length = 100, 400 << 10
+	n := newNode(t)
+	n.stopHook()
+	long := []string{visibleDevices + "=void", "LONG=" + strings.Repeat("x", length)}
+	for i := range containers {
+		pod := sandbox(fmt.Sprint("u", i))
+		n.pod(pod.GetUid(), "main")
+		n.keep(pod, &api.Container{Id: fmt.Sprint("c", i), PodSandboxId: pod.GetId(), Name: "main", Env: long, Args: long})
+	}
+	n.api.change(func() { n.api.away = true }) // the hook keeps who runs until the pods are known
+	before := heap()
+	n.startHook()
+	if grown := heap() - before; grown > containers*length/10 {
+		t.Errorf("of %d MiB that the runtime told %d MiB are kept", 2*containers*length>>20, grown>>20)
+	}
+}

@@ -1,0 +1,25 @@
+package runtimes
+
+import (
+	"context"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
+)
+
+// Synchronizing returns an option by which a plugin reduces what a runtime tells it of all
+// pods and containers, message by message. The stub otherwise keeps all messages until the
+// last has come, and tenants decide how much that is.
+func Synchronizing(reduce func(*api.SynchronizeRequest)) stub.Option {
+	intercept := func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+		return method(ctx, func(message any) error {
+			err := unmarshal(message)
+			if request, ok := message.(*api.SynchronizeRequest); ok {
+				reduce(request)
+			}
+			return err
+		})
+	}
+	return stub.WithTTRPCOptions(nil, []ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(intercept)})
+}
