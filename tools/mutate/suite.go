@@ -43,5 +43,6 @@ func (w *workshop) suite(name string) suite {
 	if part, ok := strings.CutPrefix(name, interposerPrefix); ok {
 		return &cSuite{build: w.c, name: part}
 	}
-	return &goSuite{root: w.root, dir: filepath.Join(w.dir, "go"), name: name}
+	// Go programs do not look into directories with such names: a mutant is no package.
+	return &goSuite{root: w.root, dir: filepath.Join(w.dir, "_go"), name: name}
 }
