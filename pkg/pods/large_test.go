@@ -115,7 +115,6 @@ func TestManyAnnotationsAreKeptSmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			full = nil
 			before := heap()
 			var kept []any
 			for range 10 {
