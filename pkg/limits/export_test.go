@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"time"
 )
 
 // For the fuzzers, which have no time for files.
@@ -31,3 +32,6 @@ func HeldSlots(page *os.File, slots int64) ([]bool, error) { return heldSlots(pa
 
 // LockBudget is what a read may spend on locks.
 const LockBudget = lockBudget
+
+// ThreadTime returns the processor time of the calling thread.
+func ThreadTime() time.Duration { return threadTime() }
