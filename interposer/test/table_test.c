@@ -227,6 +227,8 @@ static void test_threads(void)
 
 int main(void)
 {
+	for (size_t i = 0; i < vg_shards; i++)
+		vg_rank_set(&table.shards[i].mutex, VG_RANK_TABLE);
 	test_as_a_list();
 	test_sweep();
 	test_same_key();
