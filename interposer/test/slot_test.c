@@ -441,7 +441,7 @@ static void test_full_disk_refuses_and_kills_nobody(void)
 	CHECK_EQUAL(status, 0);
 }
 
-// leave gives a slot up as a process does that is killed: with what is in it.
+// leave ends like a process that is killed: what its slot holds stays in it.
 static void leave(uint64_t used)
 {
 	struct vg_pages pages;
@@ -483,7 +483,7 @@ static void test_the_dead_are_counted(void)
 	vg_pages_close(&pages);
 }
 
-// A slot says whose it is, from its first moment.
+// A slot contains its owner's number and name from its first moment.
 static void test_slots_are_signed(void)
 {
 	struct vg_pages pages, other;

@@ -199,8 +199,8 @@ func firstCPU(t *testing.T) int {
 	}
 }
 
-// lockToCPU gives the goroutine a thread of its own, on one processor and of that
-// scheduling policy, which ends with the goroutine.
+// lockToCPU keeps the goroutine on a thread of its own, which runs on one processor under
+// a scheduling policy, and ends with the goroutine.
 func lockToCPU(t *testing.T, cpu int, policy uint32) {
 	runtime.LockOSThread()
 	var set unix.CPUSet
