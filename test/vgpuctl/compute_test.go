@@ -1,7 +1,10 @@
 package vgpuctl
 
 import (
+	"bufio"
+	"io"
 	"math"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -313,7 +316,7 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	}{
 		// Together they take less than the 100 ms for which a second kernel waits for the measure of
 		// the first.
-		{"short", "async", 40 * time.Millisecond, 10 * time.Millisecond, 120 * time.Millisecond},
+		{"short", "async", 40 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
 		// A program that waits for its kernel has no second one, however long that is.
 		{"long", "sync", 200 * time.Millisecond, 30 * time.Millisecond, 450 * time.Millisecond},
 	} {
@@ -325,17 +328,48 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	}
 }
 
+// ready starts a program with --wait-line, waits until it is ready, and returns its process and
+// what lets it go on.
+func (m *machine) ready(cmd *exec.Cmd) (pid int, begin func()) {
+	m.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.start(cmd)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		m.Fatalf("%s says %q (%v), want ready", cmd, line, err)
+	}
+	return cmd.Process.Pid, func() {
+		m.Helper()
+		if _, err := io.WriteString(in, "\n"); err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
 func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kernel, stopped, most time.Duration) {
 	m := newMachine(t)
 	o := m.oracle()
-	spin := []string{m.workload("spin"), "--pattern", pattern, "--kernel-us", strconv.FormatInt(kernel.Microseconds(), 10), "--duration", "60"}
+	spin := []string{m.workload("spin"), "--pattern", pattern, "--kernel-us", strconv.FormatInt(kernel.Microseconds(), 10), "--duration", "60", "--wait-line"}
 	var pids []int
+	var begin []func()
 	for _, limit := range [][]string{{"--cores", "10"}, nil} { // they have no second kernel in the test's time
 		args := append([]string{"run", "--group", "first"}, limit...)
-		pid := m.start(m.command(append(append(args, "--"), spin...)...)).Process.Pid
-		m.eventually("the kernel runs", func() bool { return m.gpuTime(o)[pid] > uint64(kernel/10) })
-		pids = append(pids, pid)
+		pid, ready := m.ready(m.command(append(append(args, "--"), spin...)...))
+		pids, begin = append(pids, pid), append(begin, ready)
 	}
+	for _, launch := range begin { // only now: to start takes about as long as the short kernel
+		launch()
+	}
+	m.eventually("both kernels run", func() bool {
+		took := m.gpuTime(o)
+		return min(took[pids[0]], took[pids[1]]) > uint64(kernel/10)
+	})
 	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
 		if err := syscall.Kill(pids[0], signal); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ struct wl_spin_options {
 	const char *pattern;
 	double kernel_us, other_us, duration, warmup;
 	uint64_t count, graph_nodes, streams, depth, blocks, shapes, run, other_run, burst;
-	bool list;
+	bool list, wait_line;
 };
 
 enum { WL_MARKS = 3 };
@@ -147,6 +147,19 @@ static void wl_report(const struct wl_spin *spin,
 	wl_json_close();
 }
 
+// wl_wait_line says that all is prepared, and waits for a line, so that several
+// programs can begin at one time however long each takes to start.
+static void wl_wait_line(void)
+{
+	int c;
+
+	puts("ready");
+	fflush(stdout);
+	do
+		c = getchar();
+	while (c != '\n' && c != EOF);
+}
+
 static int wl_spin_run(struct wl_spin *spin,
 		       const struct wl_spin_options *options)
 {
@@ -156,6 +169,8 @@ static int wl_spin_run(struct wl_spin *spin,
 	    wl_session_load_spin(&spin->session) || wl_marks_create(spin) ||
 	    wl_launcher_prepare(&spin->launcher))
 		return -1;
+	if (options->wait_line)
+		wl_wait_line();
 	if (options->warmup > 0 &&
 	    wl_spin_for(spin, options, options->warmup, 0))
 		return -1;
@@ -232,6 +247,8 @@ int main(int argc, char **argv)
 		 "launch this often instead"},
 		{"warmup", WL_OPTION_NUMBER, &options.warmup,
 		 "seconds of the same beforehand, not counted (default 0)"},
+		{"wait-line", WL_OPTION_FLAG, &options.wait_line,
+		 "print \"ready\", and launch after a line on standard input"},
 		{"graph-nodes", WL_OPTION_COUNT, &options.graph_nodes,
 		 "kernels in the graph (default 20)"},
 		{"streams", WL_OPTION_COUNT, &options.streams,
