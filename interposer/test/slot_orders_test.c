@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Every order in which processes can take, reap and leave slots: each lock and each write of
+// slot.c is a step (explorer.h). The locks and the page are the kernel's. A process that dies
+// first leaves its lock, as its address space goes, and then what it holds of the GPU.
+
+#define _GNU_SOURCE
+#include "slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "dying.h"
+#include "explorer.h"
+#include "file.h"
+#include "fixture.h"
+
+static void step(void);
+static int opened(int fd);
+static int closed(int fd);
+static int process_number(void);
+static int ask_for(int number);
+static bool is_dying(uint32_t number);
+
+#define open(path, flags) (step(), opened(open(path, flags)))
+#define vg_usage_open(pages, error) (step(), opened(vg_usage_open(pages, error)))
+#define close(fd) (step(), closed(fd))
+#define fcntl(fd, command, lock) (step(), fcntl(fd, command, lock))
+#define getpid() process_number()
+#define kill(number, signal) (step(), ask_for(number))
+#define vg_is_dying(number) (step(), is_dying(number))
+#define vg_slots_in_use(pages) (step(), vg_slots_in_use(pages))
+#define vg_add(field, value) (step(), vg_add(field, value))
+#define vg_store(field, value) (step(), vg_store(field, value))
+#define __atomic_compare_exchange_n(at, seen, value, weak, one, other) \
+	(step(), __atomic_compare_exchange_n(at, seen, value, weak, one, other))
+#define __atomic_store_n(at, value, order) (step(), __atomic_store_n(at, value, order))
+#include "slot.c"
+#undef open
+#undef vg_usage_open
+#undef close
+#undef fcntl
+#undef getpid
+#undef kill
+#undef vg_is_dying
+#undef vg_slots_in_use
+#undef vg_add
+#undef vg_store
+#undef __atomic_compare_exchange_n
+#undef __atomic_store_n
+
+enum {
+	first_number = 1000,  // of a process
+	ended_number = 999,   // of one that ended before
+	held = 100,           // bytes that a process with a slot holds
+	most_slots = explorer_most_processes + 1,
+	no_descriptor = -1,
+};
+
+enum life { ALIVE, DYING, GONE };
+
+struct process {
+	struct vg_pages pages;
+	enum life life;
+	bool has_slot; // and holds memory
+	int descriptor;
+	int taking; // vg_taking, of which each process has one
+};
+
+static struct process processes[explorer_most_processes];
+static struct vg_pages page; // of the test itself
+static void (*work)(struct process *process);
+static int deaths;           // in the middle of its work, that a run may still have
+static bool one_ended;       // there was a process before, whose slot is as it left it
+static uint64_t launches;    // in a run
+
+static struct process *self(void)
+{
+	return explorer_self() < 0 ? NULL : &processes[explorer_self()];
+}
+
+static struct vg_slot *slot_of(const struct process *process)
+{
+	return &page.usage->slots[process->pages.slot];
+}
+
+static bool holds(const struct process *process)
+{
+	return process->has_slot && process->life != GONE;
+}
+
+static void check_holds(const struct process *process)
+{
+	const struct vg_slot *slot = slot_of(process);
+
+	CHECK_EQUAL(slot->devices[0].used, held);
+	CHECK_EQUAL(slot->pid, first_number + (process - processes));
+}
+
+// die ends the process that runs. What it held nobody has before it is gone.
+static void die(struct process *process)
+{
+	process->life = DYING;
+	if (process->descriptor != no_descriptor)
+		close(process->descriptor);
+	process->descriptor = no_descriptor;
+	if (process->pages.usage)
+		munmap(process->pages.usage, sizeof *process->pages.usage);
+	process->pages.usage = NULL;
+	if (process->has_slot) {
+		explorer_step();
+		check_holds(process);
+	}
+	process->life = GONE;
+	explorer_end();
+}
+
+static void step(void)
+{
+	struct process *process = self();
+
+	if (!process)
+		return;
+	explorer_step();
+	if (holds(process))
+		check_holds(process);
+	if (deaths == 0 || explorer_choose(2) == 0)
+		return;
+	deaths--;
+	die(process);
+}
+
+static int opened(int fd)
+{
+	if (self())
+		self()->descriptor = fd;
+	return fd;
+}
+
+static int closed(int fd)
+{
+	if (self())
+		self()->descriptor = no_descriptor;
+	return close(fd);
+}
+
+static int process_number(void)
+{
+	return first_number + explorer_self();
+}
+
+static int ask_for(int number)
+{
+	if (number >= first_number && processes[number - first_number].life != GONE)
+		return 0;
+	errno = ESRCH;
+	return -1;
+}
+
+static bool is_dying(uint32_t number)
+{
+	return number >= first_number && processes[number - first_number].life == DYING;
+}
+
+static void switches(int from, int to)
+{
+	processes[from].taking = atomic_load(&vg_taking);
+	atomic_store(&vg_taking, processes[to].taking);
+}
+
+// ---- what processes do
+
+static void take(struct process *process)
+{
+	struct vg_slot_device *own;
+	struct vg_error error;
+
+	CHECK_EQUAL(vg_slot_take(&process->pages, &error), 0);
+	for (int i = 0; i < explorer_most_processes; i++)
+		CHECK(!holds(&processes[i]) || processes[i].pages.slot != process->pages.slot);
+	own = &slot_of(process)->devices[0];
+	CHECK_EQUAL(own->used, 0);
+	CHECK_EQUAL(own->launches, 0);
+	own->used = held;
+	own->launches = 1;
+	launches++;
+	process->has_slot = true;
+	check_holds(process);
+}
+
+static void take_and_die(struct process *process)
+{
+	take(process);
+	step();
+	die(process);
+}
+
+static void take_and_reap(struct process *process)
+{
+	take(process);
+	vg_slots_reap(&process->pages, 0);
+	die(process);
+}
+
+// look has a process with a slot be seen to live by all that look for as long as it has it.
+static void take_and_look(struct process *process)
+{
+	static bool live[explorer_most_processes][VG_MAX_SLOTS];
+	bool *own = live[process - processes];
+	bool had[explorer_most_processes];
+
+	take(process);
+	for (int i = 0; i < explorer_most_processes; i++)
+		had[i] = holds(&processes[i]) && processes[i].life == ALIVE;
+	vg_slots_live(&process->pages, own);
+	for (int i = 0; i < explorer_most_processes; i++)
+		CHECK(!had[i] || processes[i].life != ALIVE || own[processes[i].pages.slot]);
+	die(process);
+}
+
+// ---- runs
+
+static void begin(int at)
+{
+	struct process *process = &processes[at];
+	struct vg_usage_header *header = &page.usage->header;
+
+	CHECK(!process->pages.usage);
+	process->pages.slot = vg_no_slot;
+	process->life = ALIVE;
+	process->has_slot = false;
+	process->descriptor = no_descriptor;
+	process->taking = 0;
+	if (at > 0)
+		return;
+	memset(page.usage->slots, 0, most_slots * sizeof *page.usage->slots);
+	atomic_store(&vg_taking, 0);
+	launches = one_ended;
+	header->high_water = one_ended;
+	header->devices[0].retired_launches = 0;
+	page.usage->slots[0].pid = one_ended ? ended_number : 0;
+	page.usage->slots[0].devices[0].used = one_ended ? held : 0;
+	page.usage->slots[0].devices[0].launches = one_ended;
+}
+
+static void body(int at)
+{
+	work(&processes[at]);
+}
+
+static uint64_t launches_on_page(void)
+{
+	uint64_t sum = page.usage->header.devices[0].retired_launches;
+
+	for (int i = 0; i < most_slots; i++)
+		sum += page.usage->slots[i].devices[0].launches;
+	return sum;
+}
+
+// all_leave checks that whoever comes next finds that nobody holds anything, and all counted.
+static void all_leave(void)
+{
+	CHECK(vg_slots_reap(&page, 0));
+	CHECK_EQUAL(vg_memory_used(&page, 0), 0);
+	CHECK_EQUAL(launches_on_page(), launches);
+}
+
+// some_died: who dies as it empties a slot may leave it to be counted again.
+static void some_died(void)
+{
+	CHECK(vg_slots_reap(&page, 0));
+	CHECK_EQUAL(vg_memory_used(&page, 0), 0);
+	CHECK(launches_on_page() >= launches);
+}
+
+static int deaths_of_each_run;
+
+static void begin_with_deaths(int at)
+{
+	deaths = deaths_of_each_run;
+	begin(at);
+}
+
+static void try_orders(int wanted, int most_switches, int most_deaths, void (*what)(struct process *process))
+{
+	work = what;
+	deaths_of_each_run = most_deaths;
+	for (int i = 0; i < 2; i++) {
+		one_ended = i;
+		explore(&(struct exploration){.processes = wanted, .most_switches = most_switches,
+					      .begin = begin_with_deaths, .body = body, .switches = switches,
+					      .ended = most_deaths ? some_died : all_leave});
+	}
+}
+
+int main(void)
+{
+	struct vg_limits_device device = test_device(1, 1000);
+	const char *dir = test_dir();
+	struct vg_error error;
+
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+	CHECK(vg_pages_open(&page, dir, &error) == 0);
+	CHECK(vg_usage_map(&page, &error) == 0);
+	for (int i = 0; i < explorer_most_processes; i++)
+		CHECK(vg_pages_open(&processes[i].pages, dir, &error) == 0);
+	try_orders(2, 4, 0, take_and_die);
+	try_orders(3, 2, 0, take_and_die);
+	try_orders(2, 3, 0, take_and_reap);
+	try_orders(2, 3, 0, take_and_look);
+	try_orders(2, 2, 1, take_and_reap);
+	return 0;
+}
