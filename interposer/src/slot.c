@@ -369,7 +369,8 @@ bool vg_slots_reap(struct vg_pages *pages, uint32_t device)
 }
 
 // vg_slot_is_free asks without taking the lock, so that a process which looks
-// for a free slot at this moment does not find it held.
+// for a free slot at this moment does not find it held. Without a file (fd -1)
+// no slot is known to be free.
 static bool vg_slot_is_free(int fd, uint32_t slot)
 {
 	struct flock lock = vg_slot_range(slot, F_WRLCK);
@@ -383,7 +384,7 @@ void vg_slots_live(const struct vg_pages *pages, bool live[VG_MAX_SLOTS])
 	int fd = vg_usage_fd(pages);
 
 	for (uint32_t i = 0; i < slots; i++)
-		live[i] = fd < 0 || (int)i == pages->slot || !vg_slot_is_free(fd, i);
+		live[i] = !vg_slot_is_free(fd, i);
 	if (fd >= 0)
 		close(fd);
 }

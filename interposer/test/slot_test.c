@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -387,6 +388,21 @@ static void test_slots_run_out_and_come_back(void)
 	vg_pages_close(&more);
 }
 
+// in_child runs a part of a test in a process of its own.
+static void in_child(void (*what)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		what();
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQUAL(status, 0);
+}
+
 // fill_up leaves no room in the file system of the current directory.
 static void fill_up(void)
 {
@@ -427,18 +443,8 @@ static void on_a_full_disk(void)
 
 static void test_full_disk_refuses_and_kills_nobody(void)
 {
-	int status;
-	pid_t pid;
-
 	snprintf(dir, sizeof dir, "%s", test_dir());
-	pid = fork();
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		on_a_full_disk();
-		_exit(0);
-	}
-	CHECK(waitpid(pid, &status, 0) == pid);
-	CHECK_EQUAL(status, 0);
+	in_child(on_a_full_disk);
 }
 
 // leave ends like a process that is killed: what its slot holds stays in it.
@@ -525,15 +531,110 @@ static void test_who_lives(void)
 	vg_pages_close(&pages);
 }
 
-// A file that stands in place of the page has locks of its own: by those nobody is taken for dead.
-static void test_usage_page_that_was_replaced(void)
+// The dead are reaped in whichever slot they were.
+static void test_reaping_begins_with_the_first_slot(void)
+{
+	struct vg_pages pages, first;
+
+	make_pages(1000);
+	attach(&first);
+	CHECK(vg_reserve(&first, 0, 100));
+	attach(&pages);
+	CHECK_EQUAL(pages.slot, 1);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	vg_pages_close(&first);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	vg_pages_close(&pages);
+}
+
+enum { many = 1000 };
+
+// sign_many makes the page look as if so many slots had been taken, by processes with this number.
+static void sign_many(struct vg_pages *pages, uint32_t pid)
+{
+	CHECK_EQUAL(vg_usage_map(pages, &(struct vg_error){0}), 0);
+	pages->usage->header.high_water = many;
+	for (uint32_t i = 0; i < many; i++)
+		pages->usage->slots[i].pid = pid;
+}
+
+// Of many slots that were taken before, one that is free is taken again. Where those that are
+// tried are signed by processes that live, it is the first that never was.
+static void test_slots_are_taken_again(void)
+{
+	static struct vg_pages pages;
+	struct vg_error error;
+
+	for (int signed_by_living = 0; signed_by_living < 2; signed_by_living++) {
+		make_pages(1000);
+		memset(&pages, 0, sizeof pages);
+		CHECK(vg_pages_open(&pages, dir, &error) == 0);
+		sign_many(&pages, signed_by_living ? (uint32_t)getpid() : 0);
+		CHECK(vg_slot_take(&pages, &error) == 0);
+		if (signed_by_living)
+			CHECK_EQUAL(pages.slot, many);
+		else
+			CHECK(pages.slot < many);
+		vg_pages_close(&pages);
+	}
+}
+
+// map_without_room asks for a slot where the page cannot be mapped.
+static void map_without_room(void)
+{
+	static struct vg_pages pages;
+	struct vg_error error;
+	struct rlimit before;
+
+	CHECK(vg_pages_open(&pages, dir, &error) == 0);
+	CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+	CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){1, before.rlim_max}) == 0);
+	CHECK_EQUAL(vg_slot_take(&pages, &error), -1);
+	CHECK(strstr(error.text, "cannot map"));
+	CHECK_EQUAL(vg_usage_map(&pages, &error), -1);
+	CHECK(!pages.usage);
+	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+	CHECK_EQUAL(vg_slot_take(&pages, &error), 0);
+}
+
+static void test_page_that_cannot_be_mapped(void)
+{
+	make_pages(1000);
+	in_child(map_without_room);
+}
+
+// A program may have closed its standard input: then the page's descriptor is 0, and is closed.
+static void look_without_input(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	static struct vg_pages pages;
+
+	close(0);
+	attach(&pages);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	vg_slots_live(&pages, live);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	vg_slots_reap(&pages, 0);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+}
+
+static void test_descriptors_are_closed(void)
+{
+	make_pages(1000);
+	in_child(look_without_input);
+}
+
+// A file that stands in place of the page has locks of its own: by those nobody is taken for dead,
+// nor by those of another file that the process has open.
+static void replace_the_usage_page(void)
 {
 	static bool live[VG_MAX_SLOTS];
 	struct vg_pages pages;
 	char replaced[sizeof pages.usage_path + 4];
 	int fd;
 
-	make_pages(1000);
+	close(0);
+	CHECK_EQUAL(open_driver(), 0);
 	attach(&pages);
 	leave(100);
 	snprintf(replaced, sizeof replaced, "%s.new", pages.usage_path);
@@ -552,11 +653,21 @@ static void test_usage_page_that_was_replaced(void)
 	vg_pages_close(&pages);
 }
 
+static void test_usage_page_that_was_replaced(void)
+{
+	make_pages(1000);
+	in_child(replace_the_usage_page);
+}
+
 int main(void)
 {
 	test_the_dead_are_counted();
 	test_slots_are_signed();
 	test_who_lives();
+	test_reaping_begins_with_the_first_slot();
+	test_slots_are_taken_again();
+	test_page_that_cannot_be_mapped();
+	test_descriptors_are_closed();
 	test_usage_page_that_was_replaced();
 	test_full_disk_refuses_and_kills_nobody();
 	test_killed_process_gives_back();

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "table.h"
@@ -141,6 +143,22 @@ static void test_sweep(void)
 	}
 }
 
+// A sweep reads the table and nothing behind it.
+static void test_sweep_ends_with_the_table(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t size = (sizeof(struct vg_table) + page - 1) / page * page;
+	char *memory = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct vg_table *last;
+
+	CHECK(memory != MAP_FAILED && mprotect(memory + size, page, PROT_NONE) == 0);
+	last = (struct vg_table *)(void *)(memory + size - sizeof *last);
+	for (size_t i = 0; i < vg_shards; i++)
+		vg_rank_set(&last->shards[i].mutex, VG_RANK_TABLE);
+	CHECK(vg_table_sweep(last, has_bytes, &(uint64_t){0}) == NULL);
+	munmap(memory, size + page);
+}
+
 // Of entries with one key, the last that was put is found first, and none is lost.
 static void test_same_key(void)
 {
@@ -170,6 +188,41 @@ static size_t place_of(uint64_t key)
 		CHECK(++at < vg_shards * vg_buckets);
 	CHECK(vg_table_take(&table, VG_ARRAY, key) == &entry);
 	return at;
+}
+
+enum { many = vg_shards * vg_buckets / 4 };
+
+// place_count returns in how many buckets there are entries with the keys 0, `apart`, 2 * `apart`…
+// of the first kinds, one of each.
+static size_t place_count(size_t different, uint64_t apart, int of_kinds)
+{
+	static struct vg_entry entries[many];
+	size_t used = 0;
+
+	memset(entries, 0, sizeof entries);
+	for (size_t i = 0; i < different; i++)
+		for (int kind = 0; kind < of_kinds; kind++) {
+			struct vg_entry *entry = &entries[i * (size_t)of_kinds + (size_t)kind];
+
+			*entry = (struct vg_entry){.kind = (enum vg_kind)(1 + kind), .key = i * apart};
+			vg_table_put(&table, entry);
+		}
+	for (size_t i = 0; i < vg_shards; i++)
+		for (size_t bucket = 0; bucket < vg_buckets; bucket++) {
+			used += table.shards[i].buckets[bucket] != NULL;
+			table.shards[i].buckets[bucket] = NULL;
+		}
+	return used;
+}
+
+// Whatever the low bits of keys are, entries do not crowd in a few buckets. The table is empty.
+static void test_entries_are_spread(void)
+{
+	const uint64_t apart[] = {1, 16, 512, 1 << 16, 2 << 20};
+
+	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+		CHECK(place_count(many, apart[i], 1) > many / 4);
+	CHECK(place_count(1, 1, VG_PART) > VG_PART / 2);
 }
 
 static void find_neighbours(void)
@@ -231,7 +284,9 @@ int main(void)
 		vg_rank_set(&table.shards[i].mutex, VG_RANK_TABLE);
 	test_as_a_list();
 	test_sweep();
+	test_sweep_ends_with_the_table();
 	test_same_key();
+	test_entries_are_spread();
 	test_threads();
 	return 0;
 }
