@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -45,9 +46,10 @@ func startTime(proc string, pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-	if fields := strings.Fields(rest); len(fields) > 19 {
-		return fields[19], nil
+	const started = 22 - 3 // counted from the field after the name
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) > started {
+		return fields[started], nil
 	}
 	return "", errors.New("a process's stat is too short")
 }

@@ -195,6 +195,28 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("it has ended", 0)
 }
 
+// What a runtime had before it restarted is not counted, also while the API server is away.
+func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {
+	n := newNode(t)
+	n.pod("some", "main=1024")
+	n.stopHook()
+	n.keep(sandbox("some"), fromSpec(sandbox("some"), "main", &rspec.Spec{Process: &rspec.Process{}}))
+	n.startHook()
+	if got := n.hook.Unadjusted(); got != 1 {
+		t.Fatalf("counted %d, want 1", got)
+	}
+	n.api.change(func() { n.api.away = true })
+	n.stopRuntime()
+	n.mu.Lock()
+	n.containers = nil
+	n.mu.Unlock()
+	n.startRuntime()
+	n.waitRegistered()
+	if got := n.hook.Unadjusted(); got != 0 {
+		t.Errorf("counted %d of the runtime's that has none", got)
+	}
+}
+
 // What ends before it was looked at, or without the runtime's telling, is not counted.
 func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	n := newNode(t, func(n *node) { n.proc = "/proc" })

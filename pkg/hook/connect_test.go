@@ -1,0 +1,73 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// listen has the hook find a runtime that accepts connections and does not answer.
+func (n *node) listen() net.Listener {
+	n.t.Helper()
+	n.stopHook()
+	n.hook.Config.NRI.SocketPath = filepath.Join(n.dir, "silent.sock")
+	listener, err := net.Listen("unix", n.hook.Config.NRI.SocketPath)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+// wantClosed wants the other end of a connection to be closed.
+func wantClosed(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Errorf("the connection is open: %v", err)
+	}
+}
+
+func TestASilentRuntimesConnectionEndsWithTheAgent(t *testing.T) {
+	n := newNode(t)
+	listener := n.listen()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- n.hook.session(ctx) }()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("the plugin sends nothing: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("session() = %v", err)
+	}
+	wantClosed(t, conn)
+}
+
+// Each attempt would otherwise leave a connection.
+func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
+	n := newNode(t)
+	listener := n.listen()
+	n.hook.Config.NRI.PluginIndex = ""
+	if err := n.hook.session(context.Background()); err == nil {
+		t.Error("session() without an index is no error")
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	wantClosed(t, conn)
+}
