@@ -202,6 +202,78 @@ func TestEvictionsArePaced(t *testing.T) {
 	})
 }
 
+func TestAPodThatStaysDelaysNoEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, 1, newPod("stays"), newPod("a", of("ReplicaSet")))
+		c.refuse("stays", "main", 1)
+		c.refuse("a", "main", 1)
+		c.expect(t, "a u-a")
+	})
+}
+
+func TestRefusalsAreForgottenAfterAnHour(t *testing.T) {
+	tests := []struct {
+		name         string
+		first, again time.Duration // when the pod is refused twice, and once more
+		evicted      []string
+	}{
+		{"within an hour", time.Minute, time.Hour, []string{"a u-a"}},
+		{"an hour later", 0, time.Hour + time.Minute, nil},
+		{"a quarter of an hour more at the latest", time.Minute, 76 * time.Minute, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := run(t, 3, newPod("a", of("ReplicaSet")))
+				time.Sleep(tt.first)
+				c.refuse("a", "main", 2)
+				time.Sleep(tt.again - tt.first)
+				c.refuse("a", "main", 1)
+				c.expect(t, tt.evicted...)
+			})
+		})
+	}
+}
+
+func TestAnEvictionIsRememberedForAnHour(t *testing.T) {
+	for after, patience := range map[time.Duration]int{50 * time.Minute: 4, time.Hour + time.Minute: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newPod("a", of("ReplicaSet"))
+			c := run(t, 2, a)
+			c.refuse("a", "main", 2)
+			c.expect(t, "a u-a")
+			time.Sleep(after)
+			if got := c.patience(a); got != patience {
+				t.Errorf("%v after an eviction a pod of the controller bears %d refusals, want %d", after, got, patience)
+			}
+		})
+	}
+}
+
+func TestPatienceDoublesSixTimes(t *testing.T) {
+	e, a := New(Options{After: 3}), newPod("a", of("ReplicaSet"))
+	for times, want := range []int{3, 6, 12, 24, 48, 96, 192, 192, 192} {
+		if got := e.patience(a); got != want {
+			t.Errorf("after %d evictions it is %d, want %d", times, got, want)
+		}
+		e.remember(a)
+	}
+	if got := e.patience(newPod("b")); got != 3 {
+		t.Errorf("that with a pod without a controller is %d, want 3", got)
+	}
+}
+
+// Nobody takes refusals as long as Run waits. The next one brings the pod again.
+func TestARefusalNeverBlocks(t *testing.T) {
+	e := New(Options{After: 1})
+	for i := range queueLength + 1 {
+		e.Refused(ref(fmt.Sprint(i)), "main", "free: nothing")
+	}
+	if len(e.due) != queueLength {
+		t.Errorf("%d pods wait, want %d", len(e.due), queueLength)
+	}
+}
+
 func TestAControllersPodsThatComeBackBearMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := run(t, 2, newPod("a", of("ReplicaSet")), newPod("b", of("ReplicaSet")), newPod("c", of("ReplicaSet")))
@@ -218,7 +290,7 @@ func TestAControllersPodsThatComeBackBearMore(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeEvictedIsTold(t *testing.T) {
+func TestWhatBecomesOfAPodIsToldAndCounted(t *testing.T) {
 	gone := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
 		name   string
@@ -227,6 +299,8 @@ func TestWhatCannotBeEvictedIsTold(t *testing.T) {
 		result string
 		told   string
 	}{
+		{"evicted", newPod("a", of("ReplicaSet")), nil, resultEvicted,
+			"a VGPUEvicted: it fits no GPU of this node, after 1 refusals: its controller makes another; free: nothing"},
 		{"nobody's", newPod("a"), nil, resultKept, "a VGPUNotEvicted: it stays on this node, where it fits no GPU: it has no controller that would make another; free: nothing"},
 		{"budget", newPod("a", of("ReplicaSet")), apierrors.NewTooManyRequests("budget", 10), resultBudget,
 			"a VGPUNotEvicted: it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; free: nothing"},

@@ -1,0 +1,205 @@
+package lender
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+const ms = time.Millisecond
+
+// full is what a container claims that has saved up enough not to be hungry.
+func full(spent time.Duration) limits.Allowance {
+	return limits.Allowance{Spent: uint64(spent), Balance: int64(hungryBelow)}
+}
+
+func TestAContainerIsIdleAtFirst(t *testing.T) {
+	for _, booted := range []time.Duration{0, time.Hour} {
+		a := account{guarantee: 500_000, maximum: limits.NoComputeLimit}
+		claim := limits.Allowance{Spent: 7, Balance: -1, Filled: 7}
+		a.look(claim, booted, 0)
+		a.look(claim, booted+ms, ms)
+		if a.busy || a.hungry {
+			t.Errorf("%v after boot: busy is %t, hungry is %t", booted, a.busy, a.hungry)
+		}
+	}
+}
+
+// A container is busy for a while after it last gave the GPU work, and longer after long work.
+func TestHowLongAContainerIsBusy(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spent time.Duration
+		want  time.Duration
+	}{
+		{"hardly any work", 1, 6 * ms},
+		{"short work", 8 * ms, 10 * ms},
+		{"long work", 40 * ms, 26 * ms},
+		{"longer work", time.Second, 26 * ms},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for after, want := range map[time.Duration]bool{test.want: true, test.want + 1: false} {
+				a := account{guarantee: limits.NoComputeLimit, maximum: limits.NoComputeLimit}
+				now := time.Hour
+				a.look(full(0), now, 0)
+				a.look(full(test.spent), now, time.Minute) // it has run meanwhile
+				a.look(full(test.spent), now+after, after)
+				if a.busy != want {
+					t.Errorf("%v after it, busy is %t", after, a.busy)
+				}
+			}
+		})
+	}
+}
+
+func TestWhoIsHungry(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		maximum uint32
+		balance time.Duration
+		ago     time.Duration // when it last looked at its allowance
+		want    bool
+	}{
+		{"it has little left", limits.NoComputeLimit, 3*ms - 1, 0, true},
+		{"it has enough left", limits.NoComputeLimit, 3 * ms, 0, false},
+		{"it may have no more", 500_000, -time.Second, 0, false},
+		{"it looked a while ago", limits.NoComputeLimit, -time.Second, 25 * ms, true},
+		{"it looks no more", limits.NoComputeLimit, -time.Second, 25*ms + 1, false},
+		{"it has earned little since", limits.NoComputeLimit, -7 * ms, 20*ms - 2, true},
+		{"it has earned enough since", limits.NoComputeLimit, -7 * ms, 20 * ms, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := account{guarantee: 500_000, maximum: test.maximum}
+			now := time.Hour
+			a.look(limits.Allowance{}, now-test.ago-1, 0)
+			claim := limits.Allowance{Balance: int64(test.balance), Filled: now - test.ago}
+			a.look(claim, now-test.ago, 1)
+			a.look(claim, now, test.ago)
+			if a.hungry != test.want {
+				t.Errorf("hungry is %t", a.hungry)
+			}
+		})
+	}
+}
+
+// No claim of more than ten seconds is believed.
+func TestClaimsAreBounded(t *testing.T) {
+	a := account{guarantee: limits.NoComputeLimit, maximum: limits.NoComputeLimit}
+	a.look(full(0), time.Hour, 0)
+	a.look(full(time.Minute), time.Hour, 0)
+	if a.backlog != 10*time.Second {
+		t.Errorf("a backlog of %v is believed", a.backlog)
+	}
+	a.look(full(time.Minute), time.Hour+10*time.Second, 10*time.Second)
+	if a.backlog != 0 {
+		t.Errorf("a backlog of %v is left", a.backlog)
+	}
+	for claimed, want := range map[time.Duration]time.Duration{time.Hour: 10 * time.Second, -time.Hour: -10 * time.Second, 5: 5} {
+		if got := bounded(int64(claimed)); got != want {
+			t.Errorf("bounded(%v) = %v, want %v", claimed, got, want)
+		}
+	}
+}
+
+// Where nothing is left idle, nobody has a lease, nor is any taken to be delayed by one.
+func TestNothingIsLentOfAGPUInUse(t *testing.T) {
+	hungry := &account{guarantee: 300_000, maximum: limits.NoComputeLimit, busy: true, hungry: true}
+	capped := &account{guarantee: 700_000, maximum: 700_000}
+	lend([]*account{hungry, capped})
+	if hungry.lease != 0 || capped.lease != 0 || capped.beside {
+		t.Errorf("leases on %d and %d ppm, beside is %t", hungry.lease, capped.lease, capped.beside)
+	}
+}
+
+// nobody has a lender look for containers, and counts how often.
+func nobody(recent func() bool) (*Lender, *atomic.Int32) {
+	var looks atomic.Int32
+	return New(Options{Dirs: func() []string { looks.Add(1); return nil }, Recent: recent}), &looks
+}
+
+func TestContainersAreLookedForInTime(t *testing.T) {
+	recently := true
+	recent := func() bool { return recently }
+	for _, test := range []struct {
+		name     string
+		recent   func() bool
+		recently bool
+		after    time.Duration
+		looks    int32
+		wait     time.Duration
+	}{
+		{"not yet", nil, false, refreshEvery - 1, 1, refreshEvery},
+		{"a second later", nil, false, refreshEvery, 2, refreshEvery},
+		{"something was created, just now", recent, true, idleTick - 1, 1, idleTick},
+		{"something was created", recent, true, idleTick, 2, idleTick},
+		{"nothing was created", recent, false, refreshEvery - 1, 1, idleTick},
+		{"nothing was created, a second later", recent, false, refreshEvery, 2, idleTick},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, looks := nobody(test.recent)
+			recently = test.recently
+			l.step(time.Hour)
+			wait := l.step(time.Hour + test.after)
+			if looks.Load() != test.looks || wait != test.wait {
+				t.Errorf("looked %d times, want %d; the next look is in %v, want %v", looks.Load(), test.looks, wait, test.wait)
+			}
+		})
+	}
+}
+
+// Poke has the lender look at once, and not only at its next turn.
+func TestPoke(t *testing.T) {
+	looked := make(chan time.Time)
+	l := New(Options{Dirs: func() []string { looked <- time.Now(); return nil }})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { l.Run(ctx); close(ended) }()
+	before, soonest := <-looked, refreshEvery
+	for range 5 { // should this process have had no processor for a while
+		l.Poke()
+		now := <-looked
+		before, soonest = now, min(soonest, now.Sub(before))
+	}
+	if soonest > refreshEvery/2 {
+		t.Errorf("it looked %v later at the soonest", soonest)
+	}
+	cancel()
+	for {
+		select {
+		case <-looked: // it may have been about to
+			continue
+		case <-ended:
+		}
+		break
+	}
+}
+
+// Containers that need no looks keep nobody from being looked at.
+func TestLoneContainersDisturbNobody(t *testing.T) {
+	pair := []container{newCapped(t, 300_000), newCapped(t, 600_000)}
+	all := slices.Clone(pair)
+	for i := range 20 {
+		alone := container{t, t.TempDir()}
+		uuid := gpu[:len(gpu)-2] + string(rune('a'+i%6)) + string(rune('0'+i/6))
+		if err := limits.Create(alone.dir, []limits.Device{{UUID: uuid, MemoryBytes: 1, ComputePPM: 500_000}}); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, alone)
+	}
+	l, _ := newLender(t, all...)
+	now := time.Hour
+	l.step(now)
+	before, _, _ := pair[0].others()
+	for range 10 {
+		now += besideTick
+		pair[1].claim(uint64(now-time.Hour), now)
+		l.step(now)
+	}
+	if charged, _, _ := pair[0].others(); charged-before != 10*besideTick {
+		t.Errorf("it was told of %v, want %v", charged-before, 10*besideTick)
+	}
+}
