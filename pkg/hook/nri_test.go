@@ -188,6 +188,28 @@ func TestInjectionDirect(t *testing.T) {
 	}
 }
 
+func TestDeviceNodes(t *testing.T) {
+	device, err := deviceNode("/dev/null")
+	if err != nil || device.GetType() != "c" || device.GetMajor() != 1 || device.GetMinor() != 3 || device.GetFileMode().GetValue() != 0o666 {
+		t.Errorf("/dev/null is %v, %v", device, err)
+	}
+	for name, path := range map[string]string{"nothing": filepath.Join(t.TempDir(), "missing"), "a directory": t.TempDir()} {
+		if device, err := deviceNode(path); err == nil {
+			t.Errorf("%s is the device %v", name, device)
+		}
+	}
+}
+
+func TestMetricsAreRegisteredOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if _, err := NewMetrics(registry); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewMetrics(registry); err == nil {
+		t.Error("they were registered twice")
+	}
+}
+
 func TestMountsThatHideOursAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")

@@ -127,7 +127,7 @@ func TestLiveDirs(t *testing.T) {
 	}
 	n.podWithCores("a", "")
 	n.podWithCores("b", "")
-	mustCreate(t, n, "a")
+	spec := mustCreate(t, n, "a")
 	mustCreate(t, n, "b")
 	want("a", "b")
 	n.exit("a")
@@ -135,6 +135,15 @@ func TestLiveDirs(t *testing.T) {
 	if changes != 3 {
 		t.Errorf("%d changes were told of 3", changes)
 	}
+	// One that starts lives, though its end was told before.
+	if err := start(n, "a", spec); err != nil {
+		t.Fatal(err)
+	}
+	want("a", "b")
+	if changes != 4 {
+		t.Errorf("%d changes were told of 4", changes)
+	}
+	n.exit("a")
 	n.stopHook()
 	n.startHook()
 	want("b")
