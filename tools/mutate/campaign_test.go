@@ -74,10 +74,43 @@ $(BUILD)/%_test: test/%_test.c $(BUILD)/%.o $(BUILD)/other.o
 `,
 }
 
+// built is a package that its tests run in a program alone, which they build.
+var built = map[string]string{
+	"pkg/built/built.go":       "package built\n\nfunc Answer() int { return 7 }\n",
+	"pkg/built/answer/main.go": "package main\n\nimport \"example.com/tiny/pkg/built\"\n\nfunc main() { print(built.Answer()) }\n",
+	"pkg/built/built_test.go": `package built
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestAnswer(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "answer")
+	if output, err := exec.Command("go", "build", "-o", program, "./answer").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if output, err := exec.Command(program).CombinedOutput(); err != nil || string(output) != "7" {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+`,
+}
+
 func writeRepository(t *testing.T, accepted string) string {
 	t.Helper()
 	root := t.TempDir()
-	for name, text := range repository {
+	write(t, root, repository)
+	if err := os.WriteFile(filepath.Join(root, "tools/mutate/accepted.txt"), []byte(accepted), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func write(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -86,10 +119,6 @@ func writeRepository(t *testing.T, accepted string) string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "tools/mutate/accepted.txt"), []byte(accepted), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return root
 }
 
 func runCampaign(t *testing.T, root string, o options) (string, error) {
@@ -130,6 +159,15 @@ func TestSurvivorsAreReported(t *testing.T) {
 	}
 	if got := strings.Count(out, " => "); got != 3 {
 		t.Errorf("%d survivors are reported, want 3:\n%s", got, out)
+	}
+}
+
+func TestProgramsThatTestsBuildHaveTheMutant(t *testing.T) {
+	root := writeRepository(t, "")
+	write(t, root, built)
+	out, err := runCampaign(t, root, options{number: 30, packages: "pkg/built"})
+	if err != nil || !strings.Contains(out, "2       2      100         0  pkg/built\n") {
+		t.Errorf("%v; output:\n%s", err, out)
 	}
 }
 
@@ -199,7 +237,7 @@ func TestListPrintsWithoutTrying(t *testing.T) {
 
 // A mutant that hangs, and leaves a process behind that keeps its output open, ends in time.
 func TestIsolatedEnds(t *testing.T) {
-	passed, _, err := isolated(t.Context(), time.Second, t.TempDir(), "sh", "-c", "setsid sleep 1000 & sleep 1000")
+	passed, _, err := isolated(t.Context(), time.Second, t.TempDir(), nil, "sh", "-c", "setsid sleep 1000 & sleep 1000")
 	if err != nil || passed {
 		t.Errorf("passed is %t, error %v", passed, err)
 	}
@@ -208,7 +246,7 @@ func TestIsolatedEnds(t *testing.T) {
 // A program's temporary files and processes end with it.
 func TestIsolatedCleansUp(t *testing.T) {
 	dir := t.TempDir()
-	passed, output, err := isolated(t.Context(), timeout(0), dir, "sh", "-c", `mktemp; kill -9 -1; echo $TMPDIR > temp`)
+	passed, output, err := isolated(t.Context(), timeout(0), dir, nil, "sh", "-c", `mktemp; kill -9 -1; echo $TMPDIR > temp`)
 	if err != nil || !passed {
 		t.Fatalf("passed is %t, error %v:\n%s", passed, err, output)
 	}

@@ -97,7 +97,7 @@ func (s *cSuite) try(ctx context.Context, m mutant) (v verdict, err error) {
 			continue
 		}
 		v = survived
-		passed, _, err := isolated(ctx, timeout(test.takes), s.build.interposer(), test.program)
+		passed, _, err := isolated(ctx, timeout(test.takes), s.build.interposer(), nil, test.program)
 		if err != nil {
 			return void, err
 		}
@@ -172,7 +172,7 @@ func (b *cBuild) test(ctx context.Context, program string) (*cTest, error) {
 		return nil, err
 	}
 	start := time.Now()
-	passed, output, err := isolated(ctx, 10*time.Minute, b.interposer(), program)
+	passed, output, err := isolated(ctx, 10*time.Minute, b.interposer(), nil, program)
 	if err == nil && !passed {
 		err = fmt.Errorf("%s fails without a mutant:\n%s", program, output)
 	}

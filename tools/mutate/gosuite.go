@@ -20,6 +20,7 @@ type goSuite struct {
 	name      string // the package's directory in the repository
 
 	listed  goPackage
+	builds  bool              // its tests build programs, which may have the package in them
 	texts   map[string]string // by file
 	covered coverage
 	limit   time.Duration
@@ -27,13 +28,13 @@ type goSuite struct {
 
 // A goPackage is what go list prints of a package.
 type goPackage struct {
-	Dir, ImportPath string
-	GoFiles         []string
-	CgoFiles        []string
+	Dir, ImportPath           string
+	GoFiles, CgoFiles         []string
+	TestGoFiles, XTestGoFiles []string
 }
 
 func (s *goSuite) mutants() ([]mutant, error) {
-	out, err := s.command(context.Background(), "list", "-json=Dir,ImportPath,GoFiles,CgoFiles", "./"+s.name).Output()
+	out, err := s.command(context.Background(), "list", "-json=Dir,ImportPath,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./"+s.name).Output()
 	if err != nil {
 		return nil, fmt.Errorf("list package %s: %w", s.name, withOutput(err))
 	}
@@ -67,7 +68,7 @@ func (s *goSuite) prepare(ctx context.Context) error {
 	}
 	profile := filepath.Join(s.dir, "coverage")
 	start := time.Now()
-	passed, output, err := isolated(ctx, 10*time.Minute, s.listed.Dir, s.program(), "-test.coverprofile="+profile)
+	passed, output, err := isolated(ctx, 10*time.Minute, s.listed.Dir, nil, s.program(), "-test.coverprofile="+profile)
 	s.limit = timeout(time.Since(start))
 	if err != nil {
 		return err
@@ -80,7 +81,21 @@ func (s *goSuite) prepare(ctx context.Context) error {
 		return err
 	}
 	s.covered, err = parseCoverage(string(text), s.listed.ImportPath, s.name)
+	if err == nil {
+		s.builds, err = s.testsBuild()
+	}
 	return err
+}
+
+// testsBuild reports whether the package's tests build programs.
+func (s *goSuite) testsBuild() (bool, error) {
+	for _, base := range slices.Concat(s.listed.TestGoFiles, s.listed.XTestGoFiles) {
+		text, err := os.ReadFile(filepath.Join(s.listed.Dir, base))
+		if err != nil || bytes.Contains(text, []byte(`exec.Command("go", "build"`)) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
@@ -89,7 +104,8 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 		return void, err
 	}
 	text := s.texts[m.file]
-	if !s.covered.reaches(m.file, text, m.start) {
+	// What runs in a program that a test builds is not known.
+	if !s.builds && !s.covered.reaches(m.file, text, m.start) {
 		return s.build(ctx, "build", "-overlay", overlay, "./"+s.name)
 	}
 	v, err := s.build(ctx, "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", s.program(), "./"+s.name)
@@ -97,7 +113,8 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 		return v, err
 	}
 	// The test's own limit comes first, so that it says where it hangs.
-	passed, _, err := isolated(ctx, s.limit+slack, s.listed.Dir, s.program(), "-test.failfast", "-test.timeout="+s.limit.String())
+	passed, _, err := isolated(ctx, s.limit+slack, s.listed.Dir, []string{"GOFLAGS=-overlay=" + overlay},
+		s.program(), "-test.failfast", "-test.timeout="+s.limit.String())
 	if err != nil || passed {
 		return survived, err
 	}

@@ -20,8 +20,9 @@ func timeout(unmutated time.Duration) time.Duration {
 
 // isolated runs a test program in a directory and reports whether it passed. A mutant may
 // kill any process or leave others behind. The program therefore runs in a process namespace
-// and with a directory for temporary files that both end with it.
-func isolated(ctx context.Context, limit time.Duration, dir, program string, args ...string) (passed bool, output string, err error) {
+// and with a directory for temporary files that both end with it. Its environment has some
+// variables more than this program's.
+func isolated(ctx context.Context, limit time.Duration, dir string, env []string, program string, args ...string) (passed bool, output string, err error) {
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {
 		return false, "", err
@@ -39,7 +40,7 @@ func isolated(ctx context.Context, limit time.Duration, dir, program string, arg
 	cmd := exec.CommandContext(run, "unshare", append(command, args...)...)
 	var all bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &all, &all
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Env = append(append(os.Environ(), "TMPDIR="+temp), env...)
 	cmd.WaitDelay = slack
 	err = cmd.Run()
 	if ctx.Err() != nil {
