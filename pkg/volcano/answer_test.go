@@ -44,6 +44,9 @@ func TestAnswer(t *testing.T) {
 			map[string]string{ToAllocate: "GPU-1,NVIDIA,1000,0:;"}},
 		{"nonsense", assigned("?"), nil, true, map[string]string{Phase: Failed, Time: Answered}},
 		{"nonsense, not tried yet", assigned("?"), nil, false, nil},
+		{"of three containers", assigned(ids + ";"), []placement.Allocation{a, b}, false, nil},
+		{"of three containers, refused", assigned(ids + ";"), []placement.Allocation{a, b}, true, map[string]string{Phase: Failed, Time: Answered}},
+		{"another node's", with(assigned(ids), Node, "there"), []placement.Allocation{a, b}, false, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,8 +72,8 @@ func TestAnnounce(t *testing.T) {
 			[]placement.Allocation{{Container: "a", Devices: []placement.Device{{UUID: "GPU-1", MemoryBytes: 5406*mib + 700000, ComputePPM: 0}}}},
 			"GPU-1,NVIDIA,5406,0:"},
 		{"in another", []corev1.Container{container("a", limits{"nri-vgpu.io/vgpu-memory": 1}), container("b", limits{"nri-vgpu.io/vgpu-memory": 1})},
-			[]placement.Allocation{holds("a", "GPU-1", 100, 333_333), holds("b", "GPU-2", 200, 0)},
-			"GPU-1,NVIDIA,100,34:;GPU-2,NVIDIA,200,0:"},
+			[]placement.Allocation{holds("a", "GPU-1", 100, 333_333), holds("b", "GPU-2", 200, 200_000)},
+			"GPU-1,NVIDIA,100,34:;GPU-2,NVIDIA,200,20:"},
 		{"a GPU of its own", []corev1.Container{container("a", limits{"k8s.amazonaws.com/vgpu": 10})},
 			[]placement.Allocation{{Container: "a", Devices: []placement.Device{{UUID: "GPU-1", MemoryBytes: 16384 * mib, Exclusive: true}}}},
 			"GPU-1,NVIDIA,16384,100:"},
@@ -91,5 +94,23 @@ func TestAnnounce(t *testing.T) {
 	}
 	if got := Announce(pod(nil, container("a", nil)), cfg, nil); got != nil {
 		t.Errorf("nothing held, and announced as %v", got)
+	}
+}
+
+func TestBoundAt(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0, "?": 0, "1700000000": 1700000000, "9223372036854775807": 9223372036854775807, "9223372036854775808": 0, "010": 10,
+	} {
+		if got := BoundAt(pod(map[string]string{BindTime: text})); got != want {
+			t.Errorf("BoundAt of %q is %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestSettled(t *testing.T) {
+	for phase, want := range map[string]bool{"": false, Allocating: false, Success: true, Failed: true} {
+		if got := Settled(pod(map[string]string{Phase: phase})); got != want {
+			t.Errorf("in phase %q settled is %t", phase, got)
+		}
 	}
 }

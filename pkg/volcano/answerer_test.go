@@ -1,24 +1,30 @@
 package volcano
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 )
 
 // world is a node with an Answerer, as far as that knows it.
@@ -205,6 +211,97 @@ func TestDisabledKeepsNothing(t *testing.T) {
 		if kept := len(a.outcomes) > 0; kept != enabled {
 			t.Errorf("enabled is %v, and the outcome is kept: %v", enabled, kept)
 		}
+	}
+}
+
+func TestAnOutcomeIsHeardAtOnce(t *testing.T) {
+	_, a := newWorld(t, onePod())
+	a.Outcome("uid", "a", true)
+	if len(a.poke) != 1 {
+		t.Error("the answer waits for the next look")
+	}
+}
+
+// The API server knows a static pod by another UID than the runtime.
+func TestPodsThatHaveGoneAreForgotten(t *testing.T) {
+	controlled := true
+	static := pod(map[string]string{pods.MirrorAnnotation: "hash", pods.HashAnnotation: "hash", pods.SourceAnnotation: "file"})
+	static.UID, static.OwnerReferences = "mirror", []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "here", Controller: &controlled}}
+	_, a := newWorld(t, onePod())
+	for _, uid := range []string{"uid", "mirror", "hash", "gone"} {
+		a.outcomes[uid], a.missed[uid], a.said[uid] = map[string]bool{"a": true}, true, "trouble"
+	}
+	a.forget([]*corev1.Pod{onePod(), static})
+	want := []string{"hash", "mirror", "uid"}
+	for name, kept := range map[string][]string{
+		"outcomes": slices.Sorted(maps.Keys(a.outcomes)), "missed": slices.Sorted(maps.Keys(a.missed)), "said": slices.Sorted(maps.Keys(a.said)),
+	} {
+		if !slices.Equal(kept, want) {
+			t.Errorf("%s are of %v, want %v", name, kept, want)
+		}
+	}
+}
+
+func TestAnErrorIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	_, a := newWorld(t, onePod())
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
+	for _, step := range []struct {
+		err   error
+		lines int
+	}{{errors.New("one"), 1}, {errors.New("one"), 1}, {errors.New("two"), 2}, {nil, 2}, {errors.New("two"), 3}} {
+		a.say(onePod(), step.err)
+		if lines := strings.Count(log.String(), "\n"); lines != step.lines {
+			t.Errorf("%d lines after %v, want %d", lines, step.err, step.lines)
+		}
+	}
+}
+
+func TestPodsThatEndNeedNoAnswer(t *testing.T) {
+	ended, deleted := onePod(), onePod()
+	ended.Status.Phase = corev1.PodSucceeded
+	now := metav1.Now()
+	deleted.DeletionTimestamp = &now
+	for name, tt := range map[string]struct {
+		pod   *corev1.Pod
+		state nodereport.Volcano
+	}{
+		"ended":   {ended, nodereport.Volcano{AnsweredAt: 1700000000}},
+		"deleted": {deleted, nodereport.Volcano{Pending: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := newWorld(t, tt.pod)
+			w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+			a.round(t.Context())
+			if w.reserved != 0 || w.patches() != 0 {
+				t.Errorf("%d reservations and %d writes", w.reserved, w.patches())
+			}
+			if diff := cmp.Diff(tt.state, a.State()); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAPodThatHasGoneIsNoError(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	for name, tt := range map[string]struct {
+		answer error
+		failed bool
+	}{
+		"gone":     {apierrors.NewNotFound(resource, "pod"), false},
+		"replaced": {apierrors.NewConflict(resource, "pod", errors.New("uid")), false},
+		"away":     {errors.New("connection refused"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := newWorld(t, onePod())
+			w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+			w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.answer })
+			settled, err := a.answer(t.Context(), onePod())
+			if settled == tt.failed || (err != nil) != tt.failed {
+				t.Errorf("answer() = %t, %v", settled, err)
+			}
+		})
 	}
 }
 

@@ -166,6 +166,47 @@ func TestObeyNot(t *testing.T) {
 	}
 }
 
+func TestMissed(t *testing.T) {
+	sent := map[string]string{Group: "g"}
+	asks, idle := container("a", limits{"memory": 1000}), container("a", nil)
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want bool
+	}{
+		{"sent here without GPUs", pod(sent, asks), true},
+		{"it asks for none", pod(sent, idle), false},
+		{"by another scheduler", pod(nil, asks), false},
+		{"with GPUs", pod(with(assigned(oneID), Group, "g"), asks), false},
+		{"with another node's GPUs", pod(map[string]string{Group: "g", IDs: oneID, BindTime: "1", Node: "there"}, asks), true},
+		{"they were given since", pod(map[string]string{Group: "g", Phase: Success}, asks), false},
+		{"it was refused since", pod(map[string]string{Group: "g", Phase: Failed}, asks), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Missed(tt.pod, config.Default().Dialects.Volcano); got != tt.want {
+				t.Errorf("Missed() = %t", got)
+			}
+		})
+	}
+}
+
+// A container of which nothing is read has an entry all the same.
+func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
+	p := pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,1000,0:"), container("unread", limits{"memory": 1000}), container("a", limits{"memory": 1000}))
+	asked, err := request.FromPod(p, config.Default().Dialects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := asked.Containers[1:]
+	if err := assign(read, p, gpus(), config.Default()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"GPU-2"}, read[0].Shares[0].GPUs); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+}
+
 // Of 33 % the scheduler counts whole MiB; were ours any more, its sums would not
 // be true here.
 func TestPercentAreTheSchedulersMiB(t *testing.T) {

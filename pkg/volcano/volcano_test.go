@@ -37,6 +37,10 @@ func TestRegistered(t *testing.T) {
 	if got := Registered(v100s()[:1], cfg); !strings.Contains(got, ",2,") {
 		t.Errorf("got %s, want the 2 slots that the Multi-Process Service serves", got)
 	}
+	cfg.Sharing.MPS.ClientsPerGPU, cfg.Sharing.MPS.ClientsPerContainer = 3, 0
+	if got := Registered(v100s()[:1], cfg); !strings.Contains(got, ",3,") {
+		t.Errorf("got %s, want a slot for each of 3 clients", got)
+	}
 }
 
 func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
@@ -45,6 +49,7 @@ func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
 		"GPU-1,NVIDIA,3000,0:": {{{"GPU-1", "NVIDIA", 3000, 0}}},
 		"GPU-1,NVIDIA,3000,50:GPU-2,NVIDIA,3000,50:": {{{"GPU-1", "NVIDIA", 3000, 50}, {"GPU-2", "NVIDIA", 3000, 50}}},
 		"GPU-1,NVIDIA,1,2:;GPU-2,NVIDIA,3,4:":        {{{"GPU-1", "NVIDIA", 1, 2}}, {{"GPU-2", "NVIDIA", 3, 4}}},
+		"GPU-1,NVIDIA,4294967295,4294967295:":        {{{"GPU-1", "NVIDIA", 1<<32 - 1, 1<<32 - 1}}},
 		// A container with vgpu-number 0.
 		";GPU-2,NVIDIA,3,4:": {nil, {{"GPU-2", "NVIDIA", 3, 4}}},
 		"GPU-1,NVIDIA,1,2:;": {{{"GPU-1", "NVIDIA", 1, 2}}, nil},
@@ -62,7 +67,7 @@ func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
 func TestAssignmentsThatMeanNothing(t *testing.T) {
 	for _, text := range []string{
 		"GPU-1,NVIDIA,3000,0", "GPU-1,NVIDIA,3000:", "GPU-1,NVIDIA,3000,0,1:", "GPU-1,NVIDIA,-1,0:", "GPU-1,NVIDIA,1,x:",
-		"GPU-1,NVIDIA,99999999999,0:", ",NVIDIA,1,0:", ":", "GPU-1,NVIDIA,1,0::", "GPU-1,NVIDIA, 1,0:",
+		"GPU-1,NVIDIA,4294967296,0:", "GPU-1,NVIDIA,1,4294967296:", ",NVIDIA,1,0:", ":", "GPU-1,NVIDIA,1,0::", "GPU-1,NVIDIA, 1,0:",
 	} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("%q was taken for %v", text, got)
