@@ -161,6 +161,50 @@ static void all_are_granted(void)
 	CHECK_EQUAL(granted(), count);
 }
 
+// ---- how long is waited
+
+enum { own_bytes = 100 };
+static const uint64_t start = UINT64_C(1) << 40;
+
+static bool wait_is_over(struct vg_wait *wait, uint64_t now, uint64_t others, struct vg_stuck *stuck)
+{
+	const struct vg_sum sum = {.used = others / 2, .pending = others - others / 2 + own_bytes};
+
+	clock_now = now;
+	return vg_wait_is_over(wait, &sum, own_bytes, stuck);
+}
+
+// Where nothing moves, a process waits for a second, and others then not at all for 30 s.
+static void test_waits_for_what_does_not_move(void)
+{
+	struct vg_wait first = {.since = start, .moved = start}, second;
+	struct vg_stuck stuck = {0};
+
+	CHECK(!wait_is_over(&first, start, 900, &stuck));
+	CHECK(!wait_is_over(&first, start + vg_patience_ns, 900, &stuck));
+	CHECK(wait_is_over(&first, start + vg_patience_ns + 1, 900, &stuck));
+	CHECK_EQUAL(stuck.bytes, 900);
+	CHECK_EQUAL(stuck.until, start + vg_patience_ns + 1 + vg_longest_wait_ns);
+	second = (struct vg_wait){.since = stuck.until - 1, .moved = stuck.until - 1};
+	CHECK(wait_is_over(&second, stuck.until - 1, 900, &stuck));
+	CHECK(!wait_is_over(&second, stuck.until - 1, 901, &stuck)); // it has moved
+	CHECK(!wait_is_over(&second, stuck.until, 900, &stuck));
+}
+
+// Where others move, it waits as long as they do, and for 30 s at most.
+static void test_waits_for_what_moves(void)
+{
+	struct vg_wait wait = {.since = start, .moved = start};
+	struct vg_stuck stuck = {0};
+	uint64_t others = 900;
+
+	for (uint64_t now = start; now < start + vg_longest_wait_ns; now += vg_patience_ns)
+		CHECK(!wait_is_over(&wait, now, others++, &stuck));
+	CHECK(!wait_is_over(&wait, start + vg_longest_wait_ns, others++, &stuck));
+	CHECK(wait_is_over(&wait, start + vg_longest_wait_ns + 1, others, &stuck));
+	CHECK_EQUAL(stuck.until, 0); // whoever comes next waits, too
+}
+
 int main(void)
 {
 	struct vg_limits_device device = test_device(1, limit);
@@ -172,6 +216,8 @@ int main(void)
 		CHECK(vg_pages_open(&processes[i].pages, dir, &error) == 0);
 		CHECK(vg_slot_take(&processes[i].pages, &error) == 0);
 	}
+	test_waits_for_what_does_not_move();
+	test_waits_for_what_moves();
 	// All orders of two processes; of more steps those with a few interruptions, which is where
 	// mistakes show.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);

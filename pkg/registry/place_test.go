@@ -41,6 +41,8 @@ func TestParseCgroups(t *testing.T) {
 		{"a pod's name alone", "0::/pod" + uid + "/" + id, "", ""},
 		{"the root", "0::/", "", ""},
 		{"nothing", "", "", ""},
+		{"after a line that is none", "?\n0::/kubepods/pod" + uid + "/" + id + "\n", uid, id},
+		{"after the host's line", "2:cpu:/\n1:pids:/kubepods/pod" + uid + "/" + id + "\n", uid, id},
 		{"no lines of a cgroup file", "pod" + uid + "\n::\n:", "", ""},
 	}
 	for _, tt := range tests {

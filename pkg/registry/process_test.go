@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -77,6 +78,60 @@ func TestCommandIsBounded(t *testing.T) {
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 256<<10 {
 		t.Errorf("it took %d bytes", took)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for line, want := range map[string]string{
+		"": "", "\x00": "", "sh": "sh", "sleep\x0060\x00": "sleep 60", "a\tb\xff\x1b[0m": "a?b??[0m", "ü\x00\x00x": "ü  x",
+		strings.Repeat("x", maxCommand): strings.Repeat("x", maxCommand), strings.Repeat("x", maxCommand+1): strings.Repeat("x", maxCommand),
+	} {
+		if got := printable([]byte(line)); got != want {
+			t.Errorf("printable(%q) = %q, want %q", line, got, want)
+		}
+	}
+}
+
+// fake is a procfs with a file of process 7.
+func fake(t *testing.T, name, content string) Proc {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "7", name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Proc(dir)
+}
+
+func TestFilesOfProcessesAreReadWholeUpToABound(t *testing.T) {
+	for _, size := range []int{1, 4095, 4096, 4097, 8192, maxProcFile - 1, maxProcFile, maxProcFile + 1, 2 * maxProcFile} {
+		content := strings.Repeat("x", size-1) + "y"
+		got, err := fake(t, "status", content).read(7, "status")
+		if err != nil || string(got) != content[:min(size, maxProcFile)] {
+			t.Errorf("of %d bytes %d are read, %v", size, len(got), err)
+		}
+	}
+	if _, err := fake(t, "status", "").read(7, "status"); !errors.Is(err, ErrGone) {
+		t.Errorf("an empty file: %v", err)
+	}
+	if _, err := fake(t, "status", "").read(8, "status"); !errors.Is(err, ErrGone) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestReadStatus(t *testing.T) {
+	for status, want := range map[string]Process{
+		"Name:\tsh\nUid:\t1\t2\t3\t4\nNSpid:\t700\t80\t9\n": {Name: "sh", UID: 2, InnerPID: 9},
+		"Name:\ta b:\tc\nNSpid:\t700\nUid:\t1\t4294967294":  {Name: "a b:\tc", UID: 4294967294, InnerPID: 700},
+		"Uid:\t1\nNSpid:\t\n":                               {},
+		"":                                                  {},
+	} {
+		var got Process
+		if got.readStatus([]byte(status)); got != want {
+			t.Errorf("%q is read as %+v, want %+v", status, got, want)
+		}
 	}
 }
 

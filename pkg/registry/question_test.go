@@ -163,7 +163,7 @@ func TestTooManyQuestions(t *testing.T) {
 	refused := 0
 	for range 2 * questionBurst {
 		if _, err := h.ask(query.Ping); err != nil {
-			if !strings.Contains(err.Error(), "too many questions") {
+			if !strings.Contains(err.Error(), "too many questions: a container may ask 10 in a second") {
 				t.Fatal(err)
 			}
 			refused++

@@ -176,7 +176,7 @@ func (r *Registry) removeEnded() {
 		all = append(all, known)
 		polled = append(polled, unix.PollFd{Fd: int32(known.handle.fd), Events: unix.POLLIN})
 	}
-	if n, err := unix.Poll(polled, 0); err != nil || n == 0 {
+	if _, err := unix.Poll(polled, 0); err != nil {
 		return
 	}
 	for i, known := range all {

@@ -289,6 +289,41 @@ func TestAContainerHasNoMoreThanItsPart(t *testing.T) {
 	}
 }
 
+func TestAnEndedProcessIsUnlistedWhenItsPIDIsLookedUp(t *testing.T) {
+	h := newHouse(t)
+	processes, handles := h.sleepers(2, id)
+	for i := range processes {
+		h.Registry.add(processes[i], handles[i], nil)
+	}
+	if err := handles[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("it is unlisted", func() bool { _, ok := h.Registry.known(processes[0].PID); return !ok })
+	if counts := h.Registry.counts(); counts[id] != 1 || h.Registry.Has(processes[0]) {
+		t.Errorf("counts are %v, want 1", counts)
+	}
+	if got, ok := h.Registry.known(processes[1].PID); !ok || got != processes[1] {
+		t.Errorf("the other is %+v, %t", got, ok)
+	}
+}
+
+// A process names its slot itself. It is believed if it knows its own pid.
+func TestSlot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		claim *Claim
+		want  bool
+	}{
+		"it has said nothing": {nil, false},
+		"it knows its pid":    {&Claim{Slot: 7, InnerPID: 12}, true},
+		"it claims another's": {&Claim{Slot: 7, InnerPID: 13}, false},
+	} {
+		slot, ok := Entry{Process{InnerPID: 12}, tt.claim}.Slot()
+		if ok != tt.want || ok && slot != 7 {
+			t.Errorf("%s: Slot() = %d, %t", name, slot, ok)
+		}
+	}
+}
+
 // A pid that is used again is another process.
 func TestAReusedPIDIsAnotherProcess(t *testing.T) {
 	h := newHouse(t)

@@ -1,0 +1,179 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// journal is a log that others write meanwhile.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) lines() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), "\n")
+}
+
+func TestASocketThatCannotBeMadeIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	file, full := filepath.Join(dir, "file"), filepath.Join(dir, "full")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(full, "inside"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"its directory is a file":       filepath.Join(file, "sock"),
+		"a directory is in its place":   full,
+		"its path is too long for Unix": filepath.Join(dir, strings.Repeat("x", 200)),
+	} {
+		if l, err := openListener(path, 0o666); err == nil {
+			l.close()
+			t.Errorf("%s: the agent listens", name)
+		}
+		if l, err := listen(path, 0o600); err == nil {
+			l.Close()
+			t.Errorf("%s: the agent listens for root", name)
+		}
+	}
+}
+
+// Trouble with a socket is logged once, and the end of the agent is no trouble.
+func TestTroubleWithTheSocketsIsLogged(t *testing.T) {
+	h := newHouse(t)
+	dir := filepath.Dir(h.Path)
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var servers, admins journal
+	h.Log = slog.New(slog.NewTextHandler(&servers, nil))
+	admin := &Admin{Path: filepath.Join(dir, "admin.sock"), Log: slog.New(slog.NewTextHandler(&admins, nil))}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { h.Server.Run(ctx) })
+	all.Go(func() { admin.Run(ctx) })
+	h.eventually("both are logged", func() bool { return servers.lines() > 0 && admins.lines() > 0 })
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("both listen", func() bool { return listening(h.Path) && listening(admin.Path) })
+	cancel()
+	all.Wait()
+	if servers.lines() != 1 || admins.lines() != 1 {
+		t.Errorf("%d and %d lines were logged, want one each", servers.lines(), admins.lines())
+	}
+}
+
+// descriptorsOpen counts the descriptors that this process has.
+func descriptorsOpen(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestAListenerLeavesNoDescriptors(t *testing.T) {
+	path, before := filepath.Join(t.TempDir(), "sock"), descriptorsOpen(t)
+	const times = 100
+	for range times {
+		l, err := openListener(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.close()
+	}
+	if more := descriptorsOpen(t) - before; more >= times/2 {
+		t.Errorf("%d descriptors are left of %d listeners", more, times)
+	}
+}
+
+func TestOnlyUnixConnectionsAreKept(t *testing.T) {
+	for domain, want := range map[int]bool{unix.AF_UNIX: true, unix.AF_INET: false} {
+		fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := rawConn{fd}.conn()
+		if (err == nil) != want {
+			t.Errorf("of domain %d: %v", domain, err)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+}
+
+// empty sends a packet of no bytes.
+func empty(t *testing.T, conn net.Conn) {
+	t.Helper()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(raw.Control(func(fd uintptr) { err = unix.Sendmsg(int(fd), nil, nil, nil, 0) }), err); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A packet of no bytes says nothing, and is no wrong message.
+func TestAnEmptyPacketSaysNothing(t *testing.T) {
+	h := newHouse(t)
+	h.contain(os.Getpid(), id)
+	h.serve()
+	at := h.dial()
+	empty(t, at)
+	if _, err := at.Write(message(7, uint32(os.Getpid()))); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the message behind it is read", func() bool { return len(h.Registry.Processes(id)) == 1 })
+	late := h.dial()
+	h.eventually("it is waited for", func() bool { return h.queue.open() == 1 })
+	empty(t, late)
+	h.eventually("it is waited for no more", func() bool { return h.queue.open() == 0 })
+	h.Registry.mu.Lock()
+	defer h.Registry.mu.Unlock()
+	if h.Registry.invalid != 0 {
+		t.Errorf("%d messages are invalid", h.Registry.invalid)
+	}
+}
+
+// The agent needs descriptors for more than these.
+func TestBoundsFollowTheDescriptorsThatThereAre(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 800, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if r := New(); r.total != 200 || r.mostArrivals != 50 || r.perContainer != 256 {
+		t.Errorf("with 800 descriptors %d processes are listed, %d of a container, and %d arrivals wait", r.total, r.perContainer, r.mostArrivals)
+	}
+}
