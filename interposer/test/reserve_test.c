@@ -53,6 +53,10 @@ static void test_limit_is_exact(void)
 	CHECK(vg_reserve(&pages, 0, 0));
 	vg_release(&pages, 0, 1000);
 	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK(!vg_hold_at_once(&pages, 0, 1001));
+	CHECK(vg_hold_at_once(&pages, 0, 1000));
+	CHECK(!vg_hold_at_once(&pages, 0, 1));
+	vg_settle(&pages, 0, 1000, 0);
 	CHECK(!vg_reserve(&pages, 0, UINT64_MAX));
 	CHECK(!vg_reserve(&pages, 0, 1001));
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);

@@ -61,6 +61,19 @@ func TestMirrorKeepsTheNewest(t *testing.T) {
 	}
 }
 
+func TestMirrorTakesAStateOfTheSameVersion(t *testing.T) {
+	m, again := newMirror(), atVersion("5")
+	m.observe(atVersion("5"))
+	m.observe(again)
+	if node, _ := m.get(); node != again {
+		t.Error("it keeps the state from before")
+	}
+	odd := atVersion("not a number")
+	if m.observe(odd); m.node != odd {
+		t.Error("a version that cannot be compared is no news")
+	}
+}
+
 func TestMirrorTellsNewsWithoutBlocking(t *testing.T) {
 	m := newMirror()
 	for _, rv := range []string{"1", "2", "3"} {

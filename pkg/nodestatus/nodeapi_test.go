@@ -41,6 +41,7 @@ func newNodeAPI(t *testing.T) *nodeAPI {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/nodes", api.read)
 	mux.HandleFunc("PATCH /api/v1/nodes/{name}/status", api.patch)
+	mux.HandleFunc("PATCH /api/v1/nodes/{name}", api.patchTaints)
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -132,6 +133,31 @@ func (a *nodeAPI) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	a.apply(body)
 	answerJSON(w, http.StatusOK, a.node)
+}
+
+// patchTaints serves a merge patch of the Node's taints, which is for the version that it names.
+func (a *nodeAPI) patchTaints(w http.ResponseWriter, r *http.Request) {
+	var patch struct {
+		Metadata struct{ ResourceVersion string }
+		Spec     struct{ Taints []corev1.Taint }
+	}
+	err := json.NewDecoder(r.Body).Decode(&patch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.patches++
+	switch {
+	case a.failWith != 0:
+		refuse(w, a.failWith, metav1.StatusReasonInternalError, "asked to fail")
+	case err != nil || r.Header.Get("Content-Type") != string(types.MergePatchType):
+		refuse(w, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, r.Header.Get("Content-Type"))
+	case a.node == nil || patch.Metadata.ResourceVersion != a.node.ResourceVersion:
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the node is another")
+	default:
+		node := a.node.DeepCopy()
+		node.Spec.Taints = patch.Spec.Taints
+		a.store(watch.Modified, node)
+		answerJSON(w, http.StatusOK, a.node)
+	}
 }
 
 // apply needs a.mu.

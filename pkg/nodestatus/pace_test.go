@@ -32,15 +32,16 @@ func TestPaceFailures(t *testing.T) {
 	p := newPace()
 	now := time.Now()
 	var last time.Duration
-	for range 100 {
+	for i := range 100 {
 		p.failed(now)
 		last = p.wait(false, now)
-		if last <= 0 || last > retryCap {
-			t.Fatalf("wait after a failure is %s", last)
+		longest := min(retryFirst<<min(i, 20), retryCap)
+		if last > longest || last < longest*3/4 {
+			t.Fatalf("after %d failures the wait is %s, want up to a quarter less than %s", i+1, last, longest)
 		}
 	}
-	if last < retryCap*3/4 {
-		t.Errorf("after many failures the wait is %s only", last)
+	if d := p.wait(false, now.Add(last)); d != 0 {
+		t.Errorf("after the wait it is another %s", d)
 	}
 	p.succeeded()
 	if d := p.wait(false, now); d != 0 {

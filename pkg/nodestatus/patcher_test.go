@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
@@ -316,6 +318,54 @@ func TestPatcherTellsItsState(t *testing.T) {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %q", want)
 		}
+	}
+}
+
+func TestKept(t *testing.T) {
+	p := remover(t, newNodeAPI(t))
+	const other = "example.com/nic"
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AdvertisedAnnotation: testMemory + ",nri-vgpu.io/vgpu-cores," + other}},
+		Status: corev1.NodeStatus{Allocatable: resourceList(map[string]string{
+			testMemory: "1", "nri-vgpu.io/vgpu-cores": "0", "nri-vgpu.io/vgpu-number": "3", other: "2",
+		})},
+	}
+	if diff := cmp.Diff(Resources{testMemory: 1}, p.kept(node)); diff != "" {
+		t.Errorf("of an earlier patcher (-want +got):\n%s", diff)
+	}
+	p.applied = &Resources{testMemory: 7}
+	if diff := cmp.Diff(Resources{testMemory: 7}, p.kept(node)); diff != "" {
+		t.Errorf("of this one (-want +got):\n%s", diff)
+	}
+}
+
+func TestLastWriter(t *testing.T) {
+	at := func(second int) *metav1.Time {
+		when := metav1.NewTime(time.Date(2026, 11, 21, 14, 0, second, 0, time.UTC))
+		return &when
+	}
+	entry := func(manager, subresource string, when *metav1.Time) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: when}
+	}
+	tests := []struct {
+		name    string
+		entries []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		{"nobody", nil, ""},
+		{"we alone", []metav1.ManagedFieldsEntry{entry(FieldManager, "status", at(9))}, ""},
+		{"not of the status", []metav1.ManagedFieldsEntry{entry("kubectl", "", at(9)), entry("kubelet", "status", at(1))}, "kubelet"},
+		{"behind us", []metav1.ManagedFieldsEntry{entry(FieldManager, "status", at(9)), entry("kubelet", "status", at(1))}, "kubelet"},
+		{"the newest first", []metav1.ManagedFieldsEntry{entry("b", "status", at(2)), entry("a", "status", at(1))}, "b"},
+		{"the newest last", []metav1.ManagedFieldsEntry{entry("a", "status", at(1)), entry("b", "status", at(2))}, "b"},
+		{"one without a time", []metav1.ManagedFieldsEntry{entry("a", "status", at(1)), entry("b", "status", nil)}, "a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := lastWriter(&corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tt.entries}}); got != tt.want {
+				t.Errorf("it is %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

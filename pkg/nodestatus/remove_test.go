@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
 const advertisedNode = `{"metadata":{"labels":{"zone":"a"},"annotations":{"mine":"x","nri-vgpu.io/advertised":"nri-vgpu.io/vgpu-memory,old.example/gpu",
@@ -64,14 +65,61 @@ func TestRemoveTriesAgain(t *testing.T) {
 	api.breakWith(http.StatusInternalServerError)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := remover(t, api).Remove(ctx); err == nil || !strings.Contains(err.Error(), "asked to fail") {
+	p, log := remover(t, api), &logBuffer{}
+	p.opts.Log = slog.New(slog.NewTextHandler(log, nil))
+	if err := p.Remove(ctx); err == nil || !strings.Contains(err.Error(), "asked to fail") {
 		t.Errorf("an API server that fails: %v", err)
+	}
+	if n := strings.Count(log.String(), "asked to fail"); n != 1 {
+		t.Errorf("it is logged %d times:\n%s", n, log)
 	}
 	done := make(chan error, 1)
 	go func() { done <- remover(t, api).Remove(t.Context()) }()
 	time.AfterFunc(200*time.Millisecond, func() { api.breakWith(0) })
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRemoveTakesTheTaintAway(t *testing.T) {
+	api := newNodeAPI(t)
+	api.createWith(`{"spec":{"taints":[{"key":"example.com/other","effect":"NoExecute"},{"key":"` + TaintKey + `","effect":"NoSchedule"}]}}`)
+	p := remover(t, api)
+	for _, step := range []struct {
+		status int
+		clean  bool
+		failed bool
+	}{{http.StatusInternalServerError, false, true}, {0, false, false}, {0, true, false}} {
+		api.breakWith(step.status)
+		if clean, err := p.removeOnce(t.Context()); clean != step.clean || (err != nil) != step.failed {
+			t.Errorf("with status %d: removeOnce() = %t, %v", step.status, clean, err)
+		}
+	}
+	if taints := api.node.Spec.Taints; len(taints) != 1 || taints[0].Key != "example.com/other" {
+		t.Errorf("left are the taints %v", taints)
+	}
+}
+
+// The lock that Volcano's scheduler left goes with what is registered, and is another's without.
+func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		annotations string
+		left        int
+	}{
+		"registered":     {`"volcano.sh/node-vgpu-register":"r","` + volcano.Lock + `":"l"`, 0},
+		"not registered": {`"` + volcano.Lock + `":"l"`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := newNodeAPI(t)
+			api.createWith(`{"metadata":{"annotations":{` + tt.annotations + `}}}`)
+			if err := remover(t, api).Remove(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(api.node.Annotations); n != tt.left {
+				t.Errorf("left are the annotations %v", api.node.Annotations)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,10 @@
 package nodestatus
 
 import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,5 +71,75 @@ func TestTaints(t *testing.T) {
 				t.Errorf("change: %v, want %v; %s", change, tt.change, diff)
 			}
 		})
+	}
+}
+
+// tainter is a patcher whose turns the test takes, with the Node as the API server has it.
+func tainter(t *testing.T, policy string) (*Patcher, *nodeAPI, *logBuffer) {
+	t.Helper()
+	api, log := newNodeAPI(t), &logBuffer{}
+	api.create()
+	p := remover(t, api)
+	p.opts.Config.Health.Taint, p.opts.Log = policy, slog.New(slog.NewTextHandler(log, nil))
+	return p, api, log
+}
+
+func isTainted(api *nodeAPI) bool {
+	return slices.ContainsFunc(api.node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == TaintKey })
+}
+
+func TestTheTaintIsKept(t *testing.T) {
+	p, api, log := tainter(t, config.TaintAny)
+	now := time.Now()
+	seen := func(healthy bool, age time.Duration) Observation {
+		return Observation{Report: &nodereport.Report{GPUs: []gpu.GPU{testGPU("GPU-a", healthy)}}, Alive: now.Add(-age)}
+	}
+	for _, step := range []struct {
+		name    string
+		o       Observation
+		tainted bool
+		patches int
+	}{
+		{"healthy", seen(true, 0), false, 0},
+		{"unhealthy", seen(false, 0), true, 1},
+		{"unhealthy as before", seen(false, 0), true, 1},
+		{"the agent is away", seen(true, time.Hour), true, 1},
+		{"healthy again", seen(true, 0), false, 2},
+		{"the agent is away again", seen(false, time.Hour), false, 2},
+	} {
+		p.keepTaint(t.Context(), api.node, step.o, now)
+		if isTainted(api) != step.tainted || api.patchCount() != step.patches {
+			t.Errorf("%s: tainted is %t, %d patches", step.name, isTainted(api), api.patchCount())
+		}
+	}
+	if n := strings.Count(log.String(), "changed the node's taint"); n != 2 {
+		t.Errorf("%d changes were logged, want 2:\n%s", n, log)
+	}
+	if node, _ := p.node.get(); node == nil || node.ResourceVersion != api.node.ResourceVersion {
+		t.Error("the answer to the patch is not what is known of the node")
+	}
+}
+
+func TestATaintThatCannotBeWrittenIsTriedAgainLater(t *testing.T) {
+	p, api, log := tainter(t, config.TaintAny)
+	api.breakWith(http.StatusInternalServerError)
+	begin := time.Now()
+	bad := Observation{Report: &nodereport.Report{GPUs: []gpu.GPU{testGPU("GPU-a", false)}}, Alive: begin}
+	for _, step := range []struct {
+		after   time.Duration
+		patches int
+	}{{0, 1}, {taintRetry - 1, 1}, {taintRetry, 2}} {
+		p.keepTaint(t.Context(), api.node, bad, begin.Add(step.after))
+		if n := api.patchCount(); n != step.patches {
+			t.Errorf("%v later there were %d patches, want %d", step.after, n, step.patches)
+		}
+	}
+	if n := strings.Count(log.String(), "asked to fail"); n != 1 || strings.Contains(log.String(), "changed") {
+		t.Errorf("the same error is logged %d times:\n%s", n, log)
+	}
+	api.breakWith(0)
+	p.keepTaint(t.Context(), api.node, bad, begin.Add(2*taintRetry))
+	if !isTainted(api) || len(p.said) != 0 {
+		t.Errorf("tainted is %t; known as broken are %v", isTainted(api), p.said)
 	}
 }

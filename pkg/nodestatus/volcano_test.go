@@ -112,9 +112,17 @@ func TestPodsThatWereMissedMakeTheSchedulerLookAgain(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)
 	n.report.Volcano.Missed = 2
-	n.check(t, 1)
-	n.check(t, 5, volcano.Handshake)
+	n.check(t, 4)
+	n.check(t, 1, volcano.Handshake)
 	n.check(t, 60)
+}
+
+func TestTheSchedulerIsAnsweredEvery20Seconds(t *testing.T) {
+	n := newVolcanoNode()
+	n.turn(0)
+	n.Annotations[volcano.Handshake] = "Requesting_2026.11.21 14:00:00"
+	n.check(t, 19)
+	n.check(t, 1, volcano.Handshake)
 }
 
 func TestTheLockGoesWithTheAnswer(t *testing.T) {
