@@ -318,7 +318,7 @@ func TestSlot(t *testing.T) {
 		"it claims another's": {&Claim{Slot: 7, InnerPID: 13}, false},
 	} {
 		slot, ok := Entry{Process{InnerPID: 12}, tt.claim}.Slot()
-		if ok != tt.want || ok && slot != 7 {
+		if want := map[bool]uint32{true: 7}[tt.want]; ok != tt.want || slot != want {
 			t.Errorf("%s: Slot() = %d, %t", name, slot, ok)
 		}
 	}
