@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // journal is a log that others write meanwhile.
@@ -156,6 +157,28 @@ func TestAnEmptyPacketSaysNothing(t *testing.T) {
 	defer h.Registry.mu.Unlock()
 	if h.Registry.invalid != 0 {
 		t.Errorf("%d messages are invalid", h.Registry.invalid)
+	}
+}
+
+// Of a process that is not listed, procfs has to be read.
+func TestConnectionsOfUnlistedProcessesCostMore(t *testing.T) {
+	h := newHouse(t)
+	h.contain(os.Getpid(), id)
+	l, err := openListener(h.Path, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	pace := rate.NewLimiter(0, 100)
+	for i, want := range []float64{96, 95, 94} {
+		h.say(message(7, uint32(os.Getpid())))
+		if err := h.acceptBatch(t.Context(), l, pace); err != nil {
+			t.Fatal(err)
+		}
+		if got := pace.Tokens(); got != want {
+			t.Errorf("after %d connections there is room for %v, want %v", i+1, got, want)
+		}
+		h.Registry.settle()
 	}
 }
 
