@@ -31,6 +31,10 @@ static struct {
 	uint64_t used;
 	uint64_t held;
 	bool silent;             // it answers nothing
+	bool destroyed;          // the pool cannot be named any more
+	bool strict;             // modes of capture cannot be changed
+	int trims;
+	int mode; // of this thread's captures
 	void (*meanwhile)(void); // once, when the driver has made up its answer
 } driver;
 
@@ -65,6 +69,7 @@ static CUresult driver_answer(bool held, void *value)
 static CUresult driver_pool_attribute(CUmemoryPool pool, int attribute, void *value)
 {
 	CHECK(pool == handle || pool == other);
+	CHECK(!driver.destroyed);
 	return driver_answer(attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, value);
 }
 
@@ -76,7 +81,8 @@ static CUresult driver_graph_attribute(CUdevice device, int attribute, void *val
 
 static CUresult driver_trim_to(CUmemoryPool pool, size_t keep)
 {
-	CHECK(pool == handle && keep == 0);
+	CHECK(pool == handle && keep == 0 && driver.mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+	driver.trims++;
 	driver_trim();
 	return CUDA_SUCCESS;
 }
@@ -90,7 +96,18 @@ static CUresult driver_trim_graphs(CUdevice device)
 
 static CUresult driver_capture_mode(int *mode)
 {
-	*mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int before = driver.mode;
+
+	if (driver.strict)
+		return CUDA_ERROR_NOT_FOUND;
+	driver.mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_current(CUdevice *device)
+{
+	*device = 0;
 	return CUDA_SUCCESS;
 }
 
@@ -334,6 +351,121 @@ static void test_a_pool_that_is_being_destroyed(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
+// Nobody asks the driver about a pool that was destroyed, as it may be gone.
+static void test_a_destroyed_pool_is_left_alone(void)
+{
+	uint64_t held = 7;
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	CHECK(vg_pools_held(state, 0, &held));
+	CHECK_EQUAL(held, 100 * mib);
+	CHECK(vg_pools_held(state, 1, &held));
+	CHECK_EQUAL(held, 0);
+	destroy();
+	driver.destroyed = true;
+	vg_pools_refresh(state);
+	CHECK(!vg_pools_held(state, 0, &held));
+	vg_pools_trim(state, 0);
+	CHECK_EQUAL(driver.trims, 0);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// ---- pools that have more than they use
+
+static void test_trimming(void)
+{
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	CHECK(!vg_pools_trim(state, 1)); // it has no pool on that GPU
+	CHECK_EQUAL(driver.trims, 0);
+	CHECK(vg_pools_trim(state, 0));
+	CHECK_EQUAL(driver.trims, 1);
+	CHECK_EQUAL(driver.mode, 0); // as before
+	CHECK_EQUAL(on_page(), 60 * mib);
+	// If this thread's mode cannot be changed, trimming might break a capture.
+	driver.strict = true;
+	driver.held = 100 * mib;
+	vg_pools_trim(state, 0);
+	CHECK_EQUAL(driver.trims, 1);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// What graphs held at an earlier launch they may not hold any more once their memory was trimmed.
+static void test_trimming_the_memory_of_graphs(void)
+{
+	uint64_t epoch;
+
+	begin(200 * mib, 100 * mib, 60 * mib, NULL);
+	epoch = atomic_load(&state->graph_epoch);
+	CHECK(vg_pools_trim(state, 0));
+	CHECK_EQUAL(on_page(), 60 * mib);
+	CHECK(!vg_pool_keep(state, pool, 40 * mib, epoch));
+}
+
+// Asking what a pool holds takes nothing from what a call has claimed.
+static void test_asking_during_a_call(void)
+{
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	CHECK_EQUAL(claim(&first, 50 * mib), CUDA_SUCCESS);
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 150 * mib);
+	CHECK(vg_pool_settle(&first, CUDA_ERROR_NOT_FOUND));
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// ---- pools of other kinds
+
+static void test_a_pool_on_the_host(void)
+{
+	const CUmemPoolProps properties = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST},
+		.handleTypes = 1,
+	};
+	struct vg_pool *host;
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle);
+	vg_pool_made(state, other, &properties);
+	host = vg_pool_find(state, 0, other);
+	CHECK(host && host->on_host);
+	CHECK_EQUAL(host->device, 0);
+	CHECK_EQUAL(state->shareable_pools, 0);
+	vg_pools_refresh(state);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	vg_pool_ended(state, vg_pool_ending(state, other, &(uint64_t){0}), 0, CUDA_SUCCESS);
+	CHECK(!host->in_use);
+	CHECK_EQUAL(on_page(), 100 * mib);
+}
+
+// Managed memory may move to the GPU, wherever it is at first.
+static void test_a_pool_of_managed_memory(void)
+{
+	const CUmemPoolProps properties = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+
+	begin(200 * mib, 0, 0, handle);
+	vg_pool_made(state, other, &properties);
+	CHECK(!vg_pool_find(state, 0, other)->on_host);
+}
+
+static void test_a_pool_that_can_be_exported(void)
+{
+	CUmemPoolProps properties = on_device;
+
+	properties.handleTypes = 1;
+	begin(200 * mib, 0, 0, handle);
+	destroy();
+	vg_pool_made(state, handle, &properties);
+	pool = vg_pool_of(state, handle, 0);
+	CHECK_EQUAL(state->shareable_pools, 1);
+	CHECK_EQUAL(claim(&first, 4 * mib), CUDA_SUCCESS);
+	driver_alloc(4 * mib);
+	CHECK(vg_pool_settle(&first, CUDA_SUCCESS));
+	CHECK(pool->sizes);
+	driver.used = 0;
+	destroy();
+	CHECK(!pool->sizes);
+	CHECK_EQUAL(state->shareable_pools, 0);
+	CHECK_EQUAL(on_page(), 0);
+}
+
 // ---- pools whose context has ended
 
 static void test_a_destroyed_pool_ends_with_its_context(void)
@@ -374,6 +506,39 @@ static void test_an_imported_pool(void)
 	vg_pools_refresh(state);
 	CHECK_EQUAL(on_page(), 60 * mib);
 	vg_pool_drop_pointer(state, pool, life, 60 * mib);
+	CHECK_EQUAL(on_page(), 0);
+}
+
+static uint64_t uncertain(void)
+{
+	return state->corrections[0].uncertain;
+}
+
+// What an imported pool is charged with, its exporter may hold by the agent's measure: so it is
+// uncertain, from the import to the end, and as much as is charged.
+static void test_an_imported_pool_is_uncertain(void)
+{
+	begin(200 * mib, 0, 0, handle);
+	import(60 * mib);
+	CHECK_EQUAL(uncertain(), 60 * mib);
+	driver.held = 100 * mib;
+	vg_pools_refresh(state);
+	CHECK_EQUAL(uncertain(), 100 * mib);
+	driver.held = 0;
+	vg_pool_drop_pointer(state, pool, vg_pool_life(state, pool), 60 * mib);
+	CHECK_EQUAL(uncertain(), 0);
+
+	begin(200 * mib, 100 * mib, 60 * mib, handle); // one that is known already
+	CHECK_EQUAL(uncertain(), 0);
+	import(40 * mib);
+	CHECK_EQUAL(uncertain(), 100 * mib);
+	import(20 * mib);
+	CHECK_EQUAL(uncertain(), 100 * mib);
+	vg_pool_drop_pointer(state, pool, vg_pool_life(state, pool), 60 * mib);
+	CHECK_EQUAL(uncertain(), 100 * mib);
+	driver.used = 0;
+	destroy();
+	CHECK_EQUAL(uncertain(), 0);
 	CHECK_EQUAL(on_page(), 0);
 }
 
@@ -434,6 +599,7 @@ int main(void)
 	DRIVER(cuMemPoolTrimTo, driver_trim_to);
 	DRIVER(cuDeviceGraphMemTrim, driver_trim_graphs);
 	DRIVER(cuThreadExchangeStreamCaptureMode, driver_capture_mode);
+	DRIVER(cuCtxGetDevice, driver_current);
 	test_a_promise_outlives_claims_that_settle_late();
 	test_an_old_answer_promises_nothing();
 	test_a_promise_is_of_whole_steps();
@@ -442,8 +608,16 @@ int main(void)
 	test_a_graph_is_charged_for_what_it_takes_again();
 	test_a_piece_of_another_pool();
 	test_a_pool_that_is_being_destroyed();
+	test_a_destroyed_pool_is_left_alone();
+	test_trimming();
+	test_trimming_the_memory_of_graphs();
+	test_asking_during_a_call();
+	test_a_pool_on_the_host();
+	test_a_pool_of_managed_memory();
+	test_a_pool_that_can_be_exported();
 	test_a_destroyed_pool_ends_with_its_context();
 	test_an_imported_pool();
+	test_an_imported_pool_is_uncertain();
 	test_an_imported_pool_without_context();
 	test_an_imported_pool_without_answers();
 	test_an_import_without_room();

@@ -40,9 +40,9 @@ static CUresult driver_count(int *count)
 
 static void begin(void)
 {
-	struct vg_limits_device device = test_device(1, 1 << 30);
+	const struct vg_limits_device devices[] = {test_device(1, 1 << 30), test_device(2, 1 << 30)};
 
-	state = test_process(&device, 1);
+	state = test_process(devices, 2);
 }
 
 static void destroy(CUmemoryPool handle)
@@ -73,6 +73,59 @@ static void test_places(void)
 	CHECK_EQUAL(state->pools_end, 1);
 	destroy(one);
 	CHECK_EQUAL(state->pools_end, 0);
+}
+
+static CUmemoryPool numbered(uintptr_t i)
+{
+	return (CUmemoryPool)(0x1000 * i);
+}
+
+// drop ends a pool as the program does that destroys it.
+static void drop(struct vg_pool *pool)
+{
+	pool->destroyed = true;
+	vg_pool_ended(state, pool, 0, CUDA_SUCCESS);
+}
+
+// Records that became free are used again, in any order, and none is passed over.
+static void test_places_are_used_again(void)
+{
+	const int freed[] = {3, 0, 2}, count = 6;
+
+	for (int i = 0; i < count; i++)
+		vg_pool_made(state, numbered(10 + (uintptr_t)i), &on_device);
+	for (int i = 0; i < count; i++)
+		CHECK(vg_pool_find(state, 0, numbered(10 + (uintptr_t)i)) == &state->pools[i]);
+	for (size_t i = 0; i < sizeof freed / sizeof *freed; i++)
+		drop(&state->pools[freed[i]]);
+	for (uintptr_t i = 0; i < 4; i++)
+		vg_pool_made(state, numbered(20 + i), &on_device);
+	CHECK(vg_pool_find(state, 0, numbered(20)) == &state->pools[0]);
+	CHECK(vg_pool_find(state, 0, numbered(21)) == &state->pools[2]);
+	CHECK(vg_pool_find(state, 0, numbered(22)) == &state->pools[3]);
+	CHECK(vg_pool_find(state, 0, numbered(23)) == &state->pools[6]);
+	CHECK_EQUAL(state->pools_end, 7);
+	while (state->pools_end)
+		drop(&state->pools[state->pools_end - 1]);
+}
+
+// A pool is known by its handle, and the memory of graphs by its GPU.
+static void test_who_is_who(void)
+{
+	struct vg_pool *first = vg_pool_of(state, NULL, 0), *second = vg_pool_of(state, NULL, 1);
+	struct vg_pool *third;
+
+	vg_pool_made(state, one, &on_device);
+	third = vg_pool_find(state, 1, one);
+	CHECK(first && second && third && first != second && first != third && second != third);
+	CHECK(vg_pool_of(state, NULL, 0) == first);
+	CHECK(vg_pool_of(state, NULL, 1) == second);
+	CHECK(vg_pool_of(state, one, 0) == third);
+	CHECK_EQUAL(first->device, 0);
+	CHECK_EQUAL(second->device, 1);
+	CHECK(!vg_pool_of(state, NULL, 2)); // a GPU that the container does not have
+	while (state->pools_end)
+		drop(&state->pools[state->pools_end - 1]);
 }
 
 // The driver gives the handle of a destroyed pool to a new one before the interposer has noted the end.
@@ -121,6 +174,8 @@ int main(void)
 	DRIVER(cuDeviceGetCount, driver_count);
 	begin();
 	test_places();
+	test_places_are_used_again();
+	test_who_is_who();
 	test_handle_of_an_ending_pool();
 	test_too_many();
 	return 0;
