@@ -401,6 +401,19 @@ static void test_trimming_the_memory_of_graphs(void)
 	CHECK(!vg_pool_keep(state, pool, 40 * mib, epoch));
 }
 
+// Before anything is refused, pools give back what they do not use.
+static void test_trimming_before_a_refusal(void)
+{
+	begin(100 * mib, 100 * mib, 60 * mib, handle);
+	CHECK_EQUAL(vg_claim_on(&second, 0, VG_WAY_ARRAY, 40 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(driver.trims, 1);
+	CHECK_EQUAL(on_page(), 100 * mib);
+	CHECK_EQUAL(vg_claim_on(&third, 0, VG_WAY_ARRAY, 1), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(vg_claim_on(&third, 0, VG_WAY_ARRAY, 101 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(driver.trims, 2); // not for what never has room
+	vg_claim_void(&second);
+}
+
 // Asking what a pool holds takes nothing from what a call has claimed.
 static void test_asking_during_a_call(void)
 {
@@ -611,6 +624,7 @@ int main(void)
 	test_a_destroyed_pool_is_left_alone();
 	test_trimming();
 	test_trimming_the_memory_of_graphs();
+	test_trimming_before_a_refusal();
 	test_asking_during_a_call();
 	test_a_pool_on_the_host();
 	test_a_pool_of_managed_memory();

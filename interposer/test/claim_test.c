@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One claim at a time: what it holds before the call of the driver, what is charged after it,
+// and what is released when the memory is freed. claims_test.c has many at once.
+
+#include "claim.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "fixture.h"
+#include "process.h"
+#include "reserve.h"
+#include "slot.h"
+#include "stand_in.h"
+
+static const uint64_t mib = UINT64_C(1) << 20;
+
+static CUcontext const context = (CUcontext)(uintptr_t)0x1000;
+
+// ---- a driver with three GPUs, of which the container has the first
+
+static struct {
+	CUresult answer;
+	CUdevice current;
+} driver;
+
+static CUresult driver_count(int *count)
+{
+	*count = 3;
+	return driver.answer;
+}
+
+static CUresult driver_device(CUdevice *device)
+{
+	*device = driver.current;
+	return driver.answer;
+}
+
+static CUresult driver_context(CUcontext *current)
+{
+	*current = context;
+	return driver.answer;
+}
+
+// ---- a process of a container with a limit of 100 MiB
+
+static struct vg_state *state;
+static struct vg_claim claim;
+
+static struct vg_slot_device *own(void)
+{
+	return vg_slot_device(&state->pages, (uint32_t)state->pages.slot, 0);
+}
+
+static uint32_t under_way(void)
+{
+	return (uint32_t)state->calls;
+}
+
+static void begin(void)
+{
+	struct vg_limits_device device = test_device(1, 100 * mib);
+
+	memset(vg_state_new(), 0, sizeof *state); // as the child of a fork finds it
+	state = test_process(&device, 1);
+	memset(&driver, 0, sizeof driver);
+}
+
+// charge claims and settles what is of this kind.
+static void charge(enum vg_kind kind, uint32_t way, uint64_t key, uint64_t owner, uint64_t bytes)
+{
+	CHECK_EQUAL(vg_claim_on(&claim, 0, way, bytes), CUDA_SUCCESS);
+	vg_claim_settle(&claim, kind, key, owner);
+}
+
+static void check_over(void)
+{
+	CHECK(!claim.open && !claim.entry);
+	CHECK_EQUAL(claim.bytes, 0);
+	CHECK_EQUAL(own()->pending, 0);
+	CHECK_EQUAL(under_way(), 0);
+}
+
+// ---- tests
+
+static void test_a_claim_is_held_then_charged_then_released(void)
+{
+	struct vg_entry *entry, copy;
+
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ARRAY, 30 * mib), CUDA_SUCCESS);
+	CHECK(claim.open && claim.entry);
+	CHECK_EQUAL(own()->pending, 30 * mib);
+	CHECK_EQUAL(under_way(), 1);
+	vg_claim_settle(&claim, VG_ARRAY, 5, 9);
+	check_over();
+	CHECK_EQUAL(own()->used, 30 * mib);
+	CHECK(vg_table_get(&state->table, VG_ARRAY, 5, &copy));
+	CHECK_EQUAL(copy.device, 0);
+	CHECK_EQUAL(copy.bytes, 30 * mib);
+	CHECK_EQUAL(copy.context, 9);
+
+	entry = vg_free_begin(state, VG_ARRAY, 5);
+	CHECK(entry && !vg_table_get(&state->table, VG_ARRAY, 5, &copy));
+	CHECK_EQUAL(under_way(), 1);
+	vg_free_finish(state, entry, CUDA_ERROR_NOT_FOUND); // it lives on
+	CHECK(vg_table_get(&state->table, VG_ARRAY, 5, &copy));
+	CHECK_EQUAL(own()->used, 30 * mib);
+	CHECK_EQUAL(under_way(), 0);
+
+	entry = vg_free_begin(state, VG_ARRAY, 5);
+	vg_free_finish(state, entry, CUDA_SUCCESS);
+	CHECK_EQUAL(own()->used, 0);
+	CHECK_EQUAL(under_way(), 0);
+	CHECK(!vg_free_begin(state, VG_ARRAY, 5));
+	CHECK_EQUAL(under_way(), 0);
+}
+
+// A claim that is void takes nothing of what others hold, however often it is said to be.
+static void test_a_void_claim(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 30 * mib), CUDA_SUCCESS);
+	vg_claim_void(&claim);
+	check_over();
+	CHECK_EQUAL(own()->used, 0);
+	vg_add(&own()->pending, 7); // another call's
+	vg_claim_void(&claim);
+	CHECK_EQUAL(own()->pending, 7);
+	CHECK_EQUAL(under_way(), 0);
+}
+
+static void test_a_claim_becomes_what_was_taken(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 30 * mib), CUDA_SUCCESS);
+	CHECK(vg_claim_resize(&claim, 20 * mib));
+	CHECK_EQUAL(own()->pending, 20 * mib);
+	CHECK(vg_claim_resize(&claim, 20 * mib));
+	CHECK_EQUAL(own()->pending, 20 * mib);
+	CHECK(vg_claim_resize(&claim, 100 * mib));
+	CHECK(!vg_claim_resize(&claim, 101 * mib));
+	CHECK_EQUAL(own()->pending, 100 * mib);
+	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // of which 60 stay charged
+	check_over();
+	CHECK_EQUAL(own()->used, 100 * mib);
+	vg_free_finish(state, vg_free_begin(state, VG_ARRAY, 5), CUDA_SUCCESS);
+	CHECK_EQUAL(own()->used, 60 * mib);
+}
+
+// A claim can be charged without an entry in the table.
+static void test_a_charge_without_an_entry(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ARRAY, 30 * mib), CUDA_SUCCESS);
+	vg_claim_charge(&claim, VG_ARRAY);
+	CHECK_EQUAL(own()->used, 30 * mib);
+	CHECK_EQUAL(under_way(), 1);
+	vg_claim_end(&claim);
+	check_over();
+}
+
+static bool needless(struct vg_state *of, CUdevice device)
+{
+	CHECK(of == state);
+	return device == 0;
+}
+
+// A refusal is counted, and said once, with what to know about it.
+static void test_refusals(void)
+{
+	int saved = dup(STDERR_FILENO);
+	FILE *errors = tmpfile();
+	char line[256] = "";
+	bool unneeded;
+
+	begin();
+	charge(VG_ARRAY, VG_WAY_ARRAY, 1, 0, 98 * mib);
+	CHECK(errors && dup2(fileno(errors), STDERR_FILENO) >= 0);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_MANAGED, 3 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_MANAGED, 101 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	rewind(errors);
+	CHECK(fgets(line, sizeof line, errors));
+	CHECK(!strcmp(line, "nri-vgpu: refused 3 MiB for cuMemAllocManaged: the container's limit on GPU 0 is "
+			    "100 MiB, of which 98 MiB are used (further refusals are silent)\n"));
+	CHECK(!fgets(line, sizeof line, errors));
+	fclose(errors);
+	close(saved);
+	CHECK_EQUAL(own()->refusals, 2);
+	CHECK_EQUAL(state->pages.usage->header.refusals[0].counts[VG_WAY_MANAGED], 2);
+
+	// One that neither waits nor reports.
+	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 3 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(own()->refusals, 2);
+	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 2 * mib), CUDA_SUCCESS);
+	vg_claim_void(&claim);
+	// One whose memory is needed no more.
+	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 3 * mib, needless, &unneeded), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(unneeded);
+	CHECK_EQUAL(own()->refusals, 2);
+	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 2 * mib, needless, &unneeded), CUDA_SUCCESS);
+	CHECK(!unneeded);
+	// One of which the driver took more than was claimed.
+	CHECK_EQUAL(vg_claim_refuse(&claim, 9 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	check_over();
+	CHECK_EQUAL(own()->refusals, 3);
+	CHECK_EQUAL(own()->last_refusal & ((UINT64_C(1) << VG_REFUSAL_SIZE_BITS) - 1), 9 * mib);
+	CHECK_EQUAL(own()->used, 98 * mib);
+	CHECK_EQUAL(own()->pending, 0);
+}
+
+// What asks for nothing is granted, though the container is over its limit.
+static void test_nothing_is_granted_always(void)
+{
+	begin();
+	own()->used = 200 * mib;
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 0), CUDA_SUCCESS);
+	vg_claim_void(&claim);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void test_the_current_gpu(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, mib), CUDA_SUCCESS);
+	CHECK_EQUAL(claim.device, 0);
+	vg_claim_void(&claim);
+	driver.answer = CUDA_ERROR_NOT_FOUND;
+	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, mib), CUDA_ERROR_NOT_FOUND);
+	CHECK_EQUAL(own()->pending, 0);
+	CHECK_EQUAL(vg_current_context(), 0);
+	driver.answer = CUDA_SUCCESS;
+	CHECK_EQUAL(vg_current_context(), vg_key(context));
+}
+
+static void test_other_gpus(void)
+{
+	const struct {
+		CUdevice device;
+		CUresult answer, want;
+	} cases[] = {
+		{0, CUDA_SUCCESS, CUDA_SUCCESS},
+		{1, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY}, // not the container's
+		{2, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY},
+		{3, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},
+		{-1, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},
+		{3, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY}, // nobody knows
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		begin();
+		driver.answer = cases[i].answer;
+		CHECK_EQUAL(vg_claim_on(&claim, cases[i].device, VG_WAY_ALLOC, mib), cases[i].want);
+		CHECK_EQUAL(own()->pending, cases[i].want ? 0 : mib);
+		CHECK_EQUAL(own()->refusals, 0);
+		if (!cases[i].want)
+			vg_claim_void(&claim);
+	}
+}
+
+static void test_before_the_start(void)
+{
+	begin();
+	atomic_store(&state->ready, 0);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
+	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
+	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
+	CHECK(!vg_free_begin(NULL, VG_ARRAY, 5));
+	vg_free_finish(NULL, NULL, CUDA_SUCCESS);
+}
+
+// What is known of memory beside its size depends on its kind, and goes with it.
+static void test_kinds(void)
+{
+	const struct {
+		enum vg_kind kind;
+		uint32_t way;
+		bool estimate, is_context, uncertain;
+	} cases[] = {
+		{VG_ARRAY, VG_WAY_ARRAY, false, false, false},
+		{VG_PHYSICAL, VG_WAY_VMM, false, false, false},
+		{VG_MODULE, VG_WAY_MODULE, true, false, false},
+		{VG_CODE, VG_WAY_MODULE, true, false, false},
+		{VG_CONTEXT, VG_WAY_CONTEXT, true, true, false},
+		{VG_PRIMARY, VG_WAY_CONTEXT, true, true, false},
+		{VG_GREEN, VG_WAY_CONTEXT, true, true, false},
+		{VG_IMPORT, VG_WAY_IMPORT, false, false, true},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct vg_correction *correction;
+
+		begin();
+		correction = &state->corrections[0];
+		charge(cases[i].kind, cases[i].way, 5, 0, 30 * mib);
+		CHECK_EQUAL(own()->used, 30 * mib);
+		CHECK_EQUAL(correction->estimated, cases[i].estimate ? 30 * mib : 0);
+		CHECK_EQUAL(correction->contexts, cases[i].is_context);
+		CHECK_EQUAL(own()->context_bytes, cases[i].is_context ? 30 * mib : 0);
+		CHECK_EQUAL(correction->uncertain, cases[i].uncertain ? 30 * mib : 0);
+		own()->context_bytes += 7; // of another context
+		vg_drop(state, vg_table_take(&state->table, cases[i].kind, 5));
+		CHECK_EQUAL(own()->used, 0);
+		CHECK_EQUAL(correction->estimated, 0);
+		CHECK_EQUAL(correction->contexts, 0);
+		CHECK_EQUAL(own()->context_bytes, 7);
+		CHECK_EQUAL(correction->uncertain, 0);
+	}
+}
+
+// file puts an entry into the table that is charged already.
+static void file(enum vg_kind kind, uint64_t key, uint64_t owner, uint64_t count)
+{
+	struct vg_entry *entry = calloc(1, sizeof *entry);
+
+	CHECK(entry);
+	*entry = (struct vg_entry){.kind = kind, .key = key, .bytes = 10 * mib, .context = owner, .count = count};
+	vg_settle(&state->pages, 0, 0, 10 * mib);
+	vg_table_put(&state->table, entry);
+}
+
+// A granule that is empty is kept for what comes next, and counted as that until it goes.
+static void test_a_granule_that_was_kept(void)
+{
+	begin();
+	file(VG_GRANULE, 5, 0, 0);
+	atomic_store(&state->retained[0], 30 * mib);
+	vg_drop(state, vg_table_take(&state->table, VG_GRANULE, 5));
+	CHECK_EQUAL(state->retained[0], 20 * mib);
+	file(VG_ARRAY, 5, 0, 0);
+	vg_drop(state, vg_table_take(&state->table, VG_ARRAY, 5));
+	CHECK_EQUAL(state->retained[0], 20 * mib);
+}
+
+// What nothing is known of may be a pool's: then pools are to be asked what they hold.
+static void test_an_unknown_address_is_freed(void)
+{
+	begin();
+	vg_free_finish(state, NULL, CUDA_SUCCESS);
+	CHECK_EQUAL(state->stale_pools, 1);
+	vg_free_finish(state, NULL, CUDA_SUCCESS);
+	CHECK_EQUAL(state->stale_pools, 1);
+}
+
+// With a context ends what is filed under it, but for granules that are in use.
+static void test_the_end_of_a_context(void)
+{
+	const uint64_t key = vg_key(context);
+	struct vg_entry *entries;
+	struct vg_entry copy;
+
+	begin();
+	charge(VG_CONTEXT, VG_WAY_CONTEXT, key, 0, 20 * mib);
+	file(VG_ARRAY, 1, key, 0);
+	file(VG_ARRAY, 2, 0x2000, 0);      // another context's
+	file(VG_ARRAY, 3, 0, 0);           // of none
+	file(VG_ARRAY, key, 0, 0);         // its key is the same
+	file(VG_GRANULE, 4, key, 1);       // in use
+	file(VG_GRANULE, 5, key, 0);
+	CHECK_EQUAL(own()->used, 80 * mib);
+	CHECK(!vg_context_take(state, NULL));
+
+	entries = vg_context_take(state, context);
+	CHECK(entries && !vg_table_get(&state->table, VG_CONTEXT, key, &copy));
+	vg_context_keep(state, entries); // the driver did not end it
+	CHECK(vg_table_get(&state->table, VG_CONTEXT, key, &copy) && vg_table_get(&state->table, VG_ARRAY, 1, &copy));
+	CHECK_EQUAL(own()->used, 80 * mib);
+
+	vg_context_drop(state, context, vg_context_take(state, context));
+	CHECK_EQUAL(own()->used, 40 * mib);
+	CHECK_EQUAL(own()->context_bytes, 0);
+	CHECK(!vg_table_get(&state->table, VG_ARRAY, 1, &copy) && !vg_table_get(&state->table, VG_GRANULE, 5, &copy));
+	CHECK(vg_table_get(&state->table, VG_ARRAY, 2, &copy) && vg_table_get(&state->table, VG_ARRAY, 3, &copy));
+	CHECK(vg_table_get(&state->table, VG_ARRAY, key, &copy) && vg_table_get(&state->table, VG_GRANULE, 4, &copy));
+}
+
+static void test_where_memory_lies(void)
+{
+	const struct {
+		CUmemLocation location;
+		CUresult answer;
+		bool charged;
+		CUdevice device;
+	} cases[] = {
+		{{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CUDA_SUCCESS, true, 1},
+		{{CU_MEM_LOCATION_TYPE_HOST, 1}, CUDA_SUCCESS, false, 2},
+		{{CU_MEM_LOCATION_TYPE_HOST_NUMA, 1}, CUDA_SUCCESS, false, 2},
+		{{CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 1}, CUDA_SUCCESS, false, 2},
+		{{CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT + 1, 1}, CUDA_SUCCESS, true, 2}, // unknown
+		{{0, 1}, CUDA_SUCCESS, true, 2},
+		{{0, 1}, CUDA_ERROR_NOT_FOUND, true, 0},
+	};
+
+	begin();
+	driver.current = 2;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		CUdevice device = -1;
+
+		driver.answer = cases[i].answer;
+		CHECK_EQUAL(vg_location_device(&cases[i].location, &device), cases[i].charged);
+		CHECK_EQUAL(device, cases[i].device);
+	}
+}
+
+int main(void)
+{
+	DRIVER(cuDeviceGetCount, driver_count);
+	DRIVER(cuCtxGetDevice, driver_device);
+	DRIVER(cuCtxGetCurrent, driver_context);
+	test_refusals(); // first: further ones are not said
+	test_a_claim_is_held_then_charged_then_released();
+	test_a_void_claim();
+	test_a_claim_becomes_what_was_taken();
+	test_a_charge_without_an_entry();
+	test_nothing_is_granted_always();
+	test_the_current_gpu();
+	test_other_gpus();
+	test_before_the_start();
+	test_kinds();
+	test_a_granule_that_was_kept();
+	test_an_unknown_address_is_freed();
+	test_the_end_of_a_context();
+	test_where_memory_lies();
+	return 0;
+}
