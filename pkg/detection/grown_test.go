@@ -35,7 +35,11 @@ func TestUsagePagesThatGrowAreCutBack(t *testing.T) {
 	if got := testutil.ToFloat64(h.detector.Metrics.cut); got != 3 {
 		t.Errorf("counted %v pages that were cut, want 3", got)
 	}
-	h.detector.grown[podUID+"/main"] = time.Now().Add(-grownPause)
+	h.detector.grown[podUID+"/main"] = time.Now().Add(-10*time.Minute + 30*time.Second)
+	grow()
+	h.round()
+	h.wantTold()
+	h.detector.grown[podUID+"/main"] = time.Now().Add(-10 * time.Minute)
 	grow()
 	h.round()
 	h.wantTold("p VGPUUsageForged container main made its usage page grow to 1048576 KiB")
