@@ -37,6 +37,10 @@ func TestNoAnswerIsARefusal(t *testing.T) {
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
 		t.Error("all GPUs for whoever comes while the guards hang")
 	}
+	start := &api.StartContainerRequest{Pod: inPod("u"), Container: &api.Container{Id: "c", Name: "main"}}
+	if err := n.runtime.StartContainer(t.Context(), start); err == nil {
+		t.Error("a container was started at which no guard has looked")
+	}
 }
 
 // refused is why a container was refused by a guard in this process.
