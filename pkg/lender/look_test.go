@@ -178,6 +178,42 @@ func TestPoke(t *testing.T) {
 	}
 }
 
+func TestTheEndOfALenderTakesLeasesBack(t *testing.T) {
+	c := newContainer(t, 300_000)
+	l, _ := newLender(t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { l.Run(ctx); close(ended) }()
+	lent := uint64(0)
+	for end := time.Now().Add(10 * time.Second); lent == 0 && time.Now().Before(end); time.Sleep(ms) {
+		now := limits.Monotonic()
+		c.claim(uint64(now), now) // it works, and has nothing left
+		lent, _ = c.lease()
+	}
+	cancel()
+	<-ended
+	if lent == 0 {
+		t.Error("nothing was lent")
+	}
+	if ppm, _ := c.lease(); ppm != 0 {
+		t.Errorf("a lease on %d ppm outlived its lender", ppm)
+	}
+}
+
+// Beside one that has a lease, nothing of the work of another has surely run.
+func TestWorkBesideALeaseIsNotTakenForDone(t *testing.T) {
+	for beside, want := range map[bool]time.Duration{true: 40 * ms, false: 30 * ms} {
+		a := account{guarantee: 500_000, maximum: limits.NoComputeLimit}
+		a.look(full(0), time.Hour, 0)
+		a.look(full(40*ms), time.Hour, 0)
+		a.beside = beside
+		a.look(full(40*ms), time.Hour+20*ms, 20*ms)
+		if a.backlog != want {
+			t.Errorf("beside is %t: %v have not run, want %v", beside, a.backlog, want)
+		}
+	}
+}
+
 // Containers that need no looks keep nobody from being looked at.
 func TestLoneContainersDisturbNobody(t *testing.T) {
 	pair := []container{newCapped(t, 300_000), newCapped(t, 600_000)}

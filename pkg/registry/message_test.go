@@ -7,31 +7,33 @@ import (
 
 // message is one as a process of this version says it.
 func message(slot, pid uint32) []byte {
-	raw := make([]byte, messageSize)
-	binary.LittleEndian.PutUint32(raw, messageMagic)
-	binary.LittleEndian.PutUint16(raw[4:], messageVersion)
-	binary.LittleEndian.PutUint16(raw[6:], messageSize)
-	binary.LittleEndian.PutUint32(raw[8:], slot)
-	binary.LittleEndian.PutUint32(raw[12:], pid)
+	raw := []byte("NVGR\x01\x00\x10\x00")
+	raw = binary.LittleEndian.AppendUint32(raw, slot)
+	return binary.LittleEndian.AppendUint32(raw, pid)
+}
+
+// ofLength is a message of a later version.
+func ofLength(length int) []byte {
+	raw := append(message(3, 42), make([]byte, length-16)...)
+	raw[4], raw[6] = 2, byte(length)
 	return raw
 }
 
 func TestParseMessage(t *testing.T) {
 	good := message(3, 42)
-	longer := append(message(3, 42), 1, 2, 3, 4)
-	longer[4], longer[6] = 2, messageSize+4
 	for name, tt := range map[string]struct {
 		raw  []byte
 		good bool
 	}{
-		"this version's": {good, true},
-		"a later one's":  {longer, true},
-		"none":           {nil, false},
-		"cut off":        {good[:messageSize-1], false},
-		"too long":       {make([]byte, maxMessage+1), false},
-		"another magic":  {append([]byte("GET "), good[4:]...), false},
-		"another size":   {append(message(3, 42), 0), false},
-		"version 0":      {append([]byte("NVGR\x00\x00\x10\x00"), good[8:]...), false},
+		"this version's":    {good, true},
+		"a later one's":     {ofLength(20), true},
+		"none":              {nil, false},
+		"cut off":           {good[:messageSize-1], false},
+		"as long as may be": {ofLength(64), true},
+		"too long":          {ofLength(65), false},
+		"another magic":     {append([]byte("GET "), good[4:]...), false},
+		"another size":      {append(message(3, 42), 0), false},
+		"version 0":         {append([]byte("NVGR\x00\x00\x10\x00"), good[8:]...), false},
 	} {
 		claim, err := ParseMessage(tt.raw)
 		if (err == nil) != tt.good || tt.good && claim != (Claim{Slot: 3, InnerPID: 42}) {
