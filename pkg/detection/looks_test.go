@@ -103,6 +103,17 @@ func TestRefusalsBesideBusyPages(t *testing.T) {
 	}
 }
 
+func TestRefusalsOnTheSecondGPU(t *testing.T) {
+	h := newHouse(t)
+	held := h.holders[containerID]
+	held.Devices = append(held.Devices, placement.Device{UUID: "GPU-2", MemoryBytes: 2000 * mib})
+	for _, refusals := range []uint64{0, 3} {
+		usage := limits.Usage{Devices: []limits.DeviceUsage{{}, {Refusals: refusals}}}
+		h.detector.tellRefusals(&picture{containers: map[string]container{"one": {Allocation: held, before: usage}}})
+	}
+	h.wantTold(`p VGPUMemoryLimitReached container "main" was refused memory at its limit of 2000 MiB of GPU-2`)
+}
+
 func TestWhatIsSaidOfAProcess(t *testing.T) {
 	base := sighting{Process: registry.Process{PID: 7, Name: "train"}, uuid: gpuA, bytes: 3 << 20, apis: gpu.Compute}
 	graphic := base

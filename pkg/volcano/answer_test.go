@@ -42,6 +42,7 @@ func TestAnswer(t *testing.T) {
 		{"given, then refused", answered(";", Success), []placement.Allocation{a, b}, true, map[string]string{Phase: Failed}},
 		{"what is to be allocated is lost", with(assigned(ids), ToAllocate, "?"), []placement.Allocation{b}, false,
 			map[string]string{ToAllocate: "GPU-1,NVIDIA,1000,0:;"}},
+		{"known, and given nothing", assigned(ids), []placement.Allocation{{Container: "a"}, {Container: "b"}}, false, nil},
 		{"nonsense", assigned("?"), nil, true, map[string]string{Phase: Failed, Time: Answered}},
 		{"nonsense, not tried yet", assigned("?"), nil, false, nil},
 		{"of three containers", assigned(ids + ";"), []placement.Allocation{a, b}, false, nil},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -303,6 +304,51 @@ func TestAPodThatHasGoneIsNoError(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Why a pod's GPUs cannot be reserved is known, though there is nothing to write yet.
+func TestNoRoomIsAnError(t *testing.T) {
+	w, a := newWorld(t, onePod())
+	if settled, err := a.answer(t.Context(), onePod()); settled || err == nil || w.patches() != 0 {
+		t.Errorf("answer() = %t, %v, with %d writes", settled, err, w.patches())
+	}
+}
+
+// looked counts the rounds of an Answerer that knows no pods yet.
+type looked struct {
+	world
+	rounds int
+}
+
+func (l *looked) HasSynced() bool { l.rounds++; return false }
+
+func TestAnswersEveryFiveSecondsAndSoonAfterAPoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &looked{}
+		a := New(Options{Config: config.Default(), Pods: l, Places: l})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go a.Run(ctx)
+		for _, step := range []struct {
+			sleep  time.Duration
+			poke   bool
+			rounds int
+		}{
+			{5*time.Second - 1, false, 0}, {1, false, 1}, {5 * time.Second, false, 2},
+			{0, true, 2}, {gather - 1, false, 2}, {1, false, 3},
+		} {
+			time.Sleep(step.sleep)
+			if step.poke {
+				a.Poke()
+				a.Poke() // which says no more
+			}
+			synctest.Wait()
+			if l.rounds != step.rounds {
+				t.Errorf("%v later it has looked %d times, want %d", step.sleep, l.rounds, step.rounds)
+			}
+		}
+	})
 }
 
 func TestPokeIsHeardAtOnce(t *testing.T) {

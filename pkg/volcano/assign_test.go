@@ -191,6 +191,21 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// What was asked for stays as it is: others may have it, too.
+func TestObeyChangesNothingOfWhatWasAskedFor(t *testing.T) {
+	p := pod(assigned("GPU-1,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
+	asked, err := request.FromPod(p, config.Default().Dialects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Obey(asked, p, gpus(), config.Default()); err != nil {
+		t.Fatal(err)
+	}
+	if got := asked.Containers[0].Shares[0].GPUs; got != nil {
+		t.Errorf("it is bound to %v", got)
+	}
+}
+
 // A container of which nothing is read has an entry all the same.
 func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
 	p := pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,1000,0:"), container("unread", limits{"memory": 1000}), container("a", limits{"memory": 1000}))
