@@ -6,6 +6,7 @@
 #include "claim.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,10 +61,29 @@ static uint32_t under_way(void)
 	return (uint32_t)state->calls;
 }
 
+static bool any(const struct vg_entry *entry, const void *unused)
+{
+	return entry != unused;
+}
+
+// end frees what a test has left in the table.
+static void end(void)
+{
+	struct vg_entry *entry = state ? vg_table_sweep(&state->table, any, NULL) : NULL;
+
+	while (entry) {
+		struct vg_entry *next = entry->next;
+
+		free(entry);
+		entry = next;
+	}
+}
+
 static void begin(void)
 {
 	struct vg_limits_device device = test_device(1, 100 * mib);
 
+	end();
 	memset(vg_state_new(), 0, sizeof *state); // as the child of a fork finds it
 	state = test_process(&device, 1);
 	memset(&driver, 0, sizeof driver);
@@ -425,5 +445,6 @@ int main(void)
 	test_an_unknown_address_is_freed();
 	test_the_end_of_a_context();
 	test_where_memory_lies();
+	end();
 	return 0;
 }
