@@ -23,8 +23,8 @@ const (
 	lookPatience = 500 * time.Millisecond
 	// maxStuck is how many look-ups may hang at once. Each keeps a thread.
 	maxStuck = 8
-	// tries is how often a look-up is begun anew that a rename elsewhere has
-	// disturbed.
+	// tries is how often a look-up is begun anew that a rename or a mount elsewhere
+	// has disturbed.
 	tries = 16
 	// resolveCached has openat2 fail with EAGAIN where it would have to wait.
 	resolveCached = 0x20
@@ -212,7 +212,7 @@ func openat2(dir int, name string, flags, resolve uint64) (fd int, err error) {
 	name = strings.TrimPrefix(name, "/")
 	for range tries {
 		fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: resolve})
-		if resolve&resolveCached != 0 || !errors.Is(err, unix.EAGAIN) {
+		if !errors.Is(err, unix.EAGAIN) {
 			break
 		}
 	}

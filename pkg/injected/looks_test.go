@@ -284,6 +284,39 @@ func TestImagesHang(t *testing.T) {
 	b.took(begin, 0)
 }
 
+// A mount elsewhere disturbs look-ups in what the kernel has in memory: any container that
+// starts makes some. That must not cost a container a place beside those that hang.
+func TestMountsElsewhereNeedNoPlace(t *testing.T) {
+	looks := NewLooks()
+	hang := make(chan struct{})
+	defer close(hang)
+	for k := range maxStuck {
+		_ = looks.ask(strconv.Itoa(k), func() error { <-hang; return nil })
+	}
+	b := newBox(t)
+	n := b.start()
+	dir, stop, stopped := t.TempDir(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := unix.Mount("elsewhere", dir, "tmpfs", 0, "size=4k"); err != nil {
+				t.Error(err)
+				return
+			}
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	for range 1000 {
+		_ = b.wants(looks.Check("u/main", "/proc", n.PID, b.mounts), nil)
+	}
+}
+
 func (b *box) took(begin time.Time, most time.Duration) {
 	b.Helper()
 	if took := time.Since(begin); took > most+300*time.Millisecond {
