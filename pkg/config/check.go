@@ -67,9 +67,9 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.dialects(cfg.Dialects)
 	c.detection(cfg.Detection)
 	c.nri(cfg.NRI)
-	c.path("paths.install_dir", cfg.Paths.InstallDir)
-	c.path("paths.run_dir", cfg.Paths.RunDir)
-	c.path("paths.state_dir", cfg.Paths.StateDir)
+	c.ownDirectory("paths.install_dir", cfg.Paths.InstallDir)
+	c.ownDirectory("paths.run_dir", cfg.Paths.RunDir)
+	c.ownDirectory("paths.state_dir", cfg.Paths.StateDir)
 	c.optionalPath("guard.plugin_dir", cfg.Guard.PluginDir)
 	c.address("http.address", cfg.HTTP.Address)
 	c.address("http.probe_address", cfg.HTTP.ProbeAddress)
@@ -217,6 +217,23 @@ func (c *checker) optionalPath(key, path string) {
 func (c *checker) path(key, path string) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		c.bad(key, "is %q; allowed: an absolute path without '..', '//' or a slash at its end", path)
+	}
+}
+
+// shared are directories that others use, too.
+var shared = strings.Fields(`
+	/ /bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var
+	/opt/cni /opt/nri /opt/nri/plugins
+	/run/containerd /run/crio /run/nri /run/systemd /run/user
+	/usr/bin /usr/lib /usr/lib64 /usr/libexec /usr/local /usr/local/bin /usr/local/lib /usr/sbin /usr/share /usr/src
+	/var/cache /var/lib /var/lib/containerd /var/lib/containers /var/lib/docker /var/lib/etcd /var/lib/kubelet
+	/var/log /var/opt /var/run /var/run/nri /var/spool /var/tmp`)
+
+// ownDirectory checks a directory that is removed when nri-vgpu is, with all that is in it.
+func (c *checker) ownDirectory(key, path string) {
+	c.path(key, path)
+	if slices.Contains(shared, path) {
+		c.bad(key, "is %q, where others have files, too; allowed: a directory of its own, as uninstalling removes it", path)
 	}
 }
 

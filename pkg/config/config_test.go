@@ -172,6 +172,11 @@ func TestParseRefuses(t *testing.T) {
 		{"relative paths", "[paths]\nrun_dir = \"run\"\ninstall_dir = \"/opt/x/\"", []string{
 			`line 2: paths.run_dir is "run"; allowed: an absolute path`,
 			`line 3: paths.install_dir is "/opt/x/"; allowed: an absolute path`}},
+		{"directories of others, which uninstalling would remove",
+			"[paths]\nrun_dir = \"/run\"\nstate_dir = \"/var/lib\"\ninstall_dir = \"/usr/local\"", []string{
+				`line 2: paths.run_dir is "/run", where others have files, too; allowed: a directory of its own`,
+				`line 3: paths.state_dir is "/var/lib", where others have files, too; allowed: a directory of its own`,
+				`line 4: paths.install_dir is "/usr/local", where others have files, too; allowed: a directory of its own`}},
 		{"an element of a long list", "[injection.direct]\ndevices = [\n  \"/dev/a\",\n  \"/dev/nvidia{number}\",\n]", []string{
 			`line 2: injection.direct.devices[1] is "/dev/nvidia{number}"; allowed placeholders: {minor}, {index}, {uuid}`}},
 		{"the second of two tables",
