@@ -52,6 +52,9 @@ func (l *listener) bind(path string, mode os.FileMode) error {
 	if err := unix.SetsockoptInt(l.socket, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return fmt.Errorf("have credentials sent to the agent's socket: %w", err)
 	}
+	if err := passRights(l.socket, false); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		return fmt.Errorf("have no descriptors sent to the agent's socket: %w", err)
+	}
 	if err := unix.Listen(l.socket, backlog); err != nil {
 		return fmt.Errorf("listen at the agent's socket: %w", err)
 	}

@@ -7,7 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Any packet can carry descriptors. Whoever drops the last one of a socket waits for what
+// passRights sets whether packets to a socket, and to those that it accepts, may carry
+// descriptors. The kernel knows the option from 6.16 on: before, it is ENOPROTOOPT.
+func passRights(socket int, pass bool) error {
+	value := 0
+	if pass {
+		value = 1
+	}
+	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, value)
+}
+
+// Before Linux 6.16 any packet can carry descriptors. Whoever drops the last one of a socket waits for what
 // the socket still has to send, as long as its owner has set, and closing a file may wait
 // for its file system. So descriptors are received, sockets told not to wait, and all are
 // closed aside. Those that lie in a connection when it is closed would be dropped by that.

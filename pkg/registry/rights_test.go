@@ -81,6 +81,9 @@ func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if err := passRights(l.socket, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // as before Linux 6.16
+				t.Fatal(err)
+			}
 			h.send(tt.packets...) // nobody accepts yet, so that the message has the last descriptor
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
@@ -96,5 +99,35 @@ func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+	}
+}
+
+// Where the kernel can, it takes no descriptors for the agent: those whose closing hangs
+// could keep it from accepting anybody.
+func TestDescriptorsAreNotSent(t *testing.T) {
+	h := newHouse(t)
+	l, err := openListener(h.Path, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: h.Path}); err != nil {
+		t.Fatal(err)
+	}
+	var want error
+	if passRights(fd, true) == nil {
+		want = unix.EPERM
+	}
+	packet := message(1, uint32(os.Getpid()))
+	if err := unix.Sendmsg(fd, packet, unix.UnixRights(0), nil, 0); !errors.Is(err, want) {
+		t.Errorf("with a descriptor: %v, want %v", err, want)
+	}
+	if err := unix.Sendmsg(fd, packet, nil, nil, 0); err != nil {
+		t.Errorf("without: %v", err)
 	}
 }
