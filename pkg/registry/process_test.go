@@ -65,6 +65,10 @@ func TestCommandIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	// The kernel knows a new program's arguments only some time after its name.
+	for line := []byte(nil); len(line) == 0; {
+		line, _ = HostProc.read(child.Process.Pid, "cmdline")
+	}
 	process, err := HostProc.Look(child.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -74,11 +74,13 @@ type registered struct {
 }
 
 // New returns an empty registry.
-func New() *Registry {
+func New() *Registry { return newRegistry(descriptors()) }
+
+func newRegistry(descriptors int) *Registry {
 	return &Registry{
 		arrivals: map[int]arrival{}, processes: map[int]*registered{}, containers: map[string]int{},
-		perContainer: maxPerContainer, total: min(maxProcesses, descriptors()/4),
-		mostArrivals: min(maxArrivals, descriptors()/16),
+		perContainer: maxPerContainer, total: min(maxProcesses, descriptors/4),
+		mostArrivals: min(maxArrivals, descriptors/16),
 		outcomes:     map[Outcome]uint64{}, held: map[Outcome]uint64{},
 	}
 }

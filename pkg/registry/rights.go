@@ -17,10 +17,11 @@ func passRights(socket int, pass bool) error {
 	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, value)
 }
 
-// Before Linux 6.16 any packet can carry descriptors. Whoever drops the last one of a socket waits for what
-// the socket still has to send, as long as its owner has set, and closing a file may wait
-// for its file system. So descriptors are received, sockets told not to wait, and all are
-// closed aside. Those that lie in a connection when it is closed would be dropped by that.
+// Before Linux 6.16 any packet can carry descriptors. Whoever drops the last one of a
+// socket waits for what the socket still has to send, as long as its owner has set, and
+// closing a file may wait for its file system. So descriptors are received, sockets told
+// not to wait, and all are closed aside. Those that lie in a connection when it is closed
+// would be dropped by that.
 const (
 	// mostRights is how many descriptors a packet can carry.
 	mostRights = 253
@@ -32,7 +33,21 @@ const (
 // controlBytes has room for all that comes with a packet.
 var controlBytes = unix.CmsgSpace(unix.SizeofUcred) + unix.CmsgSpace(4*mostRights)
 
-var closers = make(chan struct{}, mostClosers)
+// closers close descriptors that came with packets.
+type closers struct {
+	slots chan struct{}
+	close func(fd int)
+}
+
+func newClosers(closeOne func(fd int)) closers {
+	return closers{make(chan struct{}, mostClosers), closeOne}
+}
+
+var rightsClosers = newClosers(func(fd int) {
+	// What is no socket does not linger.
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	_ = unix.Close(fd)
+})
 
 // receive reads the next packet that has come and drops its descriptors. ended reports that
 // none has come, or will: packets of connections that openListener's sockets accepted come
@@ -47,13 +62,13 @@ func receive(fd int) (packet []byte, ended bool, err error) {
 		if err != nil {
 			return nil, true, err
 		}
-		dropRights(control[:controls])
+		rightsClosers.drop(control[:controls])
 		return buffer[:n], n == 0 && controls == 0, nil
 	}
 }
 
-// dropRights closes the descriptors in control messages.
-func dropRights(control []byte) {
+// drop closes the descriptors in control messages.
+func (c closers) drop(control []byte) {
 	var all []int
 	messages, _ := unix.ParseSocketControlMessage(control)
 	for i := range messages {
@@ -65,13 +80,11 @@ func dropRights(control []byte) {
 	if len(all) == 0 {
 		return
 	}
-	closers <- struct{}{}
+	c.slots <- struct{}{}
 	go func() {
-		defer func() { <-closers }()
+		defer func() { <-c.slots }()
 		for _, fd := range all {
-			// What is no socket does not linger.
-			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-			_ = unix.Close(fd)
+			c.close(fd)
 		}
 	}()
 }

@@ -134,9 +134,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	return s.acceptLoop(ctx, l)
 }
 
+// acceptPace returns how fast connections are accepted.
+func acceptPace() *rate.Limiter { return rate.NewLimiter(acceptsPerSecond, acceptBurst) }
+
 // acceptLoop accepts connections, in batches, until the socket is lost or ctx ends.
 func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
-	pace := rate.NewLimiter(acceptsPerSecond, acceptBurst)
+	pace := acceptPace()
 	for {
 		l.wait()
 		err := s.acceptBatch(ctx, l, pace)

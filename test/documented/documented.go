@@ -1,0 +1,88 @@
+// Package documented compares the bounds that docs/security.md states with those of the code.
+package documented
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Bound fails the test unless the row of the table of bounds that begins with a text states
+// each of some bounds.
+func Bound(t testing.TB, row string, bounds ...string) {
+	t.Helper()
+	for line := range strings.Lines(document(t)) {
+		if !strings.HasPrefix(line, "| "+row) {
+			continue
+		}
+		for _, bound := range bounds {
+			if !states(line, bound) {
+				t.Errorf("docs/security.md does not state %q of %s", bound, row)
+			}
+		}
+		return
+	}
+	t.Errorf("docs/security.md has no bound on %s", row)
+}
+
+// states reports whether a row states a bound: "64" is not stated by "640" or "1,064".
+func states(row, bound string) bool {
+	for rest := row; ; {
+		before, after, found := strings.Cut(rest, bound)
+		if !found {
+			return false
+		}
+		if strings.Trim(after[:1], "0123456789") != "" && strings.TrimRight(before, "0123456789,.") == before {
+			return true
+		}
+		rest = after
+	}
+}
+
+// document returns docs/security.md of the repository in which the test runs.
+func document(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, "docs", "security.md"))
+		if err == nil {
+			return string(text)
+		}
+	}
+	t.Fatalf("docs/security.md is in no directory above: %v", err)
+	return ""
+}
+
+// Count formats a number as documents do: 1,024.
+func Count(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", Count(n/1000), n%1000)
+}
+
+// Bytes formats a number of bytes as documents do: 64 bytes, 16 KiB.
+func Bytes(n int) string {
+	switch {
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%s KiB", Count(n>>10))
+	default:
+		return fmt.Sprintf("%s bytes", Count(n))
+	}
+}
+
+// Time formats a duration as documents do: 100 ms, 0.9 s, 2 minutes.
+func Time(d time.Duration) string {
+	switch {
+	case d > time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%d minutes", d/time.Minute)
+	case d >= time.Second/2:
+		return fmt.Sprintf("%g s", d.Seconds())
+	default:
+		return fmt.Sprintf("%g ms", 1000*d.Seconds())
+	}
+}

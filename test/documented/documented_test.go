@@ -1,0 +1,29 @@
+package documented
+
+import (
+	"testing"
+	"time"
+)
+
+func TestStates(t *testing.T) {
+	for row, want := range map[string]bool{
+		"| a | 64 open |": true, "| a | 64, or less |": true, "| a | 640, and 64 |": true,
+		"| a | 640 |": false, "| a | 164 |": false, "| a | 1,064 |": false, "| a | 0.64 |": false, "| a |": false,
+	} {
+		if got := states(row, "64"); got != want {
+			t.Errorf("%q: %v", row, got)
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	for got, want := range map[string]string{
+		Count(64): "64", Count(4096): "4,096", Count(1_002_003): "1,002,003",
+		Bytes(64): "64 bytes", Bytes(16 << 10): "16 KiB", Bytes(1025): "1,025 bytes",
+		Time(10 * time.Millisecond): "10 ms", Time(900 * time.Millisecond): "0.9 s", Time(time.Minute): "60 s", Time(2 * time.Minute): "2 minutes",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
