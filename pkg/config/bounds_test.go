@@ -79,7 +79,7 @@ func TestNamesAndPlaces(t *testing.T) {
 		"http.address":             {":9394": true, "localhost:0": true, "[::1]:65535": true, ":65536": false, ":http": false, "9394": false, "": false},
 		"http.probe_address":       {"127.0.0.1:1": true, "127.0.0.1": false},
 		"injection.cdi_kind":       {"nvidia.com/gpu": true, "gpu": false},
-		"paths.state_dir":          {"/": true, "/var/lib/x": true, "": false, "/a/../b": false},
+		"paths.state_dir":          {"/": false, "/var/lib": false, "/var/lib/x": true, "": false, "/a/../b": false},
 		"guard.plugin_dir":         {"": true, "/opt/nri/plugins": true, "plugins": false},
 		"driver.root":              {"": true, "/run/driver": true, "/run//driver": false},
 		"nri.plugin_name":          {"nri-vgpu.2_a": true, "-a": false},
