@@ -264,6 +264,12 @@ func collect(registry *prometheus.Registry, a *agent.Agent, others ...prometheus
 // reviews is nil unless the API server says who may read metrics.
 type clients struct{ reads, writes, answers, reviews kubernetes.Interface }
 
+// How often each client asks. Tenants cause Events and evictions.
+const (
+	requestsPerSecond = 5
+	requestBurst      = 10
+)
+
 func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
 	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
 	if err != nil {
@@ -272,6 +278,8 @@ func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
 	// Protobuf costs a fraction of JSON's time and memory.
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	// Client-go's own defaults, which docs/security.md states.
+	cfg.QPS, cfg.Burst = requestsPerSecond, requestBurst
 	var c clients
 	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes, &c.answers} {
 		made, err := kubernetes.NewForConfig(cfg)
