@@ -34,12 +34,18 @@ const (
 func heldSlots(f *os.File, slots int64) ([]bool, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	begin := threadTime()
+	return searchSlots(slots, func(r slotRange) (slotRange, error) { return lockedIn(f, r) }, threadTime)
+}
+
+// searchSlots returns which of the first slots are locked. locked returns those of a range
+// that one lock covers, and now the time that was spent.
+func searchSlots(slots int64, locked func(slotRange) (slotRange, error), now func() time.Duration) ([]bool, error) {
+	begin := now()
 	held := make([]bool, slots)
 	for ranges := []slotRange{{0, slots}}; len(ranges) > 0; {
 		r := ranges[len(ranges)-1]
 		ranges = ranges[:len(ranges)-1]
-		hit, err := lockedIn(f, r)
+		hit, err := locked(r)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +55,7 @@ func heldSlots(f *os.File, slots int64) ([]bool, error) {
 		if !hit.empty() {
 			ranges = appendUnlessEmpty(ranges, slotRange{hit.to, r.to}, slotRange{r.from, hit.from})
 		}
-		if took := threadTime() - begin; took > lockBudget {
+		if took := now() - begin; took > lockBudget {
 			return nil, fmt.Errorf("%w: its locks took %v", ErrBusy, took.Round(time.Millisecond))
 		}
 	}

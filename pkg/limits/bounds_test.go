@@ -1,0 +1,56 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "locks on its usage page", documented.Time(lockBudget)+" of a processor for a read", "a hundredth of one for the page",
+		"for up to a minute")
+	documented.Bound(t, "values on its usage page", "2^50 bytes, 2^63 ns", documented.Count(layout.MaxSlots)+" processes", fmt.Sprintf("%d GPUs", MaxDevices))
+}
+
+// A read asks the kernel for the holders of slots no longer than 10 ms.
+func TestTheLocksOfAPageHaveABudget(t *testing.T) {
+	for each, want := range map[time.Duration]int{time.Millisecond: 11, 4 * time.Millisecond: 3, time.Second: 1} {
+		asked, now := 0, time.Hour
+		first := func(r slotRange) (slotRange, error) {
+			asked++
+			now += each
+			return slotRange{r.from, r.from + 1}, nil
+		}
+		if _, err := searchSlots(layout.MaxSlots, first, func() time.Duration { return now }); !errors.Is(err, ErrBusy) || asked != want {
+			t.Errorf("of %v each, %d questions were asked, want %d: %v", each, asked, want, err)
+		}
+	}
+	free := func(slotRange) (slotRange, error) { return slotRange{}, nil }
+	if held, err := searchSlots(2, free, func() time.Duration { return 0 }); err != nil || len(held) != 2 || held[0] || held[1] {
+		t.Errorf("a page without locks: %v, %v", held, err)
+	}
+}
+
+// A page is left alone for a hundred times as long as its locks took, and no longer than a
+// minute.
+func TestBusyPagesRest(t *testing.T) {
+	now := time.Now()
+	for took, rest := range map[time.Duration]time.Duration{
+		10 * time.Millisecond: time.Second, 599 * time.Millisecond: 59900 * time.Millisecond,
+		time.Second: time.Minute, time.Hour: time.Minute,
+	} {
+		r, page := rests{until: map[pageID]time.Time{}}, pageID{path: "page"}
+		r.add(page, now, took)
+		if !r.has(page, now.Add(rest-1)) || r.has(page, now.Add(rest)) || r.has(pageID{path: "another"}, now) {
+			t.Errorf("after %v it does not rest for %v, or another does", took, rest)
+		}
+		r.add(pageID{path: "later"}, now.Add(rest+1), took)
+		if len(r.until) != 1 {
+			t.Errorf("%d pages are kept", len(r.until))
+		}
+	}
+}
