@@ -1,0 +1,74 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/containerd/nri/pkg/api"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
+	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "time of a handler of agent, guard or stand-in", documented.Time(handlerPatience))
+	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxHandlers))
+	documented.Bound(t, "`LD_PRELOAD`", documented.Bytes(mostPreload))
+}
+
+// While 64 handlers hang, the next is answered at once, and does nothing.
+func TestHandlersThatHangAreBounded(t *testing.T) {
+	store, err := NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Options{Store: store})
+		hang := make(chan struct{})
+		work := func(context.Context) bool { <-hang; return true }
+		for range 64 {
+			go func() { _, _ = within(t.Context(), h, work) }()
+		}
+		synctest.Wait()
+		_, err := within(t.Context(), h, func(context.Context) bool { t.Error("it was begun"); return true })
+		if !errors.Is(err, deadline.ErrFull) {
+			t.Errorf("got %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if done, err := within(t.Context(), h, func(context.Context) bool { return true }); !done || err != nil {
+			t.Errorf("once they have ended: %v", err)
+		}
+	})
+}
+
+// As many variables as a container may have are looked at in time: a handler whose work
+// takes longer refuses the container.
+func TestHandlersLookAtManyVariables(t *testing.T) {
+	n := newNode(t, withVersion("v2.2.0"))
+	n.pod("asks", "main=1024")
+	many := func(s *rspec.Spec) {
+		for size := (&api.Container{Env: s.Process.Env}).SizeVT(); size < runtimes.MostBytes-(8<<10); {
+			name := fmt.Sprintf("%x=", len(s.Process.Env))
+			s.Process.Env = append(s.Process.Env, name)
+			size += len(name) + 2
+		}
+	}
+	spec, err := n.create("asks", many)
+	if err != nil {
+		t.Fatalf("it was not created: %.300v", err)
+	}
+	if count := len(spec.Process.Env); count < 50_000 {
+		t.Errorf("it has only %d variables", count)
+	}
+	pod := sandbox("asks")
+	container := fromSpec(pod, "main", spec)
+	if err := n.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: pod, Container: container}); err != nil {
+		t.Errorf("it was not started: %.300v", err)
+	}
+}
