@@ -4,11 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 // A pod that was deleted by force may still run when the next of its name does.
@@ -99,4 +102,26 @@ func TestMetricsWithoutTheDriver(t *testing.T) {
 	if got := testutil.CollectAndCount(c, "nri_vgpu_container_gpu_seconds_total"); got != 4 {
 		t.Errorf("%d containers' own accounts are told, want 4", got)
 	}
+}
+
+// A scrape waits a second for the driver, and then tells what containers say.
+func TestMetricsWhileTheDriverHangs(t *testing.T) {
+	documented.Bound(t, "what the driver makes wait", documented.Time(scrapePatience)+" for metrics")
+	n, c, _ := populated(t)
+	synctest.Test(t, func(t *testing.T) {
+		n.hang = make(chan struct{})
+		begin := time.Now()
+		if got := testutil.CollectAndCount(c, "nri_vgpu_container_gpu_seconds_total"); got != 4 {
+			t.Errorf("%d containers' own accounts are told, want 4", got)
+		}
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(patience) // the driver is waited for no longer by anybody
+	})
+}
+
+func TestCommandBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "a process's name, command line and entries in procfs",
+		documented.Time(commandPatience)+" for all", documented.Count(mostReading)+" command lines at a time")
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 // script is a driver that answers as told.
@@ -124,6 +126,27 @@ func TestAHangingDriverHangsNobody(t *testing.T) {
 		mustRefresh(t, inv)
 		if diff := cmp.Diff(two(), inv.GPUs()); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// A look takes 10 s at most, and meanwhile who reads what was seen before does not wait.
+func TestALookIsWaitedForTenSeconds(t *testing.T) {
+	documented.Bound(t, "what the driver makes wait", documented.Time(DefaultTimeout)+" for a look at the GPUs")
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		defer close(hang)
+		inv := NewInventory(script(func() ([]GPU, error) { <-hang; return nil, nil }), 0)
+		inv.gpus = two()
+		begin, done := time.Now(), make(chan struct{})
+		go func() { _, _ = inv.Refresh(t.Context()); close(done) }()
+		synctest.Wait()
+		if got := inv.GPUs(); len(got) != 2 || time.Since(begin) != 0 {
+			t.Errorf("after %v: %+v", time.Since(begin), got)
+		}
+		<-done
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("it took %v", took)
 		}
 	})
 }
