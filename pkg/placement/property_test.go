@@ -12,6 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 const runs = 300 // random histories per property
@@ -313,6 +314,10 @@ func crowded() config.Config {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 3
 	return cfg
+}
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "the search for its GPUs", documented.Count(searches*maxTries)+" tries", documented.Count(maxRefused)+" are remembered")
 }
 
 // TestPlansAreBounded counts what the search for a pod takes that does not fit.

@@ -5,11 +5,14 @@ import (
 	"maps"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 // mostPodBytes is what the API server's etcd takes of a pod.
@@ -22,6 +25,11 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
+}
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "what is kept of a pod of the node", documented.Count(mostAmounts)+" amounts of extended resources",
+		fmt.Sprintf("more than %d containers", mostContainers), fmt.Sprintf("%d annotations", mostAnnotations), "1.3 MiB")
 }
 
 // Tenants make pods as large as the API server takes them, and the agent has so much
@@ -41,6 +49,10 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 		"owners": func(p *corev1.Pod, i int) {
 			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{Name: fmt.Sprint(i)})
 		},
+		"ephemeral containers": func(p *corev1.Pod, i int) {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: fmt.Sprint("e", i), Image: "a"}})
+		},
 		"a selector": func(p *corev1.Pod, i int) { p.Spec.NodeSelector[fmt.Sprint(i)] = "" },
 		"a container that asks for many things": func(p *corev1.Pod, i int) {
 			if i == 0 {
@@ -58,6 +70,31 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 			runtime.KeepAlive(kept)
 		})
 	}
+}
+
+// All bounds together: what is kept of a pod that is at each of them.
+func TestTheLargestPodIsKeptSmall(t *testing.T) {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	name := func(i int) string { return fmt.Sprintf("c%062d", i) } // as long as names may be
+	before := heap()
+	kept := reduceLarge(t, func(p *corev1.Pod, i int) {
+		if i == 0 {
+			p.Annotations = map[string]string{}
+			for k := range mostAnnotations {
+				p.Annotations[strconv.Itoa(k)] = strings.Repeat("x", 1<<10-8)
+			}
+		}
+		c := corev1.Container{Name: name(i)}
+		if i%3 == 0 {
+			c.Resources.Limits = corev1.ResourceList{corev1.ResourceName(fmt.Sprint("a.b/", i)): one}
+		}
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name(i)}})
+	})
+	if grown := heap() - before; grown > 13<<20/10 {
+		t.Errorf("%d KiB are kept", grown>>10)
+	}
+	runtime.KeepAlive(kept)
 }
 
 // reduceLarge returns what is kept of a pod to which something was added until it was full.

@@ -153,6 +153,9 @@ func TestATenantTakesNoMoreThanThePage(t *testing.T) {
 			}
 			var own unix.Statfs_t
 			must(t, unix.Fstatfs(int(page.Fd()), &own))
+			if own.Files != 3 { // the root, the page, and 1 KiB of attributes
+				t.Errorf("the page's file system has %d inodes, want 3", own.Files)
+			}
 			if has := own.Blocks * uint64(own.Bsize); has != pageSize {
 				t.Errorf("the page's file system has room for %d bytes, want %d", has, pageSize)
 			}
