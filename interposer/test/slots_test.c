@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Which slot a process takes, what that says of it, and what happens where there is none.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "slots.h"
+
+static void test_slots_run_out_and_come_back(void)
+{
+	static struct vg_pages pages[VG_MAX_SLOTS];
+	static struct vg_pages more;
+	struct vg_error error;
+
+	make_pages(1000);
+	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++) {
+		attach(&pages[i]);
+		CHECK_EQUAL(pages[i].slot, i);
+	}
+	CHECK(vg_pages_open(&more, dir, &error) == 0);
+	CHECK(vg_slot_take(&more, &error) == -1);
+	vg_pages_close(&pages[500]);
+	CHECK(vg_slot_take(&more, &error) == 0);
+	CHECK_EQUAL(more.slot, 500);
+	for (uint32_t i = 0; i < VG_MAX_SLOTS; i++)
+		vg_pages_close(&pages[i]);
+	vg_pages_close(&more);
+}
+
+// in_child runs a part of a test in a process of its own.
+static void in_child(void (*what)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		what();
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQUAL(status, 0);
+}
+
+// fill_up leaves no room in the file system of the current directory.
+static void fill_up(void)
+{
+	static const char page[4096];
+	int fd = open("filler", O_CREAT | O_WRONLY, 0600);
+
+	CHECK(fd >= 0);
+	while (write(fd, page, sizeof page) > 0)
+		continue;
+	CHECK_EQUAL(errno, ENOSPC);
+	close(fd);
+}
+
+// on_a_full_disk has a process take the last slots for which there is room.
+static void on_a_full_disk(void)
+{
+	static struct vg_pages pages, more;
+	struct vg_limits_device device = test_device(1, 1000);
+	struct vg_error error;
+
+	CHECK(unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) == 0);
+	CHECK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+	CHECK(mount("none", dir, "tmpfs", 0, "size=64k") == 0);
+	CHECK(chdir(dir) == 0);
+	CHECK(test_pages_make(dir, &device, 1) == 0);
+	attach(&pages);
+	fill_up();
+	for (int i = 0; i < 3; i++) {
+		memset(&more, 0, sizeof more);
+		CHECK(vg_pages_open(&more, dir, &error) == 0);
+		if (vg_slot_take(&more, &error))
+			break;
+	}
+	CHECK(strstr(error.text, "cannot be written"));
+	// Who has a slot goes on.
+	CHECK(vg_reserve(&pages, 0, 100));
+}
+
+static void test_full_disk_refuses_and_kills_nobody(void)
+{
+	snprintf(dir, sizeof dir, "%s", test_dir());
+	in_child(on_a_full_disk);
+}
+
+// leave ends like a process that is killed: what its slot holds stays in it.
+static void leave(uint64_t used)
+{
+	struct vg_pages pages;
+	struct vg_slot_device *devices;
+
+	attach(&pages);
+	devices = pages.usage->slots[pages.slot].devices;
+	vg_store(&devices[0].used, used);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
+		vg_store(&devices[i].gpu_time_ns, 100 + i);
+		vg_store(&devices[i].wait_ns, 200 + i);
+		vg_store(&devices[i].launches, 300 + i);
+	}
+	vg_pages_close(&pages);
+}
+
+// What ended processes did stays counted, when their slots are emptied and when they are taken.
+static void test_the_dead_are_counted(void)
+{
+	struct vg_pages pages, next;
+
+	make_pages(1000);
+	attach(&pages);
+	leave(100);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	leave(0);
+	pages.usage->slots[1].pid = 0; // or its slot would not be the first to be tried
+	attach(&next);
+	CHECK_EQUAL(next.slot, 1);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
+		const struct vg_container_device *sum = &pages.usage->header.devices[i];
+
+		CHECK_EQUAL(sum->retired_gpu_time_ns, 2 * (100 + i));
+		CHECK_EQUAL(sum->retired_wait_ns, 2 * (200 + i));
+		CHECK_EQUAL(sum->retired_launches, 2 * (300 + i));
+		CHECK_EQUAL(vg_slot_device(&next, 1, i)->gpu_time_ns, 0);
+	}
+	vg_pages_close(&next);
+	vg_pages_close(&pages);
+}
+
+// A slot contains its owner's number and name from its first moment.
+static void test_slots_are_signed(void)
+{
+	struct vg_pages pages, other;
+	const struct vg_slot *slot;
+	struct timespec before, after;
+	char name[16] = "";
+
+	make_pages(1000);
+	attach(&other);
+	clock_gettime(CLOCK_BOOTTIME, &before);
+	attach(&pages);
+	clock_gettime(CLOCK_BOOTTIME, &after);
+	CHECK_EQUAL(pages.slot, 1);
+	CHECK_EQUAL(pages.usage->header.high_water, 2);
+	slot = &pages.usage->slots[1];
+	CHECK_EQUAL(slot->pid, getpid());
+	CHECK(slot->attached_ns >= (uint64_t)before.tv_sec * 1000000000u + (uint64_t)before.tv_nsec);
+	CHECK(slot->attached_ns <= (uint64_t)after.tv_sec * 1000000000u + (uint64_t)after.tv_nsec);
+	prctl(PR_GET_NAME, name);
+	CHECK(!memcmp(slot->name, name, sizeof name));
+	vg_pages_close(&pages);
+	vg_pages_close(&other);
+}
+
+static void test_who_lives(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages, other;
+
+	make_pages(1000);
+	attach(&other);
+	attach(&pages);
+	leave(0);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1] && !live[2]);
+	vg_pages_close(&other);
+	vg_slots_live(&pages, live);
+	CHECK(!live[0] && live[1] && !live[2]);
+	vg_pages_close(&pages);
+}
+
+// The dead are reaped in whichever slot they were.
+static void test_reaping_begins_with_the_first_slot(void)
+{
+	struct vg_pages pages, first;
+
+	make_pages(1000);
+	attach(&first);
+	CHECK(vg_reserve(&first, 0, 100));
+	attach(&pages);
+	CHECK_EQUAL(pages.slot, 1);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	vg_pages_close(&first);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	vg_pages_close(&pages);
+}
+
+enum { many = 1000 };
+
+// sign_many makes the page look as if so many slots had been taken, by processes with this number.
+static void sign_many(struct vg_pages *pages, uint32_t pid)
+{
+	CHECK_EQUAL(vg_usage_map(pages, &(struct vg_error){0}), 0);
+	pages->usage->header.high_water = many;
+	for (uint32_t i = 0; i < many; i++)
+		pages->usage->slots[i].pid = pid;
+}
+
+// Of many slots that were taken before, one that is free is taken again. Where those that are
+// tried are signed by processes that live, it is the first that never was.
+static void test_slots_are_taken_again(void)
+{
+	static struct vg_pages pages;
+	struct vg_error error;
+
+	for (int signed_by_living = 0; signed_by_living < 2; signed_by_living++) {
+		make_pages(1000);
+		memset(&pages, 0, sizeof pages);
+		CHECK(vg_pages_open(&pages, dir, &error) == 0);
+		sign_many(&pages, signed_by_living ? (uint32_t)getpid() : 0);
+		CHECK(vg_slot_take(&pages, &error) == 0);
+		if (signed_by_living)
+			CHECK_EQUAL(pages.slot, many);
+		else
+			CHECK(pages.slot < many);
+		vg_pages_close(&pages);
+	}
+}
+
+// map_without_room asks for a slot where the page cannot be mapped.
+static void map_without_room(void)
+{
+	static struct vg_pages pages;
+	struct vg_error error;
+	struct rlimit before;
+
+	CHECK(vg_pages_open(&pages, dir, &error) == 0);
+	CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+	CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){1, before.rlim_max}) == 0);
+	CHECK_EQUAL(vg_slot_take(&pages, &error), -1);
+	CHECK(strstr(error.text, "cannot map"));
+	CHECK_EQUAL(vg_usage_map(&pages, &error), -1);
+	CHECK(!pages.usage);
+	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+	CHECK_EQUAL(vg_slot_take(&pages, &error), 0);
+}
+
+static void test_page_that_cannot_be_mapped(void)
+{
+	make_pages(1000);
+	in_child(map_without_room);
+}
+
+// A program may have closed its standard input: then the page's descriptor is 0, and is closed.
+static void look_without_input(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	static struct vg_pages pages;
+
+	close(0);
+	attach(&pages);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	vg_slots_live(&pages, live);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	vg_slots_reap(&pages, 0);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+}
+
+static void test_descriptors_are_closed(void)
+{
+	make_pages(1000);
+	in_child(look_without_input);
+}
+
+// A file that stands in place of the page has locks of its own: by those nobody is taken for dead,
+// nor by those of another file that the process has open.
+static void replace_the_usage_page(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages;
+	char replaced[sizeof pages.usage_path + 4];
+	int fd;
+
+	close(0);
+	CHECK_EQUAL(open_driver(), 0);
+	attach(&pages);
+	leave(100);
+	snprintf(replaced, sizeof replaced, "%s.new", pages.usage_path);
+	fd = open(replaced, O_RDWR | O_CREAT, 0600);
+	CHECK(fd >= 0 && ftruncate(fd, sizeof *pages.usage) == 0 && close(fd) == 0);
+	CHECK(rename(replaced, pages.usage_path) == 0);
+	CHECK(vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1]);
+	CHECK(unlink(pages.usage_path) == 0);
+	CHECK(vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1]);
+	vg_pages_close(&pages);
+}
+
+static void test_usage_page_that_was_replaced(void)
+{
+	make_pages(1000);
+	in_child(replace_the_usage_page);
+}
+
+int main(void)
+{
+	test_the_dead_are_counted();
+	test_slots_are_signed();
+	test_who_lives();
+	test_reaping_begins_with_the_first_slot();
+	test_slots_are_taken_again();
+	test_page_that_cannot_be_mapped();
+	test_descriptors_are_closed();
+	test_usage_page_that_was_replaced();
+	test_full_disk_refuses_and_kills_nobody();
+	test_slots_run_out_and_come_back();
+	return 0;
+}
