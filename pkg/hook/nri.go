@@ -224,6 +224,8 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		PodAnnotations: pod.GetAnnotations(),
 		Annotations:    container.GetAnnotations(),
 		Assignment:     container.GetAnnotations()[AssignmentAnnotation],
+		CDIDevices:     runtimes.CDIDevices(container),
+		Devices:        runtimes.DevicePaths(container),
 		PID:            int(container.GetPid()),
 	}
 	// What a pod says under this name, a user has written.
@@ -231,15 +233,6 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 	c.Exempted = !forged && container.GetAnnotations()[layout.AdjustedAnnotation] == string(outcomeExempt)
 	for _, m := range container.GetMounts() {
 		c.Mounts = append(c.Mounts, Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
-	}
-	for _, d := range container.GetCDIDevices() {
-		c.CDIDevices = append(c.CDIDevices, d.GetName())
-	}
-	for _, d := range container.GetLinux().GetDevices() {
-		// A pod names the devices of its block volumes as it likes.
-		if d.GetType() != "b" {
-			c.Devices = append(c.Devices, d.GetPath())
-		}
 	}
 	return c
 }
