@@ -104,7 +104,7 @@ func TestMetricsWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// A scrape waits a second for the driver, and then tells what containers say.
+// A scrape waits a second for the driver, and then has what containers say of themselves.
 func TestMetricsWhileTheDriverHangs(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(scrapePatience)+" for metrics")
 	n, c, _ := populated(t)
