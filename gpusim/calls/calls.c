@@ -11,13 +11,13 @@ _Static_assert(GS_MAX_FAILURES <= 32, "failures of a call are bits of a word");
 
 struct watched {
 	uint64_t cost_ns;
-	uint32_t failures; /* bits: which of the driver's */
+	uint32_t failures; /* bits: indices of the driver's failures for this call */
 	_Atomic uint32_t calls;
 };
 
 unsigned char gs_calls_watched;
 static const struct gs_driver *profile;
-static uint64_t entry_ns; /* what a call takes beside its function and its cost */
+static uint64_t entry_ns; /* time that an entry takes beside the function and its cost */
 static struct watched *_Atomic watched; /* by index; NULL: the profile names no call */
 static uint64_t *_Atomic counter;
 
@@ -51,22 +51,23 @@ static void fill(struct watched *all, const struct gs_driver *driver)
 }
 
 /*
- * A driver's calls keep the processor busy: a sleep would be far too long. What is
- * shorter than the entry takes passes with it.
+ * A call of the real driver keeps the processor busy, so this spins: a sleep would take far longer.
+ * A cost below the entry's time adds nothing.
  */
 static void spin_until(uint64_t end)
 {
 	while (gs_now() + entry_ns < end)
-		; /* a pause is longer than some calls */
+		; /* a pause instruction takes longer than some calls */
 }
 
 /*
- * Where it is found without a call of the loader's: that would take a tenth of the
- * cheapest call's cost. It is small enough for what the loader keeps for such libraries.
+ * Places a thread's variable where the code finds it without calling the loader. The loader's call
+ * would take a tenth of the cheapest call's cost. The variables are small enough for the space that
+ * the loader reserves for them.
  */
 #define QUICK __attribute__((tls_model("initial-exec")))
 
-/* The calls of a thread that have yet to end, callbacks being made from within some. */
+/* The unfinished calls of a thread. Callbacks inside a call make further calls. */
 #define MAX_NESTED 16u
 
 static _Thread_local struct {
@@ -78,8 +79,8 @@ static _Thread_local uint32_t depth QUICK;
 extern const char gs_call_return[] __attribute__((visibility("hidden")));
 
 /*
- * A look at the clock takes longer than 5 % of some calls. These differ by up to 32 ns, or
- * an eighth, so that what a call takes on average is not rounded up to whole looks.
+ * Varies a cost. Reading the clock takes longer than 5 % of some calls' cost. The variation of up
+ * to 32 ns, or an eighth, keeps the average from being rounded up to whole clock readings.
  */
 static uint64_t dithered(uint64_t ns)
 {
@@ -112,7 +113,7 @@ const void *gs_call_end(void)
 
 void gs_call_empty(uint32_t index);
 
-/* Times calls that cost something and do nothing: what comes on top is the entry's. */
+/* Times calls that cost something and do nothing: the rest of the time is the entry's. */
 static void time_entry(struct watched *unused)
 {
 	const uint64_t calls = 64, cost_ns = 200;
@@ -139,7 +140,7 @@ int gs_calls_load(const struct gs_driver *driver, const char *first)
 		return 0;
 	all = calloc(gs_call_count + 1, sizeof(*all)); /* one for time_entry() */
 	if (!all)
-		abort(); /* a test would pass for want of the failures that it asked for */
+		abort(); /* a test would pass without the failures that it requested */
 	fill(all, driver);
 	profile = driver;
 	atomic_store(&watched, all);
@@ -155,7 +156,7 @@ void gs_calls_count(uint64_t *to)
 		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 }
 
-/* Whether a failure is one of a call before which so many of its name were made. */
+/* Reports whether a failure applies to a call that follows `before` calls of its name. */
 static bool applies(const struct gs_failure *failure, uint32_t before)
 {
 	return before >= failure->after &&

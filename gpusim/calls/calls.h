@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What happens to a call of a library beside its function: it may fail, or take
- * its time, as the profile says (driver.h). Every exported function is
- * entered through a few instructions (entry.S) that come here where the
- * profile names any call, and else go straight to the function.
+ * Failures and costs of a library's calls, as the profile sets them (driver.h).
+ * Every exported function has an entry of a few instructions (entry.S). The entry
+ * calls this code if the profile names any call, and else jumps to the function.
  */
 #ifndef GPUSIM_CALLS_H
 #define GPUSIM_CALLS_H
@@ -13,34 +12,34 @@
 
 #include "driver.h"
 
-/* The library's exported functions by index: a list in the order of strcmp. */
+/* The library's exported functions by index, in the order of strcmp. */
 extern const char *const gs_call_names[];
 extern const size_t gs_call_count;
 
-/* Not 0: calls come by gs_call_begin first. */
+/* Not 0: calls run gs_call_begin first. */
 extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
 /*
- * Takes over what the profile says of calls, once per process, when its first call
- * has opened the state. Returns what that call is to return if it was made before
- * its entry could know of the profile, else 0.
+ * Loads the profile's costs and failures, once per process, after the first call has
+ * opened the state. Returns the result of that call if the profile sets a failure for it:
+ * its entry ran before the profile was loaded. Returns 0 otherwise.
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
-/* Has every call counted there, from now on; NULL: none is. */
+/* Counts every call in this counter from now on. NULL stops the counting. */
 void gs_calls_count(uint64_t *counter);
 
 /*
- * Returns 0 where the function is to run, else the call's result. Called by the entries,
- * with the place of the return address: that of a call which costs something becomes
- * gs_call_return, which calls gs_call_end. NULL: the whole cost passes before the function.
+ * Returns 0 if the function is to run, else the call's result. The entries call it with the place
+ * of the return address. For a call with a cost, it replaces that address by gs_call_return, which
+ * calls gs_call_end. If back is NULL, the whole cost passes before the function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 
-/* Lets the rest of the cost pass; returns where the call came from. */
+/* Waits for the rest of the cost. Returns the address of the caller. */
 const void *gs_call_end(void);
 
-/* The index of a call, or -1. */
+/* Returns the index of a call, or -1. */
 int gs_call_find(const char *name);
 
 #endif

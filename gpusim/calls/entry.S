@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The entries of a library's exported functions, one for each ENTRY line of the
- * file that GS_ENTRIES names. The function itself is called sim_impl_<name>.
+ * The entries of a library's exported functions, one for each ENTRY line of the file in GS_ENTRIES.
+ * The function itself is called sim_impl_<name>.
  */
 	.text
 
-	/* r10: the function, r11d: its index. Arguments must stay as they are. */
+	/* r10: the function, r11d: its index. The code preserves all arguments. */
 	.type	gs_call_slow, @function
 gs_call_slow:
 	push	%rbp
@@ -56,7 +56,7 @@ gs_call_slow:
 	ret
 	.size	gs_call_slow, . - gs_call_slow
 
-	/* Where functions return to whose call is to take longer; from there to the caller. */
+	/* The return address of functions whose calls have a cost. It continues to the caller. */
 	.globl	gs_call_return
 	.hidden	gs_call_return
 	.type	gs_call_return, @function
@@ -75,7 +75,7 @@ gs_call_return:
 	ret
 	.size	gs_call_return, . - gs_call_return
 
-	/* A call of a function that does nothing, of the index that is its argument. */
+	/* Calls an empty function as the call whose index is the argument. */
 	.globl	gs_call_empty
 	.hidden	gs_call_empty
 	.type	gs_call_empty, @function

@@ -64,7 +64,10 @@ CUresult sim_array_of(CUarray handle, struct sim_array **array)
 	return CUDA_SUCCESS;
 }
 
-/* Memory for an array; sparse and deferred ones get theirs by mapping. */
+/*
+ * Allocates memory for an array. Sparse and deferred arrays get theirs by
+ * mapping.
+ */
 static CUresult take_memory(struct sim_array *array, uint64_t bytes)
 {
 	bool mapped = array->shape.Flags & (FLAG_SPARSE | FLAG_DEFERRED);
@@ -224,9 +227,9 @@ static uint64_t shape_levels(struct sim_array *array)
 		level->level = true;
 		level->shape.Width = halved(array->shape.Width, l);
 		level->shape.Height = halved(array->shape.Height, l);
-		if (!(array->shape.Flags & 1)) /* layers stay as many */
+		if (!(array->shape.Flags & 1)) /* layers keep their number */
 			level->shape.Depth = halved(array->shape.Depth, l);
-		level->address = bytes; /* relative until there is memory */
+		level->address = bytes; /* relative until the array has memory */
 		bytes += round_up(volume(&level->shape, level->element), 512);
 	}
 	return bytes;
@@ -278,7 +281,7 @@ CU_API CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle)
 	return err ? err : destroy(array);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray handle, CUdevice device)
 {

@@ -4,7 +4,7 @@
 
 #include "sim.h"
 
-/* An array, a level of a mipmapped one, or a mipmapped one itself. */
+/* An array, a level of a mipmapped array, or a mipmapped array itself. */
 struct sim_array {
 	uint32_t magic;
 	bool mipmapped;
@@ -12,12 +12,12 @@ struct sim_array {
 	struct sim_context *context;
 	CUDA_ARRAY3D_DESCRIPTOR shape;
 	size_t element; /* bytes */
-	CUdeviceptr address; /* of the first byte; content lies row by row */
+	CUdeviceptr address; /* of the first byte; content is stored row by row */
 	unsigned level_count;
 	struct sim_array *levels;
 };
 
-/* Bytes of one element's channel, 0 for a format that there is not. */
+/* Returns the bytes of one channel of an element, 0 for an unknown format. */
 size_t sim_format_bytes(unsigned format);
 
 CUresult sim_array_of(CUarray handle, struct sim_array **array);

@@ -1,153 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Stream capture: calls on a capturing stream become graph nodes. Calls that a
- * capture forbids break it, in other threads too, as its mode says.
- */
+/* Stream capture: calls on a capturing stream become graph nodes. */
 #include "capture.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static struct sim_capture *captures; /* under the process lock */
-static __thread int thread_mode = CU_CAPTURE_MODE_GLOBAL;
-
-/* The address of a thread's own variable tells running threads apart. */
-static uint64_t this_thread(void)
-{
-	return (uint64_t)(uintptr_t)&thread_mode;
-}
-
-static int status_of(const struct sim_capture *capture)
-{
-	return __atomic_load_n(&capture->status, __ATOMIC_RELAXED);
-}
-
-static void break_capture(struct sim_capture *capture)
-{
-	__atomic_store_n(&capture->status, CU_CAPTURE_INVALIDATED, __ATOMIC_RELAXED);
-}
-
-bool sim_capturing(const struct sim_stream *stream)
-{
-	return __atomic_load_n(&stream->capture, __ATOMIC_ACQUIRE) != NULL;
-}
-
-static CUresult intact(const struct sim_stream *stream)
-{
-	return status_of(stream->capture) == CU_CAPTURE_ACTIVE ? CUDA_SUCCESS :
-								 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-}
-
-/* ---- what a capture forbids ---- */
-
-static bool forbids(const struct sim_capture *capture)
-{
-	bool mine = capture->thread == this_thread();
-
-	if (capture->mode == CU_CAPTURE_MODE_RELAXED)
-		return false;
-	if (thread_mode == CU_CAPTURE_MODE_THREAD_LOCAL)
-		return mine;
-	return mine || capture->mode == CU_CAPTURE_MODE_GLOBAL;
-}
-
-CUresult sim_capture_guard(void)
-{
-	CUresult err = CUDA_SUCCESS;
-
-	if (thread_mode == CU_CAPTURE_MODE_RELAXED)
-		return CUDA_SUCCESS;
-	sim_lock();
-	for (struct sim_capture *capture = captures; capture; capture = capture->next) {
-		if (!forbids(capture))
-			continue;
-		break_capture(capture);
-		err = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	sim_unlock();
-	return err;
-}
-
-static bool strict(void)
-{
-	return sim.handle.state->driver.capture_rules;
-}
-
-/* Whether streams of a context are captured that have none of these flags; breaks their
- * captures if asked to. */
-static bool captured_streams(struct sim_context *context, unsigned without, bool breaks)
-{
-	bool any = false;
-
-	sim_lock();
-	for (struct sim_stream *s = context->streams; s; s = s->next) {
-		if (!sim_capturing(s) || s->flags & without)
-			continue;
-		any = true;
-		if (breaks)
-			break_capture(s->capture);
-	}
-	sim_unlock();
-	return any;
-}
-
-/* Waiting for a stream breaks its own capture; for the legacy one, any
- * capture of a stream that it would wait for. */
-CUresult sim_capture_sync_guard(struct sim_stream *stream)
-{
-	if (sim_capturing(stream)) {
-		break_capture(stream->capture);
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	if (stream != stream->context->legacy ||
-	    !captured_streams(stream->context, CU_STREAM_NON_BLOCKING, true))
-		return CUDA_SUCCESS;
-	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-}
-
-CUresult sim_capture_context_guard(struct sim_context *context)
-{
-	if (strict() && captured_streams(context, 0, true))
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	return sim_capture_guard();
-}
-
-CUresult sim_capture_enqueue_guard(struct sim_stream *stream)
-{
-	if (!strict() || stream != stream->context->legacy ||
-	    !captured_streams(stream->context, CU_STREAM_NON_BLOCKING, true))
-		return CUDA_SUCCESS;
-	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-}
-
-bool sim_capture_implicit(struct sim_stream *stream)
-{
-	return strict() && stream == stream->context->legacy &&
-	       captured_streams(stream->context, CU_STREAM_NON_BLOCKING, false);
-}
-
-CUresult sim_capture_asked(const struct sim_event *event)
-{
-	if (!event->capture)
-		return CUDA_SUCCESS;
-	sim_lock();
-	for (struct sim_capture *c = captures; strict() && c; c = c->next)
-		if (c == event->capture && c->id == event->capture_id)
-			break_capture(c);
-	sim_unlock();
-	return CUDA_ERROR_CAPTURED_EVENT;
-}
-
-CU_API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
-{
-	int before = thread_mode;
-
-	if (!mode || *mode < CU_CAPTURE_MODE_GLOBAL || *mode > CU_CAPTURE_MODE_RELAXED)
-		return CUDA_ERROR_INVALID_VALUE;
-	thread_mode = *mode;
-	*mode = before;
-	return sim_ready();
-}
 
 /* ---- nodes ---- */
 
@@ -165,10 +21,10 @@ CUresult sim_capture_set_tips(struct sim_stream *stream, struct sim_node *const 
 	return CUDA_SUCCESS;
 }
 
-/* A new node at the stream's end, still to be filled in. */
+/* Appends an empty node to the stream. */
 static CUresult append(struct sim_stream *stream, int type, struct sim_node **node)
 {
-	CUresult err = intact(stream);
+	CUresult err = sim_capture_intact(stream);
 
 	if (err)
 		return err;
@@ -187,7 +43,7 @@ static CUresult finish(struct sim_stream *stream, struct sim_node *node, CUresul
 CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_KERNEL, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_KERNEL, &node);
 
 	return err ? err : finish(stream, node, sim_node_set_kernel(node, params));
 }
@@ -195,7 +51,7 @@ CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PA
 CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_MEMSET, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_MEMSET, &node);
 
 	if (err)
 		return err;
@@ -206,7 +62,7 @@ CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PA
 CUresult sim_capture_copy(struct sim_stream *stream, const CUDA_MEMCPY3D *params)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_MEMCPY, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_MEMCPY, &node);
 
 	if (err)
 		return err;
@@ -217,7 +73,7 @@ CUresult sim_capture_copy(struct sim_stream *stream, const CUDA_MEMCPY3D *params
 CUresult sim_capture_host(struct sim_stream *stream, CUhostFn fn, void *data)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_HOST, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_HOST, &node);
 
 	if (err)
 		return err;
@@ -230,7 +86,7 @@ CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t size, CUdeviceptr
 {
 	CUdevice ordinal = (CUdevice)(stream->context->device - sim.devices);
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_MEM_ALLOC, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node);
 
 	return err ? err : finish(stream, node, sim_node_set_alloc(node, size, ordinal, address));
 }
@@ -238,7 +94,7 @@ CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t size, CUdeviceptr
 CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_MEM_FREE, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &node);
 
 	if (err)
 		return err;
@@ -249,7 +105,7 @@ CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address)
 CUresult sim_capture_child(struct sim_stream *stream, struct sim_graph *graph)
 {
 	struct sim_node *node;
-	CUresult err = append(stream, CU_NODE_GRAPH, &node);
+	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_GRAPH, &node);
 
 	if (err)
 		return err;
@@ -260,12 +116,12 @@ CUresult sim_capture_child(struct sim_stream *stream, struct sim_graph *graph)
 	return finish(stream, node, CUDA_SUCCESS);
 }
 
-/* ---- events carry captures from stream to stream ---- */
+/* ---- events carry captures between streams ---- */
 
 CUresult sim_capture_event(struct sim_stream *stream, struct sim_event *event)
 {
 	struct sim_node **tips;
-	CUresult err = intact(stream);
+	CUresult err = sim_capture_intact(stream);
 
 	if (err)
 		return err;
@@ -309,8 +165,8 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
 {
 	CUresult err;
 
-	if (!event->capture) { /* work outside of the capture */
-		break_capture(stream->capture);
+	if (!event->capture) { /* work outside the capture */
+		sim_capture_break(stream->capture);
 		return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	if (!sim_capture_is_open(event->capture, event->capture_id))
@@ -318,35 +174,22 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
 	if (stream == stream->context->legacy)
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	if (sim_capturing(stream) && stream->capture != event->capture) {
-		break_capture(stream->capture);
-		break_capture(event->capture);
+		sim_capture_break(stream->capture);
+		sim_capture_break(event->capture);
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
 	__atomic_store_n(&stream->capture, event->capture, __ATOMIC_RELEASE);
-	err = intact(stream);
+	err = sim_capture_intact(stream);
 	return err ? err : join_tips(stream, event);
 }
 
 /* ---- beginning and ending ---- */
 
-bool sim_capture_is_open(const struct sim_capture *capture, uint64_t id)
-{
-	const struct sim_capture *c;
-	bool open;
-
-	sim_lock();
-	for (c = captures; c && c != capture; c = c->next)
-		;
-	open = c && c->id == id;
-	sim_unlock();
-	return open;
-}
-
 CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, int mode)
 {
 	struct sim_capture *capture;
 
-	if (mode < CU_CAPTURE_MODE_GLOBAL || mode > CU_CAPTURE_MODE_RELAXED)
+	if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream == stream->context->legacy)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -362,13 +205,12 @@ CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, i
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	capture->mode = mode;
-	capture->thread = this_thread();
-	capture->status = CU_CAPTURE_ACTIVE;
+	capture->thread = sim_capture_thread();
+	capture->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	capture->origin = stream;
 	sim_lock();
 	capture->id = sim.next_id++;
-	capture->next = captures;
-	captures = capture;
+	sim_capture_list(capture);
 	sim_unlock();
 	stream->tip_count = 0;
 	__atomic_store_n(&stream->capture, capture, __ATOMIC_RELEASE);
@@ -384,7 +226,7 @@ static void mark_ancestors(struct sim_node *node)
 		mark_ancestors(node->deps[i]);
 }
 
-/* Whether every node of the capture lies before the origin's end. */
+/* Reports whether every node of the capture lies before the origin's end. */
 static bool all_joined(const struct sim_capture *capture)
 {
 	for (struct sim_node *node = capture->graph->nodes; node; node = node->next)
@@ -411,13 +253,8 @@ static void leave_streams(const struct sim_capture *capture)
 
 static void close_capture(struct sim_capture *capture)
 {
-	struct sim_capture **link;
-
 	sim_lock();
-	for (link = &captures; *link && *link != capture; link = &(*link)->next)
-		;
-	if (*link)
-		*link = capture->next;
+	sim_capture_unlist(capture);
 	leave_streams(capture);
 	sim_unlock();
 	free(capture);
@@ -430,12 +267,12 @@ CUresult sim_capture_end(struct sim_stream *stream, struct sim_graph **graph)
 
 	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	if (capture->mode != CU_CAPTURE_MODE_RELAXED && capture->thread != this_thread())
+	if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_capture_thread())
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (capture->origin != stream)
 		err = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	else
-		err = intact(stream);
+		err = sim_capture_intact(stream);
 	if (!err && capture->own_graph && !all_joined(capture))
 		err = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	*graph = err ? NULL : capture->graph;
@@ -445,7 +282,7 @@ CUresult sim_capture_end(struct sim_stream *stream, struct sim_graph **graph)
 	return err;
 }
 
-/* A destroyed stream takes the capture that it began with it. */
+/* Ends the capture that a destroyed stream began. */
 void sim_capture_abandon(struct sim_stream *stream)
 {
 	struct sim_capture *capture = stream->capture;
@@ -453,7 +290,7 @@ void sim_capture_abandon(struct sim_stream *stream)
 	if (!capture)
 		return;
 	if (capture->origin != stream) {
-		break_capture(capture);
+		sim_capture_break(capture);
 		return;
 	}
 	if (capture->own_graph)

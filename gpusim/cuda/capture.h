@@ -4,10 +4,19 @@
 
 #include "graph.h"
 
-/* Whether the capture that had this id goes on. */
+/* Reports whether the capture with this id is still open. */
 bool sim_capture_is_open(const struct sim_capture *capture, uint64_t id);
 
-/* Begins a capture, into a graph of its own if none is given. */
+/* Add a capture to the list of all captures, and remove it. Under the process lock. */
+void sim_capture_list(struct sim_capture *capture);
+void sim_capture_unlist(struct sim_capture *capture);
+
+/* Invalidates a capture; returns an error for an invalidated stream; returns a thread's id. */
+void sim_capture_break(struct sim_capture *capture);
+CUresult sim_capture_intact(const struct sim_stream *stream);
+uint64_t sim_capture_thread(void);
+
+/* Begins a capture. Creates a graph if the caller passes none. */
 CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, int mode);
 CUresult sim_capture_end(struct sim_stream *stream, struct sim_graph **graph);
 CUresult sim_capture_set_tips(struct sim_stream *stream, struct sim_node *const *tips, size_t count);

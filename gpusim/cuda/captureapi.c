@@ -19,9 +19,9 @@ static CUresult begin(CUstream handle, bool ptds, struct sim_graph *graph, const
 
 CU_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), begin(stream, ptds, NULL, NULL, 0, mode))
 
-/* Until version 2 there was no mode. */
+/* Before version 2 there was no mode. */
 CU_PTSZ(cuStreamBeginCapture, (CUstream stream),
-	begin(stream, ptds, NULL, NULL, 0, CU_CAPTURE_MODE_GLOBAL))
+	begin(stream, ptds, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL))
 
 static CUresult begin_to_graph(CUstream stream, bool ptds, CUgraph handle, const CUgraphNode *deps,
 			       size_t count, int mode)
@@ -52,12 +52,14 @@ CU_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph *graph), end(stream, ptds,
 static int status(const struct sim_stream *stream)
 {
 	if (!sim_capturing(stream))
-		return CU_CAPTURE_NONE;
+		return CU_STREAM_CAPTURE_STATUS_NONE;
 	return __atomic_load_n(&stream->capture->status, __ATOMIC_RELAXED);
 }
 
-/* The legacy stream's status beside the capture of a blocking stream is unspecified:
- * callers that do not look at the result find anything there. */
+/*
+ * The legacy stream's status beside the capture of a blocking stream is unspecified: callers that
+ * do not check the result read arbitrary values.
+ */
 static CUresult implicit(struct sim_stream *stream, int *out)
 {
 	static unsigned asked;
@@ -102,7 +104,7 @@ static CUresult info(CUstream handle, bool ptds, int *out, struct capture_info i
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = status(stream);
 	err = implicit(stream, out);
-	if (err || *out == CU_CAPTURE_NONE)
+	if (err || *out == CU_STREAM_CAPTURE_STATUS_NONE)
 		return err;
 	if (info.id)
 		*info.id = stream->capture->id;

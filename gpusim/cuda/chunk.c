@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sub-allocation: pieces smaller than a chunk share chunks of their context, and larger
- * ones are rounded up to whole chunks. Of a process's empty chunks some are kept, with
- * the memory behind them, for the next small pieces.
+ * Sub-allocation. Allocations smaller than a chunk share chunks of their context, and larger
+ * allocations are rounded up to whole chunks. A process keeps some empty chunks, with their memory,
+ * for its next small allocations.
  */
 #include "sim.h"
 
 #include <stdlib.h>
 
 struct chunk {
-	struct sim_context *context; /* NULL: free, no memory lies behind it */
+	struct sim_context *context; /* NULL: free, without memory */
 	uint64_t address;
 	uint64_t pieces, used;
 };
@@ -24,7 +24,7 @@ static uint64_t chunk_bytes(const struct sim_context *context)
 	return sim_gpu(context->device)->chunk_bytes;
 }
 
-/* A place for one more chunk of this context, charged; NULL with *err set. */
+/* Adds a charged chunk to this context. Returns NULL and sets *err on failure. */
 static struct chunk *make(struct sim_context *context, bool low, CUresult *err)
 {
 	uint64_t size = chunk_bytes(context), from, to;
@@ -131,7 +131,7 @@ struct sim_alloc *sim_chunk_alloc(struct sim_context *context, enum alloc_kind k
 	return alloc;
 }
 
-/* What the process keeps of a GPU in empty chunks. */
+/* Returns the bytes of a GPU that the process keeps in empty chunks. */
 static uint64_t kept(const struct sim_device *device)
 {
 	uint64_t bytes = 0;

@@ -1,78 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Contexts, and each thread's stack of them. */
+/* Creates and ends contexts. */
 #include "sim.h"
 
 #include <stdlib.h>
 
 CUresult cuDeviceGraphMemTrim(CUdevice device);
 
-#define STACK_DEPTH 64
 #define CTX_FLAGS_MASK 0x1ffu
-
-static __thread struct {
-	struct sim_context *entries[STACK_DEPTH];
-	int depth;
-} stack;
-
-static struct sim_context *top(void)
-{
-	return stack.depth ? stack.entries[stack.depth - 1] : NULL;
-}
-
-void sim_push(struct sim_context *context)
-{
-	if (stack.depth < STACK_DEPTH)
-		stack.entries[stack.depth++] = context;
-}
-
-static bool is_alive(const struct sim_context *context)
-{
-	return __atomic_load_n(&context->alive, __ATOMIC_ACQUIRE);
-}
-
-CUresult sim_current(struct sim_context **context)
-{
-	CUresult err = sim_ready();
-
-	if (err)
-		return err;
-	*context = top();
-	if (!*context)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!is_alive(*context))
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return __atomic_load_n(&sim_gpu((*context)->device)->faults.lost, __ATOMIC_RELAXED) ?
-		       CUDA_ERROR_UNKNOWN :
-		       CUDA_SUCCESS;
-}
-
-/* Contexts are never freed, so a handle can be checked against them all. */
-static bool is_known(const struct sim_context *context)
-{
-	struct sim_context *c;
-
-	sim_lock();
-	for (c = sim.contexts; c && c != context; c = c->next)
-		;
-	sim_unlock();
-	return c != NULL;
-}
-
-CUresult sim_context_of(CUcontext handle, struct sim_context **context)
-{
-	CUresult err = sim_ready();
-
-	if (err)
-		return err;
-	if (!handle)
-		return sim_current(context);
-	if (!is_known(handle))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*context = handle;
-	return is_alive(handle) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
-
-/* ---- making and ending ---- */
 
 static void count_context(struct sim_context *context, bool made)
 {
@@ -100,7 +34,7 @@ static void set_default_limits(struct sim_context *context)
 	context->limits[5] = 128;       /* L2 fetch granularity */
 }
 
-/* How many hardware queues a context has: the card's, unless the environment says another number. */
+/* The number of hardware queues of a context. The environment overrides the card's number. */
 static uint32_t connections(const struct sim_context *context)
 {
 	const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -111,7 +45,7 @@ static uint32_t connections(const struct sim_context *context)
 	return sim_gpu(context->device)->connections;
 }
 
-/* Whether the environment says that kernels are waited for when they are launched. */
+/* Reports whether the environment makes each kernel launch wait for the kernel's end. */
 static bool blocking(void)
 {
 	const char *text = getenv("CUDA_LAUNCH_BLOCKING");
@@ -119,7 +53,7 @@ static bool blocking(void)
 	return text && strtoul(text, NULL, 10) != 0;
 }
 
-/* Brings a context up: memory, default stream. */
+/* Starts a context: memory, default stream. */
 static CUresult start(struct sim_context *context)
 {
 	CUresult err;
@@ -225,7 +159,7 @@ CU_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
 	return create(out, flags, device);
 }
 
-/* Affinity and creation parameters ask for parts by context or for CIG, not here. */
+/* Affinity and creation parameters request parts of a GPU, or CIG. Both are ignored. */
 CU_API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
 			       CUdevice device)
 {
@@ -250,8 +184,7 @@ static CUresult destroy(CUcontext handle)
 	if (context->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	sim_context_end(context);
-	if (top() == context)
-		stack.depth--;
+	sim_pop(context);
 	return CUDA_SUCCESS;
 }
 
@@ -287,7 +220,7 @@ CU_API CUresult cuCtxDetach(CUcontext handle)
 
 /* ---- primary contexts ---- */
 
-/* Each device's primary context is made and ended by one thread at a time. */
+/* Only one thread at a time creates or ends a device's primary context. */
 static pthread_mutex_t *primary_lock(const struct sim_device *device)
 {
 	static pthread_mutex_t locks[GS_MAX_GPUS] = {[0 ... GS_MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
@@ -312,7 +245,7 @@ CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 		else
 			err = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (!err && !is_alive(device->primary))
+	if (!err && !sim_is_alive(device->primary))
 		err = start(device->primary);
 	if (!err) {
 		device->primary->references++;
@@ -326,7 +259,7 @@ CU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal)
 
 static CUresult release_locked(struct sim_device *device, bool all)
 {
-	if (!device->primary || !is_alive(device->primary))
+	if (!device->primary || !sim_is_alive(device->primary))
 		return all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 	if (all)
 		device->primary->references = 0;
@@ -382,7 +315,7 @@ CU_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, in
 	if (!flags || !active)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = device->primary ? device->primary->flags : 0;
-	*active = device->primary && is_alive(device->primary);
+	*active = device->primary && sim_is_alive(device->primary);
 	return CUDA_SUCCESS;
 }
 
@@ -413,76 +346,4 @@ CU_API CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
 CU_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
 {
 	return set_primary_flags(device, flags);
-}
-
-/* ---- the thread's stack ---- */
-
-static CUresult push(CUcontext handle)
-{
-	struct sim_context *context;
-	CUresult err = handle ? sim_context_of(handle, &context) : CUDA_ERROR_INVALID_VALUE;
-
-	if (!err)
-		sim_push(context);
-	return err;
-}
-
-CU_API CUresult cuCtxPushCurrent(CUcontext context)
-{
-	return push(context);
-}
-
-CU_API CUresult cuCtxPushCurrent_v2(CUcontext context)
-{
-	return push(context);
-}
-
-static CUresult pop(CUcontext *out)
-{
-	CUresult err = sim_ready();
-
-	if (err)
-		return err;
-	if (!top())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (out)
-		*out = top();
-	stack.depth--;
-	return CUDA_SUCCESS;
-}
-
-CU_API CUresult cuCtxPopCurrent(CUcontext *out)
-{
-	return pop(out);
-}
-
-CU_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
-{
-	return pop(out);
-}
-
-CU_API CUresult cuCtxGetCurrent(CUcontext *out)
-{
-	CUresult err = sim_ready();
-
-	if (err)
-		return err;
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	*out = top();
-	return CUDA_SUCCESS;
-}
-
-CU_API CUresult cuCtxSetCurrent(CUcontext handle)
-{
-	struct sim_context *context;
-	CUresult err = handle ? sim_context_of(handle, &context) : sim_ready();
-
-	if (err)
-		return err;
-	if (stack.depth)
-		stack.depth--;
-	if (handle)
-		sim_push(context);
-	return CUDA_SUCCESS;
 }

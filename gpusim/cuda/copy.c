@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a copy or memset does and how long it takes. Content moves when the
- * call is made; on the stream only the time passes. No simulated kernel reads
- * or writes memory, so nothing but a host function could see the difference.
+ * The effect and the duration of copies and memsets. Content moves during the
+ * call, and the stream only takes the time. No simulated kernel reads or writes
+ * memory, so only a host function could see the difference.
  */
 #include "array.h"
 #include "graph.h"
@@ -11,10 +11,10 @@
 
 enum { TYPE_HOST = 1, TYPE_DEVICE = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 
-/* One side of a copy, whatever named it. */
+/* One side of a copy, from any kind of parameter. */
 struct side {
 	bool on_device;
-	unsigned char *content; /* of the first byte, NULL: none is kept */
+	unsigned char *content; /* of the first byte, NULL: no content is stored */
 	size_t pitch, slice;
 };
 
@@ -25,7 +25,7 @@ static bool is_device(CUdeviceptr address)
 	return alloc && alloc->kind != ALLOC_HOST;
 }
 
-/* Fills in the side at an address; span is how far the copy reaches in it. */
+/* Fills in the side at an address. span is the range of the copy in it. */
 static struct side linear_side(int type, const void *host, CUdeviceptr device, size_t offset,
 			       size_t pitch, size_t slice, size_t span)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a program asks of and sets on a context. */
+/* Attributes of a context that a program reads and sets. */
 #include "sim.h"
 
 static CUdevice ordinal_of(const struct sim_context *context)
@@ -100,9 +100,9 @@ CU_API CUresult cuCtxGetLimit(size_t *value, unsigned limit)
 }
 
 /*
- * What a limit takes of the device, all at once, or with lazy_heap when a kernel
- * is next launched: the FIFO and the heap as they are, the stack for each thread that the GPU can hold. What they have at first
- * is part of the context.
+ * Returns the memory that a limit takes of the device: the FIFO and the heap at their size, the
+ * stack for each thread that the GPU can hold. It is taken at once, or with lazy_heap when a kernel
+ * is next launched. Their initial sizes are part of the context.
  */
 static uint64_t limit_bytes(const struct sim_context *context, unsigned limit, uint64_t value)
 {
@@ -174,7 +174,7 @@ CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 	return err;
 }
 
-/* Preferences that change nothing here. */
+/* Preferences, without effect. */
 CU_API CUresult cuCtxGetCacheConfig(int *config)
 {
 	if (!config)
@@ -244,7 +244,7 @@ CU_API CUresult cuCtxSynchronize_v2(CUcontext context)
 	return synchronise(context);
 }
 
-/* ---- peers: every GPU can reach every other ---- */
+/* ---- peers: every GPU can access every other GPU ---- */
 
 CU_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice a, CUdevice b)
 {

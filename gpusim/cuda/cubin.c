@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Images as the linker makes them: ELF files for the machine "CUDA" with a
- * section of code and one of variables, as real ones. The code is PTX text.
+ * Images that the linker makes: ELF files for the machine "CUDA" with a section
+ * of code and a section of variables, as in real images. The code is PTX text.
  */
 #include "module.h"
 

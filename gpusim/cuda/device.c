@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a program may ask about a device. */
+/* Attributes of a device. */
 #include "sim.h"
 
 #include <stdio.h>
@@ -125,7 +125,10 @@ CU_API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text)
 
 /* ---- attributes ---- */
 
-/* What a Hopper data-centre card answers; the rest comes from the GPU. */
+/*
+ * The attributes of a Hopper data-centre card. The other values come from the
+ * GPU.
+ */
 static const struct {
 	int attribute, value;
 } constants[] = {
@@ -285,7 +288,7 @@ CU_API CUresult cuDeviceGetExecAffinitySupport(int *supported, int type, CUdevic
 		return err;
 	if (!supported)
 		return CUDA_ERROR_INVALID_VALUE;
-	*supported = 0; /* a part by context is not simulated, nor by MPS */
+	*supported = 0; /* neither parts of a GPU per context nor MPS parts are simulated */
 	return CUDA_SUCCESS;
 }
 

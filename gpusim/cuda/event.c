@@ -55,7 +55,7 @@ static void unlink_event(struct sim_event *event)
 		*link = event->next;
 }
 
-/* Off its context's list; freed once the timeline no longer refers to it. */
+/* Removes an event from its context. It is freed once the timeline no longer refers to it. */
 static void destroy_locked(struct sim_event *event)
 {
 	unlink_event(event);
@@ -63,12 +63,6 @@ static void destroy_locked(struct sim_event *event)
 	event->destroyed = true;
 	if (event->in_flight == 0)
 		sim_event_release(event);
-}
-
-void sim_event_release(struct sim_event *event)
-{
-	free(event->tips);
-	free(event);
 }
 
 void sim_event_free(struct sim_event *event)
@@ -98,7 +92,7 @@ CU_API CUresult cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
-/* Whether an event is another context's: to a kind driver, only another GPU's. */
+/* Reports whether an event is another context's: to a lenient driver, only another GPU's. */
 static bool foreign(const struct sim_event *event, const struct sim_context *context)
 {
 	if (sim.handle.state->driver.events_bound)
@@ -164,8 +158,8 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 }
 
 /*
- * A time on the GPU's clock, which goes by a crystal of its own. Where the host's is
- * slewed, it goes faster than the GPU's for half a period and slower for the other.
+ * Returns a time on the GPU's clock, which has a crystal separate from the host's. If the host's
+ * clock is slewed, it runs faster than the GPU's for half a period, then slower.
  */
 static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 {
@@ -177,12 +171,12 @@ static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 	return ns + (uint64_t)drift + ahead * gpu->slew_ppm / 1000000;
 }
 
-/* When the event was reached, on the GPU's clock. */
+/* Returns the time at which the event was reached, on the GPU's clock. */
 static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
-	bool collected; /* its end is known here already: asking costs little */
+	bool collected; /* its end is known here already, so the query is cheap */
 
 	if (err)
 		return err;

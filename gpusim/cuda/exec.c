@@ -30,7 +30,7 @@ struct step *sim_exec_step(struct sim_exec *exec, CUgraphNode node)
 	return NULL;
 }
 
-/* ---- laying a graph out ---- */
+/* ---- layout of a graph ---- */
 
 static CUresult add_step(struct sim_exec *exec, struct sim_node *source, struct sim_node *node,
 			 const size_t *deps, size_t count)
@@ -65,8 +65,8 @@ static CUresult lay_out(struct sim_exec *exec, struct sim_graph *source, struct 
 			const size_t *before, size_t before_count);
 
 /*
- * A child graph's steps, then one that stands for its end; mark is where the
- * node's end is found.
+ * Adds a child graph's steps, then a step for the child's end. The node's mark
+ * is the index of that step.
  */
 static CUresult lay_out_child(struct sim_exec *exec, struct sim_node *source, struct sim_node *node,
 			      const size_t *deps, size_t count)
@@ -93,7 +93,7 @@ static CUresult lay_out_child(struct sim_exec *exec, struct sim_node *source, st
 	return err;
 }
 
-/* Whether all that the node depends on has been laid out. */
+/* Reports whether all dependencies of the node have their steps. */
 static bool placeable(const struct sim_node *node)
 {
 	if (node->mark)
@@ -118,7 +118,7 @@ static CUresult lay_out_node(struct sim_exec *exec, struct sim_node *source, str
 			deps[i] = node->deps[i]->mark - 1;
 	else if (count)
 		memcpy(deps, before, count * sizeof(*deps));
-	if (node->type == CU_NODE_GRAPH)
+	if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
 		err = lay_out_child(exec, source, node, deps, count);
 	else
 		err = add_step(exec, source, node, deps, count);
@@ -127,7 +127,10 @@ static CUresult lay_out_node(struct sim_exec *exec, struct sim_node *source, str
 	return err;
 }
 
-/* Lays out in an order that dependencies allow; a cycle leaves some over. */
+/*
+ * Adds the steps in an order that satisfies all dependencies. Nodes of a cycle
+ * remain.
+ */
 static CUresult lay_out(struct sim_exec *exec, struct sim_graph *source, struct sim_graph *copy,
 			const size_t *before, size_t before_count)
 {
@@ -166,7 +169,7 @@ static void free_exec(struct sim_exec *exec)
 	free(exec);
 }
 
-/* Code that no launch has loaded yet is loaded with the graph. */
+/* Loads the code of kernels that no launch has loaded yet. */
 static CUresult load_kernels(const struct sim_exec *exec)
 {
 	struct sim_function *function;
@@ -175,7 +178,7 @@ static CUresult load_kernels(const struct sim_exec *exec)
 	for (size_t i = 0; !err && i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (!node || node->type != CU_NODE_KERNEL)
+		if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
 			continue; /* a step may be the end of a child graph */
 		err = sim_function_of(node->kernel.params.func, &function);
 		err = err ? err : sim_module_use(function->module);
@@ -236,7 +239,7 @@ static CUresult put_kernel(struct sim_exec *exec, const struct sim_node *node,
 static CUresult put_event(struct sim_exec *exec, const struct sim_node *node,
 			  const struct gs_ref *deps, size_t count, struct gs_ref *ref)
 {
-	if (node->type == CU_NODE_EVENT_RECORD)
+	if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 		return sim_submit_event_after(exec->device, node->event, deps, count, ref);
 	return sim_submit_wait_after(exec->device, node->event, deps, count, ref);
 }
@@ -249,21 +252,21 @@ static CUresult put_step(struct sim_exec *exec, const struct step *step, const s
 
 	if (node && !node->disabled) {
 		switch (node->type) {
-		case CU_NODE_KERNEL:
+		case CU_GRAPH_NODE_TYPE_KERNEL:
 			return put_kernel(exec, node, deps, count, ref);
-		case CU_NODE_MEMSET:
+		case CU_GRAPH_NODE_TYPE_MEMSET:
 			work = sim_memset_work(exec->device, &node->memset);
 			sim_memset_content(&node->memset);
 			break;
-		case CU_NODE_MEMCPY:
+		case CU_GRAPH_NODE_TYPE_MEMCPY:
 			work = sim_copy_work(exec->device, &node->copy);
 			sim_copy_content(&node->copy);
 			break;
-		case CU_NODE_HOST:
+		case CU_GRAPH_NODE_TYPE_HOST:
 			return sim_host_call_after(exec->device, node->host.fn, node->host.userData,
 						   deps, count, ref);
-		case CU_NODE_EVENT_RECORD:
-		case CU_NODE_WAIT_EVENT:
+		case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 			return put_event(exec, node, deps, count, ref);
 		default:
 			break;
@@ -272,7 +275,7 @@ static CUresult put_step(struct sim_exec *exec, const struct step *step, const s
 	return sim_submit_after(exec->device, &work, deps, count, ref);
 }
 
-/* Puts every step on the timeline behind what the stream has. */
+/* Queues every step behind the stream's earlier work. */
 static CUresult put_steps(struct sim_exec *exec, struct sim_stream *stream)
 {
 	struct gs_ref *refs = calloc(exec->count + 2, sizeof(*refs));

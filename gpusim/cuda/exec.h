@@ -4,10 +4,10 @@
 
 #include "graph.h"
 
-/* One step of an executable graph, child graphs laid out flat. */
+/* One step of an executable graph. Child graphs are flattened. */
 struct step {
-	struct sim_node *source; /* handle by which a program names the step */
-	struct sim_node *node;   /* our own copy's node */
+	struct sim_node *source; /* handle that a program uses for the step */
+	struct sim_node *node;   /* node of the executable graph's copy */
 	size_t *deps;            /* indices of earlier steps */
 	size_t dep_count;
 	bool leaf; /* nothing depends on it */
@@ -19,8 +19,8 @@ struct sim_exec {
 	struct sim_graph *graph; /* own copy */
 	struct step *steps;
 	size_t count, room;
-	struct gs_ref last; /* end of its last launch: launches follow one another */
-	uint64_t peak_bytes; /* of its memory nodes at one time */
+	struct gs_ref last; /* end of its last launch: launches run one after another */
+	uint64_t peak_bytes; /* highest sum of its memory nodes at a time */
 	uint64_t flags;
 };
 
@@ -33,7 +33,10 @@ struct step *sim_exec_step(struct sim_exec *exec, CUgraphNode node);
 /* Graph memory (graphmem.c). With the process lock. */
 uint64_t sim_exec_peak(const struct sim_exec *exec);
 CUresult sim_graph_memory_reserve(struct sim_device *device, uint64_t peak);
-/* Marks what the graph leaves allocated; error if it is still so from before. */
+/*
+ * Marks the allocations that the graph leaves. Fails if an earlier launch left
+ * them too.
+ */
 CUresult sim_exec_take_memory(struct sim_exec *exec);
 void sim_exec_free_memory(struct sim_exec *exec);
 

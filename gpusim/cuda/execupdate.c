@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changing single steps of an executable graph. */
+/* Changes single steps of an executable graph. */
 #include "exec.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static CUresult step_node(CUgraphExec handle, CUgraphNode node, int type, const 
 static CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct sim_node *own;
-	CUresult err = step_node(exec, node, CU_NODE_KERNEL, params, &own);
+	CUresult err = step_node(exec, node, CU_GRAPH_NODE_TYPE_KERNEL, params, &own);
 
 	return err ? err : sim_node_set_kernel(own, params);
 }
@@ -48,7 +48,7 @@ CU_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode nod
 					       const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
 {
 	struct sim_node *own;
-	CUresult err = step_node(exec, node, CU_NODE_MEMSET, params, &own);
+	CUresult err = step_node(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, params, &own);
 
 	(void)ctx;
 	if (!err)
@@ -60,7 +60,7 @@ CU_API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode nod
 					       const CUDA_MEMCPY3D *params, CUcontext ctx)
 {
 	struct sim_node *own;
-	CUresult err = step_node(exec, node, CU_NODE_MEMCPY, params, &own);
+	CUresult err = step_node(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, params, &own);
 
 	(void)ctx;
 	if (!err)
@@ -72,7 +72,7 @@ CU_API CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
 					     const CUDA_HOST_NODE_PARAMS *params)
 {
 	struct sim_node *own;
-	CUresult err = step_node(exec, node, CU_NODE_HOST, params, &own);
+	CUresult err = step_node(exec, node, CU_GRAPH_NODE_TYPE_HOST, params, &own);
 
 	if (!err)
 		own->host = *params;
@@ -84,20 +84,23 @@ CU_API CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUg
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (p->type) {
-	case CU_NODE_KERNEL:
+	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return set_kernel(exec, node, &p->kernel);
-	case CU_NODE_MEMSET:
+	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return cuGraphExecMemsetNodeSetParams(exec, node, &p->memset, NULL);
-	case CU_NODE_MEMCPY:
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return cuGraphExecMemcpyNodeSetParams(exec, node, &p->memcpy.copyParams, NULL);
-	case CU_NODE_HOST:
+	case CU_GRAPH_NODE_TYPE_HOST:
 		return cuGraphExecHostNodeSetParams(exec, node, &p->host);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 }
 
-/* Enabled is a property of the executable graph's step. */
+/*
+ * A step of the executable graph has the enabled state, not the node of the
+ * graph.
+ */
 CU_API CUresult cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
 {
 	struct sim_exec *exec;

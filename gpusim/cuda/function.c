@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a program asks of kernels: attributes, parameters, occupancy. */
+/* Queries about kernels: attributes, parameters, occupancy. */
 #include "module.h"
 
 #define THREADS_PER_BLOCK_MAX 1024
@@ -52,7 +52,7 @@ static CUresult set_attribute(CUfunction handle, int attribute, int value)
 	return CUDA_SUCCESS;
 }
 
-/* Whoever asks about a function uses it. */
+/* Loads the function: a query counts as use. */
 static CUresult load(CUfunction handle)
 {
 	struct sim_function *function;
@@ -187,7 +187,7 @@ CU_API CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
 	return cuFuncGetModule(library, kernel);
 }
 
-/* A kernel is its own function in every context. */
+/* A kernel has a function in every context. */
 CU_API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUmodule module;
@@ -202,7 +202,7 @@ CU_API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 	return err;
 }
 
-/* ---- what modules hold ---- */
+/* ---- the functions of modules ---- */
 
 static CUresult count_of(unsigned *count, CUmodule handle)
 {

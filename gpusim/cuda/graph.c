@@ -45,11 +45,11 @@ struct sim_graph *sim_graph_new(void)
 
 void sim_node_free(struct sim_node *node)
 {
-	if (node->type == CU_NODE_KERNEL) {
+	if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		free(node->kernel.values);
 		free(node->kernel.pointers);
 	}
-	if (node->type == CU_NODE_GRAPH && node->child)
+	if (node->type == CU_GRAPH_NODE_TYPE_GRAPH && node->child)
 		sim_graph_free(node->child);
 	node->magic = 0;
 	free(node->deps);
@@ -137,9 +137,9 @@ static CUresult copy_node(struct sim_graph *copy, struct sim_node *from, struct 
 		for (size_t i = 0; i < from->dep_count; i++)
 			node->deps[i] = clones[from->deps[i]->mark];
 	}
-	if (from->type == CU_NODE_KERNEL)
+	if (from->type == CU_GRAPH_NODE_TYPE_KERNEL)
 		return sim_node_set_kernel(node, &from->kernel.params);
-	if (from->type == CU_NODE_GRAPH) {
+	if (from->type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		node->child = sim_graph_copy(from->child);
 		return node->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -231,9 +231,9 @@ CU_API CUresult cuGraphDestroyNode(CUgraphNode handle)
 	return CUDA_SUCCESS;
 }
 
-/* ---- looking into a graph ---- */
+/* ---- queries about a graph ---- */
 
-/* Fills an array of *count places, or tells how many there are. */
+/* Fills an array of *count places, or counts the nodes. */
 static CUresult list_nodes(const struct sim_graph *graph, CUgraphNode *out, size_t *count, bool roots)
 {
 	size_t n = 0;

@@ -19,7 +19,7 @@ struct sim_node {
 	struct sim_node **deps;
 	size_t dep_count;
 	bool disabled; /* of an executable graph's copy */
-	size_t mark;   /* scratch of walks over the graph */
+	size_t mark;   /* scratch value of graph traversals */
 	union {
 		struct kernel_node kernel;
 		CUDA_MEMSET_NODE_PARAMS memset;
@@ -34,7 +34,7 @@ struct sim_node {
 
 struct sim_graph {
 	uint32_t magic;
-	bool owned; /* a child's copy: goes with its node */
+	bool owned; /* a child's copy, freed with its node */
 	struct sim_node *nodes; /* in order of creation, which is a valid order */
 	struct sim_node **tail;
 	size_t count;
@@ -63,15 +63,18 @@ CUresult sim_node_new(struct sim_graph *graph, int type, struct sim_node *const 
 void sim_node_free(struct sim_node *node);
 CUresult sim_node_add_deps(struct sim_node *node, struct sim_node *const *deps, size_t count);
 
-/* Fill a node in, with copies of what the pointers lead to. */
+/* Fill in a node and copy the data behind the pointers. */
 CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
 			    CUdeviceptr *address);
 
-/* Duration of a memset or copy on this device; whether it occupies the GPU. */
+/*
+ * Returns the duration of a memset or copy on this device, and whether it
+ * occupies the GPU.
+ */
 struct gs_work sim_memset_work(const struct sim_device *device, const CUDA_MEMSET_NODE_PARAMS *p);
 struct gs_work sim_copy_work(const struct sim_device *device, const CUDA_MEMCPY3D *p);
-/* Moves or sets content, where content is kept. */
+/* Moves or sets content that is stored. */
 void sim_memset_content(const CUDA_MEMSET_NODE_PARAMS *p);
 void sim_copy_content(const CUDA_MEMCPY3D *p);
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of graphs. A device has one reserve for all of a process's graphs; it
- * grows when a graph is uploaded or launched, and shrinks only when trimmed.
+ * Memory of graphs. A device has one reserve for all graphs of a process. The
+ * reserve grows when a graph is uploaded or launched, and shrinks only when
+ * trimmed.
  */
 #include "exec.h"
 
 #define STEP_BYTES (UINT64_C(2) << 20)
 #define LIVE 1u /* sim_alloc.flags of a graph's allocation */
 
-/* Bytes of a graph's allocation, as they are taken from the reserve. */
+/* Returns the bytes that a graph's allocation takes from the reserve. */
 static uint64_t part(uint64_t size)
 {
 	return round_up(size, 512);
@@ -19,7 +20,7 @@ static const struct step *allocation_of(const struct sim_exec *exec, CUdeviceptr
 	for (size_t i = 0; i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (node && node->type == CU_NODE_MEM_ALLOC && node->alloc.dptr == address)
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->alloc.dptr == address)
 			return &exec->steps[i];
 	}
 	return NULL;
@@ -33,9 +34,9 @@ uint64_t sim_exec_peak(const struct sim_exec *exec)
 		const struct sim_node *node = exec->steps[i].node;
 		const struct step *freed;
 
-		if (node && node->type == CU_NODE_MEM_ALLOC)
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 			now += part(node->alloc.bytesize);
-		freed = node && node->type == CU_NODE_MEM_FREE ? allocation_of(exec, node->free) : NULL;
+		freed = node && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE ? allocation_of(exec, node->free) : NULL;
 		if (freed)
 			now -= part(freed->node->alloc.bytesize);
 		if (now > peak)
@@ -92,13 +93,16 @@ static void set_live(CUdeviceptr address)
 	alloc->device->graph_used += part(alloc->size);
 }
 
-/* Whether a launch would allocate what an earlier one left allocated. */
+/*
+ * Reports whether a launch would allocate memory that an earlier launch left
+ * allocated.
+ */
 static bool any_live(const struct sim_exec *exec)
 {
 	for (size_t i = 0; i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (node && node->type == CU_NODE_MEM_ALLOC && is_live(node->alloc.dptr))
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && is_live(node->alloc.dptr))
 			return true;
 	}
 	return false;
@@ -109,7 +113,7 @@ void sim_exec_free_memory(struct sim_exec *exec)
 	for (size_t i = 0; i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (node && node->type == CU_NODE_MEM_ALLOC && is_live(node->alloc.dptr))
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && is_live(node->alloc.dptr))
 			(void)sim_graph_memory_free(sim_alloc_exact(node->alloc.dptr));
 	}
 }
@@ -131,26 +135,26 @@ CUresult sim_exec_take_memory(struct sim_exec *exec)
 	for (size_t i = 0; i < exec->count; i++) {
 		const struct sim_node *node = exec->steps[i].node;
 
-		if (node && node->type == CU_NODE_MEM_ALLOC)
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 			set_live(node->alloc.dptr);
-		if (node && node->type == CU_NODE_MEM_FREE && is_live(node->free))
+		if (node && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && is_live(node->free))
 			(void)sim_graph_memory_free(sim_alloc_exact(node->free));
 	}
 	return CUDA_SUCCESS;
 }
 
-/* ---- what a program sees of it ---- */
+/* ---- attributes and trimming ---- */
 
 static uint64_t *attribute_of(struct sim_device *device, int attribute)
 {
 	switch (attribute) {
-	case CU_GRAPH_MEM_USED_CURRENT:
+	case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
 		return &device->graph_used;
-	case CU_GRAPH_MEM_USED_HIGH:
+	case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
 		return &device->graph_used_high;
-	case CU_GRAPH_MEM_RESERVED_CURRENT:
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
 		return &device->graph_reserved;
-	case CU_GRAPH_MEM_RESERVED_HIGH:
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
 		return &device->graph_reserved_high;
 	default:
 		return NULL;
@@ -182,9 +186,9 @@ CU_API CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, int attribute, vo
 	if (!value || *(cuuint64_t *)value != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
-	if (attribute == CU_GRAPH_MEM_USED_HIGH)
+	if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
 		device->graph_used_high = device->graph_used;
-	else if (attribute == CU_GRAPH_MEM_RESERVED_HIGH)
+	else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
 		device->graph_reserved_high = device->graph_reserved;
 	else
 		err = CUDA_ERROR_INVALID_VALUE;

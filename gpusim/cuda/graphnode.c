@@ -1,99 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Making each type of graph node, and its parameters. */
+/* Creates each type of graph node, with its parameters. */
 #include "graph.h"
-
-#include "module.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- kernels ---- */
-
-/* One place for every parameter's value, from pointers or packed buffer. */
-static CUresult copy_values(struct kernel_node *kernel, const struct ptx_entry *entry,
-			    const CUDA_KERNEL_NODE_PARAMS *p)
-{
-	const unsigned char *packed = NULL;
-
-	kernel->values = calloc(1, entry->param_bytes + 8);
-	kernel->pointers = calloc(entry->param_count + 1, sizeof(void *));
-	if (!kernel->values || !kernel->pointers)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (void **extra = p->extra; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2)
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			packed = extra[1];
-	for (uint32_t i = 0; i < entry->param_count; i++) {
-		const struct ptx_param *param = &entry->params[i];
-		const void *from = p->kernelParams ? p->kernelParams[i] :
-				   packed	   ? packed + param->offset :
-						     NULL;
-
-		if (!from)
-			return CUDA_ERROR_INVALID_VALUE;
-		kernel->pointers[i] = kernel->values + param->offset;
-		memcpy(kernel->pointers[i], from, param->size);
-	}
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAMS *params)
-{
-	struct kernel_node kernel = {.params = *params};
-	struct sim_function *function;
-	CUresult err = sim_function_of(params->func ? params->func : params->kern, &function);
-
-	if (!err)
-		err = copy_values(&kernel, function->entry, params);
-	if (err) {
-		free(kernel.values);
-		free(kernel.pointers);
-		return err;
-	}
-	free(node->kernel.values);
-	free(node->kernel.pointers);
-	kernel.params.func = function;
-	kernel.params.kernelParams = function->entry->param_count ? kernel.pointers : NULL;
-	kernel.params.extra = NULL;
-	node->kernel = kernel;
-	return CUDA_SUCCESS;
-}
-
-/* ---- memory ---- */
-
-/*
- * The address is fixed from now on; the memory comes and goes with launches.
- * Executable graphs outlive this one, so the address is never reused.
- */
-CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
-			    CUdeviceptr *address)
-{
-	struct sim_device *device;
-	struct sim_alloc *alloc;
-	CUresult err = sim_device(ordinal, &device);
-
-	if (err)
-		return err;
-	if (size == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	sim_lock();
-	alloc = sim_alloc_new(ALLOC_GRAPH, size, 0);
-	if (alloc) {
-		alloc->device = device;
-		*address = alloc->address;
-	}
-	sim_unlock();
-	if (!alloc)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	node->alloc.poolProps.location.type = CU_MEM_LOCATION_DEVICE;
-	node->alloc.poolProps.location.id = ordinal;
-	node->alloc.bytesize = size;
-	node->alloc.dptr = *address;
-	return CUDA_SUCCESS;
-}
-
-/* ---- adding ---- */
-
-/* A node goes with what fill_in left undone. */
+/* Adds an empty node. finish() removes it if its parameters cannot be set. */
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t count, int type,
 		    struct sim_node **node)
 {
@@ -118,7 +30,7 @@ static CUresult add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *d
 			   const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = params ? add(out, graph, deps, count, CU_NODE_KERNEL, &node) :
+	CUresult err = params ? add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_KERNEL, &node) :
 				CUDA_ERROR_INVALID_VALUE;
 
 	return err ? err : finish(out, node, sim_node_set_kernel(node, params));
@@ -154,7 +66,7 @@ CU_API CUresult cuGraphAddMemsetNode(CUgraphNode *out, CUgraph graph, const CUgr
 				     size_t count, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
 {
 	struct sim_node *node;
-	CUresult err = params ? add(out, graph, deps, count, CU_NODE_MEMSET, &node) :
+	CUresult err = params ? add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_MEMSET, &node) :
 				CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
@@ -168,7 +80,7 @@ CU_API CUresult cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgr
 				     size_t count, const CUDA_MEMCPY3D *params, CUcontext ctx)
 {
 	struct sim_node *node;
-	CUresult err = params ? add(out, graph, deps, count, CU_NODE_MEMCPY, &node) :
+	CUresult err = params ? add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_MEMCPY, &node) :
 				CUDA_ERROR_INVALID_VALUE;
 
 	(void)ctx;
@@ -182,7 +94,7 @@ CU_API CUresult cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, const CUgrap
 				   size_t count, const CUDA_HOST_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = params && params->fn ? add(out, graph, deps, count, CU_NODE_HOST, &node) :
+	CUresult err = params && params->fn ? add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_HOST, &node) :
 					      CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
@@ -199,7 +111,7 @@ CU_API CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const 
 	CUresult err = sim_graph_of(child_handle, &child);
 
 	if (!err)
-		err = add(out, graph, deps, count, CU_NODE_GRAPH, &node);
+		err = add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_GRAPH, &node);
 	if (err)
 		return err;
 	node->child = sim_graph_copy(child);
@@ -213,7 +125,7 @@ CU_API CUresult cuGraphAddEmptyNode(CUgraphNode *out, CUgraph graph, const CUgra
 				    size_t count)
 {
 	struct sim_node *node;
-	CUresult err = add(out, graph, deps, count, CU_NODE_EMPTY, &node);
+	CUresult err = add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_EMPTY, &node);
 
 	return err ? err : finish(out, node, CUDA_SUCCESS);
 }
@@ -233,21 +145,21 @@ static CUresult add_event(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 CU_API CUresult cuGraphAddEventRecordNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 					  size_t count, CUevent event)
 {
-	return add_event(out, graph, deps, count, CU_NODE_EVENT_RECORD, event);
+	return add_event(out, graph, deps, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
 }
 
 CU_API CUresult cuGraphAddEventWaitNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 					size_t count, CUevent event)
 {
-	return add_event(out, graph, deps, count, CU_NODE_WAIT_EVENT, event);
+	return add_event(out, graph, deps, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 }
 
 CU_API CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 				       size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = params && params->poolProps.location.type == CU_MEM_LOCATION_DEVICE ?
-			       add(out, graph, deps, count, CU_NODE_MEM_ALLOC, &node) :
+	CUresult err = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
+			       add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node) :
 			       CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
@@ -263,7 +175,7 @@ CU_API CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUg
 				      size_t count, CUdeviceptr address)
 {
 	struct sim_node *node;
-	CUresult err = address ? add(out, graph, deps, count, CU_NODE_MEM_FREE, &node) :
+	CUresult err = address ? add(out, graph, deps, count, CU_GRAPH_NODE_TYPE_MEM_FREE, &node) :
 				 CUDA_ERROR_INVALID_VALUE;
 
 	if (err)
@@ -278,25 +190,25 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (p->type) {
-	case CU_NODE_KERNEL:
+	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return add_kernel(out, graph, deps, count, &p->kernel);
-	case CU_NODE_MEMCPY:
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return cuGraphAddMemcpyNode(out, graph, deps, count, &p->memcpy.copyParams,
 					    p->memcpy.copyCtx);
-	case CU_NODE_MEMSET:
+	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return cuGraphAddMemsetNode(out, graph, deps, count, &p->memset, p->memset.ctx);
-	case CU_NODE_HOST:
+	case CU_GRAPH_NODE_TYPE_HOST:
 		return cuGraphAddHostNode(out, graph, deps, count, &p->host);
-	case CU_NODE_GRAPH:
+	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return cuGraphAddChildGraphNode(out, graph, deps, count, p->graph.graph);
-	case CU_NODE_EMPTY:
+	case CU_GRAPH_NODE_TYPE_EMPTY:
 		return cuGraphAddEmptyNode(out, graph, deps, count);
-	case CU_NODE_WAIT_EVENT:
-	case CU_NODE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return add_event(out, graph, deps, count, p->type, p->event.event);
-	case CU_NODE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		return cuGraphAddMemAllocNode(out, graph, deps, count, &p->alloc);
-	case CU_NODE_MEM_FREE:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return cuGraphAddMemFreeNode(out, graph, deps, count, p->free.dptr);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -309,7 +221,10 @@ CU_API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNod
 	return add_any(out, graph, deps, count, params);
 }
 
-/* Edge data asks for programmatic launches; here a dependency is a full one. */
+/*
+ * Edge data can request programmatic launches. Here every dependency is a full
+ * one.
+ */
 CU_API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 				  const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)
 {

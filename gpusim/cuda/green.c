@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Green contexts: contexts of their own, with the memory that costs. */
+/* Green contexts: separate contexts, with the memory that they cost. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct sim_green {
 	CUdevResource resource;
 };
 
-/* What cuDevResourceGenerateDesc() makes of resources. */
+/* The resource descriptor that cuDevResourceGenerateDesc() creates. */
 struct description {
 	uint32_t magic;
 	CUdevResource resource;

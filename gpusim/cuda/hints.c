@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that are answered and do nothing. */
+/* Calls that succeed without effect. */
 #include "sim.h"
 
 CU_API CUresult cuProfilerStart(void)
@@ -12,7 +12,9 @@ CU_API CUresult cuProfilerStop(void)
 	return sim_ready();
 }
 
-/* Managed memory is on the GPU already: advice and prefetches change nothing. */
+/*
+ * Managed memory is on the GPU already: advice and prefetches have no effect.
+ */
 static CUresult known(CUdeviceptr address)
 {
 	bool found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Host functions in streams. One thread of the process runs them, each when
- * the timeline comes to it; the stream goes on when the function returns.
+ * Host functions in streams. One thread of the process runs each of them when
+ * the timeline reaches it. The stream continues when the function returns.
  */
 #include "queue.h"
 
@@ -43,7 +43,7 @@ static struct host_call *take_ready(uint64_t *wake)
 			*link = call->next;
 			break;
 		}
-		/* What is due and not ready waits for another host function. */
+		/* An item that is due but not ready waits for another host function. */
 		if (estimate <= now)
 			estimate = now + POLL_NS;
 		if (estimate < *wake)
@@ -96,7 +96,7 @@ static void *host_thread(void *unused)
 	return NULL;
 }
 
-/* The application's signals are none of this thread's business. */
+/* Blocks the application's signals in this thread. */
 static CUresult start_thread(void)
 {
 	pthread_condattr_t attributes;
@@ -205,7 +205,7 @@ static CUresult launch_host(CUstream handle, bool ptds, CUhostFn fn, void *data)
 CU_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *data),
 	launch_host(stream, ptds, fn, data))
 
-/* The older callback knows its stream. */
+/* The older callback receives its stream. */
 struct callback {
 	CUstreamCallback fn;
 	CUstream stream;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Page-locked host memory: ordinary memory that device calls know of. */
+/* Page-locked host memory: ordinary memory that the driver has in its table. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ CU_API CUresult cuMemAllocHost(void **out, unsigned size)
 	return allocate(out, size, 0);
 }
 
-/* Takes a range off the books; registered ranges are only that. */
+/* Removes a range from the table. A registered range is not freed. */
 static CUresult forget(void *pointer, bool registered)
 {
 	struct sim_alloc *alloc;

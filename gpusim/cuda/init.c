@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The process's side of the driver: cuInit, and which GPUs it sees. */
+/* The process's side of the driver: cuInit and the visible GPUs. */
 #include "sim.h"
 
 #include "calls.h"
@@ -13,47 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct sim sim = {
-	.queue = PTHREAD_MUTEX_INITIALIZER,
-	.mutex = PTHREAD_MUTEX_INITIALIZER,
-	.next_id = 1,
-};
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-__thread bool sim_in_host_call;
-
-void sim_lock(void)
-{
-	pthread_mutex_lock(&sim.mutex);
-}
-
-void sim_unlock(void)
-{
-	pthread_mutex_unlock(&sim.mutex);
-}
-
-CUresult sim_ready(void)
-{
-	const uint32_t *live = __atomic_load_n(&sim.live, __ATOMIC_ACQUIRE);
-
-	if (sim_in_host_call)
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (__atomic_load_n(&sim.ended, __ATOMIC_ACQUIRE))
-		return CUDA_ERROR_DEINITIALIZED;
-	return live && *live ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-}
-
-CUresult sim_device(CUdevice ordinal, struct sim_device **device)
-{
-	CUresult err = sim_ready();
-
-	if (err)
-		return err;
-	if (ordinal < 0 || ordinal >= sim.device_count)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*device = &sim.devices[ordinal];
-	return CUDA_SUCCESS;
-}
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
@@ -68,7 +28,7 @@ static void format_uuid(const uint8_t uuid[16], char text[41])
 	}
 }
 
-/* The only GPU of the list whose UUID begins so, -1: none or several. */
+/* Returns the only GPU of the list whose UUID starts with the prefix, -1: none or several. */
 static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, int count)
 {
 	int found = -1;
@@ -86,7 +46,7 @@ static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, 
 	return found;
 }
 
-/* One entry of CUDA_VISIBLE_DEVICES as an index into the list, -1: none. */
+/* Returns the index in the list for one entry of CUDA_VISIBLE_DEVICES, -1: none. */
 static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, int count)
 {
 	char text[64], *end;
@@ -106,7 +66,7 @@ static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, i
 	return *end || index < 0 || index >= count ? -1 : (int)index;
 }
 
-/* Whether the device is in the list already; naming one twice hides them all. */
+/* Reports whether the list has the device already. A device named twice hides all. */
 static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
 {
 	for (int i = 0; i < count; i++)
@@ -115,7 +75,7 @@ static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
 	return false;
 }
 
-/* Reduces the list as the variable says: up to its first bad entry. */
+/* Reduces the list to the devices that the variable names before its first bad entry. */
 static int choose(const char *list, uint32_t *gpus, int count)
 {
 	uint32_t chosen[GS_MAX_GPUS];
@@ -152,9 +112,9 @@ static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 /* ---- cuInit ---- */
 
 /*
- * A word that reads 0 in a forked child, which has neither the parent's slot
- * nor its threads, and must be refused. The kernel wipes it, so this holds for
- * a fork by any means and costs one load per call.
+ * Returns a word that reads 0 in a forked child, whose calls must be refused: it has neither the
+ * parent's slot nor its threads. The kernel clears the word after every kind of fork, and the check
+ * costs one load per call.
  */
 static uint32_t *make_live(void)
 {
@@ -171,7 +131,7 @@ static uint32_t *make_live(void)
 	return live;
 }
 
-/* For how long cuInit sleeps: as long as the slowest visible GPU takes. */
+/* Returns how long cuInit sleeps: the longest time of the visible GPUs. */
 static uint64_t init_ns(void)
 {
 	uint64_t most = 0;
@@ -195,7 +155,7 @@ __attribute__((destructor)) static void unload(void)
 		shut_down();
 }
 
-/* Handlers of the program's that are registered earlier run after this one's. */
+/* Registers the exit handler. Handlers that the program registered earlier run after it. */
 static bool arrange_exit(void)
 {
 	return sim.handle.state->driver.exits != GS_EXIT_HANDLER || atexit(shut_down) == 0;
@@ -256,26 +216,4 @@ CU_API CUresult cuDriverGetVersion(int *version)
 		return CUDA_ERROR_INVALID_VALUE;
 	*version = sim.handle.state ? (int)sim.handle.state->driver_version : 13000;
 	return CUDA_SUCCESS;
-}
-
-/* ---- physical memory ---- */
-
-CUresult sim_charge(struct sim_device *device, uint64_t bytes)
-{
-	bool granted, lost;
-
-	gs_lock(&sim.handle);
-	lost = sim_gpu(device)->faults.lost != 0;
-	granted = !lost && gs_charge(&sim.handle, device->gpu, bytes);
-	gs_unlock(&sim.handle);
-	if (lost)
-		return CUDA_ERROR_UNKNOWN;
-	return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-void sim_uncharge(struct sim_device *device, uint64_t bytes)
-{
-	gs_lock(&sim.handle);
-	gs_uncharge(&sim.handle, device->gpu, bytes);
-	gs_unlock(&sim.handle);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Importing others' memory: IPC handles and external memory. */
+/* Imports of other processes' memory: IPC handles and external memory. */
 #include "share.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #define EXTERNAL_MAGIC 0x4558544dU
 #define EXTERNAL_OPAQUE_FD 1
 
-/* An address range for memory that counts for another process. */
+/* Takes an address range for memory that is charged to another process. */
 static CUresult map_import(struct sim_device *device, struct sim_context *context, uint64_t size,
 			   const struct sim_share *share, CUdeviceptr *address)
 {
@@ -108,16 +108,16 @@ CU_API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 	return unmap_import(address);
 }
 
-/* ---- external memory: another API's, so nothing is charged here ---- */
+/* ---- external memory: of another API, so it is not charged here ---- */
 
 struct sim_external {
 	uint32_t magic;
 	struct sim_context *context;
 	uint64_t size;
-	uint64_t shared; /* see share.h, 0: another API's */
+	uint64_t shared; /* see share.h, 0: of another API */
 };
 
-/* Holds the memory that the descriptor leads to, if it is of one of these processes. */
+/* Holds the memory behind the descriptor if a simulated process exported it. */
 static uint64_t take_external(int fd)
 {
 	struct sim_share share;
@@ -146,7 +146,7 @@ CU_API CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNA
 	external->context = context;
 	external->size = d->size;
 	external->shared = take_external(d->handle.fd);
-	close(d->handle.fd); /* an import takes the descriptor over */
+	close(d->handle.fd); /* an import takes ownership of the descriptor */
 	*out = external;
 	return CUDA_SUCCESS;
 }

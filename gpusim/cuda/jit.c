@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of the compiler and of the linker: those that say something back. */
+/* Options of the compiler and the linker: those with output values. */
 #include "jit.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ enum {
 	JIT_INFO_LOG_BYTES = 4,
 	JIT_ERROR_LOG = 5,
 	JIT_ERROR_LOG_BYTES = 6,
-	JIT_OPTIONS = 36, /* so many are known in CUDA 13.0 */
+	JIT_OPTIONS = 36, /* number of options in CUDA 13.0 */
 };
 
 const struct sim_jit sim_no_jit;

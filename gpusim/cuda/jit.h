@@ -7,23 +7,23 @@
 #define SIM_LOG_SIZE 256
 
 /*
- * What a program wants to hear of a compilation. Sizes and times go back into
- * the array of values, which stays the program's.
+ * The outputs that a program requests of a compilation. Sizes and times are
+ * written to the array of values, which the program owns.
  */
 struct sim_jit {
 	void **wall;         /* a float, milliseconds */
 	char *log[2];        /* infos and errors */
-	void **log_bytes[2]; /* in: room; out: what was written */
+	void **log_bytes[2]; /* in: room; out: bytes written */
 	uint64_t room[2];
 	uint64_t start_ns;
 };
 
 extern const struct sim_jit sim_no_jit;
 
-/* Reads the options; CUDA_ERROR_INVALID_VALUE for one that there is not. */
+/* Reads the options. Returns CUDA_ERROR_INVALID_VALUE for an unknown option. */
 CUresult sim_jit_read(struct sim_jit *jit, unsigned count, const int *options, void **values);
 
-/* Answers them. */
+/* Writes the outputs of the options. */
 void sim_jit_report(const struct sim_jit *jit, const char *info, const char *error);
 
 #endif

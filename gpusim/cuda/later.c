@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that drivers later than 580 added: copies with attributes, host functions that
- * say how they are waited for, graph nodes with a context of their own. And those of a
- * driver that nobody knows.
+ * Calls that drivers later than 580 added: copies with attributes, host functions with a wait mode,
+ * graph nodes with a context. Also the calls of the fictitious driver `unknown`.
  */
 #include "sim.h"
 
@@ -17,7 +16,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *d
 			   const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
 
-/* Where memory lies is a hint, and sources are read in the stream's order. */
+/* The location of memory is a hint, and sources are read in the stream's order. */
 CU_PTSZ(cuMemcpyWithAttributesAsync,
 	(CUdeviceptr to, CUdeviceptr from, size_t size, void *attributes, CUstream stream),
 	((void)attributes,
@@ -25,7 +24,7 @@ CU_PTSZ(cuMemcpyWithAttributesAsync,
 
 enum { OPERAND_POINTER = 1, OPERAND_ARRAY = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 
-/* One side of a copy: rows and layers are given by their count of elements. */
+/* One side of a copy: rows and layers in elements. */
 struct operand {
 	int type;
 	union {
@@ -103,7 +102,7 @@ CU_PTSZ(cuMemcpy3DWithAttributesAsync,
 	(struct copy_3d *copy, unsigned long long flags, CUstream stream),
 	copy_3d(copy, flags, stream, ptds))
 
-/* How the driver waits for what comes before the function costs nothing here. */
+/* The wait mode of the driver costs nothing here. */
 CU_PTSZ(cuLaunchHostFunc_v2, (CUstream stream, CUhostFn fn, void *data, unsigned mode),
 	((void)mode, ptds ? cuLaunchHostFunc_ptsz(stream, fn, data) : cuLaunchHostFunc(stream, fn, data)))
 
@@ -113,7 +112,7 @@ CU_API CUresult cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph, const CUgraph
 	return cuGraphAddNode_v2(out, graph, deps, data, count, params);
 }
 
-/* ---- what nobody knows */
+/* ---- calls of the fictitious driver */
 
 CU_API CUresult cuFrobnicate(int *value);
 CU_API CUresult cuFrobnicate(int *value)

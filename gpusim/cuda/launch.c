@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kernel launches, by every entry point that makes one. */
+/* Kernel launches, through every entry point. */
 #include "module.h"
 
 #include <string.h>
@@ -7,11 +7,11 @@
 #define BLOCKS_PER_SM 32u
 #define THREADS_PER_BLOCK_MAX 1024u
 
-/* ---- what a launch means for the timeline ---- */
+/* ---- the work of a launch on the timeline ---- */
 
 /*
- * One of the first parameters' value, all being of 64 bits, from the pointers
- * or from the packed buffer.
+ * Returns the value of one of the first parameters, which all have 64 bits,
+ * from the pointers or from the packed buffer.
  */
 static CUresult param(void **params, void **extra, size_t index, uint64_t *value)
 {
@@ -41,7 +41,9 @@ static uint64_t volume(const unsigned extent[3])
 	return (uint64_t)extent[0] * extent[1] * extent[2];
 }
 
-/* The part of the GPU's thread and block slots that the grid fills. */
+/*
+ * Returns the part of the GPU's thread and block slots that the grid occupies.
+ */
 static uint32_t demand(const struct gs_gpu *gpu, const unsigned grid[3], const unsigned block[3])
 {
 	uint64_t blocks = volume(grid);
@@ -84,7 +86,7 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 	return err ? err : param(params, extra, 3, &launch->turn);
 }
 
-/* ---- cuLaunchKernel and its kin ---- */
+/* ---- cuLaunchKernel and similar calls ---- */
 
 static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 {
@@ -191,7 +193,9 @@ CU_API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
 	return CUDA_SUCCESS;
 }
 
-/* ---- the first API: parameters and block shape are set on the function ---- */
+/*
+ * ---- the first API: calls set parameters and block shape on the function ----
+ */
 
 static CUresult launch_grid(CUfunction handle, int width, int height, CUstream stream)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Libraries: modules that have no context of their own. */
+/* Libraries: modules without a context. */
 #include "jit.h"
 #include "module.h"
 
@@ -7,7 +7,7 @@
 
 static CUresult use_library(struct sim_module *library);
 
-/* Without lazy loading a library is loaded into the context that is there. */
+/* Loads a library into the current context if lazy loading is off. */
 static CUresult load_eagerly(CUlibrary *out)
 {
 	struct sim_context *context;
@@ -65,7 +65,7 @@ CU_API CUresult cuLibraryUnload(CUlibrary handle)
 	return CUDA_SUCCESS;
 }
 
-/* A library reaches a device when something of it is used there. */
+/* Loads a library onto a device when the program first uses it there. */
 static CUresult use_library(struct sim_module *library)
 {
 	struct sim_context *context;

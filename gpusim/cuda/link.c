@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The linker: joins PTX texts, and images of them, to one image. */
+/* The linker: joins PTX texts, and images with PTX text, into one image. */
 #include "jit.h"
 #include "module.h"
 
@@ -20,9 +20,9 @@ enum {
 struct sim_link {
 	uint32_t magic;
 	struct sim_jit jit;
-	char *text; /* all that was added */
+	char *text; /* all added text */
 	size_t length;
-	void *image; /* once it is complete */
+	void *image; /* set once the image is complete */
 	size_t image_size;
 };
 
@@ -58,7 +58,7 @@ CU_API CUresult cuLinkCreate_v2(unsigned count, int *options, void **values, CUl
 	return CUDA_SUCCESS;
 }
 
-/* The input's text, a copy. */
+/* Returns a copy of the input's text. */
 static CUresult input_text(int type, const void *data, size_t size, char **text)
 {
 	switch (type) {
@@ -67,7 +67,7 @@ static CUresult input_text(int type, const void *data, size_t size, char **text)
 		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	case INPUT_CUBIN:
 	case INPUT_FATBINARY:
-		if (size < 64) /* no ELF file or fat binary is as short */
+		if (size < 64) /* an ELF file or fat binary is longer */
 			return CUDA_ERROR_INVALID_IMAGE;
 		return sim_image_text(data, text);
 	case INPUT_OBJECT:
@@ -196,7 +196,7 @@ CU_API CUresult cuLinkDestroy(CUlinkState handle)
 	return CUDA_SUCCESS;
 }
 
-/* The first ones differ only in that their options are fewer. */
+/* The first versions differ only in having fewer options. */
 
 CU_API CUresult cuLinkCreate(unsigned count, int *options, void **values, CUlinkState *out)
 {

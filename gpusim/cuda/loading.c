@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What happens around the loading of code: the lock that a driver takes, the work that
- * it waits for, what an image states of its size, and the library that a driver opens.
+ * The surroundings of code loading: the driver's lock, the work that it waits for, the size that an
+ * image states, and the library that the driver opens.
  */
 #include "module.h"
 
@@ -49,7 +49,7 @@ CUresult sim_module_use(struct sim_module *module)
 	if (!__atomic_load_n(&module->unloaded, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	if (!context && sim_current(&context))
-		return CUDA_SUCCESS; /* it is left for a thread that has a context */
+		return CUDA_SUCCESS; /* a thread with a context loads it later */
 	return load_code(module, context);
 }
 
@@ -83,7 +83,7 @@ struct fatbin_entry {
 	uint64_t flags, zero, uncompressed_size;
 };
 
-/* The first compressed machine code: one is loaded. */
+/* Returns the stated size of the first compressed machine code: only one is loaded. */
 static uint64_t stated_by_fatbin(const struct fatbin_header *header)
 {
 	const char *at = (const char *)header + header->header_size;
@@ -113,7 +113,7 @@ uint64_t sim_image_stated(const void *image)
 	return magic == FATBIN_MAGIC ? stated_by_fatbin(image) : 0;
 }
 
-/* ---- a library of the driver's own ---- */
+/* ---- the driver's constructor library ---- */
 
 void sim_open_constructor(void)
 {

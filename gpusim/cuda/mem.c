@@ -138,7 +138,7 @@ CU_API CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsign
 	return cuMemAlloc(address, (unsigned)(wide * height));
 }
 
-/* Managed memory is taken as resident on the GPU from the start. */
+/* Managed memory counts as resident on the GPU from its allocation on. */
 CU_API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags)
 {
 	if (flags != 1 && flags != 2)
@@ -184,7 +184,7 @@ CU_API CUresult cuMemFree(CUdeviceptr_v1 address)
 	return free_address(address);
 }
 
-/* ---- what there is ---- */
+/* ---- free and total memory ---- */
 
 static CUresult memory_info(uint64_t *available, uint64_t *total)
 {

@@ -22,7 +22,7 @@ static CUresult check(const CUDA_MEMCPY3D *p)
 	return err;
 }
 
-/* A copy in a stream; host waits for it where the call is a synchronous one. */
+/* Queues a copy in a stream. A synchronous call waits for its end. */
 static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool synchronous)
 {
 	struct sim_stream *stream;
@@ -41,9 +41,9 @@ static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool sy
 	if (err)
 		return err;
 	work = sim_copy_work(stream->context->device, p);
-	/* Copies within the device return before they end. */
+	/* Copies within the device return before their end. */
 	synchronous = synchronous && work.kind != GS_ITEM_COMPUTE;
-	/* The GPU has the work when the call is over: what copying takes here is before that. */
+	/* The GPU has the work when the call returns, so content is copied first. */
 	if (!synchronous)
 		sim_copy_content(p);
 	err = sim_submit(stream, &work, NULL);
@@ -147,7 +147,7 @@ CU_PTSZ(cuMemcpyBatchAsync_v2,
 	((void)attributes, (void)indexes, (void)attribute_count,
 	 copy_batch(to, from, sizes, count, NULL, stream, ptds)))
 
-/* ---- arrays, one row at a time ---- */
+/* ---- arrays, a row at a time ---- */
 
 static CUresult array_row(CUDA_MEMCPY3D p, CUarray to, CUarray from, CUstream stream, bool ptds,
 			  bool synchronous)

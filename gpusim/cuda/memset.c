@@ -21,7 +21,7 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned eleme
 	err = sim_capture_enqueue_guard(stream);
 	if (err)
 		return err;
-	/* The GPU has the work when the call is over: what writing takes here is before that. */
+	/* The GPU has the work when the call returns, so content is written first. */
 	sim_memset_content(&p);
 	work = sim_memset_work(stream->context->device, &p);
 	return sim_submit(stream, &work, NULL);

@@ -70,7 +70,7 @@ struct fatbin_entry {
 
 #define FATBIN_COMPRESSED UINT64_C(0xa000) /* by LZ4 or zstd */
 
-/* A copy of the first uncompressed PTX of a fat binary. */
+/* Returns a copy of the first uncompressed PTX of a fat binary. */
 static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 {
 	const char *at = (const char *)header + header->header_size;
@@ -89,7 +89,7 @@ static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 			break;
 		at += entry.size;
 	}
-	if (sim_image_stated(header)) { /* of machine code nothing but its size is known */
+	if (sim_image_stated(header)) { /* of machine code only the size is known */
 		*text = strdup(".version 7.0\n.target sm_50\n.address_size 64\n");
 		return *text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -127,7 +127,7 @@ static CUresult place_globals(struct sim_module *module)
 		struct sim_alloc *alloc;
 
 		sim_lock();
-		/* Charged with the module, so not to the address. */
+		/* The module is charged for it, not the address. */
 		alloc = sim_alloc_new(ALLOC_IMPORT, module->ptx.globals[i].size, 0);
 		if (alloc) {
 			alloc->device = module->device;
@@ -145,10 +145,10 @@ static CUdeviceptr global_address(const struct sim_module *module, const char *n
 	for (size_t i = 0; i < module->ptx.global_count; i++)
 		if (strcmp(module->ptx.globals[i].name, name) == 0)
 			return module->globals[i];
-	return 0; /* a function's */
+	return 0; /* a function's name */
 }
 
-/* Content is kept as far as there is room for it. */
+/* Writes initial content as far as the simulator has room for it. */
 static void fill_globals(const struct sim_module *module)
 {
 	for (size_t i = 0; i < module->ptx.global_count; i++) {
@@ -245,7 +245,10 @@ void sim_module_free(struct sim_module *module)
 	free(module);
 }
 
-/* Reads the image's text, which must not use what it does not define. */
+/*
+ * Reads the image's text. Fails if the text uses a name that it does not
+ * define.
+ */
 static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_SIZE])
 {
 	char *text = NULL;

@@ -4,45 +4,45 @@
 
 #include "sim.h"
 
-/* A module or, with no context of its own, a library. */
+/* A module or, without a context, a library. */
 struct sim_module {
 	struct sim_module *next;
 	uint32_t magic;
-	struct sim_context *context; /* NULL: a library, which costs at first use */
+	struct sim_context *context; /* NULL: a library, which is charged at first use */
 	struct sim_device *device;
 	struct ptx ptx;
 	struct sim_function *functions; /* one per entry */
 	CUdeviceptr *globals;           /* one per global variable */
 	uint64_t charged;
-	uint64_t stated; /* bytes of machine code, as a compressed image states; 0: from text */
+	uint64_t stated; /* machine code bytes that a compressed image states; 0: from the text */
 	uint64_t unloaded; /* bytes of code that the first use of a function loads */
 };
 
-/* Loads the code, if that was left for its first use. */
+/* Loads the code if it is left for its first use. */
 CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 
-/* Loads an image into a context, or, with NULL, as a library. */
+/* Loads an image into a context or, with NULL, as a library. */
 struct sim_jit;
 CUresult sim_module_load(struct sim_context *context, const void *image, const struct sim_jit *jit,
 			 struct sim_module **module);
-/* Charges a module's code and variables in a context, and lays them out there. */
+/* Charges a module's code and variables to a context, and assigns addresses. */
 CUresult sim_module_charge(struct sim_module *module, struct sim_context *context);
 
-/* Where a variable lies, and its size; either may be left out. */
+/* Returns the address and size of a variable. Either pointer may be NULL. */
 CUresult sim_module_global(const struct sim_module *module, const char *name, CUdeviceptr *address,
 			   size_t *size);
 
-/* The PTX text that an image holds, a copy. */
+/* Returns a copy of the PTX text in an image. */
 CUresult sim_image_text(const void *image, char **text);
 
-/* As sim_image_text, of an ELF image that the linker made (cubin.c). */
+/* Does the same for an ELF image from the linker (cubin.c). */
 CUresult sim_cubin_text(const void *image, char **text);
-/* Makes an image of a text and of its variables' bytes. */
+/* Creates an image from a text and the size of its variables. */
 CUresult sim_cubin_new(const char *text, uint64_t global_bytes, void **image, size_t *size);
 
-/* A file's content with a zero byte behind it. */
+/* Reads a file's content and adds a zero byte. */
 CUresult sim_read_file(const char *path, char **content, size_t *size);
 
 CUresult sim_module_of(CUmodule handle, struct sim_module **module);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The process as a client of the Multi-Process Service: where a control daemon
- * answers in the directory of pipes, the process shares the GPUs with the other
- * clients, side by side, and is held to what its environment and the daemon say.
+ * The process as a client of the Multi-Process Service. If a control daemon answers in the pipe
+ * directory, the process shares the GPUs side by side with the other clients, within the limits of
+ * its environment and the daemon.
  */
 #include "mps.h"
 #include "sim.h"
@@ -19,7 +19,7 @@
 
 static struct {
 	int server;        /* the connection */
-	uint32_t part_ppm; /* of the SMs; 0 where there is no server */
+	uint32_t part_ppm; /* of the SMs; 0 without a server */
 	struct gs_mps_welcome welcome;
 } mps;
 
@@ -36,7 +36,7 @@ static CUresult greet(int fd, struct gs_mps_welcome *welcome)
 	return (CUresult)welcome->error;
 }
 
-/* The environment can only narrow what the daemon says. */
+/* The environment can only narrow the daemon's settings. */
 static uint32_t own_part(uint32_t server)
 {
 	const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -52,7 +52,7 @@ CUresult sim_mps_join(void)
 	int fd = gs_mps_connect(dir && *dir ? dir : GS_MPS_DEFAULT_PIPES, GS_MPS_CONTROL);
 
 	if (fd == -ENOENT || fd == -ENOTDIR)
-		return CUDA_SUCCESS; /* there is no daemon: the process has the GPU to itself */
+		return CUDA_SUCCESS; /* no daemon: the process has the GPU to itself */
 	if (fd < 0)
 		return CUDA_ERROR_MPS_CONNECTION_FAILED;
 	err = greet(fd, &mps.welcome);
@@ -69,7 +69,7 @@ CUresult sim_mps_join(void)
 	return CUDA_SUCCESS;
 }
 
-/* One "0=1G" of the list, which ends where it cannot be read. */
+/* Reads one "0=1G" of the list. The list ends at the first unreadable entry. */
 static bool take_limit(struct gs_proc *me, const char **text)
 {
 	char *end;
@@ -139,7 +139,7 @@ CUresult sim_mps_alive(void)
 	return CUDA_ERROR_MPS_RPC_FAILURE;
 }
 
-/* How many clients have a context on the GPU, and whether somebody else has. Locked. */
+/* Counts the clients with a context on the GPU. Sets *others if a non-client has one. Locked. */
 static unsigned count_clients(uint32_t gpu, bool *others)
 {
 	struct gs_proc *proc;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast objects: as many devices as were announced are added, then memory of each is
- * bound, which the object holds until it is unbound or the object ends. An object takes no
- * memory itself, and cannot be shared with another process here.
+ * Multicast objects. The program adds as many devices as it announced, then binds memory of each.
+ * The object holds the memory until it is unbound or the object ends. An object takes no memory
+ * itself, and the simulator cannot share it with another process.
  */
 #include "vmm.h"
 
@@ -10,7 +10,7 @@
 
 struct multicast {
 	int wanted; /* devices */
-	unsigned added; /* a bit each */
+	unsigned added; /* a bit for each device */
 	struct binding *bindings;
 };
 
@@ -35,7 +35,7 @@ static CUresult check_prop(const struct multicast_prop *prop)
 		return err;
 	if (prop->devices == 0 || prop->devices > (unsigned)sim.device_count || prop->flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	return prop->handle_types & ~(unsigned long long)CU_MEM_HANDLE_POSIX_FD ? CUDA_ERROR_NOT_SUPPORTED :
+	return prop->handle_types & ~(unsigned long long)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? CUDA_ERROR_NOT_SUPPORTED :
 									      CUDA_SUCCESS;
 }
 
@@ -49,6 +49,24 @@ CU_API CUresult cuMulticastGetGranularity(size_t *out, const struct multicast_pr
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = GRANULARITY;
 	return CUDA_SUCCESS;
+}
+
+static void unbind(struct binding **link)
+{
+	struct binding *binding = *link;
+
+	*link = binding->next;
+	binding->memory->bindings--;
+	sim_memory_drop(binding->memory);
+	free(binding);
+}
+
+/* Releases the memory bound to the object, and the object. */
+static void end_multicast(struct multicast *multicast)
+{
+	while (multicast->bindings)
+		unbind(&multicast->bindings);
+	free(multicast);
 }
 
 CU_API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const struct multicast_prop *prop)
@@ -70,11 +88,12 @@ CU_API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const struc
 	}
 	multicast->wanted = (int)prop->devices;
 	memory->multicast = multicast;
+	memory->end = end_multicast;
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)memory;
 	return CUDA_SUCCESS;
 }
 
-/* The rest is done under the process lock. */
+/* The caller holds the process lock. */
 
 static struct multicast *find(CUmemGenericAllocationHandle handle)
 {
@@ -175,17 +194,7 @@ CU_API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t 
 	return err;
 }
 
-static void unbind(struct binding **link)
-{
-	struct binding *binding = *link;
-
-	*link = binding->next;
-	binding->memory->bindings--;
-	sim_memory_drop(binding->memory);
-	free(binding);
-}
-
-/* What was bound, as it was: there and as large. */
+/* Unbinds exactly a bound range: the same offset and the same size. */
 CU_API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t at,
 				  size_t size)
 {
@@ -208,11 +217,4 @@ CU_API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice 
 	}
 	sim_unlock();
 	return err;
-}
-
-void sim_multicast_end(struct multicast *multicast)
-{
-	while (multicast->bindings)
-		unbind(&multicast->bindings);
-	free(multicast);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading and changing the parameters of graph nodes. */
+/* Reads and changes the parameters of graph nodes. */
 #include "graph.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ static CUresult typed(CUgraphNode handle, int type, const void *params, struct s
 CU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_KERNEL, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node);
 
 	if (!err)
 		*params = node->kernel.params;
@@ -27,7 +27,7 @@ CU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NO
 CU_API CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, void *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_KERNEL, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node);
 
 	if (!err)
 		memcpy(params, &node->kernel.params, offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
@@ -37,7 +37,7 @@ CU_API CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, void *params)
 CU_API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_KERNEL, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node);
 
 	return err ? err : sim_node_set_kernel(node, params);
 }
@@ -55,7 +55,7 @@ CU_API CUresult cuGraphKernelNodeSetParams(CUgraphNode handle, const void *v1)
 CU_API CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEMSET, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, &node);
 
 	if (!err)
 		memcpy(params, &node->memset, offsetof(CUDA_MEMSET_NODE_PARAMS, ctx));
@@ -65,7 +65,7 @@ CU_API CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_
 CU_API CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEMSET, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, &node);
 
 	if (!err)
 		memcpy(&node->memset, params, offsetof(CUDA_MEMSET_NODE_PARAMS, ctx));
@@ -75,7 +75,7 @@ CU_API CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET
 CU_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEMCPY, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, &node);
 
 	if (!err)
 		*params = node->copy;
@@ -85,7 +85,7 @@ CU_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *pa
 CU_API CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEMCPY, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, &node);
 
 	if (!err)
 		node->copy = *params;
@@ -95,7 +95,7 @@ CU_API CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY
 CU_API CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_HOST, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node);
 
 	if (!err)
 		*params = node->host;
@@ -105,7 +105,7 @@ CU_API CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARA
 CU_API CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_HOST, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node);
 
 	if (!err)
 		node->host = *params;
@@ -115,7 +115,7 @@ CU_API CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NOD
 CU_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEM_ALLOC, params, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, &node);
 
 	if (!err)
 		*params = node->alloc;
@@ -125,7 +125,7 @@ CU_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_
 CU_API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_MEM_FREE, address, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, address, &node);
 
 	if (!err)
 		*address = node->free;
@@ -135,7 +135,7 @@ CU_API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *add
 CU_API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_GRAPH, graph, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_GRAPH, graph, &node);
 
 	if (!err)
 		*graph = node->child;
@@ -145,7 +145,7 @@ CU_API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph
 CU_API CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *event)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_EVENT_RECORD, event, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, &node);
 
 	if (!err)
 		*event = node->event;
@@ -155,7 +155,7 @@ CU_API CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *even
 CU_API CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent *event)
 {
 	struct sim_node *node;
-	CUresult err = typed(handle, CU_NODE_WAIT_EVENT, event, &node);
+	CUresult err = typed(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, &node);
 
 	if (!err)
 		*event = node->event;
@@ -165,16 +165,16 @@ CU_API CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent *event)
 CU_API CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
 {
 	struct sim_node *node;
-	CUresult err = typed(to, CU_NODE_KERNEL, from, &node);
+	CUresult err = typed(to, CU_GRAPH_NODE_TYPE_KERNEL, from, &node);
 
-	return err ? err : typed(from, CU_NODE_KERNEL, to, &node);
+	return err ? err : typed(from, CU_GRAPH_NODE_TYPE_KERNEL, to, &node);
 }
 
-/* Attributes are hints to hardware that is not there. */
+/* Attributes are hints to hardware that the simulator does not have. */
 CU_API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, int id, const void *value)
 {
 	struct sim_node *node;
 
 	(void)id;
-	return typed(handle, CU_NODE_KERNEL, value, &node);
+	return typed(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an address is. */
+/* Attributes of an address. */
 #include "sim.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ union value {
 	void *pointer;
 };
 
-/* Bytes that the attribute's value has. */
+/* Returns the size of the attribute's value. */
 static size_t size_of(int attribute)
 {
 	switch (attribute) {
@@ -102,7 +102,7 @@ static union value read_attribute(const struct sim_alloc *alloc, int attribute, 
 	return value;
 }
 
-/* Unknown addresses are ordinary host memory: attributes read as nothing. */
+/* Unknown addresses are ordinary host memory: their attributes read as zero. */
 static CUresult get(void *out, int attribute, CUdeviceptr address, bool strict)
 {
 	const struct sim_alloc *alloc;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory pools. A pool reserves physical memory in steps, hands parts of it
- * out, and keeps what is freed until a synchronisation finds more than its
- * release threshold. Freed memory can be used again at once: stream order
- * guarantees the program the same. A pool that can be shared returns nothing
- * before it ends (poolshare.c).
+ * Memory pools. A pool reserves physical memory in steps and allocates parts of
+ * it. It keeps freed memory until a synchronisation finds more than its release
+ * threshold. Freed memory can be reused at once: stream order guarantees the
+ * program the same. A pool that can be shared returns nothing before it ends
+ * (poolshare.c).
  */
 #include "pool.h"
 #include "queue.h"
@@ -13,54 +13,6 @@
 #include <string.h>
 
 #define POOL_MAGIC 0x504f4f4cU
-
-static struct sim_pool *pools; /* under the process lock */
-
-/* ---- amounts; with the process lock ---- */
-
-/* Gives back what is reserved above both the threshold and what is used. */
-static void trim_to(struct sim_pool *pool, uint64_t keep)
-{
-	uint64_t least = round_up(pool->used, POOL_STEP);
-
-	if (keep < least)
-		keep = least;
-	keep = round_up(keep, POOL_STEP);
-	if (pool->reserved <= keep || sim_pool_has_blocks(pool))
-		return;
-	sim_uncharge(pool->device, pool->reserved - keep);
-	pool->reserved = keep;
-}
-
-void sim_pools_trim(struct sim_device *device, bool all)
-{
-	for (struct sim_pool *pool = pools; pool; pool = pool->next)
-		if (pool->device == device && pool->reserved)
-			trim_to(pool, all ? 0 : pool->threshold);
-}
-
-void sim_pools_synced(void)
-{
-	sim_lock();
-	for (struct sim_pool *pool = pools; pool; pool = pool->next)
-		if (pool->reserved > pool->threshold)
-			trim_to(pool, pool->threshold);
-	sim_unlock();
-}
-
-void sim_pool_reserved(struct sim_pool *pool, uint64_t bytes)
-{
-	pool->reserved += bytes;
-	if (pool->reserved > pool->reserved_high)
-		pool->reserved_high = pool->reserved;
-}
-
-void sim_pool_used(struct sim_pool *pool, uint64_t bytes)
-{
-	pool->used += bytes;
-	if (pool->used > pool->used_high)
-		pool->used_high = pool->used;
-}
 
 static CUresult reserve(struct sim_pool *pool, uint64_t needed)
 {
@@ -73,7 +25,7 @@ static CUresult reserve(struct sim_pool *pool, uint64_t needed)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	err = sim_charge(pool->device, target - pool->reserved);
 	if (err == CUDA_ERROR_OUT_OF_MEMORY) {
-		/* What pools hold unused must not stand in the way. */
+		/* Unused memory of pools must not make the allocation fail. */
 		sim_pools_trim(pool->device, true);
 		if (target <= pool->reserved)
 			return CUDA_SUCCESS;
@@ -117,12 +69,7 @@ CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *addre
 
 static void free_pool(struct sim_pool *pool)
 {
-	struct sim_pool **link;
-
-	for (link = &pools; *link && *link != pool; link = &(*link)->next)
-		;
-	if (*link)
-		*link = pool->next;
+	sim_pool_unlist(pool);
 	if (sim_pool_has_blocks(pool))
 		sim_blocks_end(pool);
 	else if (pool->reserved)
@@ -131,7 +78,7 @@ static void free_pool(struct sim_pool *pool)
 	free(pool);
 }
 
-/* A destroyed pool goes with its last allocation. */
+/* Frees a destroyed pool with its last allocation. */
 void sim_pool_give_back(const struct sim_alloc *alloc)
 {
 	struct sim_pool *pool = alloc->pool;
@@ -141,17 +88,6 @@ void sim_pool_give_back(const struct sim_alloc *alloc)
 	pool->used -= alloc->charged;
 	if (pool->destroyed && pool->used == 0)
 		free_pool(pool);
-}
-
-void sim_pools_reset(struct sim_device *device)
-{
-	sim_lock();
-	sim_alloc_drop_pools(device);
-	sim_pools_trim(device, true);
-	for (struct sim_pool *pool = pools; pool; pool = pool->next)
-		if (pool->device == device && sim_pool_has_blocks(pool))
-			sim_blocks_end(pool);
-	sim_unlock();
 }
 
 /* ---- pools ---- */
@@ -165,11 +101,10 @@ struct sim_pool *sim_pool_new(struct sim_device *device)
 	pool->magic = POOL_MAGIC;
 	pool->device = device;
 	pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
-	pool->access.location.type = CU_MEM_LOCATION_DEVICE;
+	pool->access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	pool->access.location.id = (int)(device - sim.devices);
 	pool->access.flags = 3;
-	pool->next = pools;
-	pools = pool;
+	sim_pool_list(pool);
 	return pool;
 }
 
@@ -205,8 +140,8 @@ CU_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 
 	if (!err && props->allocType != 1)
 		err = CUDA_ERROR_INVALID_VALUE;
-	if (!err && (props->location.type != CU_MEM_LOCATION_DEVICE ||
-		     (props->handleTypes & ~CU_MEM_HANDLE_POSIX_FD)))
+	if (!err && (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+		     (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (!err)
 		err = sim_device(props->location.id, &device);
@@ -234,7 +169,7 @@ CU_API CUresult cuMemPoolDestroy(CUmemoryPool handle)
 	sim_lock();
 	if (pool->device->current_pool == pool)
 		pool->device->current_pool = NULL;
-	trim_to(pool, 0);
+	sim_pool_trim_to(pool, 0);
 	pool->destroyed = true;
 	if (pool->used == 0)
 		free_pool(pool);
@@ -288,12 +223,12 @@ CU_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
-/* The same by location, of pinned device memory. */
+/* Does the same by location, for pinned device memory. */
 static CUresult by_location(const CUmemLocation *location, int type, CUdevice *ordinal)
 {
 	if (!location)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (location->type != CU_MEM_LOCATION_DEVICE || type != 1)
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != 1)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	*ordinal = location->id;
 	return CUDA_SUCCESS;
@@ -331,7 +266,7 @@ CU_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 	if (err)
 		return err;
 	sim_lock();
-	trim_to(pool, keep);
+	sim_pool_trim_to(pool, keep);
 	sim_unlock();
 	return CUDA_SUCCESS;
 }
@@ -341,15 +276,15 @@ CU_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 static uint64_t *wide_attribute(struct sim_pool *pool, int attribute)
 {
 	switch (attribute) {
-	case CU_POOL_RELEASE_THRESHOLD:
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
 		return &pool->threshold;
-	case CU_POOL_RESERVED_CURRENT:
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
 		return &pool->reserved;
-	case CU_POOL_RESERVED_HIGH:
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 		return &pool->reserved_high;
-	case CU_POOL_USED_CURRENT:
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
 		return &pool->used;
-	case CU_POOL_USED_HIGH:
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
 		return &pool->used_high;
 	default:
 		return NULL;
@@ -365,7 +300,7 @@ CU_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *
 	if (err)
 		return err;
 	wide = wide_attribute(pool, attribute);
-	if (!value || (!wide && (attribute < CU_POOL_REUSE_FOLLOW_EVENT || attribute > CU_POOL_REUSE_INTERNAL)))
+	if (!value || (!wide && (attribute < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES || attribute > CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
 	if (wide)
@@ -376,14 +311,14 @@ CU_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *
 	return CUDA_SUCCESS;
 }
 
-/* High-water marks can only be set back to what is in use now. */
+/* A high-water mark can only be reset to the current value. */
 static CUresult set_wide(struct sim_pool *pool, int attribute, uint64_t value)
 {
-	if (attribute == CU_POOL_RELEASE_THRESHOLD)
+	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		pool->threshold = value;
-	else if (attribute == CU_POOL_RESERVED_HIGH && value == 0)
+	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && value == 0)
 		pool->reserved_high = pool->reserved;
-	else if (attribute == CU_POOL_USED_HIGH && value == 0)
+	else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && value == 0)
 		pool->used_high = pool->used;
 	else
 		return CUDA_ERROR_INVALID_VALUE;
@@ -400,7 +335,7 @@ CU_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *
 		return err;
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (attribute >= CU_POOL_REUSE_FOLLOW_EVENT && attribute <= CU_POOL_REUSE_INTERNAL) {
+	if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES && attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
 		memcpy(&pool->reuse[attribute - 1], value, sizeof(int));
 		return CUDA_SUCCESS;
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A memory pool, as its own calls see it (pool.c) and those that share it (poolshare.c). */
+/* A memory pool, for its own calls (pool.c, poolkeep.c, block.c) and for sharing (poolshare.c). */
 #ifndef GPUSIM_POOL_H
 #define GPUSIM_POOL_H
 
@@ -9,16 +9,16 @@
 #define POOL_PART UINT64_C(512)
 
 /*
- * Physical memory of a pool that can be shared: each piece has a block. The pool keeps
- * it for later pieces until it ends itself, as a driver does; so does a pool that
- * imported a piece of it.
+ * Physical memory of a pool that can be shared. Each allocation has a block. The pool keeps the
+ * block for later allocations until the pool ends, as a driver does. A pool that imported an
+ * allocation does the same.
  */
 struct sim_block {
 	struct sim_block *next;
 	uint64_t size;
-	uint64_t key; /* in the process that made it */
+	uint64_t key; /* in the process that created it */
 	uint64_t shared; /* id of memory that was exported or imported, see share.h */
-	bool in_use; /* of one that was made here */
+	bool in_use; /* of a block that was created here */
 };
 
 struct sim_pool {
@@ -26,9 +26,9 @@ struct sim_pool {
 	uint32_t magic;
 	bool is_default;
 	bool destroyed;
-	bool exported; /* a handle of it was handed out */
+	bool exported; /* a handle of it was exported */
 	bool imported;
-	int handle_types; /* by which it can be exported */
+	int handle_types; /* with which it can be exported */
 	struct sim_device *device;
 	uint64_t reserved, used, reserved_high, used_high;
 	uint64_t threshold, max_size;
@@ -38,28 +38,38 @@ struct sim_pool {
 	struct sim_share origin; /* of an imported pool: its exporter's */
 };
 
-/* The pool that a handle names. */
+/* Returns the pool of a handle. */
 CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool);
-/* The pool that a device's allocations come from where they name none. */
+/* Returns the pool for a device's allocations that name none. */
 CUresult sim_pool_current(struct sim_device *device, struct sim_pool **pool);
 
 /* ---- all others are called under the process lock ---- */
 
 struct sim_pool *sim_pool_new(struct sim_device *device);
 
-/* Counts bytes that a pool has more of. */
+/* Add a pool to the list of all pools, and remove it; return the first pool. */
+void sim_pool_list(struct sim_pool *pool);
+void sim_pool_unlist(struct sim_pool *pool);
+struct sim_pool *sim_pool_first(void);
+
+/* Releases the reserved bytes above both `keep` and the used bytes. */
+void sim_pool_trim_to(struct sim_pool *pool, uint64_t keep);
+
+/* Count additional bytes of a pool. */
 void sim_pool_reserved(struct sim_pool *pool, uint64_t bytes);
 void sim_pool_used(struct sim_pool *pool, uint64_t bytes);
 
-/* Whether its memory lies in blocks. */
+/* Reports whether the pool's memory consists of blocks. */
 static inline bool sim_pool_has_blocks(const struct sim_pool *pool)
 {
 	return pool->handle_types || pool->imported;
 }
 
-/* A block for a piece of this size; NULL with *err set. */
+/* Returns a new block; NULL without memory for it. */
+struct sim_block *sim_block_add(struct sim_pool *pool, uint64_t size, uint64_t key);
+/* Returns a block for an allocation of this size; NULL with *err set. */
 struct sim_block *sim_block_take(struct sim_pool *pool, uint64_t size, CUresult *err);
-/* Gives all blocks of a pool back, or lets go of them where they were imported. */
+/* Frees all blocks of a pool, or drops the imports of an imported pool. */
 void sim_blocks_end(struct sim_pool *pool);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pools that processes share. A pool is passed on by a file descriptor, then each piece
- * of it by 64 bytes of data. What an importer holds is blocks: it keeps one from the
- * first piece of it on until its pool ends.
+ * Pools shared by processes. A file descriptor passes on a pool, and 64 bytes of data pass on each
+ * of its allocations. An importer holds blocks: from the first import of an allocation in a block
+ * until its pool ends.
  */
 #include "pool.h"
 
@@ -13,84 +13,13 @@
 #define POOL_SHARE_MAGIC UINT32_C(0x53494d50)
 #define POINTER_MAGIC UINT32_C(0x53494d51)
 
-/* CUmemPoolPtrExportData: `offset` is the pool, as its handle has it for an address. */
+/* CUmemPoolPtrExportData. `offset` is the pool: the handle as an address. */
 struct pointer_data {
 	struct sim_share share;
 	uint64_t block;
 };
 
 _Static_assert(sizeof(struct pointer_data) <= sizeof(CUmemPoolPtrExportData), "exported pointers");
-
-/* ---- blocks ---- */
-
-static struct sim_block *add_block(struct sim_pool *pool, uint64_t size, uint64_t key)
-{
-	struct sim_block *block = calloc(1, sizeof(*block));
-
-	if (!block)
-		return NULL;
-	*block = (struct sim_block){.next = pool->blocks, .size = size, .key = key};
-	pool->blocks = block;
-	sim_pool_reserved(pool, size);
-	return block;
-}
-
-static struct sim_block *free_block(const struct sim_pool *pool, uint64_t size)
-{
-	for (struct sim_block *block = pool->blocks; block; block = block->next)
-		if (!block->in_use && block->size == size)
-			return block;
-	return NULL;
-}
-
-static CUresult charge(struct sim_pool *pool, uint64_t size)
-{
-	CUresult err;
-
-	if (pool->max_size && pool->reserved + size > pool->max_size)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	err = sim_charge(pool->device, size);
-	if (err != CUDA_ERROR_OUT_OF_MEMORY)
-		return err;
-	sim_pools_trim(pool->device, true);
-	return sim_charge(pool->device, size);
-}
-
-struct sim_block *sim_block_take(struct sim_pool *pool, uint64_t size, CUresult *err)
-{
-	uint64_t whole = round_up(size, POOL_STEP);
-	struct sim_block *block = free_block(pool, whole);
-
-	*err = block ? CUDA_SUCCESS : charge(pool, whole);
-	if (*err)
-		return NULL;
-	if (!block)
-		block = add_block(pool, whole, sim.next_id++);
-	if (block) {
-		block->in_use = true;
-		return block;
-	}
-	sim_uncharge(pool->device, whole);
-	*err = CUDA_ERROR_OUT_OF_MEMORY;
-	return NULL;
-}
-
-void sim_blocks_end(struct sim_pool *pool)
-{
-	while (pool->blocks) {
-		struct sim_block *block = pool->blocks;
-
-		pool->blocks = block->next;
-		if (pool->imported)
-			sim_share_drop(block->shared);
-		else if (block->shared)
-			sim_share_release(block->shared);
-		else
-			sim_uncharge(pool->device, block->size);
-		free(block);
-	}
-	pool->reserved = 0;
-}
 
 /* ---- pools ---- */
 
@@ -105,7 +34,7 @@ CU_API CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool handle,
 		return err;
 	if (!out || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (type != CU_MEM_HANDLE_POSIX_FD)
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!(pool->handle_types & type))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -124,7 +53,7 @@ CU_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_h
 	struct sim_share share;
 	CUresult err = out && !flags ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
 
-	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+	if (!err && type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (!err)
 		err = sim_share_from_fd((int)(intptr_t)os_handle, POOL_SHARE_MAGIC, &share);
@@ -144,7 +73,7 @@ CU_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_h
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* ---- pieces ---- */
+/* ---- allocations ---- */
 
 static CUresult describe(CUdeviceptr address, struct pointer_data *data)
 {
@@ -186,7 +115,7 @@ static bool is_of(const struct sim_share *share, const struct sim_pool *pool)
 	       share->slot == pool->origin.slot && share->offset == pool->origin.address;
 }
 
-/* The importer's record of a block, which holds it from the first piece on. */
+/* Returns the importer's record of a block. The first import takes a hold of the block. */
 static CUresult hold_block(struct sim_pool *pool, const struct pointer_data *data, struct sim_block **out)
 {
 	struct sim_block *block = pool->blocks;
@@ -200,7 +129,7 @@ static CUresult hold_block(struct sim_pool *pool, const struct pointer_data *dat
 	err = sim_share_take(&data->share);
 	if (err)
 		return err;
-	*out = add_block(pool, round_up(data->share.size, POOL_STEP), data->block);
+	*out = sim_block_add(pool, round_up(data->share.size, POOL_STEP), data->block);
 	if (*out)
 		(*out)->shared = data->share.id;
 	else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cuGetProcAddress: the newest variant of a name that is no newer than the
- * version asked for, in the flavour for the default stream asked for.
+ * cuGetProcAddress: the newest variant of a name up to the requested version,
+ * for the requested kind of default stream.
  */
 #include "names.h"
 #include "sim.h"
@@ -22,7 +22,7 @@ static const struct driver_name *find(const char *name)
 	return bsearch(name, driver_names, driver_name_count, sizeof(*driver_names), compare);
 }
 
-/* The name with a variant's and a flavour's suffix. */
+/* Finds the name with a variant's and a flavour's suffix. */
 static const struct driver_name *find_variant(const char *base, int variant, const char *flavour)
 {
 	char name[128];
@@ -69,12 +69,12 @@ static CUresult look_up(const char *symbol, void **function, int version, cuuint
 	if (!symbol || !function || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	*function = NULL;
-	*status = CU_PROC_SUCCESS;
-	if (!*symbol) /* the runtime's probe: it asks for nothing, and is told so */
+	*status = CU_GET_PROC_ADDRESS_SUCCESS;
+	if (!*symbol) /* the runtime's probe: it requests no name and gets none */
 		return CUDA_SUCCESS;
 	found = resolve(symbol, version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &exists);
 	if (!found) {
-		*status = exists ? CU_PROC_VERSION_NOT_SUFFICIENT : CU_PROC_SYMBOL_NOT_FOUND;
+		*status = exists ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 		return CUDA_ERROR_NOT_FOUND;
 	}
 	memcpy(function, &found->function, sizeof(*function));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads of PTX text what the simulator needs: entries, their parameters, the
+ * Reads from PTX text what the simulator needs: entries, their parameters, the
  * module's global variables, and the names that modules share. A kernel whose
  * body reads %globaltimer and whose first parameter is a .u64 with "ns" in its
  * name runs for that many nanoseconds. If the next three are .u64 with "mine",
  * "theirs" and "turn" in their names, it then writes the turn to the first and
  * waits for it at the second.
  *
- * A text that was linked of several begins each of them with .version.
+ * In linked text, each of the joined texts begins with .version.
  */
 #include "ptx_text.h"
 #include "sim.h"
@@ -52,7 +52,7 @@ struct declaration {
 	uint32_t scalar, vector;
 	uint32_t alignment;
 	bool is_u64;
-	bool sized; /* false: an array of no stated size */
+	bool sized; /* false: an array without a size */
 };
 
 static bool ends_declaration(struct text word)
@@ -62,8 +62,9 @@ static bool ends_declaration(struct text word)
 }
 
 /*
- * ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals sign,
- * which stays. What the caller knows of the type holds for the next name too.
+ * Reads ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals
+ * sign, which stays unread. Fields of the type that the caller set also hold
+ * for the next name.
  */
 static void read_declaration(struct text *t, struct declaration *d)
 {
@@ -115,8 +116,8 @@ static CUresult add_param(struct ptx_entry *entry, const struct declaration *d)
 }
 
 /*
- * "(.param .u64 a, .param .u32 b)"; says how many of the first ones are those
- * that the simulator knows, in their order.
+ * Reads "(.param .u64 a, .param .u32 b)" and counts how many of the first
+ * parameters have the known names, in the known order.
  */
 static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *known)
 {
@@ -145,7 +146,7 @@ static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *k
 	}
 }
 
-/* The text between braces; t stands after the first one. */
+/* Returns the text between braces. t is behind the first brace. */
 static CUresult skip_body(struct text *t, struct ptx *ptx, struct text *body)
 {
 	int depth = 1;
@@ -160,14 +161,16 @@ static CUresult skip_body(struct text *t, struct ptx *ptx, struct text *body)
 			depth++;
 		else if (ptx_is(word, "}"))
 			depth--;
-		else if (is_name(word) && *word.at != '%') /* no register */
+		else if (is_name(word) && *word.at != '%') /* not a register */
 			ptx_symbol_use(ptx, word);
 	}
 	body->end = t->at;
 	return CUDA_SUCCESS;
 }
 
-/* The entry of this name: it may have been declared before. */
+/*
+ * Returns the entry of this name, which an earlier declaration may have added.
+ */
 static struct ptx_entry *add_entry(struct ptx *ptx, struct text name)
 {
 	struct ptx_entry *grown;
@@ -225,7 +228,10 @@ static bool skip_parameters(struct text *t)
 	return !ptx_is_end(word);
 }
 
-/* ".func (.param .u32 result) name (.param .u64 a)", declared or with a body. */
+/*
+ * Reads ".func (.param .u32 result) name (.param .u64 a)", with or without a
+ * body.
+ */
 static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage linkage)
 {
 	struct text name = {0}, body;
@@ -249,7 +255,7 @@ static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage 
 
 /* ---- variables ---- */
 
-/* A weak variable is there once, whoever defines it. */
+/* Reports whether a weak variable has been added by another definition. */
 static bool is_there(const struct ptx *ptx, struct text name, enum ptx_linkage linkage)
 {
 	for (size_t i = 0; linkage == PTX_WEAK && i < ptx->global_count; i++)
@@ -278,7 +284,7 @@ static CUresult add_global(struct ptx *ptx, const struct declaration *d, struct 
 	return CUDA_SUCCESS;
 }
 
-/* One name of a declaration; shared memory is no module's. */
+/* Reads one name of a declaration. Shared memory belongs to no module. */
 static CUresult read_variable(struct text *t, struct ptx *ptx, struct declaration *d,
 			      enum ptx_linkage linkage, bool shared)
 {
@@ -293,7 +299,7 @@ static CUresult read_variable(struct text *t, struct ptx *ptx, struct declaratio
 		(void)ptx_next_word(t);
 		err = ptx_read_data(t, d->scalar, ptx, &data);
 	}
-	/* Shared memory of no stated size comes with the launch. */
+	/* Shared memory without a size is allocated by the launch. */
 	if (!err && !(shared && external && !d->sized))
 		err = ptx_symbol_add(ptx, d->name, linkage, !external);
 	if (!err && !shared && !external && !is_there(ptx, d->name, linkage))
@@ -354,7 +360,7 @@ static void begin_unit(struct ptx *ptx)
 	ptx->units++;
 }
 
-/* A function body may hold anything; only what stands outside matters. */
+/* Skips function bodies: only declarations outside of them matter. */
 static CUresult read_module(struct text *t, struct ptx *ptx)
 {
 	enum ptx_linkage linkage = PTX_LOCAL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names that PTX texts share: who defines them, who needs them. */
+/* The names that PTX texts share: their definitions and uses. */
 #include "ptx_text.h"
 #include "sim.h"
 

@@ -6,16 +6,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A piece of text, from `at` up to `end`. */
+/* A range of text, from `at` up to `end`. */
 struct text {
 	const char *at, *end;
 };
 
-/* Whether the character may be part of a word. */
+/* Reports whether a word may contain the character. */
 bool ptx_word_char(char c);
 /* Takes the next word or single character; it has length 0 at the end. */
 struct text ptx_next_word(struct text *t);
-/* Returns the next word, which stays. */
+/* Returns the next word without taking it. */
 struct text ptx_peek_word(const struct text *t);
 bool ptx_is(struct text word, const char *expected);
 bool ptx_is_end(struct text word);

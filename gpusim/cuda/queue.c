@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Putting work on the timeline, and waiting for it. */
+/* Queues work on the timeline, and waits for it. */
 #include "queue.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
-/* Room for a call's own item; joining its dependencies may take more. */
+/* Room for a call's own item. Joining its dependencies may need more. */
 #define HEADROOM 16u
 #define SHORTEST_SLEEP_NS 20000u
 #define FULL_QUEUE_SLEEP_NS 200000u
@@ -39,9 +40,9 @@ void sim_pass(uint64_t ns)
 }
 
 /*
- * Waits for a time to pass. Timers are late by some tens of microseconds, so
- * the last stretch is polled, as the driver's own waiting does; yielding there
- * would cost a whole slice on a busy machine.
+ * Waits until a time. Timers are late by some tens of microseconds, so the last part is polled, as
+ * in the driver's own waits. A yield in the polling loop would cost a whole slice on a busy
+ * machine.
  */
 static void wait_until(uint64_t when)
 {
@@ -52,6 +53,12 @@ static void wait_until(uint64_t when)
 		sleep_until(when - spin);
 	while (gs_now() < when)
 		;
+}
+
+void sim_event_release(struct sim_event *event)
+{
+	free(event->tips);
+	free(event);
 }
 
 void sim_collect(void)
@@ -69,7 +76,7 @@ void sim_collect(void)
 	}
 }
 
-/* Both locks, with the timeline computed up to now. */
+/* Takes both locks and computes the timeline up to now. */
 static void enter(void)
 {
 	sim_lock();
@@ -85,8 +92,8 @@ static void leave(void)
 }
 
 /*
- * As enter(), once the queue has room for work that waits for so many others:
- * a join takes four of them, and is one more to be joined.
+ * Does what enter() does, once the queue has room for work with this many dependencies. A join
+ * takes four of them, and adds one to be joined.
  */
 static void enter_with_room(size_t dependencies)
 {
@@ -104,7 +111,7 @@ static void enter_with_room(size_t dependencies)
 	}
 }
 
-/* One reference that ends when all of these have. Needs both locks. */
+/* Returns one reference that ends when all of these have ended. Needs both locks. */
 static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t count)
 {
 	while (count > GS_MAX_DEPS) {
@@ -125,7 +132,7 @@ static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t
 	return gs_enqueue(&sim.handle, &work);
 }
 
-/* Collects references, joined whenever there are too many. Needs both locks. */
+/* Collects references, and joins them when there are too many. Needs both locks. */
 struct gather {
 	struct sim_device *device;
 	struct gs_ref refs[32];
@@ -143,7 +150,7 @@ static void gather_ref(struct gather *gather, struct gs_ref ref)
 	gather->refs[gather->count++] = ref;
 }
 
-/* How many streams' work new work of this one may have to wait for. */
+/* Returns the most streams that new work of this stream may have to wait for. */
 static size_t stream_dependencies(const struct sim_stream *stream)
 {
 	const struct sim_context *context = stream->context;
@@ -153,7 +160,7 @@ static size_t stream_dependencies(const struct sim_stream *stream)
 	return __atomic_load_n(&context->stream_count, __ATOMIC_RELAXED);
 }
 
-/* What new work of this stream must wait for. */
+/* Collects the work that new work of this stream must wait for. */
 static void gather_stream(struct gather *gather, struct sim_stream *stream)
 {
 	struct sim_context *context = stream->context;
@@ -185,8 +192,8 @@ static struct gs_ref put(struct gather *gather, struct gs_work *work)
 }
 
 /*
- * What work has to wait for in its stream's hardware queue: until what is ahead is
- * issued, which a kernel may be, or has ended. Copies have queues of their own.
+ * Collects the work that an item must wait for in its stream's hardware queue. A kernel waits until
+ * the work ahead is issued, other work until it has ended. Copies have separate queues.
  */
 static void gather_connection(struct gather *gather, const struct sim_stream *stream, bool kernel)
 {
@@ -197,7 +204,7 @@ static void gather_connection(struct gather *gather, const struct sim_stream *st
 	gather_ref(gather, kernel ? connection->issued : connection->ended);
 	if (!kernel || !gather->count)
 		return;
-	/* It is issued when all that it waits for is done: a mark of its own tells when. */
+	/* Work is issued when all its dependencies are done: a mark records that time. */
 	connection->issued = join(gather->device, gather->refs, gather->count);
 	gather->refs[0] = connection->issued;
 	gather->count = 1;
@@ -216,7 +223,7 @@ static void enter_connection(struct gather *gather, const struct sim_stream *str
 		connection->issued = ref;
 }
 
-/* Whether all that was gathered are copies: their engine stamps what is behind them. */
+/* Reports whether all gathered work is copies: the copy engine stamps events behind them. */
 static bool only_copies(const struct gather *gather)
 {
 	const struct gs_state *state = sim.handle.state;
@@ -272,10 +279,10 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 }
 
 /*
- * Queues an event behind what was gathered, and enters it as its last. The time
- * is taken by the GPU, when the process has it: work that takes no time. Some cards
- * may take that of an event with nothing before it at once (`idle_stamp`), which is when
- * it has come to the GPU, and that of one behind a copy at the copy's end (`copy_stamp`).
+ * Queues an event behind the gathered work, and records it as the event's last. The GPU stamps an
+ * event when the process has the GPU: the stamp is work that takes no time. With `idle_stamp`, an
+ * event without work before it is stamped when it arrives on the GPU. With `copy_stamp`, an event
+ * behind a copy is stamped at the copy's end.
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
@@ -420,7 +427,7 @@ void sim_wait(struct gs_ref ref)
 	}
 }
 
-/* What the stream's next work would wait for. Needs both locks. */
+/* Collects the work that the stream's next work would wait for. Needs both locks. */
 static bool stream_pending(struct sim_stream *stream, struct gs_ref *ref)
 {
 	struct gather gather = {.device = stream->context->device};

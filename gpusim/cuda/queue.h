@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Submissions that only events, host functions and graphs make. */
+/* Submissions for events, host functions and graphs only. */
 #ifndef GPUSIM_QUEUE_H
 #define GPUSIM_QUEUE_H
 
@@ -8,20 +8,20 @@
 CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event);
 CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event);
 
-/* With the queue lock: the stream goes on when these have ended. */
+/* Continues the stream when these have ended. With the queue lock. */
 CUresult sim_submit_join(struct sim_stream *stream, const struct gs_ref *deps, size_t count,
 			 struct gs_ref *ref);
 
-/* An event's record or wait as part of a graph. With the queue lock. */
+/* Queue an event's record or wait as part of a graph. With the queue lock. */
 CUresult sim_submit_event_after(struct sim_device *device, struct sim_event *event,
 				const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 CUresult sim_submit_wait_after(struct sim_device *device, struct sim_event *event,
 			       const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 
-/* The stream's present end. With the queue lock. */
+/* Returns the stream's present end. With the queue lock. */
 struct gs_ref sim_stream_end(struct sim_stream *stream);
 
-/* Frees an event that nothing refers to any more. */
+/* Frees an event without references. */
 void sim_event_release(struct sim_event *event);
 
 #endif

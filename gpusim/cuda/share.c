@@ -13,7 +13,7 @@ struct sim_share sim_share_make(const struct sim_device *device, uint64_t addres
 		.gpu = device->gpu,
 		.exec_id = sim.handle.exec_id,
 		.slot = sim.handle.id,
-		.location_type = CU_MEM_LOCATION_DEVICE,
+		.location_type = CU_MEM_LOCATION_TYPE_DEVICE,
 		.address = address,
 		.size = size,
 	};
@@ -84,8 +84,8 @@ void sim_share_release(uint64_t id)
 }
 
 /*
- * The descriptor that is handed out has a lock, which the kernel drops with the last
- * copy of it, in whatever process. The watch is another description of the same file.
+ * Opens a watch: a second open file description of the same file. The exported descriptor has a
+ * lock, which the kernel drops when the last copy of it is closed in any process.
  */
 int sim_share_watch(int fd)
 {

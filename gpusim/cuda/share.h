@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What passes between processes that share memory, or pools. The memory stays the
- * exporter's: it counts for that process alone, and goes when it frees it. Where
- * the profile says so, it stays as long as anybody has it imported, or has a file
- * descriptor of it while its exporter lives (shared.h).
+ * Memory and pools shared between processes. The memory remains the exporter's: it is charged to
+ * that process alone, and freed when the exporter frees it. If the profile sets imports_keep, it
+ * lives as long as a process imports it, or has a file descriptor of it while its exporter lives
+ * (shared.h).
  */
 #ifndef GPUSIM_SHARE_H
 #define GPUSIM_SHARE_H
@@ -22,34 +22,36 @@ struct sim_share {
 	int32_t location_type;
 	uint64_t address, size;
 	uint64_t offset; /* of a piece of a pool: the pool, see poolshare.c */
-	uint64_t id; /* in the machine's list of shared memory, 0: not there */
+	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
 };
 
-/* Files memory that this process is charged with; 0 where the profile wants none. */
+/* Lists memory that this process is charged with. Returns 0 if the profile lists none. */
 uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
 
-/* This process holds it, too; an error where it is gone. */
+/* Makes this process a holder too. Fails if the memory is gone. */
 CUresult sim_share_take(const struct sim_share *share);
 void sim_share_drop(uint64_t id);
 
-/* Frees memory that only file descriptors held which are closed by now (vmm.c). */
+/* Frees memory whose only holders were file descriptors that are now closed (vmm.c). */
 void sim_memories_look(void);
 
-/* Its maker lets go of it. */
+/* Drops the hold of the process that allocated it. */
 void sim_share_release(uint64_t id);
 
-/* A descriptor that tells whether another one, or a copy of it, is open anywhere; -1. */
+/* Returns a descriptor that shows whether the given one, or a copy, is open anywhere; -1. */
 int sim_share_watch(int fd);
 bool sim_share_is_open(int watch);
 
 /* Describes memory of this process. */
 struct sim_share sim_share_make(const struct sim_device *device, uint64_t address, uint64_t size);
 
-/* The device it is on, if this process sees it and the exporter lives. */
+/* Returns the memory's device, if this process sees it and the exporter lives. */
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device);
 
-/* Writes a share to, or reads it from, a file descriptor that can be sent to another process. The
- * magic identifies the kind of object. */
+/*
+ * Write a share to, or read it from, a file descriptor that can be sent to another process. The
+ * magic identifies the kind of object.
+ */
 CUresult sim_share_to_fd(const struct sim_share *share, int *fd);
 CUresult sim_share_from_fd(int fd, uint32_t magic, struct sim_share *share);
 

@@ -6,7 +6,7 @@
 
 #define STREAM_MAGIC 0x5354524dU
 
-/* Threads are told apart by a number of their own, never reused. */
+/* Returns a unique number of the thread, which is never reused. */
 static uint64_t thread_number(void)
 {
 	static uint64_t last;
@@ -40,7 +40,7 @@ CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priorit
 	return CUDA_SUCCESS;
 }
 
-/* Work already queued goes on; only the handle is gone. */
+/* Queued work continues. Only the handle is freed. */
 void sim_stream_free(struct sim_stream *stream)
 {
 	struct sim_stream **link;
@@ -262,7 +262,10 @@ static CUresult get_device(CUstream handle, bool ptds, CUdevice *device)
 
 CU_PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice *device), get_device(stream, ptds, device))
 
-/* Attributes are preferences (L2 windows, sync policy): taken, without effect. */
+/*
+ * Attributes are preferences (L2 windows, sync policy): accepted without
+ * effect.
+ */
 static CUresult attribute(CUstream handle, bool ptds, const void *value)
 {
 	struct sim_stream *stream;

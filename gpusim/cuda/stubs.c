@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names that programs may look up, and whose calls are not simulated. */
+/* Names that programs may look up, but whose calls are not simulated. */
 #include "sim.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Device addresses. One large range of the process's own address space is set
- * aside without memory behind it, so a device address never collides with a
- * host address, and content can be kept simply by touching it.
+ * Device addresses. A large range of the process's address space is reserved without memory behind
+ * it, so that device addresses never collide with host addresses. Content is stored by writing to
+ * the device address.
  */
-#include "share.h"
+#include "sim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +14,12 @@
 #define ARENA_MIN_BYTES (UINT64_C(1) << 36)
 #define PAGE UINT64_C(4096)
 #define LARGE (UINT64_C(2) << 20)
-/* Device memory is counted, not backed: content is kept only up to this. */
+/* Device memory is counted, not backed: content is stored only up to this size. */
 #define CONTENT_BYTES_MAX (UINT64_C(256) << 20)
 #define LOW_BEGIN UINT64_C(0x10000000)
-#define LOW_END UINT64_C(0xf0000000) /* behind it lie the chunks */
+#define LOW_END UINT64_C(0xf0000000) /* the chunks follow it */
 #define LOW_CHUNKS_END UINT64_C(0xffe00000)
-#define CHUNK_PARTS 4 /* of an arena one part is kept for chunks */
+#define CHUNK_PARTS 4 /* one of this many parts of an arena is reserved for chunks */
 
 struct arena {
 	uint64_t begin, end, cursor;
@@ -54,7 +54,7 @@ static bool arena_open(void)
 	return false;
 }
 
-/* Index of the first entry that ends above the address. */
+/* Returns the index of the first entry that ends above the address. */
 static size_t position(CUdeviceptr address)
 {
 	size_t from = 0, to = table.count;
@@ -70,7 +70,7 @@ static size_t position(CUdeviceptr address)
 	return from;
 }
 
-/* A free range from the arena's cursor on; 0 if there is none up to its end. */
+/* Returns a free range from the arena's cursor on, or 0 if there is none up to its end. */
 static uint64_t search(const struct arena *a, uint64_t from, uint64_t size, uint64_t alignment)
 {
 	uint64_t address = round_up(from, alignment);
@@ -178,6 +178,16 @@ struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64
 	return alloc;
 }
 
+size_t sim_alloc_count(void)
+{
+	return table.count;
+}
+
+struct sim_alloc *sim_alloc_entry(size_t index)
+{
+	return &table.entries[index];
+}
+
 struct sim_alloc *sim_alloc_find(CUdeviceptr address)
 {
 	size_t at = position(address);
@@ -194,12 +204,16 @@ struct sim_alloc *sim_alloc_exact(CUdeviceptr address)
 	return alloc && alloc->address == address ? alloc : NULL;
 }
 
-/* Returns the pages that content took. */
+/* Frees the pages of stored content. The program itself writes managed memory. */
 static void forget_content(const struct sim_alloc *alloc)
 {
+	uint64_t touched = alloc->kind == ALLOC_MANAGED ? alloc->size : alloc->content;
 	uint64_t from = round_up(alloc->address, PAGE);
-	uint64_t to = (alloc->address + alloc->size) / PAGE * PAGE;
+	uint64_t to = round_up(alloc->address + touched, PAGE);
+	uint64_t end = (alloc->address + alloc->size) / PAGE * PAGE; /* the next page may be shared */
 
+	if (to > end)
+		to = end;
 	if (alloc->backed && from < to)
 		(void)madvise((void *)(uintptr_t)from, to - from, MADV_DONTNEED);
 }
@@ -214,43 +228,6 @@ void sim_alloc_drop(struct sim_alloc *alloc)
 	memmove(alloc, alloc + 1, (table.count - at) * sizeof(*alloc));
 }
 
-void sim_alloc_free(struct sim_alloc *alloc)
-{
-	if (alloc->kind == ALLOC_GRAPH) { /* its address stays the graph's */
-		(void)sim_graph_memory_free(alloc);
-		return;
-	}
-	if (alloc->pool)
-		sim_pool_give_back(alloc);
-	else if (alloc->shared && alloc->kind == ALLOC_IMPORT)
-		sim_share_drop(alloc->shared);
-	else if (alloc->shared)
-		sim_share_release(alloc->shared);
-	else if (alloc->chunk)
-		sim_chunk_leave(alloc);
-	else if (alloc->charged)
-		sim_uncharge(alloc->device, alloc->charged);
-	sim_alloc_drop(alloc);
-}
-
-void sim_alloc_drop_context(struct sim_context *context)
-{
-	sim_lock();
-	for (size_t i = table.count; i-- > 0;)
-		if (table.entries[i].context == context)
-			sim_alloc_free(&table.entries[i]);
-	sim_chunks_end(context);
-	sim_unlock();
-}
-
-void sim_alloc_drop_pools(const struct sim_device *device)
-{
-	for (size_t i = table.count; i-- > 0;)
-		if (table.entries[i].device == device &&
-		    (table.entries[i].kind == ALLOC_POOL || table.entries[i].kind == ALLOC_GRAPH))
-			sim_alloc_free(&table.entries[i]);
-}
-
 void *sim_content(CUdeviceptr address, uint64_t size)
 {
 	struct sim_alloc *alloc = sim_alloc_find(address);
@@ -263,7 +240,7 @@ void *sim_content(CUdeviceptr address, uint64_t size)
 	end = address - alloc->address + size;
 	if (!alloc->backed || end > alloc->size)
 		return NULL;
-	/* What lies below the highest byte in use is taken as in use too. */
+	/* All bytes below the highest used byte count as used. */
 	if (end > alloc->content) {
 		if (content_bytes + end - alloc->content > CONTENT_BYTES_MAX)
 			return NULL;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Texture and surface objects: how kernels see arrays and linear memory. */
+/* Texture and surface objects: views of arrays and linear memory for kernels. */
 #include "array.h"
 
 #include <stdlib.h>
 
-/* As cuDeviceGetAttribute says. */
+/* The limits that cuDeviceGetAttribute reports. */
 #define TEXTURE_ALIGNMENT 512
 #define PITCH_ALIGNMENT 32
 #define LINEAR_TEXELS_MAX (UINT64_C(1) << 28)
@@ -14,10 +14,10 @@
 
 #define SURFACE_LOAD_STORE 0x02u /* a flag of arrays */
 #define FILTER_LINEAR 1
-#define TEXTURE_FLAGS 0x73u /* CU_TRSF_… that cuTexObjectCreate documents */
+#define TEXTURE_FLAGS 0x73u /* CU_TRSF_… flags that cuTexObjectCreate documents */
 #define VIEW_FORMATS 0x23
 
-/* An object; its handle is its address. */
+/* An object. Its handle is its address. */
 struct sim_texture {
 	struct sim_texture *next;
 	bool surface;
@@ -27,7 +27,7 @@ struct sim_texture {
 	CUDA_RESOURCE_VIEW_DESC view;
 };
 
-/* The current context's object of this kind, or CUDA_ERROR_INVALID_VALUE. */
+/* Finds the current context's object of this kind, or returns CUDA_ERROR_INVALID_VALUE. */
 static CUresult find(unsigned long long handle, bool surface, struct sim_context **context,
 		     struct sim_texture ***link)
 {
@@ -41,7 +41,7 @@ static CUresult find(unsigned long long handle, bool surface, struct sim_context
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- what may be seen ---- */
+/* ---- checks of resources ---- */
 
 static bool texel_bytes(unsigned format, unsigned channels, size_t *bytes)
 {
@@ -49,7 +49,7 @@ static bool texel_bytes(unsigned format, unsigned channels, size_t *bytes)
 	return *bytes && (channels == 1 || channels == 2 || channels == 4);
 }
 
-/* Whether all of the range lies in one allocation. */
+/* Reports whether one allocation contains the whole range. */
 static bool is_memory(CUdeviceptr address, uint64_t size)
 {
 	const struct sim_alloc *alloc;
@@ -101,16 +101,16 @@ static CUresult check_array(CUarray handle, bool mipmapped, bool surface)
 
 static CUresult check_resource(const CUDA_RESOURCE_DESC *desc, bool surface)
 {
-	if (desc->flags || (surface && desc->resType != CU_RESOURCE_ARRAY))
+	if (desc->flags || (surface && desc->resType != CU_RESOURCE_TYPE_ARRAY))
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (desc->resType) {
-	case CU_RESOURCE_ARRAY:
+	case CU_RESOURCE_TYPE_ARRAY:
 		return check_array(desc->res.array.hArray, false, surface);
-	case CU_RESOURCE_MIPMAPPED:
+	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
 		return check_array(desc->res.mipmap.hMipmappedArray, true, false);
-	case CU_RESOURCE_LINEAR:
+	case CU_RESOURCE_TYPE_LINEAR:
 		return check_linear(desc);
-	case CU_RESOURCE_PITCH2D:
+	case CU_RESOURCE_TYPE_PITCH2D:
 		return check_pitched(desc);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
@@ -125,11 +125,13 @@ static bool is_sampling(const CUDA_TEXTURE_DESC *desc)
 	return desc->filterMode >= 0 && desc->filterMode <= FILTER_LINEAR;
 }
 
-/* Of linear memory the modes of addresses and of the filter are ignored. Any filter goes with any
- * flags, among them READ_AS_INTEGER. */
+/*
+ * For linear memory the address modes and the filter mode are ignored. Any filter is valid with any
+ * flags, including READ_AS_INTEGER.
+ */
 static CUresult check_texture(const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_DESC *resource)
 {
-	if (resource->resType != CU_RESOURCE_LINEAR && !is_sampling(desc))
+	if (resource->resType != CU_RESOURCE_TYPE_LINEAR && !is_sampling(desc))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (desc->mipmapFilterMode < 0 || desc->mipmapFilterMode > FILTER_LINEAR ||
 	    desc->flags & ~TEXTURE_FLAGS)
@@ -137,12 +139,12 @@ static CUresult check_texture(const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE
 	return CUDA_SUCCESS;
 }
 
-/* Arrays alone can be seen in another way than they were made. */
+/* Only arrays may have a view that differs from their shape. */
 static CUresult check_view(const CUDA_RESOURCE_VIEW_DESC *view, const CUDA_RESOURCE_DESC *resource)
 {
 	if (!view)
 		return CUDA_SUCCESS;
-	if (resource->resType != CU_RESOURCE_ARRAY && resource->resType != CU_RESOURCE_MIPMAPPED)
+	if (resource->resType != CU_RESOURCE_TYPE_ARRAY && resource->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (view->format < 0 || view->format >= VIEW_FORMATS ||
 	    view->lastMipmapLevel < view->firstMipmapLevel || view->lastLayer < view->firstLayer)
@@ -152,7 +154,7 @@ static CUresult check_view(const CUDA_RESOURCE_VIEW_DESC *view, const CUDA_RESOU
 
 /* ---- objects ---- */
 
-/* Files a copy of the object in the current context. */
+/* Adds a copy of the object to the current context. */
 static CUresult create(unsigned long long *out, const struct sim_texture *object)
 {
 	struct sim_context *context;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The virtual memory calls. Physical memory is held by a handle's references:
- * the program's own, one for each mapping, and one for each binding to a multicast
- * object. It goes with the last of them.
+ * The virtual memory calls. A handle's references hold its physical memory: the program's own
+ * reference, one for each mapping, and one for each binding to a multicast object. The memory is
+ * freed with the last reference.
  */
 #include "vmm.h"
 
@@ -11,7 +11,7 @@
 
 #define MEMORY_MAGIC 0x564d4d48U
 
-/* A file descriptor that was handed out, and the watch on it. */
+/* An exported file descriptor and its watch. */
 struct export {
 	struct export *next;
 	int watch;
@@ -38,7 +38,7 @@ struct memory *sim_memory_find(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-/* Forgets descriptors that are closed, and returns whether any is open. */
+/* Drops closed descriptors, and reports whether any is open. */
 static bool has_open_exports(struct memory *memory)
 {
 	struct export **link = &memory->exports;
@@ -72,11 +72,11 @@ void sim_memory_drop(struct memory *memory)
 		sim_uncharge(memory->device, memory->charged);
 	sim_share_drop(memory->share.id);
 	if (memory->multicast)
-		sim_multicast_end(memory->multicast);
+		memory->end(memory->multicast);
 	free(memory);
 }
 
-/* Frees what only descriptors held that are closed by now. */
+/* Frees memory whose only holders were descriptors that are now closed. */
 static void drop_closed(void)
 {
 	struct memory *memory = memories;
@@ -123,11 +123,11 @@ static CUresult check_prop(const CUmemAllocationProp *prop, struct sim_device **
 
 	if (err)
 		return err;
-	if (prop->type != 1 || prop->location.type < CU_MEM_LOCATION_DEVICE ||
-	    prop->location.type > CU_MEM_LOCATION_HOST_NUMA_CURRENT)
+	if (prop->type != 1 || prop->location.type < CU_MEM_LOCATION_TYPE_DEVICE ||
+	    prop->location.type > CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = NULL;
-	if (prop->location.type == CU_MEM_LOCATION_DEVICE)
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		return sim_device(prop->location.id, device);
 	return CUDA_SUCCESS;
 }
@@ -215,7 +215,7 @@ CU_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignm
 	struct sim_alloc *alloc;
 	CUresult err = sim_ready();
 
-	(void)fixed; /* a wish only */
+	(void)fixed; /* only a preference */
 	if (err)
 		return err;
 	if (!out || size == 0 || size % GRANULARITY || flags || (alignment & (alignment - 1)))
@@ -257,7 +257,7 @@ CU_API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 
 /* ---- mappings ---- */
 
-/* Whether a driver maps a part of what a handle stands for is not documented. */
+/* Reports whether a mapping may have this size. Drivers do not document partial mappings. */
 static bool is_mappable(const struct memory *memory, uint64_t size)
 {
 	if (!sim.handle.state->driver.map_parts)
@@ -322,7 +322,7 @@ static void unmap(struct mapping **link)
 	free(mapping);
 }
 
-/* Whole mappings only, as many as the range holds. */
+/* Unmaps as many whole mappings as the range holds. */
 CU_API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	uint64_t done = 0;
@@ -398,7 +398,7 @@ CU_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, v
 
 /* ---- between processes ---- */
 
-/* What an importer has to know of memory that was made here. */
+/* Returns the description of this process's memory for an importer. */
 static struct sim_share describe(struct memory *memory, CUmemGenericAllocationHandle handle)
 {
 	struct sim_share share = sim_share_make(memory->device, handle, memory->size);
@@ -431,15 +431,15 @@ CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 	struct memory *memory;
 	CUresult err = out && !flags ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
 
-	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+	if (!err && type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (err)
 		return err;
 	sim_lock();
 	memory = sim_memory_find(handle);
-	if (!memory || !memory->device || !(memory->prop.requestedHandleTypes & CU_MEM_HANDLE_POSIX_FD))
+	if (!memory || !memory->device || !(memory->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		err = CUDA_ERROR_INVALID_VALUE;
-	else if (memory->share.magic) /* imported: it stays the exporter's */
+	else if (memory->share.magic) /* imported: it remains the exporter's */
 		share = memory->share;
 	else
 		share = describe(memory, handle);
@@ -454,13 +454,13 @@ CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
 					       int type)
 {
-	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = CU_MEM_HANDLE_POSIX_FD};
+	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
 	struct sim_device *device;
 	struct sim_share share;
 	struct memory *memory;
 	CUresult err = out ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
 
-	if (!err && type != CU_MEM_HANDLE_POSIX_FD)
+	if (!err && type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		err = CUDA_ERROR_NOT_SUPPORTED;
 	if (!err)
 		err = sim_share_from_fd((int)(intptr_t)os_handle, SHARE_MAGIC, &share);
@@ -470,7 +470,7 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 		err = sim_share_take(&share);
 	if (err)
 		return err;
-	prop.location.type = CU_MEM_LOCATION_DEVICE;
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = (int)(device - sim.devices);
 	memory = sim_memory_add(share.size, &prop, device);
 	if (!memory) {

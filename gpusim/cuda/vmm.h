@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Physical memory as multicast objects see it, which have handles as it does. */
+/* Physical memory. Multicast objects use it and have handles of the same kind. */
 #ifndef GPUSIM_VMM_H
 #define GPUSIM_VMM_H
 
@@ -21,19 +21,17 @@ struct memory {
 	struct sim_share share;
 	uint64_t shared; /* id of memory that was exported, see share.h */
 	struct export *exports;
-	struct multicast *multicast; /* what the handle is of, if not of memory */
+	struct multicast *multicast; /* the handle's object, if the handle is not of memory… */
+	void (*end)(struct multicast *multicast); /* …and its destructor, once handle and mappings are gone */
 };
 
-/* Makes a handle, or returns NULL. */
+/* Creates a handle, or returns NULL. */
 struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device);
 
-/* These are called under the process lock. */
+/* The functions below are called under the process lock. */
 struct memory *sim_memory_find(CUmemGenericAllocationHandle handle);
-/* What is mapped over a whole range, and where in it the range begins; NULL: nothing. */
+/* Returns the memory mapped over a whole range, and the range's offset in it; NULL: none. */
 struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset);
-/* Frees it, unless something holds it. */
+/* Frees the memory unless something holds it. */
 void sim_memory_drop(struct memory *memory);
-/* Its handle and mappings have gone: it lets go of what is bound to it, and of itself. */
-void sim_multicast_end(struct multicast *multicast);
-
 #endif

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cudatest runs the workloads of test/workload on the simulated driver
-// and compares what they report with what the oracle says.
+// and compares their reports with the oracle's figures.
 package cudatest
 
 import (
@@ -20,7 +22,7 @@ const (
 	contextBytes = 512 * mib
 )
 
-// fill is what the workload of that name prints.
+// fill is the output of the workload of that name.
 type fill struct {
 	Way          string   `json:"way"`
 	Pid          int      `json:"pid"`
@@ -50,7 +52,7 @@ func runWorkload(t testing.TB, machine *simtest.Machine, result any, name string
 	}
 }
 
-// finished returns what the oracle knows of a workload that has ended.
+// finished returns the oracle's record of a workload that has ended.
 func finished(t testing.TB, machine *simtest.Machine, pid int) oracle.PastUse {
 	t.Helper()
 	truth, err := oracle.Open(machine.Dir)
@@ -71,7 +73,7 @@ func finished(t testing.TB, machine *simtest.Machine, pid int) oracle.PastUse {
 	return oracle.PastUse{}
 }
 
-// TestFillEveryWay fills a GPU by every way that the workload knows.
+// TestFillEveryWay fills a GPU in every way of the workload.
 func TestFillEveryWay(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	list, err := exec.Command(simtest.Workload(t, "fill"), "--list").Output()
@@ -97,8 +99,8 @@ func TestFillEveryWay(t *testing.T) {
 	}
 }
 
-// checkFilled compares a fill with the truth: the device was full, and nothing
-// but the context came on top of what was granted.
+// checkFilled compares a fill with the oracle: the device was full, and only
+// the context was charged beyond the granted bytes.
 func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 	t.Helper()
 	use := finished(t, machine, got.Pid)
@@ -111,12 +113,12 @@ func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 	}
 }
 
-// slackBytes is by how much a way may be off: modules hold code besides the
-// variables that were asked for.
+// slackBytes is the allowed difference for each way: modules hold code besides
+// the requested variables.
 var slackBytes = map[string]uint64{"module": mib}
 
-// TestFillTogether lets threads and processes fill one GPU at the same time:
-// together they get all of it, and not a byte more.
+// TestFillTogether fills one GPU from threads and processes at the same time.
+// Together they get all of it, and not a byte more.
 func TestFillTogether(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	const processes = 3

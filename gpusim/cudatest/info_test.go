@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cudatest
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// info is what the workload of that name prints, as far as it is checked.
+// info is the checked part of the output of the workload of that name.
 type info struct {
 	CUDA struct {
 		InitError string `json:"init_error"`
@@ -43,7 +45,7 @@ type info struct {
 	} `json:"nvml"`
 }
 
-// TestInfo compares what CUDA and NVML show of the same machine.
+// TestInfo compares CUDA's and NVML's view of the same machine.
 func TestInfo(t *testing.T) {
 	machine := simtest.New(t, 2, memoryBytes)
 	var got info
@@ -64,8 +66,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestStartTakesItsTime starts a process on GPUs whose driver takes its time: cuInit
-// as long as the slowest, and each context its own.
+// TestStartTakesItsTime starts a process on GPUs whose driver starts slowly. cuInit takes the
+// longest time of the GPUs, and each context takes its GPU's time.
 func TestStartTakesItsTime(t *testing.T) {
 	machine := simtest.NewAs(t, "context_start = 100ms\n[gpu]\ninit = 200ms\n[gpu]\ninit = 300ms\n")
 	timed := func(args ...string) time.Duration {
@@ -85,8 +87,8 @@ func TestStartTakesItsTime(t *testing.T) {
 	}
 }
 
-// TestInfoSeesOthers looks at a GPU while another process holds a part of it:
-// CUDA, NVML and the oracle agree about how much.
+// TestInfoSeesOthers reads a GPU's memory while another process holds a part of it. CUDA, NVML and
+// the oracle report the same amount.
 func TestInfoSeesOthers(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	filler := machine.Command(t, simtest.Workload(t, "fill"), "--max", "100MiB", "--hold", "60")
@@ -123,12 +125,12 @@ func TestInfoSeesOthers(t *testing.T) {
 	}
 	if len(processes) != 1 || processes[0].Pid != filled.Pid || processes[0].GPUs[0].Bytes != held ||
 		processes[0].GPUs[0].ContextBytes != contextBytes {
-		t.Errorf("the oracle says %+v", processes)
+		t.Errorf("the oracle reports %+v", processes)
 	}
 }
 
-// TestInfoInContainer looks from a pid namespace that does not hold the process
-// that uses the GPU: its memory is seen, the process is not.
+// TestInfoInContainer reads from a pid namespace without the process that uses the GPU: its memory
+// is visible, the process is not.
 func TestInfoInContainer(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	simtest.StartHolder(t, machine).Hold(t, 0, 100*mib)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cudatest
 
 import (
@@ -11,7 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// spin is what the workload of that name prints.
+// spin is the output of the workload of that name.
 type spin struct {
 	Pid         int     `json:"pid"`
 	Launches    uint64  `json:"launches"`
@@ -21,8 +23,8 @@ type spin struct {
 	EventTime   float64 `json:"event_time_s"`
 }
 
-// TestSpinEveryPattern launches in every pattern: the GPU time that the oracle
-// counts is that of the kernels, exactly.
+// TestSpinEveryPattern launches in every pattern. The oracle's GPU time is
+// exactly the time of the kernels.
 func TestSpinEveryPattern(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	list, err := exec.Command(simtest.Workload(t, "spin"), "--list").Output()
@@ -79,14 +81,15 @@ func testSpinTogether(t testing.TB) {
 	}
 }
 
-// latency is what the workload of that name prints.
+// latency is the output of the workload of that name.
 type latency struct {
 	Samples uint64  `json:"samples"`
 	P50     float64 `json:"p50_ms"`
 }
 
-// TestLatency measures a kernel of 1 ms: alone it takes its own time and little
-// more, beside a process that saturates the GPU a slice or two more.
+// TestLatency measures a kernel of 1 ms. Alone it takes little more than its
+// own time. Beside a process that saturates the GPU, it takes a slice or two
+// more.
 func TestLatency(t *testing.T) { timed.Run(t, testLatency) }
 
 func testLatency(t testing.TB) {

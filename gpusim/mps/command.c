@@ -13,10 +13,10 @@ struct call {
 	struct control *control;
 	FILE *out;
 	char *words[MAX_WORDS];
-	int count; /* of words, the command's name included */
+	int count; /* of words, including the command's name */
 };
 
-/* The server with the pid that a word names. */
+/* Returns the server whose pid is in a word. */
 static struct server *server_named(const struct call *call, int word)
 {
 	long pid = word < call->count ? strtol(call->words[word], NULL, 10) : 0;
@@ -204,7 +204,10 @@ static const struct {
 	{"set_device_pinned_mem_limit", set_limit},
 };
 
-/* "quit", or "quit -t SECONDS": how long clients have to end. */
+/*
+ * Parses "quit" or "quit -t SECONDS". Returns the seconds that clients have to
+ * end.
+ */
 static int quit_after(const struct call *call)
 {
 	if (call->count == 3 && strcmp(call->words[1], "-t") == 0)

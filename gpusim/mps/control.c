@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The control daemon: it hands clients to the server of their user. */
+/* The control daemon: it passes clients to the server of their user. */
 #include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -16,8 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000 /* for a server to come up */
-#define WORD_MS 1000      /* for who connects to say what it wants */
+#define WORD_MS 1000 /* for a new connection to send its request */
 
 static void path_in(const struct control *control, const char *name, char path[128])
 {
@@ -43,7 +40,10 @@ static int listen_at(const struct control *control, const char *name, mode_t mod
 	return fd;
 }
 
-/* What a real daemon has beside its sockets, for who looks for it. */
+/*
+ * Writes the files that a real daemon has beside its sockets, for programs that
+ * check them.
+ */
 static int write_files(const struct control *control)
 {
 	char path[128];
@@ -66,7 +66,7 @@ static int make_dir(const char *dir)
 	return mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-/* Takes the directory for itself; another daemon there is an error. */
+/* Takes the directory. Fails if another daemon holds it. */
 static int open_control(struct control *control)
 {
 	char path[128];
@@ -93,94 +93,9 @@ static int open_control(struct control *control)
 	return 0;
 }
 
-/* ---- servers ---- */
+/* ---- connections ---- */
 
-static _Noreturn void become_server(int fd, const struct terms *terms)
-{
-	char number[16], text[512];
-	char *arguments[] = {"nvidia-cuda-mps-server", number, text, NULL};
-	size_t at = (size_t)snprintf(text, sizeof(text), "%u", terms->part_ppm);
-
-	for (uint32_t i = 0; i < GS_MAX_GPUS; i++)
-		at += (size_t)snprintf(text + at, sizeof(text) - at, ",%" PRIu64, terms->limits[i]);
-	(void)snprintf(number, sizeof(number), "%d", fd);
-	(void)fcntl(fd, F_SETFD, 0);
-	execv("/proc/self/exe", arguments);
-	_exit(127);
-}
-
-static bool comes_up(const struct server *server)
-{
-	struct pollfd word = {.fd = server->fd, .events = POLLIN};
-	char ready = 0;
-
-	return poll(&word, 1, PATIENCE_MS) == 1 && recv(server->fd, &ready, 1, 0) == 1;
-}
-
-static void forget_server(struct control *control, struct server *server)
-{
-	write_log(control->logs, "control", "Server %d exited", (int)server->pid);
-	close(server->fd);
-	*server = (struct server){0};
-}
-
-static struct server *new_server(struct control *control, struct server *server, uid_t uid)
-{
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-		return NULL;
-	*server = (struct server){.uid = uid, .fd = ends[0], .terms = control->defaults};
-	server->pid = fork();
-	if (server->pid == 0)
-		become_server(ends[1], &server->terms);
-	close(ends[1]);
-	if (server->pid > 0 && comes_up(server)) {
-		write_log(control->logs, "control", "Starting new server %d for user %u", (int)server->pid, uid);
-		return server;
-	}
-	forget_server(control, server);
-	return NULL;
-}
-
-struct server *control_server(struct control *control, uid_t uid)
-{
-	struct server *vacant = NULL;
-
-	for (int i = 0; i < MAX_SERVERS; i++) {
-		struct server *server = &control->servers[i];
-
-		if (server->pid && server->uid == uid)
-			return server;
-		if (!server->pid && !vacant)
-			vacant = server;
-	}
-	return vacant ? new_server(control, vacant, uid) : NULL;
-}
-
-int control_order(const struct server *server, const struct order *order, int fd)
-{
-	char space[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec data = {.iov_base = (void *)(uintptr_t)order, .iov_len = sizeof(*order)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-
-	if (fd >= 0) {
-		struct cmsghdr *part;
-
-		message.msg_control = space;
-		message.msg_controllen = sizeof(space);
-		part = CMSG_FIRSTHDR(&message);
-		part->cmsg_level = SOL_SOCKET;
-		part->cmsg_type = SCM_RIGHTS;
-		part->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(part), &fd, sizeof(fd));
-	}
-	return sendmsg(server->fd, &message, MSG_NOSIGNAL) < 0 ? -1 : 0;
-}
-
-/* ---- who comes ---- */
-
-/* Accepts a connection whose first word is there, or will be at once. */
+/* Accepts a connection and reads its first message. */
 static int accept_with_word(int listener, void *word, size_t room, ssize_t *size)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -268,7 +183,7 @@ static bool has_servers(const struct control *control)
 	return false;
 }
 
-/* Waits for whoever comes, and for servers that go. */
+/* Waits for connections, and for the end of servers. */
 static void wait_for_word(struct control *control)
 {
 	struct pollfd words[2 + MAX_SERVERS] = {
@@ -276,14 +191,14 @@ static void wait_for_word(struct control *control)
 		{.fd = control->privileged, .events = POLLIN},
 	};
 
-	for (int i = 0; i < MAX_SERVERS; i++) /* they say nothing that they are not asked */
+	for (int i = 0; i < MAX_SERVERS; i++) /* only a server's end is an event */
 		words[2 + i] = (struct pollfd){.fd = control->servers[i].pid ? control->servers[i].fd : -1,
 					       .events = POLLIN};
 	if (poll(words, 2 + MAX_SERVERS, -1) < 0)
 		return;
 	for (int i = 0; i < MAX_SERVERS; i++)
 		if (words[2 + i].revents)
-			forget_server(control, &control->servers[i]);
+			control_forget_server(control, &control->servers[i]);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	if (words[0].revents)
@@ -310,8 +225,10 @@ int control_run(int ready)
 	write_log(control.logs, "control", "Exit");
 	path_in(&control, "nvidia-cuda-mps-control.pid", path);
 	(void)unlink(path);
-	/* Who asked for the end sees it by that of its connection, and may start
-	 * another daemon at once. At exit, files are closed in any order. */
+	/*
+	 * The client that requested the end sees it when its connection closes, and
+	 * may start another daemon at once. At exit, files are closed in any order.
+	 */
 	(void)flock(control.lock, LOCK_UN);
 	return 0;
 }

@@ -3,48 +3,11 @@
 #include "program.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-const char *mps_pipes(void)
-{
-	const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
-
-	return dir && *dir ? dir : GS_MPS_DEFAULT_PIPES;
-}
-
-const char *mps_logs(void)
-{
-	const char *dir = getenv("CUDA_MPS_LOG_DIRECTORY");
-
-	return dir && *dir ? dir : GS_MPS_DEFAULT_LOGS;
-}
-
-void write_log(const char *dir, const char *who, const char *format, ...)
-{
-	char path[160], now[32];
-	time_t seconds = time(NULL);
-	struct tm tm;
-	va_list arguments;
-	FILE *log;
-
-	(void)snprintf(path, sizeof(path), "%s/%s.log", dir, who);
-	log = fopen(path, "ae");
-	if (!log)
-		return;
-	(void)strftime(now, sizeof(now), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &tm));
-	fprintf(log, "[%s %s %d] ", now, who, (int)getpid());
-	va_start(arguments, format);
-	vfprintf(log, format, arguments);
-	va_end(arguments);
-	fputc('\n', log);
-	fclose(log);
-}
 
 /* Sends a line to the daemon and prints its answer. */
 static int ask(const char *line)
@@ -80,7 +43,10 @@ static int interact(void)
 	return status;
 }
 
-/* Goes to the background; the caller's process ends when clients may come. */
+/*
+ * Starts the daemon in the background. The caller's process ends when it
+ * accepts clients.
+ */
 static int start_daemon(void)
 {
 	int pipes[2];
@@ -101,7 +67,10 @@ static int start_daemon(void)
 	return read(pipes[0], &ready, 1) == 1 ? 0 : 1;
 }
 
-/* The program as its own server: the connection, and the terms in text. */
+/*
+ * Runs the program as a server. Its arguments hold the connection and the terms
+ * in text.
+ */
 static int serve(char **arguments)
 {
 	struct terms terms = {0};

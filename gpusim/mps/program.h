@@ -11,21 +11,21 @@
 #include <stdio.h>
 
 #define MAX_SERVERS 8
-#define MAX_CLIENTS 1024 /* connections; what GPUs can serve is less */
+#define MAX_CLIENTS 1024 /* connections; GPUs can serve fewer */
 #define TEXT_SIZE 8192
 
-/* What the daemon has a server do. */
+/* The orders of the daemon to a server. */
 enum order_kind { ORDER_CLIENT, ORDER_LIST, ORDER_PART, ORDER_LIMIT, ORDER_QUIT };
 
 struct order {
 	uint32_t kind;
-	int32_t pid;     /* of a client, whose connection comes along */
+	int32_t pid;     /* of a client, whose connection accompanies the order */
 	uint32_t device; /* by the daemon's CUDA_VISIBLE_DEVICES */
-	int32_t seconds; /* that clients have to end, negative: for ever */
+	int32_t seconds; /* for clients to end, negative: no limit */
 	uint64_t value;
 };
 
-/* What new clients are held to, by the daemon's devices. */
+/* The limits of new clients, by the daemon's devices. */
 struct terms {
 	uint32_t part_ppm;
 	uint64_t limits[GS_MAX_GPUS];
@@ -44,25 +44,28 @@ struct control {
 	int lock, clients, privileged;
 	struct terms defaults;
 	struct server servers[MAX_SERVERS];
-	int quit; /* the connection of who asked for it, -1: nobody did */
+	int quit; /* the connection of the client that requested it, -1: none */
 };
 
-/* Runs the daemon until it is told to quit; ready is told once clients may come. */
+/* Runs the daemon until a client quits it. Writes to `ready` once it accepts clients. */
 int control_run(int ready);
 
-/* The server of a user, started where there is none; NULL if that failed. */
+/* Returns the server of a user, and starts it if there is none; NULL on failure. */
 struct server *control_server(struct control *control, uid_t uid);
+
+/* Removes a server that has ended. */
+void control_forget_server(struct control *control, struct server *server);
 
 /* Sends a server an order, with a connection if fd is not negative. */
 int control_order(const struct server *server, const struct order *order, int fd);
 
-/* Carries out a line; the answer goes to out. False: the line asks to quit. */
+/* Runs a command line and writes the answer to out. Returns false for "quit". */
 bool control_command(struct control *control, char *line, FILE *out, int *seconds);
 
-/* Serves clients until the daemon has gone. The exit status. */
+/* Serves clients until the daemon has ended. Returns the exit status. */
 int server_run(int control, const struct terms *terms);
 
-/* A line of a log. */
+/* Writes a line to a log. */
 void write_log(const char *dir, const char *who, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

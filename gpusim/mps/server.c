@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The server: it holds the GPUs' shared context, and its end is the end of all
- * its clients. That the work of clients runs side by side is the timeline's.
+ * The server. It holds the GPUs' shared context, and its end ends all its clients. The timeline
+ * runs the clients' work side by side.
  */
 #include "program.h"
 
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONTEXT_BYTES (UINT64_C(32) << 20) /* about what a real server holds */
+#define CONTEXT_BYTES (UINT64_C(32) << 20) /* about the size on a real server */
 
 struct client {
 	int fd;
@@ -29,10 +29,10 @@ static struct {
 	struct client clients[MAX_CLIENTS];
 	int client_count;
 	bool quit;
-	uint64_t quit_ns; /* when clients must have gone, UINT64_MAX: they have time */
+	uint64_t quit_ns; /* when clients must have ended, UINT64_MAX: no limit */
 } server;
 
-/* ---- the GPUs that are served ---- */
+/* ---- the served GPUs ---- */
 
 static void uuid_text(const uint8_t uuid[16], char text[41])
 {
@@ -58,7 +58,7 @@ static int find_gpu(const char *name)
 	return -1;
 }
 
-/* All GPUs, or those that CUDA_VISIBLE_DEVICES names, up to its first bad entry. */
+/* Finds all GPUs, or those that CUDA_VISIBLE_DEVICES names before its first bad entry. */
 static void find_gpus(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -81,7 +81,7 @@ static void find_gpus(void)
 	}
 }
 
-/* Takes the memory of the shared context on each GPU. */
+/* Charges the memory of the shared context on each GPU. */
 static bool take_gpus(void)
 {
 	struct gs_proc *me = &server.handle.state->procs[server.handle.id];
@@ -138,7 +138,7 @@ static void list_clients(void)
 
 	for (int i = 0; i < server.client_count && at + 16 < sizeof(text); i++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%d\n", (int)server.clients[i].pid);
-	/* An empty message would look like the end. */
+	/* An empty message would look like the end of the connection. */
 	(void)send(server.control, text, at ? at : 1, MSG_NOSIGNAL);
 }
 
@@ -154,7 +154,7 @@ static bool receive(struct order *order, int *fd)
 
 	*fd = -1;
 	if (recvmsg(server.control, &message, MSG_CMSG_CLOEXEC) != sizeof(*order))
-		return false; /* the daemon has gone */
+		return false; /* the daemon has ended */
 	part = CMSG_FIRSTHDR(&message);
 	if (part && part->cmsg_type == SCM_RIGHTS)
 		memcpy(fd, CMSG_DATA(part), sizeof(*fd));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finding devices, and what tells one from another. */
+/* Lookup and identification of devices. */
 #include "nvml.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 	return nvmlDeviceGetCount_v2(count);
 }
 
-/* Hands a device out; one that is lost or broken is not to be had. */
+/* Returns a device's handle. Fails if the device is lost or broken. */
 static nvmlReturn_t hand_out(uint32_t index, nvmlDevice_t *device)
 {
 	nvmlDevice_t found = nv_device_at(index);
@@ -154,7 +154,7 @@ NVML_FUNCTION(nvmlDeviceGetHandleByPciBusId, const char *bus_id, nvmlDevice_t *d
 	return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* A serial number follows from the UUID's first bytes, as 13 digits. */
+/* Derives a serial number of 13 digits from the UUID's first bytes. */
 static void serial_text(const struct gs_gpu *gpu, char text[16])
 {
 	unsigned number = 0;
@@ -232,7 +232,7 @@ NVML_FUNCTION(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned *minor)
 	return NVML_SUCCESS;
 }
 
-/* The bus id with eight digits of domain, as versions 3 and ext have it. */
+/* Writes the bus id with eight digits of domain, as in versions 3 and ext. */
 static void long_bus_id(const struct pci_address *address, char text[32])
 {
 	(void)snprintf(text, 32, "%08X:%02X:%02X.%X", address->domain, address->bus,

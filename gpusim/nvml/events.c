@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events: XIDs, read from the state's ring by whoever waits. */
+/* Events: XIDs, which each waiter reads from the state's ring. */
 #include "nvml.h"
 
 #include <stdlib.h>
 #include <time.h>
 
 #define SUPPORTED_EVENTS NVML_EVENT_XID_CRITICAL_ERROR
-#define POLL_NS 200000000 /* how often a waiter looks for new events */
+#define POLL_NS 200000000 /* how often a waiter checks for new events */
 
 struct nv_event_set {
 	pthread_mutex_t mutex;
@@ -81,12 +81,12 @@ static nvmlDevice_t device_of(uint32_t gpu)
 	return NULL;
 }
 
-/* The next XID on a registered GPU, if there is one. Locked. */
+/* Finds the next XID on a registered GPU. Locked. */
 static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 {
 	const struct gs_state *state = nv_state()->state;
 
-	if (state->xid_seq > set->seen + GS_XID_RING) /* overwritten before we looked */
+	if (state->xid_seq > set->seen + GS_XID_RING) /* overwritten before this set read it */
 		set->seen = state->xid_seq - GS_XID_RING;
 	while (set->seen < state->xid_seq) {
 		*xid = state->xids[++set->seen % GS_XID_RING];
@@ -96,7 +96,7 @@ static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 	return false;
 }
 
-/* Whether a registered GPU is lost: its events will never come. */
+/* Reports whether a registered GPU is lost: no events will follow. */
 static bool any_lost(const struct nv_event_set *set)
 {
 	for (uint32_t gpu = 0; gpu < GS_MAX_GPUS; gpu++)
@@ -105,7 +105,7 @@ static bool any_lost(const struct nv_event_set *set)
 	return false;
 }
 
-/* One look: an event, a lost GPU, or NVML_ERROR_TIMEOUT for neither. */
+/* Checks once: an event, a lost GPU, or NVML_ERROR_TIMEOUT for neither. */
 static nvmlReturn_t poll_events(struct nv_event_set *set, struct gs_xid *xid)
 {
 	nvmlReturn_t result = NVML_ERROR_TIMEOUT;

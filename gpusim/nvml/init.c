@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start and end of use, device handles, and the gate that every call passes. */
+/* Initialisation and shutdown, device handles, and the check at the start of every call. */
 #include "nvml.h"
 
 #include "calls.h"
@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 static struct {
-	pthread_mutex_t mutex; /* over all below */
+	pthread_mutex_t mutex; /* guards all fields below */
 	unsigned users;
 	struct gs_handle handle;
 	bool open;
-	bool started; /* the first nvmlInit has been paid for */
+	bool started; /* the process has paid for its first nvmlInit */
 	uint32_t count;
 	struct nv_device devices[GS_MAX_GPUS];
 	struct gs_nvml_user *user;
@@ -37,9 +37,9 @@ static nvmlReturn_t open_error(int err)
 	}
 }
 
-/* ---- what calls cost ---- */
+/* ---- costs of calls ---- */
 
-/* NVML's lock of the machine. Threads of a process share its record lock, so they queue here. */
+/* NVML's machine-wide lock. A process's threads share its record lock, so they queue here. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void set_machine_lock(short type)
@@ -77,7 +77,7 @@ void nv_cost(uint64_t ns)
 
 /* ---- the open state ---- */
 
-/* The call that opens the state was not counted on its way in: nothing was known then. */
+/* Starts the count of calls at 1, for the call that opens the state: its entry did not count it. */
 static void count_calls(void)
 {
 	struct gs_nvml_user *parent = nv.user;
@@ -85,16 +85,16 @@ static void count_calls(void)
 	gs_lock(&nv.handle);
 	nv.user = gs_nvml_user_add(&nv.handle);
 	nv.user->calls = 1;
-	if (parent) /* which a forked child's call was counted for */
+	if (parent) /* the entry counted a forked child's call for the parent */
 		(void)__atomic_sub_fetch(&parent->calls, 1, __ATOMIC_RELAXED);
 	gs_unlock(&nv.handle);
 	gs_calls_count(&nv.user->calls);
 }
 
 /*
- * Opens the state once per process and keeps it: closing would drop the locks
- * that the CUDA library holds on the same file. A forked child owns none of its
- * parent's locks, so it opens the state anew. The call is the one that asks.
+ * Opens the state once per process and keeps it open: closing it would drop the locks that the CUDA
+ * library holds on the same file. A forked child has none of its parent's locks, so it opens the
+ * state anew. `call` is the call that opens it.
  */
 static nvmlReturn_t open_state(const char *call)
 {
@@ -213,7 +213,7 @@ static bool is_device(nvmlDevice_t device)
 	return false;
 }
 
-/* Waits in short sleeps, so that an injected hang can be lifted at any time. */
+/* Waits in short sleeps, so that an injected hang can be ended at any time. */
 static void wait_out_hang(const struct gs_faults *faults)
 {
 	const struct timespec pause = {0, 10000000};
@@ -239,8 +239,8 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 }
 
 /*
- * To look for the dead costs a system call for each process, and the kernel as
- * much again for each of them: where hundreds ask at once, one looks for all.
+ * Detecting the dead costs a system call for each process, and the kernel as much again for each of
+ * those. If hundreds of callers lock at once, one checks for all.
  */
 #define CROWD 64
 #define FRESH_NS 500000

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory: what all processes together hold of a device. */
+/* Memory: the sum of all processes on a device. */
 #include "nvml.h"
 
 /* Reads total and used bytes of a device. */

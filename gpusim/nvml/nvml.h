@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the files of the simulated NVML share. */
+/* Declarations shared by the files of the simulated NVML. */
 #ifndef GPUSIM_NVML_H
 #define GPUSIM_NVML_H
 
@@ -9,36 +9,35 @@
 /* A device handle is a pointer into the library's table of visible GPUs. */
 struct nv_device {
 	uint32_t gpu; /* its index in the state */
-	uint32_t index; /* among the visible */
-	bool opened; /* this process has had a handle of it */
+	uint32_t index; /* among the visible GPUs */
+	bool opened; /* this process has requested a handle of it */
 };
 
 /*
- * Every exported function begins with one of these. nv_enter() checks that the
- * library is initialised; nv_enter_device() also that the handle is one of ours,
- * and lets the GPU's injected faults act: it waits while NVML hangs, and returns
- * NVML_ERROR_GPU_IS_LOST or the error asked for.
+ * Every exported function begins with one of these. nv_enter() checks that the library is
+ * initialised. nv_enter_device() also checks the handle, and applies the GPU's injected faults: it
+ * waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected error.
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
 
 /*
- * Takes the time of a call that the profile gives a cost: alone on the machine where
- * NVML has a lock of its own. Called after nv_enter(), without the state's lock.
+ * Waits for the cost that the profile sets for a call. With nvml_lock, only one process of the
+ * machine waits at a time. Called after nv_enter(), without the state's lock.
  */
 void nv_cost(uint64_t ns);
 
-/* The open state; valid after nv_enter(). */
+/* Returns the open state. Valid after nv_enter(). */
 struct gs_handle *nv_state(void);
 
-/* The device's entry in the state; valid after nv_enter_device(). */
+/* Returns the device's entry in the state. Valid after nv_enter_device(). */
 struct gs_gpu *nv_gpu(nvmlDevice_t device);
 
-/* The visible devices. */
+/* Return the number of visible devices, and one of them. */
 uint32_t nv_device_count(void);
 nvmlDevice_t nv_device_at(uint32_t index);
 
-/* Locks the state with its timeline up to date and dead processes gone. */
+/* Locks the state, advances its timeline and removes dead processes. */
 void nv_lock(void);
 void nv_unlock(void);
 
@@ -49,16 +48,16 @@ nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
- * The pid of a process as NVML tells it to the caller, of the namespace given, 0 if it
- * is not told of. Notes the pid in the state for the history, where the caller looks
- * from outside. The caller holds the lock, by nv_lock().
+ * Returns the pid of a process in NVML's report to a caller in this namespace, 0 if NVML does not
+ * report the process. For a caller outside the process's namespace, it records the pid in the state
+ * for the history. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 
-/* A process's bytes on a GPU as NVML tells them to a caller of this namespace. Locked. */
+/* Returns a process's bytes on a GPU in NVML's report to a caller in this namespace. Locked. */
 uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace);
 
-/* The part of the last half second in which the GPU was busy. Locked. */
+/* Returns the percentage of the last half second in which the GPU was busy. Locked. */
 unsigned nv_busy_percent(const struct gs_gpu *gpu);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the simulated NVML adds to the rules of gpusim/Makefile.
+# The simulated NVML's additions to the rules of gpusim/Makefile.
 
 $(OUT)/gen/nvml_stubs.h: data/libnvidia-ml-exports.txt
 	@mkdir -p $(@D)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The part of NVML's binary interface that is simulated: values and structures
- * as callers have them, and the exported functions' declarations.
+ * The simulated part of NVML's binary interface: values and structures of
+ * callers, and the declarations of the exported functions.
  */
 #ifndef GPUSIM_NVML_ABI_H
 #define GPUSIM_NVML_ABI_H

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which processes use a device, and how much of its memory they hold. */
+/* The processes that use a device, and their memory on it. */
 #include "nvml.h"
 
 /*
- * A process in a container does not know its pid on the host, and neither does the
- * simulator until somebody there has looked. Till then it has a number that no
- * process on any host has: the kernel's pids end at 4194304.
+ * A process in a container cannot determine its pid on the host. Neither can the simulator until an
+ * observer on the host has looked. Until then the process has a number above all pids of a host:
+ * the kernel's pids end at 4194304.
  */
 #define UNSEEN_PIDS 5000000
 
-/* The host's pid of a process, whoever asks. */
+/* Returns the host's pid of a process, for any caller. */
 static pid_t host_pid(const struct gs_proc *proc)
 {
 	if (proc->pid_namespace == nv_state()->state->pid_namespace)
@@ -29,7 +29,7 @@ pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 	bool host_pids = nv_state()->state->driver.nvml == GS_NVML_HOST_PIDS;
 	pid_t pid = 0;
 
-	/* Who lives, nv_lock() has found out; in a namespace all see the same pids. */
+	/* nv_lock() has found the live ones. All callers in a namespace see the same pids. */
 	if (host_pids && !on_host(own_namespace))
 		return host_pid(proc);
 	if (own_namespace && proc->pid_namespace == own_namespace)
@@ -53,7 +53,7 @@ uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own
 	}
 }
 
-/* What one call lists; the three versions of the structure differ in size. */
+/* The output of one call. The three versions of the structure differ in size. */
 struct listing {
 	void *entries;
 	unsigned room;
@@ -81,7 +81,7 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		};
 }
 
-/* Which processes a call lists. A process may be of more than one kind. */
+/* The kind of processes that a call lists. A process may be of several kinds. */
 enum wanted { WANT_COMPUTE, WANT_MPS, WANT_GRAPHICS };
 
 static bool is_wanted(const struct gs_proc *proc, uint32_t gpu, enum wanted wanted)
@@ -154,7 +154,7 @@ NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsi
 	return running(device, count, entries, true, WANT_COMPUTE);
 }
 
-/* MPS's clients stand in the first list, too, beside their server. */
+/* The list of compute processes contains MPS's clients too, beside their server. */
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {

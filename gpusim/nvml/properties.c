@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Properties and modes: some by configuration, most as an idle H200 has them. */
+/*
+ * Properties and modes: some configured, most with the values of an idle H200.
+ */
 #include "nvml.h"
 
 #include <stddef.h>
@@ -20,7 +22,7 @@ enum {
 	POWER_LIMIT_MIN_MW = 200000,
 };
 
-/* Defines a getter whose value is the same for every device. */
+/* Defines a getter that returns the same value for every device. */
 #define CONSTANT_GETTER(name, type, value)                              \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
@@ -34,7 +36,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* The same where the value follows from the device's entry `gpu`. */
+/* Does the same for a value derived from the device's entry `gpu`. */
 #define CONFIGURED_GETTER(name, type, value)                            \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
@@ -50,7 +52,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* The same for a pair of values. */
+/* Does the same for a pair of values. */
 #define PAIR_GETTER(name, first, second)                                \
 	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *one, unsigned *two) \
 	{                                                               \
@@ -65,7 +67,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* The same for a text. */
+/* Does the same for a text. */
 #define TEXT_GETTER(name, value)                                        \
 	NVML_FUNCTION(name, nvmlDevice_t device, char *out, unsigned length) \
 	{                                                               \
@@ -74,7 +76,7 @@ enum {
 		return result == NVML_SUCCESS ? nv_copy_text(out, length, value) : result; \
 	}
 
-/* NVML's number of the architecture with this compute capability. */
+/* Returns NVML's number of the architecture with this compute capability. */
 static unsigned architecture(const struct gs_gpu *gpu)
 {
 	static const struct {
@@ -90,7 +92,7 @@ static unsigned architecture(const struct gs_gpu *gpu)
 	return UINT32_MAX;
 }
 
-/* ---- what the device is ---- */
+/* ---- identity of the device ---- */
 
 CONSTANT_GETTER(nvmlDeviceGetBrand, unsigned, NVML_BRAND_NVIDIA)
 CONSTANT_GETTER(nvmlDeviceGetBusType, unsigned, NVML_BUS_TYPE_PCIE)
@@ -140,7 +142,7 @@ NVML_FUNCTION(nvmlDeviceValidateInforom, nvmlDevice_t device)
 	return nv_enter_device(device);
 }
 
-/* ---- its link ---- */
+/* ---- PCIe link ---- */
 
 CONSTANT_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, 5)
 CONSTANT_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, 5)
@@ -150,7 +152,7 @@ CONSTANT_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, 16)
 CONSTANT_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 CONSTANT_GETTER(nvmlDeviceGetNumaNodeId, unsigned, 0)
 
-/* ---- modes: only those that are simulated can be set ---- */
+/* ---- modes: only the simulated ones can be set ---- */
 
 CONFIGURED_GETTER(nvmlDeviceGetComputeMode, unsigned, gpu->compute_mode)
 CONSTANT_GETTER(nvmlDeviceGetPersistenceMode, unsigned, NVML_FEATURE_ENABLED)
@@ -216,7 +218,7 @@ PAIR_GETTER(nvmlDeviceGetPowerManagementLimitConstraints, POWER_LIMIT_MIN_MW, PO
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksEventReasons, nvml_u64, 0)
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, nvml_u64, 0)
 
-/* Between idle and full, by the part of time in which the GPU was busy. */
+/* Interpolates between idle and full power by the GPU's busy time. */
 NVML_FUNCTION(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned *milliwatts)
 {
 	nvmlReturn_t result = nv_enter_device(device);
@@ -270,7 +272,7 @@ NVML_FUNCTION(nvmlDeviceGetDefaultApplicationsClock, nvmlDevice_t device, unsign
 NVML_FUNCTION(nvmlDeviceGetClock, nvmlDevice_t device, unsigned kind, unsigned which,
 	      unsigned *mhz)
 {
-	(void)which; /* current, target, default and maximum are the same here */
+	(void)which; /* current, target, default and maximum are equal here */
 	return clock_of(device, kind, mhz);
 }
 
@@ -318,7 +320,7 @@ NVML_FUNCTION(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, unsigned k
 	return NVML_SUCCESS;
 }
 
-/* ---- errors of the memory: none ever ---- */
+/* ---- memory errors: always none ---- */
 
 NVML_FUNCTION(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, unsigned kind, unsigned counter,
 	      nvml_u64 *errors)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every name that the driver's NVML exports exists here, too: those that are
- * not simulated return NVML_ERROR_NOT_SUPPORTED. The stubs are weak, so that a
- * definition in another file takes the stub's place. nvml_stubs.h is made from
- * the list of exported names.
+ * Defines every name that the driver's NVML exports. Functions that are not
+ * simulated return NVML_ERROR_NOT_SUPPORTED. The stubs are weak, so that a
+ * definition in another file replaces them. nvml_stubs.h is generated from the
+ * list of exported names.
  */
 #include "nvml_abi.h"
 

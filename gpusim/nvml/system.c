@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What NVML says about the machine, and the names of its errors. */
+/* NVML's functions about the whole machine, and the names of its errors. */
 #include "nvml.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ NVML_FUNCTION(nvmlSystemGetNVMLVersion, char *version, unsigned length)
 	return nv_copy_text(version, length, text);
 }
 
-/* Both of these also work before the library is initialised. */
+/* Both functions also work before the library is initialised. */
 NVML_FUNCTION(nvmlSystemGetCudaDriverVersion_v2, int *version)
 {
 	nvmlReturn_t result = nv_enter();
@@ -66,12 +66,12 @@ NVML_FUNCTION(nvmlSystemGetProcessName, unsigned pid, char *name, unsigned lengt
 	close(fd);
 	if (size <= 0)
 		return NVML_ERROR_NOT_FOUND;
-	text[size] = '\0'; /* arguments are separated by zeros: the first is the program */
+	text[size] = '\0'; /* zeros separate the arguments: the first is the program */
 	(void)snprintf(name, length, "%s", text);
 	return NVML_SUCCESS;
 }
 
-/* No units, no excluded devices. */
+/* There are no units and no excluded devices. */
 static nvmlReturn_t none(unsigned *count)
 {
 	nvmlReturn_t result = nv_enter();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Utilisation, of devices and of processes: the busy time of finished windows
- * of 100 ms, as a whole percentage. On a sampled GPU a process has what the GPU did in
- * each period at whose end it had the GPU.
+ * Utilisation of devices and of processes: the busy time of finished windows of 100 ms, as a whole
+ * percentage. On a sampled GPU, the process that has the GPU at the end of a period is charged with
+ * all of the GPU's time in the period.
  */
 #include "nvml.h"
 
 #include <time.h>
 
-enum { RATE_WINDOWS = 5 }; /* over which the device's rate is taken */
+enum { RATE_WINDOWS = 5 }; /* number of windows in the device's rate */
 
 static unsigned percent(uint64_t busy_ns, uint64_t of_ns)
 {
@@ -17,7 +17,7 @@ static unsigned percent(uint64_t busy_ns, uint64_t of_ns)
 	return rounded < 100 ? (unsigned)rounded : 100;
 }
 
-/* The window that is not finished yet. */
+/* Returns the window that is not finished yet. */
 static uint64_t current_window(uint64_t length)
 {
 	return nv_state()->state->clock_ns / length;
@@ -41,8 +41,8 @@ unsigned nv_busy_percent(const struct gs_gpu *gpu)
 }
 
 /*
- * What to add to CLOCK_MONOTONIC to get the time of day, both in µs. Taken once,
- * so that the same window has the same time in every call.
+ * The difference between the time of day and CLOCK_MONOTONIC, in µs. It is computed once, so that a
+ * window has the same time in every call.
  */
 static uint64_t day_offset_us;
 
@@ -55,7 +55,7 @@ static void take_day_offset(void)
 			gs_now() / 1000;
 }
 
-/* The time of a window's end, in µs since 1970. */
+/* Returns the time of a window's end, in µs since 1970. */
 static uint64_t window_time(uint64_t window, uint64_t length)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -78,7 +78,7 @@ NVML_FUNCTION(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, struct nvml_ut
 	return NVML_SUCCESS;
 }
 
-/* Engines that are not simulated are idle. */
+/* Engines without simulation are idle. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned *busy, unsigned *period_us)
 {
 	nvmlReturn_t result = nv_enter_device(device);
@@ -144,7 +144,7 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 
 /* ---- samples of processes ---- */
 
-/* What one process did in one window, in percent; both calls below list by it. */
+/* One process's utilisation in one window, in percent. Both calls below list it. */
 struct doing {
 	pid_t pid;
 	uint64_t time_us;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who uses a device's video engines. NVML lists the encoder's sessions, and none of the decoder's. */
+/*
+ * Utilisation of a device's video engines. NVML lists the encoder's sessions, and none of the
+ * decoder's.
+ */
 #include "nvml.h"
 
 #include <string.h>
 
-/* What each process that holds memory of the device does with an engine. */
+/* Returns the sum of an engine's utilisation by the processes with memory of the device. */
 static unsigned engine_percent(uint32_t gpu, size_t field)
 {
 	struct gs_proc *proc;
@@ -46,7 +49,7 @@ NVML_FUNCTION(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned *bu
 	return engine_rate(device, offsetof(struct gs_proc, decoder_percent), busy, us);
 }
 
-/* Asked for no room it succeeds and tells how much to bring, unlike the lists of processes. */
+/* With room for none, it succeeds and returns the count, unlike the lists of processes. */
 NVML_FUNCTION(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned *count,
 	      struct nvml_encoder_session *sessions)
 {

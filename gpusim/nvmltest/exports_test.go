@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvmltest
 
 import (
@@ -15,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestExports compares the library's names with those of the real one.
+// TestExports compares the library's names with those of the real library.
 func TestExports(t *testing.T) {
 	got := exports(t)
 	want := lines(t, "../data/libnvidia-ml-exports.txt")
@@ -28,7 +30,7 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestNvidiaSMI looks for every name that nvidia-smi asks NVML for.
+// TestNvidiaSMI looks up every NVML name that nvidia-smi uses.
 func TestNvidiaSMI(t *testing.T) {
 	names := exports(t)
 	for _, name := range lines(t, "testdata/nvidia-smi-lookups.txt") {
@@ -38,7 +40,7 @@ func TestNvidiaSMI(t *testing.T) {
 	}
 }
 
-// TestNotSimulated calls what exists by name alone.
+// TestNotSimulated calls functions that are only stubs.
 func TestNotSimulated(t *testing.T) {
 	library, _ := start(t)
 	device := deviceAt(t, library, 0)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nvmltest tests the simulated NVML through go-nvml, as its users call
 // it.
 package nvmltest
@@ -88,7 +90,7 @@ func TestInventory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Never closed: see oracle.Open about processes that use NVML, too.
+	// Never closed: see oracle.Open about processes that also use NVML.
 	gpus, err := truth.GPUs()
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +122,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// checkHandles finds a device in every other way.
+// checkHandles looks up a device in every other way.
 func checkHandles(t *testing.T, library nvml.Interface, gpu oracle.GPU) {
 	t.Helper()
 	byUUID, result := library.DeviceGetHandleByUUID(gpu.UUID)
@@ -277,8 +279,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestWithoutCUDA lists processes that use a GPU through other APIs: NVML has a
-// list of its own for graphics, and one of the encoder's sessions.
+// TestWithoutCUDA lists processes that use a GPU through other APIs. NVML has a
+// separate list for graphics, and a list of the encoder's sessions.
 func TestWithoutCUDA(t *testing.T) {
 	library, machine := start(t)
 	device := deviceAt(t, library, 1)
@@ -331,7 +333,7 @@ func TestWithoutCUDA(t *testing.T) {
 	}
 }
 
-// graphicsProcesses returns what NVML lists beside the compute processes.
+// graphicsProcesses returns NVML's list of graphics processes.
 func graphicsProcesses(t *testing.T, device nvml.Device) map[int]uint64 {
 	t.Helper()
 	list, result := device.GetGraphicsRunningProcesses()
@@ -343,8 +345,8 @@ func graphicsProcesses(t *testing.T, device nvml.Device) map[int]uint64 {
 	return bytes
 }
 
-// TestContainedProcess lists a process of another pid namespace by the pid that
-// it has here.
+// TestContainedProcess lists a process of another pid namespace by its pid in
+// this namespace.
 func TestContainedProcess(t *testing.T) {
 	library, machine := start(t)
 	holder := simtest.StartContainedHolder(t, machine)
@@ -356,7 +358,7 @@ func TestContainedProcess(t *testing.T) {
 	holder.Kill(t)
 }
 
-// processes returns what NVML lists: bytes by pid.
+// processes returns NVML's list of compute processes: bytes by pid.
 func processes(t *testing.T, device nvml.Device) map[int]uint64 {
 	t.Helper()
 	list, result := device.GetComputeRunningProcesses()
@@ -419,7 +421,7 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
-// newEventSet makes an event set that goes with the test.
+// newEventSet makes an event set that is freed when the test ends.
 func newEventSet(t *testing.T, library nvml.Interface) nvml.EventSet {
 	t.Helper()
 	set, result := library.EventSetCreate()
@@ -458,7 +460,7 @@ func TestEvents(t *testing.T) {
 	expect(t, result, nvml.ERROR_TIMEOUT)
 }
 
-// TestEventArrivesWhileWaiting injects while a caller is already waiting.
+// TestEventArrivesWhileWaiting injects an event while a caller waits.
 func TestEventArrivesWhileWaiting(t *testing.T) {
 	library, machine := start(t)
 	set := newEventSet(t, library)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvmltest
 
 import (
@@ -19,24 +21,25 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// Variables that make the test's own program a process of a container: NVML is
-// opened once per process, so each look wants its own.
+// Variables that turn the test's own program into a process of a container.
+// NVML is opened once per process, so each view needs a new process.
 const (
 	lookVariable   = "NVMLTEST_LIBRARY"
 	holderVariable = "NVMLTEST_HOLDER"
 )
 
-// view is what a process saw.
+// view is a process's view of the GPU.
 type view struct {
-	// Holder is the pid, as the process knows it, of the process that it started.
+	// Holder is the pid of the process that it started, in its own pid
+	// namespace.
 	Holder    int
 	Processes []nvml.ProcessInfo
-	// Opening, Handle and List are how long calls took.
+	// Opening, Handle and List are the durations of the calls.
 	Opening, Handle, List time.Duration
 }
 
-// look starts a process that holds memory, where asked, and prints what NVML
-// tells of the first GPU.
+// look starts a holder of memory on request, and prints NVML's report of the
+// first GPU.
 func look() int {
 	var seen view
 	if program := os.Getenv(holderVariable); program != "" {
@@ -77,13 +80,13 @@ func fail(err any) int {
 	return 1
 }
 
-// What the processes of the tests hold.
+// The memory of the tests' processes.
 const (
 	contained = 300 << 20
 	outside   = 200 << 20
 )
 
-// machineWith makes a machine whose profile has these lines.
+// machineWith makes a machine with a profile of these lines.
 func machineWith(t *testing.T, profile string) *simtest.Machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +99,7 @@ func machineWith(t *testing.T, profile string) *simtest.Machine {
 	return machine
 }
 
-// lookIn has a process look, in a pid namespace of its own or the host's.
+// lookIn runs look in a new process, in a new pid namespace or the host's.
 func lookIn(t *testing.T, machine *simtest.Machine, holder string, own bool) view {
 	t.Helper()
 	command := machine.Command(t, os.Args[0])
@@ -120,7 +123,7 @@ func lookIn(t *testing.T, machine *simtest.Machine, holder string, own bool) vie
 	return seen
 }
 
-// bytesOf returns what a view tells of the process with this pid.
+// bytesOf returns the memory that a view reports for the process with this pid.
 func (v view) bytesOf(pid int) (bytes uint64, listed bool) {
 	for _, process := range v.Processes {
 		if int(process.Pid) == pid {
@@ -130,14 +133,15 @@ func (v view) bytesOf(pid int) (bytes uint64, listed bool) {
 	return 0, false
 }
 
-// TestRegimes has a process on the host and one in a container ask what each of
-// two processes holds: one beside it, one elsewhere.
+// TestRegimes reads the memory of two processes, from the host and from a
+// container: one process is in the same container, the other is elsewhere.
 func TestRegimes(t *testing.T) {
 	const unknown = math.MaxUint64
 	tests := []struct {
 		regime string
-		// inside: what a container is told of its own process, by its own pid;
-		// -1: it is not listed. elsewhere: of the host's, by the host's pid.
+		// inside: the report for a container's own process, by its own pid; -1:
+		// it is not listed. elsewhere: the report for the host's process, by
+		// the host's pid.
 		inside, elsewhere float64
 		host              float64
 	}{
@@ -176,7 +180,7 @@ func TestRegimes(t *testing.T) {
 				want = contained
 			}
 			check("a container's process, on the host", lookIn(t, machine, "", false), inner.Pid, want)
-			// Once seen from the host it has the pid by which the host knows it.
+			// After an observer on the host has looked, it has the host's pid.
 			if tt.regime == "host-pids" {
 				check("another container's process", lookIn(t, machine, "", true), inner.Pid, contained)
 			}
@@ -184,7 +188,7 @@ func TestRegimes(t *testing.T) {
 	}
 }
 
-// TestCosts times calls, alone and beside others.
+// TestCosts times calls, alone and beside other processes.
 func TestCosts(t *testing.T) {
 	const profile = "nvml_open = 60ms\nnvml_handle = 40ms\nnvml_processes = 20ms\n"
 	const open, handle, list = 60 * time.Millisecond, 40 * time.Millisecond, 20 * time.Millisecond
@@ -212,7 +216,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestCallsAreCounted compares what the two oracles say of who called NVML.
+// TestCallsAreCounted compares the counts of NVML calls of the two oracles.
 func TestCallsAreCounted(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	truth, err := oracle.Open(machine.Dir)
@@ -229,7 +233,7 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Fatalf("users are %+v, %v", users, err)
 	}
 	for _, user := range users {
-		// nvmlInit, a handle, a list of one; go-nvml asks for more of its own.
+		// nvmlInit, a handle, a list of one; go-nvml makes a few more calls.
 		if user.Calls < 3 || user.Calls > 20 || user.Alive {
 			t.Errorf("got %+v", user)
 		}
@@ -248,6 +252,6 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told.NVML) != 2 || told.NVML[0].Calls != users[0].Calls || len(told.Processes) != 1 || told.Processes[0].NVMLCalls == nil {
-		t.Errorf("gpusim oracle says %+v", told)
+		t.Errorf("gpusim oracle reports %+v", told)
 	}
 }

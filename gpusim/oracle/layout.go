@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package oracle
 
-// The layout of the state file, as declared in gpusim/src/state.h. The C
-// declaration is the truth; TestLayout compiles it and compares.
+// The layout of the state file. gpusim/src/state.h declares it; TestLayout
+// compiles that declaration and compares.
 const (
 	stateMagic   = 0x314d495355504721
 	stateVersion = 4
@@ -12,7 +14,7 @@ const (
 	nvmlUsers   = 2048
 	maxIDs      = 2048
 
-	// The byte of the file that process slot i locks is lockBase + i.
+	// Process slot i locks byte lockBase + i of the file.
 	lockBase = 0x4000000000
 
 	stateSize         = 157594760
@@ -54,7 +56,7 @@ const (
 	procExecIDAt   = 136
 	procGPUsAt     = 256
 
-	useSize       = 320 // what a process has on one GPU
+	useSize       = 320 // a process's record of one GPU
 	useBytesAt    = 0
 	usePeakAt     = 8
 	useTimeAt     = 16

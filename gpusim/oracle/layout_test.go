@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package oracle
 
 import (
@@ -9,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLayout compares every constant of layout.go with what the C compiler
-// makes of the declaration.
+// TestLayout compares every constant of layout.go with the C compiler's value
+// for the declaration.
 func TestLayout(t *testing.T) {
 	tests := []struct {
 		c    string

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package oracle
 
 // NVMLUser is a process that has initialised NVML, whether it uses CUDA or not.
 type NVMLUser struct {
-	Pid      int // as a process's in [Process]; of one that ended as in [Finished]
+	Pid      int // as for [Process], or as for [Finished] if it has ended
 	SelfPid  int
 	Comm     string
 	Hostname string
@@ -11,8 +13,8 @@ type NVMLUser struct {
 	Alive    bool
 }
 
-// NVMLUsers returns the processes that have initialised NVML, as far as the state
-// still knows them: all that live, and the last of those that ended.
+// NVMLUsers returns the processes that have initialised NVML: all that live,
+// and the most recent of those that have ended.
 func (o *Oracle) NVMLUsers() ([]NVMLUser, error) {
 	var users []NVMLUser
 	for i := range nvmlUsers {
@@ -43,8 +45,8 @@ func (o *Oracle) NVMLUsers() ([]NVMLUser, error) {
 	return users, nil
 }
 
-// nvmlUserHolder reports whether a user of NVML lives, by the identity that it
-// holds: a later process may have the same.
+// nvmlUserHolder reports whether a user of NVML lives, by its identity. A later
+// process may have the same identity.
 func (o *Oracle) nvmlUserHolder(at int) (pid int, alive bool, err error) {
 	identity := int(o.u32(at+nvmlUserIdentityAt)) % maxIDs
 	record := stateIdentitiesAt + identity*identitySize
@@ -56,7 +58,8 @@ func (o *Oracle) nvmlUserHolder(at int) (pid int, alive bool, err error) {
 	return o.holder(identity)
 }
 
-// nvmlCalls counts the calls of the process that the values at these places name.
+// nvmlCalls counts the calls of the process that the values at these offsets
+// identify.
 func (o *Oracle) nvmlCalls(execIDAt, namespaceAt, selfPidAt int) uint64 {
 	var calls uint64
 	for i := range nvmlUsers {

@@ -1,12 +1,12 @@
-// Package oracle tells, from outside, what each process physically holds and
-// has used of the simulated GPUs, by reading the state that the simulated driver
-// keeps.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oracle reports, from outside, what each process physically holds and has used of the
+// simulated GPUs. It reads the state of the simulated driver.
 //
-// Memory is exact at the moment of reading. GPU time is exact as of the time
-// that [Oracle.Clock] returns: the driver computes the timeline when a process
-// looks at its work, not continuously. A rate is therefore the quotient of two
-// differences, of GPU time and of clock. `gpusim oracle`, and every utilisation
-// query of NVML, bring the timeline up to the present.
+// Memory is exact at the moment of reading. GPU time is exact as of the time that [Oracle.Clock]
+// returns: the driver computes the timeline when a process checks its work, not continuously. A
+// rate is therefore the quotient of two differences, of GPU time and of clock. `gpusim oracle`, and
+// every utilisation query of NVML, bring the timeline up to the present.
 package oracle
 
 import (
@@ -42,19 +42,18 @@ type GPU struct {
 	PCIBusID    string
 	Minor       uint32
 	MemoryBytes uint64
-	// ContextBytes is what each context takes.
+	// ContextBytes is the memory of each context.
 	ContextBytes uint64
 	UsedBytes    uint64 // physical, of all live processes
-	// PeakUsedBytes is the most that live processes ever held together. The
-	// driver itself keeps it, with every allocation: UsedBytes is summed up
-	// process by process while they go on, and may count twice what one
-	// freed and another got meanwhile.
+	// PeakUsedBytes is the most that live processes ever held together. The driver updates it at
+	// every allocation. UsedBytes is the sum over processes that run meanwhile: memory that moved
+	// between them may count twice.
 	PeakUsedBytes uint64
 	Busy          time.Duration // in which any process held it
 	Lost          bool          // by an injected fault
 }
 
-// Use is what one process holds and has used of one GPU.
+// Use is one process's memory and time on one GPU.
 type Use struct {
 	Index        int // of the GPU
 	UUID         string
@@ -69,13 +68,13 @@ type Use struct {
 // Process is a live process that has initialised the simulated driver.
 type Process struct {
 	Pid      int // in the caller's pid namespace, 0 if it has none there
-	SelfPid  int // in its own
+	SelfPid  int // in the process's own namespace
 	Comm     string
 	Hostname string // of its UTS namespace: for a pod, its name
 	Start    uint64 // CLOCK_MONOTONIC, ns
-	// NVMLCalls is how often it has called NVML itself.
+	// NVMLCalls is the number of the process's own NVML calls.
 	NVMLCalls uint64
-	GPUs      []Use // those that it ever used
+	GPUs      []Use // those that it has used
 }
 
 // Finished is a process that has ended.
@@ -85,13 +84,13 @@ type Finished struct {
 	Comm     string
 	Hostname string
 	Start    uint64 // CLOCK_MONOTONIC, ns
-	End      uint64 // when its end was noticed, 0 if by this look first
-	// NVMLCalls is how often it had called NVML itself.
+	End      uint64 // when the driver detected its end, 0 if the oracle detected it first
+	// NVMLCalls was the number of the process's own NVML calls.
 	NVMLCalls uint64
 	GPUs      []PastUse
 }
 
-// PastUse is what a process that has ended had of one GPU.
+// PastUse is an ended process's use of one GPU.
 type PastUse struct {
 	Index     int // of the GPU
 	UUID      string
@@ -101,9 +100,9 @@ type PastUse struct {
 
 // Open opens the state in the directory dir, for instance /dev/gpusim.
 //
-// Locks of the driver are POSIX locks, which belong to a process: one
-// that uses the simulated driver or NVML itself must not close
-// the oracle of the same state, since closing drops all its locks on the file.
+// Locks of the driver are POSIX locks, which belong to a process. A process that uses the simulated
+// driver or NVML must not close the oracle of the same state, since closing drops all its locks on
+// the file.
 func Open(dir string) (*Oracle, error) {
 	path := filepath.Join(dir, "state")
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -237,8 +236,8 @@ func (o *Oracle) use(slot, index int) Use {
 	}
 }
 
-// Finished returns the processes that have ended, those that ended first first,
-// as far as the state still knows them: the last 1024.
+// Finished returns the processes that have ended, in the order of their ends. The state keeps the
+// last 1024.
 func (o *Oracle) Finished() ([]Finished, error) {
 	for {
 		last := o.u64(stateHistoryAt)
@@ -247,7 +246,7 @@ func (o *Oracle) Finished() ([]Finished, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Unless one of them was noticed meanwhile, none is missing or listed twice.
+		// None is missing or listed twice, unless the driver detected one meanwhile.
 		if o.u64(stateHistoryAt) == last {
 			return append(finished, unnoticed...), nil
 		}
@@ -293,8 +292,8 @@ func (o *Oracle) finished(at int) Finished {
 	return finished
 }
 
-// unnoticed returns processes that have ended without the driver's having
-// noticed yet: it notices when somebody needs what they held.
+// unnoticed returns ended processes whose end the driver has not detected yet. The driver checks
+// when a process needs their memory or time.
 func (o *Oracle) unnoticed() ([]Finished, error) {
 	var finished []Finished
 	for slot := range maxProcs {
@@ -326,8 +325,8 @@ func (o *Oracle) ended(slot int) Finished {
 	return finished
 }
 
-// holder asks the kernel who holds the lock on a slot: a process's lock goes
-// with the process, however it ends. The kernel tells the pid as we see it.
+// holder asks the kernel for the holder of a slot's lock. The kernel drops the lock when the
+// process ends in any way. It reports the pid in the caller's namespace.
 func (o *Oracle) holder(slot int) (pid int, alive bool, err error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: lockBase + int64(slot), Len: 1}
 	if err := unix.FcntlFlock(o.file.Fd(), unix.F_GETLK, &lock); err != nil {
@@ -339,8 +338,7 @@ func (o *Oracle) holder(slot int) (pid int, alive bool, err error) {
 	return max(int(lock.Pid), 0), true, nil
 }
 
-// notePid leaves the pid in the state, for the history, where it is another one
-// than the process's own.
+// notePid stores the pid in the state, for the history, if it differs from the process's own view.
 func (o *Oracle) notePid(slot, pid int) {
 	at := procAt(slot)
 	if pid > 0 && o.u64(at+procPidNSAt) != o.namespace {
@@ -360,7 +358,7 @@ func (o *Oracle) u32(at int) uint32 {
 
 func (o *Oracle) i32(at int) int { return int(int32(o.u32(at))) }
 
-// text returns the text in a field of this size, up to its end mark.
+// text returns the text in a field of this size, up to its terminating zero.
 func (o *Oracle) text(at, size int) string {
 	text, _, _ := bytes.Cut(bytes.Clone(o.data[at:at+size]), []byte{0})
 	return string(text)

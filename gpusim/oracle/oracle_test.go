@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package oracle
 
 import (
@@ -15,7 +17,7 @@ import (
 
 const gib = 1 << 30
 
-// comm is a holder's command name, as the kernel cuts it.
+// comm is a holder's command name, as the kernel truncates it.
 const comm = "gpusim-holder"
 
 func open(t *testing.T, machine *simtest.Machine) *Oracle {
@@ -95,9 +97,9 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestPeakUsed: the driver's own high-water mark is that of all processes
-// together, and does not count what a dead one held, though nobody has looked
-// for it since.
+// TestPeakUsed checks the driver's high-water mark. It covers all processes
+// together, and excludes the memory of a dead process that nothing has reaped
+// yet.
 func TestPeakUsed(t *testing.T) {
 	machine := simtest.New(t, 2, 8*gib)
 	oracle := open(t, machine)
@@ -130,8 +132,8 @@ func TestPeakUsed(t *testing.T) {
 	}
 }
 
-// TestFinished kills a process and asks after it twice: before anybody but the
-// oracle has noticed, and after the driver has.
+// TestFinished kills a process and lists it twice: before anything but the
+// oracle has detected its end, and after the driver has.
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)
@@ -164,8 +166,8 @@ func TestFinished(t *testing.T) {
 	}
 }
 
-// TestContained looks into a pid namespace from outside, during and after the
-// life of a process there.
+// TestContained reads about processes in pid namespaces from outside, during
+// and after their lives.
 func TestContained(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	oracle := open(t, machine)
@@ -230,7 +232,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-// TestGPUTime lets two processes share a GPU: each gets half of its time.
+// TestGPUTime shares a GPU between two processes: each gets half of its time.
 func TestGPUTime(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	oracle := open(t, machine)

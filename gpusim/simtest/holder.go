@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package simtest
 
 import (
@@ -15,8 +17,8 @@ import (
 	"time"
 )
 
-// Holder is a process that uses GPUs as told, below the driver's API: for tests
-// of what is seen from outside.
+// Holder is a process that uses GPUs on command, below the driver's API, for
+// tests of the view from outside.
 type Holder struct {
 	// Pid is its process id.
 	Pid     int
@@ -25,14 +27,15 @@ type Holder struct {
 	out     *bufio.Reader
 }
 
-// StartHolder starts such a process on the machine; it ends with the test.
+// StartHolder starts a holder on the machine. It ends with the test.
 func StartHolder(t testing.TB, m *Machine) *Holder {
 	t.Helper()
 	return start(t, m, nil)
 }
 
-// StartContainedHolder starts such a process in a pid namespace of its own, as
-// in a container: it is process 1 there, and its Pid is that seen from here.
+// StartContainedHolder starts a holder in a new pid namespace, as in a
+// container. It is process 1 there, and its Pid is the pid in the caller's
+// namespace.
 func StartContainedHolder(t testing.TB, m *Machine) *Holder {
 	t.Helper()
 	return start(t, m, &syscall.SysProcAttr{
@@ -41,7 +44,8 @@ func StartContainedHolder(t testing.TB, m *Machine) *Holder {
 	})
 }
 
-// HolderProgram builds the program of a holder, for processes that start one.
+// HolderProgram builds the program of a holder, for processes that start it
+// themselves.
 func HolderProgram(t testing.TB) string {
 	t.Helper()
 	program, err := buildHolderOnce()
@@ -71,14 +75,14 @@ func start(t testing.TB, m *Machine, attributes *syscall.SysProcAttr) *Holder {
 	return h
 }
 
-// Hold takes memory of a GPU, or gives it back where bytes is negative. It
-// tells whether the GPU had that much.
+// Hold allocates memory of a GPU, or frees it if bytes is negative. It reports
+// whether the GPU had enough memory.
 func (h *Holder) Hold(t testing.TB, gpu int, bytes int64) bool {
 	t.Helper()
 	return h.order(t, "hold", gpu, bytes)
 }
 
-// Run keeps a GPU busy for this long, beginning now.
+// Run keeps a GPU busy for this long from now.
 func (h *Holder) Run(t testing.TB, gpu int, duration time.Duration) {
 	t.Helper()
 	if !h.order(t, "run", gpu, duration.Nanoseconds()) {
@@ -86,7 +90,7 @@ func (h *Holder) Run(t testing.TB, gpu int, duration time.Duration) {
 	}
 }
 
-// Kill ends the process as hard as can be.
+// Kill kills the process with SIGKILL.
 func (h *Holder) Kill(t testing.TB) {
 	t.Helper()
 	if err := h.command.Process.Kill(); err != nil {
@@ -110,9 +114,8 @@ func (h *Holder) order(t testing.TB, order string, gpu int, amount int64) bool {
 	return strings.TrimSpace(answer) == "ok"
 }
 
-// buildHolderOnce compiles testdata/holder.c and returns the program's path. The
-// program stays where it is while another package's tests may be running it, so
-// a new one takes its place by renaming.
+// buildHolderOnce compiles testdata/holder.c and returns the program's path.
+// Another package's tests may be running the program, so a rename replaces it.
 var buildHolderOnce = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(root(), "gpusim")
 	program := filepath.Join(root(), "build", "gpusim-holder")

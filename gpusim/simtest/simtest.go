@@ -1,5 +1,7 @@
-// Package simtest gives tests a machine with simulated GPUs: it builds the
-// simulated driver, makes a state for the test, and removes it afterwards.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simtest provides tests with a machine with simulated GPUs. It builds the simulated
+// driver, creates a state for the test, and removes it afterwards.
 package simtest
 
 import (
@@ -29,13 +31,13 @@ type Machine struct {
 	users      map[int]*exec.Cmd // by pid
 }
 
-// New makes a machine with this many GPUs of this many bytes each.
+// New creates a machine with this many GPUs of this many bytes each.
 func New(t testing.TB, gpus int, memoryBytes uint64) *Machine {
 	t.Helper()
 	return NewAt(t, filepath.Join(t.TempDir(), "gpusim"), gpus, memoryBytes)
 }
 
-// NewAt makes the machine in a directory of the caller's, who removes it.
+// NewAt creates the machine in a directory that the caller removes.
 func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
 	t.Helper()
 	machine := At(t, dir)
@@ -43,7 +45,7 @@ func NewAt(t testing.TB, dir string, gpus int, memoryBytes uint64) *Machine {
 	return machine
 }
 
-// NewWith makes a machine as New does, with the driver of a profile.
+// NewWith creates a machine as New does, with the driver of a profile.
 func NewWith(t testing.TB, profile string, gpus int, memoryBytes uint64) *Machine {
 	t.Helper()
 	machine := At(t, filepath.Join(t.TempDir(), "gpusim"))
@@ -52,7 +54,7 @@ func NewWith(t testing.TB, profile string, gpus int, memoryBytes uint64) *Machin
 	return machine
 }
 
-// NewAs makes a machine as a configuration of the gpusim tool says.
+// NewAs creates a machine from a configuration of the gpusim tool.
 func NewAs(t testing.TB, config string) *Machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +67,7 @@ func NewAs(t testing.TB, config string) *Machine {
 	return machine
 }
 
-// At returns the machine that was made in this directory, or that Tool makes there.
+// At returns the machine in this directory, which exists or which Tool creates later.
 func At(t testing.TB, dir string) *Machine {
 	t.Helper()
 	out := Build(t)
@@ -76,7 +78,7 @@ func At(t testing.TB, dir string) *Machine {
 	return m
 }
 
-// findLibraries sets the directory of the libraries whose names the machine's driver has.
+// findLibraries sets the library directory of the branch that the machine's driver names.
 func (m *Machine) findLibraries(t testing.TB) {
 	t.Helper()
 	var state struct {
@@ -91,7 +93,7 @@ func (m *Machine) findLibraries(t testing.TB) {
 	}
 }
 
-// Env returns the variables with which a program sees this machine.
+// Env returns the environment variables that select this machine for a program.
 func (m *Machine) Env() []string {
 	return []string{"GPUSIM_STATE=" + filepath.Join(m.Dir, "state"), "LD_LIBRARY_PATH=" + m.LibraryDir}
 }
@@ -130,7 +132,7 @@ func Build(t testing.TB) string {
 	return filepath.Join(root(), "build", "gpusim")
 }
 
-// Workload builds the workloads and returns the path of the one with this name.
+// Workload builds the workloads and returns the path of the workload with this name.
 func Workload(t testing.TB, name string) string {
 	t.Helper()
 	if err := makeWorkloadsOnce(); err != nil {
@@ -139,8 +141,8 @@ func Workload(t testing.TB, name string) string {
 	return filepath.Join(root(), "build", "workload", name)
 }
 
-// Helper builds the programs that open the driver for vgpuctl and the agent, and
-// returns the path of the one with this name.
+// Helper builds the programs that open the driver for vgpuctl and the agent, and returns the path
+// of the program with this name.
 func Helper(t testing.TB, name string) string {
 	t.Helper()
 	if err := makeHelpersOnce(); err != nil {
@@ -166,8 +168,7 @@ func runMake(dir string) error {
 	})
 }
 
-// underLock lets the tests of several packages, which run at the same time,
-// build one at a time.
+// underLock runs a build under a lock, because the tests of several packages run at the same time.
 func underLock(build func() error) error {
 	dir := filepath.Join(root(), "build")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -184,8 +185,8 @@ func underLock(build func() error) error {
 	return build()
 }
 
-// root returns the root of the source tree: the nearest directory with a go.mod, from the
-// working directory up.
+// root returns the root of the source tree: the first directory with a go.mod, from the working
+// directory up.
 func root() string {
 	start, err := os.Getwd()
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package simtest
 
 import (
@@ -7,8 +9,9 @@ import (
 	"testing"
 )
 
-// Use starts a process that uses a GPU without CUDA, as "gpusim hold" with these
-// options does, and returns its pid. It ends with the test, or by EndUse.
+// Use starts a process that uses a GPU without CUDA, as "gpusim hold" with
+// these options does, and returns its pid. EndUse or the end of the test kills
+// it.
 func (m *Machine) Use(t testing.TB, gpu int, bytes uint64, options ...string) (pid int) {
 	t.Helper()
 	args := append([]string{"hold", "--gpu", strconv.Itoa(gpu), "--memory", strconv.FormatUint(bytes, 10)}, options...)

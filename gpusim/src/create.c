@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Making and removing a machine's state and device files. */
+/* Creates and removes a machine's state and device files. */
 #include "state.h"
 
 #include <dirent.h>
@@ -139,7 +139,7 @@ int gs_create(const char *dir, const struct gs_machine *machine)
 	if (fd < 0)
 		return -errno;
 	err = write_state(fd, machine);
-	/* link, not rename: two creators must not both win. */
+	/* link, not rename: of two concurrent creators, only one must succeed. */
 	if (!err && link(temporary, path) != 0)
 		err = -errno;
 	(void)unlink(temporary);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What differs between drivers: names, costs, rules. A profile sets it when a
- * machine is made (gpusim create --profile), and it lies in the shared state.
- * A zeroed structure is the kind driver that ends when no profile is named:
- * calls cost nothing, and no rule is enforced that a program could trip over.
+ * The properties that differ between drivers: names, costs, rules. A profile sets them when a
+ * machine is created (gpusim create --profile). They are part of the shared state. A zeroed
+ * structure is the lenient driver of a machine without a profile: calls cost nothing, and no rule
+ * is enforced that a program could break.
  */
 #ifndef GPUSIM_DRIVER_H
 #define GPUSIM_DRIVER_H
@@ -12,20 +12,20 @@
 
 #define GS_MAX_COSTS 32u
 #define GS_MAX_FAILURES 16u
-#define GS_CALL_SIZE 56u /* of a call's name, its final zero included */
+#define GS_CALL_SIZE 56u /* of a call's name, with its final zero */
 
-/* What NVML says of processes to a caller in another pid namespace than theirs. */
+/* NVML's report of processes to a caller in another pid namespace. */
 enum gs_nvml_regime {
-	GS_NVML_TRUE = 0,          /* the caller's own view of pids, with their bytes */
-	GS_NVML_HOST_PIDS = 1,     /* host pids, with bytes, whoever asks */
-	GS_NVML_OWN_ZERO = 2,      /* in a container: its own pids, each with 0 bytes */
-	GS_NVML_OWN_BYTES = 3,     /* in a container: its own pids, with bytes */
-	GS_NVML_NOT_AVAILABLE = 4, /* no bytes for anybody: all ones */
+	GS_NVML_TRUE = 0,          /* the pids in the caller's namespace, with their bytes */
+	GS_NVML_HOST_PIDS = 1,     /* host pids, with bytes, for any caller */
+	GS_NVML_OWN_ZERO = 2,      /* in a container: the caller's own pids, each with 0 bytes */
+	GS_NVML_OWN_BYTES = 3,     /* in a container: the caller's own pids, with bytes */
+	GS_NVML_NOT_AVAILABLE = 4, /* no bytes for any caller: all ones */
 };
 
-/* From when on calls are refused while a process exits. */
+/* The moment from which calls are refused while a process exits. */
 enum gs_exit {
-	GS_EXIT_NEVER = 0,      /* they are answered to the end */
+	GS_EXIT_NEVER = 0,      /* calls are answered to the end */
 	GS_EXIT_HANDLER = 1,    /* from the exit handler that cuInit registers */
 	GS_EXIT_DESTRUCTOR = 2, /* from the library's destructor */
 };
@@ -37,13 +37,13 @@ struct gs_cost {
 };
 
 /*
- * Calls of this name in a process: `after` succeed, the next `count` return `result`.
- * Of several for one name, the first that applies does.
+ * A failure of calls of this name in a process: `after` calls succeed, the next `count` calls
+ * return `result`. The first applicable failure of a name counts.
  */
 struct gs_failure {
 	char call[GS_CALL_SIZE];
 	uint32_t after;
-	uint32_t count; /* 0: all that follow */
+	uint32_t count; /* 0: all later calls */
 	int32_t result;
 	uint32_t reserved;
 };
@@ -58,15 +58,15 @@ struct gs_driver {
 	uint32_t lazy_loading;  /* 1: code is loaded when a function of it is first used */
 	uint32_t load_waits;    /* 1: loading takes a lock of the context and waits for its work */
 	uint32_t free_waits;    /* 1: cuMemFree waits for the GPU's work of the context */
-	uint32_t imports_keep;  /* 1: memory lives as long as anybody has it imported */
+	uint32_t imports_keep;  /* 1: memory lives until its last importer drops it */
 	uint32_t map_parts;     /* 1: a part of a handle's memory can be mapped alone */
-	uint32_t events_bound;  /* 1: an event is recorded in its own context's streams alone */
+	uint32_t events_bound;  /* 1: an event can only be recorded in streams of its own context */
 	uint32_t capture_rules; /* 1: legacy stream, prohibited calls and invalidation as documented */
-	char constructor[256];  /* a library that making a context opens, "": none */
+	char constructor[256]; /* a library that the driver opens when it creates a context, "": none */
 	uint32_t exits;         /* enum gs_exit */
 	uint32_t cost_count;
 	uint32_t failure_count;
-	uint32_t lazy_heap;     /* 1: what raised limits take is taken when a kernel is next launched */
+	uint32_t lazy_heap;     /* 1: raised limits take memory when a kernel is next launched */
 	struct gs_cost costs[GS_MAX_COSTS];
 	struct gs_failure failures[GS_MAX_FAILURES];
 	uint64_t reserved[31];

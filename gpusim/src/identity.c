@@ -28,8 +28,8 @@ static struct flock byte_lock(uint32_t id, short type)
 }
 
 /*
- * F_GETLK reports only others' locks, so a process knows its own (this
- * library's or the other one's) by the record beside the lock.
+ * F_GETLK reports only locks of other processes. The record beside the lock
+ * shows that this process holds it, through this library or the other one.
  */
 static bool is_own(const struct gs_handle *handle, uint32_t id)
 {
@@ -52,7 +52,7 @@ bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid)
 		return true;
 	}
 	if (fcntl(handle->fd, F_GETLK, &lock) != 0)
-		return true; /* cannot tell: never take a live process for dead */
+		return true; /* unknown: never take a live process for dead */
 	if (lock.l_type == F_UNLCK)
 		return false;
 	if (pid && lock.l_pid > 0)

@@ -4,13 +4,22 @@
 
 #include "state.h"
 
-/* A number that two processes, or two execs of one, do not share. */
+/*
+ * Returns a number that differs between processes, and between two execs of a
+ * process.
+ */
 uint64_t gs_exec_id(void);
 
-/* Whether a live process holds this identity, and its pid as gs_proc_alive(). */
+/*
+ * Reports whether a live process holds this identity, and its pid as
+ * gs_proc_alive() does.
+ */
 bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid);
 
-/* Takes an identity; 0, -EBUSY (ours already), or -EAGAIN (another's). */
+/*
+ * Takes an identity. Returns 0, -EBUSY (this process holds it) or -EAGAIN
+ * (another does).
+ */
 int gs_identity_take(struct gs_handle *handle, uint32_t id);
 
 void gs_identity_drop(struct gs_handle *handle, uint32_t id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of an item: queued, hung on a dependency, ready, done. */
+/* The life of an item: queued, blocked by a dependency, ready, done. */
 #include "items.h"
 
 static void set_bit(uint64_t *bits, uint32_t bit)
@@ -39,8 +39,9 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 }
 
 /*
- * A process that has had the GPU alone has had one slice after the other: who
- * joins it waits for the end of the one that is running, not of the first.
+ * Renews the slice of a process that has had the GPU alone. Its slices followed
+ * one another, so a joining process waits for the end of the current slice, not
+ * of the first.
  */
 static void renew_slice(struct gs_gpu *gpu, uint32_t joining, uint64_t at)
 {
@@ -124,7 +125,7 @@ static void remove_timed(struct gs_state *state, uint32_t slot, struct gs_item *
 		clear_bit(state->timed, slot);
 }
 
-/* Hands a finished item to its owner, or frees it where nobody asks for it. */
+/* Hands a finished item to its owner, or frees it if it has no tag. */
 static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
 {
 	struct gs_proc *proc = &state->procs[slot];
@@ -140,7 +141,10 @@ static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64
 		proc->gpu[item->gpu].launches++;
 }
 
-/* Puts an item where it belongs; true if it is a mark whose turn has come. */
+/*
+ * Puts an item into its list. Returns true for a mark whose dependencies are
+ * met.
+ */
 static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
 {
 	struct gs_item *item = gs_item_at(state, slot, index);
@@ -165,8 +169,8 @@ static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_
 }
 
 /*
- * Ends the items of a list and whatever marks thereby come to their turn. A
- * work list stands in for recursion: a chain of marks can be a queue long.
+ * Ends the items of a list, and the marks whose dependencies are thereby met. A
+ * work list replaces recursion: a chain of marks can be as long as a queue.
  */
 static void end_all(struct gs_state *state, uint32_t slot, uint16_t work, uint64_t at)
 {

@@ -2,10 +2,9 @@
 /*
  * The machine-wide lock: a futex word that names its holder's identity.
  *
- * A robust pthread mutex would not do: it tells its holder by thread id, and
- * processes of several containers, each in a pid namespace of its own, have
- * the same ones. Here a waiter asks the kernel whether the holder's identity
- * byte is still locked, and takes the lock over when it is not.
+ * A robust pthread mutex would not work: it identifies its holder by thread id, and processes in
+ * the pid namespaces of several containers share thread ids. Here a waiter asks the kernel whether
+ * the holder's identity byte is still locked. If it is not, the waiter takes the lock over.
  */
 #include "identity.h"
 #include "repair.h"
@@ -16,11 +15,11 @@
 #include <unistd.h>
 
 #define WAITERS UINT32_C(0x80000000)
-/* A new holder of a dead one's identity marks the lock as its own by this. */
+/* Marks a lock as taken by the new holder of a dead process's identity. */
 #define INHERITED UINT32_C(0x40000000)
 #define HOLDER(word) (((word) & ~(WAITERS | INHERITED)) - 1)
 #define SPINS 200
-#define CHECK_HOLDER_NS 2000000 /* how long to wait before suspecting the holder */
+#define CHECK_HOLDER_NS 2000000 /* how long to wait before checking the holder */
 
 static void futex_wait(uint32_t *word, uint32_t value, long ns)
 {
@@ -40,7 +39,7 @@ static bool take(uint32_t *word, uint32_t expected, uint32_t value)
 					   __ATOMIC_RELAXED);
 }
 
-/* Takes the lock from a dead holder, and mends what it left half done. */
+/* Takes the lock from a dead holder and repairs the state that it left half written. */
 static bool take_over(struct gs_handle *handle, uint32_t seen)
 {
 	struct gs_state *state = handle->state;
@@ -74,7 +73,7 @@ static void lock_slowly(struct gs_handle *handle)
 	for (;;) {
 		uint32_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-		/* From here on others may wait too: keep the mark when we take it. */
+		/* From here on other processes may wait too: keep the mark when taking the lock. */
 		if (seen == 0 && take(word, 0, mine | WAITERS))
 			return;
 		if (seen == 0)
@@ -108,7 +107,7 @@ void gs_lock_inherit(struct gs_handle *handle)
 {
 	uint32_t seen = __atomic_load_n(&handle->state->lock, __ATOMIC_RELAXED);
 
-	/* The identity's last holder died inside: nobody else can see that now. */
+	/* The identity's last holder died with the lock. No other process can detect that now. */
 	if (seen == 0 || HOLDER(seen) != handle->id)
 		return;
 	/* Fails if a waiter saw the identity free and took the lock over just before. */

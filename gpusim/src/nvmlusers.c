@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who calls NVML, and how often: for those who must not. */
+/* The processes that call NVML, and their numbers of calls: tests check that some make none. */
 #include "state.h"
 
 #include "identity.h"
@@ -20,7 +20,7 @@ bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *use
 	       gs_identity_alive(handle, user->identity % GS_MAX_IDS, pid);
 }
 
-/* The oldest entry whose process has ended: there are more entries than can live. */
+/* Returns the oldest entry of an ended process. There are more entries than live processes. */
 static struct gs_nvml_user *oldest_ended(struct gs_handle *handle)
 {
 	struct gs_state *state = handle->state;

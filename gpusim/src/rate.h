@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How fast kernels run: the SMs' clock goes up and down under a power limit, and
- * kernels that run side by side slow each other down. Rates are parts of a million
- * of what a kernel's length is counted in.
+ * The speed of kernels. A power limit raises and lowers the SMs' clock, and kernels that run side
+ * by side slow each other down. Rates are in ppm of the speed at which a kernel takes its nominal
+ * length.
  */
 #ifndef GPUSIM_RATE_H
 #define GPUSIM_RATE_H
@@ -11,17 +11,17 @@
 
 #define GS_RATE_FULL UINT64_C(1000000)
 
-/* The rate of each of so many kernels that run at this time. */
+/* Returns the rate of each kernel when `running` kernels run at this time. */
 uint64_t gs_rate(const struct gs_gpu *gpu, uint64_t at, uint32_t running);
 
-/* When the clock next changes after this time. */
+/* Returns the time of the next change of the clock after this time. */
 uint64_t gs_rate_change(const struct gs_gpu *gpu, uint64_t at);
 
-/* The time in which this work ends at a rate, and the work that is done in a time. */
+/* Return the time that this work takes at a rate, and the work that is done in a time. */
 uint64_t gs_rate_time(uint64_t work_ns, uint64_t rate);
 uint64_t gs_rate_work(uint64_t time_ns, uint64_t rate);
 
-/* The least time that the work can take. */
+/* Returns the least time that the work can take. */
 uint64_t gs_rate_least(const struct gs_gpu *gpu, uint64_t work_ns);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is left when a process dies: its own memory, work and slot, and, if it
- * died holding the lock, lists and sums that it was about to change.
+ * Repairs the state after a process has died: its memory, work and slot. If it
+ * held the lock, lists and sums may be half changed.
  */
 #include "repair.h"
 
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Links the items of one process anew, from their own states alone. */
+/* Rebuilds the lists of one process from the states of its items alone. */
 static void relink(struct gs_state *state, uint32_t slot)
 {
 	struct gs_proc *proc = &state->procs[slot];
@@ -34,7 +34,10 @@ static void relink(struct gs_state *state, uint32_t slot)
 	}
 }
 
-/* The pending item with the lowest (ready time, seq) above the last one. */
+/*
+ * Returns the pending item with the lowest (ready time, seq) above the last
+ * item's.
+ */
 static uint16_t next_in_order(struct gs_state *state, uint32_t slot, uint64_t *ready, uint64_t *seq)
 {
 	struct gs_proc *proc = &state->procs[slot];
@@ -147,7 +150,10 @@ void gs_forget(struct gs_state *state, uint32_t slot)
 {
 	struct gs_proc *proc = &state->procs[slot];
 
-	/* in_use 2: already in the history, should we die before the end. */
+	/*
+	 * in_use 2: the process is in the history already, even if this process
+	 * dies here.
+	 */
 	if (proc->in_use == 1)
 		remember(state, proc);
 	proc->in_use = 2;

@@ -7,10 +7,13 @@
 /* Recomputes every derived value after the lock's holder died. Locked. */
 void gs_repair(struct gs_state *state);
 
-/* Frees the lock if the last holder of our own identity died with it. */
+/*
+ * Frees the lock if the previous holder of this process's identity died with
+ * it.
+ */
 void gs_lock_inherit(struct gs_handle *handle);
 
-/* Drops a process from the timeline and the table. Locked. */
+/* Removes a process from the timeline and the table. Locked. */
 void gs_forget(struct gs_state *state, uint32_t slot);
 
 #endif

@@ -70,7 +70,7 @@ static uint32_t heir(const struct gs_shared *shared)
 	return GS_NO_PROC;
 }
 
-/* The process that is charged holds it no more: the next one is, or it is free. */
+/* Moves the charge from a process that dropped the memory to the next holder, or frees it. */
 static void pass_on(struct gs_state *state, struct gs_shared *shared)
 {
 	struct gs_proc_gpu *from = &state->procs[shared->charged].gpu[shared->gpu];
@@ -118,7 +118,7 @@ void gs_shared_release(struct gs_handle *handle, uint64_t id)
 
 void gs_shared_forget(struct gs_state *state, uint32_t slot)
 {
-	/* Entries are taken in order: most machines have none to look at. */
+	/* Entries are taken in order: most machines have none. */
 	for (uint32_t i = 0; i < GS_MAX_SHARED && i <= state->shared_id; i++) {
 		struct gs_shared *shared = &state->shared[i];
 

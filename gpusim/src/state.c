@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening the state, its process table, and the memory it counts. */
+/* Opens the state, its process table and its memory counters. */
 #include "state.h"
 
 #include "identity.h"
@@ -13,16 +13,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-uint64_t gs_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
+#define REAP_EVERY_NS 1000000 /* for how long a dead process may hold slices */
 
 const char *gs_path(void)
 {
@@ -71,7 +64,7 @@ static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
 		proc->hostname[0] = '\0';
 }
 
-/* Fills in our slot, which was nobody's. Locked. */
+/* Fills in this process's slot, which no process held. Locked. */
 static void enter_process(struct gs_handle *handle, uint32_t slot)
 {
 	struct gs_proc *proc = &handle->state->procs[slot];
@@ -111,10 +104,10 @@ static int take_observer(struct gs_handle *handle)
 }
 
 /*
- * Only a slot that is in nobody's use is taken, and only under the lock: a
- * newcomer in the place of a process that died would, until it has cleared
- * that, seem to be its living self. The lock takes an identity to hold, so we
- * are an observer first.
+ * Takes a process slot that no process uses, under the lock. Otherwise a new
+ * process in a dead one's slot would seem to be the dead process until it has
+ * cleared the slot. Locking needs an identity, so the process first becomes an
+ * observer.
  */
 static int take_process(struct gs_handle *handle)
 {
@@ -230,13 +223,24 @@ uint32_t gs_reap(struct gs_handle *handle)
 	uint32_t living = 0;
 
 	while ((proc = gs_proc_next(handle, &cursor)))
-		if (gs_proc_alive(handle, gs_slot(handle, proc), NULL))
+		if (gs_proc_alive(handle, gs_slot(handle, proc), NULL)) {
 			living++;
-		else
+		} else {
+			gs_compute(handle->state, gs_now()); /* work that ran until the death has run */
 			gs_forget(handle->state, gs_slot(handle, proc));
+		}
 	handle->state->last_living = living;
 	handle->state->last_reap_ns = gs_now();
 	return living;
+}
+
+void gs_advance(struct gs_handle *handle, uint64_t now)
+{
+	struct gs_state *state = handle->state;
+
+	if (now > state->last_reap_ns + REAP_EVERY_NS)
+		gs_reap(handle);
+	gs_compute(state, now);
 }
 
 static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
@@ -245,8 +249,8 @@ static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
 }
 
 /*
- * What the dead held is free from the moment of their death, though nobody
- * looks until it is needed: a peak must not count it.
+ * Updates the peak. Memory of a dead process is free from its death on,
+ * although it is reaped only when needed: a peak must not count it.
  */
 static void note_peak(struct gs_handle *handle, uint32_t gpu)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of the simulated GPUs of one machine: a file that every process
- * maps. Layout is fixed (little-endian, x86-64 and arm64 alike); every offset
- * that a reader outside C may use is asserted at the end of this file.
+ * The state of the simulated GPUs of one machine: a file that every process maps. Its layout is
+ * fixed (little-endian, the same on x86-64 and arm64). The end of this file asserts every offset
+ * that a reader outside C may use.
  *
- * Who may touch what: everything but the identity records and the lock word
- * is read and written under gs_lock(). Values that are marked "derived" are
- * recomputed after the lock's holder died; all others survive it as written.
+ * Access: gs_lock() guards everything but the identity records and the lock word. Values marked
+ * "derived" are recomputed after the lock's holder died. All other values survive the holder as
+ * written.
  */
 #ifndef GPUSIM_STATE_H
 #define GPUSIM_STATE_H
@@ -25,7 +25,7 @@
 #define GS_MAX_GPUS 16u
 #define GS_MAX_CONNECTIONS 32u /* hardware queues of a context */
 #define GS_MAX_PROCS 1024u     /* processes that use CUDA */
-#define GS_MAX_OBSERVERS 1024u /* NVML users and tools: they lock, but own nothing */
+#define GS_MAX_OBSERVERS 1024u /* NVML users and tools: they take the lock but own nothing */
 #define GS_MAX_IDS (GS_MAX_PROCS + GS_MAX_OBSERVERS)
 #define GS_MAX_ITEMS 1024u /* launch queue depth of a process */
 #define GS_MAX_DEPS 4u
@@ -33,17 +33,17 @@
 #define GS_HISTORY_RING 1024u
 #define GS_GPU_SAMPLES 128u
 #define GS_PROC_SAMPLES 16u
-#define GS_NVML_USERS 2048u /* living and past; more than GS_MAX_OBSERVERS can live */
+#define GS_NVML_USERS 2048u /* live and ended; more than the GS_MAX_OBSERVERS that can live */
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
-/* …and one of a process on a sampled GPU this: nvml.h has 1/6 s to 1 s, by product. */
+/* The period of a process's sample on a sampled GPU. nvml.h: 1/6 s to 1 s, by product. */
 #define GS_PERIOD_NS UINT64_C(166666667)
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
 #define GS_MPS_CLIENTS 48u     /* MPS clients that one GPU can serve */
 #define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
-/* The byte of the state file that identity i locks is GS_LOCK_BASE + i. */
+/* Identity i locks the byte GS_LOCK_BASE + i of the state file. */
 #define GS_LOCK_BASE INT64_C(0x4000000000)
-/* The byte that stands for NVML's own lock (struct gs_driver, nvml_lock). */
+/* The byte of NVML's own lock (struct gs_driver, nvml_lock). */
 #define GS_NVML_LOCK (GS_LOCK_BASE + GS_MAX_IDS)
 
 /* Nanoseconds of GPU time in one window of GS_SAMPLE_NS (or GS_PERIOD_NS). */
@@ -57,8 +57,8 @@ enum gs_item_state { GS_ITEM_FREE = 0, GS_ITEM_PENDING = 1, GS_ITEM_DONE = 2 };
 enum gs_item_kind {
 	GS_ITEM_MARK = 0,    /* takes no time: event records, joins, waits */
 	GS_ITEM_COMPUTE = 1, /* holds the GPU: kernels, memsets, copies on the device */
-	GS_ITEM_COPY = 2,    /* copy engine: passes in wall time, holds no GPU */
-	GS_ITEM_HOST = 3,    /* done when its process says so (host functions) */
+	GS_ITEM_COPY = 2,    /* copy engine: takes wall time, does not hold the GPU */
+	GS_ITEM_HOST = 3,    /* done when its process reports its end (host functions) */
 };
 
 /* A piece of queued work. It waits for its dependencies, then runs. */
@@ -67,34 +67,34 @@ struct gs_item {
 	uint32_t state;
 	uint32_t kind;
 	uint32_t gpu;
-	uint32_t demand_ppm;   /* part of the GPU that it fills */
+	uint32_t demand_ppm;   /* part of the GPU that it occupies */
 	uint64_t remaining_ns; /* GPU or copy time still to run */
 	uint64_t ready_ns;     /* when its dependencies were met; 0: not yet */
 	uint64_t start_ns;     /* 0: not started */
-	uint64_t end_ns; /* of compute that has not ended: when it arrives on the GPU */
+	uint64_t end_ns; /* end; for unfinished compute: when it arrives on the GPU */
 	uint64_t tag; /* not 0: kept when done, until its owner collects it */
 	uint64_t dep_seq[GS_MAX_DEPS];
 	uint16_t dep_item[GS_MAX_DEPS];
-	/* Derived: an unready item hangs on one unfinished dependency. */
+	/* Derived: an unready item is in the list of one unfinished dependency. */
 	uint16_t next; /* in its list: ready, timed, or siblings below a dependency */
 	uint16_t prev;
 	uint16_t first_child;
 	uint16_t ready; /* 1: in a ready or timed list */
 	/*
-	 * A kernel that meets another one of its process goes on holding its GPU,
-	 * when its time is over, until the other's is, too: the one whose addresses
-	 * are these exchanged, in the same turn. meet_mine is 0 where there is none.
+	 * A kernel that meets another kernel of its process holds its GPU after its own time until the
+	 * other kernel has finished too. The other kernel has the same addresses, exchanged, and the
+	 * same turn. meet_mine is 0 for a kernel that meets none.
 	 */
 	uint64_t meet_mine;
 	uint64_t meet_theirs;
 	uint64_t meet_turn;
-	uint64_t met; /* 1: both have come to their end */
+	uint64_t met; /* 1: both kernels have finished */
 };
 
-/* What a process is to the Multi-Process Service. */
+/* The role of a process in the Multi-Process Service. */
 enum gs_mps { GS_MPS_NONE = 0, GS_MPS_CLIENT = 1, GS_MPS_SERVER = 2 };
 
-/* What a process holds and did on one GPU. */
+/* A process's holdings and history on one GPU. */
 struct gs_proc_gpu {
 	uint64_t bytes; /* physical, contexts included */
 	uint64_t peak_bytes;
@@ -103,7 +103,7 @@ struct gs_proc_gpu {
 	uint32_t contexts;
 	uint16_t ready_head; /* derived: compute items that may run */
 	uint16_t ready_tail;
-	uint64_t launches; /* kernels ever finished */
+	uint64_t launches; /* kernels finished so far */
 	uint64_t limit_bytes; /* MPS's limit on bytes, 0: none */
 	uint64_t reserved[1];
 	struct gs_sample samples[GS_PROC_SAMPLES];
@@ -111,24 +111,24 @@ struct gs_proc_gpu {
 
 struct gs_proc {
 	uint32_t in_use;
-	int32_t self_pid; /* as the process sees itself */
+	int32_t self_pid; /* in the process's own namespace */
 	uint64_t pid_namespace; /* inode of its pid namespace, 0 if unknown */
 	uint64_t start_ns; /* CLOCK_MONOTONIC at registration */
 	uint64_t next_seq;
-	int32_t seen_pid; /* pid as an observer outside last saw it, 0: none did */
-	uint16_t timed_head; /* derived: copies, and launches, under way */
-	uint16_t done_head;  /* derived: tagged items that its owner has yet to collect */
+	int32_t seen_pid; /* pid as an outside observer last saw it, 0: never seen */
+	uint16_t timed_head; /* derived: copies and launches in progress */
+	uint16_t done_head;  /* derived: tagged items that the owner has not collected */
 	char comm[16];
 	char hostname[64]; /* of its UTS namespace: a pod's name */
 	uint32_t pending;    /* derived: items not done */
 	uint16_t free_head;  /* derived: free items below item_count */
 	uint16_t item_count; /* items from here on were never used */
 	uint32_t mps;        /* enum gs_mps */
-	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may fill */
+	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may use */
 	uint64_t exec_id;    /* as in gs_identity */
 	uint32_t graphics;   /* 1: it holds its GPUs through a graphics API; contexts are CUDA's */
-	uint32_t encoder_percent; /* of the time of its GPUs' video encoders, 0: none */
-	uint32_t decoder_percent; /* and of their decoders */
+	uint32_t encoder_percent; /* its share of the GPUs' video encoder time, 0: none */
+	uint32_t decoder_percent; /* the same for decoders */
 	uint32_t reserved0;
 	uint64_t reserved[12];
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
@@ -139,7 +139,7 @@ struct gs_faults {
 	uint32_t lost;            /* the GPU has fallen off the bus */
 	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */
 	uint64_t nvml_hang_until; /* NVML calls block until this CLOCK_MONOTONIC ns */
-	uint32_t recovery;        /* what NVML asks for: nvmlDeviceGpuRecoveryAction_t */
+	uint32_t recovery;        /* the action that NVML recommends: nvmlDeviceGpuRecoveryAction_t */
 	uint32_t reserved0;
 	uint64_t reserved[5];
 };
@@ -157,37 +157,37 @@ struct gs_gpu {
 	uint64_t context_bytes;
 	uint64_t alloc_granularity; /* linear allocations are rounded up to this */
 	uint64_t slice_ns;
-	uint64_t switch_ns;         /* lost where a process is preempted */
-	uint64_t default_kernel_ns; /* of kernels that name no time */
+	uint64_t switch_ns;         /* lost when a process is preempted */
+	uint64_t default_kernel_ns; /* length of kernels without a time */
 	uint64_t device_bandwidth;  /* bytes/s of memsets and copies on the device */
 	uint64_t host_bandwidth;    /* bytes/s of copies from and to the host */
 	uint64_t init_ns;           /* cuInit sleeps for this long */
-	uint64_t context_start_ns;  /* making a context likewise */
-	uint64_t chunk_bytes;  /* small linear pieces share chunks of this size; 0: none do */
+	uint64_t context_start_ns;  /* creating a context sleeps for this long */
+	uint64_t chunk_bytes;  /* small linear allocations share chunks of this size; 0: no chunks */
 	uint64_t retain_bytes; /* of empty chunks that the driver keeps for a process */
-	int64_t drift_ppm; /* by which its clock goes faster than the host's */
-	uint64_t slew_ppm; /* …and by which that changes: to one side for half a period, then to the other */
+	int64_t drift_ppm; /* how much its clock runs faster than the host's */
+	uint64_t slew_ppm; /* amplitude of a further drift: faster for half a period, then slower */
 	uint64_t slew_period_ns;
 	uint32_t connections; /* hardware queues of a context; 0: one for each stream */
-	uint32_t idle_stamp;  /* an event on an idle stream is stamped at once, whoever has the GPU */
-	uint64_t yield_ns;        /* lost where the last process had run dry */
-	uint64_t gap_ns;          /* between work and what waited behind it */
-	uint64_t launch_ns;       /* from a launch, or the record of an event, to its arrival on the GPU */
+	uint32_t idle_stamp;  /* 1: an event on an idle stream is stamped at once, whichever process has the GPU */
+	uint64_t yield_ns;        /* lost when the last process had no work left */
+	uint64_t gap_ns;          /* between an item and the item queued behind it */
+	uint64_t launch_ns; /* from a launch, or the record of an event, to its arrival on the GPU */
 	uint64_t power_period_ns; /* of the SMs' clock, see power_ppm */
-	uint32_t power_ppm; /* it is faster by this for half a period, and slower for the other */
-	uint32_t crowding_ppm; /* by which a kernel is slower for each one that runs beside it */
-	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whoever has the GPU */
-	uint32_t sampled;    /* 1: NVML's samples name one process each, see timeline.h */
+	uint32_t power_ppm; /* the clock is faster by this for half a period, then slower */
+	uint32_t crowding_ppm; /* how much each other running kernel slows a kernel down */
+	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whichever process has the GPU */
+	uint32_t sampled;    /* 1: each of NVML's samples names a single process, see timeline.h */
 	uint64_t config_reserved[2];
 	/* Time. */
-	uint64_t slice_start_ns; /* 0: nobody's slice */
+	uint64_t slice_start_ns; /* 0: no slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
-	uint64_t busy_ns; /* union of the times in which any process held it */
-	uint32_t current; /* process slot that holds it or did last, GS_NO_PROC */
+	uint64_t busy_ns; /* union of the times in which any process held the GPU */
+	uint32_t current; /* process slot that holds the GPU or held it last, GS_NO_PROC */
 	uint32_t runnable_count; /* derived: bits in runnable */
 	uint64_t used_bytes; /* derived: sum over the processes */
 	struct gs_faults faults;
-	uint64_t peak_used_bytes; /* the most that living processes ever held at once */
+	uint64_t peak_used_bytes; /* the highest sum that live processes held at once */
 	uint32_t compute_mode; /* as NVML's nvmlComputeMode_t */
 	uint32_t reserved0;
 	struct gs_sample period; /* the last period of a sampled GPU's utilisation */
@@ -196,7 +196,7 @@ struct gs_gpu {
 	struct gs_sample samples[GS_GPU_SAMPLES];
 };
 
-/* An XID as the kernel log would have it. */
+/* An XID in the kernel log. */
 struct gs_xid {
 	uint64_t seq; /* 1, 2, …; entry i of the ring holds seq ≡ i mod GS_XID_RING */
 	uint64_t time_ns;
@@ -209,11 +209,11 @@ struct gs_history_gpu {
 	uint64_t gpu_time_ns;
 };
 
-/* A process that has ended. */
+/* An ended process. */
 struct gs_history {
 	uint64_t seq; /* 1, 2, …, as for XIDs */
 	uint64_t start_ns;
-	uint64_t end_ns; /* when its end was noticed */
+	uint64_t end_ns; /* when its end was detected */
 	uint64_t pid_namespace;
 	int32_t self_pid;
 	int32_t seen_pid;
@@ -224,7 +224,7 @@ struct gs_history {
 	struct gs_history_gpu gpu[GS_MAX_GPUS];
 };
 
-/* Who holds an identity byte; lets a process know its own (F_GETLK cannot). */
+/* The holder of an identity byte. F_GETLK does not report a process's own locks. */
 struct gs_identity {
 	uint64_t exec_id; /* random per execve, from the auxiliary vector */
 	int32_t self_pid;
@@ -232,14 +232,14 @@ struct gs_identity {
 };
 
 /*
- * A process that has initialised NVML. exec_id, pid_namespace and self_pid together
- * name the process, also where it uses CUDA.
+ * A process that has initialised NVML. exec_id, pid_namespace and self_pid together identify the
+ * process, also in the table of CUDA's processes.
  */
 struct gs_nvml_user {
 	uint64_t exec_id;
 	uint64_t pid_namespace;
 	uint64_t start_ns; /* of its first call */
-	uint64_t calls;    /* of any exported function; its own process counts */
+	uint64_t calls;    /* of any exported function; written by its own process */
 	int32_t self_pid;
 	int32_t seen_pid; /* as for gs_proc */
 	uint32_t identity; /* that it holds while it lives */
@@ -262,8 +262,8 @@ struct gs_shared {
 	uint64_t id; /* 0: a free entry */
 	uint64_t bytes;
 	uint32_t gpu;
-	uint32_t charged; /* the process's slot whose bytes it is among */
-	uint32_t made; /* 1: the charged process made it and holds it */
+	uint32_t charged; /* slot of the process that is charged with the memory */
+	uint32_t made; /* 1: the charged process allocated it and holds it */
 	uint32_t reserved;
 	struct gs_importer importers[GS_MAX_IMPORTERS];
 };
@@ -275,19 +275,19 @@ struct gs_state {
 	uint64_t size; /* of the whole file */
 	uint64_t clock_ns; /* the timeline is computed up to this CLOCK_MONOTONIC ns */
 	uint32_t lock; /* 0, or identity + 1 with marks (lock.c) */
-	uint32_t recoveries; /* times that a dead holder's lock was taken over */
+	uint32_t recoveries; /* how often a dead holder's lock was taken over */
 	uint64_t last_reap_ns;
 	uint64_t xid_seq; /* last XID, 0: none */
 	uint64_t history_seq;
 	uint64_t driver_version; /* CUDA's, 13000 */
 	char driver_version_text[16]; /* NVML's, "580.159.04" */
-	uint64_t spin_ns; /* a waiter polls for this long before its time, then sleeps */
-	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies under way */
+	uint64_t spin_ns; /* a waiter polls for this long before its expected time, then sleeps */
+	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies in progress */
 	uint64_t last_living; /* processes that were alive at last_reap_ns */
-	uint64_t procs_end; /* slots from here on were never taken: nobody need look there */
+	uint64_t procs_end; /* slots from here on were never taken and need no scan */
 	struct gs_driver driver; /* fixed at creation */
-	uint64_t pid_namespace; /* in which the machine was made: its host's */
-	uint64_t nvml_user_seq; /* entries ever taken of nvml_users */
+	uint64_t pid_namespace; /* in which the machine was created: the host's */
+	uint64_t nvml_user_seq; /* entries of nvml_users taken so far */
 	uint64_t reserved[(3840 - sizeof(struct gs_driver)) / 8];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
@@ -312,9 +312,9 @@ struct gs_handle {
 	int fd;
 	uint32_t id;   /* identity; of a GS_PROCESS also its process slot */
 	uint64_t exec_id;
-	pid_t pid;     /* that opened it; a forked child must not use the handle */
+	pid_t pid;     /* of the opener; a forked child must not use the handle */
 	char dir[256]; /* of the state and device files */
-	pthread_mutex_t mutex; /* this process's threads come one at a time */
+	pthread_mutex_t mutex; /* serialises the threads of this process */
 };
 
 /* One GPU's fixed values for gs_create(). */
@@ -338,7 +338,7 @@ struct gs_gpu_config {
 /* Fills in the defaults of the GPU with this index. */
 void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index);
 
-/* What a machine is made of. */
+/* The configuration of a machine. */
 struct gs_machine {
 	struct gs_driver driver;
 	uint64_t cuda_version;         /* 13000 */
@@ -350,70 +350,70 @@ struct gs_machine {
 /* Fills in the default driver. */
 void gs_driver_defaults(struct gs_machine *machine);
 
-/* Makes dir/state and one device file per GPU. Returns 0 or -errno. */
+/* Creates dir/state and one device file per GPU. Returns 0 or -errno. */
 int gs_create(const char *dir, const struct gs_machine *machine);
 
-/* Removes what gs_create() made. Returns 0 or -errno. */
+/* Removes the files of gs_create(). Returns 0 or -errno. */
 int gs_destroy(const char *dir);
 
-/* $GPUSIM_STATE, or GS_DEFAULT_PATH. */
+/* Returns $GPUSIM_STATE, or GS_DEFAULT_PATH. */
 const char *gs_path(void);
 
 /*
- * Opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such
- * file, -EPROTO not a state of this version, -ENOSPC no identity left.
+ * Opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such file, -EPROTO not a
+ * state of this version, -ENOSPC no free identity.
  */
 int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
 
 /*
- * Gives the identity back and unmaps. A library must not call it before its
- * process ends: closing the file drops every lock that the process holds on
- * it, those taken by the other library included.
+ * Releases the identity and unmaps the state. A library must not call it before its process ends:
+ * closing the file drops every lock of the process on the file, including locks of the other
+ * library.
  */
 void gs_close(struct gs_handle *handle);
 
-/* Whether this process may use the GPU: its device file can be opened. */
+/* Reports whether this process may use the GPU: it can open the device file. */
 bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu);
 
-/* CLOCK_MONOTONIC in ns. */
+/* Returns CLOCK_MONOTONIC in ns. */
 uint64_t gs_now(void);
 
-/* Takes the machine-wide lock; repairs what a dead holder left behind. */
+/* Takes the machine-wide lock, and repairs the state after a dead holder. */
 void gs_lock(struct gs_handle *handle);
 void gs_unlock(struct gs_handle *handle);
 
 /*
- * Whether the process in this slot lives. *pid is its pid in the caller's pid
- * namespace, 0 where it has none there. Needs no lock.
+ * Reports whether the process in this slot lives. Sets *pid to its pid in the caller's pid
+ * namespace, or 0 if it has none there. Needs no lock.
  */
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 
-/* The next slot in use from *cursor on (start with 0), else NULL. Locked. */
+/* Returns the next slot in use from *cursor on (start with 0), else NULL. Locked. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
-/* Frees what dead processes held: memory, queued work, slots; counts the living. Locked. */
+/* Frees memory, queued work and slots of dead processes. Returns the live count. Locked. */
 uint32_t gs_reap(struct gs_handle *handle);
 
-/* Index of a process in the table. */
+/* Returns the index of a process in the table. */
 uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
 
 /*
- * Physical memory of the calling process. gs_charge() reaps and returns false
- * where the GPU has too little left. Locked.
+ * Charges and uncharges physical memory of the calling process. gs_charge() reaps dead processes,
+ * and returns false if the GPU has too little memory left. Locked.
  */
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 
-/* The inode of the caller's pid namespace, 0 where it is not known. */
+/* Returns the inode of the caller's pid namespace, or 0 if it is unknown. */
 uint64_t gs_pid_namespace(void);
 
-/* Whether an entry's process lives; *pid as for gs_proc_alive(). */
+/* Reports whether an entry's process lives, and sets *pid as gs_proc_alive() does. */
 bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *user, pid_t *pid);
 
-/* Enters the calling process among the users of NVML. Locked. */
+/* Adds the calling process to the users of NVML. Locked. */
 struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
 
-/* How often a process has called NVML; the three values name it. Locked. */
+/* Returns how often a process has called NVML. The three values identify it. Locked. */
 uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
 		       int32_t self_pid);
 
@@ -421,10 +421,13 @@ uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t 
 void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
 
 /*
- * Computes the timeline of all GPUs up to now (see timeline.h); GPU times, busy
- * times and samples are true only after it. Locked.
+ * Computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times and samples
+ * are correct only after it. Locked.
  */
 void gs_advance(struct gs_handle *handle, uint64_t now);
+
+/* Computes the work up to now, including the work of dead processes. Locked. */
+void gs_compute(struct gs_state *state, uint64_t now);
 
 /* ---- layout, for readers in other languages ---- */
 

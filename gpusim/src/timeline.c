@@ -5,8 +5,7 @@
 #include "rate.h"
 #include "samples.h"
 
-#define MEETING_NS 200000 /* after which a wait for two kernels that meet looks again */
-#define REAP_EVERY_NS 1000000 /* how long a dead process may go on holding slices */
+#define MEETING_NS 200000 /* interval at which a wait for two meeting kernels checks again */
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -23,7 +22,7 @@ static bool has_bit(const uint64_t *bits, uint32_t bit)
 	return bits[bit / 64] >> (bit % 64) & 1;
 }
 
-/* The first set bit at or after from, around the end; GS_NO_PROC if none. */
+/* Returns the first set bit at or after from, wrapping around; GS_NO_PROC if none. */
 static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 {
 	const uint32_t words = GS_MAX_PROCS / 64;
@@ -40,15 +39,15 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 }
 
 /*
- * Who shares a slice: a process by itself, or all clients of the Multi-Process
- * Service together.
+ * Reports whether two processes share a slice. A process has a slice by itself, or all clients of
+ * the Multi-Process Service share it.
  */
 static bool together(const struct gs_state *state, uint32_t a, uint32_t b)
 {
 	return a == b || (state->procs[a].mps == GS_MPS_CLIENT && state->procs[b].mps == GS_MPS_CLIENT);
 }
 
-/* The first process with ready work, from this one on, that shares the slice. */
+/* Returns the first process at or after `from` that has ready work and shares the slice. */
 static uint32_t member_from(const struct gs_state *state, const struct gs_gpu *gpu, uint32_t from)
 {
 	if (state->procs[gpu->current].mps != GS_MPS_CLIENT)
@@ -66,7 +65,7 @@ static uint32_t member_from(const struct gs_state *state, const struct gs_gpu *g
 	return GS_NO_PROC;
 }
 
-/* For every process that holds the GPU now, with work that is ready. */
+/* Iterates over the processes that hold the GPU now and have ready work. */
 #define FOR_MEMBERS(state, gpu, slot)                                     \
 	for (uint32_t slot = member_from(state, gpu, 0); slot != GS_NO_PROC; \
 	     slot = member_from(state, gpu, slot + 1))
@@ -76,7 +75,7 @@ static bool holds(const struct gs_state *state, const struct gs_gpu *gpu)
 	return gpu->current != GS_NO_PROC && member_from(state, gpu, 0) != GS_NO_PROC;
 }
 
-/* The next to have a slice, after those that have it now; GS_NO_PROC if none. */
+/* Returns the process that has the next slice, after the current ones; GS_NO_PROC if none. */
 static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gpu)
 {
 	uint32_t slot = gpu->current;
@@ -89,21 +88,21 @@ static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gp
 	return GS_NO_PROC;
 }
 
-/* Whether a process with ready work waits for the slice to end. */
+/* Reports whether a process with ready work waits for the slice to end. */
 static bool others_wait(const struct gs_state *state, const struct gs_gpu *gpu)
 {
 	return gpu->runnable_count > 1 && next_party(state, gpu) != GS_NO_PROC;
 }
 
-/* Whether a kernel's time is over and it waits for the one that it meets. */
+/* Reports whether a kernel's time is over and it waits for the kernel that it meets. */
 static bool waits(const struct gs_item *item)
 {
 	return item->remaining_ns == 0 && item->meet_mine && !item->met;
 }
 
-/* ---- who has the GPU ---- */
+/* ---- arbitration ---- */
 
-/* The GPU loses a time where it goes from one process to another. */
+/* Starts a slice. The GPU loses time when it changes between processes. */
 static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t lost_ns)
 {
 	bool change = gpu->current != GS_NO_PROC && gpu->current != slot;
@@ -114,8 +113,8 @@ static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t
 }
 
 /*
- * Whether whoever holds the GPU has nothing left but what takes no time: an event right
- * behind a kernel that ends with the slice is reached before the GPU changes over.
+ * Reports whether the GPU's holder has only items left that take no time. An event right behind a
+ * kernel that ends with the slice is reached before the GPU changes over.
  */
 static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
 {
@@ -133,7 +132,7 @@ static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
 	return true;
 }
 
-/* Chooses who holds the GPU at this time. */
+/* Chooses the process that holds the GPU at this time. */
 static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 {
 	uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
@@ -154,7 +153,7 @@ static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 
-/* What of the GPU a process's started items fill. */
+/* Returns the part of the GPU that a process's started items occupy. */
 static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 {
 	uint32_t demand = 0;
@@ -170,8 +169,8 @@ static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 }
 
 /*
- * Starts a process's ready items in order, as far as they fit its own part and
- * what is left of the GPU. False if one waits for others to leave the GPU.
+ * Starts a process's ready items in order, as far as they fit its own part and the free part of the
+ * GPU. Returns false if an item waits for another process's items to leave the GPU.
  */
 static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint32_t *demand)
 {
@@ -198,8 +197,8 @@ static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint
 }
 
 /*
- * Clients that share a slice come in turn: none passes one that waits until
- * there is room, as that might then be never.
+ * Starts the items of clients that share a slice in turn. No client passes one that waits for room,
+ * because that client might otherwise never start.
  */
 static void start_items(struct gs_state *state, uint32_t g)
 {
@@ -226,7 +225,7 @@ static void start_items(struct gs_state *state, uint32_t g)
 	}
 }
 
-/* How fast each of the kernels that have started runs now. */
+/* Returns the current rate of each started kernel. */
 static uint64_t rate_of(struct gs_state *state, uint32_t g)
 {
 	struct gs_gpu *gpu = &state->gpus[g];
@@ -243,7 +242,7 @@ static uint64_t rate_of(struct gs_state *state, uint32_t g)
 	return gs_rate(gpu, state->clock_ns, running);
 }
 
-/* ---- the next thing that happens ---- */
+/* ---- the next event ---- */
 
 static uint64_t next_on_gpu(struct gs_state *state, uint32_t g, uint64_t limit)
 {
@@ -324,7 +323,7 @@ static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 		gs_sample_period(gpu, &state->procs[gpu->current].gpu[g], from, to);
 }
 
-/* Looks whether the kernel that this one meets waits for it on some GPU. */
+/* Checks whether the kernel that this kernel meets waits for it on some GPU. */
 static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 {
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
@@ -340,7 +339,7 @@ static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 	}
 }
 
-/* Ends a process's items that have run to their end. */
+/* Ends a process's items whose time is over. */
 static void finish_member(struct gs_state *state, uint32_t g, uint32_t slot)
 {
 	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
@@ -376,7 +375,7 @@ static void finish_copies(struct gs_state *state)
 				uint16_t next = item->next;
 
 				if (item->end_ns > state->clock_ns)
-					; /* under way */
+					; /* still on its way to the GPU */
 				else if (item->kind == GS_ITEM_COMPUTE)
 					gs_item_arrive(state, slot, i, state->clock_ns);
 				else
@@ -387,7 +386,7 @@ static void finish_copies(struct gs_state *state)
 	}
 }
 
-/* Computes up to the next thing that happens, or to limit. */
+/* Computes up to the next event, or to limit. */
 static void step(struct gs_state *state, uint64_t limit)
 {
 	uint64_t to = next_copy(state, limit);
@@ -406,19 +405,15 @@ static void step(struct gs_state *state, uint64_t limit)
 	finish_copies(state);
 }
 
-void gs_advance(struct gs_handle *handle, uint64_t now)
+void gs_compute(struct gs_state *state, uint64_t now)
 {
-	struct gs_state *state = handle->state;
-
-	if (now > state->last_reap_ns + REAP_EVERY_NS)
-		gs_reap(handle);
 	while (state->clock_ns < now)
 		step(state, now);
 }
 
 /* ---- looking ahead ---- */
 
-/* Time that one item needs by itself from now on. */
+/* Returns the time that one item still needs by itself. */
 static uint64_t still_needs(const struct gs_state *state, const struct gs_item *item)
 {
 	if (item->kind == GS_ITEM_COPY && item->start_ns)
@@ -447,7 +442,7 @@ uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref)
 		uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
 		uint64_t arrival = max_u64(state->clock_ns, item->end_ns);
 
-		/* Another's slice must end first. */
+		/* The other process's slice must end first. */
 		if (holds(state, gpu) && !together(state, gpu->current, handle->id))
 			needs += slice_end - min_u64(slice_end, arrival);
 	}

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The timeline: a discrete-event model of every GPU's work, advanced under the
- * lock by whoever looks. Between two looks nothing runs and nothing is lost:
- * what happened in between is computed from the work that was queued.
+ * The timeline: a discrete-event model of every GPU's work. Each reader of the
+ * state advances it under the lock. Between two reads nothing runs and nothing
+ * is lost: the next reader computes the interval from the queued work.
  *
  * Within a process, items run when their dependencies are met, in order of
  * becoming ready, at full rate side by side as long as they fit the GPU.
  * Between processes a GPU is time-sliced: equal slices, round robin,
- * preempting; a process with nothing ready yields at once, and one that
+ * preempting. A process with nothing ready yields at once. A process that
  * becomes ready waits for the running slice to end. All clients of the
- * Multi-Process Service are one in this: in their slices they run side by side,
- * as long as they fit the GPU.
+ * Multi-Process Service count as one process in this. In their slices they run
+ * side by side, as long as they fit the GPU.
  */
 #ifndef GPUSIM_TIMELINE_H
 #define GPUSIM_TIMELINE_H
 
 #include "state.h"
 
-/* One item of the calling process; seq tells it from its slot's later uses. */
+/*
+ * One item of the calling process. seq distinguishes it from later uses of its
+ * slot.
+ */
 struct gs_ref {
-	uint64_t seq; /* 0: no item, and so done */
+	uint64_t seq; /* 0: no item, which counts as done */
 	uint16_t item;
 };
 
@@ -29,34 +32,39 @@ struct gs_work {
 	uint32_t demand_ppm;
 	uint64_t duration_ns;
 	uint64_t meet_mine, meet_theirs, meet_turn; /* see gs_item */
-	uint64_t tag; /* not 0: gs_collect() hands the item back when done */
+	uint64_t tag; /* not 0: gs_collect() returns the item when done */
 	struct gs_ref deps[GS_MAX_DEPS];
 	uint32_t dep_count;
 };
 
-/* All of these: locked, for the calling process, after gs_advance(). */
+/* The items' own process calls each function, under the lock, after gs_advance(). */
 
 /* Queues work. Returns a reference with seq 0 if the queue is full. */
 struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work);
 
 bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref);
 
-/* The next finished tagged item, taken off the table; false if there is none. */
+/*
+ * Removes the next finished tagged item from the table; false if there is none.
+ */
 bool gs_collect(struct gs_handle *handle, struct gs_item *item);
 
-/* Whether a host item's turn has come. */
+/* Reports whether the dependencies of a host item are met. */
 bool gs_host_is_ready(const struct gs_handle *handle, struct gs_ref ref);
 
 /* Ends a host item now. */
 void gs_host_done(struct gs_handle *handle, struct gs_ref ref);
 
-/* A time before which the item cannot be done, were nobody else to queue work. */
+/*
+ * Returns a time before which the item cannot be done, even if no process
+ * queues work.
+ */
 uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref);
 
 /* Rebuilds the derived lists of all processes. */
 void gs_sched_repair(struct gs_state *state);
 
-/* Takes a process's work off the timeline. */
+/* Removes a process's work from the timeline. */
 void gs_sched_forget(struct gs_state *state, uint32_t slot);
 
 #endif

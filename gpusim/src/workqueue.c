@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A process's own queue: work put in, and taken out when it is done. */
+/* A process's own queue: work is added, and removed when it is done. */
 #include "timeline.h"
 
 #include "items.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each branch's library has its names and no other; those of later drivers work. */
+/* Each branch's library exports its names and no other; calls of later drivers work. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ static void *open_branch(const char *branch)
 	return library;
 }
 
-/* dlsym and cuGetProcAddress agree on whether there is a name. */
+/* Reports whether a name exists. dlsym and cuGetProcAddress agree about it. */
 static int has(void *library, const char *exported, const char *base)
 {
 	look_up_fn *look_up = (look_up_fn *)dlsym(library, "cuGetProcAddress_v2");
@@ -31,7 +31,7 @@ static int has(void *library, const char *exported, const char *base)
 	CHECK(look_up);
 	(void)look_up(base, &looked_up, 13040, 0, &status);
 	if (by_name) {
-		CHECK(looked_up == by_name && status == CU_PROC_SUCCESS);
+		CHECK(looked_up == by_name && status == CU_GET_PROC_ADDRESS_SUCCESS);
 		return 1;
 	}
 	if (looked_up) { /* an older version of it */
@@ -40,7 +40,7 @@ static int has(void *library, const char *exported, const char *base)
 		CHECK(snprintf(older, sizeof(older), "%s_v2", base) > 0);
 		CHECK(looked_up == dlsym(library, base) || looked_up == dlsym(library, older));
 	}
-	CHECK(looked_up || status == CU_PROC_SYMBOL_NOT_FOUND);
+	CHECK(looked_up || status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	return 0;
 }
 
@@ -60,7 +60,7 @@ static void branches(void)
 		{"cuMemGetMemPool", "cuMemGetMemPool"},          /* 13.0 */
 		{"cuLaunchHostFunc_v2", "cuLaunchHostFunc"},     /* 13.2 */
 		{"cuGraphAddNode_v3", "cuGraphAddNode"},         /* 13.4 */
-		{"cuMemAllocFrob", "cuMemAllocFrob"},            /* nobody's */
+		{"cuMemAllocFrob", "cuMemAllocFrob"},            /* no driver's */
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -76,7 +76,7 @@ static void count(void *data)
 	__atomic_add_fetch((int *)data, 1, __ATOMIC_SEQ_CST);
 }
 
-/* As the driver's interface has it: CUDA_MEMCPY3D_BATCH_OP. */
+/* CUDA_MEMCPY3D_BATCH_OP of the driver's interface. */
 struct copy_3d {
 	struct {
 		int type;
@@ -89,8 +89,10 @@ struct copy_3d {
 	unsigned flags;
 };
 
-/* The time on the GPU of what a call puts into stream 0, in ms: behind a kernel, so that
- * the time of the call itself is none of it. */
+/*
+ * The time on the GPU of the work that a call queues in stream 0, in ms. The work is behind a
+ * kernel, so the time of the call itself does not count.
+ */
 #define TIMED(call) \
 	({ \
 		float ms_ = 0; \
@@ -135,7 +137,7 @@ static void later_calls(void)
 	OK(cuEventCreate(&start, 0));
 	OK(cuEventCreate(&end, 0));
 	OK(cuMemsetD32_v2(a, 7, size / 4));
-	OK(cuMemcpyDtoDAsync_v2(b, a, size, NULL)); // the first one has the host make b's pages
+	OK(cuMemcpyDtoDAsync_v2(b, a, size, NULL)); // the first copy makes the host allocate b's pages
 	plain = TIMED(cuMemcpyDtoDAsync_v2(b, a, size, NULL));
 	OK(cuMemsetD32_v2(a, 8, size / 4));
 	BETWEEN(TIMED(cuMemcpyWithAttributesAsync(b, a, size, NULL, NULL)), plain * 0.8, plain * 1.3);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a profile says of calls by name: failures and costs, of both libraries, by
- * whatever way the call is reached; and that arguments and results pass the
- * entries unharmed.
+ * The failures and costs of calls that a profile sets by name: of both libraries, in every way to
+ * reach the call. Arguments and results pass the entries unchanged.
  */
 #include "harness.h"
 
@@ -14,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the entries alone (entries.inc), before functions of our own ---- */
+/* ---- the entries alone (entries.inc), in front of the test's functions ---- */
 
 const char *const gs_call_names[] = {"plain", "refused", "varied", "weighed"};
 const size_t gs_call_count = 4;
@@ -46,7 +45,7 @@ int sim_impl_refused(int value)
 	return -value;
 }
 
-/* Integers and doubles in turns; 1 if each is its own place. */
+/* Takes alternating integers and doubles. Returns 1 if each has the value of its place. */
 int sim_impl_varied(int count, ...)
 {
 	va_list list;
@@ -63,7 +62,7 @@ double sim_impl_weighed(int64_t i1, double d1, int64_t i2, double d2, int64_t i3
 			double d4, int64_t i5, double d5, int64_t i6, double d6, int64_t i7, double d7,
 			int64_t i8, double d8, int64_t i9, double d9, int64_t i10, double d10)
 {
-	/* What the compiler takes for granted of a function's frame. */
+	/* The compiler's assumption about a function's frame. */
 	CHECK((uintptr_t)__builtin_frame_address(0) % 16 == 0);
 	CHECK(i1 == 1 && i2 == 2 && i3 == 3 && i4 == 4 && i5 == 5);
 	CHECK(i6 == 6 && i7 == 7 && i8 == 8 && i9 == 9 && i10 == INT64_MIN);
@@ -114,10 +113,10 @@ static void watched(void *nothing)
 	check_arguments();
 	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++)
 		CHECK(refused(5) == results[i]);
-	CHECK(reached == 2); /* a call that fails does nothing */
+	CHECK(reached == 2); /* a call that fails has no effect */
 }
 
-/* The call that loads the profile is one of those that it is about. */
+/* The call that loads the profile is among the calls that fail. */
 static void first(void *nothing)
 {
 	static const struct gs_driver driver = {
@@ -127,7 +126,7 @@ static void first(void *nothing)
 
 	(void)nothing;
 	CHECK(gs_calls_load(&driver, "refused") == 9);
-	CHECK(gs_calls_load(&driver, "refused") == 0); /* is loaded: the entry counts */
+	CHECK(gs_calls_load(&driver, "refused") == 0); /* already loaded: the entry counts */
 	CHECK(refused(5) == 9);
 	CHECK(refused(5) == -5);
 }
@@ -143,7 +142,7 @@ static void *call_often(void *nothing)
 	return NULL;
 }
 
-/* Whatever threads call: so many fail as the profile says. */
+/* As many calls fail as the profile sets, whichever threads make them. */
 static void threads(void *nothing)
 {
 	static const struct gs_driver driver = {
@@ -165,7 +164,7 @@ static void threads(void *nothing)
 
 static char work[] = "/tmp/gpusim-calls-XXXXXX";
 
-/* Makes a machine with these lines as its profile, and has this process use it. */
+/* Makes a machine with these lines as its profile, and selects it for this process. */
 static void use_profile(const char *lines)
 {
 	char path[128], command[512];
@@ -196,14 +195,14 @@ static void failing(void *nothing)
 	begin();
 	OK(cuGetProcAddress_v2("cuMemAlloc", (void **)&found, 12000, 0, NULL));
 	OK(cuMemAlloc_v2(&pointer, 1));
-	CHECK(found(&pointer, 1) == CUDA_ERROR_OUT_OF_MEMORY); /* counted with those of dlsym's */
+	CHECK(found(&pointer, 1) == CUDA_ERROR_OUT_OF_MEMORY); /* counted as dlsym's calls */
 	CHECK(cuMemAlloc_v2(&pointer, 1) == CUDA_ERROR_OUT_OF_MEMORY);
 	OK(found(&pointer, 1));
 	CHECK(found(&pointer, 1) == CUDA_ERROR_UNKNOWN);
 	CHECK(cuMemAlloc_v2(&pointer, 1) == CUDA_ERROR_UNKNOWN);
 }
 
-/* The least time of some calls without arguments that count. */
+/* Returns the least time of several calls without relevant arguments. */
 static uint64_t least_ns(CUresult (*call)(void *))
 {
 	void *result[4];
@@ -230,7 +229,7 @@ static void costing(void *nothing)
 	use_profile("cost = cuInit 1s\ncost = cuInit 30ms\ncost = cuCtxGetCurrent 2ms\n");
 	began = gs_now();
 	OK(cuInit(0));
-	BETWEEN(gs_now() - began, 30 * MS, 500 * MS); /* of two costs the last */
+	BETWEEN(gs_now() - began, 30 * MS, 500 * MS); /* the last of two costs counts */
 	begin();
 	BETWEEN(least_ns(cuCtxGetCurrent), 2 * MS, 4 * MS);
 	BETWEEN(least_ns(cuCtxGetDevice), 0, 1 * MS);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a capture forbids, and where events may be recorded: the rules of a real driver,
- * which capture_test.conf turns on. */
+/* The rules of captures and events in a real driver. capture_test.conf enables them. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -39,7 +38,7 @@ static CUresult capture_end(CUstream stream)
 	return result;
 }
 
-/* ---- uses of the legacy stream, each of which breaks a blocking stream's capture ---- */
+/* ---- uses of the legacy stream: each invalidates a blocking stream's capture ---- */
 
 static CUresult record_legacy(void)
 {
@@ -102,27 +101,27 @@ static void the_legacy_stream(void)
 
 	kernel("spin");
 	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
-		capture_begin(blocking, CU_CAPTURE_MODE_RELAXED);
-		/* Asking is an error, and does no harm … */
+		capture_begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
+		/* The query fails without any effect … */
 		CHECK(cuStreamIsCapturing(NULL, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 		OK(cuStreamIsCapturing(blocking, &status));
-		CHECK(status == CU_CAPTURE_ACTIVE);
-		/* … using it does. */
+		CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+		/* … but the use invalidates the capture. */
 		CHECK(uses[i]() == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 		OK(cuStreamIsCapturing(blocking, &status));
-		CHECK(status == CU_CAPTURE_INVALIDATED);
+		CHECK(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 		CHECK(capture_end(blocking) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
-		capture_begin(other, CU_CAPTURE_MODE_RELAXED);
+		capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 		OK(cuStreamIsCapturing(NULL, &status));
-		CHECK(status == CU_CAPTURE_NONE);
+		CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
 		CHECK(uses[i]() != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 		OK(capture_end(other));
 	}
 	OK(synchronise_legacy());
 }
 
-/* ---- calls that wait for, or ask, what is captured ---- */
+/* ---- calls that wait for, or query, captured work ---- */
 
 static void captured_things(void)
 {
@@ -131,7 +130,7 @@ static void captured_things(void)
 	DRIVER(cuStreamQuery, CUstream);
 	DRIVER(cuCtxSynchronize, void);
 
-	capture_begin(other, CU_CAPTURE_MODE_RELAXED);
+	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	OK(cuEventRecord(event, other));
 	CHECK(cuEventQuery(event) == CUDA_ERROR_CAPTURED_EVENT);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -139,11 +138,11 @@ static void captured_things(void)
 	OK(cuEventRecord(event, other));
 	OK(cuStreamQuery(other) == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : cuStreamQuery(other));
 
-	capture_begin(other, CU_CAPTURE_MODE_RELAXED);
+	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuStreamQuery(other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* A context encompasses its streams, those that do not block, too. */
-	capture_begin(other, CU_CAPTURE_MODE_RELAXED);
+	/* A context includes all its streams, non-blocking streams too. */
+	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	OK(cuCtxSynchronize());
@@ -152,7 +151,7 @@ static void captured_things(void)
 /* ---- modes ---- */
 
 struct asked {
-	int mode; /* of the thread that asks */
+	int mode; /* of the querying thread */
 	CUresult result;
 };
 
@@ -164,17 +163,17 @@ static void *ask(void *argument)
 	int mode = asked->mode;
 
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
-	CHECK(mode == CU_CAPTURE_MODE_GLOBAL);
+	CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 	asked->result = cuEventQuery(event);
 	return NULL;
 }
 
-/* Whether an event is asked for its status, from this thread or another, beside a capture. */
+/* Reports whether a thread may query an event, in the capturing thread or another one. */
 static bool allowed(int capture, int thread_mode, bool elsewhere)
 {
 	DRIVER(cuThreadExchangeStreamCaptureMode, int *);
 	struct asked asked = {.mode = thread_mode};
-	int mode = CU_CAPTURE_MODE_GLOBAL;
+	int mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	pthread_t thread;
 	CUresult end;
 
@@ -194,15 +193,15 @@ static bool allowed(int capture, int thread_mode, bool elsewhere)
 
 static void modes(void)
 {
-	enum { global = CU_CAPTURE_MODE_GLOBAL, local = CU_CAPTURE_MODE_THREAD_LOCAL,
-	       relaxed = CU_CAPTURE_MODE_RELAXED };
+	enum { global = CU_STREAM_CAPTURE_MODE_GLOBAL, local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	       relaxed = CU_STREAM_CAPTURE_MODE_RELAXED };
 
 	for (int mode = global; mode <= relaxed; mode++) {
-		/* The capture of the thread itself. */
+		/* The querying thread's own capture. */
 		CHECK(allowed(mode, global, false) == (mode == relaxed));
 		CHECK(allowed(mode, local, false) == (mode == relaxed));
 		CHECK(allowed(mode, relaxed, false));
-		/* Another thread's. */
+		/* Another thread's capture. */
 		CHECK(allowed(mode, global, true) == (mode != global));
 		CHECK(allowed(mode, local, true));
 		CHECK(allowed(mode, relaxed, true));
@@ -245,7 +244,7 @@ static double now_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-/* Once 1024 pieces of work are queued, an event's record waits as a launch does. */
+/* Once 1024 items are queued, an event's record waits as a launch does. */
 static void a_full_channel(void)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What cards differ in: their clock, their hardware queues, the stamps of events. */
+/* The differences between cards: clock, hardware queues, stamps of events. */
 #include "harness.h"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ static CUevent make_event(void)
 	return event;
 }
 
-/* By the GPU's clock, what a kernel of this length took, in ms. */
+/* Returns the time of a kernel of this length by the GPU's clock, in ms. */
 static double stamped(uint64_t ns)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);
@@ -39,7 +39,7 @@ static void the_clock_is_fast(void *unused)
 	(void)unused;
 	begin();
 	kernel("spin");
-	BETWEEN(stamped(80 * MS), 81.6, 81.7); /* two periods in which it is slewed */
+	BETWEEN(stamped(80 * MS), 81.6, 81.7); /* two periods of the slew */
 }
 
 static void the_clock_is_slewed(void *unused)
@@ -59,7 +59,7 @@ static void the_clock_is_slewed(void *unused)
 	BETWEEN(most, 4.115, 4.16);
 }
 
-/* Streams of queues 1, 0 and 1: the default stream has the first. */
+/* The streams use queues 1, 0 and 1. The default stream uses the first. */
 static void streams_share_queues(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -87,7 +87,7 @@ static void streams_share_queues(void *unused)
 	BETWEEN((double)(gs_now() - from) / 1e6, 49, 60);
 }
 
-/* A kernel in another stream's queue waits until what is ahead is issued, and no longer. */
+/* A kernel waits until the work ahead in its hardware queue is issued, and no longer. */
 static void kernels_of_a_queue_run_side_by_side(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -102,12 +102,12 @@ static void kernels_of_a_queue_run_side_by_side(void *unused)
 	spin(streams[0], 20 * MS, 1);
 	spin(streams[2], 20 * MS, 1); /* beside the first */
 	spin(streams[0], 20 * MS, 1); /* behind the first */
-	spin(streams[2], 20 * MS, 1); /* which is not issued before it has ended */
+	spin(streams[2], 20 * MS, 1); /* which is issued only after the first has ended */
 	OK(cuCtxSynchronize());
 	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 39.9, 41);
 }
 
-/* The event of a stream, with a kernel of 20 ms in another: 0, or NOT_READY behind it. */
+/* Queries a stream's event beside a kernel of 20 ms in another: 0, or NOT_READY behind it. */
 static CUresult event_beside_a_kernel(void)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What exit handlers find of a driver that has one of its own: see exit_test.conf. */
+/* The driver's state in exit handlers, with a driver that has one too: see exit_test.conf. */
 #include "harness.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What was recorded on an H200 (driver 580.159.04, CUDA 13.0, no other load), and what
- * programs find on this machine:
+ * Compares figures recorded on an H200 (driver 580.159.04, CUDA 13.0, no other load) with
+ * measurements of programs on this machine:
  *   fidelity [pair|gaps|latency|costs|CALL]…
- * Ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are the GPU's, so that
- * they hold on a busy host; calls are timed by the best of many batches.
+ * Ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are the GPU's, so they hold on a
+ * busy host. The time of a call is the best of many batches.
  */
 #include "harness.h"
 
@@ -24,7 +24,7 @@ static void compare(const char *figure, double recorded, double found, const cha
 	off |= !good;
 }
 
-/* ---- what saturating processes get ---- */
+/* ---- rates of saturating processes ---- */
 
 static void saturate(void *kernel_ns)
 {
@@ -42,7 +42,7 @@ static pid_t start_saturating(uint64_t kernel_ns)
 	return pid;
 }
 
-/* The GPU's time, and what two processes did until then, at one moment. */
+/* The GPU's time, and the work of two processes up to then, at one moment. */
 struct moment {
 	uint64_t time_ns;
 	struct {
@@ -75,7 +75,7 @@ static struct moment look(const pid_t pids[2])
 	return now;
 }
 
-/* A process that is alone has all of the time, so this is its part of a lone one's rate. */
+/* Measures each process's share of the rate of a lone process, which has all of the time. */
 static void pair(void)
 {
 	pid_t pids[2] = {start_saturating(200000), start_saturating(20 * MS)};
@@ -108,11 +108,11 @@ static void gaps(void)
 	kill_hard(pids[0]);
 }
 
-/* ---- how long one waits for a kernel ---- */
+/* ---- latency of a kernel ---- */
 
 #define SAMPLES 150
 
-/* An event, and the host's time at which it was stamped, for want of a common clock. */
+/* An event and the host's time of its stamp: host and GPU have no common clock. */
 struct stamp {
 	CUevent event;
 	uint64_t at;
@@ -127,7 +127,7 @@ static CUevent make_event(void)
 	return event;
 }
 
-/* On an idle GPU an event is stamped during the call: the quickest call of some knows best. */
+/* On an idle GPU an event is stamped during the call. The quickest of several is best. */
 static struct stamp make_stamp(void)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);
@@ -155,8 +155,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * Launches a kernel of 1 ms now; ms from before the call to the kernel's end. Negative if
- * the host kept the launch from reaching the GPU.
+ * Launches a kernel of 1 ms. Returns the ms from before the call to the kernel's end, or a negative
+ * number if the host delayed the launch.
  */
 static double launch_and_wait(const struct stamp *base, CUevent end)
 {
@@ -175,8 +175,8 @@ static double launch_and_wait(const struct stamp *base, CUevent end)
 }
 
 /*
- * One kernel every 20 ms. The neighbour's slices begin anew when a kernel ends, so the
- * pauses are varied by the golden section of a slice: launches meet all parts of one.
+ * Launches a kernel every 20 ms. The neighbour's slices restart when a kernel ends. The pauses vary
+ * by the golden section of a slice, so that launches hit all parts of a slice.
  */
 static void measure(const struct stamp *base, double *samples)
 {
@@ -192,7 +192,7 @@ static void measure(const struct stamp *base, double *samples)
 	qsort(samples, SAMPLES, sizeof(samples[0]), by_value);
 }
 
-static int gate[2]; /* the neighbour, whom a process that uses CUDA cannot fork, waits for it */
+static int gate[2]; /* the neighbour waits for it: a process that uses CUDA cannot fork it later */
 
 static void saturate_later(void *kernel_ns)
 {
@@ -233,12 +233,12 @@ static void latency(void)
 	finish(start(wait_for_kernels, NULL));
 }
 
-/* ---- what calls cost ---- */
+/* ---- costs of calls ---- */
 
 static CUevent done[2];
 static CUdeviceptr piece;
 
-/* Calls a function of the driver so often, and what belongs to it. */
+/* Makes this many calls of a driver function, with the calls that belong to it. */
 typedef void (*batch)(void *call, int count);
 
 static void launches(void *call, int count)
@@ -289,7 +289,7 @@ static void infos(void *call, int count)
 		OK(info(&values[0], &values[1]));
 }
 
-/* The recorded figures of pairs are of 2 MiB; each call has half. */
+/* The recorded figures of pairs are for 2 MiB. Each call has half of the pair's cost. */
 static void pairs(void *call, int count)
 {
 	DRIVER(cuMemFree_v2, CUdeviceptr);
@@ -313,8 +313,8 @@ static void ordered_pairs(void *call, int count)
 }
 
 /*
- * Calls below 100 ns (cuEventElapsedTime 69, cuStreamIsCapturing 18, cuCtxGetCurrent 14) are
- * not among these: they take what two looks at this host's clock take.
+ * The table has no calls below 100 ns (cuEventElapsedTime 69, cuStreamIsCapturing 18,
+ * cuCtxGetCurrent 14): they take as long as two readings of this host's clock.
  */
 static const struct {
 	const char *call, *counterpart; /* the other half of a pair */
@@ -333,7 +333,7 @@ static const struct {
 	{"cuMemAllocAsync", "cuMemFreeAsync", ordered_pairs, 660},
 };
 
-/* What a call takes in a batch of these, of the quicker ones: others were kept waiting. */
+/* Returns the time of a call in the quicker batches. The host delayed the others. */
 static double time_calls(batch run, void *call)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -351,7 +351,7 @@ static double time_calls(batch run, void *call)
 	return took[BATCHES / 4];
 }
 
-/* Compares the costs of this call, or of all; false if there is no such call. */
+/* Compares the cost of this call, or of all calls; false if there is no such call. */
 static bool time_named(const char *name)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

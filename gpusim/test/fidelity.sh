@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Whether programs find on a machine with the card and the driver of an H200 what was
-# recorded on one (fidelity.c), and whether that would be noticed: each parameter of the
-# card, and each cost of a call, is changed by 20 %, which must put a figure out of bounds.
+# Checks that programs on a machine with the card and the driver of an H200 measure the figures
+# recorded on real hardware (fidelity.c). It also checks the test's sensitivity: a change of each
+# parameter of the card, and of each cost of a call, by 20 % must put a figure out of bounds.
 #   fidelity.sh BUILD_DIR
 set -eu
 
@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# measure PROFILES [FIGURE]: 0, or 75 where a figure is out of bounds
+# measure PROFILES [FIGURE]: returns 0, or 75 if a figure is out of bounds
 measure() {
 	files=$1
 	shift
@@ -32,7 +32,7 @@ fail() {
 	failed=1
 }
 
-# seen WHAT FIGURE PROFILES: a change is out of bounds, twice, as a busy host may be once
+# seen WHAT FIGURE PROFILES: checks that a change is out of bounds twice, as chance may cause one
 seen() {
 	for _ in 1 2; do
 		status=0
@@ -43,7 +43,7 @@ seen() {
 	done
 }
 
-# scaled PERCENT: "2ms" in ns, more or less
+# scaled PERCENT: converts "2ms" to ns and scales it
 scaled() {
 	awk -v by="$1" '{
 		unit = $0; sub(/^[0-9]+/, "", unit)
@@ -52,7 +52,7 @@ scaled() {
 	}'
 }
 
-# Each figure by itself, so that what a busy host has spoilt is all that is repeated.
+# Each figure has a separate run, so that only figures distorted by a busy host are repeated.
 for figure in pair gaps latency costs; do
 	for attempt in 1 2 3 4; do
 		status=0
@@ -76,13 +76,13 @@ while read -r key value; do
 	done
 done <"$work/parameters"
 
-# cost PERCENT CALL: its line, changed
+# cost PERCENT CALL: prints the call's line with a scaled cost
 cost() {
 	awk -v call="$2" '$1 == call { print $2 }' "$work/costs" | scaled "$1" | sed "s/^/cost = $2 /"
 }
 
-# Calls whose time was recorded together are changed together; see fidelity.c of those below
-# 100 ns. TestH200Costs compares the other names of these calls.
+# Calls that were recorded together are changed together. fidelity.c explains the calls below 100
+# ns. TestH200Costs compares the other names of these calls.
 sed -n 's/^cost *= *\([A-Za-z0-9_]*\) *\([0-9]*ns\)$/\1 \2/p' "$driver" >"$work/costs"
 while read -r call ns; do
 	[ "${ns%ns}" -ge 100 ] || continue

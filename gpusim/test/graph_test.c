@@ -97,7 +97,7 @@ static void graph_memory(void)
 	DRIVER(cuGraphExecDestroy, CUgraphExec);
 	DRIVER(cuGraphDestroy, CUgraph);
 	CUDA_MEM_ALLOC_NODE_PARAMS params = {
-		.poolProps = {.allocType = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}},
+		.poolProps = {.allocType = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
 		.bytesize = 10 * MIB,
 	};
 	CUgraph graph;
@@ -117,7 +117,7 @@ static void graph_memory(void)
 	OK(cuGraphLaunch(frees, NULL));
 	OK(cuGraphLaunch(frees, NULL));
 	CHECK(mine() == base + 10 * MIB); /* reserved until trimmed */
-	OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_USED_CURRENT, &value));
+	OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &value));
 	CHECK(value == 0);
 	OK(cuDeviceGraphMemTrim(0));
 	CHECK(mine() == base);
@@ -190,14 +190,14 @@ static void capture(void)
 	OK(cuEventCreate(&fork_event, 0));
 	OK(cuEventCreate(&join_event, 0));
 	OK(cuEventCreate(&plain, 0));
-	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cuMemAllocAsync(&address, 8 * MIB, a));
 	spin(a, 2 * MS, 1);
 	OK(cuEventRecord(fork_event, a));
 	OK(cuStreamWaitEvent(b, fork_event, 0));
 	spin(b, 4 * MS, 1);
 	OK(cuStreamIsCapturing(b, &status));
-	CHECK(status == CU_CAPTURE_ACTIVE);
+	CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	OK(cuEventRecord(join_event, b));
 	spin(a, 3 * MS, 1);
 	OK(cuStreamWaitEvent(a, join_event, 0));
@@ -207,30 +207,30 @@ static void capture(void)
 	OK(cuGraphGetNodes(graph, NULL, &count));
 	CHECK(count == 5);
 	OK(cuStreamIsCapturing(b, &status));
-	CHECK(status == CU_CAPTURE_NONE);
+	CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	BETWEEN(run_ms(exec), 5.999, 6.001);
 	CHECK(mine() == base + 8 * MIB);
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
 
-	/* Another thread's event query breaks a global capture … */
-	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
+	/* Another thread's event query invalidates a global capture … */
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(query_in_another_thread(plain) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* … and no thread-local one. */
-	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_THREAD_LOCAL));
+	/* … but not a thread-local one. */
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	CHECK(query_in_another_thread(plain) == CUDA_SUCCESS);
 	OK(cuStreamEndCapture(a, &graph));
 	OK(cuGraphDestroy(graph));
-	/* Unjoined work is an error. */
-	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
+	/* A capture with unjoined work is invalid. */
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cuEventRecord(fork_event, a));
 	OK(cuStreamWaitEvent(b, fork_event, 0));
 	spin(b, MS, 1);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-	/* Waiting for a capturing stream is one too. */
-	OK(cuStreamBeginCapture_v2(a, CU_CAPTURE_MODE_GLOBAL));
+	/* A wait for a capturing stream is invalid too. */
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(cuStreamSynchronize(a) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }

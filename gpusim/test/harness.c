@@ -129,7 +129,7 @@ struct gs_handle *observer(void)
 	static struct gs_handle handle;
 	static pid_t owner;
 
-	/* A child needs an identity of its own. */
+	/* A child needs a separate identity. */
 	if (owner != getpid()) {
 		CHECK(gs_open(&handle, gs_path(), GS_OBSERVER) == 0);
 		owner = getpid();
@@ -137,7 +137,10 @@ struct gs_handle *observer(void)
 	return &handle;
 }
 
-/* Locked, advanced: the slot of a process, NULL if it has none. */
+/*
+ * Locks and advances the state. Returns the slot of a process, NULL if it has
+ * none.
+ */
 static struct gs_proc *find(struct gs_handle *handle, pid_t pid)
 {
 	struct gs_proc *proc;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests share: the driver by dlopen, checks, helper processes. */
+/*
+ * Functions shared by the tests: the driver by dlopen, checks, helper
+ * processes.
+ */
 #ifndef GPUSIM_HARNESS_H
 #define GPUSIM_HARNESS_H
 
-#include "../cuda/cuda_abi.h"
+#include "../cuda/abi.h"
 #include "state.h"
 
 #include <stdio.h>
@@ -12,10 +15,15 @@
 #define MIB (UINT64_C(1) << 20)
 #define MS UINT64_C(1000000)
 
-/* A kernel that spins for its first parameter, and one that does nothing. */
+/*
+ * A kernel that spins for the time in its first parameter, and an empty kernel.
+ */
 extern const char test_ptx[];
 
-/* An entry point of the simulated libcuda.so.1; the test ends without it. */
+/*
+ * Returns an entry point of the simulated libcuda.so.1. Ends the test if it is
+ * missing.
+ */
 void *driver(const char *name);
 
 /* Declares a pointer to a driver function of the same name in this scope. */
@@ -38,11 +46,13 @@ void *driver(const char *name);
 		} \
 	} while (0)
 
-/* How a test ends that found a value out of bounds: run.sh runs it again, as most
- * are times, which a machine that stands still for a while makes wrong. */
+/*
+ * The exit status of a test that found a value out of bounds. run.sh repeats
+ * the test: most such values are times, which a stalled machine distorts.
+ */
 enum { OUT_OF_BOUNDS = 75 };
 
-/* A value within bounds, told when it is not. */
+/* Checks that a value is within bounds, and prints it if it is not. */
 #define BETWEEN(value, low, high) \
 	do { \
 		double value_ = (double)(value); \
@@ -56,7 +66,7 @@ enum { OUT_OF_BOUNDS = 75 };
 /* Initialises the driver with a context on GPU 0. */
 void begin(void);
 
-/* The kernel of this name from test_ptx, in the current context. */
+/* Returns the kernel of this name from test_ptx, in the current context. */
 CUfunction kernel(const char *name);
 
 /* Launches a spin of this length over some blocks, in a stream. */
@@ -64,13 +74,13 @@ void spin(CUstream stream, uint64_t ns, unsigned blocks);
 
 /* Runs a function in a child process that has not touched the driver. */
 pid_t start(void (*run)(void *), void *argument);
-/* Waits for it; it must have ended well. */
+/* Waits for the process and checks its exit status. */
 void finish(pid_t pid);
 void kill_hard(pid_t pid);
 
-/* The state as an outsider sees it. */
+/* Returns the state for an observer. */
 struct gs_handle *observer(void);
-/* Physical bytes of a process, 0 if it has no slot. */
+/* Returns the physical bytes of a process, 0 if it has no slot. */
 uint64_t physical(pid_t pid, uint32_t gpu);
 uint64_t gpu_time(pid_t pid, uint32_t gpu);
 uint64_t used(uint32_t gpu);

@@ -11,11 +11,11 @@
 enum { CUBIN = 0, PTX = 1, OBJECT = 3 };
 enum { WALL_TIME = 2, INFO_LOG = 3, INFO_BYTES = 4, ERROR_LOG = 5, ERROR_BYTES = 6 };
 
-/* What gcc's back end emits: declarations first, then definitions. */
+/* The output of gcc's back end: declarations first, then definitions. */
 static const char caller[] = HEAD
 	"// BEGIN GLOBAL FUNCTION DECL: helper\n"
 	".extern .func (.param .u32 %value_out) helper (.param .u32 %in_ar0);\n"
-	".extern .func nobody (.param .u64 %in_ar0);\n" /* and nobody calls it */
+	".extern .func nobody (.param .u64 %in_ar0);\n" /* and no code calls it */
 	".extern .func (.param .u64 %out) malloc (.param .u64 %in);\n"
 	".extern .shared .u64 stacks[32];\n"
 	".extern .shared .align 8 .u8 dynamic[];\n"
@@ -79,7 +79,7 @@ static void check_content(CUmodule module)
 	CHECK(strcmp(text, "hi") == 0);
 }
 
-/* The sections that take memory, as anyone reads them from the image. */
+/* Returns the size of the image's sections that take memory, from its ELF headers. */
 static uint64_t stated_bytes(const void *image, size_t size)
 {
 	Elf64_Ehdr head;
@@ -130,7 +130,7 @@ static void links(void)
 	CHECK(physical(getpid(), 0) == before);
 }
 
-/* An image can be linked again, and read from a file. */
+/* An image can be linked again, and can be loaded from a file. */
 static void images(void)
 {
 	DRIVER(cuLinkCreate_v2, unsigned, int *, void **, CUlinkState *);
@@ -220,7 +220,7 @@ static void in_callback(CUstream stream, CUresult status, void *data)
 	seen[2] = cuStreamQuery(stream);
 }
 
-/* A stream's host function may not call the driver: others free what it cannot. */
+/* A stream's host function may not call the driver. Another thread frees memory for it. */
 static void callbacks(void)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every name is there; recorded look-ups of real programs are answered. */
+/* Every name exists, and recorded look-ups of real programs succeed. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,10 @@ static FILE *open_data(const char *name)
 	return file;
 }
 
-/* "GPA name version flags rc=0" or "DLSYM name"; a look-up may have no name. */
+/*
+ * Checks "GPA name version flags rc=0" or "DLSYM name". A look-up may have no
+ * name.
+ */
 static void check_line(const char *line)
 {
 	char name[128];
@@ -29,12 +32,12 @@ static void check_line(const char *line)
 	void *symbol;
 
 	if (sscanf(line, "DLSYM %127s", name) == 1) {
-		if (strncmp(name, "cu", 2) == 0) /* NVML's are another library's */
+		if (strncmp(name, "cu", 2) == 0) /* NVML's names are in another library */
 			CHECK(dlsym(library, name));
 	} else if (sscanf(line, "GPA %127s %d %llu rc=%d", name, &version, &flags, &rc) == 4) {
 		symbol = NULL;
 		CHECK(look_up(name, &symbol, version, flags, &status) == rc);
-		CHECK(symbol && status == CU_PROC_SUCCESS);
+		CHECK(symbol && status == CU_GET_PROC_ADDRESS_SUCCESS);
 	} else {
 		CHECK(sscanf(line, "GPA %d %llu rc=%d", &version, &flags, &rc) == 3);
 		CHECK(look_up("", &symbol, version, flags, &status) == rc);
@@ -95,9 +98,9 @@ static void variants(void)
 	CHECK(variant("cuGetProcAddress", 12000, 0) == dlsym(library, "cuGetProcAddress_v2"));
 	CHECK(variant("cuGetProcAddress", 11030, 0) == dlsym(library, "cuGetProcAddress"));
 	CHECK(look_up("cuNoSuchThing", &symbol, 13000, 0, &status) == CUDA_ERROR_NOT_FOUND);
-	CHECK(!symbol && status == CU_PROC_SYMBOL_NOT_FOUND);
+	CHECK(!symbol && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	CHECK(look_up("cuGraphAddNode", &symbol, 11000, 0, &status) == CUDA_ERROR_NOT_FOUND);
-	CHECK(status == CU_PROC_VERSION_NOT_SUFFICIENT);
+	CHECK(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
 static void unsimulated(void)

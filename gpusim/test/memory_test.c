@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every way to device memory: what it costs, and that freeing gives it back. */
+/* Every way to allocate device memory: how much it takes, and that freeing returns it. */
 #include "harness.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static void linear(void)
 	CHECK(mine() == CONTEXT);
 }
 
-/* As free_waits is no here; where it is yes, see unkind_test.c. */
+/* Here free_waits is no; unkind_test.c tests the other case. */
 static void a_free_does_not_wait(void *unused)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
@@ -157,7 +157,7 @@ static void pools(void)
 	DRIVER(cuMemPoolTrimTo, CUmemoryPool, size_t);
 	DRIVER(cuMemPoolGetAttribute, CUmemoryPool, int, void *);
 	DRIVER(cuMemPoolSetAttribute, CUmemoryPool, int, void *);
-	CUmemPoolProps props = {.allocType = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}};
+	CUmemPoolProps props = {.allocType = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	uint64_t value, keep = UINT64_MAX;
 	CUmemoryPool pool, own;
 	CUdeviceptr a;
@@ -167,17 +167,17 @@ static void pools(void)
 	CHECK(mine() == CONTEXT + 10 * MIB);
 	OK(cuMemFreeAsync(a, NULL));
 	CHECK(mine() == CONTEXT + 10 * MIB); /* the reserve outlives the free */
-	OK(cuMemPoolGetAttribute(pool, CU_POOL_RESERVED_CURRENT, &value));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
 	CHECK(value == 10 * MIB);
 	OK(cuStreamSynchronize(NULL));
 	CHECK(mine() == CONTEXT);
 	OK(cuMemPoolCreate(&own, &props));
-	OK(cuMemPoolSetAttribute(own, CU_POOL_RELEASE_THRESHOLD, &keep));
+	OK(cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
 	OK(cuMemAllocFromPoolAsync(&a, 3 * MIB, own, NULL));
 	OK(cuMemFreeAsync(a, NULL));
 	OK(cuStreamSynchronize(NULL));
 	CHECK(mine() == CONTEXT + 4 * MIB);
-	OK(cuMemPoolGetAttribute(own, CU_POOL_USED_CURRENT, &value));
+	OK(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
 	CHECK(value == 0);
 	OK(cuMemPoolTrimTo(own, 0));
 	CHECK(mine() == CONTEXT);
@@ -194,7 +194,7 @@ static void virtual_memory(void)
 	DRIVER(cuMemUnmap, CUdeviceptr, size_t);
 	DRIVER(cuMemRelease, CUmemGenericAllocationHandle);
 	DRIVER(cuMemAddressFree, CUdeviceptr, size_t);
-	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}};
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemAllocationProp host = {.type = 1, .location = {3, 0}};
 	CUmemGenericAllocationHandle handle, elsewhere;
 	CUdeviceptr range;
@@ -336,8 +336,8 @@ static void export_memory(void *unused)
 	DRIVER(cuMemCreate, CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
 	       unsigned long long);
 	DRIVER(cuMemExportToShareableHandle, void *, CUmemGenericAllocationHandle, int, unsigned long long);
-	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = CU_MEM_HANDLE_POSIX_FD,
-				    .location = {CU_MEM_LOCATION_DEVICE, 0}};
+	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle memory;
 	CUipcMemHandle handle;
 	CUdeviceptr address;
@@ -349,7 +349,7 @@ static void export_memory(void *unused)
 	OK(cuMemAlloc_v2(&address, 20 * MIB));
 	OK(cuIpcGetMemHandle(&handle, address));
 	OK(cuMemCreate(&memory, 2 * MIB, &prop, 0));
-	OK(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	send_fd(ends[0], &handle, sizeof(handle), fd);
 	CHECK(read(ends[0], &done, 1) == 1);
 	CHECK(physical(getpid(), 0) == CONTEXT + 22 * MIB);
@@ -373,7 +373,7 @@ static void imports_cost_nothing(void *unused)
 	fd = receive_fd(ends[1], &handle, sizeof(handle));
 	begin();
 	OK(cuIpcOpenMemHandle_v2(&address, handle, 1));
-	OK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_POSIX_FD));
+	OK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	CHECK(mine() == CONTEXT);
 	OK(cuIpcCloseMemHandle(address));
 	OK(cuMemRelease(memory));
@@ -388,8 +388,8 @@ static void export_pool(void *unused)
 	DRIVER(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 	DRIVER(cuMemPoolExportToShareableHandle, void *, CUmemoryPool, int, unsigned long long);
 	DRIVER(cuMemPoolExportPointer, CUmemPoolPtrExportData *, CUdeviceptr);
-	const CUmemPoolProps props = {.allocType = 1, .handleTypes = CU_MEM_HANDLE_POSIX_FD,
-				      .location = {CU_MEM_LOCATION_DEVICE, 0}};
+	const CUmemPoolProps props = {.allocType = 1, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemPoolPtrExportData piece;
 	CUmemoryPool pool;
 	CUdeviceptr address;
@@ -400,14 +400,14 @@ static void export_pool(void *unused)
 	begin();
 	OK(cuMemPoolCreate(&pool, &props));
 	OK(cuMemAllocFromPoolAsync(&address, 5 * MIB, pool, NULL));
-	OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	OK(cuMemPoolExportPointer(&piece, address));
 	send_fd(ends[0], &piece, sizeof(piece), fd);
 	CHECK(read(ends[0], &done, 1) == 1);
 	CHECK(physical(getpid(), 0) == CONTEXT + 6 * MIB);
 }
 
-/* Pieces of pools, too; they go with their exporter. */
+/* Imported allocations of pools cost nothing either. They end with their exporter. */
 static void imported_pieces_cost_nothing(void *unused)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);
@@ -424,7 +424,7 @@ static void imported_pieces_cost_nothing(void *unused)
 	exporter = start(export_pool, NULL);
 	fd = receive_fd(ends[1], &piece, sizeof(piece));
 	begin();
-	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	OK(cuMemPoolImportPointer(&address, pool, &piece));
 	CHECK(mine() == CONTEXT);
 	CHECK(write(ends[1], "", 1) == 1);
@@ -435,7 +435,7 @@ static void imported_pieces_cost_nothing(void *unused)
 	CHECK(mine() == CONTEXT);
 }
 
-/* What a context holds for kernels grows with its limits, and goes with it. */
+/* A context's memory for kernels grows with its limits, and is freed with the context. */
 static void raised_limits(void *unused)
 {
 	DRIVER(cuDevicePrimaryCtxReset_v2, CUdevice);

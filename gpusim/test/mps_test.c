@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The Multi-Process Service, through the daemon's own program: its commands,
- * clients side by side, their limits, and what the end of the daemon means.
+ * clients side by side, their limits, and the effects of the daemon's end.
  */
 #include "harness.h"
 
@@ -34,7 +34,7 @@ static int shell(const char *command, char *answer, size_t room)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Has the daemon carry out a command, as a user would. */
+/* Sends the daemon a command, as a user would. */
 static int control(const char *command, char *answer, size_t room)
 {
 	char line[256];
@@ -63,7 +63,7 @@ static void quit_daemon(void)
 	CHECK(control("quit -t 0", NULL, 0) == 0);
 }
 
-/* The pid that the daemon has written down. */
+/* Returns the pid in the daemon's pid file. */
 static pid_t daemon_pid(void)
 {
 	char path[128], text[16] = "";
@@ -76,7 +76,7 @@ static pid_t daemon_pid(void)
 	return (pid_t)atoi(text);
 }
 
-/* A machine whose contexts are small, and the daemon's directories. */
+/* Makes a machine with small contexts, and the daemon's directories. */
 static void setup(void)
 {
 	char text[512];
@@ -95,7 +95,7 @@ static void setup(void)
 	setenv("CUDA_MPS_LOG_DIRECTORY", text, 1);
 }
 
-/* However the test ends; its children end without this. */
+/* Cleans up when the test ends in any way. Its children skip this. */
 static void teardown(void)
 {
 	char text[160];
@@ -140,11 +140,11 @@ static void the_daemon_answers(void)
 
 struct share {
 	const char *percent;
-	int *there; /* how many are about to begin */
+	int *there; /* number of processes ready to begin */
 	uint64_t took_ns;
 };
 
-/* 40 kernels of 1 ms that fill the GPU. */
+/* Launches 40 kernels of 1 ms that fill the GPU. */
 static void saturate(void *argument)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -174,7 +174,7 @@ static struct share *shares(int count)
 	return all;
 }
 
-/* Two clients with these parts, beginning together. */
+/* Runs two clients with these parts, which begin together. */
 static struct share *saturate_both(const char *one, const char *two)
 {
 	struct share *both = shares(3);
@@ -253,9 +253,9 @@ static void the_environment_only_narrows(void)
 	quit_daemon();
 }
 
-/* ---- how many ---- */
+/* ---- number of clients ---- */
 
-/* Makes a context, says so and waits to be killed. */
+/* Makes a context, reports that and waits to be killed. */
 static void stay(void *argument)
 {
 	int *there = argument;
@@ -304,7 +304,7 @@ static void a_gpu_serves_48_clients(void)
 
 /* ---- the end of the daemon ---- */
 
-/* Works until it cannot; the reason must be that the server has gone. */
+/* Works until a call fails. The error must be that the server is gone. */
 static void work_to_the_end(void *argument)
 {
 	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

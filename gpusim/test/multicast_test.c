@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Multicast objects: who may be in one, and that what is bound to it stays. */
+/* Multicast objects: allowed members, and the lifetime of bound memory. */
 #include "harness.h"
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ static uint64_t held(uint32_t gpu)
 static CUmemGenericAllocationHandle memory_on(int gpu)
 {
 	DRIVER(cuMemCreate, CREATE);
-	const CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_DEVICE, gpu}};
+	const CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu}};
 	CUmemGenericAllocationHandle handle;
 
 	OK(cuMemCreate(&handle, 64 * MIB, &prop, 0));
@@ -95,7 +95,7 @@ static void what_is_bound_stays(void)
 	CHECK(cuMemRelease(group) == CUDA_ERROR_INVALID_VALUE);
 }
 
-/* What is bound by its address stays when it is unmapped, and an object that is mapped lives. */
+/* Memory bound by its address outlives its mapping, and a mapped object stays alive. */
 static void what_is_mapped_is_bound(void)
 {
 	DRIVER(cuMemRelease, CUmemGenericAllocationHandle);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What passes beside the work itself: switches, gaps, ways to the GPU; and what NVML samples. */
+/* Time beside the work itself: switches, gaps, latency of launches; and NVML's samples. */
 #include "harness.h"
 
 #include "../nvml/nvml_abi.h"
@@ -30,7 +30,7 @@ static void gaps_are_between_kernels(void *unused)
 	kernel("spin");
 	from = make_event();
 	to = make_event();
-	spin(NULL, 100 * MS, 1); /* the host is to be ahead */
+	spin(NULL, 100 * MS, 1); /* keeps the host ahead */
 	OK(cuEventRecord(from, NULL));
 	for (int i = 0; i < 10; i++)
 		spin(NULL, MS, 1);
@@ -38,7 +38,7 @@ static void gaps_are_between_kernels(void *unused)
 	OK(cuEventSynchronize(to));
 	OK(cuEventElapsedTime(&ms, from, to));
 	BETWEEN(ms, 14.999, 15.001);
-	/* The first kernel has nobody before it; a process keeps its GPU in a gap. */
+	/* No work precedes the first kernel, and a process keeps its GPU in a gap. */
 	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 114.999, 115.001);
 }
 
@@ -55,7 +55,7 @@ static void launches_are_under_way(void *unused)
 
 	(void)unused;
 	begin();
-	spin(NULL, MS, 1); /* the GPU comes from another process */
+	spin(NULL, MS, 1); /* the GPU switches from another process */
 	OK(cuCtxSynchronize());
 	early = make_event();
 	late = make_event();
@@ -91,7 +91,7 @@ static pid_t start_saturating(void)
 	return pid;
 }
 
-/* A slice of 2 ms, and 1 ms lost. */
+/* The slice is 2 ms, and a switch loses 1 ms. */
 static void a_preemption_costs(void *unused)
 {
 	pid_t pids[2] = {start_saturating(), start_saturating()};
@@ -109,7 +109,7 @@ static void a_preemption_costs(void *unused)
 
 #define TURNS 20
 
-/* To a process that comes with a short kernel the GPU is switched, and it yields it. */
+/* The GPU switches to a process with a short kernel, and the process yields it. */
 static void a_yield_costs(void *unused)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -156,7 +156,7 @@ static void a_copy_stamps_what_is_behind_it(void *unused)
 		from = gs_now();
 		OK(cuEventRecord(event, NULL));
 		OK(cuEventSynchronize(event));
-		early += gs_now() - from < 4 * MS; /* the way to the GPU alone takes 5 */
+		early += gs_now() - from < 4 * MS; /* the latency of a launch alone is 5 ms */
 	}
 	BETWEEN(early, TURNS * 3 / 4, TURNS);
 	kill_hard(neighbour);
@@ -176,7 +176,7 @@ static void *nvml(const char *name)
 	return symbol;
 }
 
-/* Six times a second one process, with what the GPU did. */
+/* Six samples a second name one process each, with all of the GPU's time. */
 static void a_sample_names_one_process(void *unused)
 {
 	nvmlReturn_t (*init)(void) = (nvmlReturn_t(*)(void))nvml("nvmlInit_v2");
@@ -195,7 +195,7 @@ static void a_sample_names_one_process(void *unused)
 	sleep_ns(2100 * MS);
 	(void)gpu_time(pids[0], 0);
 	CHECK(utilisation(device, samples, &count, 0) == NVML_SUCCESS);
-	BETWEEN(count, 7, 16); /* of 12; none falls into a switch */
+	BETWEEN(count, 7, 16); /* of 12; no sample during a switch counts */
 	for (unsigned i = 0; i < count; i++) {
 		CHECK((pid_t)samples[i].pid == pids[0] || (pid_t)samples[i].pid == pids[1]);
 		for (unsigned j = 0; j < i; j++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pools that processes share: see poolshare_test.conf. */
+/* Pools shared by processes: see poolshare_test.conf. */
 #include "harness.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ struct sides {
 	pid_t exporter;
 };
 
-/* What goes with the pool's descriptor. */
+/* The data that accompany the pool's descriptor. */
 struct pieces {
 	CUmemPoolPtrExportData first, second;
 };
@@ -56,7 +56,7 @@ static CUmemoryPool new_pool(int handle_types)
 {
 	DRIVER(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *);
 	const CUmemPoolProps props = {.allocType = 1, .handleTypes = handle_types,
-				      .location = {CU_MEM_LOCATION_DEVICE, 0}};
+				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool pool;
 
 	OK(cuMemPoolCreate(&pool, &props));
@@ -72,7 +72,7 @@ static uint64_t attribute(CUmemoryPool pool, int which)
 	return value;
 }
 
-/* Exports two pieces of a pool, keeps them until it is told to, and ends. */
+/* Exports two allocations of a pool, keeps them until asked to end, and ends. */
 static void export(void *argument)
 {
 	DRIVER(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
@@ -86,11 +86,11 @@ static void export(void *argument)
 	int fd;
 
 	begin();
-	pool = new_pool(CU_MEM_HANDLE_POSIX_FD);
+	pool = new_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	OK(cuMemAllocFromPoolAsync(&first, PIECE, pool, NULL));
 	OK(cuMemAllocFromPoolAsync(&second, PIECE / 2, pool, NULL));
 	CHECK(cuMemPoolExportPointer(&pieces.first, first) == CUDA_ERROR_INVALID_VALUE); /* not shared yet */
-	OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	OK(cuMemPoolExportPointer(&pieces.first, first));
 	OK(cuMemPoolExportPointer(&pieces.second, second));
 	send_pool(sides->socket[0], &pieces, fd);
@@ -103,11 +103,11 @@ static void only_such_pools_are_exported(void)
 	DRIVER(cuMemPoolDestroy, CUmemoryPool);
 	DRIVER(cuMemPoolExportToShareableHandle, void *, CUmemoryPool, int, unsigned long long);
 	const CUmemPoolProps fabric = {.allocType = 1, .handleTypes = 8,
-				       .location = {CU_MEM_LOCATION_DEVICE, 0}};
+				       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool pool = new_pool(0);
 	int fd;
 
-	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_POSIX_FD, 0) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemPoolDestroy(pool));
 	CHECK(cuMemPoolCreate(&pool, &fabric) == CUDA_ERROR_NOT_SUPPORTED);
 }
@@ -119,7 +119,7 @@ static void an_exportable_pool_keeps_its_memory(void)
 	DRIVER(cuMemPoolTrimTo, CUmemoryPool, size_t);
 	DRIVER(cuMemPoolDestroy, CUmemoryPool);
 	DRIVER(cuStreamSynchronize, CUstream);
-	CUmemoryPool pool = new_pool(CU_MEM_HANDLE_POSIX_FD);
+	CUmemoryPool pool = new_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	uint64_t before = mine();
 	CUdeviceptr address;
 
@@ -128,7 +128,7 @@ static void an_exportable_pool_keeps_its_memory(void)
 	OK(cuMemFreeAsync(address, NULL));
 	OK(cuStreamSynchronize(NULL));
 	OK(cuMemPoolTrimTo(pool, 0));
-	CHECK(mine() == before + PIECE && attribute(pool, CU_POOL_RESERVED_CURRENT) == PIECE);
+	CHECK(mine() == before + PIECE && attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == PIECE);
 	OK(cuMemAllocFromPoolAsync(&address, PIECE, pool, NULL));
 	CHECK(mine() == before + PIECE);
 	OK(cuMemFreeAsync(address, NULL));
@@ -146,7 +146,7 @@ static void an_imported_pool_allocates_nothing(CUmemoryPool pool)
 
 	CHECK(cuMemAllocFromPoolAsync(&address, MIB, pool, NULL) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cuDeviceSetMemPool(0, pool) == CUDA_ERROR_INVALID_VALUE);
-	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_POSIX_FD, 0) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_ERROR_INVALID_VALUE);
 }
 
 static void pieces_belong_to_their_pool(CUmemoryPool pool, const struct pieces *pieces, int fd)
@@ -154,14 +154,14 @@ static void pieces_belong_to_their_pool(CUmemoryPool pool, const struct pieces *
 	DRIVER(cuMemPoolImportPointer, CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
 	DRIVER(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int);
 	DRIVER(cuMemPoolDestroy, CUmemoryPool);
-	CUmemoryPool other = new_pool(CU_MEM_HANDLE_POSIX_FD);
+	CUmemoryPool other = new_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	CUmemPoolPtrExportData wrong = {{0}}, first = pieces->first;
 	CUmemGenericAllocationHandle memory;
 	CUdeviceptr address;
 
 	CHECK(cuMemPoolImportPointer(&address, other, &first) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cuMemPoolImportPointer(&address, pool, &wrong) == CUDA_ERROR_INVALID_VALUE);
-	CHECK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_POSIX_FD) ==
+	CHECK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ==
 	      CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemPoolDestroy(other));
 }
@@ -181,7 +181,7 @@ static void check_piece(CUdeviceptr address, CUmemoryPool pool, uint64_t size)
 	CHECK(length == size && of == pool);
 }
 
-/* The child ends while this process has its memory: it counts here until the pool ends. */
+/* The child ends while this process uses its memory: it is charged here until the pool ends. */
 static void imports_outlive_their_exporter(struct sides *sides)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);
@@ -195,17 +195,17 @@ static void imports_outlive_their_exporter(struct sides *sides)
 	CUmemoryPool pool;
 	int fd = receive_pool(sides->socket[1], &pieces);
 
-	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_POSIX_FD, 0));
+	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	an_imported_pool_allocates_nothing(pool);
 	pieces_belong_to_their_pool(pool, &pieces, fd);
-	CHECK(attribute(pool, CU_POOL_RESERVED_CURRENT) == 0);
+	CHECK(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
 	OK(cuMemPoolImportPointer(&first, pool, &pieces.first));
 	check_piece(first, pool, PIECE);
 	OK(cuMemFreeAsync(first, NULL));
-	CHECK(attribute(pool, CU_POOL_USED_CURRENT) == 0 && attribute(pool, CU_POOL_RESERVED_CURRENT) == PIECE);
+	CHECK(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0 && attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == PIECE);
 	OK(cuMemPoolImportPointer(&again, pool, &pieces.first));
 	OK(cuMemPoolImportPointer(&second, pool, &pieces.second));
-	CHECK(attribute(pool, CU_POOL_RESERVED_CURRENT) == PIECE + PIECE / 2);
+	CHECK(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == PIECE + PIECE / 2);
 	CHECK(mine() == before && used(0) == before + CONTEXT + PIECE + PIECE / 2);
 	CHECK(write(sides->socket[1], "", 1) == 1);
 	finish(sides->exporter);
@@ -214,9 +214,9 @@ static void imports_outlive_their_exporter(struct sides *sides)
 	gs_unlock(observer());
 	CHECK(mine() == before + PIECE + PIECE / 2 && used(0) == mine());
 	OK(cuMemFree_v2(again));
-	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool has it */
+	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool keeps it */
 	OK(cuMemPoolDestroy(pool));
-	CHECK(mine() == before + PIECE + PIECE / 2); /* it goes with its last piece */
+	CHECK(mine() == before + PIECE + PIECE / 2); /* it ends with its last allocation */
 	OK(cuMemFreeAsync(second, NULL));
 	CHECK(mine() == before && used(0) == before);
 	close(fd);

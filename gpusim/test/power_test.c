@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How fast kernels run: under a power limit, and beside each other. */
+/* The speed of kernels: under a power limit, and beside each other. */
 #include "harness.h"
 
 static CUevent make_event(void)
@@ -48,11 +48,13 @@ static void the_clock_goes_up_and_down(void *unused)
 	}
 	BETWEEN(least, 4 / 1.3 - 0.002, 4 / 1.3 + 0.002);
 	BETWEEN(most, 4 / 0.7 - 0.002, 4 / 0.7 + 0.002);
-	/* 60 × 4 ms are six periods, in which they come to the same. */
+	/* 60 × 4 ms are six periods, over which the changes cancel out. */
 	BETWEEN(between(events[0], events[KERNELS]), 239.9, 240.1);
 }
 
-/* What two kernels of 80 ms take, this many blocks each, in ms. */
+/*
+ * Returns the time of two kernels of 80 ms with this many blocks each, in ms.
+ */
 static double side_by_side(unsigned blocks)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -65,7 +67,7 @@ static double side_by_side(unsigned blocks)
 
 	for (int i = 0; i < 2; i++)
 		OK(cuStreamCreate(&streams[i], 1));
-	spin(streams[0], 40 * MS, 1); /* the host is to be ahead */
+	spin(streams[0], 40 * MS, 1); /* keeps the host ahead */
 	OK(cuEventRecord(from, streams[0]));
 	OK(cuStreamWaitEvent(streams[1], from, 0));
 	for (int i = 0; i < 2; i++) {

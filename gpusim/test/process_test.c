@@ -42,12 +42,17 @@ static void the_total_is_never_exceeded(void)
 	CHECK(used(0) == 4096 * MIB);
 	for (int i = 0; i < 4; i++)
 		kill_hard(hogs[i]);
-	/* Nobody looked since: an allocation finds the dead by itself. */
+	/*
+	 * No process has looked since: an allocation detects dead processes by
+	 * itself.
+	 */
 	begin();
 	OK(cuMemAlloc_v2(&address, 3000 * MIB));
 }
 
-/* Allocates, frees and launches for ever, to be killed anywhere. */
+/*
+ * Allocates, frees and launches for ever. The test kills it at a random moment.
+ */
 static void churn(void *unused)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
@@ -131,7 +136,7 @@ static void a_dead_holder_is_replaced(enum gs_role role)
 	BETWEEN(gs_now() - from, 0, 200 * MS);
 	CHECK(handle->state->recoveries == before + 1);
 	CHECK(handle->state->gpus[0].runnable_count == 0);
-	/* A newcomer that gets the dead one's identity frees the lock, too. */
+	/* A new process that takes the dead one's identity frees the lock too. */
 	child = start(die_inside, &role);
 	CHECK(waitpid(child, &status, 0) == child);
 	CHECK(gs_open(&other, gs_path(), role) == 0);
@@ -167,7 +172,9 @@ static void die_holding(void *slot)
 	raise(SIGKILL);
 }
 
-/* Nobody is taken for the living owner of what a dead process held. */
+/*
+ * A new process is never taken for the living owner of a dead process's memory.
+ */
 static void a_newcomer_is_not_the_dead(void *unused)
 {
 	uint32_t *slot = mmap(NULL, sizeof(*slot), PROT_READ | PROT_WRITE,
@@ -230,7 +237,7 @@ static void a_forked_child_is_refused(void *unused)
 	OK(cuMemAlloc_v2(&address, MIB));
 }
 
-/* The UUID of a GPU of the state, as text. */
+/* Returns the UUID of a GPU in the state as text. */
 static void uuid_text(uint32_t gpu, char text[41])
 {
 	const uint8_t *u = observer()->state->gpus[gpu].uuid;
@@ -240,7 +247,7 @@ static void uuid_text(uint32_t gpu, char text[41])
 		out += sprintf(out, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
 }
 
-/* What CUDA_VISIBLE_DEVICES makes of the two GPUs: their numbers in order. */
+/* The visible GPUs, in order, for a value of CUDA_VISIBLE_DEVICES. */
 struct visible {
 	const char *list, *expected;
 };

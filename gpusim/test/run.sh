@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs test programs, each on a machine state of its own.
+# Runs test programs, each on a separate machine state.
 #   run.sh BUILD_DIR PROGRAM…
 set -eu
 
@@ -11,15 +11,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# run PROGRAM: once, on a new machine, with the driver that PROGRAM.conf describes, if any
+# run PROGRAM: runs it once, on a new machine, with the driver of PROGRAM.conf if there is one
 run() {
 	dir=$work/$1
 	profile=
 	[ ! -f "$here/$1.conf" ] || profile=$here/$1.conf
 	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 ${profile:+--profile "$profile"} "$dir"
 	status=0
-	# branch_test opens the libraries of all branches, more than a loader keeps room for
-	# that reach a thread's variables without it.
+	# branch_test opens the libraries of all branches. The loader's default space for static
+	# thread-local storage is too small for them.
 	GLIBC_TUNABLES=glibc.rtld.optional_static_tls=8192 \
 	GPUSIM_STATE=$dir/state GPUSIM_LIBCUDA=$out/libcuda.so.1 GPUSIM_LIBNVML=$out/libnvidia-ml.so.1 \
 		GPUSIM_TOOL=$out/gpusim GPUSIM_MPS=$out/nvidia-cuda-mps-control GPUSIM_DATA=$here \
@@ -29,7 +29,7 @@ run() {
 }
 
 for program in "$@"; do
-	# Of 75, OUT_OF_BOUNDS, see harness.h.
+	# Status 75 is OUT_OF_BOUNDS, see harness.h.
 	for attempt in 1 2 3 4; do
 		status=0
 		run "$program" || status=$?

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Texture and surface objects: what may be seen, and that they cost nothing. */
+/*
+ * Texture and surface objects: allowed resources, and that the objects take no
+ * memory.
+ */
 #include "harness.h"
 
 #include <string.h>
@@ -20,7 +23,7 @@ static CUresult create(CUtexObject *out, const CUDA_RESOURCE_DESC *resource)
 
 static CUDA_RESOURCE_DESC pitched(CUdeviceptr memory)
 {
-	CUDA_RESOURCE_DESC desc = {.resType = CU_RESOURCE_PITCH2D};
+	CUDA_RESOURCE_DESC desc = {.resType = CU_RESOURCE_TYPE_PITCH2D};
 
 	desc.res.pitch2D.devPtr = memory;
 	desc.res.pitch2D.format = U8;
@@ -56,7 +59,7 @@ static void pitches(CUdeviceptr memory)
 	desc.res.pitch2D.pitchInBytes = 1000;
 	CHECK(create(&other, &desc) == CUDA_ERROR_INVALID_VALUE);
 	desc = pitched(memory);
-	desc.res.pitch2D.height = 1025; /* behind the allocation's end */
+	desc.res.pitch2D.height = 1025; /* beyond the allocation's end */
 	CHECK(create(&other, &desc) == CUDA_ERROR_INVALID_VALUE);
 	desc = pitched(memory);
 	desc.res.pitch2D.format = 77;
@@ -71,7 +74,7 @@ static void linear(CUdeviceptr memory)
 	       const CUDA_RESOURCE_VIEW_DESC *);
 	DRIVER(cuTexObjectDestroy, CUtexObject);
 	const CUDA_TEXTURE_DESC unread = {.addressMode = {9, -1, 9}, .filterMode = 9};
-	CUDA_RESOURCE_DESC desc = {.resType = CU_RESOURCE_LINEAR};
+	CUDA_RESOURCE_DESC desc = {.resType = CU_RESOURCE_TYPE_LINEAR};
 	CUtexObject object;
 
 	desc.res.linear.devPtr = memory;

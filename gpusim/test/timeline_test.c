@@ -7,10 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Time in which a host, slowed down by instrumentation even, fills the queue. */
+/* Time in which even a host slowed down by instrumentation fills the queue. */
 #define LEAD_NS (100 * MS)
 
-/* Time between two events around work in the default stream, in ms. */
+/* Returns the time between two events around work in the default stream, in ms. */
 static float timed(void (*work)(void))
 {
 	DRIVER(cuEventCreate, CUevent *, unsigned);
@@ -23,7 +23,7 @@ static float timed(void (*work)(void))
 
 	OK(cuEventCreate(&from, 0));
 	OK(cuEventCreate(&to, 0));
-	spin(NULL, LEAD_NS, 1); /* the host is to be ahead, so that the GPU does not idle */
+	spin(NULL, LEAD_NS, 1); /* keeps the host ahead, so that the GPU is never idle */
 	OK(cuEventRecord(from, NULL));
 	work();
 	OK(cuEventRecord(to, NULL));
@@ -60,7 +60,7 @@ static void short_kernels_are_exact_under_load(void *unused)
 	BETWEEN(timed(thousand_short), 20.0 * 0.99, 20.0 * 1.01);
 	for (int i = 0; i < 3; i++)
 		kill_hard(load[i]);
-	/* GPU time is the work itself, however long the host took to queue it. */
+	/* GPU time is the time of the work, however slowly the host queued it. */
 	BETWEEN(gpu_time(getpid(), 0), 2 * LEAD_NS + 39.9 * MS, 2 * LEAD_NS + 40.1 * MS);
 }
 
@@ -108,7 +108,7 @@ static void streams_are_concurrent(void *unused)
 	BETWEEN(timed(side_by_side), 9.9, 11.5);
 	BETWEEN(timed(too_big_for_both), 19.9, 21.5);
 	BETWEEN(timed(one_after_the_other), 19.9, 21.5);
-	/* A non-blocking stream does not wait for the default one. */
+	/* A non-blocking stream does not wait for the default stream. */
 	OK(cuStreamCreate(&stream_a, CU_STREAM_NON_BLOCKING));
 	spin(NULL, 50 * MS, 1);
 	spin(stream_a, MS, 1);
@@ -125,7 +125,7 @@ static void saturate(void *kernel_ns)
 		spin(NULL, *(uint64_t *)kernel_ns, 1 << 20);
 }
 
-/* A process that keeps the GPU full with kernels of this length. */
+/* Starts a process that keeps the GPU full with kernels of this length. */
 static pid_t start_saturating(uint64_t kernel_ns)
 {
 	pid_t pid = start(saturate, &kernel_ns);
@@ -181,12 +181,12 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 		sum += (double)ms;
 		sleep_ns(7300000);
 	}
-	/* The first event waits for the rest of the other's slice; then ours, its next, ours. */
+	/* The event waits for the rest of the other's slice; then the slices alternate. */
 	BETWEEN(sum / 40, 2.0, 2.15);
 	kill_hard(neighbour);
 }
 
-/* An event behind a kernel that is as long as a slice needs no second one. */
+/* An event behind a kernel as long as a slice needs no second slice. */
 static void an_event_ends_with_the_slice(void *unused)
 {
 	DRIVER(cuEventCreate, CUevent *, unsigned);
@@ -233,7 +233,7 @@ static void a_dead_neighbour_stops_at_once(void *unused)
 
 #define MANY 700
 
-/* The legacy default stream waits for every blocking stream, however many. */
+/* The legacy default stream waits for all blocking streams, whatever their number. */
 static void the_default_stream_waits_for_all(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -266,7 +266,7 @@ static void launches_block_when_the_queue_is_full(void *unused)
 	from = gs_now();
 	for (int i = 0; i < 3000; i++)
 		spin(NULL, 100000, 1);
-	/* All but a queue's length have ended; a busy host may be later. */
+	/* All launches except a queue's length have ended. A busy host may be later. */
 	BETWEEN(gs_now() - from, 190 * MS, 20000 * MS);
 	OK(cuCtxSynchronize());
 	BETWEEN(gs_now() - from, 299 * MS, 20000 * MS);
@@ -282,7 +282,7 @@ static void meet(CUstream stream, uint64_t ns, uint64_t mine, uint64_t theirs, u
 	OK(cuLaunchKernel(kernel("meet"), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-/* Both end when the later one is there; another turn is another meeting. */
+/* Both kernels end with the later one. Another turn is another meeting. */
 static void two_turns(void)
 {
 	meet(stream_a, 5 * MS, 0x1000, 0x2000, 1);
@@ -302,7 +302,7 @@ static void kernels_meet(void *unused)
 	OK(cuStreamCreate(&stream_b, 0));
 	kernel("meet");
 	BETWEEN(timed(two_turns), 49.9, 50.1);
-	/* One that nobody meets holds the GPU until somebody does. */
+	/* A kernel without a counterpart holds the GPU until one arrives. */
 	meet(stream_a, MS, 0x1000, 0x2000, 3);
 	meet(stream_b, MS, 0x2000, 0x1000, 4);
 	sleep_ns(50 * MS);

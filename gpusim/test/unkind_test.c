@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a profile asks for beyond the kind driver: see unkind_test.conf. */
+/* The restrictions of a profile beyond the default driver: see unkind_test.conf. */
 #include "harness.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static void small_pieces_share_chunks(void)
 	CHECK(mine() == CONTEXT + 8 * CHUNK);
 	for (int i = 0; i < 64; i++)
 		OK(cuMemFree_v2(pieces[i]));
-	CHECK(mine() == CONTEXT + 2 * CHUNK); /* kept for the next ones */
+	CHECK(mine() == CONTEXT + 2 * CHUNK); /* kept for the next allocations */
 	for (int i = 0; i < 16; i++)
 		OK(cuMemAlloc_v2(&pieces[i], MIB / 4));
 	CHECK(mine() == CONTEXT + 2 * CHUNK);
@@ -62,7 +62,7 @@ static void a_raised_heap_is_taken_by_a_kernel(void)
 	DRIVER(cuCtxSetLimit, unsigned, size_t);
 	uint64_t before;
 
-	spin(NULL, 1, 1); /* is loaded itself */
+	spin(NULL, 1, 1); /* loads its own code first */
 	before = mine();
 	OK(cuCtxSetLimit(2, 72 * MIB));
 	CHECK(mine() == before);
@@ -84,7 +84,7 @@ static void a_first_use_waits_for_the_gpu(void)
 	uint64_t from;
 
 	OK(cuModuleLoadData(&module, test_ptx));
-	spin(NULL, 1, 1); /* is loaded itself */
+	spin(NULL, 1, 1); /* loads its own code first */
 	from = gs_now();
 	spin(NULL, 200 * MS, 1);
 	OK(cuModuleGetFunction(&function, module, "empty"));
@@ -162,7 +162,7 @@ static void export(void *argument)
 	CHECK(read(sides->socket[0], &byte, 1) == 1);
 }
 
-/* The child ends while this process has its memory: it counts here from then on. */
+/* The child ends while this process uses its memory, which is charged here from then on. */
 static void imports_outlive_their_exporter(struct sides *sides)
 {
 	DRIVER(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcMemHandle, unsigned);
@@ -193,7 +193,7 @@ static void descriptors_keep_memory(void)
 	DRIVER(cuMemRelease, CUmemGenericAllocationHandle);
 	DRIVER(cuMemGetInfo_v2, size_t *, size_t *);
 	const CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = 1,
-					  .location = {CU_MEM_LOCATION_DEVICE, 0}};
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle handle, imported;
 	uint64_t before = mine();
 	int fd, copy;
@@ -209,7 +209,7 @@ static void descriptors_keep_memory(void)
 	OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)copy, 1));
 	close(copy);
 	OK(cuMemGetInfo_v2(NULL, NULL));
-	CHECK(mine() == before + 64 * MIB); /* the import has it */
+	CHECK(mine() == before + 64 * MIB); /* the import holds it */
 	OK(cuMemRelease(imported));
 	CHECK(mine() == before);
 	OK(cuMemCreate(&handle, 64 * MIB, &prop, 0));

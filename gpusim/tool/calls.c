@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a profile says of calls by name: "cost = CALL TIME", "fail = CALL RESULT …". */
+/* The profile's keys for calls by name: "cost = CALL TIME", "fail = CALL RESULT …". */
 #include "config.h"
+#include "value.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const known[] = { /* sorted as strcmp does */
+static const char *const known[] = { /* in strcmp's order */
 #define NAME(name) #name,
 #include "known_calls.h"
 #undef NAME
@@ -31,7 +32,7 @@ static char *next_word(char **line)
 	return word;
 }
 
-/* Takes the call's name off a line; NULL: it is none, or none that a library has. */
+/* Takes the call's name from a line. Returns NULL for a name that no library has. */
 static const char *take_name(struct config *config, char **line, char name[GS_CALL_SIZE])
 {
 	const char *word = next_word(line);
@@ -61,7 +62,7 @@ bool config_add_cost(struct config *config, char *line)
 	if (!take_name(config, &line, cost.call))
 		return false;
 	time = next_word(&line);
-	if (!time || !config_time(time, &cost.ns) || next_word(&line))
+	if (!time || !value_time(time, &cost.ns) || next_word(&line))
 		return false;
 	place = cost_of(&config->machine.driver, cost.call);
 	if (place)
@@ -72,13 +73,13 @@ bool config_add_cost(struct config *config, char *line)
 	return place != NULL;
 }
 
-/* The result, which is a failure, and the numbers after "after" and "count". */
+/* Parses the failure's result and the numbers after "after" and "count". */
 static bool take_failure(struct gs_failure *failure, char *line)
 {
 	const char *word = next_word(&line);
 	uint32_t result;
 
-	if (!word || !config_u32(word, &result) || result == 0 || result > INT32_MAX)
+	if (!word || !value_u32(word, &result) || result == 0 || result > INT32_MAX)
 		return false;
 	failure->result = (int32_t)result;
 	while ((word = next_word(&line))) {
@@ -86,7 +87,7 @@ static bool take_failure(struct gs_failure *failure, char *line)
 			       strcmp(word, "count") == 0 ? &failure->count : NULL;
 
 		word = next_word(&line);
-		if (!to || !word || !config_u32(word, to))
+		if (!to || !word || !value_u32(word, to))
 			return false;
 	}
 	return true;

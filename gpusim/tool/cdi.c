@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gpusim cdi: the Container Device Interface specification by which a container
- * runtime gives simulated GPUs to containers, as `nvidia-ctk cdi generate`
- * prints it for real ones.
+ * gpusim cdi: the Container Device Interface specification with which a
+ * container runtime passes simulated GPUs to containers. `nvidia-ctk cdi
+ * generate` prints the same for real GPUs.
  */
 #include "tool.h"
 
@@ -17,7 +17,7 @@ struct cdi_options {
 	const char *library_dir; /* of the libraries, in the container */
 };
 
-/* JSON strings are YAML strings, too. */
+/* A JSON string is a valid YAML string. */
 static void print_path(const char *dir, const char *file)
 {
 	char path[1024];
@@ -36,7 +36,7 @@ static void print_mount(const char *indent, const char *from_dir, const char *to
 	printf("\n%s  options: [%s, nosuid, nodev, bind]\n", indent, mode);
 }
 
-/* The directory of the device files in a container is that of GS_DEFAULT_PATH. */
+/* The directory of the device files in a container, as in GS_DEFAULT_PATH. */
 #define CONTAINER_DEVICE_DIR "/dev/gpusim"
 
 static void print_device_mount(const struct cdi_options *options, const struct gs_gpu *gpu)

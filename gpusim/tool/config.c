@@ -1,103 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Configurations and profiles: lines of "key = value", with # before comments.
- * A configuration may add GPUs by [gpu] lines; keys before the first are defaults
- * for all. A profile has no [gpu]. Unknown keys are errors in both.
+ * Configurations and profiles: lines of "key = value", with # before comments. A configuration may
+ * add GPUs by [gpu] lines. Keys before the first are defaults for all. A profile has no [gpu].
+ * Unknown keys are errors in both.
  */
 #include "config.h"
+#include "value.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- values ---- */
 
-bool config_number(const char *text, uint64_t *value, const char **rest)
-{
-	char *end;
-
-	errno = 0;
-	if (!isdigit((unsigned char)*text))
-		return false;
-	*value = strtoull(text, &end, 0);
-	*rest = end;
-	return errno == 0;
-}
-
-/* A number with an optional unit from the table; bare numbers are units of 1. */
-static bool parse_unit(const char *text, uint64_t *value, const char *const *units,
-		       const uint64_t *factors)
-{
-	const char *rest;
-
-	if (!config_number(text, value, &rest))
-		return false;
-	if (*rest == '\0')
-		return true;
-	for (size_t i = 0; units[i]; i++)
-		if (strcmp(rest, units[i]) == 0)
-			return !__builtin_mul_overflow(*value, factors[i], value);
-	return false;
-}
-
-bool config_size(const char *text, uint64_t *value)
-{
-	static const char *const units[] = {"KiB", "MiB", "GiB", "B", NULL};
-	static const uint64_t factors[] = {1u << 10, 1u << 20, 1u << 30, 1};
-
-	return parse_unit(text, value, units, factors);
-}
-
-bool config_time(const char *text, uint64_t *value)
-{
-	static const char *const units[] = {"ns", "us", "ms", "s", NULL};
-	static const uint64_t factors[] = {1, 1000, 1000000, 1000000000};
-
-	return parse_unit(text, value, units, factors);
-}
-
-/* "50ppm" or "-50ppm", up to a tenth. */
-static bool config_ppm(const char *text, int64_t *value)
-{
-	static const char *const units[] = {"ppm", NULL};
-	static const uint64_t factors[] = {1};
-	bool negative = *text == '-';
-	uint64_t ppm;
-
-	if (!parse_unit(text + negative, &ppm, units, factors) || ppm > 100000)
-		return false;
-	*value = negative ? -(int64_t)ppm : (int64_t)ppm;
-	return true;
-}
-
-/* "30%", up to 90, as parts of a million. */
-static bool config_percent(const char *text, uint32_t *ppm)
-{
-	static const char *const units[] = {"%", NULL};
-	static const uint64_t factors[] = {1};
-	uint64_t percent;
-
-	if (!parse_unit(text, &percent, units, factors) || percent > 90)
-		return false;
-	*ppm = (uint32_t)percent * 10000;
-	return true;
-}
-
-bool config_u32(const char *text, uint32_t *value)
-{
-	uint64_t wide;
-	const char *rest;
-
-	if (!config_number(text, &wide, &rest) || *rest || wide > UINT32_MAX)
-		return false;
-	*value = (uint32_t)wide;
-	return true;
-}
-
-/* "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
+/* Parses "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
 static bool parse_uuid(const char *text, uint8_t uuid[16])
 {
 	unsigned n = 0;
@@ -188,7 +106,7 @@ static bool set_flag(uint32_t *flag, const char *value)
 	return *flag || strcmp(value, "no") == 0;
 }
 
-/* Sets a key to the index that its value has among names. */
+/* Sets a key to the index of its value in names. */
 static bool set_choice(uint32_t *to, const char *const *names, size_t count, const char *value)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -206,34 +124,34 @@ static bool set_number(uint64_t *to, const char *value)
 {
 	const char *rest;
 
-	return config_number(value, to, &rest) && !*rest;
+	return value_number(value, to, &rest) && !*rest;
 }
 
 static bool set_value(const struct key *key, void *to, const char *value)
 {
 	switch (key->kind) {
 	case SIZE:
-		return config_size(value, to);
+		return value_size(value, to);
 	case SIZE_NOT_0:
-		return config_size(value, to) && *(uint64_t *)to > 0;
+		return value_size(value, to) && *(uint64_t *)to > 0;
 	case TIME:
-		return config_time(value, to);
+		return value_time(value, to);
 	case TIME_NOT_0:
-		return config_time(value, to) && *(uint64_t *)to > 0;
+		return value_time(value, to) && *(uint64_t *)to > 0;
 	case PPM:
-		return config_ppm(value, to);
+		return value_ppm(value, to);
 	case PPM_NOT_NEGATIVE:
-		return config_ppm(value, to) && *(int64_t *)to >= 0;
+		return value_ppm(value, to) && *(int64_t *)to >= 0;
 	case NUMBER:
 		return set_number(to, value);
 	case NUMBER_NOT_0:
 		return set_number(to, value) && *(uint64_t *)to > 0;
 	case NUMBER_32:
-		return config_u32(value, to);
+		return value_u32(value, to);
 	case NUMBER_32_NOT_0:
-		return config_u32(value, to) && *(uint32_t *)to > 0;
+		return value_u32(value, to) && *(uint32_t *)to > 0;
 	case CONNECTIONS:
-		return config_u32(value, to) && *(uint32_t *)to <= GS_MAX_CONNECTIONS;
+		return value_u32(value, to) && *(uint32_t *)to <= GS_MAX_CONNECTIONS;
 	case TEXT:
 		return copy_text(to, key->size, value);
 	case UUID:
@@ -241,11 +159,11 @@ static bool set_value(const struct key *key, void *to, const char *value)
 	case FLAG:
 		return set_flag(to, value);
 	case PERCENT:
-		return config_percent(value, to);
+		return value_percent(value, to);
 	case UTILISATION:
 		return set_choice(to, utilisation_names, COUNT(utilisation_names), value);
 	case POWER_PERIOD:
-		return config_time(value, to) && *(uint64_t *)to >= 2000;
+		return value_time(value, to) && *(uint64_t *)to >= 2000;
 	}
 	return false;
 }
@@ -259,7 +177,7 @@ static bool set_key(const struct key *keys, size_t count, void *base, const char
 	return false;
 }
 
-/* ---- keys of the driver with values of their own ---- */
+/* ---- keys of the driver with special values ---- */
 
 static const char *const nvml_names[] = {
 	[GS_NVML_TRUE] = "true", [GS_NVML_HOST_PIDS] = "host-pids", [GS_NVML_OWN_ZERO] = "own-zero",
@@ -338,7 +256,7 @@ static bool set_line(struct config *config, char *line, bool gpus)
 	       (machine->gpu_count == 0 && set_driver_key(config, name, value));
 }
 
-/* Reads a line, with its end, without its comment. Returns 1, 0 at the file's end, or -1. */
+/* Reads a line and removes its end and comment. Returns 1, 0 at the file's end, or -1. */
 static int read_line(struct config *config, FILE *file, char *line, size_t size)
 {
 	size_t length;

@@ -2,6 +2,7 @@
 /* gpusim create and destroy. */
 #include "config.h"
 #include "tool.h"
+#include "value.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* splitmix64: UUIDs that follow from a seed. */
+/* Returns the next number of splitmix64, which derives UUIDs from a seed. */
 static uint64_t mix(uint64_t *seed)
 {
 	uint64_t z = (*seed += UINT64_C(0x9e3779b97f4a7c15));
@@ -36,15 +37,15 @@ static void fill_uuids(struct config *config, uint64_t seed)
 }
 
 struct options {
-	char profiles[4096]; /* files, divided by colons: later ones win */
-	bool named;          /* by options, which replace those of the environment */
+	char profiles[4096]; /* files, separated by colons: later files override earlier ones */
+	bool named;          /* set by options, which replace the environment's */
 	const char *config;
-	uint32_t gpus; /* 0: as the configuration says, else 2 */
+	uint32_t gpus; /* 0: the configuration's number, else 2 */
 	uint64_t memory;
 	uint64_t seed;
 };
 
-/* Adds profiles to those that are named already. */
+/* Appends profiles to those of earlier options. */
 static bool add_profiles(struct options *options, const char *files)
 {
 	size_t length = options->named ? strlen(options->profiles) : 0;
@@ -76,12 +77,12 @@ static bool set_option(struct options *options, int option)
 		options->config = optarg;
 		return true;
 	case 'g':
-		return config_u32(optarg, &options->gpus) && options->gpus > 0 &&
+		return value_u32(optarg, &options->gpus) && options->gpus > 0 &&
 		       options->gpus <= GS_MAX_GPUS;
 	case 'm':
-		return config_size(optarg, &options->memory) && options->memory > 0;
+		return value_size(optarg, &options->memory) && options->memory > 0;
 	case 's':
-		return config_number(optarg, &options->seed, &rest) && !*rest;
+		return value_number(optarg, &options->seed, &rest) && !*rest;
 	default:
 		return false;
 	}
@@ -125,7 +126,7 @@ int tool_create(int argc, char **argv)
 		fprintf(stderr, "gpusim: too many profiles in GPUSIM_PROFILE\n");
 		return 1;
 	}
-	options.named = false; /* what an option names replaces it */
+	options.named = false; /* the first option replaces it */
 	if (getrandom(&options.seed, sizeof(options.seed), 0) != sizeof(options.seed))
 		options.seed = gs_now();
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {

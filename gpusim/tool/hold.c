@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gpusim hold: a program that uses a GPU without CUDA. */
-#include "config.h"
 #include "state.h"
 #include "timeline.h"
 #include "tool.h"
+#include "value.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -17,7 +17,7 @@ enum { FRAME_NS = 10000000, LOOK_NS = 2000000 };
 
 struct holding {
 	const char *dir;
-	const char *gpu; /* NULL: the first that is visible */
+	const char *gpu; /* NULL: the first visible GPU */
 	uint64_t memory;
 	int graphics;
 	int busy;
@@ -39,7 +39,7 @@ static int usage(void)
 
 static bool parse_percent(const char *text, uint32_t *value)
 {
-	return config_u32(text, value) && *value >= 1 && *value <= 100;
+	return value_u32(text, value) && *value >= 1 && *value <= 100;
 }
 
 static bool parse_option(struct holding *holding, int option)
@@ -51,7 +51,7 @@ static bool parse_option(struct holding *holding, int option)
 		holding->gpu = optarg;
 		return true;
 	case 'm':
-		return config_size(optarg, &holding->memory) && holding->memory > 0;
+		return value_size(optarg, &holding->memory) && holding->memory > 0;
 	case 'e':
 		return parse_percent(optarg, &holding->encoder);
 	case 'd':
@@ -83,7 +83,7 @@ static bool parse_options(struct holding *holding, int argc, char **argv)
 	return true;
 }
 
-/* The GPU to hold, or -1. Like any program it gets one whose device it can open. */
+/* Returns the GPU to hold, or -1. Like any program, it gets a GPU whose device it can open. */
 static int choose_gpu(const struct gs_handle *handle, const char *name)
 {
 	int named = name ? tool_find_gpu(handle->state, name) : -1;
@@ -110,7 +110,7 @@ static bool take(struct gs_handle *handle, const struct holding *holding, uint32
 	return taken;
 }
 
-/* Two frames are always under way, as with any swap chain. */
+/* Keeps two frames queued at any time, like a swap chain. */
 static void render(struct gs_handle *handle, uint32_t gpu)
 {
 	const struct timespec pause = {.tv_nsec = LOOK_NS};

@@ -37,7 +37,7 @@ static void set_hang(struct gs_handle *handle, uint32_t gpu, uint64_t seconds)
 			 __ATOMIC_RELAXED);
 }
 
-/* A changed recovery action is an XID, too, as on a real GPU. */
+/* A changed recovery action is an XID too, as on a real GPU. */
 static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action)
 {
 	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, (uint32_t)action,
@@ -45,7 +45,7 @@ static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action
 	gs_add_xid(handle, gpu, XID_RECOVERY_ACTION);
 }
 
-/* A GPU that falls off the bus says so in the kernel log, as a real one does. */
+/* A GPU that falls off the bus writes a line to the kernel log, as a real GPU does. */
 static void lose(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 {
 	(void)value;
@@ -64,7 +64,7 @@ static void clear(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 
 static const struct fault {
 	const char *name;
-	const char *value; /* NULL: takes none */
+	const char *value; /* NULL: the fault takes none */
 	uint64_t least, most;
 	effect act;
 	const char *help;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim: makes, removes and looks into a machine's simulated GPUs. */
+/* gpusim: creates, removes and inspects a machine's simulated GPUs. */
 #include "tool.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const struct {
 	 "[--gpu INDEX|UUID] [--graphics] [--encode PERCENT] [--decode PERCENT] [--memory SIZE] [--busy] DIR",
 	 "use a GPU without CUDA until killed: through a graphics API, or the video engines"},
 	{"cdi", tool_cdi, "--driver-dir DIR --device-dir DIR [--library-dir DIR]",
-	 "print the CDI specification that gives the GPUs to containers"},
+	 "print the CDI specification that passes the GPUs to containers"},
 };
 
 static int usage(FILE *out)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the commands that look into a state have in common. */
+/* Functions of the commands that read a state. */
 #include "tool.h"
 
 #include <errno.h>

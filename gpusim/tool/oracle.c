@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim oracle: the truth about memory and GPU time, from outside. */
+/* gpusim oracle: the actual memory and GPU time, seen from outside. */
 #include "tool.h"
 
 #include <getopt.h>
@@ -12,13 +12,13 @@
 
 struct oracle_options {
 	int json, watch;
-	double interval; /* seconds between two looks */
+	double interval; /* seconds between two reads */
 	const char *dir;
 };
 
-/* A copy of all that is printed, taken in one go under the lock. */
+/* A copy of all printed data, taken at once under the lock. */
 struct process {
-	pid_t pid; /* as seen from here, 0: not visible from here */
+	pid_t pid; /* in this namespace, 0: not visible here */
 	uint64_t nvml_calls;
 	struct gs_proc data;
 };
@@ -192,7 +192,7 @@ static void json_finished(const struct snapshot *snapshot, const struct ended *e
 	printf("]}");
 }
 
-/* Everybody who has initialised NVML, with CUDA or without. */
+/* Prints a process that has initialised NVML, with CUDA or without. */
 static void json_nvml_user(const struct nvml_user *user)
 {
 	const struct gs_nvml_user *data = &user->data;

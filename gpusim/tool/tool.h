@@ -4,7 +4,10 @@
 
 #include "state.h"
 
-/* A subcommand: its arguments without the program's name, its exit status. */
+/*
+ * A subcommand. It takes its arguments without the program's name and returns
+ * an exit status.
+ */
 typedef int (*tool_command)(int argc, char **argv);
 
 int tool_create(int argc, char **argv);
@@ -16,13 +19,13 @@ int tool_hold(int argc, char **argv);
 
 #define TOOL_UUID_SIZE 41
 
-/* Opens dir/state to look into it. Returns 0, or -1 after saying what failed. */
+/* Opens dir/state for reading. Returns 0, or -1 after printing the error. */
 int tool_open(struct gs_handle *handle, const char *dir);
 
 /* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
 void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE]);
 
-/* The GPU with this index or UUID, or -1. */
+/* Returns the GPU with this index or UUID, or -1. */
 int tool_find_gpu(const struct gs_state *state, const char *name);
 
 /* Prints a text as a JSON string. */

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tooltest
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// profiles returns the profiles that the simulator comes with, by name.
+// profiles returns the simulator's profiles by name.
 func profiles(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("../profiles/*.conf")
@@ -32,7 +34,7 @@ func profiles(t *testing.T) map[string]string {
 	return named
 }
 
-// create runs gpusim create with a profile, and returns what it prints.
+// create runs gpusim create with a profile, and returns its output.
 func create(t *testing.T, env []string, args ...string) (output string, status int) {
 	t.Helper()
 	command := exec.Command(filepath.Join(simtest.Build(t), "gpusim"), append([]string{"create"}, args...)...)
@@ -66,7 +68,7 @@ func TestProfilesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestProfileIsNamedTwice: the option counts, whatever the environment says.
+// TestProfileIsNamedTwice checks that the option overrides the environment.
 func TestProfileIsNamedTwice(t *testing.T) {
 	env := []string{"GPUSIM_PROFILE=/nonexistent"}
 	if output, status := create(t, env, "--profile", profiles(t)["future"], filepath.Join(t.TempDir(), "gpusim")); status != 0 {
@@ -74,8 +76,8 @@ func TestProfileIsNamedTwice(t *testing.T) {
 	}
 }
 
-// TestSeveralProfiles: a driver and a card are given together, and later ones win, however
-// they are named.
+// TestSeveralProfiles checks that a driver and a card combine, and that later profiles override
+// earlier ones, in whichever way they are named.
 func TestSeveralProfiles(t *testing.T) {
 	dir := t.TempDir()
 	files := make([]string, 3)
@@ -112,7 +114,7 @@ func TestSeveralProfiles(t *testing.T) {
 	}
 }
 
-// values reads the lines of a profile: what each key is set to.
+// values returns the values of each key in a profile.
 func values(t *testing.T, path string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -129,7 +131,7 @@ func values(t *testing.T, path string) map[string][]string {
 	return set
 }
 
-// one is the value of a key that is set once.
+// one returns the value of a key that is set once.
 func one(t *testing.T, set map[string][]string, key string) string {
 	t.Helper()
 	if len(set[key]) != 1 {
@@ -138,8 +140,8 @@ func one(t *testing.T, set map[string][]string, key string) string {
 	return set[key][0]
 }
 
-// TestProfilesFollowTheFacts compares profiles with what was recorded of drivers.
-// The README names the sources.
+// TestProfilesFollowTheFacts compares profiles with recorded facts of drivers. The README names the
+// sources.
 func TestProfilesFollowTheFacts(t *testing.T) {
 	type facts struct{ Names, NVML, Context string }
 	want := map[string]facts{
@@ -162,9 +164,9 @@ func TestProfilesFollowTheFacts(t *testing.T) {
 	}
 }
 
-// TestH200Costs compares the costs of calls with those measured on an H200. The
-// variants of a call for per-thread streams cost what the call does; of what was
-// measured in pairs, the two calls have together.
+// TestH200Costs compares the costs of calls with those measured on an H200. The variants of a call
+// for per-thread streams cost the same as the call. The measured cost of a pair is the sum of its
+// two calls' costs.
 func TestH200Costs(t *testing.T) {
 	measured := map[string]string{
 		"cuLaunchKernel": "2983ns", "cuLaunchKernel_ptsz": "2983ns",
@@ -198,7 +200,7 @@ func TestBadProfiles(t *testing.T) {
 	}
 	tests := []struct {
 		name, profile string
-		says          string // after the file's name
+		phrase        string // after the file's name
 	}{
 		{"unknown key", "driver = 535.1\n\ncolour = blue\n", ":3: unknown key or bad value: colour = blue"},
 		{"a key of the wrong case", "Names = r535\n", ":1: unknown key"},
@@ -247,7 +249,7 @@ func TestBadProfiles(t *testing.T) {
 			if err := os.WriteFile(path, []byte(test.profile), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			rejected(t, path, test.says)
+			rejected(t, path, test.phrase)
 		})
 	}
 }
@@ -268,21 +270,20 @@ func TestUnreadableProfiles(t *testing.T) {
 	rejected(t, dir, ":1: Is a directory")
 }
 
-// rejected checks that no machine is made, and that the message names the file.
-func rejected(t *testing.T, path, says string) {
+// rejected checks that no machine is created, and that the message names the file.
+func rejected(t *testing.T, path, phrase string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "gpusim")
 	output, status := create(t, nil, "--profile", path, dir)
-	if status != 1 || !strings.HasPrefix(output, "gpusim: "+path+says) {
-		t.Errorf("status %d, output %q; want 1 and %q", status, output, "gpusim: "+path+says)
+	if status != 1 || !strings.HasPrefix(output, "gpusim: "+path+phrase) {
+		t.Errorf("status %d, output %q; want 1 and %q", status, output, "gpusim: "+path+phrase)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "state")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("there is a state all the same: %v", err)
 	}
 }
 
-// TestCostsOfEveryLine: of several costs of one call the last counts, so that they
-// are no more than one.
+// TestCostsOfEveryLine checks that several costs of a call count as one, and that the last is used.
 func TestCostsOfEveryLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "often.conf")
 	if err := os.WriteFile(path, []byte(strings.Repeat("cost = cuInit 1us\n", 40)), 0o600); err != nil {
@@ -293,8 +294,8 @@ func TestCostsOfEveryLine(t *testing.T) {
 	}
 }
 
-// TestCallsOfLaterDrivers: calls that came after 580, and those that no driver has, can
-// have costs and fail.
+// TestCallsOfLaterDrivers checks that calls of drivers after 580, and fictitious calls, can have
+// costs and failures.
 func TestCallsOfLaterDrivers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "later.conf")
 	profile := "names = unknown\ncost = cuLaunchHostFunc_v2 1us\nfail = cuGraphAddNode_v3 801\nfail = cuFrobnicate 999 after 1\n"
@@ -321,7 +322,7 @@ int main(void)
 	}
 }
 
-// TestLibrariesOfProfiles: a machine has the library with the names of its profile.
+// TestLibrariesOfProfiles checks that a machine has the library of its profile's names.
 func TestLibrariesOfProfiles(t *testing.T) {
 	has := map[string][2]bool{"r535-h100": {false, false}, "r550-4060ti": {true, false}, "r580-h200": {true, true}, "future": {true, true}}
 	for name, path := range profiles(t) {

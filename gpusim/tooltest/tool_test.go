@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tooltest tests the gpusim tool's subcommands.
 package tooltest
 
@@ -19,7 +21,7 @@ import (
 
 const gib = 1 << 30
 
-// TestCDI reads the printed specification with the reference implementation.
+// TestCDI parses the printed specification with the reference implementation.
 func TestCDI(t *testing.T) {
 	machine := simtest.New(t, 2, gib)
 	truth, err := oracle.Open(machine.Dir)
@@ -71,7 +73,7 @@ func TestCDI(t *testing.T) {
 	}
 }
 
-// report is what `gpusim oracle --json` prints, as far as it is checked.
+// report is the checked part of the output of `gpusim oracle --json`.
 type report struct {
 	GPUs []struct {
 		UUID        string `json:"uuid"`
@@ -146,13 +148,13 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// TestMisuse checks the exit status and that the message names the culprit.
+// TestMisuse checks the exit status and that the message names the cause.
 func TestMisuse(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	tests := []struct {
 		args   []string
 		status int
-		says   string
+		phrase string
 	}{
 		{nil, 2, "usage: gpusim COMMAND"},
 		{[]string{"dance"}, 2, "dance"},
@@ -176,8 +178,8 @@ func TestMisuse(t *testing.T) {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			output, err := exec.Command(filepath.Join(machine.ToolDir, "gpusim"), test.args...).CombinedOutput()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != test.status || !strings.Contains(string(output), test.says) {
-				t.Errorf("%v: %s; want status %d and %q", err, output, test.status, test.says)
+			if !errors.As(err, &exit) || exit.ExitCode() != test.status || !strings.Contains(string(output), test.phrase) {
+				t.Errorf("%v: %s; want status %d and %q", err, output, test.status, test.phrase)
 			}
 		})
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tests of the simulated NVML that Go's binding cannot make: structures of old
- * versions, buffers that are too small, NULLs, threads, and forks. They also
- * run under the sanitizers.
+ * Tests of the simulated NVML that are impossible through Go's binding:
+ * structures of old versions, buffers that are too small, NULLs, threads, and
+ * forks. They also run under the sanitizers.
  *
  * Usage: nvml_test LIBRARY
  */
@@ -101,7 +101,7 @@ static void test_versions(void)
 		      device, &temperature) == NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 }
 
-/* What an old structure has no room for must stay as it is. */
+/* The call must not write beyond the end of an old structure. */
 static void test_pci(void)
 {
 	nvmlDevice_t device = device_at(1);
@@ -141,7 +141,7 @@ static void test_uuids(void)
 	CHECK(by_uuid(&uuid, &found) == NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 }
 
-/* A process that holds 1000 bytes of GPU 0 until its pipe closes. */
+/* Starts a process that holds 1000 bytes of GPU 0 until its pipe closes. */
 static pid_t start_holder(int *stop)
 {
 	int ends[2], ready[2];
@@ -235,7 +235,10 @@ static void add_xid(void)
 {
 	struct gs_handle handle;
 
-	/* Another process's doing: closing the state here would drop NVML's locks. */
+	/*
+	 * A child adds the XID: closing the state in this process would drop NVML's
+	 * locks.
+	 */
 	if (fork() == 0) {
 		if (gs_open(&handle, gs_path(), GS_OBSERVER))
 			_exit(1);
@@ -247,7 +250,7 @@ static void add_xid(void)
 	wait(NULL);
 }
 
-/* Threads that query, and one that waits for an event, all at once. */
+/* Threads query while another thread waits for an event. */
 static void test_threads(void)
 {
 	pthread_t threads[THREADS], waiter;
@@ -266,7 +269,7 @@ static void test_threads(void)
 	CHECK(CALL(nvmlEventSetFree, nvmlEventSet_t)(set) == NVML_SUCCESS);
 }
 
-/* A forked child goes on using the library that its parent initialised. */
+/* A forked child continues to use the library that its parent initialised. */
 static void test_fork(void)
 {
 	int status = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A process that uses GPUs as told, below the driver's API. Each line of
+ * A process that uses GPUs on command, below the driver's API. Each line of
  * standard input is an order, answered by "ok" or "refused":
- *   hold GPU BYTES   takes memory, or gives it back where negative
+ *   hold GPU BYTES   allocates memory, or frees it if BYTES is negative
  *   run GPU NS       keeps the GPU busy for this time, from now on
  */
 #include "state.h"
