@@ -20,8 +20,8 @@ enum {
 	fuzz_patience_s = 20, // for one input
 };
 
-// fuzz_current is a file with the input that runs: it is left behind if that
-// ends the program, by whatever means.
+// fuzz_current is a file with the current input. It remains if the input ends the program in any
+// way.
 struct fuzz_current {
 	uint64_t size;
 	uint8_t data[fuzz_largest];
@@ -34,8 +34,8 @@ static uint64_t fuzz_random_state;
 
 // ---- coverage
 
-static uint8_t fuzz_hits[fuzz_map_size]; // of the input that runs, by edge
-static uint8_t fuzz_seen[fuzz_map_size]; // of all so far: bits of counts
+static uint8_t fuzz_hits[fuzz_map_size]; // of the current input, by edge
+static uint8_t fuzz_seen[fuzz_map_size]; // of all inputs so far: bits of counts
 static uintptr_t fuzz_previous;
 
 void __sanitizer_cov_trace_pc(void);
@@ -49,7 +49,7 @@ void __sanitizer_cov_trace_pc(void)
 		++*hits;
 }
 
-// Counts are told apart by their order of magnitude.
+// fuzz_bucket returns a bit for the order of magnitude of a count.
 static uint8_t fuzz_bucket(uint8_t hits)
 {
 	uint8_t bucket = 1;
@@ -206,7 +206,7 @@ static void fuzz_run(const struct fuzz_target *target, const uint8_t *data, size
 	memmove(fuzz_running->data, data, size);
 	fuzz_running->size = size;
 	fuzz_previous = 0;
-	alarm(fuzz_patience_s); // an input that hangs ends the program
+	alarm(fuzz_patience_s); // ends the program if an input hangs
 	target->run(&input);
 }
 
@@ -352,11 +352,10 @@ static const struct fuzz_target *fuzz_find(const char *name)
 
 // Usage: fuzz TARGET CORPUS SECONDS [SEED [KEEP]]
 //
-// Runs all inputs of the directory CORPUS, then mutations of them for so long.
-// Inputs that reach new code are written to the directory KEEP: with no seconds
-// those of the corpus that the others do not make superfluous. An input that
-// ends the program is left in /tmp/vg-fuzz-TARGET-PID: eight bytes of its
-// length, and itself.
+// Runs all inputs of the directory CORPUS, then mutations of them for SECONDS. It writes inputs
+// that reach new code to the directory KEEP. With 0 seconds, it writes the inputs of the corpus
+// that reach code beyond the others. It leaves an input that ends the program in
+// /tmp/vg-fuzz-TARGET-PID: eight bytes of length, then the input.
 int main(int argc, char **argv)
 {
 	const struct fuzz_target *target = argc >= 4 ? fuzz_find(argv[1]) : NULL;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A small fuzzer: inputs are mutated, run, and kept if they reach code that
-// none before did. A target reads its input as a stream of choices, so that
-// every input means something.
+// A small fuzzer. It mutates and runs inputs, and keeps those that reach code that no earlier input
+// reached. A target reads its input as a stream of choices, so that every input is valid.
 
 #ifndef VG_FUZZ_H
 #define VG_FUZZ_H
@@ -19,7 +18,7 @@ struct fuzz_input {
 
 struct fuzz_target {
 	const char *name;
-	// run judges one input: it aborts if a promise was broken.
+	// run judges one input: it aborts if the code broke a guarantee.
 	void (*run)(struct fuzz_input *input);
 };
 
@@ -28,13 +27,13 @@ extern const struct fuzz_target fuzz_usage;
 extern const struct fuzz_target fuzz_gpu_time;
 extern const struct fuzz_target fuzz_image;
 
-// Each takes bytes off the input; what is missing at its end is zero.
+// Both take bytes from the input. Bytes beyond its end are zero.
 uint64_t fuzz_bits(struct fuzz_input *input, size_t bytes);
 
-// fuzz_number is a number of 64 bits that is often near one that matters.
+// fuzz_number returns a number of 64 bits that is often near `matters`.
 uint64_t fuzz_number(struct fuzz_input *input, uint64_t matters);
 
-// FUZZ_CHECK ends the program where a promise is broken.
+// FUZZ_CHECK ends the program if a guarantee is broken.
 #define FUZZ_CHECK(condition)                                                           \
 	do {                                                                            \
 		if (!(condition)) {                                                     \

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The words of the usage page by which a container's GPU time is kept, of which its
-// processes can write each. They charge, refill, have time back and look at the phase of
-// the container's GPUs, while time passes and anything is written over these words.
+// The words of the usage page with a container's GPU time. Each process of the container can write
+// them. The processes charge, refill, take time back and read the phase of the container's GPUs,
+// while time passes and arbitrary values are written to these words.
 //
-// What is promised: no overflow, whatever stands there; no wait is longer than the
-// deepest debt takes; and on words that nobody wrote, no more is ever spent and left
-// than was earned.
+// The guarantees: no overflow, whatever the values are; no wait is longer than the deepest debt
+// takes; and with unforged words, the time spent and the balance together never exceed the earned
+// time.
 
-#include "time/bucket.h"
+#include "base/number.h"
 #include "fuzz.h"
-#include "time/phase.h"
+#include "pages/bucket.h"
+#include "pages/limits.h"
+#include "time/multi_gpu.h"
 
 enum { devices = 2 };
 
@@ -23,7 +25,7 @@ struct world {
 	uint32_t ppm[devices];
 	uint64_t now;
 	uint64_t earned[devices]; // at most, in ns
-	uint64_t since[devices];  // what clipped_ns was when something was launched
+	uint64_t since[devices];  // clipped_ns at the launch
 	bool written;
 };
 
@@ -90,9 +92,9 @@ static void charge(struct world *world, struct fuzz_input *input)
 	uint64_t ns = fuzz_number(input, vg_bucket_busy_cap) % longest_ns;
 
 	vg_bucket_charge(&world->header.devices[device], (int64_t)ns);
-	if (fuzz_bits(input, 1) % 4 == 0) // it took less than was thought
+	if (fuzz_bits(input, 1) % 4 == 0) // the work took less than estimated
 		vg_bucket_charge(&world->header.devices[device], -(int64_t)(ns / 2));
-	vg_phase_launch(&world->header, devices, device);
+	vg_multi_gpu_launch(&world->header, devices, device);
 }
 
 static void have_back(struct world *world, struct fuzz_input *input)
@@ -107,7 +109,7 @@ static void have_back(struct world *world, struct fuzz_input *input)
 static void look(struct world *world, struct fuzz_input *input)
 {
 	uint32_t device = device_of(input);
-	struct vg_phase phase = vg_phase_look(&world->header, world->ppm, devices, device, world->now);
+	struct vg_phase phase = vg_multi_gpu_look(&world->header, world->ppm, devices, device, world->now);
 
 	FUZZ_CHECK(phase.wait <= (deepest_debt_ns + vg_bucket_busy_cap) * 1000);
 	world->since[device] = world->header.devices[device].clipped_ns;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Images of modules, whose sizes are read before the driver sees them: whatever
-// a program hands over, nothing beyond its end is read.
+// Images of modules, whose sizes are read before the driver sees them. No byte beyond the image's
+// end is read, whatever a program passes.
 
-#include "../src/image.h"
+#include "memory/image.h"
 
 #include <string.h>
 
 #include "fuzz.h"
+#include "memory/ptx.h"
 
 static void run(struct fuzz_input *input)
 {
-	// A copy of its own, with nothing readable behind it.
+	// A separate copy, with nothing readable behind it.
 	uint8_t *image = malloc(input->size + 1);
 	uint8_t *exact = malloc(input->size ? input->size : 1);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The limits page. A tenant cannot write it in a container, but whoever runs a
-// program under vgpuctl can, and disks break: whatever stands on it, a limit in
-// force is one that a whole copy names, or 0.
+// The limits page. A tenant cannot write it in a container, but a user of vgpuctl can, and disks
+// fail. A limit in force is 0 or comes from a whole copy, whatever the page contains.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -10,9 +9,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "fixture.h"
 #include "fuzz.h"
-#include "pages.h"
+#include "pages/limits.h"
+#include "pages/pages.h"
+#include "pages/usage.h"
 
 enum { devices = 2 };
 
@@ -46,7 +48,7 @@ static uint64_t checksum(const struct vg_limits_copy *copy)
 	return hash;
 }
 
-// active is the copy in force, NULL if it is not whole.
+// active returns the copy in force, NULL if it is not whole.
 static const struct vg_limits_copy *active(void)
 {
 	const struct vg_limits_copy *copy = &page->copies[page->generation & 1];
@@ -66,7 +68,7 @@ static void poke(struct fuzz_input *input)
 		((uint8_t *)page)[at + i] = (uint8_t)fuzz_bits(input, 1);
 }
 
-// poke_field changes what matters, and makes it look right.
+// poke_field changes a relevant field and corrects the checksum.
 static void poke_field(struct fuzz_input *input)
 {
 	struct vg_limits_copy *copy = &page->copies[fuzz_bits(input, 1) & 1];
@@ -104,7 +106,7 @@ static void try_size(struct fuzz_input *input)
 
 	memset(&pages, 0, sizeof pages);
 	FUZZ_CHECK(ftruncate(page_fd, size) == 0);
-	FUZZ_CHECK(size == sizeof *page || vg_pages_open(&pages, dir, &error) == -1);
+	FUZZ_CHECK(size == sizeof *page || vg_limits_open(&pages, dir, &error) == -1);
 	FUZZ_CHECK(ftruncate(page_fd, sizeof *page) == 0);
 	*page = saved;
 }
@@ -132,18 +134,18 @@ static bool same_devices(const struct vg_pages *pages, const struct vg_limits_co
 	return true;
 }
 
-// check_limits: what is in force is what a whole copy says. A page whose
-// generation stands as it was verified is not read again: its limits stay.
+// check_limits checks that the settings in force are those of a whole copy. A page whose generation
+// is the verified generation is not read again: its limits stay.
 static void check_limits(struct vg_pages *pages, uint64_t generation, const uint64_t *verified)
 {
 	const struct vg_limits_copy *copy = active();
 	bool usable = copy && same_devices(pages, copy);
 
 	for (uint32_t i = 0; i < pages->device_count; i++) {
-		uint64_t limit = vg_memory_limit(pages, i);
+		uint64_t limit = vg_limits_memory(pages, i);
 
-		vg_context_hint(pages, i);
-		FUZZ_CHECK(page->observed[i] >> VG_OBSERVED_LOOK_BITS || vg_memory_floor(pages, i) == 0);
+		vg_limits_context(pages, i);
+		FUZZ_CHECK(page->observed[i] >> VG_OBSERVED_LOOK_BITS || vg_usage_floor(pages, i) == 0);
 		if (page->generation == generation)
 			FUZZ_CHECK(limit == verified[i] || limit == 0);
 		else
@@ -177,7 +179,7 @@ static void run(struct fuzz_input *input)
 			if (open)
 				vg_pages_close(&pages);
 			memset(&pages, 0, sizeof pages);
-			open = vg_pages_open(&pages, dir, &error) == 0;
+			open = vg_limits_open(&pages, dir, &error) == 0;
 			if (!open)
 				break;
 			check_opened(&pages);
@@ -189,10 +191,10 @@ static void run(struct fuzz_input *input)
 			if (!open)
 				break;
 			check_limits(&pages, generation, verified);
-			// Whatever was read now counts as verified.
+			// The page that was read now counts as verified.
 			generation = page->generation;
 			for (uint32_t i = 0; i < pages.device_count; i++)
-				verified[i] = vg_memory_limit(&pages, i);
+				verified[i] = vg_limits_memory(&pages, i);
 			break;
 		}
 	}

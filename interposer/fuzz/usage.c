@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The usage page, which every tenant can write. Several processes (here,
-// several mappings in one: slots are held by file descriptions) reserve and
-// release, come and go, while anything is written over the page.
+// The usage page, which every tenant can write. Several processes (here, several mappings in one
+// process: file descriptions hold slots) reserve and release, start and end, while arbitrary bytes
+// are written to the page.
 //
-// What is promised: no crash, no endless waiting, and
-//   - no process is ever granted more than the limit, whatever anybody writes;
-//   - nor is it granted more than what the last look at the GPU left, once it
-//     has seen what was observed;
-//   - nor are all processes together whose counters nobody wrote granted more,
-//     unless the bound of the scan was written, too: who lowers that hides
-//     processes from each other;
-//   - on a page that nobody wrote, exactly what fits is granted.
+// The guarantees: no crash, no endless wait, and
+//    - no process is ever granted more than the limit, whatever is written;
+//    - a process that has seen an observation is granted no more than the last
+//      observation of the GPU left;
+//    - all processes with unforged counters are together granted no more than
+//      that, unless the bound of the scan is forged: a lower bound hides
+//      processes from each other;
+//    - on an unforged page, exactly the memory that fits is granted.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,10 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/number.h"
 #include "fixture.h"
 #include "fuzz.h"
-#include "reserve.h"
-#include "slot.h"
+#include "pages/limits.h"
+#include "pages/reserve.h"
+#include "pages/slot.h"
+#include "pages/usage.h"
 
 enum { devices = 2, processes = 4, poked_slots = 8 }; // no higher slot is ever used
 
@@ -33,9 +37,9 @@ static const uint64_t most_observed = UINT64_C(1) << 60;
 struct process {
 	struct vg_pages pages;
 	bool attached;
-	bool written; // somebody else wrote its counters
+	bool written; // its counters are forged
 	uint64_t granted[devices];
-	// The last look at the GPU that it has seen, and what it was granted then.
+	// The last observation of the GPU that it has seen, and its grant at that time.
 	uint32_t look[devices];
 	uint64_t granted_then[devices];
 };
@@ -44,12 +48,12 @@ static char dir[256];
 static struct vg_usage_page *page; // the file, for writing
 static struct vg_limits_device limits[devices];
 static struct process all[processes];
-static uint64_t observed[devices]; // 0: nothing
+static uint64_t observed[devices]; // 0: no observation
 static uint32_t looks[devices];
 static bool page_written;
 static bool scan_written;
 
-// ---- time is not waited for
+// ---- simulated time: no real waits
 
 static uint64_t clock_ns;
 
@@ -96,7 +100,7 @@ static void limit(struct fuzz_input *input)
 	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
 }
 
-// observe looks at the GPU, which knows what all processes hold.
+// observe observes the GPU, which reports the memory of all processes.
 static void observe(struct fuzz_input *input)
 {
 	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
@@ -145,7 +149,7 @@ static void attach(struct process *process)
 	if (process->attached)
 		return;
 	*process = (struct process){0};
-	FUZZ_CHECK(vg_pages_open(&process->pages, dir, &error) == 0); // the limits page is whole
+	FUZZ_CHECK(vg_limits_open(&process->pages, dir, &error) == 0); // the limits page is whole
 	if (vg_slot_take(&process->pages, &error)) {
 		FUZZ_CHECK(!header_whole());
 		vg_pages_close(&process->pages);
@@ -161,7 +165,7 @@ static void detach(struct process *process)
 	process->attached = false;
 }
 
-// ---- what tenants write
+// ---- forgeries of tenants
 
 static void note_written(size_t at, size_t length)
 {
@@ -212,7 +216,7 @@ static void poke_header(struct fuzz_input *input)
 	*word = (uint32_t)fuzz_number(input, VG_MAX_SLOTS);
 }
 
-// ---- what processes do
+// ---- actions of processes
 
 static uint64_t granted_to_all(uint32_t device)
 {
@@ -224,14 +228,14 @@ static uint64_t granted_to_all(uint32_t device)
 	return sum;
 }
 
-// least is what a process has to take the container to use.
+// least returns the least use that a process must assume for the container.
 static uint64_t least(struct process *process, uint32_t device)
 {
 	uint64_t granted = process->granted[device];
 
 	if (!observed[device])
 		return granted;
-	vg_memory_used(&process->pages, device); // now it has seen the look
+	vg_usage_memory(&process->pages, device); // now the process has seen the observation
 	if (process->look[device] != looks[device])
 		process->granted_then[device] = granted;
 	process->look[device] = looks[device];
@@ -253,7 +257,7 @@ static void reserve(struct process *process, struct fuzz_input *input)
 
 	FUZZ_CHECK(page_written || granted == (together <= most && at_least <= most));
 	if (!granted) {
-		vg_refused(&process->pages, device, VG_WAY_ALLOC, bytes);
+		vg_reserve_refused(&process->pages, device, VG_WAY_ALLOC, bytes);
 		return;
 	}
 	FUZZ_CHECK(at_least <= most);
@@ -266,7 +270,7 @@ static void release(struct process *process, struct fuzz_input *input)
 	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
 	uint64_t bytes = vg_min(fuzz_number(input, process->granted[device]), process->granted[device]);
 
-	vg_release(&process->pages, device, bytes);
+	vg_reserve_release(&process->pages, device, bytes);
 	process->granted[device] -= bytes;
 }
 

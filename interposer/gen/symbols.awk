@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Turns a table of symbols/ into what the build needs of it:
-#   -v want=stubs   one macro call per name, for src/stubs.S
+#   -v want=stubs   one macro call per name, for src/api/stubs.S
 #   -v want=header  indexes, names and own functions, for C
 #   -v want=map     the linker's version script
 #   -v want=names   the exported names, for the tests

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package symbols has the interposer's tables of the driver's names, for Go: what
 // it does with each name it knows, and with families of names it does not know.
 package symbols
@@ -81,7 +83,7 @@ func Treat(name string) Treatment {
 	return treatment
 }
 
-// familyOf returns what families.txt says of a name.
+// familyOf returns the family of a name in families.txt.
 func familyOf(name string) Treatment {
 	for _, f := range families {
 		if fits(f.pattern, name) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// agent serves the agent's socket of a container: it answers what a process physically
-// holds, by the simulator's state, as the agent on a host does by NVML. It also misbehaves.
+// agent serves the agent's socket of a container. It reports the memory that a process physically
+// holds, from the simulator's state, as the agent on a host does from NVML. It can also misbehave.
 //
-//	agent [MODE] STATE DIR…
+// agent [MODE] STATE DIR…
 //
 // MODE is one of
-//	-honest   answers with what the asking process holds (the default)
-//	-blind    answers that it is not known
-//	-hang     never answers, and keeps the connection
-//	-deaf     never accepts a connection
-//	-late     answers 100 ms too late
-//	-garbage  answers with what is no answer
-//	-close    closes the connection without an answer
-//	-zero     answers with 0 bytes, -ones with all ones, which both are "not known"
+// -honest   answers with the memory of the asking process (the default)
+// -blind    answers that the memory is unknown
+// -hang     never answers, and keeps the connection
+// -deaf     never accepts a connection
+// -late     answers 100 ms too late
+// -garbage  answers with an invalid message
+// -close    closes the connection without an answer
+// -zero     answers with 0 bytes, -ones with all ones: both mean "unknown"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is made of the agent's answers, whatever happens beside a question. The answer is
-// played, so that other threads can do their part at the worst moment: between the
-// measurement and the reading of the account.
+// The effect of the agent's answers, with other calls during a query. The test plays the answer, so
+// that other threads can act at the worst moment: between the measurement and the reading of the
+// account.
 
 #define _GNU_SOURCE
-#include "audit.h"
+#include "memory/audit.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
+#include "base/number.h"
 #include "check.h"
-#include "correction.h"
 #include "fixture.h"
-#include "held.h"
-#include "pool.h"
-#include "reserve.h"
-#include "slot.h"
+#include "memory/correction.h"
+#include "memory/pool_held.h"
+#include "pages/held.h"
+#include "pages/limits.h"
+#include "pages/reserve.h"
+#include "pages/slot.h"
+#include "pages/usage.h"
 
 static struct vg_state *state;
 static uint64_t physical;
@@ -26,12 +30,12 @@ static enum vg_held_result agent;
 static unsigned questions;
 static void (*meanwhile)(void);
 
-void vg_pools_refresh(struct vg_state *of)
+void vg_pool_held_refresh(struct vg_state *of)
 {
 	CHECK(of == state);
 }
 
-bool vg_pools_held(struct vg_state *of, uint32_t device, uint64_t *held)
+bool vg_pool_held_sum(struct vg_state *of, uint32_t device, uint64_t *held)
 {
 	CHECK(of == state);
 	CHECK_EQUAL(device, 0);
@@ -62,7 +66,7 @@ static void setup(void)
 	CHECK(test_pages_make(dir, &device, 1) == 0);
 	state = vg_state_new();
 	CHECK(state);
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
+	CHECK(vg_limits_open(&state->pages, dir, &error) == 0);
 	CHECK(vg_slot_take(&state->pages, &error) == 0);
 	strcpy(state->agent, "socket");
 	agent = VG_HELD_ANSWERED;
@@ -87,23 +91,23 @@ static void audit(void)
 
 static uint64_t used(void)
 {
-	uint64_t sum = vg_memory_used(&state->pages, 0);
+	uint64_t sum = vg_usage_memory(&state->pages, 0);
 
-	// Nothing that stands on the page alone: others of the container can write it.
+	// The sum is not only on the page, which other processes of the container can write.
 	CHECK_EQUAL(atomic_load(&state->pages.own[0]), sum);
 	return sum;
 }
 
-// estimate charges by estimate, forget releases such a charge.
+// estimate charges an estimate, forget releases the charge.
 static void estimate(uint64_t bytes)
 {
 	CHECK(vg_reserve(&state->pages, 0, bytes));
-	vg_estimate_made(state, 0, bytes);
+	vg_correction_estimate_made(state, 0, bytes);
 }
 
 static void forget(uint64_t bytes)
 {
-	vg_release(&state->pages, 0, bytes - vg_estimate_gone(state, 0, bytes));
+	vg_reserve_release(&state->pages, 0, bytes - vg_correction_estimate_gone(state, 0, bytes));
 }
 
 static void test_what_grows_without_a_call(void)
@@ -118,13 +122,13 @@ static void test_what_grows_without_a_call(void)
 	physical = 1040;
 	audit();
 	CHECK_EQUAL(used(), 1040);
-	physical = 900; // managed memory, say, that is not on the GPU
+	physical = 900; // for example, managed memory that is not on the GPU
 	audit();
 	CHECK_EQUAL(used(), 1000);
 	teardown();
 }
 
-// An estimate is corrected both ways, and no more than by its size.
+// An estimate is corrected in both directions, by at most its size.
 static void test_estimates(void)
 {
 	setup();
@@ -143,7 +147,7 @@ static void test_estimates(void)
 	teardown();
 }
 
-// What ends takes the credit with it: what is left is never charged too little.
+// A released estimate takes its credit along: the remaining charge is never too small.
 static void test_estimates_end(void)
 {
 	setup();
@@ -153,7 +157,7 @@ static void test_estimates_end(void)
 	audit();
 	CHECK_EQUAL(used(), 300);
 	forget(300);
-	CHECK_EQUAL(used(), 300); // 100 would be right
+	CHECK_EQUAL(used(), 300); // the correct sum is 100
 	forget(700);
 	CHECK_EQUAL(used(), 0);
 	estimate(400);
@@ -161,40 +165,40 @@ static void test_estimates_end(void)
 	teardown();
 }
 
-// With the last context goes what was unseen in it.
+// The end of the last context releases its unmeasured memory.
 static void test_last_context(void)
 {
 	setup();
-	vg_context_began(state, 0);
+	vg_correction_context_began(state, 0);
 	estimate(500);
 	physical = 800;
 	audit();
 	CHECK_EQUAL(used(), 800);
-	vg_release(&state->pages, 0, 500 - vg_context_ended(state, 0, 500, true));
+	vg_reserve_release(&state->pages, 0, 500 - vg_correction_context_ended(state, 0, 500, true));
 	CHECK_EQUAL(used(), 0);
 	teardown();
 }
 
-// begin_context begins a context of 500 that is charged by estimate, end_context ends it.
+// begin_context begins a context with an estimated charge of 500, end_context ends it.
 static void begin_context(void)
 {
-	vg_context_began(state, 0);
+	vg_correction_context_began(state, 0);
 	estimate(500);
 }
 
 static void end_context(void)
 {
-	vg_release(&state->pages, 0, 500 - vg_context_ended(state, 0, 500, true));
+	vg_reserve_release(&state->pages, 0, 500 - vg_correction_context_ended(state, 0, 500, true));
 }
 
 static void keep_export(uint64_t bytes)
 {
 	CHECK(vg_reserve(&state->pages, 0, bytes));
-	vg_export_kept(state, 0, bytes);
+	vg_correction_export_kept(state, 0, bytes);
 }
 
-// The context or the export is held, which is not known when the context ends. The next context
-// is not charged beside that.
+// Either the context or the export is still held. The end of the context does not show which. The
+// next context is not charged in addition.
 static void test_context_again(void)
 {
 	setup();
@@ -208,12 +212,12 @@ static void test_context_again(void)
 	CHECK_EQUAL(used(), 500);
 	end_context();
 	CHECK_EQUAL(used(), 500);
-	CHECK_EQUAL(vg_context_again(state, 0, 500), 500);
-	CHECK_EQUAL(vg_context_again(state, 0, 500), 0);
-	vg_context_failed(state, 0, 500);
-	CHECK_EQUAL(vg_context_again(state, 0, 500), 500);
+	CHECK_EQUAL(vg_correction_context_again(state, 0, 500), 500);
+	CHECK_EQUAL(vg_correction_context_again(state, 0, 500), 0);
+	vg_correction_context_failed(state, 0, 500);
+	CHECK_EQUAL(vg_correction_context_again(state, 0, 500), 500);
 	CHECK_EQUAL(used(), 500);
-	vg_context_failed(state, 0, 500);
+	vg_correction_context_failed(state, 0, 500);
 	forget(1000);
 	CHECK_EQUAL(used(), 0);
 	begin_context();
@@ -221,17 +225,17 @@ static void test_context_again(void)
 	audit();
 	end_context();
 	CHECK_EQUAL(used(), 0);
-	CHECK_EQUAL(vg_context_again(state, 0, 500), 0); // nothing stayed charged
+	CHECK_EQUAL(vg_correction_context_again(state, 0, 500), 0); // nothing stayed charged
 	teardown();
 }
 
-// Where more estimates end before the next context begins, that is charged what they release.
+// The estimates that end before the next context begins are charged to that context.
 static void test_estimate_ends_before_a_context(void)
 {
 	setup();
-	begin_context(); // takes 500
-	keep_export(300); // takes 300
-	estimate(1000); // a library, which takes nothing
+	begin_context(); // actually takes 500
+	keep_export(300); // actually takes 300
+	estimate(1000); // a library that takes nothing
 	physical = 800;
 	audit();
 	CHECK_EQUAL(used(), 800);
@@ -239,39 +243,39 @@ static void test_estimate_ends_before_a_context(void)
 	CHECK_EQUAL(used(), 800);
 	forget(1000);
 	CHECK_EQUAL(used(), 300);
-	CHECK_EQUAL(vg_context_again(state, 0, 500), 0);
+	CHECK_EQUAL(vg_correction_context_again(state, 0, 500), 0);
 	teardown();
 }
 
 static void take(void)
 {
-	vg_begin(state);
+	vg_calls_begin(state);
 	CHECK(vg_reserve(&state->pages, 0, 100));
 	physical += 100;
-	vg_end(state);
+	vg_calls_end(state);
 	meanwhile = NULL;
 }
 
 static void give(void)
 {
-	vg_begin(state);
+	vg_calls_begin(state);
 	physical -= 300;
-	vg_release(&state->pages, 0, 300);
-	vg_end(state);
+	vg_reserve_release(&state->pages, 0, 300);
+	vg_calls_end(state);
 	meanwhile = NULL;
 }
 
-// An estimate of 300 that is too large by 200 ends while another one is measured.
+// An estimate of 300, too large by 200, ends during the measurement of another one.
 static void give_estimate(void)
 {
-	vg_begin(state);
+	vg_calls_begin(state);
 	physical -= 100;
 	forget(300);
-	vg_end(state);
+	vg_calls_end(state);
 	meanwhile = NULL;
 }
 
-// The measurement is of `physical` before, the account after another thread's call.
+// The measurement is from before another thread's call, and the account from after it.
 static void test_calls_meanwhile(void (*call)(void), uint64_t want)
 {
 	setup();
@@ -292,7 +296,7 @@ static void test_estimate_ends_meanwhile(void)
 {
 	setup();
 	estimate(300);
-	estimate(500); // takes 500
+	estimate(500); // actually takes 500
 	physical = 600;
 	meanwhile = give_estimate;
 	audit();
@@ -301,17 +305,17 @@ static void test_estimate_ends_meanwhile(void)
 	teardown();
 }
 
-// A call that is under way when the question would be asked: there is none.
+// A call in progress prevents the query.
 static void test_calls_under_way(void)
 {
 	setup();
 	estimate(500);
 	physical = 100;
-	vg_begin(state);
+	vg_calls_begin(state);
 	audit();
 	CHECK_EQUAL(questions, 0);
 	CHECK(!vg_audit_refusal(state));
-	vg_end(state);
+	vg_calls_end(state);
 	CHECK(vg_audit_refusal(state));
 	CHECK_EQUAL(used(), 100);
 	CHECK(!vg_audit_refusal(state)); // nothing has changed
@@ -319,7 +323,7 @@ static void test_calls_under_way(void)
 	teardown();
 }
 
-// Without an answer all stays as it is, and a silent agent is not asked again at once.
+// Without an answer the charges stay, and a silent agent is not asked again at once.
 static void test_no_answer(void)
 {
 	setup();
@@ -334,12 +338,37 @@ static void test_no_answer(void)
 	CHECK(!vg_audit_refusal(state));
 	CHECK_EQUAL(questions, 3);
 	CHECK_EQUAL(used(), 500);
-	physical = 0; // not known
+	physical = 0; // unknown
 	agent = VG_HELD_ANSWERED;
 	teardown();
 }
 
-// These ask in a thread that is cancelled meanwhile.
+// An unanswered query is repeated once the silence is over. A query that was not made is repeated
+// after the usual time.
+static void test_question_repeated(void)
+{
+	const struct timespec silence = {.tv_nsec = 130000000};
+
+	setup();
+	estimate(500);
+	physical = 100;
+	agent = VG_HELD_SILENT;
+	audit();
+	vg_audit_doubt(state);
+	CHECK_EQUAL(questions, 1);
+	nanosleep(&silence, NULL);
+	agent = VG_HELD_ANSWERED;
+	vg_audit_doubt(state);
+	CHECK_EQUAL(questions, 2);
+	CHECK_EQUAL(used(), 100);
+	estimate(50);
+	nanosleep(&silence, NULL);
+	vg_audit_doubt(state);
+	CHECK_EQUAL(questions, 2);
+	teardown();
+}
+
+// These functions ask in a thread that is cancelled meanwhile.
 static void *cancelled_audit(void *unused)
 {
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
@@ -356,7 +385,7 @@ static void *cancelled_refusal(void *unused)
 	return unused;
 }
 
-// A thread that is cancelled while the agent is silent leaves questions to others.
+// A thread that is cancelled while the agent is silent leaves queries to other threads.
 static void test_cancelled(void *(*ask)(void *))
 {
 	pthread_t thread;
@@ -369,7 +398,7 @@ static void test_cancelled(void *(*ask)(void *))
 	meanwhile = pthread_testcancel;
 	CHECK_EQUAL(pthread_create(&thread, NULL, ask, NULL), 0);
 	CHECK_EQUAL(pthread_join(thread, &result), 0);
-	CHECK(result == PTHREAD_CANCELED); // in the end it is cancelled
+	CHECK(result == PTHREAD_CANCELED); // it is cancelled in the end
 	CHECK_EQUAL(questions, 1);
 	CHECK_EQUAL(used(), 500);
 	meanwhile = NULL;
@@ -380,7 +409,7 @@ static void test_cancelled(void *(*ask)(void *))
 	teardown();
 }
 
-// charge_pool has the first pool charged with other than what it holds.
+// charge_pool sets the first pool's charge to a value other than its memory.
 static void charge_pool(uint64_t charged, uint64_t held)
 {
 	struct vg_pool *pool = &state->pools[0];
@@ -388,7 +417,7 @@ static void charge_pool(uint64_t charged, uint64_t held)
 	if (charged > pool->charged)
 		CHECK(vg_reserve(&state->pages, 0, charged - pool->charged));
 	else
-		vg_release(&state->pages, 0, pool->charged - charged);
+		vg_reserve_release(&state->pages, 0, pool->charged - charged);
 	pool->in_use = true;
 	state->pools_end = 1;
 	pool->charged = charged;
@@ -401,7 +430,7 @@ static void refresh_pool(void)
 	meanwhile = NULL;
 }
 
-// A pool gives memory back without a call, and is charged with it for a while.
+// A pool returns memory without a call, and stays charged with it for a while.
 static void test_pool_that_shrinks(void)
 {
 	setup();
@@ -420,8 +449,8 @@ static void test_pool_that_shrinks(void)
 	teardown();
 }
 
-// A container whose page was forged keeps what the agent has seen of it, whatever this
-// process learns of itself.
+// A container whose page was forged keeps the floor of the agent's observation, whatever this
+// process learns about its own memory.
 static void test_floor_stays(void)
 {
 	char dir[sizeof state->pages.usage_path];
@@ -434,11 +463,11 @@ static void test_floor_stays(void)
 	*end = '\0';
 	estimate(8192);
 	CHECK(test_pages_observe(dir, 0, 40960) == 0);
-	CHECK_EQUAL(vg_memory_floor(&state->pages, 0), 40960);
+	CHECK_EQUAL(vg_usage_floor(&state->pages, 0), 40960);
 	physical = 4096;
 	audit();
 	CHECK_EQUAL(atomic_load(&state->pages.own[0]), 4096);
-	CHECK_EQUAL(vg_memory_floor(&state->pages, 0), 40960);
+	CHECK_EQUAL(vg_usage_floor(&state->pages, 0), 40960);
 	teardown();
 }
 
@@ -455,6 +484,7 @@ int main(void)
 	test_estimate_ends_meanwhile();
 	test_calls_under_way();
 	test_no_answer();
+	test_question_repeated();
 	test_cancelled(cancelled_audit);
 	test_cancelled(cancelled_refusal);
 	test_pool_that_shrinks();

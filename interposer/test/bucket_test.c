@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "check.h"
-#include "time/bucket.h"
+#include "pages/bucket.h"
+#include "pages/limits.h"
 
 enum { ms = 1000000, start = 1000 * ms, half = VG_PPM / 2 };
 
-// fill refills a bucket to which nothing is lent.
+// fill refills a bucket without a lease.
 static int64_t fill(struct vg_container_device *device, uint64_t now, uint32_t ppm, int64_t cap)
 {
 	return vg_bucket_fill(device, now, ppm, cap, (struct vg_lease){0});
@@ -36,14 +37,15 @@ static void test_bucket_caps(void)
 
 	fill(&device, now, half, vg_bucket_idle_cap);
 	CHECK_EQUAL(fill(&device, now += 900 * ms, half, vg_bucket_busy_cap), vg_bucket_busy_cap);
-	// What was saved while others had the GPU is not lost at the next look.
+	// Time saved while other containers had the GPU remains at the next refill.
 	CHECK_EQUAL(fill(&device, now += ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
 	vg_bucket_charge(&device, vg_bucket_busy_cap);
 	CHECK_EQUAL(fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
-// Work that is charged afterwards leaves the bucket as if it had been charged when it was
-// launched, though that could not hold what was earned meanwhile; by several processes, too.
+// Work that is charged afterwards leaves the bucket as if it had been charged at its launch,
+// although a full bucket could not hold the time earned meanwhile. This holds for several processes
+// too.
 static void test_bucket_returns(void)
 {
 	const uint32_t most = 900000;
@@ -75,8 +77,8 @@ static void test_bucket_returns_of_seconds(void)
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 2000 * (int64_t)ms);
 }
 
-// What could not be held before the work was launched is lost, and the bucket holds no more
-// for what comes back than otherwise.
+// Time that the bucket could not hold before the launch is lost. The bucket's bound also holds for
+// returned time.
 static void test_bucket_returns_no_more(void)
 {
 	struct vg_container_device device = {0};
@@ -94,7 +96,7 @@ static void test_bucket_returns_no_more(void)
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 70 * (int64_t)ms);
 	vg_bucket_return(&device, 900 * (int64_t)ms, 0);
 	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_busy_cap);
-	// Of time that was lent and not used, nothing comes back.
+	// Unused lent time is not returned.
 	since = device.clipped_ns;
 	vg_bucket_fill(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
 			    (struct vg_lease){VG_PPM, start + 2000 * (uint64_t)ms});
@@ -118,8 +120,8 @@ static void test_bucket_of_a_forger(void)
 	}
 }
 
-// A lease adds to the part, while it lasts, and is not saved up; it does not
-// touch what was saved of the part itself.
+// A lease adds to the part while it lasts, and is not saved up. It does not change the saved time
+// of the part itself.
 static void test_bucket_uses_leases(void)
 {
 	struct vg_container_device device = {0};
@@ -137,12 +139,12 @@ static void test_bucket_uses_leases(void)
 	for (int i = 0; i < 8; i++)
 		vg_bucket_fill(&device, now += ms, 1000, vg_bucket_idle_cap, all);
 	CHECK(fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
-	// A lease that is new is not owed for the time before it.
+	// A new lease does not cover the time before it.
 	vg_bucket_charge(&device, 500 * ms);
 	CHECK(vg_bucket_fill(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
 }
 
-// A lease that is new is not owed for a silence before it, but for 20 ms.
+// A new lease covers 20 ms of a silence before it, and no more.
 static void test_bucket_bounds_leases(void)
 {
 	struct vg_lease all = {VG_PPM, start + 1000 * ms};
@@ -151,24 +153,24 @@ static void test_bucket_bounds_leases(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 0, vg_bucket_idle_cap, all), -480 * (int64_t)ms);
 }
 
-// Who only looks finds what a refill would, and changes nothing.
+// A read returns the balance after a refill, and changes nothing.
 static void test_peek(void)
 {
 	const struct {
 		int64_t balance;
-		int64_t since; // the last refill
+		int64_t since; // of the last refill
 		int64_t want;
 	} cases[] = {
 		{-100 * ms, 10 * ms, -95 * ms},
-		{-1000 * ms, 4000 * (int64_t)ms, -500 * ms}, // a second of a longer silence counts
+		{-1000 * ms, 4000 * (int64_t)ms, -500 * ms}, // of a longer silence, a second counts
 		{7 * ms, 1 * ms, 7 * ms + ms / 2},
 		{7 * ms, 10 * ms, vg_bucket_idle_cap},
 		{vg_bucket_idle_cap, 10 * ms, vg_bucket_idle_cap},
-		{30 * ms, 10 * ms, 30 * ms},                // saved while others had the GPU
+		{30 * ms, 10 * ms, 30 * ms},                // saved while other containers had the GPU
 		{100 * ms, 10 * ms, vg_bucket_busy_cap},    // forged
 		{INT64_MIN, 10 * ms, -(INT64_C(1) << 50) + 5 * ms},
 		{-1, 0, -1},
-		{-5 * ms, -10 * ms, -5 * ms},               // another thread's clock is later
+		{-5 * ms, -10 * ms, -5 * ms},               // another thread's clock is ahead
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -180,12 +182,12 @@ static void test_peek(void)
 		CHECK_EQUAL(vg_bucket_peek(&device, 10000 * (uint64_t)ms, half), cases[i].want);
 	}
 	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = 5}, start, half), vg_bucket_idle_cap);
-	// Not a nanosecond is earned before the last refill, at any rate.
+	// No time is earned before the last refill, at any rate.
 	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = 5, .bucket_filled_ns = start + 1}, start,
 				   VG_PPM), 5);
 }
 
-// Refills less than 5 us apart are one.
+// Refills less than 5 us apart count as one.
 static void test_bucket_refills_in_steps(void)
 {
 	struct vg_container_device device = {.bucket_filled_ns = start};
@@ -196,8 +198,8 @@ static void test_bucket_refills_in_steps(void)
 	CHECK_EQUAL(device.bucket_filled_ns, start + 5000);
 }
 
-// The time of the last refill may be later, as another thread's was; but no more than a second:
-// whoever writes a later one shall not stop refills.
+// The time of the last refill may be later than now, from another thread, but by at most a second:
+// a forged later time must not stop refills.
 static void test_bucket_refilled_later(void)
 {
 	const uint64_t now = start, second = 1000 * ms;
@@ -210,7 +212,7 @@ static void test_bucket_refilled_later(void)
 	CHECK_EQUAL(device.bucket_filled_ns, now);
 }
 
-// What could not be held is counted for a minute at most, to the last nanosecond.
+// Clipped time is counted for a minute at most, to the last nanosecond.
 static void test_bucket_counts_what_it_clips(void)
 {
 	struct vg_container_device device = {.bucket_ns = vg_bucket_start, .bucket_filled_ns = start};
@@ -223,7 +225,7 @@ static void test_bucket_counts_what_it_clips(void)
 	fill(&device, start + 5000, 200, vg_bucket_idle_cap);
 	CHECK_EQUAL(device.clipped_ns, 1);
 
-	// A forged balance is cut, and nothing of it is held to have been earned.
+	// A forged balance is cut, and no part of it counts as earned.
 	device = (struct vg_container_device){.bucket_ns = 100 * ms, .bucket_filled_ns = start};
 	CHECK_EQUAL(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
 	CHECK_EQUAL(device.clipped_ns, 5 * ms);
@@ -255,9 +257,9 @@ static void test_delay(void)
 {
 	CHECK_EQUAL(vg_bucket_delay(5, 5, half), 0);
 	CHECK_EQUAL(vg_bucket_delay(4, 5, VG_PPM), 1);
-	CHECK_EQUAL(vg_bucket_delay(0, 100 * ms, VG_PPM), vg_bucket_busy_cap); // more is never held
+	CHECK_EQUAL(vg_bucket_delay(0, 100 * ms, VG_PPM), vg_bucket_busy_cap); // the most it holds
 	CHECK_EQUAL(vg_bucket_delay(INT64_MIN, 0, VG_PPM), INT64_C(1) << 50);
-	// By the smallest part that there is, 0.1 %, where it is less.
+	// A smaller part counts as the smallest valid part, 0.1 %.
 	CHECK_EQUAL(vg_bucket_delay(0, ms, 1000), 1000 * ms);
 	CHECK_EQUAL(vg_bucket_delay(0, ms, 999), 1000 * ms);
 }

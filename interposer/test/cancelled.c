@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cancelled has a thread cancelled in our wait for an agent that does not answer. The others
-// go on, and are charged what the agent measures once it answers: it is to do so when this
-// program has written a line. Run by unkind_test.sh.
+// cancelled has a thread cancelled during the interposer's wait for a silent agent. The other
+// threads continue. They are charged with the agent's measurement once it answers, which it does
+// after this program has written a line. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void *ask(void *context)
 {
 	CHECK_EQUAL(CALL("cuCtxSetCurrent", (void *), context), 0);
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
-	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // it asks before it is refused
+	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // it asks before the refusal
 	pthread_testcancel();
 	return NULL;
 }
@@ -65,8 +65,8 @@ int main(void)
 	use_primary_context();
 	CHECK_EQUAL(CALL("cuCtxGetCurrent", (void **), &context), 0);
 	refused_bytes = left() + 64 * MIB;
-	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // what is to be written, is now
-	nanosleep(&silence, NULL); // an agent that was silent is asked again after this
+	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // all log lines are written now
+	nanosleep(&silence, NULL); // a silent agent is asked again after this time
 	cancel_one(context);
 	began = now();
 	CHECK_EQUAL(alloc(64 * MIB), 0);

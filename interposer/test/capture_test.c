@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures against what this library does with streams by itself. The driver here has a legacy
-// stream and others that block: while one of those is captured, it tells nothing of the
-// legacy stream, which nobody may touch.
+// Captures, and the interposer's own use of streams. The driver here has a legacy stream and
+// blocking streams. During a capture of a blocking stream, it reports nothing about the legacy
+// stream, which no thread may touch.
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
-#include "capture.h"
+#include "driver/capture.h"
 #include "check.h"
 #include "fixture.h"
-#include "pages.h"
+#include "memory/state.h"
+#include "pages/pages.h"
 #include "process.h"
-#include "slot.h"
 #include "stand_in.h"
-#include "state.h"
-#include "stream.h"
 
 CUresult vg_cuStreamBeginCapture_v2(CUstream, int);
 CUresult vg_cuStreamEndCapture(CUstream, CUgraph *);
@@ -25,9 +23,9 @@ CUresult vg_cuStreamWaitEvent(CUstream, CUevent, unsigned);
 
 enum { streams = 4, rounds = 3000, joining = 4 };
 
-static _Atomic int capturing[streams + 1]; // by stream; the first is the legacy one
+static _Atomic int capturing[streams + 1]; // by stream; index 0 is the legacy stream
 static _Atomic int touched;                // streams that are being touched
-static _Atomic int refuse;                 // what the driver answers
+static _Atomic int refuse;                 // the driver's answer
 
 static CUstream stream(int number)
 {
@@ -54,13 +52,13 @@ static CUresult driver_begin(CUstream on, int mode)
 	if (refuse)
 		return (CUresult)refuse;
 	CHECK_EQUAL(atomic_load(&touched), 0);
-	sched_yield(); // it takes its time
+	sched_yield(); // simulates a slow call
 	CHECK_EQUAL(atomic_load(&touched), 0);
 	atomic_store(&capturing[number_of(on)], 1);
 	return CUDA_SUCCESS;
 }
 
-// The event is one of a capture.
+// The event belongs to a capture.
 static CUresult driver_wait(CUstream on, CUevent event, unsigned flags)
 {
 	(void)event;
@@ -88,7 +86,7 @@ static CUresult driver_destroy(CUstream on)
 	return (CUresult)refuse;
 }
 
-// What it tells of the legacy stream beside a capture means nothing.
+// The status of the legacy stream beside a capture is meaningless.
 static CUresult driver_asked(CUstream on, int *status)
 {
 	*status = atomic_load(&capturing[number_of(on)]);
@@ -109,19 +107,19 @@ static struct vg_state *begin(void)
 
 static bool may_touch(int number)
 {
-	bool may = vg_touch_begin(stream(number), false);
+	bool may = vg_capture_touch_begin(stream(number), false);
 
 	if (may)
-		vg_touch_end();
+		vg_capture_touch_end();
 	return may;
 }
 
 static unsigned open_captures(void)
 {
-	return atomic_load(&vg_captures);
+	return atomic_load(&vg_capture_count);
 }
 
-// The count goes up and down with the captures, however they end.
+// The count follows the captures, in whichever way they end.
 static void test_count(void)
 {
 	CUgraph graph;
@@ -130,7 +128,7 @@ static void test_count(void)
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1), 0), CUDA_SUCCESS);
 	CHECK_EQUAL(open_captures(), 1);
 	CHECK(!may_touch(0) && !may_touch(1) && may_touch(2));
-	refuse = 908; // another thread's
+	refuse = 908; // of another thread
 	CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), 908);
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(2), 0), 908);
 	CHECK_EQUAL(open_captures(), 1);
@@ -140,11 +138,11 @@ static void test_count(void)
 	CHECK_EQUAL(vg_cuStreamEndCapture(stream(1), &graph), CUDA_SUCCESS);
 	CHECK_EQUAL(open_captures(), 0);
 	CHECK(may_touch(0) && may_touch(1));
-	// A stream that is destroyed takes its capture with it.
+	// The destruction of a stream ends its capture.
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(3), 0), CUDA_SUCCESS);
 	CHECK_EQUAL(vg_cuStreamDestroy_v2(stream(3)), CUDA_SUCCESS);
 	CHECK_EQUAL(open_captures(), 0);
-	// One that was broken ends with an error.
+	// An invalidated capture ends with an error.
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(1), 0), CUDA_SUCCESS);
 	atomic_store(&capturing[1], 0);
 	refuse = 901;
@@ -153,7 +151,7 @@ static void test_count(void)
 	CHECK_EQUAL(open_captures(), 0);
 }
 
-// Many captures of many streams are counted right, and those that end unseen never too low.
+// Many captures of many streams are counted correctly. Unseen ends never lower the count.
 static void test_many(void)
 {
 	enum { many = 200 };
@@ -190,7 +188,7 @@ static void *touch(void *argument)
 {
 	(void)argument;
 	while (!stop) {
-		if (!vg_touch_begin(NULL, false)) {
+		if (!vg_capture_touch_begin(NULL, false)) {
 			sched_yield();
 			continue;
 		}
@@ -200,12 +198,12 @@ static void *touch(void *argument)
 		CHECK_EQUAL(captures(), 0);
 		atomic_fetch_sub(&touched, 1);
 		touches++;
-		vg_touch_end();
+		vg_capture_touch_end();
 	}
 	return NULL;
 }
 
-// No capture begins while the legacy stream is touched, and it is not touched beside one.
+// No capture begins while the legacy stream is touched, and no touch happens beside one.
 static void test_threads(void)
 {
 	enum { capturers = 2, touchers = 2 };
@@ -244,7 +242,7 @@ static void test_join(void)
 
 	CHECK(pthread_create(&thread, NULL, capture_and_join, NULL) == 0);
 	for (touches = 0; touches < rounds;) {
-		if (!vg_touch_begin(stream(joining), false)) {
+		if (!vg_capture_touch_begin(stream(joining), false)) {
 			sched_yield();
 			continue;
 		}
@@ -254,7 +252,7 @@ static void test_join(void)
 		CHECK_EQUAL(atomic_load(&capturing[joining]), 0);
 		atomic_fetch_sub(&touched, 1);
 		touches++;
-		vg_touch_end();
+		vg_capture_touch_end();
 	}
 	pthread_join(thread, NULL);
 	CHECK_EQUAL(open_captures(), 0);

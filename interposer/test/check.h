@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks for tests: a failed one says where and ends the program.
+// Checks for tests. A failed check prints its place and ends the program.
 
 #ifndef VG_TEST_CHECK_H
 #define VG_TEST_CHECK_H
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The sanitizers' libraries refuse RTLD_DEEPBIND.
+// The sanitizers' libraries reject RTLD_DEEPBIND.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_DEEPBIND 0
 #else

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One claim at a time: what it holds before the call of the driver, what is charged after it,
-// and what is released when the memory is freed. claims_test.c has many at once.
+// Single claims: the memory held before the driver's call, the charge after it, and the release
+// when the memory is freed. claims_test.c tests many claims at once.
 
-#include "claim.h"
+#include "memory/claim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/context.h"
 #include "check.h"
+#include "driver/handle.h"
 #include "fixture.h"
+#include "memory/release.h"
+#include "pages/reserve.h"
 #include "process.h"
-#include "reserve.h"
-#include "slot.h"
 #include "stand_in.h"
 
 static const uint64_t mib = UINT64_C(1) << 20;
@@ -66,7 +68,7 @@ static bool any(const struct vg_entry *entry, const void *unused)
 	return entry != unused;
 }
 
-// end frees what a test has left in the table.
+// end frees the entries that a test has left in the table.
 static void end(void)
 {
 	struct vg_entry *entry = state ? vg_table_sweep(&state->table, any, NULL) : NULL;
@@ -84,12 +86,12 @@ static void begin(void)
 	struct vg_limits_device device = test_device(1, 100 * mib);
 
 	end();
-	memset(vg_state_new(), 0, sizeof *state); // as the child of a fork finds it
+	memset(vg_state_new(), 0, sizeof *state); // the state of a forked child
 	state = test_process(&device, 1);
 	memset(&driver, 0, sizeof driver);
 }
 
-// charge claims and settles what is of this kind.
+// charge claims and settles memory of this kind.
 static void charge(enum vg_kind kind, uint32_t way, uint64_t key, uint64_t owner, uint64_t bytes)
 {
 	CHECK_EQUAL(vg_claim_on(&claim, 0, way, bytes), CUDA_SUCCESS);
@@ -123,23 +125,23 @@ static void test_a_claim_is_held_then_charged_then_released(void)
 	CHECK_EQUAL(copy.bytes, 30 * mib);
 	CHECK_EQUAL(copy.context, 9);
 
-	entry = vg_free_begin(state, VG_ARRAY, 5);
+	entry = vg_release_begin(state, VG_ARRAY, 5);
 	CHECK(entry && !vg_table_get(&state->table, VG_ARRAY, 5, &copy));
 	CHECK_EQUAL(under_way(), 1);
-	vg_free_finish(state, entry, CUDA_ERROR_NOT_FOUND); // it lives on
+	vg_release_finish(state, entry, CUDA_ERROR_NOT_FOUND); // the memory stays allocated
 	CHECK(vg_table_get(&state->table, VG_ARRAY, 5, &copy));
 	CHECK_EQUAL(own()->used, 30 * mib);
 	CHECK_EQUAL(under_way(), 0);
 
-	entry = vg_free_begin(state, VG_ARRAY, 5);
-	vg_free_finish(state, entry, CUDA_SUCCESS);
+	entry = vg_release_begin(state, VG_ARRAY, 5);
+	vg_release_finish(state, entry, CUDA_SUCCESS);
 	CHECK_EQUAL(own()->used, 0);
 	CHECK_EQUAL(under_way(), 0);
-	CHECK(!vg_free_begin(state, VG_ARRAY, 5));
+	CHECK(!vg_release_begin(state, VG_ARRAY, 5));
 	CHECK_EQUAL(under_way(), 0);
 }
 
-// A claim that is void takes nothing of what others hold, however often it is said to be.
+// A void claim never lowers other claims' holds, however often it is voided.
 static void test_a_void_claim(void)
 {
 	begin();
@@ -147,7 +149,7 @@ static void test_a_void_claim(void)
 	vg_claim_void(&claim);
 	check_over();
 	CHECK_EQUAL(own()->used, 0);
-	vg_add(&own()->pending, 7); // another call's
+	vg_add(&own()->pending, 7); // of another call
 	vg_claim_void(&claim);
 	CHECK_EQUAL(own()->pending, 7);
 	CHECK_EQUAL(under_way(), 0);
@@ -164,10 +166,10 @@ static void test_a_claim_becomes_what_was_taken(void)
 	CHECK(vg_claim_resize(&claim, 100 * mib));
 	CHECK(!vg_claim_resize(&claim, 101 * mib));
 	CHECK_EQUAL(own()->pending, 100 * mib);
-	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // of which 60 stay charged
+	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // 60 of them stay charged
 	check_over();
 	CHECK_EQUAL(own()->used, 100 * mib);
-	vg_free_finish(state, vg_free_begin(state, VG_ARRAY, 5), CUDA_SUCCESS);
+	vg_release_finish(state, vg_release_begin(state, VG_ARRAY, 5), CUDA_SUCCESS);
 	CHECK_EQUAL(own()->used, 60 * mib);
 }
 
@@ -189,7 +191,7 @@ static bool needless(struct vg_state *of, CUdevice device)
 	return device == 0;
 }
 
-// A refusal is counted, and said once, with what to know about it.
+// A refusal is counted, and logged once with the relevant facts.
 static void test_refusals(void)
 {
 	int saved = dup(STDERR_FILENO);
@@ -213,18 +215,18 @@ static void test_refusals(void)
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(state->pages.usage->header.refusals[0].counts[VG_WAY_MANAGED], 2);
 
-	// One that neither waits nor reports.
+	// A claim that neither waits nor reports.
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 3 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 2 * mib), CUDA_SUCCESS);
 	vg_claim_void(&claim);
-	// One whose memory is needed no more.
+	// A claim whose memory is no longer needed.
 	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 3 * mib, needless, &unneeded), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(unneeded);
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 2 * mib, needless, &unneeded), CUDA_SUCCESS);
 	CHECK(!unneeded);
-	// One of which the driver took more than was claimed.
+	// A claim for which the driver took more memory than was claimed.
 	CHECK_EQUAL(vg_claim_refuse(&claim, 9 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	check_over();
 	CHECK_EQUAL(own()->refusals, 3);
@@ -233,7 +235,7 @@ static void test_refusals(void)
 	CHECK_EQUAL(own()->pending, 0);
 }
 
-// What asks for nothing is granted, though the container is over its limit.
+// A claim of 0 bytes is granted even if the container is over its limit.
 static void test_nothing_is_granted_always(void)
 {
 	begin();
@@ -252,9 +254,9 @@ static void test_the_current_gpu(void)
 	driver.answer = CUDA_ERROR_NOT_FOUND;
 	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, mib), CUDA_ERROR_NOT_FOUND);
 	CHECK_EQUAL(own()->pending, 0);
-	CHECK_EQUAL(vg_current_context(), 0);
+	CHECK_EQUAL(vg_handle_context(), 0);
 	driver.answer = CUDA_SUCCESS;
-	CHECK_EQUAL(vg_current_context(), vg_key(context));
+	CHECK_EQUAL(vg_handle_context(), vg_handle_key(context));
 }
 
 static void test_other_gpus(void)
@@ -264,11 +266,11 @@ static void test_other_gpus(void)
 		CUresult answer, want;
 	} cases[] = {
 		{0, CUDA_SUCCESS, CUDA_SUCCESS},
-		{1, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY}, // not the container's
+		{1, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY}, // not of the container
 		{2, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY},
 		{3, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},
 		{-1, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},
-		{3, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY}, // nobody knows
+		{3, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY}, // an unknown device
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -289,11 +291,11 @@ static void test_before_the_start(void)
 	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
 	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
-	CHECK(!vg_free_begin(NULL, VG_ARRAY, 5));
-	vg_free_finish(NULL, NULL, CUDA_SUCCESS);
+	CHECK(!vg_release_begin(NULL, VG_ARRAY, 5));
+	vg_release_finish(NULL, NULL, CUDA_SUCCESS);
 }
 
-// What is known of memory beside its size depends on its kind, and goes with it.
+// The record of memory, beside its size, depends on its kind, and is removed with it.
 static void test_kinds(void)
 {
 	const struct {
@@ -323,7 +325,7 @@ static void test_kinds(void)
 		CHECK_EQUAL(own()->context_bytes, cases[i].is_context ? 30 * mib : 0);
 		CHECK_EQUAL(correction->uncertain, cases[i].uncertain ? 30 * mib : 0);
 		own()->context_bytes += 7; // of another context
-		vg_drop(state, vg_table_take(&state->table, cases[i].kind, 5));
+		vg_release(state, vg_table_take(&state->table, cases[i].kind, 5));
 		CHECK_EQUAL(own()->used, 0);
 		CHECK_EQUAL(correction->estimated, 0);
 		CHECK_EQUAL(correction->contexts, 0);
@@ -332,44 +334,44 @@ static void test_kinds(void)
 	}
 }
 
-// file puts an entry into the table that is charged already.
+// file adds an entry to the table that is charged already.
 static void file(enum vg_kind kind, uint64_t key, uint64_t owner, uint64_t count)
 {
 	struct vg_entry *entry = calloc(1, sizeof *entry);
 
 	CHECK(entry);
 	*entry = (struct vg_entry){.kind = kind, .key = key, .bytes = 10 * mib, .context = owner, .count = count};
-	vg_settle(&state->pages, 0, 0, 10 * mib);
+	vg_reserve_settle(&state->pages, 0, 0, 10 * mib);
 	vg_table_put(&state->table, entry);
 }
 
-// A granule that is empty is kept for what comes next, and counted as that until it goes.
+// An empty granule is retained for later allocations, and counts as retained until released.
 static void test_a_granule_that_was_kept(void)
 {
 	begin();
 	file(VG_GRANULE, 5, 0, 0);
 	atomic_store(&state->retained[0], 30 * mib);
-	vg_drop(state, vg_table_take(&state->table, VG_GRANULE, 5));
+	vg_release(state, vg_table_take(&state->table, VG_GRANULE, 5));
 	CHECK_EQUAL(state->retained[0], 20 * mib);
 	file(VG_ARRAY, 5, 0, 0);
-	vg_drop(state, vg_table_take(&state->table, VG_ARRAY, 5));
+	vg_release(state, vg_table_take(&state->table, VG_ARRAY, 5));
 	CHECK_EQUAL(state->retained[0], 20 * mib);
 }
 
-// What nothing is known of may be a pool's: then pools are to be asked what they hold.
+// Memory without an entry may belong to a pool: the pools' held bytes become stale.
 static void test_an_unknown_address_is_freed(void)
 {
 	begin();
-	vg_free_finish(state, NULL, CUDA_SUCCESS);
+	vg_release_finish(state, NULL, CUDA_SUCCESS);
 	CHECK_EQUAL(state->stale_pools, 1);
-	vg_free_finish(state, NULL, CUDA_SUCCESS);
+	vg_release_finish(state, NULL, CUDA_SUCCESS);
 	CHECK_EQUAL(state->stale_pools, 1);
 }
 
-// With a context ends what is filed under it, but for granules that are in use.
+// The end of a context removes its entries, except for granules in use.
 static void test_the_end_of_a_context(void)
 {
-	const uint64_t key = vg_key(context);
+	const uint64_t key = vg_handle_key(context);
 	struct vg_entry *entries;
 	struct vg_entry copy;
 
@@ -377,8 +379,8 @@ static void test_the_end_of_a_context(void)
 	charge(VG_CONTEXT, VG_WAY_CONTEXT, key, 0, 20 * mib);
 	file(VG_ARRAY, 1, key, 0);
 	file(VG_ARRAY, 2, 0x2000, 0);      // another context's
-	file(VG_ARRAY, 3, 0, 0);           // of none
-	file(VG_ARRAY, key, 0, 0);         // its key is the same
+	file(VG_ARRAY, 3, 0, 0);           // of another context
+	file(VG_ARRAY, key, 0, 0);         // of no context
 	file(VG_GRANULE, 4, key, 1);       // in use
 	file(VG_GRANULE, 5, key, 0);
 	CHECK_EQUAL(own()->used, 80 * mib);
@@ -386,7 +388,7 @@ static void test_the_end_of_a_context(void)
 
 	entries = vg_context_take(state, context);
 	CHECK(entries && !vg_table_get(&state->table, VG_CONTEXT, key, &copy));
-	vg_context_keep(state, entries); // the driver did not end it
+	vg_context_keep(state, NULL, entries); // the driver did not end the context
 	CHECK(vg_table_get(&state->table, VG_CONTEXT, key, &copy) && vg_table_get(&state->table, VG_ARRAY, 1, &copy));
 	CHECK_EQUAL(own()->used, 80 * mib);
 
@@ -421,7 +423,7 @@ static void test_where_memory_lies(void)
 		CUdevice device = -1;
 
 		driver.answer = cases[i].answer;
-		CHECK_EQUAL(vg_location_device(&cases[i].location, &device), cases[i].charged);
+		CHECK_EQUAL(vg_handle_location(&cases[i].location, &device), cases[i].charged);
 		CHECK_EQUAL(device, cases[i].device);
 	}
 }
@@ -431,7 +433,7 @@ int main(void)
 	DRIVER(cuDeviceGetCount, driver_count);
 	DRIVER(cuCtxGetDevice, driver_device);
 	DRIVER(cuCtxGetCurrent, driver_context);
-	test_refusals(); // first: further ones are not said
+	test_refusals(); // first, because later refusals are not logged
 	test_a_claim_is_held_then_charged_then_released();
 	test_a_void_claim();
 	test_a_claim_becomes_what_was_taken();

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a process is charged with is never less than what it holds, at any moment of
-// any call, whatever other threads do at that moment, and while the agent is asked what
-// the process holds.
+// A process's charge is never less than its memory, at any moment of any call. Other threads run at
+// that moment, and the agent may be measuring the process.
 
 #include <string.h>
 
-#include "audit.h"
+#include "base/number.h"
 #include "check.h"
-#include "claim.h"
 #include "fixture.h"
+#include "memory/audit.h"
 #include "model.h"
 #include "process.h"
-#include "slot.h"
 
 enum { rounds = 60000, most_depth = 3 };
 
@@ -27,9 +25,9 @@ static uint64_t on_page(void)
 
 static void anybody(void);
 
-static bool quiet; // there are no other threads any more
+static bool quiet; // no other threads run any more
 
-// others lets other threads do something; each has a current context of its own.
+// others lets other threads act. Each has a current context.
 static void others(void)
 {
 	static int depth;
@@ -46,8 +44,8 @@ static void others(void)
 	CHECK(on_page() >= model_held());
 }
 
-// ---- a program that keeps the rules: nothing is freed twice, or used by one thread
-// when another has freed it
+// ---- a program that follows the rules: no memory is freed twice, and no thread uses memory that
+// another has freed
 
 CUresult vg_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult vg_cuMemFree_v2(CUdeviceptr address);
@@ -82,21 +80,21 @@ struct piece {
 static struct {
 	struct {
 		bool there;
-		unsigned busy; // calls under way with it
+		unsigned busy; // calls in progress with it
 	} contexts[model_contexts];
 	unsigned retained;
 	bool resetting;
-	unsigned primary_busy; // retains and releases under way
+	unsigned primary_busy; // retains and releases in progress
 	struct piece pieces[pieces];
-	// Each is mapped at its own place, if at all.
+	// Each memory is mapped at its own place, or not at all.
 	struct {
 		uint64_t bytes;
-		uint64_t handle;
+		CUmemGenericAllocationHandle handle;
 		unsigned handles;
 		bool mapped;
 		bool handle_busy;
 		bool mapping_busy;
-		unsigned releases; // under way
+		unsigned releases; // in progress
 	} memories[model_places];
 } program;
 
@@ -184,7 +182,7 @@ static void create(int at)
 	done[4] += program.memories[at].handles;
 }
 
-// settle forgets memory that nothing leads to any more.
+// settle drops memory without handles and mappings.
 static void settle(int at)
 {
 	if (!program.memories[at].handles && !program.memories[at].mapped &&
@@ -229,7 +227,7 @@ static void unmap(int at)
 	settle(at);
 }
 
-// again asks for the handle by any address of the mapping.
+// again requests the handle by a random address of the mapping.
 static void again(int at)
 {
 	uint64_t address = model_address(at) + model_below(2) * MIB;
@@ -285,8 +283,8 @@ static void retain_primary(void)
 	done[10]++;
 }
 
-// forget_pieces forgets what ends with a context, before it does: its handle may be
-// another's at once. It returns what there was.
+// forget_pieces drops and returns the pieces of a context before it ends: other allocations may
+// reuse the handles at once.
 static struct piece *forget_pieces(int context)
 {
 	struct piece *were = malloc(sizeof program.pieces);
@@ -302,7 +300,7 @@ static struct piece *forget_pieces(int context)
 	return were;
 }
 
-// restore_pieces: the context lives on.
+// restore_pieces restores the pieces of a context that did not end.
 static void restore_pieces(struct piece *were)
 {
 	for (int i = 0; i < pieces; i++)
@@ -310,7 +308,7 @@ static void restore_pieces(struct piece *were)
 			keep(were[i].kind, were[i].key, were[i].context);
 }
 
-// release_primary: others may retain it at any moment.
+// release_primary releases the primary context. Other threads may retain it at any moment.
 static void release_primary(void)
 {
 	struct piece *were = NULL;
@@ -355,7 +353,7 @@ static void reset_primary(void)
 	free(were);
 }
 
-// end_context ends a context that nobody uses, nor will from then on.
+// end_context ends a context that no thread uses, now or later.
 static void end_context(int context)
 {
 	struct piece *were;
@@ -427,7 +425,7 @@ static void begin(void)
 	state = test_process(&device, 1);
 }
 
-// measured is what is charged once the agent has answered.
+// measured returns the charge once the agent has answered.
 static uint64_t measured(void)
 {
 	uint32_t answers = atomic_load(&state->corrections_made);
@@ -440,7 +438,7 @@ static uint64_t measured(void)
 	return on_page();
 }
 
-// end has the program give everything back, as often as the driver refuses it.
+// end makes the program free everything, and retries when the driver refuses.
 static void end(void)
 {
 	while (model_held()) {
@@ -456,8 +454,7 @@ static void end(void)
 	CHECK_EQUAL(state->corrections[0].unseen, 0);
 }
 
-// A context that begins where the last one ended is charged what that one was, whatever
-// was exported before.
+// A context in place of the last ended one is charged the same, whatever was exported before.
 static void test_contexts_one_by_one(void)
 {
 	CUcontext context;

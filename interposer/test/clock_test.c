@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The clock that goes by the processor's counter: it tells the time as the kernel's does,
-// seldom asks that, and finds out when the counter does not go as it did.
+// The clock that uses the processor's counter. It returns the kernel's time, seldom asks the
+// kernel, and detects a change of the counter's rate.
 
-#include "time/clock.h"
+#include "base/clock.h"
 
+#include "base/now.h"
 #include "check.h"
 
 enum {
 	ms = 1000000,
-	seldom = 20000,  // ns between two looks at the kernel's, at least on average
-	wrong = 5000,    // ns by which it may be so
-	told = 200 * ms, // for so long
+	seldom = 20000,  // ns between two reads of the kernel's clock, at least on average
+	wrong = 5000,    // tolerated deviation in ns
+	told = 200 * ms, // duration of a comparison
 };
 
-// compare reads the clock for a while beside the kernel's, and returns how often it asked that.
+// compare reads the clock beside the kernel's for a while. It returns the kernel reads.
 static int compare(struct vg_clock *clock, uint64_t ns)
 {
 	uint64_t began = vg_now();
@@ -36,11 +37,11 @@ static int compare(struct vg_clock *clock, uint64_t ns)
 
 static void test_tells_the_time(struct vg_clock *clock)
 {
-	// To learn the counter's rate takes two looks that nothing comes between.
-	for (int i = 0; i < 50 && vg_counts_evenly() && !clock->rate; i++)
+	// Learning the counter's rate takes two reads without an interruption between them.
+	for (int i = 0; i < 50 && vg_clock_counts_evenly() && !clock->rate; i++)
 		compare(clock, 20 * ms);
-	CHECK_EQUAL(clock->rate != 0, vg_counts_evenly());
-	CHECK(compare(clock, told) < told / seldom); // 0 where the kernel's is asked each time
+	CHECK_EQUAL(clock->rate != 0, vg_clock_counts_evenly());
+	CHECK(compare(clock, told) < told / seldom); // 0 if the kernel's clock is read each time
 }
 
 static void test_counter_that_jumps(struct vg_clock *clock)
@@ -53,7 +54,7 @@ static void test_counter_that_jumps(struct vg_clock *clock)
 	}
 }
 
-// The counter went at half the rate until now: that is not used once it was seen.
+// The counter ran at half the rate until now. The old rate is not used after its detection.
 static void test_counter_at_another_rate(struct vg_clock *clock)
 {
 	uint64_t until = vg_now() + ms;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # variables are for those who source it
 #
-# A simulated machine with two GPUs, and containers on it; sourced by the tests,
-# with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The
-# driver is that of $GPUSIM_PROFILE, and an agent measures for the containers, as far
-# as the driver tells it what processes hold.
+# A simulated machine with two GPUs, and containers on it. The tests source this file with the
+# arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The driver is that of
+# $GPUSIM_PROFILE. An agent measures for the containers, if the driver reports the memory of
+# processes.
 
 set -u
 libraries=$(realpath "${1:?}")
@@ -15,8 +15,8 @@ sanitizer=${5:+$5:}
 work=$(mktemp -d) || exit 1
 declare -A agents
 trap 'kill $(jobs -p) "${agents[@]}" 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
-# Programs end with their memory held, and what is known of it lies in a mapping
-# in which the leak checker does not look.
+# Programs end without freeing their memory, and its records are in a mapping that the leak checker
+# does not scan.
 export ASAN_OPTIONS=detect_leaks=0
 set +m
 failures=0
@@ -30,17 +30,17 @@ fail() {
 
 oracle() { "$gpusim/gpusim" oracle --json "$work/sim"; }
 
-# profile KEY: what the profile says of it.
+# profile KEY prints the value of the key in the profile.
 profile() { sed -n "s/^$1 *= *//p" "${GPUSIM_PROFILE:-/dev/null}"; }
 
-# native COMMAND…: runs a program without the interposer.
+# native COMMAND… runs a program without the interposer.
 native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$driver_libraries "$@"; }
 
-# names: the branch whose names the driver's library has.
+# names prints the branch of the driver's library.
 names() { oracle | sed -n 's/.*"names":"\([^"]*\)".*/\1/p'; }
 
-# lacks WHAT COMMAND…: whether a program finds natively that the driver does not have a
-# function which it needs. The test then leaves that out, and this says so.
+# lacks WHAT COMMAND… succeeds if a native run shows that the driver lacks a function that the
+# program needs. It prints a note, and the test skips that part.
 lacks() {
 	local what=$1 output
 	shift
@@ -50,8 +50,8 @@ lacks() {
 	[ "$(names)" != r580 ] || fail "a driver 580 lacks what $what needs"
 }
 
-# machine makes the machine that the tests run on, anew. It takes no arguments: how its driver
-# behaves is for $GPUSIM_PROFILE to say.
+# machine creates the tests' machine anew. It takes no arguments: $GPUSIM_PROFILE sets the driver's
+# behaviour.
 # shellcheck disable=SC2120
 machine() {
 	if [ $# -gt 0 ]; then
@@ -66,29 +66,29 @@ machine() {
 	driver_libraries=$gpusim/drivers/$(names)
 	[ -e "$driver_libraries/libcuda.so.1" ] || { echo "no $driver_libraries/libcuda.so.1" && exit 1; }
 	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
-	# What a context takes, as the agent of a host finds out.
+	# The size of a context, which the agent of a host measures.
 	rm -f "$work/native"
 	native "$workloads/fill" --max 1 --hold 100 >"$work/native" 2>/dev/null &
 	while [ ! -s "$work/native" ]; do sleep 0.02; done
 	context=$(oracle | grep -o '"context_bytes": *[0-9]*' | head -n 1 | grep -o '[0-9]*$')
 	kill -9 "$(field pid <"$work/native")"
 	wait $! 2>/dev/null
-	# The agent that a test's containers have: see agent.c.
+	# The agent of a test's containers: see agent.c.
 	agent=-honest
 	[ "$(profile nvml)" != not-available ] || agent=-blind
 }
 
-# serve NAME [MODE]: has an agent serve the container, in place of the last one. Without
-# a mode it is as the profile's driver lets it be.
+# serve NAME [MODE] starts an agent for the container, in place of the last one. Without a mode, the
+# profile's driver selects the mode.
 serve() {
 	local dir=$work/$1
 	unserve "$1"
 	mkdir -p "$dir"
 	rm -f "$dir/serving"
-	# It has 18 ms for an answer, on whatever machine the tests run.
+	# It must answer within 18 ms, whatever machine the tests run on.
 	nice -n -15 "$(dirname "$mkpages")/agent" "${2:-$agent}" "$work/sim/state" "$dir" >"$dir/serving" 2>/dev/null &
 	agents[$1]=$!
-	disown $! # it is not among the jobs that tests wait for
+	disown $! # excludes it from the jobs that tests wait for
 	while [ ! -s "$dir/serving" ]; do sleep 0.01; done
 }
 
@@ -98,8 +98,8 @@ unserve() {
 	unset "agents[$1]"
 }
 
-# pages NAME SIZE…: makes pages with these limits on the GPUs, in order, and has an
-# agent serve the container. The agent has measured contexts.
+# pages NAME SIZE… makes pages with these limits on the GPUs, in order, and starts an agent for the
+# container. The agent has measured contexts.
 pages() {
 	local name=$1 dir=$work/$1 devices=() i=0 size
 	shift
@@ -113,13 +113,12 @@ pages() {
 	[ -n "${agents[$name]:-}" ] || serve "$name"
 }
 
-# least LIMIT: what a process must be granted of it at least, beside its context.
+# least LIMIT prints the bytes that a process must be granted, beside its context.
 least() {
 	if [ "$agent" = -honest ]; then echo $(($1 - context - $1 / 100)); else echo $(($1 - 2 * context)); fi
 }
 
-# become NAME COMMAND…: turns this shell into a program as it would run in a
-# container with these pages.
+# become NAME COMMAND… replaces this shell by a program, as in a container with these pages.
 become() {
 	local dir=$work/$1
 	shift
@@ -127,20 +126,20 @@ become() {
 		LD_PRELOAD="$sanitizer$libraries/libcuda.so.1:$libraries/libnvidia-ml.so.1" "$@"
 }
 
-# limited NAME COMMAND…: runs a program so.
+# limited NAME COMMAND… runs a program in a container with these pages.
 limited() { (become "$@"); }
 
-# field NAME: a number of the JSON line on standard input.
+# field NAME prints a number from the JSON line on standard input.
 field() { grep -o "\"$1\": *[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
 
-# peak PID: the most that an ended process has held on any GPU.
+# peak PID prints the peak memory of an ended process on any GPU.
 peak() {
 	oracle | grep -o "{\"pid\":$1,[^]]*\]" | grep -o '"peak_bytes": *[0-9]*' |
 		grep -o '[0-9]*$' | sort -n | tail -n 1
 }
 
-# held: bytes that are physically taken on the first GPU.
+# held prints the bytes physically allocated on the first GPU.
 held() { oracle | field used_bytes; }
 
 # shellcheck disable=SC2119
-machine 2>/dev/null # the shell reports whom it killed
+machine 2>/dev/null # the shell reports killed processes

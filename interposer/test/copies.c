@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// copies expects of every copy whether it is held to the limit on GPU time: those
-// within a device are, those from and to the host or another device are free. Run
-// by doors_test.sh, with two GPUs. `copies load` copies for a second and a half.
+// copies checks for every copy whether the limit on GPU time applies. Copies within a device are
+// limited; copies from and to the host or another device are free. Run by doors_test.sh, with two
+// GPUs. `copies load` copies for a second and a half.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "pages/pages_gen.h"
 #include "program.h"
-#include "pages_gen.h"
 
-// The simulator moves the content of smaller copies, which takes the host's time.
+// The simulator moves the content of smaller copies, which costs the host's time.
 enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
 
 // CALL calls a function of the driver by name, with these types.
@@ -37,7 +37,7 @@ static const struct vg_usage_page *usage(void)
 	return page;
 }
 
-// launches counts the work of this container that went through the door.
+// launches counts this container's work that passed the throttle.
 static uint64_t launches(void)
 {
 	uint64_t sum = 0;
@@ -69,8 +69,8 @@ static void start(void)
 	CHECK_EQUAL(CALL("cuArrayCreate_v2", (CUarray *, const CUDA_ARRAY_DESCRIPTOR *), &array, &shape), 0);
 }
 
-// METERED expects work through the door; what the simulator does not have has been
-// there all the same. FREE expects none.
+// METERED expects work through the throttle, even if the simulator does not support the call. FREE
+// expects none.
 #define METERED(name, types, ...) expect(name, 1, CALL(name, types, __VA_ARGS__))
 #define FREE(name, types, ...) expect(name, 0, CALL(name, types, __VA_ARGS__))
 
@@ -80,7 +80,7 @@ static void expect(const char *name, uint64_t through, CUresult result)
 	uint64_t now = launches();
 
 	if ((result && result != not_supported) || now - before != through) {
-		fprintf(stderr, "copies: %s returned %d, and went %llu times through the door, not %llu\n",
+		fprintf(stderr, "copies: %s returned %d, and went %llu times through the throttle, not %llu\n",
 			name, result, (unsigned long long)(now - before), (unsigned long long)through);
 		abort();
 	}
@@ -136,7 +136,7 @@ static void test_volumes(void)
 	outside.srcMemoryType = CU_MEMORYTYPE_HOST;
 	outside.srcHost = host;
 	for (size_t i = 0; i < 4; i++) {
-		// The contexts are reserved in what is not a copy between peers.
+		// The contexts are reserved fields in copies other than peer copies.
 		within.srcContext = within.dstContext = i < 2 ? NULL : contexts[0];
 		METERED(calls[i], (const CUDA_MEMCPY3D_PEER *), &within);
 		FREE(calls[i], (const CUDA_MEMCPY3D_PEER *), &outside);
@@ -148,7 +148,7 @@ static void test_volumes(void)
 	FREE("cuMemcpy3DPeerAsync", (const CUDA_MEMCPY3D_PEER *, CUstream), &within, NULL);
 }
 
-// CUDA 3.1 and before: addresses of 32 bits.
+// CUDA 3.1 and earlier: addresses of 32 bits.
 static void test_old(void)
 {
 	const CUDA_MEMCPY2D_v1 plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = 1,
@@ -200,7 +200,7 @@ static void test_peers(void)
 #define VOLUMES_V1 (size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream)
 #define VOLUMES (size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream)
 
-// A batch is metered if anything in it is within a device.
+// A batch is metered if any copy in it is within a device.
 static void test_batches(void)
 {
 	static const char *const old[] = {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_ptsz"};
@@ -247,7 +247,7 @@ static double seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-// load copies planes of 1 GiB as fast as it may, and prints the time in ns.
+// load copies planes of 1 GiB as fast as the limit allows, and prints the time in ns.
 static void load(void)
 {
 	const CUDA_MEMCPY2D plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = first,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests that hand memory to another process: descriptors over a socket, and pools.
+// Passes memory to another process for tests: descriptors over a socket, and pools.
 
 #ifndef VG_TEST_DESCRIPTOR_H
 #define VG_TEST_DESCRIPTOR_H
@@ -29,7 +29,7 @@ static inline void send_fd(int to, int fd)
 	CHECK(sendmsg(to, &message, 0) == 1);
 }
 
-// receive_fd returns -1 where the other side has ended.
+// receive_fd returns -1 if the other side has ended.
 static inline int receive_fd(int from)
 {
 	char space[CMSG_SPACE(sizeof(int))] = {0};
@@ -48,7 +48,7 @@ struct exported_piece {
 	char bytes[64];
 };
 
-// send_piece sends a piece of a new pool, and the pool. It returns false where there is no room.
+// send_piece sends an allocation of a new pool, and the pool. It returns false without room.
 static inline bool send_piece(int to, size_t bytes)
 {
 	const CUmemPoolProps properties = {.allocType = 1, .handleTypes = posix_fd,
@@ -70,7 +70,7 @@ static inline bool send_piece(int to, size_t bytes)
 	return true;
 }
 
-// receive_pool imports a pool and returns false where the other side has ended.
+// receive_pool imports a pool. It returns false if the other side has ended.
 static inline bool receive_pool(int from, void **pool, struct exported_piece *piece)
 {
 	int fd = receive_fd(from);

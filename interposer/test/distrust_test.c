@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the interposer tells the agent of its own measurements: the clock's drift and the
-// length of a turn, as probes show them, and how often probes were not believed. Clocks are
-// arguments.
+// The interposer's reports to the agent about its measurements: the clock's drift and the length of
+// a turn, from probes, and the number of distrusted probes. Clocks are arguments.
 
 #include "time/distrust.h"
 
@@ -10,8 +9,9 @@
 #include <string.h>
 
 #include "check.h"
+#include "pages/pages.h"
+#include "time/fit.h"
 #include "time/meter.h"
-#include "pages.h"
 
 enum { ms = 1000000 };
 
@@ -19,8 +19,8 @@ static const struct vg_limits_page limits;
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
 
-// told is what is learnt in two seconds on a card with this drift and these slices; where others
-// are, they have every second one. Where `pause` is set, nothing is probed for half a second.
+// told holds the drift and turn after two seconds on a card with this drift and these slices. With
+// slices, other containers have every second one. With `pause`, no probe runs for half a second.
 struct told {
 	int64_t ppb, turn;
 };
@@ -34,7 +34,7 @@ static struct told follow(int64_t ppm, int64_t slice, bool pause)
 	memset(&probe, 0, sizeof probe);
 	memset(&fit, 0, sizeof fit);
 	probe.base_sent = 7;
-	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	probe.seen.held = probe.seen.since = probe.seen.until = INT64_MIN / 2;
 	for (int64_t sent = 0; sent < 2000 * (int64_t)ms; sent += 261000) {
 		bool theirs = slice && sent / slice % 2 == 1;
 		int64_t back = theirs ? (sent / slice + 1) * slice : sent;
@@ -43,7 +43,7 @@ static struct told follow(int64_t ppm, int64_t slice, bool pause)
 
 		if (pause && sent > 800 * (int64_t)ms && sent < 1300 * (int64_t)ms)
 			continue;
-		vg_probe_note(&probe, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
+		vg_stretch_note(&probe.seen, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
 		vg_fit_follow(&fit, &probe, &ppb, &turn);
 		told.ppb = ppb ? ppb : told.ppb;
 		told.turn = turn ? (int64_t)turn : told.turn;
@@ -61,14 +61,14 @@ static void test_drift_and_slices(void)
 			for (int pause = 0; pause < 2; pause++) {
 				struct told told = follow(ppms[i], slices[k], pause);
 
-				CHECK(told.ppb); // 0 is unknown, and no clock's
+				CHECK(told.ppb); // 0 means unknown, and is no clock's drift
 				CHECK(llabs(told.ppb - ppms[i] * 1000) < 10000);
 				CHECK(llabs(told.turn - slices[k]) <= vg_probe_ns);
 			}
-	CHECK(!follow(2000, 0, false).ppb); // that is no clock
+	CHECK(!follow(2000, 0, false).ppb); // no clock drifts that much
 }
 
-// Probes that come back with the end of work that was there before them stood behind it.
+// A probe that returns with the end of earlier work was queued behind it.
 static void test_aliases(void)
 {
 	static struct vg_probe probe = {.base_sent = 1000 * (uint64_t)ms};
@@ -77,16 +77,16 @@ static void test_aliases(void)
 		int64_t sent, back;
 		bool aliased;
 	} cases[] = {
-		{1 * ms, 20 * ms, false},              // was sent before the work
-		{3 * ms, 20 * ms + 1000, false},       // may have been sent just before the end
+		{1 * ms, 20 * ms, false},              // sent before the work
+		{3 * ms, 20 * ms + 1000, false},       // possibly sent just before the end
 		{4 * ms, 4 * ms + 5000, false},        // passed
-		{5 * ms, 23 * ms, false},              // waited for something else
-		{6 * ms, 20 * ms + 2000, true},        // waited for the end as well as the second one
+		{5 * ms, 23 * ms, false},              // waited for other work
+		{6 * ms, 20 * ms + 2000, true},        // waited for the end, like the second probe
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		probe.journeys[probe.journey_count++] = (struct vg_journey){cases[i].sent, cases[i].back};
-		CHECK(vg_probe_aliases(&probe, 20 * ms, recorded) == cases[i].aliased);
+		probe.seen.journeys[probe.seen.journey_count++] = (struct vg_journey){cases[i].sent, cases[i].back};
+		CHECK(vg_fit_aliases(&probe, 20 * ms, recorded) == cases[i].aliased);
 	}
 }
 
@@ -97,7 +97,7 @@ static void test_lapsed_claims(void)
 	vg_distrust_lapsed(&meter, 0);
 	vg_distrust_lapsed(&meter, -1);
 	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);
-	usage.header.distrust[3].uncharged = UINT32_MAX - 1; // the tenant's to write
+	usage.header.distrust[3].uncharged = UINT32_MAX - 1; // the tenant may write it
 	vg_distrust_lapsed(&meter, ms);
 	vg_distrust_lapsed(&meter, ms);
 	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A module that is opened with RTLD_DEEPBIND, and opens the driver in turn; built
-// a second time with VG_LINKED, as one that is linked to it. See doors.c.
+// A module that is opened with RTLD_DEEPBIND, and then opens the driver. A second build with
+// VG_LINKED is linked to the driver. See doors.c.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

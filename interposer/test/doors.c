@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// doors DOOR [PATH] reaches the driver by one of the doors that a dynamic program
-// has, and finds whether the limit stands behind it: of 1 GiB, a context of 512
-// MiB leaves room for 448 MiB, but not for 128 MiB more. Run by doors_test.sh.
+// doors DOOR [PATH] reaches the driver in one of the ways of a dynamic program, and checks that the
+// limit applies: of 1 GiB, a context of 512 MiB leaves room for 448 MiB, but not for 128 MiB more.
+// Run by doors_test.sh.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ typedef int (*proc_v2_fn)(const char *name, void **function, int version, uint64
 typedef void (*plain_fn)(void);
 typedef void *(*module_fn)(const char *name);
 
-// The function that is behind a name, by the door that is tried.
+// The function of a name, in the tested way.
 typedef plain_fn (*find_fn)(const char *name);
 
 static void *library;
@@ -111,13 +111,13 @@ static void *proc_v2(const char *name, int version, uint64_t flags)
 	int status = -1;
 
 	CHECK_EQUAL(get("cuGetProcAddress", &function, 12000, 0, &status), 0);
-	get = (proc_v2_fn)as_function(function); // its own answer
+	get = (proc_v2_fn)as_function(function); // the answer of the function itself
 	CHECK_EQUAL(get(name, &function, version, flags, &status), 0);
 	CHECK_EQUAL(status, 0);
 	return function;
 }
 
-// cuGetProcAddress gives the limit, whatever version of a function is asked for.
+// cuGetProcAddress returns functions that report the limit, whatever version is requested.
 static int try_proc(void *(*proc)(const char *name, int version, uint64_t flags))
 {
 	static const int versions[] = {3020, 11020, 11030, 12000, 13000};
@@ -150,8 +150,8 @@ static int as_program(void)
 	return try_door(by_handle);
 }
 
-// A driver does not survive a fork. What counts is that the child gets nothing,
-// and takes nothing from its parent.
+// A driver does not survive a fork. The child must get no memory, and must not change the parent's
+// memory.
 static int after_fork(void)
 {
 	uint64_t address = 0;
@@ -183,8 +183,8 @@ static void open_namespace(const char *name)
 	CHECK(library);
 }
 
-// Doors of which nobody keeps the key: the C library's own dlopen, and that of a
-// module which looks into the C library first.
+// Ways that the interposer cannot intercept: the C library's own dlopen, and dlopen of a module
+// that searches the C library first.
 
 static void *by_libc(const char *path)
 {
@@ -204,7 +204,7 @@ static void *by_deepbind(const char *path)
 	return ((module_fn)as_function(dlsym(module, "module_open")))(path);
 }
 
-// What the process takes behind our back is seen by the next allocations, which leave room for it.
+// Memory allocated past the interposer is seen by the next allocations, which leave room for it.
 static int try_behind(const char *path, void *(*open_real)(const char *path))
 {
 	const struct timespec until_next_look = {.tv_nsec = 300000000};

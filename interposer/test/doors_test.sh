@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every door to the driver that a dynamic program has, on the simulated GPU, and
-# what programs see of their container's processes.
-# Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+# Every way to reach the driver in a dynamic program, on the simulated GPU, and the programs' view
+# of their container's processes. Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES
+# [SANITIZER-LIBRARY]
 
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
 programs=$(dirname "$mkpages")
-# What most programs here may have: 512 MiB beside a context.
+# The limit of most programs here: 512 MiB beside a context.
 limit=$((context + 512 * mib))
 sms=$(profile sm_count)
 sms=${sms:-132}
@@ -20,8 +20,7 @@ check_door() {
 	"$mkpages" "$work/door" "${uuids[0]}=$limit"
 }
 
-# A namespace of its own has a C library of its own, and a sanitizer cannot be in
-# it.
+# A new linker namespace has a separate C library, and cannot contain a sanitizer.
 check_namespace() {
 	[ -n "${sanitizer:-}" ] || check_door namespace "$1"
 }
@@ -36,15 +35,15 @@ test_doors() {
 	for door in libcuda.so.1 libcuda.so "$driver_libraries/libcuda.so.1"; do
 		check_namespace "$door"
 	done
-	# What is taken behind our back is seen where the driver tells the agent what is held.
+	# Uncharged memory is detected if the driver reports the memory of processes to the agent.
 	[ "$agent" = -honest ] || return 0
 	check_door behind "$driver_libraries/libcuda.so.1"
-	# A sanitizer's library refuses RTLD_DEEPBIND.
+	# A sanitizer's library rejects RTLD_DEEPBIND.
 	[ -n "$sanitizer" ] ||
 		DOOR_MODULE=$programs/door_module.so check_door behind-module "$driver_libraries/libcuda.so.1"
 }
 
-# What is linked to the driver, as a program or as a module.
+# A program and a module that are linked to the driver.
 test_linked() {
 	local output
 	check_door module "$programs/door_module.so"
@@ -54,18 +53,18 @@ test_linked() {
 	output=$(limited linked "$programs/doors_linked" default 2>&1) || fail "a linked program: $output"
 }
 
-# Programs and modules that find the driver by their own run path alone, as Nix
-# builds them, find it natively, and under limits.
+# Programs and modules whose own run path leads to the driver, as in Nix builds, find it natively
+# and under limits.
 test_runpaths() {
 	local door program where
 	mkdir -p "$programs/beside"
-	# The same in every profile: the tests of two may run at once.
+	# All profiles use the same link: the tests of two profiles may run at once.
 	ln -sf "$gpusim/libcuda.so.1" "$gpusim/libnvidia-ml.so.1" "$programs/beside/"
 	for door in doors_runpath doors_rpath doors_origin "doors module $programs/door_runpath.so"; do
 		read -r program where <<<"$door"
 		# shellcheck disable=SC2086 # its words
 		GPUSIM_STATE=$work/sim/state "$programs/$program" ${where:-soname} >/dev/null 2>"$work/natively"
-		# A sanitizer calls the loader in the program's place, and it has no run path.
+		# A sanitizer calls the loader for the program, and has no run path.
 		[ -z "$sanitizer" ] && grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$door does not find the driver natively: $(cat "$work/natively")"
 		pages runpath "$limit"
 		# shellcheck disable=SC2086 # its words
@@ -74,8 +73,7 @@ test_runpaths() {
 	done
 }
 
-# A program that is built with AddressSanitizer wants to be loaded first, and is
-# told by its user that it need not be.
+# A program built with AddressSanitizer requires to be loaded first. Its user disables that check.
 test_instrumented() {
 	local output
 	[ -z "$sanitizer" ] || return 0
@@ -85,11 +83,11 @@ test_instrumented() {
 	echo "$output" | grep -q 'ASan runtime does not come first' || fail "a program with AddressSanitizer: $output"
 	output=$(ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 \
 		limited instrumented "$programs/doors_instrumented" soname 2>&1) ||
-		fail "a program with AddressSanitizer, as the README says: $output"
+		fail "a program with AddressSanitizer, as the README describes: $output"
 }
 
-# A container sees its own processes alone, by the pids that it knows, and not
-# those that were killed.
+# A container sees only its own processes, by the pids in its own namespace, and no killed
+# processes.
 test_processes() {
 	local output i
 	pages listed $((4 * gib))
@@ -109,21 +107,20 @@ test_processes() {
 	echo "$output" | grep -q "\"used\":$((context + 256 * mib))," || fail "NVML counts the dead: $output"
 }
 
-# Memory that passes between processes is charged on both sides. Nobody measures that
-# what was exported has gone.
+# Memory passed between processes is charged on both sides. No agent measures the end of the export.
 test_imports() {
 	serve imports -blind
 	pages imports $((2 * gib))
 	limited imports "$programs/imports" || fail "imports"
 }
 
-# A pool that is destroyed while in use is charged until its last piece is freed.
+# A destroyed pool in use is charged until its last allocation is freed.
 test_pools() {
 	pages pools $((2 * gib))
 	limited pools "$programs/pools" || fail "destroyed pools"
 }
 
-# Pools that keep what was freed of them never grow beyond the limit.
+# Pools that keep freed memory never grow beyond the limit.
 test_exportable() {
 	local output limit=$((context + 512 * mib)) highest
 	pages exportable "$limit"
@@ -133,7 +130,7 @@ test_exportable() {
 	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "exportable pools: held $highest of $limit"
 }
 
-# What a context holds for kernels is held to the limit, too.
+# A context's memory for kernels counts towards the limit too.
 test_heaps() {
 	local output
 	pages heaps "$limit"
@@ -141,17 +138,17 @@ test_heaps() {
 	[ "$(peak "$(echo "$output" | field pid)")" -le "$limit" ] || fail "heaps: more than the limit: $output"
 }
 
-# Physical memory is charged for as long as a handle or a mapping of it is left.
+# Physical memory is charged as long as a handle or a mapping of it exists.
 test_mappings() {
 	pages mappings $((2 * gib))
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
-# What a multicast object holds is charged: for good where nobody measures, else until it has gone.
+# Memory held by a multicast object is charged: for ever without an agent, else until it is freed.
 test_multicast() {
 	local output highest major limit=$((2 * gib))
 	major=$(profile cc_major)
-	[ "${major:-9}" -ge 9 ] || return 0 # the card has none
+	[ "${major:-9}" -ge 9 ] || return 0 # the card does not support multicast
 	serve multicast -blind
 	pages multicast "$limit"
 	output=$(limited multicast "$programs/multicast" 2>"$work/errors") || fail "multicast: $(cat "$work/errors")"
@@ -164,26 +161,26 @@ test_multicast() {
 	output=$(limited multicast "$programs/multicast" measured 2>&1) || fail "multicast, measured: $output"
 }
 
-# A device that does not exist is refused as the driver does it; one that exists, and was not
-# given to the container, as one without memory.
+# A device that does not exist is refused with the driver's error. A device outside the container is
+# refused as a device without memory.
 test_ordinals() {
 	local output
 	output=$(native "$programs/ordinals" 0 2>&1) || fail "ordinals, natively: $output"
-	[ -z "$output" ] || echo "$output" # what the driver does not have
+	[ -z "$output" ] || echo "$output" # functions that the driver lacks
 	pages ordinals $((2 * gib))
 	output=$(limited ordinals "$programs/ordinals" 2 2>&1) || fail "ordinals: $output"
 	pages ordinals-both $((2 * gib)) $((2 * gib))
 	output=$(limited ordinals-both "$programs/ordinals" 0 2>&1) || fail "ordinals of two: $output"
 }
 
-# asked: what the program meminfo is told to be free, now.
+# asked prints the free memory that the program meminfo reads now.
 asked() {
 	local told
 	echo >&"${meminfo[1]}"
 	read -r -u "${meminfo[0]}" told && echo "$told" | field free
 }
 
-# No more is free than the limit leaves, nor than who shares the GPU has left of it.
+# The free memory exceeds neither the rest of the limit nor the rest of the shared GPU.
 test_meminfo() {
 	local limit=$((12 * gib)) gpu=$((16 * gib)) output
 	pages meminfo "$limit"
@@ -207,7 +204,7 @@ test_meminfo() {
 	wait "$process" || fail "meminfo"
 }
 
-# Copies within a device are held to the limit on GPU time, whatever their shape.
+# Copies within a device count towards the limit on GPU time, whatever their shape.
 test_copies() {
 	local output took wall
 	pages copies "$((4 * gib)):$context:300000" "$((4 * gib)):$context:300000"
@@ -215,19 +212,19 @@ test_copies() {
 	output=$(limited copies "$programs/copies" load) || fail "a load of copies: $output"
 	wall=$(echo "$output" | field wall_ns)
 	took=$(oracle | grep -o "{\"pid\":$(echo "$output" | field pid),[^]]*\]" | field gpu_time_ns)
-	# A start may have 50 ms more; a busy machine may leave much unused.
+	# The start may take 50 ms more. A busy machine may leave much unused.
 	if [ "$took" -gt $((wall * 32 / 100 + 50000000)) ] || [ "$took" -lt $((wall / 10)) ]; then
 		fail "copies had $took ns of $wall, want 30 %"
 	fi
 }
 
-# The Multi-Process Service's daemon, for GPU 0.
+# mps runs the Multi-Process Service's daemon for GPU 0.
 mps() {
 	env CUDA_MPS_PIPE_DIRECTORY="$work/pipes" CUDA_MPS_LOG_DIRECTORY="$work/logs" \
 		GPUSIM_STATE="$work/sim/state" "$gpusim/nvidia-cuda-mps-control" "$@" 2>/dev/null
 }
 
-# full NAME [VARIABLE=VALUE…]: kernels per second that would fill the GPU in 1 ms.
+# full NAME [VARIABLE=VALUE…] prints the rate per second of kernels that fill the GPU for 1 ms.
 full() {
 	local name=$1
 	shift
@@ -235,8 +232,8 @@ full() {
 		--kernel-us 1000 --blocks $((sms * 32)) --count 100 2>"$work/error" | field kernels_per_s
 }
 
-# A limit that MPS holds: to a part of the GPU, whatever the program says, with no
-# limit on time beside it; and no CUDA where MPS does not hold it.
+# A limit that MPS enforces: a part of the GPU, whatever the program requests, without a limit on
+# time. CUDA fails if MPS does not enforce the limit.
 test_mps() {
 	local rate
 	pages mps "$limit:$context:250000:$sms"
@@ -257,7 +254,7 @@ test_mps() {
 
 test_doors
 test_linked
-test_runpaths 2>/dev/null # the shell reports which were aborted
+test_runpaths 2>/dev/null # the shell reports aborted processes
 test_instrumented
 test_mps
 test_imports
@@ -268,7 +265,7 @@ test_mappings
 test_multicast
 test_ordinals
 test_copies
-test_meminfo 2>/dev/null # the shell reports whom it killed
-test_processes 2>/dev/null # the shell reports whom it killed
+test_meminfo 2>/dev/null # the shell reports killed processes
+test_processes 2>/dev/null # the shell reports killed processes
 
 [ "$failures" -eq 0 ] || exit 1

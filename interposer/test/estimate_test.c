@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Estimates of what work takes, and of whether it varies. Clocks are arguments.
+// Estimates of the length of work, and of its variation. Clocks are arguments.
 
 #include <string.h>
 
 #include "check.h"
 #include "time/estimate.h"
-
 
 enum { ms = 1000000, start = 1000 * ms };
 
@@ -15,12 +14,12 @@ static struct vg_estimates estimates;
 static void observe(struct vg_class *class, uint64_t ns, int times, uint64_t *now)
 {
 	for (int i = 0; i < times; i++)
-		vg_class_observe(class, ns, 500, *now += 10 * ms);
+		vg_estimate_observe(class, ns, 500, *now += 10 * ms);
 }
 
 static void test_estimate_keeps_to_the_least(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 7, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 7, 50000);
 	uint64_t now = start;
 
 	CHECK(!class->measured);
@@ -28,16 +27,16 @@ static void test_estimate_keeps_to_the_least(void)
 	observe(class, 400000, 1, &now);
 	CHECK_EQUAL(class->ns, 400000);
 	for (int i = 0; i < 300; i++) {
-		observe(class, 1200000, 4, &now); // another's slice in between
+		observe(class, 1200000, 4, &now); // with another container's slice in between
 		observe(class, 200000, 1, &now);
 	}
 	CHECK_EQUAL(class->ns, 200000);
-	CHECK(vg_class_of(&estimates, 7, 1) == class);
+	CHECK(vg_estimate_of(&estimates, 7, 1) == class);
 }
 
 static void test_estimate_follows_a_change(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 8, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 8, 50000);
 	uint64_t now = start;
 
 	observe(class, 200000, 100, &now);
@@ -45,41 +44,40 @@ static void test_estimate_follows_a_change(void)
 	CHECK_EQUAL(class->ns, 600000);
 	observe(class, 100000, 1, &now);
 	CHECK_EQUAL(class->ns, 100000);
-	vg_class_forget(&estimates, 8);
+	vg_estimate_forget(&estimates, 8);
 	CHECK(!class->measured);
 }
 
-// A first launch is slow: what was measured of it is not held against the others.
-// The GPU's clock moves with power and temperature, for half a second here: work takes longer
-// then, whose pieces were measured every 2 ms.
+// The GPU's clock changes with power and temperature, here for half a second: work measured every
+// 2 ms takes longer then.
 static void test_estimate_follows_the_clock(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 13, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 13, 50000);
 	uint64_t now = start;
 
 	for (int i = 0; i < 500; i++)
-		vg_class_observe(class, 200000, 500, now += 2 * ms);
+		vg_estimate_observe(class, 200000, 500, now += 2 * ms);
 	CHECK_EQUAL(class->ns, 200000);
 	for (int i = 0; i < 17; i++)
-		vg_class_observe(class, 260000, 500, now += 2 * ms);
+		vg_estimate_observe(class, 260000, 500, now += 2 * ms);
 	CHECK_EQUAL(class->ns, 260000);
 }
 
-// Beside other streams of the process few observations are of the work alone.
+// Beside other streams of the process, few observations measure the work alone.
 static void test_estimate_waits_for_work_alone(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 14, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 14, 50000);
 	uint64_t now = start;
 
 	class->company = true;
 	for (int i = 0; i < 500; i++)
-		vg_class_observe(class, i % 40 ? 160000 : 20000, 500, now += ms);
+		vg_estimate_observe(class, i % 40 ? 160000 : 20000, 500, now += ms);
 	CHECK_EQUAL(class->ns, 20000);
 }
 
 static void test_estimate_is_a_mean_without_the_first(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 9, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 9, 50000);
 	uint64_t now = start;
 
 	observe(class, 20900, 1, &now);
@@ -92,66 +90,66 @@ static void test_estimate_is_a_mean_without_the_first(void)
 	CHECK(class->ns > 20390 && class->ns <= 20400);
 }
 
-// Probes err to either side: the least of such observations is too little.
+// Probes err in both directions: the least of such observations is too small.
 static void test_estimate_is_a_mean_of_rough_ones(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 10, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 10, 50000);
 	uint64_t now = start;
 
-	vg_class_observe_roughly(class, 1760000, 500, now);
+	vg_estimate_observe_roughly(class, 1760000, 500, now);
 	CHECK(class->measured);
 	CHECK_EQUAL(class->ns, 1760000);
 	for (int i = 0; i < 100; i++)
-		vg_class_observe_roughly(class, i % 10 ? 2050000 : 1500000, 500,
-					 now += 20 * ms);
+		vg_estimate_observe_roughly(class, i % 10 ? 2050000 : 1500000, 500,
+					    now += 20 * ms);
 	CHECK(class->ns > 1900000 && class->ns < 2060000);
 	observe(class, 2000000, 20, &now);
 	CHECK(class->ns > 1990000 && class->ns < 2010000);
 }
 
-// Short work that is measured by itself is known less well than in runs.
+// Short work is measured less accurately alone than in runs.
 static void test_estimate_keeps_to_the_finest(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 11, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 11, 50000);
 	uint64_t now = start;
 
-	vg_class_observe(class, 1500, 800, now += ms);
+	vg_estimate_observe(class, 1500, 800, now += ms);
 	CHECK_EQUAL(class->ns, 1500);
-	vg_class_observe(class, 2000, 5, now += ms);
+	vg_estimate_observe(class, 2000, 5, now += ms);
 	CHECK_EQUAL(class->ns, 2000);
 	for (int i = 0; i < 1000; i++) {
-		vg_class_observe(class, 1500, 800, now += ms);
-		vg_class_observe(class, 2700, 800, now += ms);
+		vg_estimate_observe(class, 1500, 800, now += ms);
+		vg_estimate_observe(class, 2700, 800, now += ms);
 	}
 	CHECK_EQUAL(class->ns, 2000);
-	vg_class_observe(class, 900, 800, now += ms); // it is shorter now
+	vg_estimate_observe(class, 900, 800, now += ms); // the work is shorter now
 	CHECK_EQUAL(class->ns, 900);
-	vg_class_observe(class, 1000, 5, now += ms);
+	vg_estimate_observe(class, 1000, 5, now += ms);
 	CHECK_EQUAL(class->ns, 1000);
 	for (int i = 0; i < 1000; i++)
-		vg_class_observe(class, 3000, 800, now += ms); // …longer
+		vg_estimate_observe(class, 3000, 800, now += ms); // …longer
 	CHECK_EQUAL(class->ns, 3000);
-	vg_class_observe(class, 6000, 5, now += ms); // others' slices in between
+	vg_estimate_observe(class, 6000, 5, now += ms); // with other containers' slices in between
 	CHECK_EQUAL(class->ns, 3000);
 }
 
 static void test_more_classes_than_places(void)
 {
 	for (uint64_t key = 1; key < 5000; key++) {
-		struct vg_class *class = vg_class_of(&estimates, key * 77, 3);
+		struct vg_class *class = vg_estimate_of(&estimates, key * 77, 3);
 
 		CHECK_EQUAL(class->key, key * 77);
-		CHECK(vg_class_of(&estimates, key * 77, 4) == class);
+		CHECK(vg_estimate_of(&estimates, key * 77, 4) == class);
 	}
 }
 
-enum { piece = 1000 }; // ns that each piece of work is charged
+enum { piece = 1000 }; // ns charged for each piece of work
 
-// take has `count` pieces take more than they were charged, each `more`, for sure.
+// take makes `count` pieces take `more` than their charge, for certain.
 static void take(struct vg_class *class, int count, int64_t more, uint64_t now)
 {
 	for (int i = 0; i < count; i++)
-		vg_class_compare(class, piece, more, true, now);
+		vg_estimate_compare(class, piece, more, true, now);
 }
 
 static const uint64_t second = 1000 * ms;
@@ -161,57 +159,57 @@ static void test_look(void)
 	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
 	uint64_t now = second;
 
-	// One piece that takes longer says nothing.
-	vg_class_compare(&class, piece, 100 * piece, false, now);
-	CHECK(!vg_class_is_doubtful(&class, now));
-	vg_class_compare(&class, piece, 100 * piece, false, now);
-	CHECK(vg_class_is_known(&class, now + 99 * ms) && vg_class_is_doubtful(&class, now + 99 * ms));
-	CHECK(!vg_class_is_doubtful(&class, now + 100 * ms));
+	// One piece that takes longer does not change the estimate.
+	vg_estimate_compare(&class, piece, 100 * piece, false, now);
+	CHECK(!vg_estimate_is_doubtful(&class, now));
+	vg_estimate_compare(&class, piece, 100 * piece, false, now);
+	CHECK(vg_estimate_is_known(&class, now + 99 * ms) && vg_estimate_is_doubtful(&class, now + 99 * ms));
+	CHECK(!vg_estimate_is_doubtful(&class, now + 100 * ms));
 
-	// It was others' slices: each look that finds so makes the next come later.
+	// Other containers' slices caused it: each such check delays the next.
 	for (int i = 1; i < 6; i++) {
 		uint64_t pause = (uint64_t)400 * ms << (i < 3 ? i : 3);
 
 		take(&class, 100, 0, now);
 		for (int k = 0; k < 2; k++)
-			vg_class_compare(&class, piece, 100 * piece, false, now + pause - ms);
-		CHECK(!vg_class_is_doubtful(&class, now + pause - ms));
+			vg_estimate_compare(&class, piece, 100 * piece, false, now + pause - ms);
+		CHECK(!vg_estimate_is_doubtful(&class, now + pause - ms));
 		now += pause;
-		vg_class_compare(&class, piece, 0, false, now);
-		CHECK(vg_class_is_doubtful(&class, now));
+		vg_estimate_compare(&class, piece, 0, false, now);
+		CHECK(vg_estimate_is_doubtful(&class, now));
 	}
 
-	// It was not, and not once only.
+	// The work itself took longer, more than once.
 	take(&class, 1, 100 * piece, now);
-	CHECK(vg_class_is_known(&class, now));
+	CHECK(vg_estimate_is_known(&class, now));
 	take(&class, 1, 100 * piece, now);
-	CHECK(!vg_class_is_known(&class, now) && vg_class_is_doubtful(&class, now + second));
+	CHECK(!vg_estimate_is_known(&class, now) && vg_estimate_is_doubtful(&class, now + second));
 
-	// As long as it is taken to vary, once is enough.
+	// While the work counts as varying, one observation suffices.
 	take(&class, 1, 0, now + 9 * second);
 	take(&class, 1, piece, now + 9 * second);
-	CHECK(!vg_class_is_known(&class, now + 19 * second - 1));
-	CHECK(vg_class_is_known(&class, now + 19 * second));
+	CHECK(!vg_estimate_is_known(&class, now + 19 * second - 1));
+	CHECK(vg_estimate_is_known(&class, now + 19 * second));
 }
 
-// A program may wait long for a piece as it has no processor. Where it does so often, it
-// may be the work.
+// A program without a processor may wait long for a piece. If that is frequent, the work may be the
+// cause.
 static void test_waited_long(void)
 {
 	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
 	uint64_t now = second;
 
 	for (int i = 0; i < 1000; i++)
-		vg_class_waited(&class, piece, 500 * piece, now);
-	vg_class_waited(&class, piece, 10000 * piece, now);
-	CHECK(!vg_class_is_doubtful(&class, now));
+		vg_estimate_waited(&class, piece, 500 * piece, now);
+	vg_estimate_waited(&class, piece, 10000 * piece, now);
+	CHECK(!vg_estimate_is_doubtful(&class, now));
 	for (int i = 0; i < 1000; i++)
-		vg_class_waited(&class, piece, i % 100 ? piece : 600 * piece, now);
-	CHECK(vg_class_is_doubtful(&class, now));
+		vg_estimate_waited(&class, piece, i % 100 ? piece : 600 * piece, now);
+	CHECK(vg_estimate_is_doubtful(&class, now));
 }
 
-// Work varies whose rare long pieces are a part of what it takes, but not work of which
-// one was disturbed, whenever that was.
+// Work varies if its rare long pieces are a relevant part of its time. Work with one disturbed
+// piece does not vary, whenever that piece was.
 static void test_rare_long_pieces(void)
 {
 	struct vg_class disturbed = {.key = 1, .ns = piece, .measured = true};
@@ -221,33 +219,33 @@ static void test_rare_long_pieces(void)
 	take(&disturbed, 100, 0, second);
 	take(&disturbed, 1, 1000 * piece, second);
 	take(&disturbed, 100000, 0, second);
-	CHECK(vg_class_is_known(&disturbed, second));
+	CHECK(vg_estimate_is_known(&disturbed, second));
 	for (int i = 0; i < 10; i++) {
 		take(&varying, 1000, 0, second);
 		take(&varying, 1, 200 * piece, second);
 		take(&hardly, 1000, 0, second);
 		take(&hardly, 1, 20 * piece, second);
 	}
-	CHECK(!vg_class_is_known(&varying, second));
-	CHECK(vg_class_is_known(&hardly, second));
+	CHECK(!vg_estimate_is_known(&varying, second));
+	CHECK(vg_estimate_is_known(&hardly, second));
 }
 
-// A sample counts by its least piece, and has nothing of one before it that was not completed.
+// A sample counts by its shortest piece, and excludes earlier incomplete samples.
 static void test_estimate_of_samples(void)
 {
-	struct vg_class *class = vg_class_of(&estimates, 15, 50000);
+	struct vg_class *class = vg_estimate_of(&estimates, 15, 50000);
 	uint64_t now = 0;
 
-	vg_class_observe(class, 50000, 500, now += ms);
+	vg_estimate_observe(class, 50000, 500, now += ms);
 	for (int i = 0; i < 8; i++) {
-		vg_class_begin_sample(class, 2, now);
+		vg_estimate_begin_sample(class, 2, now);
 		class->to_see--;
-		vg_class_observe_sample(class, 20000, 500, now += ms); // and no other
+		vg_estimate_observe_sample(class, 20000, 500, now += ms); // and no other sample
 	}
-	vg_class_begin_sample(class, 4, now);
+	vg_estimate_begin_sample(class, 4, now);
 	for (uint64_t i = 0; i < 4; i++) {
 		class->to_see--;
-		vg_class_observe_sample(class, 40000 + (3 - i) * 1000, 500, now += ms);
+		vg_estimate_observe_sample(class, 40000 + (3 - i) * 1000, 500, now += ms);
 	}
 	CHECK(class->lowest == 40000);
 	CHECK(class->seen == 5);

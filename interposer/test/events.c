@@ -9,7 +9,7 @@ int events_count;
 bool events_capturing;
 _Atomic int events_asked_capture;
 
-static uint64_t recorded[65536]; // when, by event
+static uint64_t recorded[65536]; // time of the record, by event
 static uint64_t (*time_reached)(void);
 static uint64_t (*time_now)(void);
 
@@ -38,7 +38,7 @@ static CUresult event_destroy(CUevent event)
 
 static CUresult event_record(CUevent event, CUstream stream)
 {
-	(void)stream; // it may be a default one
+	(void)stream; // it may be a default stream
 	CHECK(!events_capturing);
 	*time_of(event) = time_reached();
 	return CUDA_SUCCESS;

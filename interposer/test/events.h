@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Events and captures in place of the driver's: events are counted, and take the time from the
-// test; into a capture, none may be recorded.
+// Events and captures in place of the driver's. Events are counted and take their time from the
+// test. No event may be recorded into a capture.
 
 #ifndef VG_TEST_EVENTS_H
 #define VG_TEST_EVENTS_H
@@ -12,13 +12,13 @@
 
 #include "cuda_abi.h"
 
-// events_install puts events in place. `reached` is the time at which the GPU has done what
-// was launched, which an event takes that is recorded; `now` the program's, which may be
-// earlier: then the event is not over yet.
+// events_install installs the events. `reached` returns the time at which the GPU completes the
+// launched work, which becomes the time of a recorded event. `now` returns the program's time. If
+// it is earlier, the event is not complete yet.
 void events_install(uint64_t (*reached)(void), uint64_t (*now)(void));
 
-extern int events_count;         // that there are
+extern int events_count;         // existing events
 extern bool events_capturing;    // all streams are being captured
-extern _Atomic int events_asked_capture; // how often it was asked whether one is
+extern _Atomic int events_asked_capture; // number of queries whether a stream is captured
 
 #endif

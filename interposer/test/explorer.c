@@ -17,7 +17,7 @@ struct process {
 	ucontext_t context;
 	bool done;
 	bool naps;
-	uint64_t changes; // by others, since it last napped
+	uint64_t changes; // by other processes, since its last nap
 	char stack[stack_size];
 };
 
@@ -26,12 +26,12 @@ static struct process processes[explorer_most_processes];
 static struct process *current;
 static ucontext_t explorer;
 
-// A choice is how many alternatives there were at a step, and which was taken.
+// A choice holds the number of alternatives at a step, and the taken one.
 static struct {
 	int taken, alternatives;
 } choices[most_choices];
-static int depth, known; // how far this run has come, and how many choices it repeats
-static int switches;     // that this run may still make where it need not
+static int depth, known; // number of steps so far, and of choices that this run repeats
+static int switches;     // optional switches that this run may still make
 
 int explorer_self(void)
 {
@@ -49,7 +49,7 @@ int explorer_choose(int alternatives)
 	return choices[depth++].taken;
 }
 
-// next returns the process that goes on: the current one, if it can, is the first alternative.
+// next returns the next process. The current process, if it can continue, is the first choice.
 static struct process *next(void)
 {
 	struct process *ready[explorer_most_processes];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// exportable takes all that it gets of pools that can be exported, which keep what is freed for
-// pieces of the same size. Its caller looks at what it has held. Run by doors_test.sh.
+// exportable takes all available memory from exportable pools, which keep freed memory for
+// allocations of the same size. Its caller checks its peak memory. Run by doors_test.sh.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -46,7 +46,7 @@ static void give(uint64_t address, void *stream)
 	CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, void *), address, stream), 0);
 }
 
-// fill takes what is left as memory of its own kind, and returns how many pieces these are.
+// fill takes the remaining memory outside pools, and returns the number of allocations.
 static int fill(uint64_t *pieces)
 {
 	int count = 0;
@@ -65,7 +65,7 @@ static void empty(const uint64_t *pieces, int count)
 		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), pieces[--count]), 0);
 }
 
-// Of each size there is one piece, freed before the next is asked for.
+// Each size has one allocation, freed before the next allocation.
 static void test_sizes(void)
 {
 	void *pool = new_pool();
@@ -82,7 +82,7 @@ static void test_sizes(void)
 	destroy(pool);
 }
 
-// What was freed is there again for a piece of its size, in any stream, and for no other.
+// Freed memory is available for allocations of its size, in any stream, and for no other size.
 static void test_full(void)
 {
 	void *stream = new_stream();
@@ -153,7 +153,7 @@ static void test_threads(void)
 	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), rest), 0);
 }
 
-// A pool whose pieces ended with their context lends none of them.
+// A pool lends no memory of allocations that ended with their context.
 static void test_reset(void)
 {
 	void *pool = new_pool();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// symbols/families_test.txt holds the names and what families.txt says of them. The
-// installer, which reads the same table, is held to the same file.
+// symbols/families_test.txt holds the names and their entries in families.txt. The installer reads
+// the same table, and its tests use the same file.
 
 #include <string.h>
 
 #include "check.h"
-#include "family.h"
+#include "load/family.h"
 
 int main(void)
 {

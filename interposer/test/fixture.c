@@ -118,8 +118,8 @@ struct vg_limits_device test_device(uint8_t byte, uint64_t memory)
 	return device;
 }
 
-// The last directory made, and by which process: its children share its tests'
-// files, and don't take them away.
+// The last directory made, and its process. Children share the directory's files, and must not
+// remove them.
 static char own_dir[] = "/tmp/vg-test-XXXXXX";
 static pid_t maker;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// heaps raises what a context holds for kernels (the device heap, the FIFO of printf, the
-// stacks) and expects it to be held to the container's limit, 512 MiB beside the context;
-// then it takes all that is left. With the argument "late" it raises them, takes all that
-// is left, again and again while the agent measures, and has a kernel take what was raised.
-// Its callers, doors_test.sh and unkind_test.sh, look at what it physically held.
+// heaps raises a context's memory for kernels (the device heap, the FIFO of printf, the stacks),
+// and checks that the container's limit applies: 512 MiB beside the context. Then it allocates all
+// remaining memory. With the argument "late" it raises the limits, repeatedly allocates all
+// remaining memory while the agent measures, and has a kernel take the raised memory. Its callers,
+// doors_test.sh and unkind_test.sh, check its physical memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,7 +24,7 @@ static int set(int limit, size_t value)
 	return CALL("cuCtxSetLimit", (int, size_t), limit, value);
 }
 
-// A limit that does not fit is refused by the right error, and stays as it was.
+// A raised limit that does not fit is refused with the right error, and keeps its value.
 static void expect_refused(int limit, size_t value)
 {
 	size_t before = left();
@@ -42,11 +42,11 @@ static void test_raised(void)
 {
 	size_t before = left();
 
-	CHECK_EQUAL(set(heap, 8 * MIB), 0); // as it is
+	CHECK_EQUAL(set(heap, 8 * MIB), 0); // the current value
 	CHECK_EQUAL(left(), before);
 	CHECK_EQUAL(set(heap, 108 * MIB), 0);
 	CHECK_EQUAL(left(), before - 100 * MIB);
-	CHECK_EQUAL(set(heap, 308 * MIB), 0); // not 300 MiB more
+	CHECK_EQUAL(set(heap, 308 * MIB), 0); // with the old heap, not 300 MiB more
 	CHECK_EQUAL(left(), before - 300 * MIB);
 	CHECK_EQUAL(set(fifo, 17 * MIB), 0);
 	CHECK_EQUAL(left(), before - 316 * MIB);
@@ -66,7 +66,7 @@ static void *raise_often(void *context)
 	return NULL;
 }
 
-// Two threads that raise the same limit raise it once.
+// Two threads that raise the same limit are charged once.
 static void test_raised_by_two(void)
 {
 	size_t before = left();
@@ -84,7 +84,7 @@ static void test_raised_by_two(void)
 	CHECK_EQUAL(left(), before);
 }
 
-// device_threads is how many threads the GPU can hold.
+// device_threads returns the number of threads that the GPU can hold.
 static size_t device_threads(void)
 {
 	int sms = 0;
@@ -97,7 +97,7 @@ static size_t device_threads(void)
 	return (size_t)sms * (size_t)threads;
 }
 
-// A stack is there for every thread that the GPU can hold.
+// Every thread that the GPU can hold has a stack.
 static void test_stacks(void)
 {
 	size_t before = left();
@@ -122,7 +122,7 @@ static void take_the_rest(void)
 	CHECK(left() < 2 * MIB);
 }
 
-// ---- what a kernel takes late
+// ---- memory that a kernel takes late
 
 static const char empty[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n	ret;\n}\n";
 
@@ -140,10 +140,10 @@ static void launch(void)
 	CHECK_EQUAL(CALL("cuCtxSynchronize", (void)), 0);
 }
 
-// What a kernel may take is kept for it, however often the agent finds that it is not held.
+// Memory that a kernel may take stays reserved for it, however often the agent measures it as free.
 static void test_late(void)
 {
-	const struct timespec moment = {.tv_nsec = 300000000}; // between two questions to the agent
+	const struct timespec moment = {.tv_nsec = 300000000}; // the interval of queries to the agent
 	size_t granted = 0;
 	uint64_t address;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A question to the agent takes no longer than 20 ms and leaves nothing behind, whatever
-// the agent does; and nothing but a whole answer is taken for one.
+// A query to the agent takes no longer than 20 ms and leaves no resources behind, whatever the
+// agent does. Only a complete answer is accepted.
 
 #define _GNU_SOURCE
-#include "held.h"
+#include "pages/held.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/now.h"
 #include "check.h"
 #include "fixture.h"
 
-// 20 ms, and what a busy machine may add; the least of several is looked at.
+// 20 ms. A busy machine may add to it, so the test checks the least of several times.
 static const uint64_t most_ns = 20000000;
 enum { attempts = 50 };
 
@@ -49,7 +49,7 @@ static void make_socket(int backlog)
 	CHECK(listen(listener, backlog) == 0);
 }
 
-// serve answers one question with what is to be said.
+// serve answers one query with the prepared message.
 static void *serve(void *unused)
 {
 	unsigned char question[64];
@@ -78,7 +78,7 @@ static int descriptors(void)
 	return count;
 }
 
-// ask asks, and checks what every question must not do. It returns how long it took.
+// ask makes a query, checks that it has no side effects, and returns its duration.
 static uint64_t ask(enum vg_held_result want, struct vg_held *held)
 {
 	int before = descriptors();
@@ -89,7 +89,7 @@ static uint64_t ask(enum vg_held_result want, struct vg_held *held)
 	CHECK_EQUAL(vg_held_ask(path, 5, held), want);
 	took = vg_now() - begin;
 	CHECK_EQUAL(errno, EDOM);
-	CHECK(descriptors() <= before); // the server's own may be closed meanwhile
+	CHECK(descriptors() <= before); // the server may close its descriptors meanwhile
 	return took;
 }
 
@@ -167,7 +167,7 @@ static void test_garbage(void)
 	}
 }
 
-// least_of looks for one question that took no longer than allowed.
+// within_bounds checks that at least one query takes no longer than allowed.
 static void within_bounds(enum vg_held_result want)
 {
 	uint64_t least = UINT64_MAX;
@@ -203,7 +203,7 @@ static void test_hangs(void)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(listener);
-	// Its queue is full, and nobody accepts.
+	// The listener's queue is full, and it accepts no connection.
 	make_socket(0);
 	within_bounds(VG_HELD_SILENT);
 	close(listener);

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "image.h"
+#include "memory/image.h"
+#include "memory/ptx.h"
 
 static void test_ptx(void)
 {
@@ -43,7 +44,7 @@ static void test_ptx(void)
 	}
 }
 
-// A declaration whose size stands in its initialiser is estimated, never below.
+// A declaration sized by its initialiser is estimated, never too low.
 static void test_ptx_open_array(void)
 {
 	const char *text = ".global .b8 s[] = {104, 101, 108, 108, 111};";
@@ -64,17 +65,17 @@ static void test_elf(void)
 	image.head.e_shnum = 3;
 	image.sections[1].sh_flags = SHF_ALLOC;
 	image.sections[1].sh_size = 1000; // .nv.global
-	image.sections[2].sh_size = 5000; // of debuggers
+	image.sections[2].sh_size = 5000; // a debugger's section
 	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
 	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), 1024);
-	image.head.e_shnum = 0; // they are too many for the head
+	image.head.e_shnum = 0; // the number of sections exceeds the header's field
 	image.sections[0].sh_size = 3;
 	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
-	image.head.e_shnum = 60000; // beyond the end: the whole size is taken
+	image.head.e_shnum = 60000; // beyond the end: the whole size counts
 	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), sizeof image);
 }
 
-// A wrapper in a wrapper is no image, and one that leads to itself ends nevertheless.
+// A wrapper in a wrapper is no image, and the search ends for a wrapper that points to itself.
 static void test_wrappers(void)
 {
 	struct {
@@ -118,7 +119,7 @@ static void test_fatbin(void)
 	}
 }
 
-// fat_part is the head of a part of a fat binary.
+// fat_part is the header of a part of a fat binary.
 struct fat_part {
 	uint16_t kind, unknown;
 	uint32_t head_bytes;
@@ -148,8 +149,8 @@ static struct fat_image fat_image(uint64_t flags, uint64_t stated)
 	};
 }
 
-// A compressed part takes what its head states, by whatever it is compressed, and never
-// less than it has here.
+// A compressed part counts with the size in its header, whatever its compression, and never with
+// less than its compressed size.
 static void test_compressed(void)
 {
 	static const uint64_t flags[] = {0x2000, 0x8000};
@@ -168,7 +169,7 @@ static void test_compressed(void)
 	}
 }
 
-// An image that states more than there is of it: no more is read than is mapped.
+// An image states more bytes than exist: only mapped bytes are read.
 static void test_truncated_in_memory(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

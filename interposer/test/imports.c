@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// imports expects that memory which is imported is charged where it is imported, for as
-// long as it is, beside what its exporter is charged with; and that exported memory stays
-// charged. Run by doors_test.sh.
+// imports checks that imported memory is charged to the importer for as long as it is imported, in
+// addition to the exporter's charge. Exported memory must stay charged. Run by doors_test.sh.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -80,11 +79,11 @@ static void test_shareable_handle(void)
 	CHECK_EQUAL(CALL("cuMemUnmap", (uint64_t, size_t), address, 64 * MIB), 0);
 	CHECK_EQUAL(left(), before - 64 * MIB);
 	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), exported), 0);
-	CHECK_EQUAL(left(), before - 64 * MIB); // the descriptor may keep it
+	CHECK_EQUAL(left(), before - 64 * MIB); // the descriptor may hold the memory
 	close(fd);
 }
 
-// As memory of another API: it maps what exists, and its end frees nothing.
+// Imports as external memory: the import maps existing memory, and its end frees none.
 static void test_external_memory(void)
 {
 	struct external_handle handle = {.type = opaque_fd, .size = 64 * MIB};
@@ -118,7 +117,7 @@ static void wait_until_opened(void *data)
 		nanosleep(&nap, NULL);
 }
 
-// What a stream has yet to free is charged, even if its pool is destroyed before.
+// Memory that a stream has yet to free is charged, even if its pool is destroyed first.
 static void free_late(void *pool, uint64_t address)
 {
 	size_t before = left();
@@ -134,7 +133,7 @@ static void free_late(void *pool, uint64_t address)
 	CHECK_EQUAL(left(), before + 64 * MIB);
 }
 
-// What was imported of a pool is charged as long as the pool keeps it, which ends with the pool.
+// Memory imported from a pool is charged as long as the pool keeps it: until the pool ends.
 static void import_pool(int from)
 {
 	struct exported_piece piece;
@@ -154,7 +153,7 @@ static void import_pool(int from)
 	CHECK_EQUAL(left(), before);
 }
 
-// The importer is this process's child, which has not used CUDA before.
+// This process forks the importer before it uses CUDA.
 static int import(int handles)
 {
 	struct ipc_handle handle;

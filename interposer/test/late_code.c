@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// late_code uses code that the driver loads at its first use, by each function that may be that
-// use, with and without room for it. Run by unkind_test.sh.
+// late_code uses code that the driver loads at its first use, through each function that can be the
+// first use, with and without room for it. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
 #include "unkind.h"
 
 enum { late_bytes = 64 << 20 };
 
-// late_image states to have late_bytes of code, and has the function of `text`.
+// late_image states late_bytes of code, and has the function of `text`.
 struct late_image {
 	uint32_t magic;
 	uint16_t version, head_bytes;
@@ -41,7 +41,7 @@ static void late_image_fill(struct late_image *image)
 	memcpy(image->source_content, text, sizeof text);
 }
 
-// instantiate makes a graph of the function executable that lies within so many others.
+// instantiate instantiates a graph of the function, nested in this many graphs.
 static int instantiate(void *function, int depth)
 {
 	struct {
@@ -69,7 +69,7 @@ static int instantiate(void *function, int depth)
 	return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), &exec, graph, 0);
 }
 
-// A late_door is how a function of an image is first used.
+// A late_door is a way to use a function of an image first.
 struct late_door {
 	const char *name;
 	bool of_library;
@@ -130,8 +130,7 @@ static size_t fill(uint64_t *addresses, size_t most)
 	return count;
 }
 
-// Code that is not loaded leaves its room to others. When it is first used and there is none,
-// that fails; when there is, that goes well.
+// Unloaded code does not occupy its room. The first use fails without room, and succeeds with room.
 int main(void)
 {
 	static struct late_image image;

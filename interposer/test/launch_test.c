@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What launches ask the driver, whose work they are taken for, and when what they owe is
-// taken from the container's bucket. The driver here has two GPUs, a context on each, and
-// streams that the test puts where it likes.
+// A launch's queries to the driver, the device that its work is charged to, and the moment at which
+// debts are taken from the container's bucket. The driver here has two GPUs, a context on each, and
+// streams that the test assigns to GPUs.
 
 #include <string.h>
 
+#include "base/now.h"
 #include "check.h"
 #include "events.h"
 #include "fixture.h"
-#include "time/meter.h"
+#include "load/capture_count.h"
 #include "process.h"
-#include "slot.h"
 #include "stand_in.h"
-#include "stream.h"
+#include "time/meter.h"
 #include "time/throttle.h"
 
 enum { gpus = 2, many = 1000, least_post = 20000 };
 
 static struct vg_state *state;
 
-// What the driver knows.
+// The driver's state.
 static int gpu_of[16];   // by stream
 static CUcontext current;
-static int asked_context; // how often
+static int asked_context; // number of queries
 static CUresult context_fails, capturing_fails;
 
 static CUstream stream(int number)
@@ -82,7 +82,7 @@ static CUresult driver_device(CUdevice *its)
 	return CUDA_SUCCESS;
 }
 
-// What it writes where it fails means nothing.
+// The driver's output after a failure is meaningless.
 static CUresult driver_is_capturing(CUstream on, int *status)
 {
 	CHECK(on);
@@ -103,7 +103,7 @@ static CUresult driver_is_dry(CUstream on)
 	return CUDA_SUCCESS;
 }
 
-static void driver_later(void) // a function that this library does not know
+static void driver_later(void) // a function unknown to the interposer
 {
 }
 
@@ -142,7 +142,7 @@ static void begin(void)
 	state = test_process(devices, gpus);
 }
 
-// The program's functions, as the library defines them.
+// The program's functions, which the library defines.
 CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   CUstream, void **, void **);
 CUresult vg_cuStreamDestroy_v2(CUstream);
@@ -161,7 +161,7 @@ static const struct vg_slot_device *slot(uint32_t gpu)
 	return vg_slot_device(&state->pages, (uint32_t)state->pages.slot, gpu);
 }
 
-// The driver is asked for a stream's context when work goes to another than before.
+// The interposer asks the driver for a stream's context when the stream changes.
 static void test_one_stream(void)
 {
 	uint64_t before = slot(0)->launches;
@@ -188,7 +188,7 @@ static void test_streams_of_two_gpus(void)
 	CHECK_EQUAL(slot(1)->launches - before[1], 2 * many);
 }
 
-// A stream may get the handle of one that is gone, in another context.
+// A new stream in another context may have the handle of a destroyed stream.
 static void test_handle_of_another(void)
 {
 	uint64_t before = slot(1)->launches;
@@ -203,14 +203,14 @@ static void test_handle_of_another(void)
 	vg_throttle_drop_context(state, context(1));
 }
 
-// Much is taken from the bucket with the next launch; little, when there is more of it.
+// A large debt is taken from the bucket at the next launch, small debts once they add up.
 static void test_debts(void)
 {
 	const struct vg_container_device *bucket = &state->pages.usage->header.devices[0];
 	struct vg_meter *meter = atomic_load(&state->meters[0]);
 	uint64_t spent;
 
-	for (int i = 0; i < many; i++) // …until it is known how short they are
+	for (int i = 0; i < many; i++) // until their short length is known
 		launch(3);
 	meter->owed = 10 * least_post;
 	spent = bucket->spent_ns;
@@ -229,8 +229,8 @@ static void test_debts(void)
 	CHECK_EQUAL(bucket->spent_ns, slot(0)->gpu_time_ns);
 }
 
-// What is launched into a capture does not run: nothing is charged, and no event goes into
-// it. Before the first capture, nobody asks for any.
+// Work launched into a capture does not run: it is not charged, and no event is recorded into it.
+// Before the first capture, no stream's status is queried.
 static void test_capture(void)
 {
 	uint64_t before = slot(0)->launches;
@@ -246,14 +246,14 @@ static void test_capture(void)
 	CHECK_EQUAL(slot(0)->launches, before + 1);
 }
 
-// A function of a newer driver that may begin a capture is handed out, and captures are
-// asked for from then on.
+// A newer driver's function that may begin a capture is returned to the program. From then on,
+// streams' capture status is queried.
 static void test_capture_by_what_is_not_known(void)
 {
 	void *found = NULL;
 	void (*function)(void);
 
-	atomic_store(&vg_captures, false);
+	atomic_store(&vg_capture_count, false);
 	events_asked_capture = 0;
 	CHECK_EQUAL(vg_cuGetProcAddress_v2("cuStreamBeginRecaptureToGraph", &found, 0, 0, NULL), CUDA_SUCCESS);
 	memcpy(&function, &found, sizeof function);
@@ -262,15 +262,15 @@ static void test_capture_by_what_is_not_known(void)
 	CHECK_EQUAL(events_asked_capture, 1);
 }
 
-// An error of the driver's says nothing of a capture: the work is charged. But the one that
-// says that the stream stands beside a capture does: the driver refuses the launch.
+// An error of the driver does not show that a stream is captured, so the work is charged. The
+// error for a stream beside a capture does: the driver refuses the launch.
 static void test_capturing_unknown(void)
 {
 	static const CUresult errors[] = {999, 1, 201, 400, 700};
 	uint64_t before = slot(0)->launches;
 	uint64_t spent = state->pages.usage->header.devices[0].spent_ns;
 
-	atomic_store(&vg_captures, 1);
+	atomic_store(&vg_capture_count, 1);
 	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
 		capturing_fails = errors[i];
 		events_capturing = i % 2;
@@ -287,10 +287,10 @@ static void test_capturing_unknown(void)
 	launch(3);
 	CHECK_EQUAL(slot(0)->launches - before, sizeof errors / sizeof *errors * many);
 	events_capturing = false;
-	atomic_store(&vg_captures, 0);
+	atomic_store(&vg_capture_count, 0);
 }
 
-// Where the driver does not say whose a stream is, its work counts for the current context.
+// If the driver does not report a stream's context, its work counts for the current context.
 static void test_context_unknown(void)
 {
 	uint64_t before[gpus] = {slot(0)->launches, slot(1)->launches};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The loader's cache is read in both its forms, and may hold anything.
+// The loader's cache is read in both its formats, and may contain arbitrary bytes.
 
 #include <stdint.h>
 #include <string.h>
 
 #include "check.h"
-#include "finder.h"
+#include "load/ldcache.h"
 
 struct head {
 	char magic[20];
@@ -28,8 +28,8 @@ struct entry {
 static const char strings[] = "libc.so.6\0/lib/libc.so.6\0libcuda.so.1\0/a/libcuda.so.1\0/b/libcuda.so.1";
 enum { name_libc = 0, path_libc = 10, name_cuda = 25, path_a = 38, path_b = 54 };
 
-// build_cache writes a cache of three entries, after `before` bytes that are
-// there already, and returns its whole size.
+// build_cache writes a cache of three entries behind `before` existing bytes. It returns the total
+// size.
 static size_t build_cache(unsigned char *data, size_t before)
 {
 	struct entry entries[] = {
@@ -79,20 +79,20 @@ static void test_forms(void)
 			memcpy(data + 12, &entries, sizeof entries);
 			CHECK(before <= 80);
 		}
-		CHECK(vg_cache_lookup(data, size, "libcuda.so.1", note, &found) == 0);
+		CHECK(vg_ldcache_lookup(data, size, "libcuda.so.1", note, &found) == 0);
 		CHECK_EQUAL(found.count, 2);
 		CHECK(strcmp(found.last, "/b/libcuda.so.1") == 0);
 		found = (struct found){0, 1, ""};
-		CHECK(vg_cache_lookup(data, size, "libcuda.so.1", note, &found) == 1);
+		CHECK(vg_ldcache_lookup(data, size, "libcuda.so.1", note, &found) == 1);
 		CHECK(strcmp(found.last, "/a/libcuda.so.1") == 0);
 		found = (struct found){0, 0, ""};
-		CHECK(vg_cache_lookup(data, size, "libcuda.so", note, &found) == 0);
+		CHECK(vg_ldcache_lookup(data, size, "libcuda.so", note, &found) == 0);
 		CHECK_EQUAL(found.count, 0);
 	}
 }
 
-// Run under AddressSanitizer, this finds reads out of bounds: the data are in
-// blocks of their own of exactly their size.
+// Under AddressSanitizer, this test finds reads out of bounds: each cache is in a separate block of
+// exactly its size.
 static void test_broken_caches(void)
 {
 	unsigned char good[1024] = {0};
@@ -103,7 +103,7 @@ static void test_broken_caches(void)
 		struct found found = {0, 0, ""};
 
 		memcpy(cut, good, length);
-		vg_cache_lookup(cut, length, "libcuda.so.1", note, &found);
+		vg_ldcache_lookup(cut, length, "libcuda.so.1", note, &found);
 		free(cut);
 	}
 	for (size_t at = 0; at < size; at++) {
@@ -112,7 +112,7 @@ static void test_broken_caches(void)
 
 		memcpy(changed, good, size);
 		changed[at] = 0xff;
-		vg_cache_lookup(changed, size, "libcuda.so.1", note, &found);
+		vg_ldcache_lookup(changed, size, "libcuda.so.1", note, &found);
 		free(changed);
 	}
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a library exports is found as the loader finds it, or left to the loader. The
-// arguments are exported.c's libraries: with a table that can be read, one in the old
-// format, and one with versions.
+// A library's exports are found as the loader finds them, or left to the loader. The arguments are
+// exported.c's libraries: one with a readable table, one in the old format, and one with versions.
 
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "check.h"
-#include "loader.h"
+#include "load/loader.h"
 
 static struct vg_loader loader;
 
@@ -26,14 +25,14 @@ static void test_readable(const char *path)
 	void *library = opened(path);
 	struct vg_exports exports;
 
-	CHECK_EQUAL(vg_exports_read(&exports, &loader, library), 0);
-	CHECK(vg_exports_find(&exports, "exported_function"));
-	CHECK(vg_exports_find(&exports, "exported_function") == loader.symbol(library, "exported_function"));
-	CHECK(!vg_exports_find(&exports, "exported_resolved")); // the loader asks a function for it
-	CHECK(!vg_exports_find(&exports, "exported_data"));
-	CHECK(!vg_exports_find(&exports, "exported"));
-	CHECK(!vg_exports_find(&exports, ""));
-	CHECK(!vg_exports_find(&exports, "getppid")); // of a library that this one depends on
+	CHECK_EQUAL(vg_loader_read_exports(&exports, &loader, library), 0);
+	CHECK(vg_loader_find_export(&exports, "exported_function"));
+	CHECK(vg_loader_find_export(&exports, "exported_function") == loader.symbol(library, "exported_function"));
+	CHECK(!vg_loader_find_export(&exports, "exported_resolved")); // resolved by a function
+	CHECK(!vg_loader_find_export(&exports, "exported_data"));
+	CHECK(!vg_loader_find_export(&exports, "exported"));
+	CHECK(!vg_loader_find_export(&exports, ""));
+	CHECK(!vg_loader_find_export(&exports, "getppid")); // exported by a dependency
 	CHECK(loader.symbol(library, "getppid"));
 }
 
@@ -41,7 +40,7 @@ static void test_unreadable(const char *path)
 {
 	struct vg_exports exports;
 
-	CHECK_EQUAL(vg_exports_read(&exports, &loader, opened(path)), -1);
+	CHECK_EQUAL(vg_loader_read_exports(&exports, &loader, opened(path)), -1);
 }
 
 static void test_no_info(const char *path)
@@ -49,7 +48,7 @@ static void test_no_info(const char *path)
 	struct vg_loader without = {.open = loader.open, .symbol = loader.symbol};
 	struct vg_exports exports;
 
-	CHECK_EQUAL(vg_exports_read(&exports, &without, opened(path)), -1);
+	CHECK_EQUAL(vg_loader_read_exports(&exports, &without, opened(path)), -1);
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mappings expects that physical memory stays charged for as long as a handle or a
-// mapping of it is left, however its handle was obtained and whatever range is
-// unmapped. Run by doors_test.sh.
+// mappings checks that physical memory stays charged for as long as a handle or a mapping of it
+// exists, in whichever way its handle was obtained and whatever range is unmapped. Run by
+// doors_test.sh.
 
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -55,7 +55,7 @@ static uint64_t again(uint64_t address)
 	return handle;
 }
 
-// A handle may be asked for by any address of a mapping.
+// A handle can be requested by any address of a mapping.
 static void test_handle_of_a_mapping(uint64_t offset)
 {
 	size_t before = left();
@@ -86,7 +86,7 @@ static void test_handle_that_is_held_twice(void)
 	CHECK_EQUAL(left(), before);
 }
 
-// What goes beyond the range stays mapped.
+// The part beyond the range stays mapped.
 static void test_range_that_ends_in_a_mapping(void)
 {
 	size_t before = left();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// meminfo LIMIT expects of cuMemGetInfo the limit as the total, no error for NULLs, and
-// what this process takes and frees to be seen at once. Then it asks without a pause,
-// and for each line that it reads prints what it was told to be free a millisecond
-// later. Its caller, doors_test.sh, knows what is really free.
+// meminfo LIMIT checks cuMemGetInfo: the limit is the total, NULLs are no error, and this process's
+// own allocations and frees are visible at once. Then it queries without a pause. For each line of
+// input it prints the free memory that it reads a millisecond later. Its caller, doors_test.sh, has
+// the actual value.
 
 #include <poll.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ static void test_nulls(uint64_t limit)
 	CHECK_EQUAL(available, left());
 }
 
-// Version 1 has 32 bits for what may be more.
+// Version 1 has 32 bits for a value that may be larger.
 static void test_narrow(void)
 {
 	unsigned available = 0;
@@ -66,7 +66,7 @@ static void test_without_a_context(void)
 	CHECK_EQUAL(CALL("cuCtxPushCurrent_v2", (CUcontext), context), 0);
 }
 
-// ask_until_told returns 1 when a line came, and 0 at the end of the input.
+// ask_until_told returns 1 when a line arrives, and 0 at the end of the input.
 static int ask_until_told(void)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 		usleep(1000);
 		told = left();
-		test_own_changes(); // before the caller goes on and changes what is free itself
+		test_own_changes(); // first, because the caller changes the free memory afterwards
 		printf("{\"free\":%zu}\n", told);
 		fflush(stdout);
 	}

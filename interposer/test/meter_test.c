@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the meter charges for work of several streams, and that it makes as many events
-// as they can have under way. The driver here counts events and has a clock of its own,
-// which stands still but while work runs.
+// The meter's charges for work of several streams. It creates no more events than the streams can
+// have in progress. The driver here counts events and has its own clock, which only runs while work
+// runs.
 
 #include "time/meter.h"
 
-#include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "check.h"
 #include "events.h"
-#include "pages.h"
+#include "pages/pages.h"
+#include "time/events.h"
+#include "time/forget.h"
+#include "time/idle.h"
+#include "time/segment.h"
 
 enum { contexts = 2, streams_of_each = 2, turns = 1000 };
 
 static const uint64_t work_ns = 1200000;
 
-static uint64_t clock_ns = 1000000000; // less than the machine's, since it was started
-static const uint64_t *program_ns = &clock_ns; // the time of the program, which may be ahead of its work
+static uint64_t clock_ns = 1000000000; // less than the machine's uptime
+static const uint64_t *program_ns = &clock_ns; // the program's time, which may be ahead of its work
 
-// A container that has the GPU to itself, as the agent says.
+// A container that has the GPU to itself, as the agent reports.
 static const struct vg_limits_page limits = {.others_looks = {UINT64_C(1) << VG_LEASE_PPM_BITS}};
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
+
+static uint64_t real_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
 
 static uint64_t work_time(void)
 {
@@ -40,23 +52,28 @@ static CUstream stream_of(uint64_t context, uint64_t number)
 	return (CUstream)(uintptr_t)(context << 20 | (number + 1) << 4);
 }
 
-// launch has work of a class done, and returns what it was charged.
+static void forget_stream(struct vg_meter *meter, CUstream stream)
+{
+	vg_forget(meter, vg_forget_stream, (uint64_t)(uintptr_t)stream);
+}
+
+// launch runs work of a class, and returns its charge.
 static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number, uint64_t key, uint64_t prior)
 {
-	struct vg_class *class = vg_class_of(&meter->estimates, key, prior);
+	struct vg_class *class = vg_estimate_of(&meter->estimates, key, prior);
 	struct vg_stream *stream = vg_meter_stream(meter, stream_of(context, number), context, 0);
 	int64_t charge = vg_meter_charge(meter, class);
 	bool after;
 
 	CHECK(stream);
-	after = vg_meter_before(meter, stream, class, charge, clock_ns, false);
+	after = vg_segment_before(meter, stream, class, charge, clock_ns, false);
 	clock_ns += work_ns;
 	if (after)
-		vg_meter_after(meter, stream, false, false);
+		vg_segment_after(meter, stream, false, false);
 	return charge;
 }
 
-// Work is charged for what it took, also where each piece is the first of its kind.
+// Work is charged its actual time, even if each piece is the first of its kind.
 static void test_nothing_is_known(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -69,13 +86,13 @@ static void test_nothing_is_known(void)
 			charged += launch(&meter, 1, s, key++, work_ns / 20);
 			took += (int64_t)work_ns;
 		}
-		vg_meter_harvest(&meter, clock_ns);
+		vg_events_read(&meter, clock_ns);
 	}
 	charged += meter.owed;
 	CHECK(charged > took - took / 50 && charged < took + took / 50);
 }
 
-// A program may have more streams than are followed at a time.
+// A program may have more streams than the meter follows at a time.
 static void test_many_streams(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -86,7 +103,7 @@ static void test_many_streams(void)
 	for (uint64_t s = 0; s < 4 * vg_meter_streams; s++) {
 		charged += launch(&meter, 1, s, s + 1, work_ns / 20);
 		took += (int64_t)work_ns;
-		vg_meter_harvest(&meter, clock_ns);
+		vg_events_read(&meter, clock_ns);
 	}
 	charged += meter.owed;
 	CHECK(charged > took - took / 50 && charged < took + took / 50);
@@ -101,31 +118,31 @@ static void wait_ns(uint64_t ns)
 		continue;
 }
 
-// Short work takes the same in runs as by itself, though there less is measured of it, as
-// its launch is a part of what events tell: it is not taken to vary.
+// Short work takes the same time in runs as alone. Alone, less of it is measured, because events
+// include the launch. The meter must not take it for varying.
 static void test_short_work(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
 	const uint64_t short_ns = 4000, launch_ns = 500, pause_ns = 1000000;
 	CUstream handle = stream_of(1, 0);
 	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
-	struct vg_class *class = vg_class_of(&meter.estimates, 1, 50000);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
 	uint64_t now = clock_ns;
 
 	program_ns = &now;
 	for (int turn = 0; turn < turns; turn++) {
 		for (int i = turn % 2 ? 300 : 1; i > 0; i--) {
-			bool after = vg_meter_before(&meter, stream, class, (int64_t)class->ns, now, false);
+			bool after = vg_segment_before(&meter, stream, class, (int64_t)class->ns, now, false);
 
 			wait_ns(launch_ns);
 			now += launch_ns;
 			clock_ns += short_ns;
 			if (after)
-				vg_meter_after(&meter, stream, false, false);
+				vg_segment_after(&meter, stream, false, false);
 		}
 		now = clock_ns;
-		vg_meter_harvest(&meter, now);
-		vg_meter_waited(&meter, handle, 1, 0, now);
+		vg_events_read(&meter, now);
+		vg_idle_waited(&meter, handle, 1, 0, now);
 		CHECK_EQUAL(class->look, 0);
 		now = clock_ns += pause_ns;
 	}
@@ -143,190 +160,242 @@ static void test_contexts_in_turn(void)
 
 		for (uint64_t s = 0; s < streams_of_each; s++)
 			launch(&meter, context, s, 1, work_ns);
-		vg_meter_harvest(&meter, clock_ns);
+		vg_events_read(&meter, clock_ns);
 	}
 	CHECK(meter.base);
 	CHECK(events_count > 0 && events_count <= contexts * streams_of_each * 2 * vg_ring + 2);
 	for (uint64_t context = 1; context <= contexts; context++)
 		for (uint64_t s = 0; s < streams_of_each; s++)
-			vg_meter_drop_stream(&meter, stream_of(context, s));
-	CHECK(events_count <= 2); // those that times are told from
+			forget_stream(&meter, stream_of(context, s));
+	CHECK(events_count <= 2); // those used for timing
 }
 
 // ---- launches of several threads
 
-// enter has work of a class entered by a thread that has not launched it yet.
+// enter records work of a class for a thread that has not launched it yet.
 static struct vg_on_way *enter(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
 {
 	vg_meter_note_thread(meter);
-	vg_meter_before(meter, stream, class, (int64_t)class->ns, clock_ns, false);
-	return vg_on_way_begin(meter, stream);
+	vg_segment_before(meter, stream, class, (int64_t)class->ns, clock_ns, false);
+	return vg_meter_on_way_begin(meter, stream);
 }
 
-// end has the driver get work.
+// end passes the work to the driver.
 static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_way *on_way)
 {
 	clock_ns += work_ns;
-	if (vg_on_way_end(on_way))
-		vg_meter_after(meter, stream, false, false);
+	if (vg_meter_on_way_end(on_way))
+		vg_segment_after(meter, stream, false, false);
 }
 
-// A segment that is to be closed waits for all work that was entered into it, and so is no
-// measure of less than that work.
+// A segment to be closed waits for all work that was entered into it, so that its measurement
+// covers all of that work.
 static void test_launching(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};
 	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
-	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns / 20);
 	struct vg_on_way *on_way[3];
 
 	for (int i = 0; i < 3; i++)
 		on_way[i] = enter(&meter, stream, class);
 	CHECK(meter.shared && on_way[0]);
 	CHECK_EQUAL(stream->head, 0);
-	CHECK(!vg_meter_close(stream, false));
+	CHECK(!vg_segment_close(stream, false));
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQUAL(stream->head, 0);
 		end(&meter, stream, on_way[i]);
 	}
 	CHECK_EQUAL(stream->head, 1);
-	vg_meter_harvest(&meter, clock_ns);
+	vg_events_read(&meter, clock_ns);
 	CHECK(class->measured);
 	CHECK(class->ns > work_ns - work_ns / 50 && class->ns < work_ns + work_ns / 50);
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
 }
 
-// …but not for longer than a launch takes: nothing is learnt of it then.
+// …but not for longer than a launch takes: then nothing is learnt from it.
 static void test_launch_that_hangs(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};
 	const struct timespec pause = {.tv_nsec = 150000000};
 	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
-	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns / 20);
 	struct vg_on_way *on_way = enter(&meter, stream, class);
 
-	CHECK(!vg_meter_close(stream, false));
+	CHECK(!vg_segment_close(stream, false));
 	nanosleep(&pause, NULL);
-	CHECK(vg_meter_close(stream, false));
-	vg_meter_harvest(&meter, clock_ns);
+	CHECK(vg_segment_close(stream, false));
+	vg_events_read(&meter, clock_ns);
 	CHECK(!class->measured);
-	CHECK(!vg_on_way_end(on_way));
+	CHECK(!vg_meter_on_way_end(on_way));
 	CHECK_EQUAL(atomic_load(&on_way->count), 0);
 }
 
-// One thread's launches are not counted; a wait of another's tells nothing of those under way.
+// One thread's launches are not counted. A wait of another thread shows nothing about launches in
+// progress.
 static void test_waits_beside_launches(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
 	CUstream handle = stream_of(1, 0);
 	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
-	struct vg_class *class = vg_class_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns / 20);
 	struct vg_on_way *on_way = enter(&meter, stream, class);
 
 	CHECK(!on_way);
-	vg_meter_waited(&meter, handle, 1, 0, clock_ns);
-	CHECK(vg_stream_segment(stream)->dirty);
-	CHECK(vg_meter_close(stream, false));
-	meter.thread = 1; // another
+	vg_idle_waited(&meter, handle, 1, 0, clock_ns);
+	CHECK(!stream->open); // its work is done
+	meter.thread = 1; // another thread
 	on_way = enter(&meter, stream, class);
-	vg_meter_waited(&meter, handle, 1, 0, clock_ns);
-	CHECK(!vg_stream_segment(stream)->dirty);
+	vg_idle_waited(&meter, handle, 1, 0, clock_ns);
+	CHECK(stream->open && !vg_stream_segment(stream)->dirty);
 	end(&meter, stream, on_way);
 }
 
-// Work that is taken for next to nothing is measured all the same.
+// Work with an estimate near zero is still measured.
 static void test_too_short(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
-	struct vg_class *class = vg_class_of(&meter.estimates, 1, 1);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 1);
 
-	vg_class_observe(class, 1, 0, clock_ns);
+	vg_estimate_observe(class, 1, 0, clock_ns);
 	for (int i = 0; i < 3 * turns; i++)
 		launch(&meter, 1, 0, 1, 1);
-	vg_meter_harvest(&meter, clock_ns);
+	vg_events_read(&meter, clock_ns);
 	CHECK(meter.settled > 0);
 }
 
-// ---- a meter that many want
+// ---- streams and contexts that end before their work was measured
 
-enum { rounds = 20 };
-
-static struct vg_meter wanted = {
-	.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
-};
-static _Atomic bool taken;
-
-static uint64_t real_ns(void)
+static uint64_t unmeasured_since(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+	return usage.slots[0].devices[0].unmeasured_ns;
 }
 
-static void hold(uint64_t ns)
+// Work of unknown length is measured even if its stream is destroyed. Until then the slot holds the
+// time since which unmeasured work exists.
+static void test_streams_that_are_gone(void)
 {
-	const struct timespec time = {.tv_nsec = (long)ns};
+	static struct vg_meter meter = {.pages = &pages};
+	uint64_t before = clock_ns;
+	int events = events_count;
 
-	CHECK(vg_meter_lock(&wanted, UINT64_C(10000000000)));
-	atomic_store(&taken, true);
-	nanosleep(&time, NULL);
-	vg_meter_unlock(&wanted);
+	program_ns = &before;
+	for (uint64_t key = 1; key <= streams_of_each; key++) {
+		meter.owed += launch(&meter, 1, key, key, 50000);
+		forget_stream(&meter, stream_of(1, key));
+	}
+	vg_events_read(&meter, clock_ns);
+	CHECK_EQUAL(meter.unmeasured.count, streams_of_each);
+	CHECK_EQUAL(unmeasured_since(), before);
+	program_ns = &clock_ns;
+	vg_events_read(&meter, clock_ns);
+	vg_meter_drop_gone(&meter);
+	CHECK(llabs(meter.owed - streams_of_each * (int64_t)work_ns) < 1000);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
+	CHECK_EQUAL(unmeasured_since(), 0);
+	CHECK(!meter.streams[0].used);
+	vg_meter_drop_event(&meter.base);
+	CHECK_EQUAL(events_count, events);
 }
 
-static void *hold_again(void *unused)
+// Known work needs no measurement: its stream is dropped at once.
+static void test_streams_of_known_work(void)
 {
-	for (int i = 0; i < rounds; i++)
-		hold(40000000);
-	return unused;
+	static struct vg_meter meter = {.pages = &pages};
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns);
+
+	vg_estimate_observe(class, work_ns, 0, clock_ns);
+	launch(&meter, 1, 0, 1, work_ns);
+	CHECK_EQUAL(unmeasured_since(), 0);
+	forget_stream(&meter, stream_of(1, 0));
+	CHECK(!meter.streams[0].used);
 }
 
-static void *hold_on(void *unused)
+// enter_unknown records work of unknown length that is launched now and is unfinished.
+static void enter_unknown(struct vg_meter *meter, uint64_t context, uint64_t key)
 {
-	hold(900000000);
-	return unused;
+	struct vg_class *class = vg_estimate_of(&meter->estimates, key, 0);
+
+	vg_segment_before(meter, vg_meter_stream(meter, stream_of(context, key), context, 0), class, 0,
+			real_ns(), false);
 }
 
-// What ends while a meter is stuck in the driver is noted, however much it is, and waits at most
-// once.
-static void test_ends(void)
+// Work lost with its context is charged from its launch to the end of the context. Parallel work
+// counts once.
+static void test_contexts_that_are_gone(void)
 {
-	enum { ends = 100 };
-	static struct vg_stream other = {.used = true, .handle = (CUstream)0x7000};
-	uint64_t began;
-	pthread_t thread;
+	static const struct timespec pause = {.tv_nsec = 10000000};
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+	};
+	uint64_t began = real_ns();
+	int64_t owed;
 
-	atomic_store(&taken, false);
-	CHECK_EQUAL(pthread_create(&thread, NULL, hold_on, NULL), 0);
-	while (!atomic_load(&taken))
-		continue;
-	wanted.streams[0] = other; // whom the holder does not look at
-	began = real_ns();
-	for (uint64_t i = 0; i < ends; i++)
-		vg_meter_forget(&wanted, vg_forget_stream, 0x1000 + i);
-	CHECK(real_ns() - began < 300000000);
-	CHECK_EQUAL(pthread_join(thread, NULL), 0);
-	CHECK(vg_meter_try_lock(&wanted));
-	CHECK(!wanted.streams[0].used); // too much to be told one by one
-	vg_meter_unlock(&wanted);
+	enter_unknown(&meter, 1, 1);
+	enter_unknown(&meter, 1, 2);
+	enter_unknown(&meter, 2, 3);
+	CHECK_EQUAL(meter.unmeasured.count, 3);
+	nanosleep(&pause, NULL);
+	vg_forget(&meter, vg_forget_context, 1);
+	CHECK_EQUAL(meter.owed, 0);
+	CHECK(unmeasured_since() >= began);
+	nanosleep(&pause, NULL);
+	vg_forget(&meter, vg_forget_left, 1);
+	owed = meter.owed;
+	CHECK(owed >= 2 * pause.tv_nsec && (uint64_t)owed <= real_ns() - began);
+	CHECK_EQUAL(meter.unmeasured.count, 1);
+	nanosleep(&pause, NULL);
+	vg_forget(&meter, vg_forget_context, 2);
+	vg_forget(&meter, vg_forget_left, 2);
+	CHECK(meter.owed >= owed + pause.tv_nsec && (uint64_t)meter.owed <= real_ns() - began);
+	CHECK_EQUAL(unmeasured_since(), 0);
 }
 
-// As long as a meter goes from hand to hand, its turn is waited for; where one has it all the
-// time, that one is held up in the driver.
-static void test_turns(void *(*holder)(void *), bool gets_it)
+// If the end of a context fails, its work is measured as if no end had been tried.
+static void test_contexts_that_live_on(void)
 {
-	pthread_t thread;
-	bool got;
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+	};
+	uint64_t before = clock_ns;
 
-	atomic_store(&taken, false);
-	CHECK_EQUAL(pthread_create(&thread, NULL, holder, NULL), 0);
-	while (!atomic_load(&taken))
-		continue;
-	got = vg_meter_lock_in_turn(&wanted, 150000000);
-	if (got)
-		vg_meter_unlock(&wanted);
-	CHECK_EQUAL(got, gets_it);
-	CHECK_EQUAL(pthread_join(thread, NULL), 0);
+	program_ns = &before;
+	meter.owed += launch(&meter, 1, 0, 1, 50000);
+	vg_forget(&meter, vg_forget_context, 1);
+	program_ns = &clock_ns;
+	vg_events_read(&meter, clock_ns);
+	CHECK_EQUAL(meter.unmeasured.count, 1); // the driver is not queried meanwhile
+	vg_forget(&meter, vg_forget_kept, 1);
+	vg_events_read(&meter, clock_ns);
+	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
+	vg_meter_drop_gone(&meter);
+	CHECK(!meter.streams[0].used);
+}
+
+// Known work of a destroyed stream, behind unknown work, causes no further query.
+static void test_known_work_behind_unknown(void)
+{
+	static const uint64_t short_ns = 50000;
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+	};
+	uint64_t before = clock_ns;
+
+	vg_estimate_observe(vg_estimate_of(&meter.estimates, 2, short_ns), short_ns, 0, clock_ns);
+	program_ns = &before;
+	launch(&meter, 1, 0, 1, 50000);
+	launch(&meter, 1, 0, 2, short_ns);
+	CHECK(meter.streams[0].open);
+	forget_stream(&meter, stream_of(1, 0));
+	CHECK(meter.streams[0].gone && !meter.streams[0].open);
+	program_ns = &clock_ns;
+	vg_events_read(&meter, clock_ns);
+	CHECK_EQUAL(meter.outstanding, 0);
+	CHECK_EQUAL(meter.pieces, 0);
 }
 
 static void test_cover_counts_time_once(void)
@@ -359,9 +428,11 @@ int main(void)
 	test_launch_that_hangs();
 	test_waits_beside_launches();
 	test_too_short();
-	test_turns(hold_again, true);
-	test_turns(hold_on, false);
-	test_ends();
+	test_streams_that_are_gone();
+	test_streams_of_known_work();
+	test_contexts_that_are_gone();
+	test_contexts_that_live_on();
+	test_known_work_behind_unknown();
 	test_cover_counts_time_once();
 	return 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages,
-// or with -u changes their limits. Sizes are in bytes, the part of the GPU's time in
-// parts per million; with the GPU's SMs it is the part that MPS lets it fill.
-// mkpages -o DIR BYTES tells what the container was observed to hold on its first GPU.
+// mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages, or with -u
+// changes their limits. Sizes are in bytes. The part of the GPU's time is in parts per million.
+// With the GPU's SMs, it is the part that MPS lets the container use. mkpages -o DIR BYTES records
+// the container's observed memory on its first GPU.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "driver.h"
-#include "held.h"
+#include "driver/driver.h"
+#include "pages/held.h"
 #include "stand_in.h"
 
 enum { failed = 999 };
@@ -25,7 +25,7 @@ uint64_t model_below(uint64_t bound)
 	return (chance * UINT64_C(2685821657736338717) >> 16) % bound;
 }
 
-static const uint64_t context_bytes = 300 * MIB; // less than is expected of one
+static const uint64_t context_bytes = 300 * MIB; // less than the expected size
 static const uint64_t model_place_bytes = 64 * MIB;
 
 static struct {
@@ -51,7 +51,7 @@ static struct {
 	int mapped[model_places]; // one more than the memory's number
 } driver;
 
-// is_kept: anything leads to the memory.
+// is_kept reports whether any reference holds the memory.
 static bool is_kept(int memory)
 {
 	return driver.memories[memory].handles || driver.memories[memory].mappings ||
@@ -119,7 +119,7 @@ static CUresult driver_current(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-// driver_place finds room for a piece: small ones share a block.
+// driver_place finds room for a piece: small pieces share a block.
 static int driver_place(int count)
 {
 	int step = count < 4 ? 1 : 4;
@@ -199,7 +199,7 @@ static CUresult driver_array_end(CUarray array)
 {
 	uintptr_t number = (uintptr_t)array;
 
-	if (number > model_arrays) // a twin
+	if (number > model_arrays) // a second handle of the array
 		return CUDA_SUCCESS;
 	if (fails())
 		return answer(failed);
@@ -406,7 +406,7 @@ enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held 
 	memset(held->gpus[0].uuid, 1, sizeof held->gpus[0].uuid);
 	held->gpus[0].bytes = model_held();
 	others();
-	// It knows nothing of a process that has no context.
+	// It reports nothing about a process without a context.
 	held->count = held->gpus[0].bytes && model_has_context() ? 1 : 0;
 	return model_below(4) ? VG_HELD_ANSWERED : VG_HELD_SILENT;
 }

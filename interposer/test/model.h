@@ -1,49 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A model of the driver, and of the agent, in place of the real functions:
-// a few lines that hand handles out again as soon as they are free, and fail at times.
-// Within each call, before it has done its work and after, others do theirs.
+// A model of the driver and of the agent, in place of the real functions. It reuses handles as soon
+// as they are free, and sometimes fails. In each call, before and after its work, other threads do
+// their work.
 
 #ifndef VG_TEST_MODEL_H
 #define VG_TEST_MODEL_H
 
 #include "cuda_abi.h"
-#include "pages.h"
+#include "pages/pages.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 enum {
-	model_contexts = 6,   // the first is the primary one
+	model_contexts = 6,   // the first is the primary context
 	model_units = 4 * 24, // of a quarter of a block of 2 MiB
 	model_arrays = 32,
 	model_memories = 24,
-	model_places = 16, // where memory can be mapped
+	model_places = 16, // places where memory can be mapped
 };
 
 static const uint64_t model_unit = 2 * MIB / 4;
 
-// model_install puts the model in place of the driver. `others` is what happens within
-// each call.
+// model_install installs the model as the driver. Each call runs `others`.
 void model_install(void (*others)(void));
 
-// model_current is the number of the running thread's context; -1: it has none.
+// model_current is the number of the running thread's context, or -1.
 extern int model_current;
 
-// model_held is what the process physically holds, in bytes.
+// model_held returns the process's physical memory in bytes.
 uint64_t model_held(void);
 
 bool model_has_context(void);
 
-// model_below is a random number below the bound, the same in each run.
+// model_below returns a random number below the bound, the same in each run.
 uint64_t model_below(uint64_t bound);
 
 CUcontext model_context(int number);
 int model_context_number(CUcontext context);
 
-// model_close closes a descriptor of exported memory, and returns whether there was one.
+// model_close closes a descriptor of exported memory, and reports whether there was one.
 bool model_close(int memory);
 
-// model_address is where memory is mapped at this place, which has 64 MiB.
+// model_address returns the address of a place, which has 64 MiB.
 uint64_t model_address(int place);
 
 #endif

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every order in which processes can take the steps of a reservation: each access of reserve.c
-// to the shared page is a step (explorer.h).
+// Every order of the steps of a reservation by several processes. Each access of reserve.c to the
+// shared page is a step (explorer.h).
 
 #define _GNU_SOURCE
-#include "reserve.h"
+#include "pages/reserve.h"
 
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
+#include "base/now.h"
 #include "check.h"
 #include "explorer.h"
 #include "fixture.h"
-#include "slot.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
 
 static int nap_until_change(const struct timespec *nap);
 static uint64_t clock_now;
@@ -24,7 +27,7 @@ static uint64_t clock_now;
 #define vg_slots_reap(pages, device) true // no process has died
 #define vg_now() clock_now
 #define nanosleep(nap, rest) nap_until_change(nap)
-#include "reserve.c"
+#include "pages/reserve.c"
 #undef vg_load
 #undef vg_add
 #undef vg_sub
@@ -37,7 +40,7 @@ enum { limit = 1000 };
 
 struct process {
 	struct vg_pages pages;
-	uint64_t granted; // what it may have of the GPU's memory now
+	uint64_t granted; // the bytes of the GPU's memory that it may use now
 	bool was_granted;
 };
 
@@ -75,7 +78,7 @@ static void body(int at)
 	work(&processes[at]);
 }
 
-// try_orders has so many processes do the same.
+// try_orders makes this many processes do the same.
 static void try_orders(int wanted, int most_switches, void (*what)(struct process *process), void (*ended)(void))
 {
 	count = wanted;
@@ -84,7 +87,7 @@ static void try_orders(int wanted, int most_switches, void (*what)(struct proces
 				      .body = body, .ended = ended, .time_passes = let_time_pass});
 }
 
-// grant notes what a process may have of the GPU's memory from now on.
+// grant records the bytes of the GPU's memory that a process may use from now on.
 static void grant(struct process *process, uint64_t bytes)
 {
 	uint64_t all = 0;
@@ -115,38 +118,38 @@ static void check_books(void)
 	}
 }
 
-// ---- what processes do
+// ---- actions of processes
 
 static void take_at_once(struct process *process)
 {
-	if (!vg_hold_at_once(&process->pages, 0, 600))
+	if (!vg_reserve_hold_at_once(&process->pages, 0, 600))
 		return;
 	grant(process, 600);
-	vg_settle(&process->pages, 0, 600, 600);
+	vg_reserve_settle(&process->pages, 0, 600, 600);
 }
 
 static void take_and_free_at_once(struct process *process)
 {
 	take_at_once(process);
 	process->granted = 0;
-	vg_release(&process->pages, 0, process->was_granted ? 600 : 0);
+	vg_reserve_release(&process->pages, 0, process->was_granted ? 600 : 0);
 }
 
 static void take(struct process *process)
 {
-	if (!vg_hold(&process->pages, 0, 600))
+	if (!vg_reserve_hold(&process->pages, 0, 600))
 		return;
 	grant(process, 600);
-	vg_settle(&process->pages, 0, 600, 600);
+	vg_reserve_settle(&process->pages, 0, 600, 600);
 }
 
-// fail_to_take is what a process does whose driver has not enough.
+// fail_to_take is the reservation of a process whose driver lacks memory.
 static void fail_to_take(struct process *process)
 {
-	CHECK(vg_hold(&process->pages, 0, 600));
+	CHECK(vg_reserve_hold(&process->pages, 0, 600));
 	grant(process, 600);
 	process->granted = 0;
-	vg_settle(&process->pages, 0, 600, 0);
+	vg_reserve_settle(&process->pages, 0, 600, 0);
 }
 
 static void one_is_granted(void)
@@ -161,20 +164,20 @@ static void all_are_granted(void)
 	CHECK_EQUAL(granted(), count);
 }
 
-// ---- how long is waited
+// ---- length of waits
 
 enum { own_bytes = 100 };
 static const uint64_t start = UINT64_C(1) << 40;
 
 static bool wait_is_over(struct vg_wait *wait, uint64_t now, uint64_t others, struct vg_stuck *stuck)
 {
-	const struct vg_sum sum = {.used = others / 2, .pending = others - others / 2 + own_bytes};
+	const struct vg_reserved sum = {.used = others / 2, .pending = others - others / 2 + own_bytes};
 
 	clock_now = now;
 	return vg_wait_is_over(wait, &sum, own_bytes, stuck);
 }
 
-// Where nothing moves, a process waits for a second, and others then not at all for 30 s.
+// Without changes, a process waits for a second. Later processes then do not wait for 30 s.
 static void test_waits_for_what_does_not_move(void)
 {
 	struct vg_wait first = {.since = start, .moved = start}, second;
@@ -187,11 +190,11 @@ static void test_waits_for_what_does_not_move(void)
 	CHECK_EQUAL(stuck.until, start + vg_patience_ns + 1 + vg_longest_wait_ns);
 	second = (struct vg_wait){.since = stuck.until - 1, .moved = stuck.until - 1};
 	CHECK(wait_is_over(&second, stuck.until - 1, 900, &stuck));
-	CHECK(!wait_is_over(&second, stuck.until - 1, 901, &stuck)); // it has moved
+	CHECK(!wait_is_over(&second, stuck.until - 1, 901, &stuck)); // it has changed
 	CHECK(!wait_is_over(&second, stuck.until, 900, &stuck));
 }
 
-// Where others move, it waits as long as they do, and for 30 s at most.
+// While other processes make changes, it waits on, for 30 s at most.
 static void test_waits_for_what_moves(void)
 {
 	struct vg_wait wait = {.since = start, .moved = start};
@@ -202,7 +205,7 @@ static void test_waits_for_what_moves(void)
 		CHECK(!wait_is_over(&wait, now, others++, &stuck));
 	CHECK(!wait_is_over(&wait, start + vg_longest_wait_ns, others++, &stuck));
 	CHECK(wait_is_over(&wait, start + vg_longest_wait_ns + 1, others, &stuck));
-	CHECK_EQUAL(stuck.until, 0); // whoever comes next waits, too
+	CHECK_EQUAL(stuck.until, 0); // the next process waits too
 }
 
 int main(void)
@@ -213,13 +216,13 @@ int main(void)
 
 	CHECK(test_pages_make(dir, &device, 1) == 0);
 	for (int i = 0; i < explorer_most_processes; i++) {
-		CHECK(vg_pages_open(&processes[i].pages, dir, &error) == 0);
+		CHECK(vg_limits_open(&processes[i].pages, dir, &error) == 0);
 		CHECK(vg_slot_take(&processes[i].pages, &error) == 0);
 	}
 	test_waits_for_what_does_not_move();
 	test_waits_for_what_moves();
-	// All orders of two processes; of more steps those with a few interruptions, which is where
-	// mistakes show.
+	// All orders of two processes. For functions with more steps, only orders with a few
+	// interruptions, which reveal most mistakes.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);
 	try_orders(3, 3, take_at_once, check_books);
 	try_orders(2, 6, take_and_free_at_once, check_books);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ordinals asks for memory and contexts on devices that do not exist, which a program hears as
-// it does natively, and on the second, for which the argument is the error that it expects.
-// Run by doors_test.sh. A function that came with a later CUDA version than the driver's is
-// left out, which is printed; one that the interposer has all the same is not supported.
+// ordinals requests memory and contexts on devices that do not exist, and expects the native error.
+// It does the same on the second device, and expects the error in its argument. Run by
+// doors_test.sh. It skips functions of a CUDA version later than the driver's, and prints them. If
+// the interposer still has such a function, the function returns "not supported".
 
 #define _GNU_SOURCE
 #include <limits.h>
@@ -92,8 +92,8 @@ static CUresult default_pool(int device)
 static const struct {
 	const char *name;
 	CUresult (*ask)(int device);
-	bool takes; // memory of the device
-	int since;  // the CUDA version that brought it
+	bool takes; // the call takes memory of the device
+	int since;  // the CUDA version that added it
 } ways[] = {
 	{"cuMemCreate", create, true, 10020}, {"cuCtxCreate_v2", context, true, 3020},
 	{"cuCtxCreate_v3", context_v3, true, 11040}, {"cuCtxCreate_v4", context_v4, true, 12050},

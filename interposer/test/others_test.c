@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What may be deducted as others' time: no more than they were charged, whoever counts.
+// The deductible time of other containers: no more than their charges.
 
 #include "time/others.h"
 
@@ -12,7 +12,7 @@ static struct vg_limits_page limits;
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage, .slot = 1};
 
-// look has the agent count at a time.
+// look records the agent's count at a time.
 static void look(uint64_t at, uint64_t others, uint32_t ppm)
 {
 	limits.others[0] = others;
@@ -22,16 +22,16 @@ static void look(uint64_t at, uint64_t others, uint32_t ppm)
 static void test_deductions(void)
 {
 	static const struct {
-		int64_t charged, want, part, left; // left: …of what was charged, for the next
+		int64_t charged, want, part, left; // left: remainder of the charge, for the next call
 	} cases[] = {
 		{0, 20 * ms, 0, 0},                                  // a lone tenant
-		{5 * ms, 20 * ms, 5 * ms, 0},                        // more than others were charged
+		{5 * ms, 20 * ms, 5 * ms, 0},                        // more than the others' charges
 		{20 * ms, 5 * ms, 5 * ms, 15 * ms},                  // less
 		{20 * ms, 0, 0, 20 * ms},                            // nothing
 		{20 * ms, -1, 0, 20 * ms},                           //
-		{1000 * (int64_t)ms, 5 * ms, 5 * ms, late},          // what was charged long ago is lost
+		{1000 * (int64_t)ms, 5 * ms, 5 * ms, late},          // an old charge expires
 		{-5 * ms, 5 * ms, 0, 0},                             // the agent counts less than before
-		{INT64_MIN, INT64_MAX / 2, 0, 0},                    // a page that is forged
+		{INT64_MIN, INT64_MAX / 2, 0, 0},                    // a forged page
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -50,10 +50,10 @@ static void test_charged_by_others(void)
 	usage.slots[1].devices[0].gpu_time_ns = 10 * ms;
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1000 * (uint64_t)ms), 27 * ms);
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1099 * (uint64_t)ms), 27 * ms);
-	// The agent is away: others may be charged half of the time.
+	// The agent is away: the others may be charged half of the time.
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) > 176 * ms);
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) < 178 * ms);
-	limits.others_looks[0] = 0; // nobody has ever counted
+	limits.others_looks[0] = 0; // no count exists
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 5000 * (uint64_t)ms), 27 * ms);
 }
 
@@ -61,13 +61,13 @@ static void test_none(void)
 {
 	usage = (struct vg_usage_page){.header = {.high_water = 2}};
 	look(0, 0, 0);
-	CHECK(!vg_others_none(&pages, 0)); // nobody says so
+	CHECK(!vg_others_none(&pages, 0)); // no report exists
 	look(1000 * (uint64_t)ms, 7 * ms, 0);
 	CHECK(vg_others_none(&pages, 0));
 	look(1000 * (uint64_t)ms, 7 * ms, 1);
 	CHECK(!vg_others_none(&pages, 0));
 	look(1000 * (uint64_t)ms, 7 * ms, 0);
-	usage.slots[1].devices[0].context_bytes = 1; // its own
+	usage.slots[1].devices[0].context_bytes = 1; // of its own container
 	CHECK(vg_others_none(&pages, 0));
 	usage.slots[0].devices[0].context_bytes = 1;
 	CHECK(!vg_others_none(&pages, 0));

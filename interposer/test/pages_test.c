@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pages that are not whole are refused, with an error that says so.
+// Damaged or incomplete pages are refused, with an error that names the fault.
 
 #define _GNU_SOURCE
-#include "pages.h"
+#include "pages/pages.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "slot.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
 
 static char dir[256];
 
@@ -27,9 +28,9 @@ static void make_pages(void)
 static int open_pages(struct vg_pages *pages, struct vg_error *error)
 {
 	memset(pages, 0, sizeof *pages);
-	if (vg_pages_open(pages, dir, error))
+	if (vg_limits_open(pages, dir, error))
 		return -1;
-	return vg_usage_map(pages, error);
+	return vg_slot_map(pages, error);
 }
 
 static void edit(const char *name, off_t offset, const void *bytes, size_t size)
@@ -67,8 +68,8 @@ static void test_good_pages(void)
 	make_pages();
 	CHECK(open_pages(&pages, &error) == 0);
 	CHECK_EQUAL(pages.device_count, 2);
-	CHECK_EQUAL(vg_memory_limit(&pages, 0), 1000);
-	CHECK_EQUAL(vg_memory_limit(&pages, 1), 2000);
+	CHECK_EQUAL(vg_limits_memory(&pages, 0), 1000);
+	CHECK_EQUAL(vg_limits_memory(&pages, 1), 2000);
 	memset(uuid, 2, sizeof uuid);
 	CHECK_EQUAL(vg_pages_find(&pages, uuid), 1);
 	memset(uuid, 3, sizeof uuid);
@@ -94,7 +95,7 @@ static void test_every_flipped_byte_is_noticed(void)
 		close(fd);
 		expect_error("corrupt");
 		unlink(path);
-		i += 7 * (i % 3); // not all 1048 of them: each costs a page
+		i += 7 * (i % 3); // a sample of the 1048 bytes: each costs a page
 	}
 }
 
@@ -138,9 +139,9 @@ static void test_page_that_breaks_later_grants_nothing(void)
 
 	make_pages();
 	CHECK(open_pages(&pages, &error) == 0);
-	CHECK(test_pages_update(dir, &other, 1) == 0); // other GPUs: not this container's page
-	CHECK_EQUAL(vg_memory_limit(&pages, 0), 0);
-	CHECK_EQUAL(vg_memory_limit(&pages, 1), 0);
+	CHECK(test_pages_update(dir, &other, 1) == 0); // other GPUs: another container's page
+	CHECK_EQUAL(vg_limits_memory(&pages, 0), 0);
+	CHECK_EQUAL(vg_limits_memory(&pages, 1), 0);
 	vg_pages_close(&pages);
 }
 

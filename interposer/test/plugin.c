@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// plugin is a library that uses CUDA in its constructor, and takes its time before that:
-// the loader's lock is held meanwhile.
+// plugin is a library that uses CUDA in its constructor, after a delay. The loader's lock is held
+// meanwhile.
 
 #include <time.h>
 

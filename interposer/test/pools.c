@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// pools expects that a pool which the program destroys while some of it is in use
-// stays charged until the last piece has been freed, and no longer. Run by
-// doors_test.sh.
+// pools checks that a pool that is destroyed in use stays charged until its last allocation has
+// been freed, and no longer. Run by doors_test.sh.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -76,7 +75,7 @@ static void wait_until_opened(void *data)
 		nanosleep(&nap, NULL);
 }
 
-// What a stream has yet to free is there, whatever other streams have done.
+// Memory that a stream has yet to free stays charged, whatever other streams have done.
 static void test_busy_stream(void *stream, void *other)
 {
 	size_t before = left();
@@ -93,7 +92,7 @@ static void test_busy_stream(void *stream, void *other)
 	CHECK_EQUAL(left(), before);
 }
 
-// The record of a pool that is gone is there for the next.
+// The record of an ended pool is reused.
 static void test_many(void *stream)
 {
 	size_t before = left();
@@ -109,7 +108,7 @@ static void test_many(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
-// A piece of a destroyed pool is freed in a stream of another context than the thread's.
+// An allocation of a destroyed pool is freed in a stream outside the thread's context.
 static void test_another_context(void)
 {
 	void *pool = new_pool();
@@ -131,7 +130,7 @@ static void test_another_context(void)
 	CHECK_EQUAL(CALL("cuCtxDestroy_v2", (CUcontext), context), 0);
 }
 
-// The driver frees the last piece of a destroyed pool and gives its handle to a new pool. A stream
+// The driver frees the last piece of a destroyed pool and reuses its handle. A stream
 // has not reached an earlier free of the destroyed pool yet.
 static void test_handles(void *stream)
 {
@@ -152,7 +151,7 @@ static void test_handles(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
-// Pools that are alive, all of them with memory.
+// Many live pools, all with memory.
 static void test_live(void *stream)
 {
 	enum { count = 300 };
@@ -173,7 +172,7 @@ static void test_live(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
-// What a destroyed pool had in use ends with its context.
+// A destroyed pool's memory ends with its context.
 static void test_ends(void)
 {
 	size_t before = left();
@@ -187,7 +186,7 @@ static void test_ends(void)
 		}
 		if (i % 2)
 			CHECK_EQUAL(CALL("cuDevicePrimaryCtxReset_v2", (CUdevice), 0), 0);
-		else // the last one
+		else // the last iteration
 			CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
 		use_primary_context();
 	}

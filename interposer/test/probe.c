@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library that stands where the driver would: it has a few of its names, and
-// says what reached it. For stub_test.c.
+// A library in place of the driver: it has a few of its names, and reports its calls. For
+// stub_test.c.
 
 #include <string.h>
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What probes find of others' time. Clocks are arguments.
+// The time of other containers that probes measure. Clocks are arguments.
 
 #include <string.h>
 
 #include "check.h"
 #include "time/probe.h"
 
-
 enum { ms = 1000000 };
 
-// Others have each second millisecond; probes go out every 250 µs and come back
-// when it is ours. The clocks differ by 7 ms, the way back takes 3 µs.
+// Other containers have each second millisecond. A probe starts every 250 µs and returns during
+// this container's turn. The clocks differ by 7 ms, and the return takes 3 µs.
 static void test_probes_find_the_slices_of_others(void)
 {
 	static struct vg_probe probe;
@@ -19,14 +18,14 @@ static void test_probes_find_the_slices_of_others(void)
 	int64_t found;
 
 	memset(&probe, 0, sizeof probe);
-	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	probe.seen.held = probe.seen.since = probe.seen.until = INT64_MIN / 2;
 	for (int64_t sent = 0; sent < 100 * ms; sent += 250000) {
 		bool theirs = sent / ms % 2 == 1;
 		int64_t back = theirs ? (sent / ms + 1) * ms : sent;
 
-		vg_probe_note(&probe, sent, back + offset);
+		vg_stretch_note(&probe.seen, sent, back + offset);
 	}
-	found = vg_probe_overlap(&probe, (struct vg_stretch){10 * ms + offset, 90 * ms + offset});
+	found = vg_stretch_overlap(&probe.seen, (struct vg_stretch){10 * ms + offset, 90 * ms + offset});
 	CHECK(found > 36 * (int64_t)ms && found < 46 * (int64_t)ms);
 }
 
@@ -35,29 +34,29 @@ static void test_probes_alone(void)
 	static struct vg_probe probe;
 
 	memset(&probe, 0, sizeof probe);
-	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	probe.seen.held = probe.seen.since = probe.seen.until = INT64_MIN / 2;
 	for (int64_t sent = 0; sent < 100 * ms; sent += 250000)
-		vg_probe_note(&probe, sent, sent + 5000 + sent % 7000);
-	CHECK_EQUAL(vg_probe_overlap(&probe, (struct vg_stretch){0, 100 * ms}), 0);
+		vg_stretch_note(&probe.seen, sent, sent + 5000 + sent % 7000);
+	CHECK_EQUAL(vg_stretch_overlap(&probe.seen, (struct vg_stretch){0, 100 * ms}), 0);
 }
 
-// drift has probes go out for four seconds on a GPU whose clock goes faster than the host's,
-// where others have each second of some time, and returns what part of the last second is taken
-// for theirs, in per cent.
+// drift runs probes for four seconds on a GPU whose clock is faster than the host's, where other
+// containers have each second slice. It returns the percentage of the last second that is measured
+// as theirs.
 static int64_t drift(int64_t ppm, int64_t others_ns)
 {
 	static struct vg_probe probe;
 	const int64_t second = 1000 * (int64_t)ms;
 
 	memset(&probe, 0, sizeof probe);
-	probe.held = probe.since = probe.until = INT64_MIN / 2;
+	probe.seen.held = probe.seen.since = probe.seen.until = INT64_MIN / 2;
 	for (int64_t sent = 0; sent < 4 * second; sent += 261000) {
 		bool theirs = others_ns && sent / others_ns % 2 == 1;
 		int64_t back = theirs ? (sent / others_ns + 1) * others_ns : sent;
 
-		vg_probe_note(&probe, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
+		vg_stretch_note(&probe.seen, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
 	}
-	return vg_probe_overlap(&probe, (struct vg_stretch){3 * second, 4 * second}) / (second / 100);
+	return vg_stretch_overlap(&probe.seen, (struct vg_stretch){3 * second, 4 * second}) / (second / 100);
 }
 
 static void test_probes_on_clocks_that_drift_apart(void)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What cuGetProcAddress returns: ours for what the driver exports and we stand in for, and
-// nothing for unknown functions of newer drivers that could pass the limits.
+// cuGetProcAddress returns the interposer's function for an exported function that it replaces, and
+// nothing for unknown functions of newer drivers that could bypass the limits.
 
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/cu_proc.h"
 #include "check.h"
-#include "driver.h"
+#include "driver/driver.h"
 #include "stand_in.h"
 
 CUresult vg_cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
@@ -28,7 +29,7 @@ static CUresult driver_address(const char *name, void **function, int version, u
 	return CUDA_SUCCESS;
 }
 
-// is_withheld asks for a function by name; the answer is the driver's or none at all.
+// is_withheld requests a function by name. The answer is the driver's function or none.
 static bool is_withheld(const char *name)
 {
 	void *found = NULL;
@@ -47,8 +48,8 @@ static bool is_withheld(const char *name)
 	return true;
 }
 
-// Every function that we stand in for is withheld where it is another than we know, but for
-// those that begin and end captures: what they give is not limited.
+// Every replaced function is withheld if the driver returns another function than the known one.
+// Functions that begin and end captures are exceptions: their results are not limited.
 static void test_own(void)
 {
 	static const char *const names[] = {
@@ -71,22 +72,22 @@ static void test_names(void)
 	} cases[] = {
 		{"cuArray3DCreate", true},   // the first of the table
 		{"cuVDPAUCtxCreate", true},  // and the last
-		{"cuMemAlloc", true},        // has a second version, too
-		{"cuLaunchKernel", true},    // has one for per-thread streams
+		{"cuMemAlloc", true},        // has a second version too
+		{"cuLaunchKernel", true},    // has a version for per-thread streams
 		{"cuGreenCtxCreate", true},  // has neither
-		{"cuMemFre", false},         // begins as one that we stand in for
-		{"cuMemFreeX", false},       // goes on after one
-		{"cuMemFree_", false},       // ends as no version does
+		{"cuMemFre", false},         // is a prefix of a replaced name
+		{"cuMemFreeX", false},       // has a replaced name as prefix
+		{"cuMemFree_", false},       // has no suffix of a version
 		{"cuMemFree_v", false},
-		{"cuMemAllocX", true},       // not known, and its family allocates
+		{"cuMemAllocX", true},       // unknown, of a family that allocates
 		{"cuTileLaunch", true},
-		{"cuMemAllocHost", true},    // known, but the function is not the one exported
-		{"cuFrobnicate", false},     // not known, and its family cannot
-		{"cuDeviceGetName", false},  // is the driver's alone
+		{"cuMemAllocHost", true},    // known, but not the exported function
+		{"cuFrobnicate", false},     // unknown, of a family that cannot allocate
+		{"cuDeviceGetName", false},  // only the driver has it
 		{"cu", false},
 		{"", false},
-		{"a", false},                // before all of them
-		{"zz", false},               // after all of them
+		{"a", false},                // before all names
+		{"zz", false},               // after all names
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -100,7 +101,7 @@ static void driver_exported(void)
 {
 }
 
-// A function that passes by name and is known is handed out where it is the exported one.
+// A known function that passes by name is returned if it is the exported function.
 static void test_known(void)
 {
 	vg_real_functions[VG_SYM_cuMemAllocHost_v2] = (vg_function)driver_later;
@@ -119,8 +120,7 @@ static CUresult driver_exported_address(const char *name, void **function, int v
 	return CUDA_SUCCESS;
 }
 
-// What the driver exports under a name that we stand in for is exchanged, whatever name
-// led to it.
+// An exported driver function with a replacement is exchanged, whatever name was requested.
 static void test_exchanged(void)
 {
 	static const char *const names[] = {"cuMemAlloc", "cuMemAlloc_v2", "cuMemFree", "cuFrobnicate", "cuDeviceGetName"};
@@ -145,7 +145,7 @@ static CUresult driver_old_address(const char *name, void **function, int versio
 	return driver_address(name, function, 0, flags, &status);
 }
 
-// said calls a function and returns how often it wrote a line with these words.
+// said calls a function and returns how often the function wrote a line with these words.
 static int said(void (*function)(void), const char *words)
 {
 	FILE *file = tmpfile();
@@ -166,8 +166,8 @@ static int said(void (*function)(void), const char *words)
 
 static void check_twice(void)
 {
-	vg_check_identity();
-	vg_check_identity();
+	vg_cu_proc_check();
+	vg_cu_proc_check();
 }
 
 static void test_identity(void)

@@ -5,13 +5,15 @@
 #ifndef VG_TEST_PROCESS_H
 #define VG_TEST_PROCESS_H
 
+#include "base/error.h"
 #include "check.h"
 #include "fixture.h"
-#include "slot.h"
-#include "state.h"
+#include "memory/state.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
 
-// test_process makes the pages of a container with these GPUs, takes a slot, and returns the
-// state of the process. The driver's ordinals are the indices on the pages.
+// test_process makes the pages of a container with these GPUs, takes a slot, and returns the state
+// of the process. The driver's ordinals equal the indices on the pages.
 static inline struct vg_state *test_process(const struct vg_limits_device *devices, uint32_t count)
 {
 	struct vg_state *state = vg_state_new();
@@ -20,7 +22,7 @@ static inline struct vg_state *test_process(const struct vg_limits_device *devic
 
 	CHECK(state);
 	CHECK(test_pages_make(dir, devices, count) == 0);
-	CHECK(vg_pages_open(&state->pages, dir, &error) == 0);
+	CHECK(vg_limits_open(&state->pages, dir, &error) == 0);
 	CHECK(vg_slot_take(&state->pages, &error) == 0);
 	for (uint32_t i = 0; i < count; i++)
 		state->devices[i] = i + 1;

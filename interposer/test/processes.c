@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// processes COUNT BYTES expects that NVML lists so many processes on the first
-// GPU, this one not among them, which use so many bytes together. It asks in all
-// versions of the list. Run by doors_test.sh.
+// processes COUNT BYTES checks that NVML lists COUNT processes on the first GPU, without this
+// process, which use BYTES together. It queries all versions of the list. Run by doors_test.sh.
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -58,7 +57,7 @@ static plain_fn find(const char *name)
 	return function;
 }
 
-// expect checks one list, whose entries start with a pid and have the bytes next.
+// expect checks one list. Each entry begins with a pid and its bytes.
 static void expect(const void *entries, size_t size, unsigned count, unsigned want, uint64_t bytes)
 {
 	uint64_t sum = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests that play a program: they find the driver by its name, as programs do.
+// Functions of tests that act as a program: they look up the driver by its name.
 
 #ifndef VG_TEST_PROGRAM_H
 #define VG_TEST_PROGRAM_H
@@ -19,7 +19,7 @@
 
 typedef void (*plain_fn)(void);
 
-// find gives a function of libcuda.so.1; one that is missing ends the test.
+// find returns a function of libcuda.so.1. A missing function ends the test.
 static inline plain_fn find(const char *name)
 {
 	static void *library;
@@ -37,7 +37,7 @@ static inline plain_fn find(const char *name)
 	return function;
 }
 
-// use_primary_context makes the primary context of the first GPU the thread's.
+// use_primary_context makes the first GPU's primary context current.
 static inline void use_primary_context(void)
 {
 	CUcontext context;
@@ -46,7 +46,7 @@ static inline void use_primary_context(void)
 	CHECK_EQUAL(CALL("cuCtxSetCurrent", (CUcontext), context), 0);
 }
 
-// left is what the program is told to be free on the current GPU, in bytes.
+// left returns the free bytes on the current GPU, as reported to the program.
 static inline size_t left(void)
 {
 	size_t available = 0;

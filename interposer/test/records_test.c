@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The records of pools: where they lie, and that there are only so many.
+// The records of pools: their places, and their limited number.
 
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "pool.h"
+#include "memory/pool.h"
+#include "memory/pool_lifetime.h"
 #include "process.h"
-#include "slot.h"
 #include "stand_in.h"
 
 static const CUmemPoolProps on_device = {
@@ -22,7 +22,7 @@ static CUmemoryPool const two = (CUmemoryPool)(uintptr_t)0x2000;
 
 static struct vg_state *state;
 
-// driver_attribute: the pools are empty.
+// driver_attribute reports that the pools are empty.
 static CUresult driver_attribute(CUmemoryPool pool, int attribute, void *value)
 {
 	const uint64_t nothing = 0;
@@ -48,26 +48,26 @@ static void begin(void)
 static void destroy(CUmemoryPool handle)
 {
 	uint64_t used = 0;
-	struct vg_pool *pool = vg_pool_ending(state, handle, &used);
+	struct vg_pool *pool = vg_pool_lifetime_ending(state, handle, &used);
 
 	CHECK(pool);
-	vg_pool_ended(state, pool, used, CUDA_SUCCESS);
+	vg_pool_lifetime_ended(state, pool, used, CUDA_SUCCESS);
 }
 
-// A pool takes the place of an earlier one, and those behind it are still found.
+// A pool takes the place of an earlier pool, and later records are still found.
 static void test_places(void)
 {
 	struct vg_pool *first, *second;
 
-	vg_pool_made(state, one, &on_device);
-	vg_pool_made(state, two, &on_device);
+	vg_pool_lifetime_made(state, one, &on_device);
+	vg_pool_lifetime_made(state, two, &on_device);
 	first = vg_pool_of(state, one, 0);
 	second = vg_pool_of(state, two, 0);
 	CHECK(first && second && first != second);
 	destroy(one);
 	CHECK(vg_pool_find(state, 0, two) == second);
 	CHECK(!vg_pool_find(state, 0, one));
-	vg_pool_made(state, one, &on_device);
+	vg_pool_lifetime_made(state, one, &on_device);
 	CHECK(vg_pool_of(state, one, 0) == first);
 	destroy(two);
 	CHECK_EQUAL(state->pools_end, 1);
@@ -80,26 +80,26 @@ static CUmemoryPool numbered(uintptr_t i)
 	return (CUmemoryPool)(0x1000 * i);
 }
 
-// drop ends a pool as the program does that destroys it.
+// drop ends a pool as a program does by destroying it.
 static void drop(struct vg_pool *pool)
 {
 	pool->destroyed = true;
-	vg_pool_ended(state, pool, 0, CUDA_SUCCESS);
+	vg_pool_lifetime_ended(state, pool, 0, CUDA_SUCCESS);
 }
 
-// Records that became free are used again, in any order, and none is passed over.
+// Freed records are reused, in any order, and none is skipped.
 static void test_places_are_used_again(void)
 {
 	const int freed[] = {3, 0, 2}, count = 6;
 
 	for (int i = 0; i < count; i++)
-		vg_pool_made(state, numbered(10 + (uintptr_t)i), &on_device);
+		vg_pool_lifetime_made(state, numbered(10 + (uintptr_t)i), &on_device);
 	for (int i = 0; i < count; i++)
 		CHECK(vg_pool_find(state, 0, numbered(10 + (uintptr_t)i)) == &state->pools[i]);
 	for (size_t i = 0; i < sizeof freed / sizeof *freed; i++)
 		drop(&state->pools[freed[i]]);
 	for (uintptr_t i = 0; i < 4; i++)
-		vg_pool_made(state, numbered(20 + i), &on_device);
+		vg_pool_lifetime_made(state, numbered(20 + i), &on_device);
 	CHECK(vg_pool_find(state, 0, numbered(20)) == &state->pools[0]);
 	CHECK(vg_pool_find(state, 0, numbered(21)) == &state->pools[2]);
 	CHECK(vg_pool_find(state, 0, numbered(22)) == &state->pools[3]);
@@ -109,13 +109,13 @@ static void test_places_are_used_again(void)
 		drop(&state->pools[state->pools_end - 1]);
 }
 
-// A pool is known by its handle, and the memory of graphs by its GPU.
+// A pool is identified by its handle, and the memory of graphs by its GPU.
 static void test_who_is_who(void)
 {
 	struct vg_pool *first = vg_pool_of(state, NULL, 0), *second = vg_pool_of(state, NULL, 1);
 	struct vg_pool *third;
 
-	vg_pool_made(state, one, &on_device);
+	vg_pool_lifetime_made(state, one, &on_device);
 	third = vg_pool_find(state, 1, one);
 	CHECK(first && second && third && first != second && first != third && second != third);
 	CHECK(vg_pool_of(state, NULL, 0) == first);
@@ -123,30 +123,31 @@ static void test_who_is_who(void)
 	CHECK(vg_pool_of(state, one, 0) == third);
 	CHECK_EQUAL(first->device, 0);
 	CHECK_EQUAL(second->device, 1);
-	CHECK(!vg_pool_of(state, NULL, 2)); // a GPU that the container does not have
+	CHECK(!vg_pool_of(state, NULL, 2)); // a GPU outside the container
 	while (state->pools_end)
 		drop(&state->pools[state->pools_end - 1]);
 }
 
-// The driver gives the handle of a destroyed pool to a new one before the interposer has noted the end.
+// The driver reuses the handle of a destroyed pool for a new pool before the interposer has noted
+// the end.
 static void test_handle_of_an_ending_pool(void)
 {
 	struct vg_pool *ending, *next;
 	uint64_t used = 0;
 
-	vg_pool_made(state, one, &on_device);
-	ending = vg_pool_ending(state, one, &used);
-	vg_pool_made(state, one, &on_device);
+	vg_pool_lifetime_made(state, one, &on_device);
+	ending = vg_pool_lifetime_ending(state, one, &used);
+	vg_pool_lifetime_made(state, one, &on_device);
 	next = vg_pool_of(state, one, 0);
 	CHECK(ending && next && next != ending);
-	vg_pool_ended(state, ending, 512, CUDA_SUCCESS);
+	vg_pool_lifetime_ended(state, ending, 512, CUDA_SUCCESS);
 	CHECK(!ending->in_use);
-	CHECK_EQUAL(state->orphans, 0);
+	CHECK_EQUAL(state->destroyed_pools, 0);
 	destroy(one);
 	CHECK_EQUAL(state->pools_end, 0);
 }
 
-// More pools than can be followed are refused by one line.
+// Pools beyond the limit of records are refused, with one log line.
 static void test_too_many(void)
 {
 	int saved = dup(STDERR_FILENO);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Telling the agent delays no program, ends none, and leaves nothing behind.
+// A registration with the agent delays or ends no program, and leaves no resources behind.
 
 #define _GNU_SOURCE
-#include "registration.h"
+#include "pages/registration.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/now.h"
 #include "check.h"
 #include "fixture.h"
 
-// Longer than the nap that a full queue is given, on a busy machine too.
+// Longer than the nap for a full queue, on a busy machine too.
 static const uint64_t soon_ns = 500000000;
 
 static char dir[64];
@@ -51,15 +51,15 @@ static int descriptors(void)
 	return count;
 }
 
-// call registers, and checks what every registration must not do.
+// call registers, and checks that registration has no side effects.
 static void call(void)
 {
 	int before = descriptors();
 	uint64_t begin = vg_now();
 
-	vg_agent_path(dir, path);
+	vg_registration_path(dir, path);
 	errno = EDOM;
-	vg_register(path, 7);
+	vg_registration_send(path, 7);
 	CHECK(vg_now() - begin < soon_ns);
 	CHECK_EQUAL(errno, EDOM);
 	CHECK_EQUAL(descriptors(), before);
@@ -107,9 +107,9 @@ static void test_a_long_path(void)
 	memset(deep, 'x', sizeof deep);
 	deep[0] = '/';
 	deep[sizeof deep - 1] = '\0';
-	vg_agent_path(deep, path);
+	vg_registration_path(deep, path);
 	CHECK(*path == '\0');
-	vg_register(path, 0);
+	vg_registration_send(path, 0);
 }
 
 int main(void)

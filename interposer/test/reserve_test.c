@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reservations: never more than the limit, never a refusal within it, whatever
-// threads and processes do at once and whoever is killed.
+// Reservations: never more than the limit, never a refusal within it, whatever threads and
+// processes do concurrently and whichever of them is killed.
 
 #define _GNU_SOURCE
-#include "reserve.h"
+#include "pages/reserve.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -14,9 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/now.h"
 #include "check.h"
 #include "fixture.h"
-#include "slot.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
+#include "pages/usage.h"
 
 enum { processes = 8, threads = 8 };
 
@@ -36,7 +40,7 @@ static void attach(struct vg_pages *to)
 	struct vg_error error;
 
 	memset(to, 0, sizeof *to);
-	CHECK(vg_pages_open(to, dir, &error) == 0);
+	CHECK(vg_limits_open(to, dir, &error) == 0);
 	CHECK(vg_slot_take(to, &error) == 0);
 }
 
@@ -51,12 +55,12 @@ static void test_limit_is_exact(void)
 	CHECK(vg_reserve(&pages, 0, 1));
 	CHECK(!vg_reserve(&pages, 0, 1));
 	CHECK(vg_reserve(&pages, 0, 0));
-	vg_release(&pages, 0, 1000);
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
-	CHECK(!vg_hold_at_once(&pages, 0, 1001));
-	CHECK(vg_hold_at_once(&pages, 0, 1000));
-	CHECK(!vg_hold_at_once(&pages, 0, 1));
-	vg_settle(&pages, 0, 1000, 0);
+	vg_reserve_release(&pages, 0, 1000);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
+	CHECK(!vg_reserve_hold_at_once(&pages, 0, 1001));
+	CHECK(vg_reserve_hold_at_once(&pages, 0, 1000));
+	CHECK(!vg_reserve_hold_at_once(&pages, 0, 1));
+	vg_reserve_settle(&pages, 0, 1000, 0);
 	CHECK(!vg_reserve(&pages, 0, UINT64_MAX));
 	CHECK(!vg_reserve(&pages, 0, 1001));
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
@@ -74,7 +78,7 @@ static void test_peak_of_all_processes(void)
 	attach(&other);
 	CHECK(vg_reserve(&pages, 0, 300));
 	CHECK(vg_reserve(&other, 0, 400));
-	vg_release(&pages, 0, 300);
+	vg_reserve_release(&pages, 0, 300);
 	CHECK(vg_reserve(&other, 0, 100));
 	CHECK_EQUAL(vg_slot_device(&other, (uint32_t)other.slot, 0)->peak, 500);
 	CHECK_EQUAL(pages.usage->header.devices[0].peak, 700);
@@ -82,7 +86,7 @@ static void test_peak_of_all_processes(void)
 	vg_pages_close(&pages);
 }
 
-// own_slot is what this process says on the page of its GPU.
+// own_slot returns this process's slot on the page of its GPU.
 static const struct vg_slot_device *own_slot(void)
 {
 	return vg_slot_device(&pages, (uint32_t)pages.slot, 0);
@@ -95,78 +99,78 @@ static void test_refusals_by_way(void)
 	make_pages(1000);
 	attach(&pages);
 	header = &pages.usage->header;
-	vg_refused(&pages, 0, VG_WAY_POOL, 7);
-	vg_refused(&pages, 0, VG_WAY_POOL, 8);
-	vg_refused(&pages, 0, VG_WAY_ALLOC, 9);
-	vg_refused(&pages, 0, UINT32_MAX, 10);
+	vg_reserve_refused(&pages, 0, VG_WAY_POOL, 7);
+	vg_reserve_refused(&pages, 0, VG_WAY_POOL, 8);
+	vg_reserve_refused(&pages, 0, VG_WAY_ALLOC, 9);
+	vg_reserve_refused(&pages, 0, UINT32_MAX, 10);
 	CHECK_EQUAL(header->devices[0].refusals, 4);
 	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_POOL], 2);
 	CHECK_EQUAL(header->refusals[0].counts[VG_WAY_ALLOC], 1);
 	CHECK_EQUAL(header->refusals[1].counts[VG_WAY_NONE], 0);
 	CHECK_EQUAL(own_slot()->refusals, 4);
-	vg_refused(&pages, 0, VG_WAY_ALLOC, (UINT64_C(1) << 56) - 2);
+	vg_reserve_refused(&pages, 0, VG_WAY_ALLOC, (UINT64_C(1) << 56) - 2);
 	CHECK_EQUAL(own_slot()->last_refusal, ((uint64_t)VG_WAY_ALLOC << 56) + (UINT64_C(1) << 56) - 2);
-	vg_refused(&pages, 0, VG_WAY_POOL, UINT64_MAX); // more than can be said
+	vg_reserve_refused(&pages, 0, VG_WAY_POOL, UINT64_MAX); // more than the field can hold
 	CHECK_EQUAL(own_slot()->last_refusal, ((uint64_t)VG_WAY_POOL << 56) + (UINT64_C(1) << 56) - 1);
 	CHECK_EQUAL(header->devices[0].last_refusal, own_slot()->last_refusal);
 	vg_pages_close(&pages);
 }
 
-// What the driver took is charged, less or more than was held for it.
+// The memory that the driver took is charged, less or more than was held for it.
 static void test_settle(void)
 {
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_hold(&pages, 0, 600));
+	CHECK(vg_reserve_hold(&pages, 0, 600));
 	CHECK_EQUAL(own_slot()->pending, 600);
-	vg_settle(&pages, 0, 600, 250);
+	vg_reserve_settle(&pages, 0, 600, 250);
 	CHECK_EQUAL(own_slot()->pending, 0);
 	CHECK_EQUAL(own_slot()->used, 250);
 	CHECK_EQUAL(atomic_load(&pages.own[0]), 250);
-	CHECK(vg_hold(&pages, 0, 100));
-	vg_settle(&pages, 0, 40, 0);
+	CHECK(vg_reserve_hold(&pages, 0, 100));
+	vg_reserve_settle(&pages, 0, 40, 0);
 	CHECK_EQUAL(own_slot()->pending, 60);
-	vg_settle(&pages, 0, 0, 5);
+	vg_reserve_settle(&pages, 0, 0, 5);
 	CHECK_EQUAL(own_slot()->pending, 60);
 	CHECK_EQUAL(own_slot()->used, 255);
 	CHECK_EQUAL(own_slot()->peak, 255);
-	// Bytes that are counted twice make no peak above the limit.
+	// Bytes counted twice cause no peak above the limit.
 	pages.usage->header.high_water = 2;
 	vg_slot_device(&pages, 1, 0)->used = 5000;
-	vg_settle(&pages, 0, 60, 60);
+	vg_reserve_settle(&pages, 0, 60, 60);
 	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1000);
 	vg_pages_close(&pages);
 }
 
-// A correction goes by what this process holds, limit or not.
+// A correction depends only on this process's memory, with or without a limit.
 static void test_adjust(void)
 {
 	make_pages(1000);
 	attach(&pages);
 	CHECK(vg_reserve(&pages, 0, 300));
-	vg_adjust(&pages, 0, 300, 1200);
+	vg_reserve_adjust(&pages, 0, 300, 1200);
 	CHECK_EQUAL(own_slot()->used, 1200);
 	CHECK_EQUAL(own_slot()->peak, 1200);
 	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1200);
 	CHECK_EQUAL(atomic_load(&pages.own[0]), 1200);
 	CHECK_EQUAL(pages.own_then[0], 900);
-	vg_adjust(&pages, 0, 500, 500);
+	vg_reserve_adjust(&pages, 0, 500, 500);
 	CHECK_EQUAL(own_slot()->used, 1200);
-	vg_adjust(&pages, 0, 1200, 400);
+	vg_reserve_adjust(&pages, 0, 1200, 400);
 	CHECK_EQUAL(own_slot()->used, 400);
 	CHECK_EQUAL(atomic_load(&pages.own[0]), 400);
 	CHECK_EQUAL(pages.own_then[0], 100);
-	vg_adjust(&pages, 0, 900, 0); // more than there is
+	vg_reserve_adjust(&pages, 0, 900, 0); // more than the process has
 	CHECK_EQUAL(own_slot()->used, 0);
 	CHECK_EQUAL(atomic_load(&pages.own[0]), 0);
 	CHECK_EQUAL(pages.own_then[0], 0);
-	vg_adjust(&pages, 0, 0, UINT64_MAX);
-	vg_adjust(&pages, 0, 0, UINT64_MAX);
+	vg_reserve_adjust(&pages, 0, 0, UINT64_MAX);
+	vg_reserve_adjust(&pages, 0, 0, UINT64_MAX);
 	CHECK_EQUAL(atomic_load(&pages.own[0]), UINT64_MAX);
 	vg_pages_close(&pages);
 }
 
-// What others use, and go on using, is a refusal at once: nobody waits for it.
+// If others use the memory permanently, a claim is refused at once, without a wait.
 static void test_refusal_at_once(void)
 {
 	static struct vg_pages other;
@@ -193,7 +197,7 @@ static void test_limit_changes_while_running(void)
 	CHECK(vg_reserve(&pages, 0, 800));
 	CHECK(test_pages_update(dir, &device, 1) == 0);
 	CHECK(!vg_reserve(&pages, 0, 1));
-	vg_release(&pages, 0, 400);
+	vg_reserve_release(&pages, 0, 400);
 	CHECK(vg_reserve(&pages, 0, 100));
 	device.memory_bytes = 2000;
 	CHECK(test_pages_update(dir, &device, 1) == 0);
@@ -209,7 +213,7 @@ static void test_bytes_a_dead_process_left_pending(void)
 	attach(&pages);
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	vg_pages_close(&other); // and so its lock
+	vg_pages_close(&other); // this drops its lock
 	CHECK(vg_reserve(&pages, 0, 1000));
 	vg_pages_close(&pages);
 }
@@ -224,13 +228,13 @@ static void test_process_stopped_with_bytes_pending(void)
 	attach(&pages);
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	CHECK(!vg_reserve(&pages, 0, 200)); // in the end: it counts as granted
+	CHECK(!vg_reserve(&pages, 0, 200)); // after the wait: the pending bytes count as granted
 	first = vg_now() - start;
 	CHECK(first < 5000000000);
 	start = vg_now();
 	for (int i = 0; i < 5; i++)
 		CHECK(!vg_reserve(&pages, 0, 200));
-	CHECK(vg_now() - start < first / 2); // nobody waits for the same again
+	CHECK(vg_now() - start < first / 2); // no second wait for the same pending bytes
 	CHECK(vg_reserve(&pages, 0, 100));
 	vg_pages_close(&other);
 	vg_pages_close(&pages);
@@ -244,8 +248,8 @@ static void *cancelled_waiter(void *unused)
 	return unused;
 }
 
-// A thread that is cancelled while it waits for room keeps nobody else from it, and leaves
-// nothing pending.
+// A thread that is cancelled while it waits for room does not block other threads, and leaves no
+// pending bytes.
 static void test_cancelled_while_waiting(void)
 {
 	static struct vg_pages other;
@@ -279,17 +283,17 @@ static void test_hostile_counters(void)
 	pages.usage->header.high_water = UINT32_MAX;
 	other->used = UINT64_MAX;
 	other->pending = UINT64_MAX;
-	vg_release(&pages, 0, UINT64_MAX);
-	CHECK(vg_reserve(&pages, 0, 1000)); // nobody holds that slot
+	vg_reserve_release(&pages, 0, UINT64_MAX);
+	CHECK(vg_reserve(&pages, 0, 1000)); // no process holds that slot
 	CHECK(!vg_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
 }
 
-// ---- what was observed
+// ---- observations
 
 enum { unit = 1 << VG_OBSERVED_LOOK_BITS };
 
-// forge makes the page say that nobody holds anything.
+// forge clears all processes' memory on the page.
 static void forge(void)
 {
 	for (uint32_t i = 0; i < 4; i++)
@@ -303,14 +307,13 @@ static void test_own_memory_is_not_forgotten(void)
 	CHECK(vg_reserve(&pages, 0, 900));
 	forge();
 	CHECK(!vg_reserve(&pages, 0, 101));
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 900);
-	vg_release(&pages, 0, 900);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 900);
+	vg_reserve_release(&pages, 0, 900);
 	CHECK(vg_reserve(&pages, 0, 1000));
 	vg_pages_close(&pages);
 }
 
-// The page claims nothing, again and again, while the container holds 70 of its
-// 100 units.
+// The page is repeatedly forged to claim nothing, while the container holds 70 of its 100 units.
 static void test_observed_on_a_forged_page(void)
 {
 	uint64_t granted = 0;
@@ -318,21 +321,21 @@ static void test_observed_on_a_forged_page(void)
 	make_pages(100 * unit);
 	attach(&pages);
 	CHECK(test_pages_observe(dir, 0, 70 * unit) == 0);
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 70 * unit);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 70 * unit);
 	CHECK(!vg_reserve(&pages, 0, 31 * unit));
 	for (int i = 0; i < 100; i++) {
 		forge();
 		granted += vg_reserve(&pages, 0, unit);
 	}
 	CHECK_EQUAL(granted, 30);
-	vg_release(&pages, 0, 10 * unit); // what this process frees it has at once
+	vg_reserve_release(&pages, 0, 10 * unit); // it may reuse its freed memory at once
 	CHECK(!vg_reserve(&pages, 0, 11 * unit));
 	CHECK(vg_reserve(&pages, 0, 10 * unit));
 	vg_pages_close(&pages);
 }
 
-// The next look counts what was granted since the last; and a look that finds as
-// much as the one before is another look.
+// The next observation includes the grants since the last. An observation with the same value as
+// the last counts as a new observation.
 static void test_next_look(void)
 {
 	make_pages(100 * unit);
@@ -344,11 +347,11 @@ static void test_next_look(void)
 	CHECK(vg_reserve(&pages, 0, 40 * unit));
 	CHECK(!vg_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0);
-	vg_release(&pages, 0, 80 * unit); // before the look is seen, though after it
+	vg_reserve_release(&pages, 0, 80 * unit); // before it has read the observation
 	CHECK(!vg_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 0) == 0);
 	CHECK(vg_reserve(&pages, 0, 100 * unit));
-	vg_release(&pages, 0, 50 * unit);
+	vg_reserve_release(&pages, 0, 50 * unit);
 	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0); // cleared in between
 	CHECK(!vg_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
@@ -360,17 +363,17 @@ static void test_observed_less_than_claimed(void)
 	attach(&pages);
 	CHECK(vg_reserve(&pages, 0, 50 * unit));
 	CHECK(test_pages_observe(dir, 0, unit) == 0);
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 50 * unit);
-	vg_release(&pages, 0, 50 * unit); // more than was observed
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 50 * unit);
+	vg_reserve_release(&pages, 0, 50 * unit); // more than was observed
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
 	CHECK(test_pages_observe(dir, 0, UINT64_MAX - 2 * unit) == 0);
 	CHECK(!vg_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
 }
 
-// ---- many processes of many threads
+// ---- many processes with many threads
 
-// A ledger that only the test writes: what is held, by its own count.
+// A ledger that only the test writes: its own count of the held bytes.
 static _Atomic uint64_t *held;
 
 static uint64_t random_below(uint64_t *seed, uint64_t bound)
@@ -405,7 +408,7 @@ static void *storm_thread(void *argument)
 		if (random_below(&seed, 8) == 0)
 			usleep(100);
 		atomic_fetch_sub(held, bytes);
-		vg_release(&pages, 0, bytes);
+		vg_reserve_release(&pages, 0, bytes);
 	}
 	return NULL;
 }
@@ -455,8 +458,8 @@ static void test_never_over_the_limit(void)
 	expect_clean_ends(pids);
 }
 
-// With a limit that all fit into at once, nobody is refused, however often the
-// others' pending bytes make the sum too large for a moment.
+// If the limit has room for all, no claim is refused, however often pending bytes make the sum
+// temporarily too large.
 static void test_no_false_refusal(void)
 {
 	pid_t pids[processes];
@@ -492,7 +495,7 @@ static void test_kills_leave_nothing(void)
 	}
 	attach(&pages);
 	vg_slots_reap(&pages, 0);
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
 	CHECK(vg_reserve(&pages, 0, storm.limit));
 	vg_pages_close(&pages);
 }

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Scenes in which programs were seen to hang, break or crawl, on a simulated driver with
-# the rules and costs of a real one. Arguments: LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY].
-# With SCENES="name…" in the environment, only those tests run.
+# Scenes in which programs have hung, failed or slowed down, on a simulated driver with the rules
+# and costs of a real one. Arguments: LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. With
+# SCENES="name…" in the environment, only those tests run.
 
 # shellcheck disable=SC2119 # machine takes no arguments
 here=$(dirname "$(realpath "$0")")
@@ -11,15 +11,15 @@ here=$(dirname "$(realpath "$0")")
 . "$here/container.sh"
 profile=${PROFILE:-$here/../../gpusim/profiles/r580-h200.conf}
 
-# driver [LINE…]: a new machine with the driver of the profile and these lines more.
+# driver [LINE…] makes a new machine with the profile's driver and these additional lines.
 driver() {
 	{ cat "$profile"; printf '%s\n' "$@"; } >"$work/profile.conf"
 	export GPUSIM_PROFILE=$work/profile.conf
 	machine 2>/dev/null
 }
 
-# failing "CALL RESULT [after N]"…: a new machine whose driver returns these results, as a
-# program without the interposer sees.
+# failing "CALL RESULT [after N]"… makes a new machine whose driver returns these results. It checks
+# them in a program without the interposer.
 failing() {
 	local failure call result
 	driver "${@/#/fail = }"
@@ -32,25 +32,25 @@ failing() {
 	done
 }
 
-# limit PPM: pages that allow this part of both GPUs' time, and plenty of memory.
+# limit PPM makes pages with this part of both GPUs' time, and plenty of memory.
 limit() {
 	rm -rf "$work/pages"
 	pages pages "$((12 * gib)):$context:$1" "$((12 * gib)):$context:$1"
 }
 
-# scene OPTION…: plays one under the limit; its JSON line is in $output.
+# scene OPTION… plays a scene under the limit. $output receives its JSON line.
 scene() {
 	output=$(limited pages timeout 60 "$workloads/scenes" --scene "$@" 2>"$work/errors")
 }
 
-# expect WHAT OPTION…: the scene goes well.
+# expect WHAT OPTION… checks that the scene succeeds.
 expect() {
 	local what=$1
 	shift
 	scene "$@" || fail "$what: $output $(head -n 3 "$work/errors")"
 }
 
-# at_most WHAT FIELD MOST: of times. Instrumented, nothing is as fast as natively.
+# at_most WHAT FIELD MOST checks a time. With instrumentation, it checks nothing.
 at_most() {
 	local got
 	[ -z "$sanitizer" ] || return 0
@@ -60,7 +60,7 @@ at_most() {
 	fi
 }
 
-# No capture breaks that does not break by itself.
+# No capture is invalidated that stays valid natively.
 test_captures() {
 	local ppm name mode
 	driver
@@ -79,7 +79,7 @@ test_captures() {
 	done
 }
 
-# Somebody who waits for an event breaks no capture that forbids asking for it.
+# A wait for an event invalidates no capture that forbids queries of it.
 test_event_waits() {
 	driver
 	output=$(native "$workloads/scenes" --scene event-wait --captures 5) || fail "event waits, natively: $output"
@@ -87,8 +87,8 @@ test_event_waits() {
 	expect "event waits" event-wait --captures 5
 }
 
-# held_to PPM LOW HIGH: the last scene's share of the GPU's time, in percent of its limit.
-# Instrumented, it may leave any of it.
+# held_to PPM LOW HIGH checks the last scene's share of the GPU's time, in percent of its limit.
+# With instrumentation, there is no lower bound.
 held_to() {
 	local pid wall got low=$2
 	[ -z "$sanitizer" ] || low=0
@@ -102,7 +102,7 @@ held_to() {
 	fi
 }
 
-# Where events cannot be recorded or read, a program goes on at its share, without waits.
+# If events cannot be recorded or read, a program keeps its share, without waits.
 test_blind() {
 	local failure
 	for failure in "cuEventRecord 999" "cuEventCreate 2" "cuEventQuery 999" "cuEventElapsedTime 400" \
@@ -119,8 +119,8 @@ test_blind() {
 	done
 }
 
-# Nor where the driver does not even say whether a stream has work, or where another context
-# is current than the one whose default stream has.
+# The same holds if the driver does not report whether a stream has work, or if the current context
+# is not the context of the working default stream.
 test_unsaid() {
 	local failure
 	failing "cuEventRecord 999" "cuStreamQuery 999"
@@ -137,7 +137,7 @@ test_unsaid() {
 	done
 }
 
-# Beside a capture, work is charged whatever the driver answers of its stream.
+# Beside a capture, work is charged whatever the driver reports about its stream.
 test_beside() {
 	local failure
 	for failure in "" "cuStreamIsCapturing 999" "cuStreamGetCtx 999" "cuStreamGetDevice 999"; do
@@ -152,7 +152,7 @@ test_beside() {
 	done
 }
 
-# Threads together get the share that one gets, however many have a stream together.
+# Threads together get the share of one thread, however many share a stream.
 test_crowd() {
 	local threads kernel
 	driver
@@ -166,12 +166,12 @@ test_crowd() {
 		300 200
 	END
 	rm -rf "$work/pages"
-	pages pages "$((12 * gib)):$context:500000" # of one GPU, where there are permits
+	pages pages "$((12 * gib)):$context:500000" # on one GPU, where the fast path applies
 	expect "a crowd on one GPU" crowd --threads 64 --hold-ms 2000 --kernel-us 200
 	held_to 500000 50 104 "a crowd on one GPU"
 }
 
-# Work in a stream of another context than the current one is measured as any.
+# Work in a stream outside the current context is measured as usual.
 test_green() {
 	driver
 	! lacks "green contexts" "$workloads/scenes" --scene green --launches 1 || return 0
@@ -181,7 +181,7 @@ test_green() {
 	held_to 500000 80 104 "a green context"
 }
 
-# Where a queue is full, only those wait who have to.
+# If a queue is full, only the threads that need it wait.
 test_full() {
 	driver
 	limit 900000
@@ -189,11 +189,11 @@ test_full() {
 	at_most "a full queue" longest_us 50000
 }
 
-# median VALUE…
+# median VALUE… prints the median.
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
-# slower PPM RUNS SCENE OPTION…: how long the scene takes under the limit, in thousandths of how
-# long it takes natively: the median of so many pairs of runs, of which either is first in turn.
+# slower PPM RUNS SCENE OPTION… measures the scene's time under the limit, in thousandths of its
+# native time: the median of this many pairs of runs, which alternate in order.
 slower() {
 	local ppm=$1 runs=$2 pair real own order
 	ratios=()
@@ -214,8 +214,8 @@ slower() {
 	slower=$(median "${ratios[@]}")
 }
 
-# pace PPM SCENE OPTION…: the scene takes as long as natively, within 5 %. Five pairs of runs
-# tell; where they do not, because the machine was busy, nine new ones do.
+# pace PPM SCENE OPTION… checks that the scene takes at most 5 % longer than natively, with five
+# pairs of runs. If they fail because the machine was busy, it makes nine new pairs.
 pace() {
 	local ppm=$1 first
 	shift
@@ -227,7 +227,7 @@ pace() {
 		fail "$* at $ppm ppm takes ${ratios[*]} thousandths of its time natively, and before that $first"
 }
 
-# finish PPM SCENE OPTION…: the scene goes well, natively and under the limit.
+# finish PPM SCENE OPTION… checks that the scene succeeds, natively and under the limit.
 finish() {
 	local ppm=$1
 	shift
@@ -236,7 +236,7 @@ finish() {
 	expect "$1 at $ppm ppm" "$@"
 }
 
-# quick COMMAND: has it play, PPM SCENE OPTION…, all scenes that need less than the limit.
+# quick COMMAND calls COMMAND PPM SCENE OPTION… for all scenes that need less than the limit.
 quick() {
 	local ppm
 	driver
@@ -258,7 +258,7 @@ quick() {
 # Scenes that need less than the limit take no longer than natively.
 test_pace() { quick pace; }
 
-# …and come to the same end, where no time can be compared.
+# …and have the same result in runs whose times cannot be compared.
 test_finishes() {
 	quick finish
 	finish 600000 row --launches 1000
@@ -266,8 +266,8 @@ test_finishes() {
 	finish 600000 full
 }
 
-# The scene of two GPUs is one: code waits for the first GPU, natively and under a limit, while
-# work goes on on the second.
+# In the scene of two GPUs, code waits for the first GPU, natively and under a limit, while work
+# continues on the second.
 test_two_gpus() {
 	driver
 	output=$(native "$workloads/scenes" --scene two-gpus) || fail "two GPUs, natively: $output"
@@ -278,7 +278,7 @@ test_two_gpus() {
 	at_most "two GPUs" longest_us 110000
 }
 
-# waits WHERE: in the last scene code was loaded for most of the time of the long kernel.
+# waits WHERE checks that the last scene loaded code for most of the long kernel's time.
 waits() {
 	local took
 	took=$(field loading_us <<<"$output")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // sharing exports memory, imports it, and ends or frees it on either side, on a driver that keeps
-// memory for as long as anybody holds it. One argument selects the test; the program ends with 0
-// where all calls return what they return natively. Run by unkind_test.sh.
+// memory for as long as any process holds it. One argument selects the test. The program ends with
+// 0 if all calls return their native results. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 
 // ---- memory that outlives its handle
 
-// hold_one makes memory, and keeps what was exported of it, or imported, alone.
+// hold_one allocates memory, and keeps only its export or import.
 static int hold_one(int imported)
 {
 	uint64_t handle;
@@ -41,8 +41,8 @@ static void test_exports(int imported)
 	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
 }
 
-// What a process imports of itself is held once. It is charged twice, and what is charged too much
-// makes no room: the rest is taken when the import has gone.
+// Memory imported by its own exporter is held once and charged twice. The excess charge makes no
+// room: the rest is allocated when the import is gone.
 static void test_import_credit(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -66,7 +66,7 @@ static void test_import_credit(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// Memory that was exported and released leaves no charge, once it is measured.
+// Memory that was exported and released leaves no charge after a measurement.
 static void test_exports_released(void)
 {
 	const struct timespec moment = {.tv_nsec = 300000000};
@@ -99,8 +99,8 @@ static void test_exports_released(void)
 
 enum { exports_bytes = 16 << 20 };
 
-// export_one makes memory, exports it and releases it; the descriptor stays open where it is
-// kept. It returns whether there was room.
+// export_one allocates memory, exports it and releases it. With `kept`, the descriptor stays open.
+// It returns whether there was room.
 static bool export_one(bool kept)
 {
 	uint64_t handle;
@@ -115,7 +115,7 @@ static bool export_one(bool kept)
 	return true;
 }
 
-// export_many exports so much one after another. On a busy machine the agent may answer late.
+// export_many exports repeatedly. On a busy machine the agent may answer late.
 static void export_many(int count)
 {
 	const struct timespec moment = {.tv_nsec = 100000000};
@@ -135,7 +135,7 @@ static void end_contexts(CUcontext made)
 		CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
 }
 
-// After its exports have gone, a process may end its last context and begin one again.
+// After its exports are gone, a process may end its last context and begin a new one.
 static void test_contexts_again(void)
 {
 	CUcontext context = NULL;
@@ -150,8 +150,8 @@ static void test_contexts_again(void)
 	}
 }
 
-// Exports that are held still are charged while there is no context, and when there is one again.
-// Its caller looks at what is held.
+// Exports in use stay charged without a context, and with a new context. The caller checks the
+// physical memory.
 static void test_exports_kept(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -163,8 +163,8 @@ static void test_exports_kept(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// A process without a context has exports, gone or kept, and stays. Its caller looks at what
-// others get.
+// A process without a context has exports, ended or kept, and stays alive. The caller checks the
+// memory granted to other processes.
 static void test_exports_left(bool kept)
 {
 	use_gpu(0);
@@ -192,7 +192,7 @@ static bool send_handle(int parent, size_t bytes)
 	return true;
 }
 
-// hand_on makes memory for its parent when that says so, and dies when it has it.
+// hand_on allocates memory when its parent asks for it, and dies when the parent has it.
 static int hand_on(int parent, bool pooled)
 {
 	char byte;
@@ -205,7 +205,7 @@ static int hand_on(int parent, bool pooled)
 	return 0;
 }
 
-// take_handle imports a handle and maps nothing.
+// take_handle imports a handle without mapping it.
 static bool take_handle(int child, bool *ended)
 {
 	uint64_t handle;
@@ -220,7 +220,7 @@ static bool take_handle(int child, bool *ended)
 	return taken;
 }
 
-// take_piece imports a piece of a pool. Every other piece is freed: its pool keeps the memory.
+// take_piece imports an allocation of a pool. It frees every other one: the pool keeps the memory.
 static bool take_piece(int child, bool *ended)
 {
 	static int pieces;
@@ -236,7 +236,7 @@ static bool take_piece(int child, bool *ended)
 	return true;
 }
 
-// take_over imports what a child has made, and lets the child end.
+// take_over imports a child's memory, and lets the child end.
 static bool take_over(int child, bool pooled)
 {
 	bool ended;
@@ -250,13 +250,13 @@ static bool take_over(int child, bool pooled)
 	return taken;
 }
 
-// An importer holds pieces of 256 MiB of processes that end one after another.
+// An importer holds allocations of 256 MiB from processes that end one after another.
 static void test_handed_on(bool pooled)
 {
 	int children[handed_on];
 	int taken = 0;
 
-	for (int i = 0; i < handed_on; i++) { // before CUDA is used here
+	for (int i = 0; i < handed_on; i++) { // before this process uses CUDA
 		int ends[2];
 		pid_t child;
 
@@ -318,8 +318,9 @@ static void inherit(int from, const char *way)
 	}
 }
 
-// An importer to which a GPU is current holds 1 GiB of the first GPU of a process that has ended. It
-// was measured before, while that process held the memory. Its caller looks at what others get.
+// An importer with a current GPU holds 1 GiB on the first GPU from a process that has ended. It was
+// measured before, while that process held the memory. The caller checks the memory granted to
+// other processes.
 static void test_inherited(const char *way, int gpu)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -355,7 +356,7 @@ int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
-	if (strncmp(test, "handed-on", strlen("handed-on")) == 0) { // forks first, as does the next
+	if (strncmp(test, "handed-on", strlen("handed-on")) == 0) { // these tests fork first
 		test_handed_on(strcmp(test, "handed-on-pools") == 0);
 		return 0;
 	}

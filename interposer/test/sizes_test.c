@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a pool that can be exported lends, when calls of several threads end in any order, and
-// on drivers that keep its pieces in another way.
+// The memory that an exportable pool lends, when calls of several threads end in any order, and on
+// drivers that keep freed memory differently.
 
-#include "sizes.h"
+#include "memory/sizes.h"
 
+#include "base/number.h"
 #include "check.h"
 
 static const uint64_t small = 4 * VG_MIB;
@@ -52,7 +53,7 @@ static void test_sizes(void)
 	CHECK(vg_sizes_lend(&pool, small, small + large));
 }
 
-// A call that has a claim may take what was lent to another: the pool grows for one of them.
+// A call with a claim may take lent memory: the pool grows for one of the two calls.
 static void test_due(void)
 {
 	begin();
@@ -68,7 +69,7 @@ static void test_due(void)
 	give(small);
 }
 
-// A call that asks for a piece beside a claim that may take the spare one is lent nothing.
+// A call beside a claim that may take the spare memory is lent nothing.
 static void test_asked(void)
 {
 	begin();
@@ -80,7 +81,7 @@ static void test_asked(void)
 	CHECK(vg_sizes_lend(&pool, small, small));
 }
 
-// The driver has freed a piece, and served another call by it, before the free is counted.
+// The driver has freed memory and reused it for another call before the free is counted.
 static void test_free_under_way(void)
 {
 	begin();
@@ -98,7 +99,7 @@ static void test_free_under_way(void)
 	CHECK(vg_sizes_lend(&pool, small, small));
 }
 
-// Drivers that return what was freed, serve other sizes by it, or keep it from its own.
+// Drivers that return freed memory, reuse it for other sizes, or do not reuse it.
 static void test_other_drivers(void)
 {
 	begin();

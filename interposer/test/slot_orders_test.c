@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every order in which processes can take, reap and leave slots: each lock and each write of
-// slot.c is a step (explorer.h). The locks and the page are the kernel's. A process that dies
-// first leaves its lock, as its address space goes, and then what it holds of the GPU.
+// Every order in which processes can take, reap and leave slots. Each lock and each write of slot.c
+// is a step (explorer.h). The locks and the page are the kernel's. A dying process first drops its
+// lock, with its address space, and then its GPU memory.
 
 #define _GNU_SOURCE
-#include "slot.h"
+#include "pages/slot.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +14,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "check.h"
-#include "dying.h"
 #include "explorer.h"
-#include "file.h"
 #include "fixture.h"
+#include "pages/dying.h"
+#include "pages/limits.h"
+#include "pages/usage.h"
 
 static void step(void);
 static int opened(int fd);
@@ -33,21 +35,21 @@ static bool is_dying(uint32_t number);
 #define fcntl(fd, command, lock) (step(), fcntl(fd, command, lock))
 #define getpid() process_number()
 #define kill(number, signal) (step(), ask_for(number))
-#define vg_is_dying(number) (step(), is_dying(number))
+#define vg_dying(number) (step(), is_dying(number))
 #define vg_slots_in_use(pages) (step(), vg_slots_in_use(pages))
 #define vg_add(field, value) (step(), vg_add(field, value))
 #define vg_store(field, value) (step(), vg_store(field, value))
 #define __atomic_compare_exchange_n(at, seen, value, weak, one, other) \
 	(step(), __atomic_compare_exchange_n(at, seen, value, weak, one, other))
 #define __atomic_store_n(at, value, order) (step(), __atomic_store_n(at, value, order))
-#include "slot.c"
+#include "pages/slot.c"
 #undef open
 #undef vg_usage_open
 #undef close
 #undef fcntl
 #undef getpid
 #undef kill
-#undef vg_is_dying
+#undef vg_dying
 #undef vg_slots_in_use
 #undef vg_add
 #undef vg_store
@@ -56,7 +58,7 @@ static bool is_dying(uint32_t number);
 
 enum {
 	first_number = 1000,  // of a process
-	ended_number = 999,   // of one that ended before
+	ended_number = 999,   // of a process that ended earlier
 	held = 100,           // bytes that a process with a slot holds
 	most_slots = explorer_most_processes + 1,
 	no_descriptor = -1,
@@ -69,14 +71,14 @@ struct process {
 	enum life life;
 	bool has_slot; // and holds memory
 	int descriptor;
-	int taking; // vg_taking, of which each process has one
+	int taking; // vg_taking of this process
 };
 
 static struct process processes[explorer_most_processes];
 static struct vg_pages page; // of the test itself
 static void (*work)(struct process *process);
-static int deaths;           // in the middle of its work, that a run may still have
-static bool one_ended;       // there was a process before, whose slot is as it left it
+static int deaths;           // deaths in the middle of the work that a run may still have
+static bool one_ended;       // an earlier process left its slot as it was
 static uint64_t launches;    // in a run
 
 static struct process *self(void)
@@ -102,7 +104,7 @@ static void check_holds(const struct process *process)
 	CHECK_EQUAL(slot->pid, first_number + (process - processes));
 }
 
-// die ends the process that runs. What it held nobody has before it is gone.
+// die ends the running process. Its memory is unavailable to others until it is gone.
 static void die(struct process *process)
 {
 	process->life = DYING;
@@ -173,7 +175,7 @@ static void switches(int from, int to)
 	atomic_store(&vg_taking, processes[to].taking);
 }
 
-// ---- what processes do
+// ---- actions of processes
 
 static void take(struct process *process)
 {
@@ -207,7 +209,7 @@ static void take_and_reap(struct process *process)
 	die(process);
 }
 
-// look has a process with a slot be seen to live by all that look for as long as it has it.
+// take_and_look makes a process with a slot visible as live to all others while it has the slot.
 static void take_and_look(struct process *process)
 {
 	static bool live[explorer_most_processes][VG_MAX_SLOTS];
@@ -262,19 +264,19 @@ static uint64_t launches_on_page(void)
 	return sum;
 }
 
-// all_leave checks that whoever comes next finds that nobody holds anything, and all counted.
+// all_leave checks that a later process finds no held memory, and all launches counted.
 static void all_leave(void)
 {
 	CHECK(vg_slots_reap(&page, 0));
-	CHECK_EQUAL(vg_memory_used(&page, 0), 0);
+	CHECK_EQUAL(vg_usage_memory(&page, 0), 0);
 	CHECK_EQUAL(launches_on_page(), launches);
 }
 
-// some_died: who dies as it empties a slot may leave it to be counted again.
+// some_died checks the same. A process that dies while emptying a slot may be counted twice.
 static void some_died(void)
 {
 	CHECK(vg_slots_reap(&page, 0));
-	CHECK_EQUAL(vg_memory_used(&page, 0), 0);
+	CHECK_EQUAL(vg_usage_memory(&page, 0), 0);
 	CHECK(launches_on_page() >= launches);
 }
 
@@ -305,10 +307,10 @@ int main(void)
 	struct vg_error error;
 
 	CHECK(test_pages_make(dir, &device, 1) == 0);
-	CHECK(vg_pages_open(&page, dir, &error) == 0);
-	CHECK(vg_usage_map(&page, &error) == 0);
+	CHECK(vg_limits_open(&page, dir, &error) == 0);
+	CHECK(vg_slot_map(&page, &error) == 0);
 	for (int i = 0; i < explorer_most_processes; i++)
-		CHECK(vg_pages_open(&processes[i].pages, dir, &error) == 0);
+		CHECK(vg_limits_open(&processes[i].pages, dir, &error) == 0);
 	try_orders(2, 4, 0, take_and_die);
 	try_orders(3, 2, 0, take_and_die);
 	try_orders(2, 3, 0, take_and_reap);

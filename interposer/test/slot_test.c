@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A slot belongs to a process for exactly as long as that lives.
+// A slot belongs to a process for exactly as long as the process lives.
 
 #define _GNU_SOURCE
-#include "slot.h"
+#include "pages/slot.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +19,14 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "reserve.h"
+#include "pages/reserve.h"
+#include "pages/usage.h"
 #include "slots.h"
 
 extern char **environ;
 
 // start_holder starts a process that takes a slot with 100 bytes, does what
-// `then` says, tells so through a pipe, and waits to be killed.
+// `then` orders, reports that through a pipe, and waits to be killed.
 static pid_t start_holder(void (*then)(void))
 {
 	int ready[2];
@@ -69,9 +70,9 @@ static void test_killed_process_gives_back(void)
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
 	CHECK(!vg_reserve(&pages, 0, 901));
 	finish(holder);
-	// Without any waiting, by whoever needs it.
+	// Any process that needs the memory reaps it without a wait.
 	CHECK(vg_reserve(&pages, 0, 1000));
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 1000);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 1000);
 	vg_pages_close(&pages);
 }
 
@@ -117,7 +118,7 @@ static void close_everything(void)
 {
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
-	// Opening and closing the file again drops POSIX locks, but not these.
+	// Opening and closing the file again drops POSIX locks, but not this lock.
 	CHECK(chdir(dir) == 0);
 	close(open("usage", O_RDWR));
 	__atomic_store_n(shared_child, 1, __ATOMIC_SEQ_CST);
@@ -151,8 +152,8 @@ static struct flock whole(short type)
 	return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
 }
 
-// undo_slowly is a thread whose end takes milliseconds, after it has left the address
-// space and before it leaves the descriptors: so long the kernel has to undo.
+// undo_slowly runs a thread whose end takes milliseconds, after it has left the address space and
+// before it drops the descriptors: the kernel takes that long to undo its semaphores.
 static void *undo_slowly(void *argument)
 {
 	struct sembuf up = {.sem_op = 1, .sem_flg = SEM_UNDO};
@@ -166,8 +167,8 @@ static void *undo_slowly(void *argument)
 	return argument;
 }
 
-// hold_the_driver holds what lives as long as the process's descriptors, as the
-// driver's memory does.
+// hold_the_driver takes a lock that lives as long as the process's descriptors, like the driver's
+// memory.
 static void hold_the_driver(void)
 {
 	struct flock lock = whole(F_WRLCK);
@@ -185,8 +186,8 @@ static bool is_live(const struct vg_pages *pages, uint32_t slot)
 	return live[slot];
 }
 
-// What a process holds is granted to others when it is gone, and not when only its
-// slot is.
+// A process's memory is granted to others when the process is gone, and not when only its slot is
+// free.
 static void end_slowly(void)
 {
 	struct flock lock = whole(F_WRLCK);
@@ -236,7 +237,7 @@ static void *fork_sleepers(void *argument)
 		pid_t pid = fork();
 
 		if (pid == 0) {
-			alarm(60); // should the test fail
+			alarm(60); // in case the test fails
 			pause();
 			_exit(1);
 		}
@@ -305,7 +306,7 @@ static void test_exec_gives_back(void)
 	holder = start_holder(become_sleep);
 	for (int i = 0; i < 2000 && used_after_reaping(&pages); i++)
 		usleep(1000);
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 0);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
 	finish(holder);
 	vg_pages_close(&pages);
 }

@@ -5,15 +5,17 @@
 #ifndef VG_TEST_SLOTS_H
 #define VG_TEST_SLOTS_H
 
-#include "slot.h"
+#include "pages/slot.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "check.h"
 #include "fixture.h"
-#include "reserve.h"
+#include "pages/limits.h"
+#include "pages/usage.h"
 
 static char dir[256];
 
@@ -30,7 +32,7 @@ static inline void attach(struct vg_pages *pages)
 	struct vg_error error;
 
 	memset(pages, 0, sizeof *pages);
-	CHECK(vg_pages_open(pages, dir, &error) == 0);
+	CHECK(vg_limits_open(pages, dir, &error) == 0);
 	CHECK(vg_slot_take(pages, &error) == 0);
 }
 
@@ -49,7 +51,7 @@ static inline int open_driver(void)
 static inline uint64_t used_after_reaping(struct vg_pages *pages)
 {
 	vg_slots_reap(pages, 0);
-	return vg_memory_used(pages, 0);
+	return vg_usage_memory(pages, 0);
 }
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which slot a process takes, what that says of it, and what happens where there is none.
+// The slot that a process takes, its contents, and the behaviour without free slots.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,6 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/now.h"
+
+#include "pages/limits.h"
+#include "pages/reserve.h"
+#include "pages/usage.h"
 #include "slots.h"
 
 static void test_slots_run_out_and_come_back(void)
@@ -26,7 +32,7 @@ static void test_slots_run_out_and_come_back(void)
 		attach(&pages[i]);
 		CHECK_EQUAL(pages[i].slot, i);
 	}
-	CHECK(vg_pages_open(&more, dir, &error) == 0);
+	CHECK(vg_limits_open(&more, dir, &error) == 0);
 	CHECK(vg_slot_take(&more, &error) == -1);
 	vg_pages_close(&pages[500]);
 	CHECK(vg_slot_take(&more, &error) == 0);
@@ -36,7 +42,7 @@ static void test_slots_run_out_and_come_back(void)
 	vg_pages_close(&more);
 }
 
-// in_child runs a part of a test in a process of its own.
+// in_child runs a part of a test in a new process.
 static void in_child(void (*what)(void))
 {
 	int status;
@@ -51,7 +57,7 @@ static void in_child(void (*what)(void))
 	CHECK_EQUAL(status, 0);
 }
 
-// fill_up leaves no room in the file system of the current directory.
+// fill_up fills the file system of the current directory.
 static void fill_up(void)
 {
 	static const char page[4096];
@@ -64,7 +70,7 @@ static void fill_up(void)
 	close(fd);
 }
 
-// on_a_full_disk has a process take the last slots for which there is room.
+// on_a_full_disk has a process take the last slots with room on the disk.
 static void on_a_full_disk(void)
 {
 	static struct vg_pages pages, more;
@@ -80,12 +86,12 @@ static void on_a_full_disk(void)
 	fill_up();
 	for (int i = 0; i < 3; i++) {
 		memset(&more, 0, sizeof more);
-		CHECK(vg_pages_open(&more, dir, &error) == 0);
+		CHECK(vg_limits_open(&more, dir, &error) == 0);
 		if (vg_slot_take(&more, &error))
 			break;
 	}
 	CHECK(strstr(error.text, "cannot be written"));
-	// Who has a slot goes on.
+	// A process with a slot continues.
 	CHECK(vg_reserve(&pages, 0, 100));
 }
 
@@ -95,7 +101,7 @@ static void test_full_disk_refuses_and_kills_nobody(void)
 	in_child(on_a_full_disk);
 }
 
-// leave ends like a process that is killed: what its slot holds stays in it.
+// leave ends like a killed process: its slot keeps its contents.
 static void leave(uint64_t used)
 {
 	struct vg_pages pages;
@@ -112,7 +118,7 @@ static void leave(uint64_t used)
 	vg_pages_close(&pages);
 }
 
-// What ended processes did stays counted, when their slots are emptied and when they are taken.
+// The counts of ended processes survive when their slots are emptied and when they are reused.
 static void test_the_dead_are_counted(void)
 {
 	struct vg_pages pages, next;
@@ -122,7 +128,7 @@ static void test_the_dead_are_counted(void)
 	leave(100);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
 	leave(0);
-	pages.usage->slots[1].pid = 0; // or its slot would not be the first to be tried
+	pages.usage->slots[1].pid = 0; // otherwise its slot would not be tried first
 	attach(&next);
 	CHECK_EQUAL(next.slot, 1);
 	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
@@ -179,7 +185,7 @@ static void test_who_lives(void)
 	vg_pages_close(&pages);
 }
 
-// The dead are reaped in whichever slot they were.
+// Dead processes are reaped in any slot.
 static void test_reaping_begins_with_the_first_slot(void)
 {
 	struct vg_pages pages, first;
@@ -195,19 +201,84 @@ static void test_reaping_begins_with_the_first_slot(void)
 	vg_pages_close(&pages);
 }
 
+static const uint64_t ms = 1000000;
+
+// leave_unmeasured leaves a dead process's slot with work unmeasured for this long.
+static void leave_unmeasured(struct vg_pages *pages, uint64_t ago)
+{
+	attach(pages);
+	pages->usage->slots[pages->slot].devices[0].unmeasured_ns = vg_now() - ago;
+	pages->usage->slots[pages->slot].pid = INT32_MAX; // of no process
+	vg_pages_close(pages);
+}
+
+// charged returns the container's total charge in ns. A slow machine adds to it.
+static uint64_t charged(const struct vg_pages *pages)
+{
+	return vg_load(&pages->usage->header.devices[0].spent_ns);
+}
+
+// A dead process's unmeasured work is charged when its death is detected: from its launch on, once
+// if several processes had it side by side, and for one second at most.
+static void test_unmeasured_work_is_charged(void)
+{
+	struct vg_pages pages, dead;
+	uint64_t spent;
+
+	make_pages(1000);
+	attach(&pages);
+	leave_unmeasured(&dead, 30 * ms);
+	CHECK_EQUAL(charged(&pages), 0);
+	vg_slots_settle(&pages, 0);
+	CHECK(charged(&pages) >= 30 * ms && charged(&pages) < 500 * ms);
+	CHECK_EQUAL(pages.usage->header.devices[0].retired_gpu_time_ns, charged(&pages));
+	leave_unmeasured(&dead, 25 * ms); // parallel to the work above
+	vg_slots_settle(&pages, 0);
+	CHECK(charged(&pages) < 500 * ms);
+	vg_slots_settle(&pages, 0); // no more work is left
+	spent = charged(&pages);
+	leave_unmeasured(&dead, 5 * ms);
+	pages.usage->slots[dead.slot].pid = (uint32_t)getpid(); // which has called execve since
+	vg_slots_settle(&pages, 0);
+	CHECK(charged(&pages) > spent);
+	vg_pages_close(&pages);
+
+	make_pages(1000);
+	leave_unmeasured(&dead, 5000 * ms);
+	attach(&pages); // takes the slot
+	CHECK_EQUAL(pages.slot, 0);
+	CHECK_EQUAL(charged(&pages), 1000 * ms);
+	vg_pages_close(&pages);
+}
+
+// A live process's unmeasured work is left to that process.
+static void test_unmeasured_work_of_the_living(void)
+{
+	struct vg_pages pages, other;
+
+	make_pages(1000);
+	attach(&other);
+	other.usage->slots[0].devices[0].unmeasured_ns = vg_now() - 30 * ms;
+	attach(&pages);
+	vg_slots_settle(&pages, 0);
+	CHECK_EQUAL(charged(&pages), 0);
+	vg_pages_close(&other);
+	vg_pages_close(&pages);
+}
+
 enum { many = 1000 };
 
-// sign_many makes the page look as if so many slots had been taken, by processes with this number.
+// sign_many makes this many slots look taken by processes with this pid.
 static void sign_many(struct vg_pages *pages, uint32_t pid)
 {
-	CHECK_EQUAL(vg_usage_map(pages, &(struct vg_error){0}), 0);
+	CHECK_EQUAL(vg_slot_map(pages, &(struct vg_error){0}), 0);
 	pages->usage->header.high_water = many;
 	for (uint32_t i = 0; i < many; i++)
 		pages->usage->slots[i].pid = pid;
 }
 
-// Of many slots that were taken before, one that is free is taken again. Where those that are
-// tried are signed by processes that live, it is the first that never was.
+// A free slot among many used slots is reused. If live processes signed all tried slots, the first
+// unused slot is taken.
 static void test_slots_are_taken_again(void)
 {
 	static struct vg_pages pages;
@@ -216,8 +287,8 @@ static void test_slots_are_taken_again(void)
 	for (int signed_by_living = 0; signed_by_living < 2; signed_by_living++) {
 		make_pages(1000);
 		memset(&pages, 0, sizeof pages);
-		CHECK(vg_pages_open(&pages, dir, &error) == 0);
-		sign_many(&pages, signed_by_living ? (uint32_t)getpid() : 0);
+		CHECK(vg_limits_open(&pages, dir, &error) == 0);
+		sign_many(&pages, signed_by_living ? (uint32_t)getppid() : 0);
 		CHECK(vg_slot_take(&pages, &error) == 0);
 		if (signed_by_living)
 			CHECK_EQUAL(pages.slot, many);
@@ -227,19 +298,19 @@ static void test_slots_are_taken_again(void)
 	}
 }
 
-// map_without_room asks for a slot where the page cannot be mapped.
+// map_without_room requests a slot when the page cannot be mapped.
 static void map_without_room(void)
 {
 	static struct vg_pages pages;
 	struct vg_error error;
 	struct rlimit before;
 
-	CHECK(vg_pages_open(&pages, dir, &error) == 0);
+	CHECK(vg_limits_open(&pages, dir, &error) == 0);
 	CHECK(getrlimit(RLIMIT_AS, &before) == 0);
 	CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){1, before.rlim_max}) == 0);
 	CHECK_EQUAL(vg_slot_take(&pages, &error), -1);
 	CHECK(strstr(error.text, "cannot map"));
-	CHECK_EQUAL(vg_usage_map(&pages, &error), -1);
+	CHECK_EQUAL(vg_slot_map(&pages, &error), -1);
 	CHECK(!pages.usage);
 	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 	CHECK_EQUAL(vg_slot_take(&pages, &error), 0);
@@ -251,7 +322,7 @@ static void test_page_that_cannot_be_mapped(void)
 	in_child(map_without_room);
 }
 
-// A program may have closed its standard input: then the page's descriptor is 0, and is closed.
+// If a program has closed its standard input, the page's descriptor is 0, and is closed.
 static void look_without_input(void)
 {
 	static bool live[VG_MAX_SLOTS];
@@ -272,8 +343,8 @@ static void test_descriptors_are_closed(void)
 	in_child(look_without_input);
 }
 
-// A file that stands in place of the page has locks of its own: by those nobody is taken for dead,
-// nor by those of another file that the process has open.
+// A file in place of the page has separate locks. They must not make a live process look dead, nor
+// must locks on another open file of the process.
 static void replace_the_usage_page(void)
 {
 	static bool live[VG_MAX_SLOTS];
@@ -290,12 +361,12 @@ static void replace_the_usage_page(void)
 	CHECK(fd >= 0 && ftruncate(fd, sizeof *pages.usage) == 0 && close(fd) == 0);
 	CHECK(rename(replaced, pages.usage_path) == 0);
 	CHECK(vg_slots_reap(&pages, 0));
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 100);
 	vg_slots_live(&pages, live);
 	CHECK(live[0] && live[1]);
 	CHECK(unlink(pages.usage_path) == 0);
 	CHECK(vg_slots_reap(&pages, 0));
-	CHECK_EQUAL(vg_memory_used(&pages, 0), 100);
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 100);
 	vg_slots_live(&pages, live);
 	CHECK(live[0] && live[1]);
 	vg_pages_close(&pages);
@@ -313,6 +384,8 @@ int main(void)
 	test_slots_are_signed();
 	test_who_lives();
 	test_reaping_begins_with_the_first_slot();
+	test_unmeasured_work_is_charged();
+	test_unmeasured_work_of_the_living();
 	test_slots_are_taken_again();
 	test_page_that_cannot_be_mapped();
 	test_descriptors_are_closed();

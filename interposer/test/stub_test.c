@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a stub passes on, and which library answers to which name. To be run
-// with the interposer preloaded, and probe.c's library in LD_LIBRARY_PATH.
-// Usage: stub_test INTERPOSER-DIR PROBE-DIR
+// The arguments that a stub passes on, and the library that a name opens. Run it with the
+// interposer preloaded, and probe.c's library in LD_LIBRARY_PATH. Usage: stub_test INTERPOSER-DIR
+// PROBE-DIR
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,8 +14,7 @@
 #include "check.h"
 #include "probe.h"
 
-// The sanitizers' libraries wrap dlopen, so that the loader takes them for its
-// caller.
+// The sanitizers' libraries wrap dlopen, so that the loader takes them for the caller.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_CALLER 0
 #else
@@ -58,8 +57,8 @@ static void test_arguments(void *library)
 
 	memcpy(&start, &start_symbol, sizeof start);
 	memcpy(&stop, &stop_symbol, sizeof stop);
-	call_and_compare(start, stop); // resolves
-	call_and_compare(start, stop); // jumps
+	call_and_compare(start, stop); // resolves the function
+	call_and_compare(start, stop); // jumps directly
 }
 
 static void test_function_that_the_driver_lacks(void *library)
@@ -121,8 +120,8 @@ static void test_doors(const char *interposer, const char *probe)
 	expect_ours(RTLD_DEFAULT, "cuInit", cuda);
 }
 
-// A library opens another by $ORIGIN of its own RUNPATH: the loader must still
-// see who calls.
+// A library opens another through $ORIGIN in its own RUNPATH: the loader must still identify the
+// caller.
 static void test_callers_runpath(const char *probe)
 {
 	char path[PATH_MAX];
@@ -130,7 +129,7 @@ static void test_callers_runpath(const char *probe)
 	void *symbol;
 	int (*outer)(void);
 
-	CHECK(!dlopen("inner.so", RTLD_NOW)); // it is not beside us
+	CHECK(!dlopen("inner.so", RTLD_NOW)); // it is not beside this program
 	snprintf(path, sizeof path, "%s/outer.so", probe);
 	library = dlopen(path, RTLD_NOW);
 	CHECK(library);
@@ -140,8 +139,8 @@ static void test_callers_runpath(const char *probe)
 	CHECK(dlopen(NULL, RTLD_NOW));
 }
 
-// A namespace of its own has neither us nor our hook of dlopen: the library in it
-// finds its neighbour there.
+// A new linker namespace contains neither the interposer nor its dlopen hook: a library in it finds
+// the library beside it.
 static void test_namespace(const char *probe)
 {
 	char path[PATH_MAX];
@@ -160,7 +159,7 @@ static void test_namespace(const char *probe)
 	CHECK_EQUAL(outer(), 7);
 }
 
-// What comes next to a caller is what comes next without us.
+// RTLD_NEXT has the same result as without the interposer.
 static void test_next(void)
 {
 	void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The table of what this process holds, against a plain list, and with many threads.
+// The table of this process's memory, compared with a plain list, and with many threads.
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,13 +8,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/mutex.h"
 #include "check.h"
-#include "table.h"
+#include "memory/table.h"
 
 enum { keys = 3000, kinds = 3, steps = 500000 };
 
 static struct vg_table table;
-static struct vg_entry *known[kinds + 1][keys]; // what the table should have
+static struct vg_entry *known[kinds + 1][keys]; // the expected entries
 static unsigned seed = 1;
 
 static unsigned random_below(unsigned limit)
@@ -23,7 +24,7 @@ static unsigned random_below(unsigned limit)
 	return (seed >> 8) % limit;
 }
 
-// key_of makes keys as addresses are. There are so many that some share a bucket.
+// key_of makes keys like addresses. There are so many that some share a bucket.
 static uint64_t key_of(unsigned i)
 {
 	return (uint64_t)i << 9;
@@ -78,7 +79,7 @@ static void step(enum vg_kind kind, unsigned i)
 		free(*at);
 		*at = NULL;
 		break;
-	case 2: // replaced, or put where there was none
+	case 2: // replaced or added
 		context = (struct visit){*at, fresh};
 		vg_table_with(&table, kind, key_of(i), visit, &context);
 		free(*at);
@@ -90,7 +91,7 @@ static void step(enum vg_kind kind, unsigned i)
 		free(*at);
 		*at = NULL;
 		break;
-	default: // only looked at
+	default: // only read
 		context = (struct visit){*at, *at};
 		vg_table_with(&table, kind, key_of(i), visit, &context);
 	}
@@ -117,7 +118,7 @@ static bool has_bytes(const struct vg_entry *entry, const void *context)
 	return entry->bytes % 2 == *(const uint64_t *)context;
 }
 
-// A sweep hands over what matches, once each, and leaves the others.
+// A sweep returns matching entries, once each, and leaves the others.
 static void test_sweep(void)
 {
 	for (uint64_t odd = 0; odd < 2; odd++) {
@@ -143,7 +144,7 @@ static void test_sweep(void)
 	}
 }
 
-// A sweep reads the table and nothing behind it.
+// A sweep reads the table and nothing beyond it.
 static void test_sweep_ends_with_the_table(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -154,12 +155,12 @@ static void test_sweep_ends_with_the_table(void)
 	CHECK(memory != MAP_FAILED && mprotect(memory + size, page, PROT_NONE) == 0);
 	last = (struct vg_table *)(void *)(memory + size - sizeof *last);
 	for (size_t i = 0; i < vg_shards; i++)
-		vg_rank_set(&last->shards[i].mutex, VG_RANK_TABLE);
+		vg_mutex_set_rank(&last->shards[i].mutex, VG_RANK_TABLE);
 	CHECK(vg_table_sweep(last, has_bytes, &(uint64_t){0}) == NULL);
 	munmap(memory, size + page);
 }
 
-// Of entries with one key, the last that was put is found first, and none is lost.
+// The last added of several entries with a key is found first, and none is lost.
 static void test_same_key(void)
 {
 	struct vg_entry *first = entry_of(VG_LINEAR, 1), *second = entry_of(VG_LINEAR, 1);
@@ -177,7 +178,7 @@ enum { threads = 3, rounds = 1000000 };
 
 static uint64_t neighbours[threads]; // keys that share a bucket
 
-// place_of returns which bucket a key's entries are in. The table is empty.
+// place_of returns the bucket of a key's entries. The table is empty.
 static size_t place_of(uint64_t key)
 {
 	struct vg_entry entry = {.kind = VG_ARRAY, .key = key};
@@ -192,8 +193,8 @@ static size_t place_of(uint64_t key)
 
 enum { many = vg_shards * vg_buckets / 4 };
 
-// place_count returns in how many buckets there are entries with the keys 0, `apart`, 2 * `apart`…
-// of the first kinds, one of each.
+// place_count returns the number of buckets with entries of the keys 0, `apart`, 2 * `apart`… of
+// the first kinds, one of each.
 static size_t place_count(size_t different, uint64_t apart, int of_kinds)
 {
 	static struct vg_entry entries[many];
@@ -215,7 +216,7 @@ static size_t place_count(size_t different, uint64_t apart, int of_kinds)
 	return used;
 }
 
-// Whatever the low bits of keys are, entries do not crowd in a few buckets. The table is empty.
+// Entries are spread over buckets, whatever the low bits of keys are. The table is empty.
 static void test_entries_are_spread(void)
 {
 	const uint64_t apart[] = {1, 16, 512, 1 << 16, 2 << 20};
@@ -246,7 +247,7 @@ static bool has_key(const struct vg_entry *entry, const void *context)
 	return entry->key == *(const uint64_t *)context;
 }
 
-// put_and_take has a key for itself, but not the bucket.
+// put_and_take has its own key, but shares the bucket.
 static void *put_and_take(void *key)
 {
 	struct vg_entry entry = {.kind = VG_ARRAY, .key = *(uint64_t *)key};
@@ -281,7 +282,7 @@ static void test_threads(void)
 int main(void)
 {
 	for (size_t i = 0; i < vg_shards; i++)
-		vg_rank_set(&table.shards[i].mutex, VG_RANK_TABLE);
+		vg_mutex_set_rank(&table.shards[i].mutex, VG_RANK_TABLE);
 	test_as_a_list();
 	test_sweep();
 	test_sweep_ends_with_the_table();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// two_gpus has pieces of linear memory on two GPUs whose addresses are neighbours, or follow each
-// other at one address, frees them all, and fills both GPUs. It prints its pid, and the fewer bytes
-// that it was granted on one of them. The argument selects how the pieces come and go. Run by
-// ways_test.sh.
+// two_gpus has linear memory on two GPUs at neighbouring addresses, or in turn at the same address.
+// It frees all of it, and fills both GPUs. It prints its pid, and the smaller of the two GPUs'
+// granted bytes. The argument selects the order of allocations and frees. Run by ways_test.sh.
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -42,7 +41,7 @@ static void drop_all(int gpu)
 		drop(gpu, counts[gpu] - 1);
 }
 
-// The last GPU to free a piece is another one than the first to have one.
+// The last GPU that frees memory is not the first that allocated.
 static void come_in_turn(void)
 {
 	for (int i = 0; i < 300; i++) {
@@ -68,7 +67,7 @@ static void come_at_random(unsigned seed)
 		drop_all(gpu);
 }
 
-// fill returns what there is still to be had on a GPU.
+// fill allocates a GPU's remaining memory and returns its size.
 static uint64_t fill(int gpu)
 {
 	uint64_t granted = 0;

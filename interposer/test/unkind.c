@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// unkind meets behaviour of a driver that a simple simulator does not have: the driver waits for
-// the GPU, opens libraries, keeps memory. One argument selects the test; the program ends with 0
-// where all calls return what they return natively. Run by unkind_test.sh.
+// unkind tests behaviour of drivers that a simple simulator does not have: the driver waits for the
+// GPU, opens libraries, keeps memory. One argument selects the test. The program ends with 0 if all
+// calls return their native results. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -11,9 +11,8 @@
 
 #include "unkind.h"
 
-// For so long a kernel runs; what does not wait for it takes less than half of that.
+// The time of a kernel. A call that does not wait for it takes less than half of that.
 static const uint64_t kernel_ns = 1500000000;
-
 
 static uint64_t now(void)
 {
@@ -41,7 +40,7 @@ static void start_kernel(void)
 	CHECK_EQUAL(CALL("cuLaunchKernel", LAUNCH, function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL), 0);
 }
 
-// ---- loads for one GPU beside those for another
+// ---- loads for one GPU beside loads for another
 
 static void *load_beside_kernel(void *library)
 {
@@ -105,7 +104,7 @@ static void test_constructor(void)
 	CHECK_EQUAL(CALL("cuMemAlloc_v2", ALLOC, &address, MIB), 0);
 }
 
-// ---- what images are taken to need
+// ---- the assumed sizes of images
 
 struct fat_image {
 	uint32_t magic;
@@ -130,8 +129,8 @@ static bool loads_lazily(void)
 	return mode != eager;
 }
 
-// An image of 10 MiB that states to have 40 takes 40 MiB, whatever it is compressed by, and is
-// charged as much.
+// An image of 10 MiB that states 40 MiB takes 40 MiB, whatever its compression, and is charged the
+// same.
 static void test_images(void)
 {
 	static struct fat_image image = {
@@ -161,7 +160,7 @@ static void test_images(void)
 	}
 }
 
-// ---- small pieces, which share granules that the driver keeps
+// ---- small allocations, which share granules that the driver keeps
 
 static void test_small_pieces(void)
 {
@@ -205,11 +204,11 @@ static void test_nvml(const char *unwanted)
 	fclose(maps);
 }
 
-// ---- pieces in what others have left
+// ---- allocations in memory that others have freed
 
 enum { slack_pieces = 600, slack_piece = 3 << 19 };
 
-// take fills what is left with pieces; the last ones are smaller.
+// take fills the remaining memory with allocations of decreasing size.
 static void take(int physical)
 {
 	for (size_t bytes = 64 * MIB; bytes >= (physical ? 2 * MIB : slack_piece / 3);) {
@@ -221,8 +220,8 @@ static void take(int physical)
 	}
 }
 
-// Every other piece is given back, which is measured, and what that left is taken by others.
-// Its caller looks at what is held.
+// Every other allocation is freed, and the agent measures that. Other allocations then take the
+// freed memory. The caller checks the physical memory.
 static void test_slack(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -247,9 +246,9 @@ static void test_slack(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// ---- memory of graphs that lie within graphs
+// ---- memory of graphs inside graphs
 
-// nested makes a graph with a node that allocates, so many graphs deep.
+// nested makes a graph with a node that allocates, at this nesting depth.
 static void *nested(int depth, size_t bytes)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS memory = {
@@ -281,7 +280,7 @@ static int launch_nested(int depth, size_t bytes)
 	return CALL("cuGraphLaunch", (void *, void *), exec, NULL);
 }
 
-// What a graph allocates counts, however deep the node lies. Its caller looks at what is held.
+// A graph's allocations count, however deep the node is nested. The caller checks the memory.
 static void test_deep_graphs(void)
 {
 	static const int depths[] = {0, 15, 18, 200};
@@ -298,7 +297,7 @@ static void test_deep_graphs(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// ---- a plugin that starts CUDA while another thread does
+// ---- a plugin that initialises CUDA while another thread does
 
 static void *open_plugin(void *path)
 {
@@ -309,7 +308,7 @@ static void *open_plugin(void *path)
 static void test_plugin(char *path)
 {
 	const struct timespec nap = {.tv_nsec = 100000000};
-	// As a program that is linked with the driver has it: nobody has opened the driver yet.
+	// As in a program linked with the driver: the driver has not been opened yet.
 	void *symbol = dlsym(RTLD_DEFAULT, "cuInit");
 	CUresult (*init)(unsigned);
 	pthread_t opener;
@@ -371,7 +370,7 @@ int main(int argc, char **argv)
 {
 	const char *test = argc > 1 ? argv[1] : "";
 
-	if (strcmp(test, "plugin") == 0 && argc > 2) { // starts CUDA itself
+	if (strcmp(test, "plugin") == 0 && argc > 2) { // initialises CUDA itself
 		test_plugin(argv[2]);
 		return 0;
 	}

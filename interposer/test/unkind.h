@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For the programs of unkind_test.sh: types of calls, and what a process physically holds.
+// Types of calls, and the physical memory of a process, for the programs of unkind_test.sh.
 
 #ifndef VG_TEST_UNKIND_H
 #define VG_TEST_UNKIND_H
@@ -25,7 +25,7 @@
 #define LAUNCH \
 	(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
-// The function `spin` runs for so many ns.
+// The function `spin` runs for this many ns.
 static const char text[] =
 	".version 7.0\n.target sm_50\n.address_size 64\n"
 	".visible .global .align 16 .b8 filler[1048576];\n"
@@ -39,8 +39,7 @@ static const CUmemAllocationProp shareable = {
 	.type = 1, .requestedHandleTypes = posix_fd, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 };
 
-// held returns what this process physically holds on its first GPU, as the simulator's
-// oracle sees it from outside.
+// held returns the physical memory of this process on its first GPU, from the simulator's oracle.
 static inline uint64_t held(void)
 {
 	char command[1024];

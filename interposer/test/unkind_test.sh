@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs on a driver that waits for the GPU, opens libraries and keeps memory; and
-# agents that do not answer. The driver is that of $GPUSIM_PROFILE, if that is set.
-# Usage: unkind_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+# Programs on a driver that waits for the GPU, opens libraries and keeps memory; and agents that do
+# not answer. The driver is that of $GPUSIM_PROFILE, if it is set. Usage: unkind_test.sh LIBRARIES
+# GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 # shellcheck disable=SC2119 # machine takes no arguments
 
 profiles=$(realpath "$(dirname "$0")/../../gpusim/profiles")
@@ -20,22 +20,22 @@ imports_keep = yes
 nvml = not-available
 EOF
 given=${GPUSIM_PROFILE:+yes}
-grep -v '^chunk\|^retain' "$own/unkind.conf" >"$own/fine.conf" # nothing is taken beyond pieces
+grep -v '^chunk\|^retain' "$own/unkind.conf" >"$own/fine.conf" # without chunks
 export GPUSIM_PROFILE=${GPUSIM_PROFILE:-$own/unkind.conf}
 base=$GPUSIM_PROFILE
 { cat "$base" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
-# What a context is charged whose size nobody has measured.
+# The charge for a context of unmeasured size.
 unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p' \
-	"$(dirname "$0")/../src/pages_gen.h")
-# Nobody in a container is told what it holds, but the agent finds it out all the same.
+	"$(dirname "$0")/../src/pages/pages_gen.h")
+# The driver reports no memory to containers, but the agent still measures it.
 agent=-honest
 export GPUSIM_TOOL=$gpusim/gpusim
 
-program=unkind # what try runs: unkind or sharing
+program=unkind # the program that try runs: unkind or sharing
 
-# try NAME SIZE ARGUMENTS…: runs a test in a container with a limit.
+# try NAME SIZE ARGUMENTS… runs a test in a container with a limit.
 try() {
 	local name=$1 limit=$2 output
 	shift 2
@@ -45,8 +45,8 @@ try() {
 
 become_limited() { (become "$1" timeout 20 "${@:2}"); }
 
-# Loads for one GPU do not wait for those for another, nor the first allocation for
-# the GPU, nor a library that the driver opens for us.
+# Loads for one GPU do not wait for loads for another. The first allocation does not wait for the
+# GPU, nor does a library that the driver opens.
 test_waits() {
 	local test output
 	for test in "$@"; do
@@ -55,7 +55,7 @@ test_waits() {
 	done
 }
 
-# Memory that is held by a file descriptor or an import is not held beyond the limit.
+# Memory held by a file descriptor or an import does not exceed the limit.
 test_exports() {
 	local test output
 	for test in exports imports; do
@@ -68,15 +68,14 @@ test_exports() {
 	program=sharing try given-back $((2 * gib)) given-back
 }
 
-# Exports neither keep a process from beginning a context again, nor are they held beyond
-# the limit then.
+# Exports do not prevent a process from beginning a new context, and do not exceed the limit then.
 test_contexts_again() {
 	program=sharing try contexts-again $((context * 3 / 2)) contexts-again
 	program=sharing below exports-kept $((2 * gib))
 }
 
-# beside_exports WAY: sets granted to what others get beside a process without a context whose
-# exports are gone, or kept.
+# beside_exports WAY sets granted to the bytes granted to others beside a process without a context
+# whose exports are gone, or kept.
 beside_exports() {
 	local output limit=$((4 * gib))
 	machine 2>/dev/null
@@ -94,8 +93,8 @@ beside_exports() {
 	wait $! 2>/dev/null
 }
 
-# Others get what is not held, beside one context at most, which may be exports for all that
-# is known.
+# Others get the free memory, except for at most one context, because exports may look like a
+# context.
 test_exports_left() {
 	local way least granted
 	for way in gone kept; do
@@ -109,7 +108,7 @@ test_exports_left() {
 	done
 }
 
-# What is imported counts from its import on, whoever made it and whether it is mapped.
+# Imported memory counts from its import on, whichever process made it, mapped or not.
 test_handed_on() {
 	local test output limit=$((2 * gib))
 	for test in handed-on handed-on-pools; do
@@ -123,8 +122,8 @@ test_handed_on() {
 	done
 }
 
-# What an importer holds of a process that has died counts for its container, on the GPU where it
-# is: another one may be current where it is imported.
+# Memory that an importer holds of a dead process counts for the importer's container, on the
+# memory's GPU: another GPU may be current at the import.
 test_inherited() {
 	local way gpu output limit=$((4 * gib))
 	for way in ipc handle pool; do
@@ -152,7 +151,7 @@ test_images() {
 	unserve images
 }
 
-# Code that a driver loads lazily is refused where there is no room for it.
+# Lazily loaded code is refused if there is no room for it.
 test_late_code() {
 	local output limit=$((2 * gib)) highest granted
 	pages late "$limit"
@@ -164,7 +163,7 @@ test_late_code() {
 	[ "${granted:-0}" -ge "$(least "$limit")" ] || fail "late code: granted $granted"
 }
 
-# below TEST LIMIT: it never holds more than the limit.
+# below TEST LIMIT checks that the test's memory never exceeds the limit.
 below() {
 	local output highest
 	pages "$1" "$2"
@@ -173,13 +172,13 @@ below() {
 	[ "${highest:-$(($2 + 1))}" -le "$2" ] || fail "$1: held $highest of $2"
 }
 
-# Where pieces leave room in what is charged for them, others that take it are charged, too.
+# Allocations in the unused part of charged memory are charged too.
 test_slack() { below slack $((2 * gib)); }
 
-# A graph's memory counts, in whatever graphs the node lies.
+# A graph's memory counts, however its node is nested.
 test_deep_graphs() { below deep-graphs $((2 * gib)); }
 
-# What is charged beyond what is held, as it is another's by the driver's account, makes no room.
+# An excess charge for memory that the driver attributes to another process makes no room.
 test_import_credit() { program=sharing below import-credit $((3 * gib)); }
 
 test_small_pieces() {
@@ -188,7 +187,7 @@ test_small_pieces() {
 	try small-blind $((2 * gib)) small-pieces
 }
 
-# A library that is being opened may start CUDA while another thread starts it, too.
+# A library that is being opened may initialise CUDA while another thread does too.
 test_plugin() {
 	try plugin $((2 * gib)) plugin "$tests/plugin.so"
 }
@@ -198,7 +197,7 @@ test_nvml() {
 	try nvml $((2 * gib)) nvml "$gpusim/libnvidia-ml"
 }
 
-# A context is as large as the agent has found it, on a small card, too.
+# A context counts with the size that the agent measured, on a small card too.
 test_small_context() {
 	local output limit=$((400 * mib))
 	pages tiny "$limit"
@@ -207,8 +206,8 @@ test_small_context() {
 		fail "beside a context of $context in $limit: $output"
 }
 
-# What a program does while it exits has the results that it has natively, whenever the
-# driver shuts down, and nothing stays charged.
+# Calls of an exiting program have their native results, whenever the driver shuts down, and no
+# charge remains.
 test_exit() {
 	local mode real output limit=$((2 * gib)) granted late
 	for mode in never handler destructor; do
@@ -228,12 +227,12 @@ test_exit() {
 	done
 }
 
-# An agent that is of no use: nothing hangs, the limit holds, and estimates stay.
+# With a useless agent, nothing hangs, the limit holds, and estimates stay.
 test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
 	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do
 		serve useless "${mode/gone/-honest}"
-		pages useless "$limit:0" # nor has it measured contexts
+		pages useless "$limit:0" # it has not measured contexts either
 		[ "$mode" != gone ] || unserve useless
 		output=$(limited useless "$workloads/fill" 2>/dev/null)
 		highest=$(peak "$(echo "$output" | field pid)")
@@ -245,11 +244,11 @@ test_useless_agents() {
 	done
 }
 
-# Heaps and stacks that a program raised are not given to others before a kernel takes them.
+# Raised heaps and stacks are not granted to others before a kernel takes them.
 test_late_heaps() {
 	local output limit=$((context + 512 * mib)) highest granted raised sms
 	sms=$(profile sm_count)
-	raised=$((216 * mib + ${sms:-132} * 2048 * 256)) # stacks for all threads among it
+	raised=$((216 * mib + ${sms:-132} * 2048 * 256)) # including stacks for all threads
 	serve heaps -honest
 	pages heaps "$limit"
 	output=$(limited heaps timeout 60 "$tests/heaps" late 2>"$work/errors") ||
@@ -260,12 +259,12 @@ test_late_heaps() {
 	[ "${granted:-0}" -ge $((limit - context - raised - 24 * mib)) ] || fail "late heaps: granted $granted"
 }
 
-# A thread that is cancelled while it waits for the agent keeps nobody else from it.
+# A thread that is cancelled while it waits for the agent does not block other threads.
 test_cancelled() {
 	local mode child limit=$((2 * gib))
 	for mode in -hang -deaf; do
 		serve cancelled "$mode"
-		pages cancelled "$limit:$gib" # a context is smaller
+		pages cancelled "$limit:$gib" # larger than a context
 		rm -f "$work/cancelled.out"
 		limited cancelled timeout 30 "$tests/cancelled" >"$work/cancelled.out" 2>"$work/errors" &
 		child=$!
@@ -285,9 +284,9 @@ fi
 test_waits module-loads library-loads first-allocation
 test_exports
 test_contexts_again
-test_exports_left 2>/dev/null # the shell reports whom it killed
+test_exports_left 2>/dev/null # the shell reports killed processes
 test_handed_on
-test_inherited 2>/dev/null # the shell reports whom it killed
+test_inherited 2>/dev/null # the shell reports killed processes
 test_images
 test_small_pieces
 test_slack

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work on streams without events is charged until the driver says that it is done. Where the
-// driver does not say, a stream stays as it was seen last. The driver here has two contexts,
-// and answers for a default stream by the context that is current.
+// Work on streams without events is charged until the driver reports that it is done. If the driver
+// reports nothing, a stream keeps its last state. The driver here has two contexts, and reports on
+// the default stream of the current context.
 
 #include "time/meter.h"
 
-#include "capture.h"
 #include "check.h"
+#include "driver/handle.h"
 #include "events.h"
+#include "load/capture_count.h"
 #include "stand_in.h"
-#include "stream.h"
+#include "time/idle.h"
+#include "time/segment.h"
+#include "time/wall.h"
 
 enum { contexts = 3, begin_ns = 1000000000, work_ns = 1000000, late_ns = 20000000, error = 999 };
 
-// What the driver knows.
+// The driver's state.
 static uint64_t current = 1;
-static bool works[contexts]; // the default stream of a context
+static bool works[contexts]; // the default stream of a context has work
 static CUresult query_fails, push_fails;
 static int queries;
 
@@ -68,22 +71,22 @@ static uint64_t this_thread(void)
 	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
-// begin has known work of 1 ms launched in the first context, on a stream without events.
+// begin launches known work of 1 ms in the first context, on a stream without events.
 static void begin(CUstream handle, uint64_t thread)
 {
 	struct vg_class *class;
 	struct vg_stream *stream;
 
 	meter = (struct vg_meter){0};
-	class = vg_class_of(&meter.estimates, 1, work_ns);
+	class = vg_estimate_of(&meter.estimates, 1, work_ns);
 	stream = vg_meter_stream(&meter, handle, 1, thread);
-	vg_class_observe(class, work_ns, 0, begin_ns);
-	vg_stream_blind(&meter, stream);
+	vg_estimate_observe(class, work_ns, 0, begin_ns);
+	vg_wall_blind(&meter, stream);
 	works[1] = true;
 	current = 1;
 	query_fails = push_fails = CUDA_SUCCESS;
 	queries = 0;
-	CHECK(!vg_meter_before(&meter, stream, class, work_ns, begin_ns, thread != 0));
+	CHECK(!vg_segment_before(&meter, stream, class, work_ns, begin_ns, thread != 0));
 	CHECK(meter.wall.busy);
 }
 
@@ -95,8 +98,8 @@ static void look(uint64_t after)
 	CHECK_EQUAL(current, before);
 }
 
-// expect_charged sees that the work counts for as long as nobody has seen it done, and that
-// when it is seen to be, this time is charged.
+// expect_charged checks that the work counts until the driver reports its end, and that this time
+// is then charged.
 static void expect_charged(void)
 {
 	look(late_ns / 2);
@@ -117,7 +120,7 @@ static void test_told(void)
 	begin(NULL, 0);
 	expect_charged();
 	CHECK_EQUAL(queries, 3);
-	begin(NULL, 0); // known work that is done at the first look took what it is known to take
+	begin(NULL, 0); // known work that is done at the first look took its known time
 	works[1] = false;
 	look(late_ns);
 	CHECK(!meter.wall.busy);
@@ -132,7 +135,7 @@ static void test_query_fails(void)
 	CHECK_EQUAL(queries, 3);
 }
 
-// What nobody can ask, as its thread has ended, is done at last, and holds nobody up for ever.
+// Work whose thread has ended cannot be queried. It counts as done after a timeout.
 static void test_ended_thread(void)
 {
 	enum { at_last_ns = 1100000000 };
@@ -142,24 +145,24 @@ static void test_ended_thread(void)
 	CHECK(meter.wall.busy);
 	look(at_last_ns);
 	CHECK(!meter.wall.busy);
-	CHECK_EQUAL(meter.owed, late_ns - work_ns); // as long as it was taken to work
+	CHECK_EQUAL(meter.owed, late_ns - work_ns); // as long as it counted as running
 }
 
-// Whoever has waited for the stream knows that it is done, whatever the driver says.
+// A program that waited for the stream has its end confirmed, whatever the driver reports.
 static void test_waited(void)
 {
 	begin(NULL, 0);
 	query_fails = error;
 	look(late_ns);
-	vg_meter_waited(&meter, NULL, 2, 0, begin_ns + late_ns); // …for that of another context
-	vg_meter_waited(&meter, vg_legacy_stream, 2, 0, begin_ns + late_ns);
+	vg_idle_waited(&meter, NULL, 2, 0, begin_ns + late_ns); // the default stream of another context
+	vg_idle_waited(&meter, vg_legacy_stream, 2, 0, begin_ns + late_ns);
 	CHECK(meter.wall.busy);
-	vg_meter_waited(&meter, NULL, 1, 0, begin_ns + late_ns);
+	vg_idle_waited(&meter, NULL, 1, 0, begin_ns + late_ns);
 	CHECK(!meter.wall.busy);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
 
-// The default stream of the second context has nothing to do.
+// The default stream of the second context is idle.
 static void test_other_context(void)
 {
 	begin(NULL, 0);
@@ -169,7 +172,7 @@ static void test_other_context(void)
 	begin(vg_legacy_stream, 0);
 	current = 2;
 	expect_charged();
-	begin(NULL, 0); // …and from there it is seen when the first one's is done
+	begin(NULL, 0); // …where the end of the first context's work is visible
 	current = 2;
 	look(late_ns / 2);
 	works[1] = false;
@@ -187,7 +190,7 @@ static void test_context_that_cannot_be_entered(void)
 	CHECK_EQUAL(queries, 1);
 }
 
-// A thread's own stream can be asked by nobody else.
+// Only its own thread can query a thread's default stream.
 static void test_other_thread(void)
 {
 	begin(NULL, this_thread() + 16);
@@ -195,27 +198,45 @@ static void test_other_thread(void)
 		look(after);
 	CHECK(meter.wall.busy);
 	CHECK_EQUAL(queries, 0);
-	vg_meter_waited(&meter, NULL, 1, this_thread() + 16, begin_ns + late_ns);
+	vg_idle_waited(&meter, NULL, 1, this_thread() + 16, begin_ns + late_ns);
 	CHECK(!meter.wall.busy);
-	CHECK_EQUAL(meter.owed, late_ns - 2 * work_ns); // until it was last seen
+	CHECK_EQUAL(meter.owed, late_ns - 2 * work_ns); // until the last query
 	begin(NULL, this_thread());
 	expect_charged();
 	CHECK_EQUAL(queries, 3);
 }
 
-// Beside a capture the legacy stream is left alone.
+// Beside a capture, the legacy stream is not queried.
 static void test_capture(void)
 {
 	begin(NULL, 0);
-	atomic_store(&vg_captures, 1);
+	atomic_store(&vg_capture_count, 1);
 	events_capturing = true;
 	look(late_ns / 2);
 	look(late_ns);
 	CHECK(meter.wall.busy);
 	CHECK_EQUAL(queries, 0);
 	events_capturing = false;
-	atomic_store(&vg_captures, 0);
+	atomic_store(&vg_capture_count, 0);
 	expect_charged();
+}
+
+// Work shorter than its estimate is checked before the estimate has passed, so that each launch
+// improves the estimate.
+static void test_estimate_that_is_too_high(void)
+{
+	uint64_t wait;
+
+	begin(NULL, 0);
+	wait = vg_wall_wait(&meter, begin_ns);
+	CHECK(wait >= work_ns / 2 && wait < work_ns);
+	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + 1), wait - 1);
+	works[1] = false;
+	look(wait);
+	CHECK_EQUAL(meter.owed, (int64_t)wait - (int64_t)work_ns);
+	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + wait), UINT64_MAX);
+	begin(NULL, 0);
+	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + work_ns), UINT64_MAX);
 }
 
 int main(void)
@@ -227,6 +248,7 @@ int main(void)
 	DRIVER(cuCtxPopCurrent_v2, driver_pop);
 	DRIVER(cuCtxGetCurrent, driver_current);
 	test_told();
+	test_estimate_that_is_too_high();
 	test_query_fails();
 	test_ended_thread();
 	test_waited();

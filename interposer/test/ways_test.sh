@@ -9,7 +9,7 @@
 
 check_way() {
 	local way=$1 limit=$2 least=$3 output got highest
-	# An agent that answers late, as on a busy machine, costs what it would have given back.
+	# An agent that answers late, as on a busy machine, leaves too high a charge.
 	for _ in 1 2 3; do
 		pages way "$limit" "$limit"
 		output=$(limited way "$workloads/fill" --way "$way" 2>"$work/stderr") ||
@@ -26,8 +26,8 @@ check_way() {
 	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
 }
 
-# Every way: never above the limit, and granted up to 1 % below it. Contexts
-# come whole, and a limit has room for two at least: one of them is the process's own.
+# In every way, the memory is never above the limit, and is granted up to 1 % below it. A context is
+# indivisible, and a limit has room for at least two: one is the process's own.
 test_ways() {
 	local way ways=() limit least
 	while read -r way _; do
@@ -47,7 +47,7 @@ test_ways() {
 	done
 }
 
-# Processes of one container share the limit, whatever way each uses.
+# Processes of one container share the limit, in whichever way they allocate.
 test_shared_limit() {
 	local limit=$((6 * gib)) way most=0 now sum=0 out ways=()
 	pages shared "$limit"
@@ -61,7 +61,7 @@ test_shared_limit() {
 		[ "$now" -gt "$most" ] && most=$now
 		sleep 0.02
 	done
-	wait "${ways[@]}" # not for all: the agents are children, too, and stay
+	wait "${ways[@]}" # these jobs only: the agents are children too, and stay
 	for out in "$work"/out.*; do
 		sum=$((sum + $(field granted_bytes <"$out") + context))
 	done
@@ -69,8 +69,7 @@ test_shared_limit() {
 	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
 }
 
-# A page that says too much of contexts, or nothing, costs nothing where the agent can
-# measure.
+# A page with too large a context size, or none, reduces no grants if the agent can measure.
 test_corrected_context() {
 	local limit=$((2 * gib)) hint output highest
 	[ "$agent" = -honest ] || return
@@ -87,7 +86,7 @@ test_corrected_context() {
 	done
 }
 
-# What a killed process held is there for the next, at once.
+# A killed process's memory is available to the next process at once.
 test_killed_process() {
 	local output
 	pages killed "$gib"
@@ -100,8 +99,8 @@ test_killed_process() {
 		fail "after a kill: $output"
 }
 
-# Processes that fill, free, and are killed at any moment: never above the
-# limit at any look, and nothing left behind.
+# Processes fill, free, and are killed at any moment. The memory is never above the limit, and none
+# remains allocated.
 test_storm() {
 	local limit=$((4 * gib)) ways=(alloc vmm async pitch array graph module managed pool mipmap)
 	local most=0 now i end=$((SECONDS + 6)) output pids=()
@@ -130,8 +129,8 @@ test_storm() {
 		fail "after the storm: $output"
 }
 
-# A tenant writes zeros over the slots of its processes. What was observed holds
-# nevertheless; and when it is cleared, no more than what is there is refused.
+# A tenant writes zeros over the slots of its processes. The observed memory still counts. After the
+# observation is cleared, only claims beyond the free memory are refused.
 test_forged_page() {
 	local output limit=$((3 * gib)) first=$((context + gib))
 	pages forged "$limit"
@@ -166,7 +165,7 @@ test_what_programs_see() {
 		fail "free memory is not what is left of the limit: $output"
 }
 
-# A GPU that is visible but not on the page gives nothing.
+# A GPU that is visible but not on the page has no memory to allocate.
 test_gpu_that_was_not_given() {
 	local output
 	pages one "$gib"
@@ -175,7 +174,7 @@ test_gpu_that_was_not_given() {
 	[ "$(peak "$(echo "$output" | field pid)")" = "" ] || fail "it gave memory: $output"
 }
 
-# Pieces on two GPUs that share a range of addresses are charged to the GPU of each.
+# Allocations on two GPUs in the same address range are charged to the right GPU.
 test_two_gpus() {
 	local seed output granted highest limit=${WAYS_LIMITS:-$((2 * gib))}
 	for seed in "" 1 2 3; do
@@ -192,7 +191,7 @@ test_two_gpus() {
 	done
 }
 
-# The GPU's number is not its identity.
+# A GPU's number is not its identity.
 test_permuted_devices() {
 	local output
 	pages permuted "$gib" $((3 * gib))
@@ -211,7 +210,7 @@ test_limit_smaller_than_a_context() {
 	echo "$output" | grep -q 'CUDA_ERROR_OUT_OF_MEMORY' || fail "a context in half of what it takes: $output"
 }
 
-# A limit changed in place holds for a process that runs.
+# A changed limit applies to a running process.
 test_limit_changes() {
 	local output
 	pages changing "$gib"
@@ -224,8 +223,8 @@ test_limit_changes() {
 		fail "after the limit was raised: $output"
 }
 
-# A limit that is lowered below what is used takes nothing away, and refuses until
-# use has fallen.
+# A limit lowered below the used memory frees nothing, and claims are refused until the use has
+# fallen.
 test_limit_is_lowered() {
 	local output
 	pages lowered $((2 * gib))
@@ -241,7 +240,7 @@ test_limit_is_lowered() {
 		fail "under a lowered limit, after use has fallen: $output"
 }
 
-# Without whole pages there is no driver, and one line says why.
+# Without whole pages there is no driver, and one line states the reason.
 test_fails_closed() {
 	local output broken
 	for broken in absent corrupt foreign no_usage; do
@@ -261,7 +260,7 @@ test_fails_closed() {
 	echo "$output" | grep -q '"error_code":800' || fail "without any page: $output"
 }
 
-# No driver: programs are told that there is no device.
+# Without a driver, programs get the error for "no device".
 test_no_driver() {
 	local output
 	pages nodriver "$gib"
@@ -270,7 +269,7 @@ test_no_driver() {
 	echo "$output" | grep -q '"error_code":100' || fail "without a driver: $output"
 }
 
-# Another copy of this library in the search path is not taken for the driver.
+# Another copy of this library in the search path is not mistaken for the driver.
 test_own_copies() {
 	local output
 	pages copies "$gib"
@@ -289,7 +288,7 @@ test_by_exported_names() {
 	[ "$(peak "$(echo "$output" | field pid)")" -le "$gib" ] || fail "by dlsym: $output"
 }
 
-# A process that never calls CUDA is not touched.
+# A process that never calls CUDA is not affected.
 test_innocent_process() {
 	local output
 	mkdir -p "$work/none"
@@ -306,8 +305,8 @@ test_ways
 test_shared_limit
 test_corrected_context
 test_killed_process
-test_storm 2>/dev/null # the shell reports whom it killed
-test_forged_page 2>/dev/null # the shell reports whom it killed
+test_storm 2>/dev/null # the shell reports killed processes
+test_forged_page 2>/dev/null # the shell reports killed processes
 test_what_programs_see
 test_gpu_that_was_not_given
 test_two_gpus

@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The union of stretches of time, of which the last few are kept.
+#include "cover.h"
 
 #include <string.h>
 
-#include "meter.h"
-
-static int64_t vg_least(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t vg_most(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
+#include "base/number.h"
 
 static void vg_cover_remove(struct vg_cover *covers, uint32_t *count, uint32_t index)
 {
@@ -22,7 +12,8 @@ static void vg_cover_remove(struct vg_cover *covers, uint32_t *count, uint32_t i
 	memmove(&covers[index], &covers[index + 1], (*count - index) * sizeof *covers);
 }
 
-// vg_cover_room makes room by taking the gap between the two oldest as covered.
+// vg_cover_room makes room: it merges the two oldest stretches, so that the gap between them counts
+// as covered.
 static void vg_cover_room(struct vg_cover *covers, uint32_t *count)
 {
 	covers[1].from = covers[0].from;

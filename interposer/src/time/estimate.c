@@ -2,37 +2,46 @@
 
 #include "estimate.h"
 
+#include <stddef.h>
+
+#include "base/number.h"
+
 enum {
-	vg_class_places = 8,          // in which a key may stand
-	// That a window holds: one at least without another's slice in it, of work shorter than
-	// a slice; and no more, as clocks may change meanwhile…
+	vg_estimate_places = 8,          // slots that may hold a key
+	// Observations in a window. At least one of them has no other process's slice in it, if the
+	// work is shorter than a slice. There are no more, because clocks may change meanwhile.
 	vg_window_observations = 8,
-	vg_window_ns = 100000000,     // …but for so long beside work of our own, which is in most
-	vg_nearness = 8,              // observations within 1/8 of the floor are as good
-	vg_fineness = 4,              // …unless their errors differ by more than so many times
-	vg_smoothing = 8,             // observations of which the mean is taken
+	// Least length of a window beside work of our own streams, which is in most observations.
+	vg_window_ns = 100000000,
+	vg_nearness = 8,              // observations within 1/8 of the floor count as equally good
+	// Errors that differ by more than this factor are not comparable.
+	vg_fineness = 4,
+	vg_smoothing = 8,             // observations in the mean
 	vg_look_ns = 100000000,
-	vg_look_again_ns = 400000000, // between two, twice as long after each that found nothing…
-	vg_look_doublings = 3,        // …so often at most
-	vg_much_longer = 4,           // times what it is charged: a program waited long…
-	vg_waited_slack_ns = 500000,  // …and by so much more, as it waits for a processor, too
-	vg_sum_ns = 50000000,         // of work after which half of what was seen is forgotten
-	vg_varied = 16,               // work is taken to vary that took 1/16 more…
+	// Between two looks; it doubles after each look that found nothing.
+	vg_look_again_ns = 400000000,
+	vg_look_doublings = 3,        // limit of these doublings
+	// A wait of a program is long if it exceeds this many times the charge.
+	vg_much_longer = 4,
+	// Slack on top, because the program waits for a processor, too.
+	vg_waited_slack_ns = 500000,
+	vg_sum_ns = 50000000,         // work after which half of a sum is forgotten
+	vg_varied = 16,               // work varies if it took over 1/16 more than it was charged
 };
 
-static const uint64_t vg_unsteady_ns = 10000000000; // …for so long after it last took more
+static const uint64_t vg_unsteady_ns = 10000000000; // how long it counts as varying after that
 
-static struct vg_class *vg_class_at(struct vg_estimates *estimates, uint64_t key, int place)
+static struct vg_class *vg_estimate_at(struct vg_estimates *estimates, uint64_t key, int place)
 {
 	uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
 
 	return &estimates->classes[((hash >> 40) + (uint64_t)place) % vg_classes];
 }
 
-static struct vg_class *vg_class_find(struct vg_estimates *estimates, uint64_t key)
+static struct vg_class *vg_estimate_find(struct vg_estimates *estimates, uint64_t key)
 {
-	for (int i = 0; i < vg_class_places; i++) {
-		struct vg_class *class = vg_class_at(estimates, key, i);
+	for (int i = 0; i < vg_estimate_places; i++) {
+		struct vg_class *class = vg_estimate_at(estimates, key, i);
 
 		if (class->key == key)
 			return class;
@@ -40,16 +49,16 @@ static struct vg_class *vg_class_find(struct vg_estimates *estimates, uint64_t k
 	return NULL;
 }
 
-struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior)
+struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior)
 {
-	struct vg_class *class = vg_class_find(estimates, key);
+	struct vg_class *class = vg_estimate_find(estimates, key);
 	struct vg_class *victim;
 
 	if (class)
 		return class;
-	victim = vg_class_at(estimates, key, 0);
-	for (int i = 0; i < vg_class_places; i++) {
-		class = vg_class_at(estimates, key, i);
+	victim = vg_estimate_at(estimates, key, 0);
+	for (int i = 0; i < vg_estimate_places; i++) {
+		class = vg_estimate_at(estimates, key, i);
 		if (class->key == 0 || class->opened < victim->opened)
 			victim = class;
 		if (class->key == 0)
@@ -59,19 +68,19 @@ struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint6
 	return victim;
 }
 
-void vg_class_forget(struct vg_estimates *estimates, uint64_t key)
+void vg_estimate_forget(struct vg_estimates *estimates, uint64_t key)
 {
-	struct vg_class *class = vg_class_find(estimates, key);
+	struct vg_class *class = vg_estimate_find(estimates, key);
 
-	// The key stays, as a hole would hide those that stand behind it.
+	// The key stays: a hole would hide the keys that are stored behind it.
 	if (class)
 		*class = (struct vg_class){.key = key, .ns = class->ns};
 }
 
-void vg_classes_forget(struct vg_estimates *estimates)
+void vg_estimates_forget(struct vg_estimates *estimates)
 {
 	for (size_t i = 0; i < vg_classes; i++)
-		vg_class_forget(estimates, estimates->classes[i].key);
+		vg_estimate_forget(estimates, estimates->classes[i].key);
 }
 
 static void vg_window_turn(struct vg_class *class, uint64_t now)
@@ -89,8 +98,8 @@ static uint64_t vg_floor(const struct vg_class *class)
 	return class->floor ? vg_min(class->floor, class->lowest) : class->lowest;
 }
 
-// vg_class_average takes an observation into the mean, and its error into that of it.
-static void vg_class_average(struct vg_class *class, uint64_t ns, uint64_t error)
+// vg_estimate_average adds an observation to the mean, and its error to the mean error.
+static void vg_estimate_average(struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (class->averaged < vg_smoothing)
 		class->averaged++;
@@ -98,12 +107,12 @@ static void vg_class_average(struct vg_class *class, uint64_t ns, uint64_t error
 	class->error = (class->error * (class->averaged - 1) + error) / class->averaged;
 }
 
-void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
+void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
 	if (!class->measured)
 		class->opened = now;
 	class->measured = true;
-	vg_class_average(class, ns ? ns : 1, error);
+	vg_estimate_average(class, ns ? ns : 1, error);
 }
 
 static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
@@ -115,20 +124,20 @@ static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
 	sum->most = more > sum->most ? more : sum->most;
 }
 
-// vg_sum_varies says whether more was taken than charged, the worst left out: one may be a
-// processor's fault.
+// vg_sum_varies reports whether work took more than it was charged. It leaves out the largest
+// excess, which a busy processor may have caused.
 static bool vg_sum_varies(const struct vg_sum *sum)
 {
 	return sum->more - sum->most > sum->charged / vg_varied;
 }
 
-bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now)
+bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now)
 {
 	return class->unsteady > now || class->look > now;
 }
 
-// vg_class_doubt has a look at a class, if the last one was long enough ago.
-static void vg_class_doubt(struct vg_class *class, uint64_t now)
+// vg_estimate_doubt starts a look at a class, if the last look was long enough ago.
+static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 {
 	uint64_t pause = (uint64_t)vg_look_again_ns << vg_min(class->looks, vg_look_doublings);
 
@@ -140,44 +149,44 @@ static void vg_class_doubt(struct vg_class *class, uint64_t now)
 	class->waited = class->unsure = (struct vg_sum){0};
 }
 
-void vg_class_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
+void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
 {
 	vg_sum_add(&class->waited, charged, waited > vg_much_longer * charged + vg_waited_slack_ns ?
 						    waited - charged : 0);
 	if (vg_sum_varies(&class->waited))
-		vg_class_doubt(class, now);
+		vg_estimate_doubt(class, now);
 }
 
-void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now)
+void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now)
 {
 	class->to_see -= class->to_see > 0;
 	if (!sure) {
 		vg_sum_add(&class->unsure, charged, more);
 		if (vg_sum_varies(&class->unsure))
-			vg_class_doubt(class, now);
+			vg_estimate_doubt(class, now);
 		return;
 	}
 	vg_sum_add(&class->sure, charged, more);
 	if (class->unsteady > now ? more > 0 : vg_sum_varies(&class->sure)) {
 		class->unsteady = now + vg_unsteady_ns;
 		class->sure = (struct vg_sum){0};
-		class->samples = 0; // of what is known again then, there are none
+		class->samples = 0; // a class that is known again has no samples
 		class->looks = 0;
 	} else if (more > 0) {
-		vg_class_doubt(class, now);
+		vg_estimate_doubt(class, now);
 	}
 }
 
-// vg_much_finer says whether one error is so much less than another that what has the
-// other says nothing beside it.
+// vg_much_finer reports whether one error is so much smaller than another that an observation with
+// the larger error adds nothing.
 static bool vg_much_finer(uint64_t error, uint64_t than)
 {
 	return error * vg_fineness < than;
 }
 
-// vg_begins_anew says whether an observation is taken for the first: nothing was known,
-// or what was is as coarse as to agree with it; or it shows, though coarse, that the work
-// has become shorter.
+// vg_begins_anew reports whether an observation replaces the estimate. The first observation does,
+// and so does a much finer one that agrees with the estimate. A much coarser one does if it shows
+// that the work has become shorter.
 static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (!class->measured)
@@ -187,7 +196,7 @@ static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t e
 	return vg_much_finer(class->error, error) && ns + error < class->ns;
 }
 
-void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
+void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
 	uint64_t floor;
 
@@ -210,15 +219,15 @@ void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint6
 	class->lowest = class->lowest ? vg_min(class->lowest, ns) : ns;
 	floor = vg_floor(class);
 	if (ns <= floor + floor / vg_nearness)
-		vg_class_average(class, ns, error);
+		vg_estimate_average(class, ns, error);
 	if (class->ns > floor + floor / vg_nearness || class->ns < floor) {
 		class->ns = floor;
 		class->error = error > class->error ? error : class->error;
 	}
 }
 
-// What an earlier sample has, which did not become complete, may be of work that was shorter.
-void vg_class_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now)
+// An incomplete earlier sample is discarded: its pieces may be of work that was shorter.
+void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now)
 {
 	class->sampled = now;
 	class->samples++;
@@ -227,13 +236,13 @@ void vg_class_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now
 	class->least = 0;
 }
 
-void vg_class_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
+void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
 {
 	class->taken++;
 	class->least = vg_min(class->least ? class->least : ns, ns);
 	if (class->to_see > 0)
 		return;
 	for (; class->taken > 0; class->taken--)
-		vg_class_observe(class, class->least, error, now);
+		vg_estimate_observe(class, class->least, error, now);
 	class->least = 0;
 }

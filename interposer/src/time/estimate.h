@@ -1,56 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How long a kind of work holds the GPU by itself: a table from what is known
-// of a launch before it runs (function and shape, graph, size of a copy) to what
-// was measured of such work.
+// Estimates of how long each kind of work holds the GPU by itself. A table maps properties of a
+// launch that are known before it runs (function and shape, graph, size of a copy) to measurements
+// of earlier launches.
 //
-// What is measured is never less than the truth, and often more: other tenants'
-// slices, and time in which the stream had to wait, lie between two events. So
-// the estimate is the mean of the observations near the least of the last ones.
+// A measurement is never less than the truth and often more: other tenants' slices, and time in
+// which the stream had to wait, lie between two events. The estimate is therefore the mean of the
+// observations near the minimum of the last ones.
 
 #ifndef VG_ESTIMATE_H
 #define VG_ESTIMATE_H
 
-#include "base.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 enum { vg_classes = 1024 };
 
-// vg_sum is what was seen of a class, in ns: of the last 50 ms of work or so.
+// vg_sum compares charges of a class with measured times, in ns, over about the last 50 ms of work.
 struct vg_sum {
 	int64_t charged;
-	int64_t more; // that it took than it was charged
-	int64_t most; // …a single time
+	int64_t more; // time taken beyond the charge
+	int64_t most; // largest excess of a single observation
 };
 
 struct vg_class {
-	uint64_t key;      // 0: free
+	uint64_t key;      // 0: the entry is free
 	uint64_t ns;       // the estimate
-	uint64_t unsteady; // until when its length is taken to vary, as it was seen to
-	uint64_t look;     // until when it is looked at whether it does
-	uint64_t opened;   // when the current window began, or the last launch before any measure
-	uint64_t sampled;  // when it was last measured on a stream that was dry
-	uint32_t samples;  // taken so
-	uint32_t to_see;   // pieces that the present sample still takes
-	uint32_t taken;    // …and has…
-	uint64_t least;    // …of which this is the least, in ns
+	uint64_t unsteady; // until then its length counts as varying, as vg_now
+	uint64_t look;     // until then it is observed for varying length, as vg_now
+	uint64_t opened;   // start of the current window; before any measurement, the last launch
+	uint64_t sampled;  // last measurement on an idle stream, as vg_now
+	uint32_t samples;  // samples begun
+	uint32_t to_see;   // pieces that the current sample still needs
+	uint32_t taken;    // pieces that it has observed
+	uint64_t least;    // the shortest of them, in ns
 	bool measured;
 	bool company;      // it was observed beside work of the process's other streams
-	// What launches do not ask for.
-	uint32_t looks;    // one after another that found nothing
-	uint64_t looked;   // when the last of them began
-	uint64_t error;    // by which the estimate may be wrong, as what was measured was
-	uint64_t floor;    // least of the window before
-	uint64_t lowest;   // least of the current window; 0: none yet
+	// Launches do not read the fields below.
+	uint32_t looks;    // consecutive looks that found nothing
+	uint64_t looked;   // start of the last look, as vg_now
+	uint64_t error;    // possible error of the estimate, from the errors of its measurements
+	uint64_t floor;    // minimum of the previous window
+	uint64_t lowest;   // minimum of the current window; 0: none yet
 	uint32_t seen;     // observations in the current window
-	uint32_t averaged; // observations in the estimate, up to a few
-	struct vg_sum waited; // what it took by the programs that waited for it…
-	struct vg_sum unsure; // …by events, others' slices in it…
-	struct vg_sum sure;   // …and without
+	uint32_t averaged; // observations in the mean, up to a few
+	struct vg_sum waited; // from the time that programs waited for it
+	struct vg_sum unsure; // from events, with others' slices between them
+	struct vg_sum sure;   // from events, without others' slices
 };
 
-// vg_class_is_known says whether work of a class can be charged by what others of it
-// took: it has been measured, and does not vary.
-static inline bool vg_class_is_known(const struct vg_class *class, uint64_t now)
+// vg_estimate_is_known reports whether a launch of a class can be charged the measured time of
+// earlier ones: the class has been measured, and its length does not vary.
+static inline bool vg_estimate_is_known(const struct vg_class *class, uint64_t now)
 {
 	return class->measured && class->unsteady <= now;
 }
@@ -59,39 +60,39 @@ struct vg_estimates {
 	struct vg_class classes[vg_classes];
 };
 
-// vg_class_of is the class with this key, made with the estimate `prior` (ns)
-// if it is new; an old one may be forgotten for it.
-struct vg_class *vg_class_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
+// vg_estimate_of returns the class with this key. It makes a new class with the estimate `prior`
+// (ns), and may forget an old one to make room.
+struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
 
-// vg_class_observe takes an observation of one piece of work of the class, and by how much
-// it may be wrong, in ns.
-void vg_class_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
+// vg_estimate_observe adds an observation of one launch of the class, with the possible error of
+// the observation, both in ns.
+void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_class_begin_sample begins a sample of so many pieces. vg_class_observe_sample takes one of them,
-// and with the last observes that each took as long as the least: they differ by what went before
-// them (lead.h).
-void vg_class_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
-void vg_class_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
+// vg_estimate_begin_sample begins a sample of this many pieces. vg_estimate_observe_sample adds one
+// of them. With the last piece it observes the least time for each, because only the work before
+// them (lead.h) makes the pieces differ.
+void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
+void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_class_observe_roughly takes one out of which others' slices were taken, which
-// may err to either side.
-void vg_class_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
+// vg_estimate_observe_roughly adds an observation from which others' slices were deducted, so that
+// it may err to either side.
+void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_class_compare enters by how much `more` than it was charged measured work of the
-// class took, in ns (0: it did not), and whether others' slices were taken out of that
-// (`sure`). Work that took more for sure, or unsure more than once, is looked at for a
-// while, unless it was lately: each piece is measured, and others' slices are told from it.
-void vg_class_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
+// vg_estimate_compare records that measured work of the class took `more` ns beyond its charge (0:
+// it did not). `sure` is whether others' slices were deducted. One sure excess, or several unsure
+// ones, start a look at the class, unless the last look was recent. During a look each piece is
+// measured, and others' slices are deducted.
+void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
-// vg_class_waited does so for work that was not measured, by how long a program waited for it.
-void vg_class_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
+// vg_estimate_waited does the same for unmeasured work, with the time that a program waited for it.
+void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
 
-// vg_class_is_doubtful says whether work of the class is looked at, or known to vary.
-bool vg_class_is_doubtful(const struct vg_class *class, uint64_t now);
+// vg_estimate_is_doubtful reports whether a look at the class is under way, or its length varies.
+bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now);
 
-// vg_class_forget drops what is known of a key that may come to mean another work, and
-// vg_classes_forget that of all.
-void vg_class_forget(struct vg_estimates *estimates, uint64_t key);
-void vg_classes_forget(struct vg_estimates *estimates);
+// vg_estimate_forget discards the measurements of a key that may come to mean other work.
+// vg_estimates_forget discards the measurements of all keys.
+void vg_estimate_forget(struct vg_estimates *estimates, uint64_t key);
+void vg_estimates_forget(struct vg_estimates *estimates);
 
 #endif

@@ -2,27 +2,27 @@
 
 #include "lead.h"
 
-#include "claim.h"
-#include "stream.h"
+#include "driver/capture.h"
+#include "driver/handle.h"
 
-// A bus of 64 GB/s takes 4 us for the longest, one of 16 GB/s 16 us. On an H200 3 us were measured
-// for a launch, and 1.3 us for recording the event before it.
+// The longest lead takes 4 us on a bus of 64 GB/s and 16 us on a bus of 16 GB/s. On an H200 a
+// launch was measured to take 3 us, and recording the event before it 1.3 us.
 enum {
-	vg_lead_bytes = 256 << 10, // of the longest
+	vg_lead_bytes = 256 << 10, // of the longest lead
 	vg_lead_lengths = 3,
 };
 
-// vg_lead_make asks for the memory in the thread's context.
+// vg_lead_make allocates the memory in the thread's context.
 static void vg_lead_make(struct vg_lead *lead, uint64_t context)
 {
-	int mode = vg_relax();
+	int mode = vg_capture_relax();
 	void *host = NULL;
 
 	*lead = (struct vg_lead){.context = context};
 	if (VG_CALL(cuMemHostAlloc, &host, vg_lead_bytes, CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS &&
 	    VG_CALL(cuMemHostGetDevicePointer_v2, &lead->at, host, 0) != CUDA_SUCCESS)
 		lead->at = 0;
-	vg_unrelax(mode);
+	vg_capture_unrelax(mode);
 }
 
 void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
@@ -30,20 +30,20 @@ void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64
 {
 	size_t bytes;
 
-	if (length == 0 || length > vg_lead_lengths || !context || vg_current_context() != context ||
+	if (length == 0 || length > vg_lead_lengths || !context || vg_handle_context() != context ||
 	    (lead->context && lead->context != context))
 		return;
 	bytes = (size_t)vg_lead_bytes >> (vg_lead_lengths - length);
 	if (!lead->context)
 		vg_lead_make(lead, context);
-	if (!lead->at || !vg_touch_begin(stream, per_thread))
+	if (!lead->at || !vg_capture_touch_begin(stream, per_thread))
 		return;
-	// Where the driver refuses, there is none: more is measured then.
+	// If the driver refuses, there is no lead, and the measured time is longer.
 	if (per_thread)
 		VG_CALL(cuMemsetD8Async_ptsz, lead->at, 0, bytes, stream);
 	else
 		VG_CALL(cuMemsetD8Async, lead->at, 0, bytes, stream);
-	vg_touch_end();
+	vg_capture_touch_end();
 }
 
 void vg_lead_drop(struct vg_lead *lead, uint64_t context)

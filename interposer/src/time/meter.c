@@ -1,343 +1,293 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Segments of streams: where events are placed. harvest.c reads them; which streams there
-// are, meter_streams.c keeps.
+// The meter of a GPU and its table of streams: how it finds, replaces and drops them. segment.c
+// places the events.
 
+#include "base/mutex.h"
+#include "base/now.h"
+#include "driver/capture.h"
 #include "meter.h"
 
-#include "claim.h"
-#include "stream.h"
+#include <string.h>
 
-bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns)
+static bool vg_stream_is(const struct vg_stream *stream, CUstream handle, uint64_t context,
+			 uint64_t thread)
 {
-	uint32_t passes;
-
-	do {
-		passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
-		if (vg_meter_lock(meter, ns))
-			return true;
-	} while (atomic_load_explicit(&meter->passes, memory_order_relaxed) != passes);
-	return false;
+	return stream->used && !stream->gone && stream->handle == handle && stream->context == context &&
+	       stream->thread == thread;
 }
 
-enum {
-	vg_segment_ns = 1000000,     // work between two events
-	vg_solo_ns = 200000,         // of a segment that measures one class
-	vg_solo_every = 4,           // segments
-	vg_short_ns = 150000,        // work beside which an event is costly
-	vg_lately_ns = 30000000,
-	vg_heavy_ns = 1500000,       // work that is measured each time
-	vg_first_samples = 4,        // of a class, one right after another…
-	vg_early_sample_ns = 400000000, // …then so long between two, twice as long after each…
-	vg_samplings = 4,            // …so often at most, and up to vg_sample_ns
-	vg_sample_pieces = 4,        // of a sample of short work
-	vg_segment_pieces = 1000,    // at most: work may be taken for shorter than it is
-	vg_launch_ns = 100000000,    // for which a segment waits for launches under way
-};
-
-// The longest time between two samples of short work; long work has twice that.
-static const uint64_t vg_sample_ns = 3000000000;
-
-// vg_event_make makes an event in a stream's context, of which it must be: that of the
-// thread may be another where work goes to a stream of a green context.
-static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
+void vg_meter_drop_event(CUevent *event)
 {
-	CUcontext before = NULL;
-	CUresult result;
-	bool pushed;
 	int mode;
 
-	if (*event)
-		return true;
-	mode = vg_relax();
-	pushed = stream->context && vg_current_context() != stream->context &&
-		 VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context) == CUDA_SUCCESS;
-	result = VG_CALL(cuEventCreate, event, 0);
-	if (result)
-		*event = NULL;
-	if (pushed)
-		VG_CALL(cuCtxPopCurrent_v2, &before);
-	vg_unrelax(mode);
-	return result == CUDA_SUCCESS;
+	if (!*event)
+		return;
+	mode = vg_capture_relax();
+	VG_CALL(cuEventDestroy_v2, *event);
+	vg_capture_unrelax(mode);
+	*event = NULL;
 }
 
-// vg_record records an event in a stream, unless the stream is to be left alone.
-static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
+void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 {
-	CUresult result = CUDA_SUCCESS;
-	bool made;
-
-	if (!vg_touch_begin(stream->handle, per_thread))
-		return false;
-	made = vg_event_make(event, stream);
-	if (made)
-		result = per_thread ? VG_CALL(cuEventRecord_ptsz, *event, stream->handle) :
-				      VG_CALL(cuEventRecord, *event, stream->handle);
-	vg_touch_end();
-	if (made && !result)
-		return true;
-	stream->failures++;
-	return false;
+	meter->settled++;
+	meter->pieces -= segment->pieces;
+	meter->outstanding -= segment->charged;
+	meter->lengthy -= segment->lengthy;
+	if (segment->fresh)
+		vg_unmeasured_end(&meter->unmeasured, meter->pages, meter->device);
 }
 
-static bool vg_event_done(CUevent event)
+void vg_meter_empty(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
-	int mode = vg_relax();
-	CUresult result = VG_CALL(cuEventQuery, event);
+	uint32_t last = stream->head + (stream->open ? 1 : 0);
 
-	vg_unrelax(mode);
-	return result != CUDA_ERROR_NOT_READY;
+	for (uint32_t i = stream->tail; i != last; i++) {
+		const struct vg_segment *segment = &stream->ring[i % vg_ring];
+
+		if (segment->fresh)
+			vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
+		vg_meter_settle(meter, segment);
+	}
+	stream->tail = stream->head;
+	stream->open = false;
 }
 
-// ---- segments
-
-// vg_base_renew makes sure that there is a base event, not too old, that the
-// times of segments of several streams can be told from. The old one serves until
-// the GPU has reached the new one, which may stand behind other work.
-static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint64_t now,
-			  bool per_thread)
+void vg_meter_drop_events(struct vg_stream *stream)
 {
-	if (meter->base_context != stream->context) {
-		vg_event_drop(&meter->base);
-		vg_event_drop(&meter->newer);
+	for (size_t s = 0; s < vg_ring; s++) {
+		vg_meter_drop_event(&stream->ring[s].begin);
+		vg_meter_drop_event(&stream->ring[s].end);
+	}
+}
+
+// vg_stream_spare makes room for a stream, or returns NULL. It forgets the stream that has been
+// idle for longest, which may belong to a thread that has ended.
+static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
+{
+	uint64_t now = vg_now();
+	struct vg_stream *spare = NULL;
+
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->tail == stream->head && stream->idle_at < now &&
+		    (!spare || stream->idle_at < spare->idle_at))
+			spare = stream;
+	}
+	if (!spare)
+		return NULL;
+	vg_meter_empty(meter, spare, now);
+	vg_meter_drop_events(spare);
+	return spare;
+}
+
+// vg_on_way_of returns the counter of a stream's launches.
+static struct vg_on_way *vg_on_way_of(struct vg_meter *meter, CUstream handle, uint64_t context,
+				      uint64_t thread)
+{
+	uint64_t hash = ((uint64_t)(uintptr_t)handle + 3 * context + 5 * thread) * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &meter->on_way[(hash >> 40) % vg_on_ways];
+}
+
+struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
+				  uint64_t thread)
+{
+	struct vg_stream *free_one = NULL;
+
+	if (meter->last && vg_stream_is(meter->last, handle, context, thread))
+		return meter->last;
+	for (size_t i = 0; i < vg_meter_streams; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (vg_stream_is(stream, handle, context, thread)) {
+			meter->last = stream;
+			return stream;
+		}
+		if (!stream->used) {
+			free_one = stream;
+			break;
+		}
+	}
+	if (!free_one)
+		free_one = vg_stream_spare(meter);
+	if (free_one) {
+		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
+					       .thread = thread,
+					       .on_way = vg_on_way_of(meter, handle, context, thread)};
+		meter->last = free_one;
+	}
+	return free_one;
+}
+
+// vg_stream_remove removes a stream and moves the last one into its place, to keep the table dense.
+static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
+{
+	size_t last = index;
+
+	vg_meter_empty(meter, &meter->streams[index], now);
+	while (last + 1 < vg_meter_streams && meter->streams[last + 1].used)
+		last++;
+	meter->streams[index] = meter->streams[last];
+	memset(&meter->streams[last], 0, sizeof meter->streams[last]);
+	meter->last = NULL;
+}
+
+// vg_stream_go ends a stream that is about to be destroyed, or was. It reports whether work of
+// unknown length is under way on it, whose event still comes.
+static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
+{
+	struct vg_segment *open = vg_stream_segment(stream);
+
+	if (stream->open) {
+		if (open->fresh)
+			vg_meter_lose(meter, open->begun_at, open->dirty ? 0 : open->charged, now);
+		vg_meter_settle(meter, open);
+		stream->open = false;
+	}
+	for (uint32_t i = stream->tail; i != stream->head; i++)
+		stream->gone |= stream->ring[i % vg_ring].fresh;
+	meter->last = NULL;
+	meter->gone |= stream->gone;
+	return stream->gone;
+}
+
+static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, bool late, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->handle != handle || stream->thread || stream->gone)
+			continue;
+		if (vg_stream_go(meter, stream, now))
+			return;
+		if (!late) // if late, the events may have ended with their context
+			vg_meter_drop_events(stream);
+		vg_stream_remove(meter, i, now);
+		return;
+	}
+}
+
+void vg_meter_drop_gone(struct vg_meter *meter)
+{
+	bool any = false;
+
+	for (size_t i = 0; meter->gone && i < vg_meter_streams && meter->streams[i].used;) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		any |= stream->gone;
+		if (stream->gone && !stream->held && stream->tail == stream->head) {
+			vg_meter_drop_events(stream);
+			vg_stream_remove(meter, i, vg_now());
+		} else {
+			i++;
+		}
+	}
+	meter->gone = any;
+}
+
+// vg_meter_drop_everything leaves the events alone: some of their contexts may have ended.
+static void vg_meter_drop_everything(struct vg_meter *meter, uint64_t now)
+{
+	while (meter->streams[0].used)
+		vg_stream_remove(meter, 0, now);
+	meter->base = meter->newer = NULL;
+	meter->renewing = false;
+	vg_probe_drop(&meter->probe);
+	vg_lead_drop(&meter->lead, meter->lead.context);
+	vg_estimates_forget(&meter->estimates);
+}
+
+// vg_meter_drop_of drops the records of a context other than its streams.
+static void vg_meter_drop_of(struct vg_meter *meter, uint64_t context)
+{
+	if (meter->base_context == context) {
+		meter->base = meter->newer = NULL;
 		meter->renewing = false;
-		meter->base_context = stream->context;
-	} else if (meter->base && now - meter->base_made < vg_base_life_ns) {
-		return;
 	}
-	meter->base_made = now;
-	if (meter->base) {
-		meter->renewing = vg_record(&meter->newer, stream, per_thread);
-		return;
+	if (meter->probe.context == context)
+		vg_probe_drop(&meter->probe);
+	vg_lead_drop(&meter->lead, context);
+}
+
+// vg_meter_leave drops a context whose destruction is about to be tried. Streams that are still to
+// be measured are held until the result is known.
+static void vg_meter_leave(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (stream->context == context && vg_stream_go(meter, stream, now))
+			stream->held = true;
+		if (stream->context == context && !stream->held)
+			vg_stream_remove(meter, i, now);
+		else
+			i++;
 	}
-	meter->cover_count = 0;
-	if (!vg_record(&meter->base, stream, per_thread))
-		vg_event_drop(&meter->base);
+	vg_meter_drop_of(meter, context);
 }
 
-// vg_others_busy reports whether other streams had work under way since `since`.
-static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
+static void vg_meter_kept(struct vg_meter *meter, uint64_t context)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		const struct vg_stream *other = &meter->streams[i];
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
+		if (meter->streams[i].context == context)
+			meter->streams[i].held = false;
+}
 
-		if (other != stream && (other->tail != other->head || other->dry_at > since))
-			return true;
+// vg_meter_left drops a destroyed context, with the work that other threads launched meanwhile.
+static void vg_meter_left(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
+		if (meter->streams[i].context == context)
+			vg_stream_remove(meter, i, now);
+		else
+			i++;
 	}
-	return false;
+	vg_meter_drop_of(meter, context);
 }
 
-// vg_mark_many marks what is under way on other streams as having company, which
-// it may not have had when it began.
-static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
+void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *other = &meter->streams[i];
-		uint32_t last = other->head + (other->open ? 1 : 0);
-
-		for (uint32_t s = other->tail; other != stream && s != last; s++)
-			other->ring[s % vg_ring].many = true;
-	}
-}
-
-// vg_sample_interval is the time between two samples of a class. Each costs: the
-// event before the work starts the process's slice, so that a kernel as long as
-// a slice may have to wait for a second one: such work is measured more seldom.
-static uint64_t vg_sample_interval(const struct vg_class *class)
-{
-	bool lengthy = class->ns >= vg_lengthy_ns;
-	uint32_t later = class->samples - vg_first_samples;
-
-	if (class->samples < vg_first_samples)
-		return 0;
-	later = later < vg_samplings ? later : vg_samplings;
-	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
-		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
-}
-
-// vg_sample reports whether a segment is to be a sample of known work, by itself and measured
-// from its beginning. Of short work, which may differ from piece to piece, several are taken.
-static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
-{
-	bool due = vg_class_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
-
-	if (due)
-		vg_class_begin_sample(class, class->ns < vg_lengthy_ns ? vg_sample_pieces : 1, now);
-	// Streams side by side are not told apart by single pieces.
-	return !segment->many && (class->to_see > 0 || class->look > now);
-}
-
-// vg_begin_first reports whether an event should go before work on a dry stream that is
-// no sample. Of streams side by side, all is needed to know how much they overlap.
-static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
-			   const struct vg_segment *segment, const struct vg_class *class, uint64_t now)
-{
-	return !vg_class_is_known(class, now) || class->ns >= vg_heavy_ns ||
-	       ((class->ns >= vg_short_ns || segment->solo) &&
-		vg_others_busy(meter, stream, now - vg_lately_ns));
-}
-
-// vg_begin_record puts the event before work on a dry stream, and notes what that costs.
-static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
-			    struct vg_segment *segment, bool per_thread)
-{
-	uint64_t from;
-	int64_t took;
-
-	if (!vg_event_make(&segment->begin, stream)) {
-		stream->failures++;
-		return;
-	}
-	from = vg_now();
-	segment->covered = segment->begun = vg_record(&segment->begin, stream, per_thread);
-	segment->begun_at = vg_now();
-	took = (int64_t)(segment->begun_at - from);
-	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
-}
-
-// vg_segment_begin opens a segment. One that begins on a stream with work ahead
-// is measured from the end of the segment before it; on a stream that is dry,
-// from before its first piece of work or, cheaper, not until more work comes.
-static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
-			     struct vg_class *class, uint64_t now, bool per_thread)
-{
-	struct vg_segment *segment = vg_stream_segment(stream);
-	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
-	CUevent begin = segment->begin, end = segment->end;
-	bool sample;
-
-	*segment = (struct vg_segment){.begin = begin, .end = end, .begun_at = now,
-				       .solo = stream->turns++ % vg_solo_every == 0};
-	segment->many = meter->overlap && meter->overlap < 1000;
-	if (!segment->many && vg_others_busy(meter, stream, now)) {
-		segment->many = true;
-		vg_mark_many(meter, stream);
-	}
-	stream->open = true;
-	sample = vg_sample(class, segment, now);
-	segment->solo |= sample;
-	segment->sample = sample && class->to_see > 0;
-	if (segment->many)
-		vg_base_renew(meter, stream, now, per_thread);
-	if (stream->head != stream->tail && !vg_event_done(before->end)) {
-		segment->chained = segment->covered = true;
-	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
-		if (segment->sample)
-			vg_lead_send(&meter->lead, class->to_see - 1, stream->handle, stream->context,
-				     per_thread);
-		vg_begin_record(meter, stream, segment, per_thread);
+	switch (what.kind) {
+	case vg_forget_stream:
+		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)what.key, late, what.at);
+		break;
+	case vg_forget_context:
+		vg_meter_leave(meter, what.key, what.at);
+		break;
+	case vg_forget_kept:
+		vg_meter_kept(meter, what.key);
+		break;
+	case vg_forget_left:
+		vg_meter_left(meter, what.key, what.at);
+		break;
+	case vg_forget_class:
+		vg_estimate_forget(&meter->estimates, what.key);
+		break;
+	case vg_forget_everything:
+		vg_meter_drop_everything(meter, what.at);
+		break;
 	}
 }
 
-static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
-			   struct vg_class *class, int64_t charge, uint64_t now)
+void vg_meter_catch_up(struct vg_meter *meter)
 {
-	segment->pieces++;
-	meter->pieces++;
-	segment->charged += charge;
-	segment->work += (int64_t)class->ns;
-	meter->outstanding += charge;
-	if (!class->measured)
-		class->opened = now;
-	if (!vg_class_is_known(class, now)) {
-		segment->fresh = true;
-		segment->clipped = meter->clipped;
-	}
-	if (!segment->covered) {
-		segment->early = segment->charged;
-		segment->lead = segment->charged == charge ? segment->work : 0;
-		segment->key = class->key;
-		return;
-	}
-	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns ||
-				  vg_class_is_doubtful(class, now))) {
-		segment->lengthy = true;
-		meter->lengthy++;
-	}
-	segment->key = segment->count == 0 || segment->key == class->key ? class->key : 0;
-	segment->count++;
-}
+	struct vg_forgotten list[vg_most_forgotten];
+	uint32_t count;
 
-// vg_segment_is_long reports whether a segment has as much work as there is between two events.
-static bool vg_segment_is_long(const struct vg_segment *segment)
-{
-	return segment->work >= vg_segment_ns || segment->pieces >= vg_segment_pieces;
-}
-
-static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class,
-			    uint64_t now)
-{
-	return vg_segment_is_long(segment) || !vg_class_is_known(class, now) ||
-	       (segment->solo && segment->work >= vg_solo_ns);
-}
-
-int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *class)
-{
-	const struct vg_segment *segment = &stream->ring[stream->head % vg_ring];
-	int64_t full = segment->solo ? vg_solo_ns : vg_segment_ns;
-	int64_t pieces = (int64_t)vg_segment_pieces - segment->pieces - 1;
-	int64_t room = full - segment->work - 1;
-
-	if (!stream->open || !segment->covered || segment->fresh || room <= 0 || pieces <= 0 ||
-	    (segment->key != class->key && segment->key != 0))
-		return 0;
-	pieces *= (int64_t)class->ns;
-	return room < pieces ? room : pieces;
+	vg_mutex_lock(&meter->forgotten_mutex);
+	count = atomic_exchange(&meter->forgotten_count, 0);
+	memcpy(list, meter->forgotten, sizeof list);
+	vg_mutex_unlock(&meter->forgotten_mutex);
+	for (uint32_t i = 0; i < count; i++)
+		vg_meter_drop(meter, list[i], true);
 }
 
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
 {
 	return (int64_t)(meter->overlap ? class->ns * meter->overlap / 1000 : class->ns);
-}
-
-// vg_must_close reports whether the open segment has to end before more work.
-static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class,
-			  uint64_t now)
-{
-	return !vg_class_is_known(class, now) || vg_segment_is_long(segment) ||
-	       (segment->solo && segment->count && segment->key != class->key);
-}
-
-bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
-		     int64_t charge, uint64_t now, bool per_thread)
-{
-	bool dry = now > stream->dry_at + vg_dry_slack_ns;
-	struct vg_segment *segment = vg_stream_segment(stream);
-
-	if (stream->blind) {
-		vg_wall_enter(meter, stream, class, charge, now);
-		return false;
-	}
-	// Of work that may take longer than is thought, or has to wait for that of other
-	// streams, the stream is asked.
-	if (dry && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream, per_thread)) {
-		stream->dry_at = now;
-		dry = false;
-	}
-	if (dry && stream->open && segment->covered)
-		segment->idle += (int64_t)(now - stream->dry_at);
-	if (stream->open && vg_must_close(segment, class, now))
-		vg_meter_close(stream, per_thread);
-	segment = vg_stream_segment(stream);
-	if (!stream->open)
-		vg_segment_begin(meter, stream, class, now, per_thread);
-	else if (!segment->covered && !dry && atomic_load(&stream->on_way->count) <= 0)
-		segment->covered = vg_record(&segment->begin, stream, per_thread);
-	stream->dry_at = (dry ? now : stream->dry_at) + class->ns;
-	vg_segment_add(meter, segment, class, charge, now);
-	if (!segment->covered)
-		return segment->fresh;
-	return vg_segment_full(segment, class, now) || (segment->begun && segment->solo);
-}
-
-// vg_not_measured keeps launches of a class from waiting for a measure of it: the one
-// that they would wait for does not come.
-static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *segment)
-{
-	struct vg_class *class = segment->key ? vg_class_of(&meter->estimates, segment->key, 0) : NULL;
-
-	if (class && !class->measured)
-		class->opened = 0;
 }
 
 void vg_meter_note_thread(struct vg_meter *meter)
@@ -354,64 +304,12 @@ void vg_meter_note_thread(struct vg_meter *meter)
 			vg_stream_segment(&meter->streams[i])->dirty = true;
 }
 
-struct vg_on_way *vg_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream)
+struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream)
 {
 	if (!meter->shared)
 		return NULL;
 	atomic_fetch_add(&stream->on_way->count, 1);
 	return stream->on_way;
-}
-
-// vg_stream_is_launching reports whether work of the open segment may not be in its stream yet.
-// The last of such launches then closes the segment. A launch that takes long may never end: the
-// segment is closed without it, and not measured.
-static bool vg_stream_is_launching(struct vg_stream *stream)
-{
-	struct vg_on_way *on_way = stream->on_way;
-	uint64_t now;
-
-	if (atomic_load(&on_way->count) > 0) {
-		now = vg_now();
-		// Either the last launch sees that it is awaited, or it is not counted any more.
-		if (!atomic_exchange(&on_way->awaited, true))
-			on_way->since = now;
-		if (atomic_load(&on_way->count) > 0) {
-			if (now - on_way->since <= vg_launch_ns)
-				return true;
-			atomic_store(&on_way->count, 0);
-			vg_stream_segment(stream)->dirty = true;
-		}
-	}
-	atomic_store(&on_way->awaited, false);
-	return false;
-}
-
-void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
-{
-	struct vg_segment *segment = vg_stream_segment(stream);
-
-	if (!stream->open)
-		return; // another thread has closed it
-	segment->dirty |= failed;
-	// What nobody measures is seen to have ended by the next launch.
-	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
-		return;
-	if ((!vg_meter_close(stream, per_thread) && !vg_stream_is_launching(stream)) || !segment->covered)
-		vg_not_measured(meter, segment);
-}
-
-bool vg_meter_close(struct vg_stream *stream, bool per_thread)
-{
-	struct vg_segment *segment = vg_stream_segment(stream);
-
-	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring || vg_stream_is_launching(stream))
-		return false; // a full ring, or work that is not in the stream yet: the segment goes on
-	if (!vg_record(&segment->end, stream, per_thread))
-		return false;
-	segment->closed_at = vg_now();
-	stream->head++;
-	stream->open = false;
-	return true;
 }
 
 uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)
@@ -431,29 +329,29 @@ uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)
 	return since;
 }
 
-void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
-{
-	if (meter->pieces >= vg_many_pieces)
-		return;
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-		struct vg_segment *segment = vg_stream_segment(stream);
-
-		if (stream->open && stream->context == context &&
-		    (stream->thread == 0 || stream->thread == thread) &&
-		    !vg_stream_capturing(stream->handle, stream->thread != 0)) {
-			if (vg_meter_close(stream, stream->thread != 0) && now > stream->dry_at + vg_dry_slack_ns)
-				segment->idle += (int64_t)(now - stream->dry_at);
-		}
-	}
-}
-
 uint64_t vg_meter_busy_until(const struct vg_meter *meter)
 {
 	uint64_t until = 0;
 
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].dry_at > until)
-			until = meter->streams[i].dry_at;
+		if (meter->streams[i].idle_at > until)
+			until = meter->streams[i].idle_at;
 	return until;
+}
+
+bool vg_meter_has_long_work(const struct vg_meter *meter)
+{
+	return meter->lengthy > 0 && meter->pieces < vg_many_pieces;
+}
+
+bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns)
+{
+	uint32_t passes;
+
+	do {
+		passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
+		if (vg_meter_lock(meter, ns))
+			return true;
+	} while (atomic_load_explicit(&meter->passes, memory_order_relaxed) != passes);
+	return false;
 }

@@ -1,216 +1,228 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter: what this process's work takes of a GPU's time. Work is charged by
-// estimates when it is launched; driver events around segments of a stream,
-// about one per millisecond of work, correct the estimates and the charges.
+// The meter: how much of a GPU's time this process uses. Work is charged by estimate when it is
+// launched. Driver events around segments of a stream, about one per millisecond of work, correct
+// the estimates and the charges.
 
 #ifndef VG_METER_H
 #define VG_METER_H
 
-#include "clock.h"
-#include "distrust.h"
-#include "driver.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/now.h"
+#include "cover.h"
+#include "driver/driver.h"
 #include "estimate.h"
+#include "fit.h"
 #include "lead.h"
 #include "probe.h"
+#include "unmeasured.h"
 
 enum {
-	vg_meter_streams = 128, // of one process on one GPU that are measured
+	vg_meter_streams = 128, // measured streams of one process on one GPU
 	vg_ring = 8,            // segments of a stream that may be under way
-	vg_covers = 32,
 	vg_lengthy_ns = 700000, // work that seldom or never runs within one slice
-	vg_many_pieces = 500,   // a driver's queues hold about twice as many: an event may have to wait
-	vg_dry_slack_ns = 5000, // by which a stream may be thought to run dry too early
+	// A driver's queues hold about twice as many: with more, an event may have to wait.
+	vg_many_pieces = 500,
+	vg_idle_slack_ns = 5000, // by which a stream's `idle_at` may be too early
 	vg_on_ways = 64,
 };
 
-// vg_on_way counts launches that several threads are about to make: their work is entered in a
-// segment, and may not be in the stream yet. An event that is recorded meanwhile would come before
-// that work. Several streams may share a counter.
+// vg_on_way counts launches under way in several threads. Their work is entered in a segment but
+// may not be in the stream yet: an event recorded meanwhile would come before that work. Several
+// streams may share a counter.
 struct vg_on_way {
 	_Atomic int32_t count;
-	_Atomic bool awaited; // a segment is to be closed when there are none
-	uint64_t since;       // …since then, as vg_now
+	_Atomic bool awaited; // a segment is to be closed when the count reaches 0
+	uint64_t since;       // start of that wait, as vg_now
 };
 
-// vg_segment is consecutive work of one stream with an event behind it.
+// vg_segment is consecutive work of one stream, followed by an event.
 struct vg_segment {
 	CUevent begin; // made when first needed, as is `end`
 	CUevent end;
 	bool chained; // it begins where the segment before it ends
-	bool begun;   // it begins before its first launch, on a stream that was dry
-	bool covered; // there is an event where its measured part begins
-	bool dirty;   // its end came too late, or a launch did or failed: not measured
+	bool begun;   // it begins before its first launch, on an idle stream
+	bool covered; // an event marks the start of its measured part
+	bool dirty;   // it is not measured: its end or a launch came too late, or a launch failed
 	bool many;    // other streams had work at the same time
-	bool fresh;   // it has work whose length was not known
-	bool solo;    // it is to have work of one class only
-	bool sample;  // …and is one of the pieces of a sample
+	bool fresh;   // it has work of unknown length
+	bool solo;    // it accepts work of one class only
+	bool sample;  // it is one of the pieces of a sample
 	bool lengthy; // it has work that may be longer than a slice
-	uint32_t pieces; // of work
-	uint32_t count;  // …in the measured part
-	uint64_t key;    // their class; 0: several
-	int64_t charged; // for all of it, in ns
-	int64_t early;   // …of that, for what came before the measured part
-	int64_t work;    // how long all of it is taken to last on its stream by itself
-	int64_t idle;    // how long the stream is thought to have been dry in it
-	int64_t lead;    // of `work`, the one piece before the measured part; 0: none, or several
-	uint64_t begun_at; // when it was opened, or the event before its first launch recorded, as vg_now
+	uint32_t pieces; // pieces of work
+	uint32_t count;  // pieces in the measured part
+	uint64_t key;    // class of these pieces; 0: several
+	int64_t charged; // for all its work, in ns
+	int64_t early;   // part of `charged` for work before the measured part
+	int64_t work;    // estimated time of all its work on the stream by itself, in ns
+	int64_t idle;    // estimated time for which the stream was idle in it, in ns
+	// Part of `work` of the single piece before the measured part; 0: none, or several.
+	int64_t lead;
+	// When it was opened or, if begun, when its first event was recorded, as vg_now.
+	uint64_t begun_at;
 	uint64_t closed_at; // when its end was recorded, as vg_now
-	uint64_t clipped;  // the bucket's clipped_ns when the last work was launched that is `fresh`
+	uint64_t clipped;  // the bucket's clipped_ns at its last launch of unknown length
 };
 
 struct vg_stream {
 	bool used;
-	bool open; // the segment at `head` takes work
+	bool open; // the segment at `head` accepts work
+	bool gone; // it is destroyed, but its work is still to be measured
+	bool held; // do not ask the driver: its context may be ending
 	CUstream handle;
 	uint64_t context;
 	uint64_t thread; // of a per-thread default stream, else 0
-	uint32_t head;   // counts segments; the ring has its remainder
-	uint32_t tail;   // the oldest that is not done
-	uint32_t turns;  // counts segments, those that ended without an event, too
-	uint64_t dry_at; // when its work is expected to end, as vg_now
-	uint32_t failures;   // of its events, since one was last read
+	uint32_t head;   // counts segments; `head` modulo vg_ring is the index
+	uint32_t tail;   // the oldest segment that is not done
+	uint32_t turns;  // counts segments, including those that ended without an event
+	uint64_t idle_at; // when its work is expected to end, as vg_now
+	uint32_t failures;   // of its events, since an event was last read
 	struct vg_on_way *on_way;
-	bool passed;         // by probes: they do not stand behind its work
 	bool blind;          // it has no events: see wall.c
-	bool wall;           // …and had work when it was last seen
-	uint64_t full_since; // when it was first found full…
-	uint32_t full_tail;  // …with this segment as the oldest
+	bool wall;           // a blind stream had work at the last look
+	uint64_t full_since; // when it was first found full
+	uint32_t full_tail;  // its tail at that time
 	struct vg_segment ring[vg_ring];
 };
 
-// vg_stream_segment is the segment that takes work, or the next one.
+// vg_stream_segment returns the segment that accepts work, or the next one.
 static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
 {
 	return &stream->ring[stream->head % vg_ring];
 }
 
-// vg_stream_is_empty reports whether nothing is known to be under way.
+// vg_stream_is_empty reports whether no work is known to be under way.
 static inline bool vg_stream_is_empty(const struct vg_stream *stream)
 {
 	return !stream->open && stream->tail == stream->head;
 }
 
-// vg_stream_is_full reports whether work that is to be measured by itself would not be:
-// as many segments are under way as can be.
+// vg_stream_is_full reports whether no segment is left for work that is to be measured by itself.
 static inline bool vg_stream_is_full(const struct vg_stream *stream)
 {
 	return stream->head + (stream->open ? 1 : 0) + 1 - stream->tail >= vg_ring;
 }
 
-// vg_cover is time that is accounted for, relative to the base event, in ns.
-struct vg_cover {
-	int64_t from, to;
-};
-
-// vg_union is what segments of several streams took together, in ns.
+// vg_union is the time that segments of several streams took together, in ns.
 struct vg_union {
 	int64_t ns;
 	int64_t charged;
-	bool unsure; // others' slices may be in it…
-	bool rough;  // …or were taken out
+	bool unsure; // others' slices may be in it
+	bool rough;  // others' slices were deducted from it
 };
 
 // vg_wall is the work under way on streams without events.
 struct vg_wall {
 	bool busy;
-	bool fresh;         // it has work whose length was not known
-	uint32_t count;     // of pieces of it
+	bool fresh;         // it has work of unknown length
+	uint32_t count;     // pieces of work
 	uint64_t key;       // their class; 0: several
-	uint64_t began;     // when the first was launched, and…
-	uint64_t seen;      // …when it was last seen not to be done, as vg_now
-	int64_t charged;    // for all of it, in ns
-	int64_t unfinished; // ns that it has taken beyond that, as far as was seen
+	uint64_t began;     // launch of the first piece, as vg_now
+	uint64_t seen;      // last time that it was seen not to be done, as vg_now
+	int64_t charged;    // for all its work, in ns
+	int64_t unfinished; // time taken beyond the charge, as far as seen, in ns
 };
 
-// vg_permit is leave to launch the same work once more without another look: see permit.c.
-struct vg_permit {
+// vg_fastpath lets a repeat launch skip the throttle's checks (fastpath.h).
+struct vg_fastpath {
 	uint64_t key;
 	CUstream handle;
 	uint64_t context;
 	struct vg_stream *stream;
 	struct vg_segment *segment;
-	int64_t room; // ns of such work that it is good for; 0: it is good for none
-	int64_t ns;   // that one piece takes…
-	int64_t charge; // …and is charged
-	int64_t unseen; // ns of it since the time was looked at
-	uint64_t until; // as vg_now
-	uint64_t *launches; // where they are counted
-	struct vg_on_way *on_way; // NULL: one thread has all launches
+	int64_t room; // ns of the work that it allows; 0: none
+	int64_t ns;   // length of one piece
+	int64_t charge; // charge of one piece
+	int64_t unseen; // ns of work since the last reading of the clock
+	uint64_t until; // end of its validity, as vg_now
+	uint64_t *launches; // the counter of launches
+	struct vg_on_way *on_way; // NULL: a single thread launches
 };
 
-// vg_forgotten is something to be dropped by whoever has the meter next.
-enum vg_forgotten_kind { vg_forget_stream, vg_forget_context, vg_forget_class, vg_forget_everything };
+// vg_forgotten is an object that the meter's next holder drops.
+enum vg_forgotten_kind {
+	vg_forget_stream,
+	vg_forget_context,
+	vg_forget_kept, // a context whose destruction failed
+	vg_forget_left, // a context that was destroyed
+	vg_forget_class,
+	vg_forget_everything,
+};
 enum { vg_most_forgotten = 16 };
 struct vg_forgotten {
 	enum vg_forgotten_kind kind;
 	uint64_t key;
+	uint64_t at; // as vg_now
 };
 
 struct vg_pages;
 
 struct vg_meter {
-	const struct vg_pages *pages; // on which others' time stands, of this…
-	uint32_t device;        // …GPU
+	const struct vg_pages *pages; // others' time is on the limits and usage pages
+	uint32_t device;        // index of the GPU
 	struct vg_mutex mutex;
-	_Atomic uint32_t passes; // how often somebody got the mutex
-	_Atomic uint32_t stuck_at; // of these, when an end waited for it in vain
-	struct vg_mutex forgotten_mutex; // of the next two: no driver call is made under it
+	_Atomic uint32_t passes; // how often a thread locked the mutex
+	// Value of `passes` when the end of an object waited for the mutex in vain.
+	_Atomic uint32_t stuck_at;
+	struct vg_mutex forgotten_mutex; // guards the next two; no driver call is made under it
 	_Atomic uint32_t forgotten_count;
 	struct vg_forgotten forgotten[vg_most_forgotten];
-	uint32_t lengthy;       // segments under way that are so
+	uint32_t lengthy;       // lengthy segments under way
 	int64_t outstanding;    // ns charged for work not known to be done
-	uint32_t pieces;        // of it
-	int64_t owed;           // to be charged (negative: given back) to the bucket
-	uint64_t deducted;      // of what others were charged: see others.h
-	int64_t claimed;        // ns that were charged and are to be deducted as others' time…
-	uint64_t claimed_at;    // …the last of them at this vg_now
+	uint32_t pieces;        // pieces of this work
+	int64_t owed;           // ns to charge to the bucket; negative: to refund
+	uint64_t deducted;      // ns deducted from others' charges: see others.h
+	int64_t claimed;        // ns charged that are still to be deducted as others' time
+	uint64_t claimed_at;    // time of the last such claim, as vg_now
 	struct vg_clock clock;
-	struct vg_permit permit;
-	struct vg_stream *last; // that was found last
-	int64_t unknown;        // ns that work took which nobody knew, of those in `owed`…
-	uint64_t unknown_since; // …and the bucket's clipped_ns when the last of it was launched
+	struct vg_fastpath fastpath;
+	struct vg_stream *last; // the stream that was found last
+	int64_t unknown;        // ns of `owed` for work of unknown length
+	uint64_t unknown_since; // the bucket's clipped_ns at the last launch of such work
 	uint64_t clipped;       // the bucket's clipped_ns at the last look
-	int64_t recording;      // least time of recording an event, 0: unknown
-	// Part of the charged time that is left when streams run side by side, in
-	// parts per thousand, and what it is made of.
+	int64_t recording;      // least time to record an event, in ns; 0: unknown
+	// Part of the charge that remains when streams run side by side, in parts per thousand; 0:
+	// unknown. `all` is the measurement for it.
 	uint64_t overlap;
-	int64_t together; // ns charged for work that went side by side last
+	int64_t together; // ns charged for the last work side by side
 	struct vg_union all;
-	CUevent base;  // of `covers`
-	CUevent newer; // that will be it when the GPU has reached it, if `renewing`
+	CUevent base;  // base event of `covers`
+	CUevent newer; // the next base event, once the GPU has reached it, if `renewing`
 	bool renewing;
 	uint64_t base_context;
-	uint64_t base_made; // the last of them
+	uint64_t base_made; // recording of the last base event, as vg_now
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
-	bool blind;           // there are streams without events
+	bool blind;           // some streams have no events
 	struct vg_wall wall;
+	struct vg_unmeasured unmeasured;
+	bool gone; // some streams are gone
 	uint32_t settled;     // counts segments that are done
-	uint32_t stuck;       // what that was, plus 1, when a launch waited in vain
+	uint32_t stuck;       // `settled` + 1 when a launch waited in vain
 	struct vg_probe probe;
 	struct vg_lead lead;
-	struct vg_fit fit; // of what probes tell of the card
-	uint64_t polled; // when a probe was sent last for a program that asks over and over
-	_Atomic uint32_t waiting; // threads that sleep until their work may go
-	uint64_t thread; // that launched last
-	bool shared;     // others have launched, too
+	struct vg_fit fit; // properties of the card, from probes
+	uint64_t polled; // last probe for a program that polls, as vg_now
+	_Atomic uint32_t waiting; // threads that sleep until they may launch
+	uint64_t thread; // the thread that launched last
+	bool shared;     // several threads have launched
 	struct vg_on_way on_way[vg_on_ways];
 	struct vg_stream streams[vg_meter_streams];
 	struct vg_estimates estimates;
 };
 
-// vg_meter_forget drops what is known of a stream that is about to be destroyed, of all streams
-// of a context that was, or of a key that may come to mean another work. Where somebody has
-// the meter, who may be held up in the driver, that is left to whoever has it next.
-void vg_meter_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
+// vg_meter_catch_up drops the objects that were left to the meter's next holder (forget.c).
 void vg_meter_catch_up(struct vg_meter *meter);
 
-// vg_meter_has is for whoever has got the meter's mutex. What a permit stands on may change, so
-// it ends with that.
+// vg_meter_drop drops an object that ended or is about to end at `what.at`: long ago, if `late`.
+void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late);
+
+// vg_meter_has is called by each new holder of the meter's mutex. It ends the fast path, because
+// the holder may change the state on which the fast path relies.
 static inline bool vg_meter_has(struct vg_meter *meter)
 {
-	meter->permit.room = 0;
+	meter->fastpath.room = 0;
 	atomic_store_explicit(&meter->passes, atomic_load_explicit(&meter->passes, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (__builtin_expect(atomic_load(&meter->forgotten_count) != 0, 0))
@@ -220,145 +232,89 @@ static inline bool vg_meter_has(struct vg_meter *meter)
 
 static inline bool vg_meter_try_lock(struct vg_meter *meter)
 {
-	return vg_try_lock(&meter->mutex) && vg_meter_has(meter);
+	return vg_mutex_try_lock(&meter->mutex) && vg_meter_has(meter);
 }
 
-// vg_meter_lock reports whether it has got the meter within this time. Driver calls are made
-// under it, of which some wait: for room in a queue, or for another thread.
+// vg_meter_lock reports whether it locked the meter within `ns`. Its holders call the driver, and
+// some calls wait for room in a queue or for another thread.
 static inline bool vg_meter_lock(struct vg_meter *meter, uint64_t ns)
 {
 	return vg_meter_try_lock(meter) ||
-	       (vg_lock_until(&meter->mutex, vg_now() + ns) && vg_meter_has(meter));
+	       (vg_mutex_lock_until(&meter->mutex, vg_now() + ns) && vg_meter_has(meter));
 }
 
-// vg_meter_lock_in_turn gives up where one thread has had the meter all this time: as long as it
-// goes from hand to hand, nobody is held up in the driver.
+// vg_meter_lock_in_turn fails if one thread has had the meter for all of `ns`. As long as the meter
+// passes from thread to thread, no thread is blocked in the driver.
 bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns);
 
 static inline void vg_meter_unlock(struct vg_meter *meter)
 {
-	vg_unlock(&meter->mutex);
+	vg_mutex_unlock(&meter->mutex);
 }
 
-// vg_meter_stream finds the record of a stream, made if need be; NULL: too many have
-// work under way.
+// vg_meter_stream returns the record of a stream, and makes it if needed; NULL: too many streams
+// have work under way.
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread);
 
-// vg_meter_charge is what work of a class is charged now, in ns.
+// vg_meter_charge returns the current charge for a launch of a class, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
-// vg_stream_ask asks the driver whether work is left on a stream: it is unknown where the
-// stream must be left alone, and failed where the driver gives an error. vg_stream_is_done reports
-// whether there is surely none.
-enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
-enum vg_work_left vg_stream_ask(const struct vg_stream *stream, bool per_thread);
-bool vg_stream_is_done(const struct vg_stream *stream, bool per_thread);
-
-// vg_stream_blind gives up events on a stream: its work is charged by wall time from now on.
-// vg_stream_empty settles all that is under way on it, and vg_stream_drop_events its events.
-enum { vg_most_failures = 3 };
-void vg_stream_blind(struct vg_meter *meter, struct vg_stream *stream);
-void vg_stream_empty(struct vg_meter *meter, struct vg_stream *stream);
-void vg_stream_drop_events(struct vg_stream *stream);
-
-// vg_wall_enter enters work that is about to be launched on a stream without events,
-// vg_wall_failed that it was not; vg_wall_look sees what has been done of such work, from a
-// thread that has this context.
-void vg_wall_enter(struct vg_meter *meter, struct vg_stream *stream, const struct vg_class *class,
-		   int64_t charge, uint64_t now);
-void vg_wall_failed(struct vg_meter *meter, int64_t charge);
-void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now);
-
-// vg_meter_drain sees whether a stream that should be dry by now is so. What ran
-// on it, unless that is measured, needs no event then to be known as done.
-void vg_meter_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
-
-// vg_meter_waited is told that a program has waited for a stream in a thread with this context,
-// and vg_meter_context_waited that it has for a context: nothing runs there any more.
-void vg_meter_waited(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t thread,
-		     uint64_t now);
-void vg_meter_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
-
-// vg_meter_other_waited is told that a program has waited for something in a thread with this
-// context: streams there that should be dry may be so.
-void vg_meter_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
-
-// vg_meter_context_done reports whether no work is under way in this thread's context.
-bool vg_meter_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread);
-
-// vg_meter_before enters work that is about to be launched into its stream's
-// segment; vg_meter_after is called when it has been, where `before` said so.
-bool vg_meter_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
-		     int64_t charge, uint64_t now, bool per_thread);
-void vg_meter_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
-
-// vg_meter_note_thread notes who launches: the launches of one thread need not be counted. It is called
-// before vg_meter_before.
+// vg_meter_note_thread records which thread launches: the launches of a single thread need not be
+// counted. Call it before vg_segment_before.
 void vg_meter_note_thread(struct vg_meter *meter);
 
-// vg_on_way_begin is called after vg_meter_before. It counts the launch, and returns the counter
-// with which vg_on_way_end is to be called when the driver has the work; NULL: none.
-struct vg_on_way *vg_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
+// vg_meter_on_way_begin counts a launch, after vg_segment_before. It returns the counter for
+// vg_meter_on_way_end, to be called when the driver has the work; NULL: the launch is not counted.
+struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
 
-// vg_on_way_end reports whether vg_meter_after is to be called, as a segment waits for this
-// launch to be closed.
-static inline bool vg_on_way_end(struct vg_on_way *on_way)
+// vg_meter_on_way_end reports whether to call vg_segment_after, because a segment waits for this
+// launch in order to close.
+static inline bool vg_meter_on_way_end(struct vg_on_way *on_way)
 {
 	int32_t before = atomic_fetch_sub(&on_way->count, 1);
 
-	if (__builtin_expect(before <= 0, 0)) // nobody waits for it any more: see vg_stream_is_launching
+	if (__builtin_expect(before <= 0, 0)) // the wait for it has timed out: see segment.c
 		atomic_fetch_add(&on_way->count, 1);
 	return before == 1 && atomic_load(&on_way->awaited) && atomic_exchange(&on_way->awaited, false);
 }
 
-// vg_meter_is_mine reports whether it is known whether the calling thread's launches are counted.
+// vg_meter_is_mine reports whether the meter knows if the calling thread's launches are counted.
 static inline bool vg_meter_is_mine(const struct vg_meter *meter)
 {
 	return meter->shared || meter->thread == (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
-// vg_meter_room is how much more work of this class, in ns, may be entered like what was
-// entered last: into the same segment, without an event or a close.
-int64_t vg_meter_room(const struct vg_stream *stream, const struct vg_class *class);
-
-// vg_meter_close ends the open segment of a stream, in order to learn its end. It reports
-// whether it could.
-bool vg_meter_close(struct vg_stream *stream, bool per_thread);
-
-// vg_meter_since is when the oldest work of a class was launched that is measured and not
-// done; 0: there is none.
+// vg_meter_since returns when the oldest measured work of a class that is not done was launched, as
+// vg_now; 0: there is none.
 uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key);
 
-// vg_meter_close_all does so for all streams that a thread may record events in:
-// those of the context that is current, less other threads' own.
-void vg_meter_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
+// vg_meter_empty settles all work under way on a stream. vg_meter_drop_events destroys the stream's
+// events.
+void vg_meter_empty(struct vg_meter *meter, struct vg_stream *stream, uint64_t now);
+void vg_meter_drop_events(struct vg_stream *stream);
 
-// vg_meter_harvest takes in all segments that are done.
-void vg_meter_harvest(struct vg_meter *meter, uint64_t now);
+// vg_meter_drop_event destroys an event, if there is one.
+void vg_meter_drop_event(CUevent *event);
 
-// vg_event_drop destroys an event, if it was made.
-void vg_event_drop(CUevent *event);
+// vg_meter_lose charges work that will not be measured (vg_unmeasured_lose).
+static inline void vg_meter_lose(struct vg_meter *meter, uint64_t since, int64_t charged, uint64_t now)
+{
+	meter->owed += vg_unmeasured_lose(&meter->unmeasured, since, charged, now);
+}
 
-// vg_meter_settle takes a segment that is done off what is under way.
+// vg_meter_settle removes a segment that is done from the totals of work under way.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 
-// vg_meter_busy_until is when all work under way is expected to be done, as vg_now.
+// vg_meter_busy_until returns when all work under way is expected to be done, as vg_now.
 uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 
-// vg_meter_has_long_work reports whether work is under way that is so long that others' slices
-// must be told from it, if there are others, and vg_meter_wants_probes whether there are.
+// vg_meter_has_long_work reports whether some work under way is so long that others' slices, if
+// any, must be deducted from it.
 bool vg_meter_has_long_work(const struct vg_meter *meter);
-bool vg_meter_wants_probes(const struct vg_meter *meter);
 
-// vg_meter_probe sends a probe, from a thread that has this context.
-void vg_meter_probe(struct vg_meter *meter, uint64_t context, uint64_t now);
-
-// vg_meter_drop_stream drops a stream, vg_meter_drop_context all streams of a context.
-void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle);
-void vg_meter_drop_context(struct vg_meter *meter, uint64_t context);
-
-// vg_cover_add accounts for a stretch of time and returns how much of it was new.
-int64_t vg_cover_add(struct vg_cover *covers, uint32_t *count, struct vg_cover stretch);
+// vg_meter_drop_gone drops destroyed streams that have nothing left to be measured. It moves
+// streams within the table.
+void vg_meter_drop_gone(struct vg_meter *meter);
 
 #endif

@@ -2,8 +2,10 @@
 
 #include "others.h"
 
-// vg_others_look reads when the agent last counted, as vg_now, and what part of the GPU's time
-// other containers may have, in parts per million. It reports whether anybody counts.
+#include "base/number.h"
+
+// vg_others_look reads when the agent last counted, as vg_now, and which part of the GPU's time
+// other containers may have, in parts per million. It reports whether an agent counts at all.
 static bool vg_others_look(const struct vg_pages *pages, uint32_t device, uint64_t *at, uint32_t *ppm)
 {
 	uint64_t word = vg_load(&pages->limits->others_looks[device]);
@@ -26,8 +28,8 @@ uint64_t vg_others_charged(const struct vg_pages *pages, uint32_t device, uint64
 	return charged + (now - at) / 1000 * ppm / 1000;
 }
 
-// vg_others_here reports whether another process of the container may use the GPU. What one
-// that was killed has left counts until its slot is taken.
+// vg_others_here reports whether another process of the container may use the GPU. A killed process
+// counts until its slot is taken.
 static bool vg_others_here(const struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = __atomic_load_n(&pages->usage->header.high_water, __ATOMIC_RELAXED);
@@ -54,7 +56,7 @@ int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)
 
 	if (want <= 0)
 		return 0;
-	if (left < 0) // the agent was away, and counts less than it was taken to
+	if (left < 0) // the agent was away, and counts less than was assumed
 		left = 0;
 	left = left < most ? left : most;
 	part = want < left ? want : left;

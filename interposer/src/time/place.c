@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Where work goes: to which GPU and context, found out with as few calls of the driver as can be.
+#include "place.h"
 
 #include <stdlib.h>
 
+#include "base/mutex.h"
+#include "base/now.h"
+#include "driver/capture.h"
+#include "driver/handle.h"
+#include "driver/stream.h"
+#include "memory/state.h"
 #include "meter.h"
 #include "others.h"
-#include "stream.h"
-#include "throttle.h"
+#include "pages/limits.h"
 
 static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 {
@@ -22,8 +27,8 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	made->pages = &state->pages;
 	made->device = device;
 	made->deducted = vg_others_charged(made->pages, device, vg_now());
-	vg_rank_set(&made->mutex, VG_RANK_METER);
-	vg_rank_set(&made->forgotten_mutex, VG_RANK_FORGOTTEN);
+	vg_mutex_set_rank(&made->mutex, VG_RANK_METER);
+	vg_mutex_set_rank(&made->forgotten_mutex, VG_RANK_FORGOTTEN);
 	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
 		free(made);
 		return meter;
@@ -31,35 +36,34 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	return made;
 }
 
-bool vg_work_context(const struct vg_work *work, CUcontext *context)
+bool vg_place_context(const struct vg_work *work, CUcontext *context)
 {
 	CUstream stream = work->stream;
 
-	// Where the driver does not say whose a stream is, it is taken for the current one's.
+	// If the driver does not report a stream's context, assume the current one.
 	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream &&
 	    VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
 		return *context != NULL;
 	return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
 }
 
-// A place is a context or a stream, and in the bits that its address leaves the index
-// of its GPU. The last ones are kept, as a launch has no time for asking the driver
-// over and over.
-enum { vg_place_device = 15 };
-_Static_assert(VG_MAX_DEVICES <= vg_place_device + 1, "an index has four bits");
+// A place is the address of a context or a stream, with the index of its GPU in the unused low
+// bits. The last places are cached, because a launch has no time to ask the driver each time.
+enum { vg_place_mask = 15 };
+_Static_assert(VG_MAX_DEVICES <= vg_place_mask + 1, "an index has four bits");
 
 static int vg_place_find(const _Atomic uint64_t *last, const void *handle)
 {
 	uint64_t place = atomic_load_explicit(last, memory_order_relaxed);
 
-	return handle && (place & ~(uint64_t)vg_place_device) == vg_key(handle) ?
-		       (int)(place & vg_place_device) : -1;
+	return handle && (place & ~(uint64_t)vg_place_mask) == vg_handle_key(handle) ?
+		       (int)(place & vg_place_mask) : -1;
 }
 
 static void vg_place_keep(_Atomic uint64_t *last, const void *handle, int index)
 {
-	if (handle && index >= 0 && (vg_key(handle) & vg_place_device) == 0)
-		atomic_store_explicit(last, vg_key(handle) | (uint64_t)index, memory_order_relaxed);
+	if (handle && index >= 0 && (vg_handle_key(handle) & vg_place_mask) == 0)
+		atomic_store_explicit(last, vg_handle_key(handle) | (uint64_t)index, memory_order_relaxed);
 }
 
 static int vg_context_place(struct vg_state *state, const struct vg_work *work, CUcontext context)
@@ -69,28 +73,28 @@ static int vg_context_place(struct vg_state *state, const struct vg_work *work, 
 
 	if (index >= 0 || (vg_stream_device(work->stream, &device) && VG_CALL(cuCtxGetDevice, &device)))
 		return index;
-	index = vg_device_index(state, device);
+	index = vg_state_device(state, device);
 	vg_place_keep(&state->place, context, index);
 	return index;
 }
 
-// vg_work_place is the index of the GPU that work goes to, or -1. Of a stream that is
-// known, the context is left to be told from its record.
+// vg_work_place returns the index of the GPU that work goes to, or -1. For a known stream it leaves
+// `context` unset: the stream's record has it.
 static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
 {
 	int index = vg_place_find(&state->stream_place, work->stream);
 
 	if (index >= 0)
 		return index;
-	if (!vg_work_context(work, context))
+	if (!vg_place_context(work, context))
 		return -1;
 	index = vg_context_place(state, work, *context);
 	vg_place_keep(&state->stream_place, work->stream, index);
 	return index;
 }
 
-void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
-			   const struct vg_work *work)
+void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket,
+		   const struct vg_work *work)
 {
 	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
 	CUcontext context = NULL;
@@ -98,12 +102,12 @@ void vg_ticket_fill(struct vg_state *state, struct vg_ticket *ticket,
 
 	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
 				     .per_thread = work->per_thread};
-	if (vg_stream_capturing(work->stream, work->per_thread))
+	if (vg_capture_is_on(work->stream, work->per_thread))
 		return;
 	index = vg_work_place(state, work, &context);
-	if (index < 0 || vg_compute_limit(&state->pages, (uint32_t)index) >= VG_PPM)
+	if (index < 0 || vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM)
 		return;
-	ticket->context = vg_key(context);
+	ticket->context = vg_handle_key(context);
 	ticket->thread = own ? (uint64_t)(uintptr_t)__builtin_thread_pointer() : 0;
 	ticket->device = (uint32_t)index;
 	ticket->meter = vg_meter_of(state, ticket->device);

@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-#include "base.h"
+#include "base/now.h"
 
 enum {
 	vg_stream_non_blocking = 1,
-	vg_probe_slow_ns = 30000, // a call that takes longer had to wait for a processor
-	// Part of an interval, at either end, of which nothing need be known: the first
-	// probe waits for others' slices, too.
+	vg_probe_slow_ns = 30000, // a slower call had to wait for a processor
+	// Fraction of an interval, at either end, that needs no probes: the first probe waits for
+	// others' slices, too.
 	vg_unknown_part = 16,
 };
 
@@ -19,26 +19,23 @@ void vg_probe_drop(struct vg_probe *probe)
 	memset(probe, 0, sizeof *probe);
 }
 
-// The caller of all these has relaxed the capture mode.
+// The callers of the functions below have relaxed the capture mode.
 
 static bool vg_probe_prepare(struct vg_probe *probe, uint64_t context, uint64_t now)
 {
 	if (probe->context && probe->context != context)
-		return false; // of several contexts, one is probed
+		return false; // only one context is probed
 	if (probe->base && now - probe->base_sent < vg_base_life_ns)
 		return true;
 	if (probe->head != probe->tail)
-		return false; // those under way are of the base before
+		return false; // the probes under way belong to the old base
 	if (!probe->stream && VG_CALL(cuStreamCreate, &probe->stream, vg_stream_non_blocking))
 		return false;
 	probe->context = context;
 	if (!probe->base && VG_CALL(cuEventCreate, &probe->base, 0))
 		return false;
 	probe->base_sent = now;
-	probe->offset_known = false;
-	probe->count = 0;
-	probe->journey_count = 0;
-	probe->held = probe->since = probe->until = INT64_MIN / 2;
+	vg_stretch_begin_anew(&probe->seen);
 	return VG_CALL(cuEventRecord, probe->base, probe->stream) == CUDA_SUCCESS;
 }
 
@@ -71,7 +68,7 @@ static bool vg_probe_elapsed(const struct vg_probe *probe, CUevent event, int64_
 	return true;
 }
 
-void vg_probe_harvest(struct vg_probe *probe)
+void vg_probe_read(struct vg_probe *probe)
 {
 	while (probe->tail != probe->head) {
 		uint32_t at = probe->tail % vg_probes;
@@ -80,21 +77,21 @@ void vg_probe_harvest(struct vg_probe *probe)
 		if (VG_CALL(cuEventQuery, probe->events[at]) == CUDA_ERROR_NOT_READY)
 			return;
 		if (probe->sent[at] && vg_probe_elapsed(probe, probe->events[at], &back))
-			vg_probe_note(probe, (int64_t)(probe->sent[at] - probe->base_sent), back);
+			vg_stretch_note(&probe->seen, (int64_t)(probe->sent[at] - probe->base_sent), back);
 		probe->tail++;
 	}
 }
 
 bool vg_probe_passes(const struct vg_probe *probe, CUevent end, uint64_t recorded)
 {
-	uint32_t known = probe->journey_count < vg_journeys ? probe->journey_count : vg_journeys;
+	uint32_t known = probe->seen.journey_count < vg_most_journeys ? probe->seen.journey_count : vg_most_journeys;
 	int64_t after = (int64_t)(recorded - probe->base_sent);
 	int64_t to;
 
 	if (!known || !vg_probe_elapsed(probe, end, &to))
 		return false;
 	for (uint32_t i = 0; i < known; i++)
-		if (probe->journeys[i].sent > after && probe->journeys[i].back < to - vg_probe_slow_ns)
+		if (probe->seen.journeys[i].sent > after && probe->seen.journeys[i].back < to - vg_probe_slow_ns)
 			return true;
 	return false;
 }
@@ -107,9 +104,9 @@ int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t inter
 	gap = gap > vg_probe_gap_ns ? gap : vg_probe_gap_ns;
 	if (!probe->base || !vg_probe_elapsed(probe, end, &to))
 		return -1;
-	if (probe->since > to - interval + gap || probe->until < to - gap)
+	if (probe->seen.since > to - interval + gap || probe->seen.until < to - gap)
 		return -1;
-	return vg_probe_overlap(probe, (struct vg_stretch){to - interval, to});
+	return vg_stretch_overlap(&probe->seen, (struct vg_stretch){to - interval, to});
 }
 
 int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval)
@@ -118,5 +115,5 @@ int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interva
 
 	if (!vg_probe_elapsed(probe, end, &to))
 		return 0;
-	return vg_probe_overlap(probe, (struct vg_stretch){to - interval, to});
+	return vg_stretch_overlap(&probe->seen, (struct vg_stretch){to - interval, to});
 }

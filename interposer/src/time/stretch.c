@@ -1,78 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What probes tell of the time that was not ours.
+#include "stretch.h"
 
-#include "probe.h"
+#include <stddef.h>
 
 enum {
-	vg_late_ns = 60000, // later than the least delay: the GPU was not ours
-	// The least delay is that of the last one or two of these: the clocks of GPU and host
-	// drift apart, by 100 ppm or so. Where all probes in them were late, those that were
-	// least so are taken for punctual: less is deducted then, and never more.
-	vg_window_ns = 50000000,
+	vg_late_ns = 60000, // so much later than the least delay: the GPU was not ours
+	// Length of a window. The least delay is that of the last one or two windows, because the
+	// clocks of GPU and host drift apart, by 100 ppm or so. If all probes in them were late,
+	// the earliest count as punctual. The deduction is then smaller, and never larger.
+	vg_stretch_window_ns = 50000000,
 };
 
 // vg_offset_follow keeps the least delay of the last probes.
-static void vg_offset_follow(struct vg_probe *probe, int64_t sent, int64_t delay)
+static void vg_offset_follow(struct vg_stretches *seen, int64_t sent, int64_t delay)
 {
-	if (!probe->offset_known || sent - probe->window > 2 * vg_window_ns) {
-		probe->before = probe->least = delay;
-		probe->window = sent;
-	} else if (sent - probe->window > vg_window_ns) {
-		probe->before = probe->least;
-		probe->least = delay;
-		probe->window += vg_window_ns;
+	if (!seen->offset_known || sent - seen->window > 2 * vg_stretch_window_ns) {
+		seen->before = seen->least = delay;
+		seen->window = sent;
+	} else if (sent - seen->window > vg_stretch_window_ns) {
+		seen->before = seen->least;
+		seen->least = delay;
+		seen->window += vg_stretch_window_ns;
 	}
-	probe->offset_known = true;
-	probe->least = delay < probe->least ? delay : probe->least;
-	probe->offset = probe->before < probe->least ? probe->before : probe->least;
+	seen->offset_known = true;
+	seen->least = delay < seen->least ? delay : seen->least;
+	seen->offset = seen->before < seen->least ? seen->before : seen->least;
 }
 
-static const struct vg_stretch *vg_stretch_last(const struct vg_probe *probe)
+static const struct vg_stretch *vg_stretch_last(const struct vg_stretches *seen)
 {
-	return probe->count ? &probe->others[(probe->count - 1) % vg_stretches] : NULL;
+	return seen->count ? &seen->others[(seen->count - 1) % vg_most_stretches] : NULL;
 }
 
-// vg_stretch_begin is when the GPU went to another, seen from a late probe: on
-// average in the middle between it and the last one that was not late.
-static int64_t vg_stretch_begin(const struct vg_probe *probe, int64_t sent)
+// vg_stretch_begin returns when the GPU switched to another process, from a late probe: halfway
+// between that probe and the last punctual one, which is right on average.
+static int64_t vg_stretch_begin(const struct vg_stretches *seen, int64_t sent)
 {
-	if (sent - probe->held > vg_probe_gap_ns)
+	if (sent - seen->held > vg_probe_gap_ns)
 		return sent;
-	return probe->held + (sent - probe->held) / 2;
+	return seen->held + (sent - seen->held) / 2;
 }
 
-void vg_probe_note(struct vg_probe *probe, int64_t sent, int64_t back)
+void vg_stretch_begin_anew(struct vg_stretches *seen)
 {
-	const struct vg_stretch *last = vg_stretch_last(probe);
+	seen->offset_known = false;
+	seen->count = 0;
+	seen->journey_count = 0;
+	seen->held = seen->since = seen->until = INT64_MIN / 2;
+}
+
+void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back)
+{
+	const struct vg_stretch *last = vg_stretch_last(seen);
 	struct vg_stretch stretch;
 
-	probe->journeys[probe->journey_count++ % vg_journeys] = (struct vg_journey){sent, back};
-	vg_offset_follow(probe, sent, back - sent);
-	if (sent + probe->offset - probe->until > vg_probe_gap_ns)
-		probe->since = sent + probe->offset;
-	probe->until = back;
-	if (back - sent <= probe->offset + vg_late_ns) {
-		probe->held = sent;
+	seen->journeys[seen->journey_count++ % vg_most_journeys] = (struct vg_journey){sent, back};
+	vg_offset_follow(seen, sent, back - sent);
+	if (sent + seen->offset - seen->until > vg_probe_gap_ns)
+		seen->since = sent + seen->offset;
+	seen->until = back;
+	if (back - sent <= seen->offset + vg_late_ns) {
+		seen->held = sent;
 		return;
 	}
-	stretch = (struct vg_stretch){vg_stretch_begin(probe, sent) + probe->offset, back};
+	stretch = (struct vg_stretch){vg_stretch_begin(seen, sent) + seen->offset, back};
 	if (last && stretch.from < last->to)
 		stretch.from = last->to; // another probe of the same stretch
-	// What was sent from now on and before it came back is of the same stretch.
-	if (back - probe->offset > probe->held)
-		probe->held = back - probe->offset;
+	// Probes sent from now on and before this one came back belong to the same stretch.
+	if (back - seen->offset > seen->held)
+		seen->held = back - seen->offset;
 	if (stretch.from < stretch.to)
-		probe->others[probe->count++ % vg_stretches] = stretch;
+		seen->others[seen->count++ % vg_most_stretches] = stretch;
 }
 
-int64_t vg_probe_overlap(const struct vg_probe *probe, struct vg_stretch stretch)
+int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch)
 {
-	uint32_t known = probe->count < vg_stretches ? probe->count : vg_stretches;
+	uint32_t known = seen->count < vg_most_stretches ? seen->count : vg_most_stretches;
 	int64_t sum = 0;
 
 	for (uint32_t i = 0; i < known; i++) {
-		const struct vg_stretch *other = &probe->others[i];
+		const struct vg_stretch *other = &seen->others[i];
 		int64_t from = other->from > stretch.from ? other->from : stretch.from;
 		int64_t to = other->to < stretch.to ? other->to : stretch.to;
 

@@ -1,52 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#define _GNU_SOURCE
 #include "throttle.h"
 
-#include <errno.h>
-#include <sys/prctl.h>
-#include <time.h>
-
-#include "bucket.h"
+#include "base/now.h"
+#include "base/number.h"
+#include "base/sleep.h"
+#include "driver/handle.h"
+#include "events.h"
+#include "forget.h"
+#include "idle.h"
 #include "meter.h"
-#include "phase.h"
-#include "stream.h"
+#include "multi_gpu.h"
+#include "pages/bucket.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
+#include "segment.h"
+#include "wall.h"
 
 enum {
-	vg_allowance_ns = 400000,      // waited for once there is none left: so many short
-				       // launches share one sleep
-	vg_allowance_wait_ns = 20000000, // …unless that takes longer than this
+	// Allowance to wait for once none is left: many short launches share one sleep.
+	vg_allowance_ns = 400000,
+	vg_allowance_wait_ns = 20000000, // …or what is earned in this time, if that is less
 	vg_in_flight_ns = 5000000,     // charged work that may be queued
-	vg_stuck_ns = 100000000,       // at most, for anything that the driver has to do
-	vg_longest_sleep_ns = 20000000, // until a changed limit is looked for
-	vg_longest_apart_ns = 1000000, // …or a peer that was launched on another GPU
+	vg_stuck_ns = 100000000,       // longest wait for anything that the driver has to do
+	vg_longest_sleep_ns = 20000000, // until the next look for a changed limit
+	// Until the next look for a peer that was launched on another GPU.
+	vg_longest_apart_ns = 1000000,
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
-	vg_most_together = 2, // times its own length that work side by side may be charged
-	vg_least_post_ns = 50000, // that is worth the cost of taking it from the bucket
-	vg_permit_ns = 100000,     // for which the same work may go without another look
+	vg_most_beside = 2, // work side by side may be charged this many times its length
+	vg_least_post_ns = 50000, // smallest debt that is worth the cost of charging the bucket
+	vg_fastpath_ns = 100000,     // how long the same work may skip the checks
 };
 
-// The kernel's finest timer slack is set meanwhile: without, it comes 50 µs late.
-void vg_sleep_until(uint64_t when)
+// vg_post charges the debt of this process to the bucket, which all of the container's processes
+// share. A small debt waits until it has grown, and stays unpaid if the process ends.
+static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 {
-	struct timespec at = {(time_t)(when / 1000000000), (long)(when % 1000000000)};
-	int slack = prctl(PR_GET_TIMERSLACK);
-	int saved = errno;
+	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
 
-	if (slack > 1)
-		prctl(PR_SET_TIMERSLACK, 1ul);
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-		continue;
-	if (slack > 1)
-		prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
-	errno = saved;
+	vg_bucket_charge(bucket, meter->owed);
+	if (meter->unknown)
+		vg_bucket_return(bucket, meter->unknown, meter->unknown_since);
+	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->gpu_time_ns,
+	       (uint64_t)meter->owed);
+	meter->unknown = 0;
+	meter->owed = 0;
+}
+
+// vg_fill_and_post refills the bucket at the rate that the container may have now, and posts a debt
+// that is large enough. It returns the balance.
+static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, uint64_t now)
+{
+	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
+	struct vg_lease lease = vg_limits_lease(pages, meter->device);
+	uint32_t ppm = vg_limits_compute(pages, meter->device);
+	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
+	int64_t balance;
+
+	if (meter->unknown) // count first the allowance that does not fit into the bucket
+		(void)vg_bucket_fill(bucket, now, ppm, cap, lease);
+	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
+		vg_post(pages, meter);
+	balance = vg_bucket_fill(bucket, now, ppm, cap, lease) - meter->owed;
+	meter->clipped = vg_load(&bucket->clipped_ns);
+	return balance;
+}
+
+void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter)
+{
+	uint64_t now;
+
+	if (!meter->unmeasured.count)
+		return;
+	now = vg_clock_now(&meter->clock);
+	vg_events_read(meter, now);
+	(void)vg_fill_and_post(&state->pages, meter, now);
 }
 
 // ---- waiting
 
-// vg_door is one thread's way through the door.
-struct vg_door {
+// vg_launch is a launch that waits to be let through.
+struct vg_launch {
 	struct vg_ticket *ticket;
 	struct vg_meter *meter;
 	struct vg_stream *stream;
@@ -56,145 +91,120 @@ struct vg_door {
 	uint64_t now;
 	int64_t balance;
 	uint32_t ppm;  // the container's part of the GPU's time
-	uint32_t rate; // …and what is lent to it
-	bool slept; // for allowance
-	bool joins; // work under way, and needs none
+	uint32_t rate; // the same, with the time lent to it
+	bool slept; // it has slept for allowance
+	bool joins; // it runs beside work under way, and needs no allowance
 };
 
-// vg_door_post takes from the bucket, which all of the container's processes share, what this
-// one owes. Little waits until there is more of it, and stays unpaid if the process ends.
-static void vg_door_post(struct vg_door *door)
+static void vg_launch_look(struct vg_launch *launch)
 {
-	struct vg_pages *pages = &door->ticket->state->pages;
-	struct vg_meter *meter = door->meter;
+	struct vg_pages *pages = &launch->ticket->state->pages;
+	struct vg_meter *meter = launch->meter;
 
-	vg_bucket_charge(door->bucket, meter->owed);
-	if (meter->unknown)
-		vg_bucket_return(door->bucket, meter->unknown, meter->unknown_since);
-	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, door->ticket->device)->gpu_time_ns,
-	       (uint64_t)meter->owed);
-	meter->unknown = 0;
-	meter->owed = 0;
-}
-
-static void vg_door_look(struct vg_door *door)
-{
-	struct vg_pages *pages = &door->ticket->state->pages;
-	struct vg_meter *meter = door->meter;
-	struct vg_lease lease = vg_compute_lease(pages, door->ticket->device);
-	int64_t cap;
-
-	door->now = vg_clock_now(&meter->clock);
+	launch->now = vg_clock_now(&meter->clock);
 	if (meter->wall.busy)
-		vg_wall_look(meter, door->ticket->context, door->now);
-	if (door->stream)
-		vg_meter_drain(meter, door->stream, door->now, door->ticket->per_thread);
-	cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
-	door->ppm = vg_compute_limit(pages, door->ticket->device);
-	door->rate = vg_bucket_rate(door->ppm, lease, door->now);
-	if (meter->unknown) // what the bucket can not hold is counted first
-		(void)vg_bucket_fill(door->bucket, door->now, door->ppm, cap, lease);
-	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
-		vg_door_post(door);
-	door->balance = vg_bucket_fill(door->bucket, door->now, door->ppm, cap, lease) - meter->owed;
-	meter->clipped = vg_load(&door->bucket->clipped_ns);
+		vg_wall_look(meter, launch->ticket->context, launch->now);
+	if (launch->stream)
+		vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->per_thread);
+	launch->ppm = vg_limits_compute(pages, meter->device);
+	launch->rate = vg_bucket_rate(launch->ppm, vg_limits_lease(pages, meter->device), launch->now);
+	launch->balance = vg_fill_and_post(pages, meter, launch->now);
 }
 
-static int64_t vg_door_target(const struct vg_door *door)
+static int64_t vg_launch_target(const struct vg_launch *launch)
 {
-	int64_t earned = (int64_t)vg_allowance_wait_ns * door->rate / VG_PPM;
+	int64_t earned = (int64_t)vg_allowance_wait_ns * launch->rate / VG_PPM;
 
-	if (!door->slept)
+	if (!launch->slept)
 		return 1;
 	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
 }
 
-// vg_door_phase is what the container's other GPUs mean for this one.
-static struct vg_phase vg_door_phase(const struct vg_door *door)
+// vg_launch_phase returns how the container's other GPUs affect this one.
+static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 {
-	struct vg_pages *pages = &door->ticket->state->pages;
+	struct vg_pages *pages = &launch->ticket->state->pages;
 	uint32_t ppm[VG_MAX_DEVICES];
 
 	if (pages->device_count == 1)
 		return (struct vg_phase){false, 0};
 	for (uint32_t i = 0; i < pages->device_count; i++)
-		ppm[i] = vg_compute_limit(pages, i);
-	return vg_phase_look(&pages->usage->header, ppm, pages->device_count,
-			     door->ticket->device, door->now);
+		ppm[i] = vg_limits_compute(pages, i);
+	return vg_multi_gpu_look(&pages->usage->header, ppm, pages->device_count,
+				 launch->ticket->device, launch->now);
 }
 
-// vg_door_joins reports whether the work may go beside what runs already, without
-// allowance. Kernels of several streams that run at the same time take the GPU's
-// time once: let in one by one, each would take as much as all. What they take
-// together is learnt when they do (harvest.c): as long as that is unknown, or if
-// they run one after another after all, two go together.
-static bool vg_door_joins(const struct vg_door *door)
+// vg_launch_joins reports whether the work may run beside running work, without allowance. Kernels
+// of several streams that run at the same time take the GPU's time once: let through one by one,
+// each would take as much as all. Events measure what they take together (events.c). As long as
+// that is unknown, or if they run one after another after all, two may run together.
+static bool vg_launch_joins(const struct vg_launch *launch)
 {
-	const struct vg_meter *meter = door->meter;
-	const struct vg_class *class = door->class;
+	const struct vg_meter *meter = launch->meter;
+	const struct vg_class *class = launch->class;
 
-	return class->measured && meter->outstanding > 0 && door->stream && !door->stream->blind &&
-	       vg_stream_is_empty(door->stream) && door->ticket->state->pages.device_count == 1 &&
+	return class->measured && meter->outstanding > 0 && launch->stream && !launch->stream->blind &&
+	       vg_stream_is_empty(launch->stream) && launch->ticket->state->pages.device_count == 1 &&
 	       meter->together > 0 &&
-	       meter->together + vg_meter_charge(meter, class) <= vg_most_together * (int64_t)class->ns;
+	       meter->together + vg_meter_charge(meter, class) <= vg_most_beside * (int64_t)class->ns;
 }
 
-// vg_door_cannot_see reports whether nothing would be learnt of the work: it is not known,
-// and there is no room for measuring it, in its stream or for its stream. What there has
-// been no room for in long may itself be waited for.
-static bool vg_door_cannot_see(const struct vg_door *door)
+// vg_launch_cannot_see reports whether work of unknown length could not be measured. Its stream has
+// no free segment or no record, or too much unknown work is under way. After vg_stuck_ns the launch
+// goes on: the program may be waiting for it to free that room.
+static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
-	struct vg_stream *stream = door->stream;
+	struct vg_stream *stream = launch->stream;
 
-	if (vg_class_is_known(door->class, door->now))
+	if (vg_estimate_is_known(launch->class, launch->now))
 		return false;
 	if (stream && stream->blind)
 		return false;
-	if (!stream)
-		return door->now - door->came < vg_stuck_ns;
+	if (!stream || launch->meter->unmeasured.count >= vg_unmeasured_most)
+		return launch->now - launch->came < vg_stuck_ns;
 	if (!vg_stream_is_full(stream))
 		return false;
 	if (!stream->full_since || stream->full_tail != stream->tail) {
-		stream->full_since = door->now;
+		stream->full_since = launch->now;
 		stream->full_tail = stream->tail;
 	}
-	return door->now - stream->full_since < vg_stuck_ns;
+	return launch->now - stream->full_since < vg_stuck_ns;
 }
 
-// vg_door_is_short reports whether there is no allowance. What work without events has taken
-// beyond its charge counts for a while: it may be work that never ends.
-static bool vg_door_is_short(const struct vg_door *door, uint64_t waited)
+// vg_launch_is_short reports whether allowance is missing. Time that streams without events took
+// beyond their charge counts only for a while: that work may never end.
+static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
 {
-	int64_t target = vg_door_target(door);
+	int64_t target = vg_launch_target(launch);
 
-	if (door->balance < target)
+	if (launch->balance < target)
 		return true;
-	return door->balance - door->meter->wall.unfinished < target && waited < vg_stuck_ns;
+	return launch->balance - launch->meter->wall.unfinished < target && waited < vg_stuck_ns;
 }
 
-// vg_door_first reports whether the work is to wait for the first measure of its class. Work
-// for which that took too long lasts at least as long as the measured piece has.
-static bool vg_door_first(struct vg_door *door)
+// vg_launch_first reports whether the launch is to wait for the first measurement of its class. If
+// that takes too long, the estimate rises to the time that the piece under measurement has run.
+static bool vg_launch_first(struct vg_launch *launch)
 {
-	struct vg_class *class = door->class;
+	struct vg_class *class = launch->class;
 	uint64_t since;
 
-	if (class->measured || !class->opened || (door->stream && door->stream->blind))
+	if (class->measured || !class->opened || (launch->stream && launch->stream->blind))
 		return false;
-	if (door->now - class->opened < vg_stuck_ns)
+	if (launch->now - class->opened < vg_stuck_ns)
 		return true;
-	vg_meter_harvest(door->meter, door->now); // it may have come while nobody looked
-	since = class->measured ? 0 : vg_meter_since(door->meter, class->key);
-	if (since && door->now - since > class->ns)
-		class->ns = door->now - since;
+	vg_events_read(launch->meter, launch->now); // it may have ended unnoticed
+	since = class->measured ? 0 : vg_meter_since(launch->meter, class->key);
+	if (since && launch->now - since > class->ns)
+		class->ns = launch->now - since;
 	return false;
 }
 
-// vg_door_in_flight reports whether enough is under way. Where a launch has waited for that in
-// vain, those after it do not until some of it is done.
-static bool vg_door_in_flight(const struct vg_door *door, uint64_t waited)
+// vg_launch_in_flight reports whether enough work is under way. After one launch has waited for
+// that in vain, later launches do not wait until some of the work is done.
+static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 {
-	struct vg_meter *meter = door->meter;
+	struct vg_meter *meter = launch->meter;
 
 	if (meter->outstanding <= vg_in_flight_ns || meter->stuck == meter->settled + 1)
 		return false;
@@ -204,43 +214,46 @@ static bool vg_door_in_flight(const struct vg_door *door, uint64_t waited)
 	return false;
 }
 
-// vg_door_wait is how long to wait before the next look, in ns; 0: go on. All
-// waits for the GPU end some time, whatever it does: another thread, or another
-// GPU, may wait for the very work that is held back here. Waits for allowance
-// do so by themselves.
-static uint64_t vg_door_wait(struct vg_door *door)
+// vg_launch_wait returns how long to wait before the next look, in ns; 0: launch. Every wait for
+// the GPU is limited: another thread, or another GPU, may wait for the very work that is held back
+// here. Waits for allowance end by themselves.
+static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
-	uint64_t waited = door->now - door->came;
-	int64_t outstanding = door->meter->outstanding;
+	uint64_t waited = launch->now - launch->came;
+	int64_t outstanding = launch->meter->outstanding;
 
 	struct vg_phase phase;
 
-	if (door->ppm >= VG_PPM)
+	if (launch->ppm >= VG_PPM)
 		return 0;
-	phase = vg_door_phase(door);
+	phase = vg_launch_phase(launch);
 	if (phase.behind)
 		return 0;
-	if (vg_door_is_short(door, waited)) {
-		door->slept = true;
-		return vg_bucket_delay(door->balance - door->meter->wall.unfinished,
-				       vg_door_target(door), door->rate);
+	if (vg_launch_is_short(launch, waited)) {
+		// Charge dead processes now: their charge grows until this is done.
+		if (!launch->slept)
+			vg_slots_settle(&launch->ticket->state->pages, launch->ticket->device);
+		launch->slept = true;
+		return vg_min(vg_bucket_delay(launch->balance - launch->meter->wall.unfinished,
+					      vg_launch_target(launch), launch->rate),
+			      vg_wall_wait(launch->meter, launch->now));
 	}
 	if (phase.wait && waited < vg_stuck_ns) {
-		door->slept = true;
+		launch->slept = true;
 		return phase.wait;
 	}
-	if (vg_door_first(door))
+	if (vg_launch_first(launch))
 		return vg_poll_ns / 5;
-	if (vg_door_cannot_see(door))
+	if (vg_launch_cannot_see(launch))
 		return vg_shortest_sleep_ns;
-	if (vg_door_in_flight(door, waited))
+	if (vg_launch_in_flight(launch, waited))
 		return outstanding - vg_in_flight_ns < vg_poll_ns ?
 			       (uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns :
 			       vg_poll_ns;
 	return 0;
 }
 
-// vg_stream_context is the context of a stream that was made.
+// vg_stream_context returns the context of a created stream.
 static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_work *work)
 {
 	const struct vg_stream *last = meter->last;
@@ -248,174 +261,175 @@ static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_
 
 	if (last && last->used && last->handle == work->stream)
 		return last->context;
-	return vg_work_context(work, &context) ? vg_key(context) : 0;
+	return vg_place_context(work, &context) ? vg_handle_key(context) : 0;
 }
 
-// vg_door_find looks everything up anew: while the meter was not locked, it may
-// have moved.
-static void vg_door_find(struct vg_door *door, const struct vg_work *work)
+// vg_launch_find looks everything up anew: it may have moved while the meter was not locked.
+static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 {
-	struct vg_ticket *ticket = door->ticket;
+	struct vg_ticket *ticket = launch->ticket;
 
+	vg_meter_drop_gone(launch->meter);
 	if (!ticket->context)
-		ticket->context = vg_stream_context(door->meter, work);
-	door->stream = vg_meter_stream(door->meter, ticket->stream, ticket->context, ticket->thread);
-	if (door->stream && door->stream->failures >= vg_most_failures && !door->stream->blind)
-		vg_stream_blind(door->meter, door->stream);
-	door->class = vg_class_of(&door->meter->estimates, work->key, work->prior);
+		ticket->context = vg_stream_context(launch->meter, work);
+	launch->stream = vg_meter_stream(launch->meter, ticket->stream, ticket->context, ticket->thread);
+	if (launch->stream && launch->stream->failures >= vg_most_failures && !launch->stream->blind)
+		vg_wall_blind(launch->meter, launch->stream);
+	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
 }
 
-// vg_door_pass returns with the meter locked, unless that could not be had.
-static bool vg_door_pass(struct vg_door *door, const struct vg_work *work)
+// vg_launch_pass returns true with the meter locked when the launch may go, and false if it could
+// not lock the meter.
+static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 {
-	if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
+	if (!vg_meter_lock_in_turn(launch->meter, vg_stuck_ns))
 		return false;
-	vg_door_find(door, work);
-	// Most of it may be done, or what of this kind was launched before may be known by now.
-	if (door->meter->outstanding > vg_in_flight_ns || !door->class->measured)
-		vg_meter_harvest(door->meter, vg_now());
-	vg_door_look(door);
-	door->came = door->now;
+	vg_launch_find(launch, work);
+	// Most of the work under way may be done, or earlier work of this kind may be measured by
+	// now.
+	if (launch->meter->outstanding > vg_in_flight_ns || !launch->class->measured ||
+	    launch->meter->unmeasured.count >= vg_unmeasured_most)
+		vg_events_read(launch->meter, vg_now());
+	vg_launch_look(launch);
+	launch->came = launch->now;
 	for (;;) {
-		uint64_t wait = vg_door_wait(door);
+		uint64_t wait = vg_launch_wait(launch);
 		uint64_t least;
 
-		door->joins = wait && vg_door_joins(door);
-		if (wait == 0 || door->joins)
+		launch->joins = wait && vg_launch_joins(launch);
+		if (wait == 0 || launch->joins)
 			return true;
-		vg_meter_close_all(door->meter, door->ticket->context,
-				   (uint64_t)(uintptr_t)__builtin_thread_pointer(), door->now);
-		wait = vg_min(wait, door->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
+		vg_segment_close_all(launch->meter, launch->ticket->context,
+				     (uint64_t)(uintptr_t)__builtin_thread_pointer(), launch->now);
+		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
 										  vg_longest_sleep_ns);
-		if (vg_meter_wants_probes(door->meter)) {
-			vg_meter_probe(door->meter, door->ticket->context, vg_now());
+		if (vg_events_want_probes(launch->meter)) {
+			vg_events_probe(launch->meter, launch->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
 		}
-		// Of many that wait, one looks at a time.
-		least = vg_shortest_sleep_ns * (1 + (uint64_t)atomic_fetch_add(&door->meter->waiting, 1));
-		vg_meter_unlock(door->meter);
+		// Of many waiting threads, only one looks at a time.
+		least = vg_shortest_sleep_ns * (1 + (uint64_t)atomic_fetch_add(&launch->meter->waiting, 1));
+		vg_meter_unlock(launch->meter);
 		least = vg_min(least, vg_stuck_ns);
-		vg_sleep_until(door->now + (wait > least ? wait : least));
-		atomic_fetch_sub(&door->meter->waiting, 1);
-		if (!vg_meter_lock_in_turn(door->meter, vg_stuck_ns))
+		vg_sleep_until(launch->now + (wait > least ? wait : least));
+		atomic_fetch_sub(&launch->meter->waiting, 1);
+		if (!vg_meter_lock_in_turn(launch->meter, vg_stuck_ns))
 			return false;
-		vg_meter_harvest(door->meter, vg_now());
-		vg_door_find(door, work);
-		vg_door_look(door);
+		vg_events_read(launch->meter, vg_now());
+		vg_launch_find(launch, work);
+		vg_launch_look(launch);
 	}
 }
 
-// vg_door_unseen lets work go by that cannot be entered: another thread has the meter, and is
-// held up in the driver. It is charged what it has waited for that.
-static void vg_door_unseen(struct vg_door *door)
+// vg_launch_unseen lets work through that cannot be entered, because another thread holds the meter
+// and is blocked in the driver. It charges the time that the launch has waited for that.
+static void vg_launch_unseen(struct vg_launch *launch)
 {
-	struct vg_ticket *ticket = door->ticket;
+	struct vg_ticket *ticket = launch->ticket;
 	struct vg_pages *pages = &ticket->state->pages;
 	struct vg_lease lease = {0};
 	uint32_t ppm;
 
-	while ((ppm = vg_compute_limit(pages, ticket->device)) < VG_PPM) {
+	while ((ppm = vg_limits_compute(pages, ticket->device)) < VG_PPM) {
 		uint64_t now = vg_now();
-		int64_t balance = vg_bucket_fill(door->bucket, now, ppm, vg_bucket_busy_cap, lease);
+		int64_t balance = vg_bucket_fill(launch->bucket, now, ppm, vg_bucket_busy_cap, lease);
 
 		if (balance > 0)
 			break;
 		vg_sleep_until(now + vg_min(vg_bucket_delay(balance, 1, ppm) + vg_shortest_sleep_ns,
 					    vg_longest_sleep_ns));
 	}
-	vg_bucket_charge(door->bucket, vg_stuck_ns);
+	vg_bucket_charge(launch->bucket, vg_stuck_ns);
 	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, ticket->device)->gpu_time_ns, vg_stuck_ns);
-	vg_phase_launch(&pages->usage->header, pages->device_count, ticket->device);
+	vg_multi_gpu_launch(&pages->usage->header, pages->device_count, ticket->device);
 	ticket->meter = NULL;
 }
 
-static int64_t vg_least(int64_t a, int64_t b)
+// vg_launch_fastpath lets the same work skip the checks, as far as can be foreseen. With several
+// GPUs there is no fast path, because vg_throttle_enter keeps their phases.
+static void vg_launch_fastpath(const struct vg_launch *launch, const struct vg_work *work, uint64_t *launches)
 {
-	return a < b ? a : b;
-}
-
-// vg_door_permit lets the same work go by without another look, as far as can be seen from
-// here. The phases of several GPUs are for the door to keep.
-static void vg_door_permit(const struct vg_door *door, const struct vg_work *work, uint64_t *launches)
-{
-	struct vg_ticket *ticket = door->ticket;
-	struct vg_meter *meter = door->meter;
-	int64_t room = vg_meter_room(door->stream, door->class);
+	struct vg_ticket *ticket = launch->ticket;
+	struct vg_meter *meter = launch->meter;
+	int64_t room = vg_segment_room(launch->stream, launch->class);
 
 	if (ticket->thread || ticket->state->pages.device_count > 1 ||
-	    !vg_class_is_known(door->class, door->now))
+	    !vg_estimate_is_known(launch->class, launch->now))
 		return;
 	room = vg_least(room, vg_least_post_ns - meter->owed);
-	room = vg_least(room, door->balance - ticket->charge);
+	room = vg_least(room, launch->balance - ticket->charge);
 	room = vg_least(room, vg_in_flight_ns - meter->outstanding);
-	meter->permit = (struct vg_permit){
+	meter->fastpath = (struct vg_fastpath){
 		.key = work->key,
 		.handle = work->stream,
 		.context = ticket->context,
-		.stream = door->stream,
-		.segment = vg_stream_segment(door->stream),
+		.stream = launch->stream,
+		.segment = vg_stream_segment(launch->stream),
 		.room = room,
-		.ns = (int64_t)door->class->ns,
+		.ns = (int64_t)launch->class->ns,
 		.charge = ticket->charge,
-		.until = door->now + vg_permit_ns,
+		.until = launch->now + vg_fastpath_ns,
 		.launches = launches,
 		.on_way = ticket->on_way,
 	};
 }
 
-void vg_work_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
+void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
 {
 	struct vg_slot_device *slot;
-	struct vg_door door;
+	struct vg_launch launch;
 
-	vg_ticket_fill(state, ticket, work);
+	vg_place_fill(state, ticket, work);
 	if (!ticket->meter)
 		return;
-	door = (struct vg_door){.ticket = ticket, .meter = ticket->meter,
+	launch = (struct vg_launch){.ticket = ticket, .meter = ticket->meter,
 				.bucket = &state->pages.usage->header.devices[ticket->device]};
-	if (!vg_door_pass(&door, work)) {
-		vg_door_unseen(&door);
+	if (!vg_launch_pass(&launch, work)) {
+		vg_launch_unseen(&launch);
 		return;
 	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
-	ticket->charge = vg_meter_charge(ticket->meter, door.class);
-	ticket->meter->together = (door.joins ? ticket->meter->together : 0) + ticket->charge;
+	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
+	// It will not be measured.
+	if (!launch.stream && !vg_estimate_is_known(launch.class, launch.now))
+		ticket->charge = ticket->charge > vg_stuck_ns ? ticket->charge : vg_stuck_ns;
+	ticket->meter->together = (launch.joins ? ticket->meter->together : 0) + ticket->charge;
 	ticket->meter->owed += ticket->charge;
 	if (ticket->charge >= vg_least_post_ns)
-		vg_door_post(&door);
-	vg_phase_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
+		vg_post(&state->pages, ticket->meter);
+	vg_multi_gpu_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
 	vg_tally(&slot->launches, 1);
-	if (door.slept)
-		vg_tally(&slot->wait_ns, door.now - door.came);
+	if (launch.slept)
+		vg_tally(&slot->wait_ns, launch.now - launch.came);
 	vg_meter_note_thread(ticket->meter);
-	if (door.stream)
-		ticket->after = vg_meter_before(ticket->meter, door.stream, door.class,
-						ticket->charge, door.now, ticket->per_thread);
-	if (door.stream)
-		ticket->on_way = vg_on_way_begin(ticket->meter, door.stream);
-	if (door.stream && door.stream->head - door.stream->tail > vg_ring / 2)
-		vg_meter_harvest(ticket->meter, door.now);
-	else if (door.stream && !ticket->after)
-		vg_door_permit(&door, work, &slot->launches);
+	if (launch.stream)
+		ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class,
+						  ticket->charge, launch.now, ticket->per_thread);
+	if (launch.stream)
+		ticket->on_way = vg_meter_on_way_begin(ticket->meter, launch.stream);
+	if (launch.stream && launch.stream->head - launch.stream->tail > vg_ring / 2)
+		vg_events_read(ticket->meter, launch.now);
+	else if (launch.stream && !ticket->after)
+		vg_launch_fastpath(&launch, work, &slot->launches);
 	vg_meter_unlock(ticket->meter);
 }
 
-CUresult vg_work_finish(struct vg_ticket *ticket, CUresult result)
+CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 {
-	bool closes = ticket->on_way && vg_on_way_end(ticket->on_way);
+	bool closes = ticket->on_way && vg_meter_on_way_end(ticket->on_way);
 	struct vg_stream *stream;
 
 	if (!ticket->after && !result && !closes)
 		return result;
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
-		return result; // what was entered stays
+		return result; // the work stays entered
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)
 		ticket->meter->owed -= ticket->charge;
 	if (stream && stream->blind && result)
 		vg_wall_failed(ticket->meter, ticket->charge);
 	if (stream)
-		vg_meter_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
+		vg_segment_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
 	vg_meter_unlock(ticket->meter);
 	return result;
 }
@@ -427,22 +441,35 @@ static void vg_throttle_drop(struct vg_state *state, enum vg_forgotten_kind kind
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
 
-		if (meter)
-			vg_meter_forget(meter, kind, key);
+		if (!meter)
+			continue;
+		vg_forget(meter, kind, key);
+		// The process may launch no more work, which would post the debt.
+		if (kind == vg_forget_left && vg_meter_try_lock(meter)) {
+			(void)vg_fill_and_post(&state->pages, meter, vg_clock_now(&meter->clock));
+			vg_meter_unlock(meter);
+		}
 	}
 }
 
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 {
-	atomic_store(&state->stream_place, 0); // another may get its handle
-	vg_throttle_drop(state, vg_forget_stream, vg_key(stream));
+	atomic_store(&state->stream_place, 0); // another stream may get the handle
+	vg_throttle_drop(state, vg_forget_stream, vg_handle_key(stream));
 }
 
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
-	atomic_store(&state->place, 0); // another may get its address
+	atomic_store(&state->place, 0); // another context may get the address
 	atomic_store(&state->stream_place, 0);
-	vg_throttle_drop(state, vg_forget_context, vg_key(context));
+	vg_throttle_drop(state, vg_forget_context, vg_handle_key(context));
+}
+
+void vg_throttle_left_context(struct vg_state *state, CUcontext context, bool ended)
+{
+	atomic_store(&state->place, 0);
+	atomic_store(&state->stream_place, 0);
+	vg_throttle_drop(state, ended ? vg_forget_left : vg_forget_kept, vg_handle_key(context));
 }
 
 void vg_throttle_forget(struct vg_state *state, uint64_t key)

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Streams in which events cannot be recorded or read: their work is charged by wall time.
-//
-// Work on these streams is charged by estimate when it is launched, like any other. From then
-// until all of them are done, they count as holding the GPU. When they are done, the difference
-// between that time and the charge is settled. Until then it counts against the balance of this
-// process. Launches wait for it no longer than for any other call of the driver, because the
-// work may never end.
+#include "wall.h"
 
+#include "base/now.h"
+#include "driver/handle.h"
+#include "driver/stream.h"
 #include "meter.h"
-#include "stream.h"
 
-// Work of which the driver says nothing counts as under way for so long beyond its estimate.
+// How long work counts as under way beyond its estimate if the driver reports nothing about it.
 static const uint64_t vg_unknown_ns = 1000000000;
+// Work is checked this part of its charge before the charge has passed.
+static const int64_t vg_early_part = 8;
 
-void vg_stream_blind(struct vg_meter *meter, struct vg_stream *stream)
+void vg_wall_blind(struct vg_meter *meter, struct vg_stream *stream)
 {
-	vg_stream_empty(meter, stream);
-	vg_stream_drop_events(stream);
+	vg_meter_empty(meter, stream, vg_now());
+	vg_meter_drop_events(stream);
 	stream->blind = true;
 	meter->blind = true;
 }
@@ -32,9 +30,12 @@ void vg_wall_enter(struct vg_meter *meter, struct vg_stream *stream, const struc
 	wall->key = wall->key == class->key ? class->key : 0;
 	wall->count++;
 	wall->charged += charge;
-	wall->fresh |= !vg_class_is_known(class, now);
+	if (!wall->fresh && !vg_estimate_is_known(class, now)) {
+		wall->fresh = true;
+		vg_unmeasured_begin(&meter->unmeasured, meter->pages, meter->device, now);
+	}
 	stream->wall = true;
-	stream->dry_at = (stream->dry_at > now ? stream->dry_at : now) + class->ns;
+	stream->idle_at = (stream->idle_at > now ? stream->idle_at : now) + class->ns;
 }
 
 void vg_wall_failed(struct vg_meter *meter, int64_t charge)
@@ -42,7 +43,7 @@ void vg_wall_failed(struct vg_meter *meter, int64_t charge)
 	meter->wall.charged -= charge;
 }
 
-// vg_wall_end settles what the streams took together.
+// vg_wall_end settles the time that the streams took together.
 static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 {
 	struct vg_wall *wall = &meter->wall;
@@ -51,23 +52,25 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	int64_t took = wall->charged;
 	uint64_t each;
 
-	// Since they were last seen busy they may have been done for long: of known work, the
-	// charge says how much of that it took.
+	// The streams may have finished long before this look. Known work counts for as long as it
+	// was charged; work of unknown length counts for all of the time.
 	if (took > most || wall->fresh)
 		took = most;
 	else if (took < least)
 		took = least;
 	meter->owed += took - wall->charged;
-	// Not what the time has at most: launches that wait for allowance are in it, so that the
-	// estimate would grow by its own waits.
+	// Do not observe the longest possible time: it contains launches that wait for allowance,
+	// so that the estimate would grow by its own waits.
 	each = wall->count ? (uint64_t)took / wall->count : 0;
 	if (wall->key && each)
-		vg_class_observe(vg_class_of(&meter->estimates, wall->key, each), each, each, now);
+		vg_estimate_observe(vg_estimate_of(&meter->estimates, wall->key, each), each, each, now);
+	if (wall->fresh)
+		vg_unmeasured_end(&meter->unmeasured, meter->pages, meter->device);
 	*wall = (struct vg_wall){0};
 }
 
-// vg_wall_ask asks the driver whether a stream has work: of a default stream in its context,
-// and of a thread's own in that thread alone.
+// vg_wall_ask asks the driver whether a stream has work. It asks about a default stream in that
+// stream's context, and about a per-thread stream only in its thread.
 static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t context)
 {
 	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
@@ -79,17 +82,25 @@ static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t co
 		return vg_work_unknown;
 	if (elsewhere && VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context))
 		return vg_work_unknown;
-	left = vg_stream_ask(stream, stream->thread != 0);
+	left = vg_stream_ask(stream->handle, stream->thread != 0);
 	if (elsewhere)
 		VG_CALL(cuCtxPopCurrent_v2, &popped);
 	return left;
 }
 
-// vg_wall_stays reports whether a stream still counts as busy. Of what nobody can ask, such as the
-// stream of a thread that has ended, it is taken to be done some time after it should be.
+// vg_wall_stays reports whether a stream still counts as busy. If no thread can ask, as for the
+// stream of an ended thread, the stream counts as done some time after it should be.
 static bool vg_wall_stays(const struct vg_stream *stream, enum vg_work_left left, uint64_t now)
 {
-	return left == vg_work_left || (left != vg_work_none && now < stream->dry_at + vg_unknown_ns);
+	return left == vg_work_left || (left != vg_work_none && now < stream->idle_at + vg_unknown_ns);
+}
+
+uint64_t vg_wall_wait(const struct vg_meter *meter, uint64_t now)
+{
+	const struct vg_wall *wall = &meter->wall;
+	uint64_t early = wall->began + (uint64_t)(wall->charged - wall->charged / vg_early_part);
+
+	return wall->busy && wall->charged > 0 && early > now ? early - now : UINT64_MAX;
 }
 
 void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now)

@@ -2,23 +2,31 @@
 
 #include "watch.h"
 
+#include "base/now.h"
+#include "base/number.h"
+#include "base/sleep.h"
+#include "driver/capture.h"
+#include "driver/handle.h"
+#include "driver/stream.h"
+#include "events.h"
+#include "idle.h"
+#include "load/capture_count.h"
 #include "meter.h"
-#include "stream.h"
 #include "throttle.h"
 
 enum {
 	vg_watch_ns = 50000,  // between two looks
 	vg_close_ns = 10000,  // …near the time at which the work should be done
 	vg_near_ns = 200000,
-	vg_alone_ns = 1000000, // …where there are no others
-	vg_meter_wait_ns = 1000000, // what waits for the GPU need not wait for a meter, too
+	vg_alone_ns = 1000000, // …without other processes
+	vg_meter_wait_ns = 1000000, // a wait for the GPU need not be a wait for a meter, too
 };
 
-// vg_watched is what is waited for.
+// vg_watched is the object that a thread waits for.
 struct vg_watched {
 	CUstream stream;
-	CUevent event;    // NULL: the stream
-	uint64_t context; // 0: the stream or event
+	CUevent event;    // NULL: wait for the stream
+	uint64_t context; // 0: wait for the stream or event
 	bool per_thread;
 };
 
@@ -33,29 +41,27 @@ static bool vg_context_done(struct vg_meter *meter, uint64_t context)
 
 	if (!vg_meter_lock(meter, vg_meter_wait_ns))
 		return true;
-	done = vg_meter_context_done(meter, context, vg_thread());
+	done = vg_idle_context_done(meter, context, vg_thread());
 	vg_meter_unlock(meter);
 	return done;
 }
 
 static bool vg_event_is_done(CUevent event)
 {
-	int mode = vg_relax();
+	int mode = vg_capture_relax();
 	CUresult result = VG_CALL(cuEventQuery, event);
 
-	vg_unrelax(mode);
+	vg_capture_unrelax(mode);
 	return result != CUDA_ERROR_NOT_READY;
 }
 
 static bool vg_watched_done(struct vg_meter *meter, const struct vg_watched *watched)
 {
-	struct vg_stream stream = {.handle = watched->stream};
-
 	if (watched->context)
 		return vg_context_done(meter, watched->context);
 	if (watched->event)
 		return vg_event_is_done(watched->event);
-	return vg_stream_ask(&stream, watched->per_thread) != vg_work_left;
+	return vg_stream_ask(watched->stream, watched->per_thread) != vg_work_left;
 }
 
 static struct vg_meter *vg_watch_meter(struct vg_state *state)
@@ -65,12 +71,12 @@ static struct vg_meter *vg_watch_meter(struct vg_state *state)
 
 	if (VG_CALL(cuCtxGetDevice, &device))
 		return NULL;
-	index = vg_device_index(state, device);
+	index = vg_state_device(state, device);
 	return index < 0 ? NULL : atomic_load(&state->meters[index]);
 }
 
-// vg_watch_pause is how long to wait until the next look. Without others there is nothing to
-// be seen before the work should be done, but that they come.
+// vg_watch_pause returns how long to wait until the next look, in ns. Without other processes, a
+// look before the work should be done can only find that others have come.
 static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool probes)
 {
 	uint64_t end = vg_meter_busy_until(meter);
@@ -80,8 +86,8 @@ static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool 
 	return probes || end < now ? vg_watch_ns : vg_min(end - vg_near_ns - now, vg_alone_ns);
 }
 
-// vg_watch_look sends a probe if it is time, and says how long to wait until
-// the next look; 0: nothing is left to be watched.
+// vg_watch_look sends a probe if it is time. It returns how long to wait until the next look, in
+// ns; 0: nothing is left to be watched.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
 	uint64_t now = vg_now();
@@ -89,11 +95,11 @@ static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t
 
 	if (!vg_meter_has_long_work(meter))
 		return 0;
-	probes = vg_meter_wants_probes(meter);
+	probes = vg_events_want_probes(meter);
 	if (now - *probed >= vg_probe_ns) {
-		vg_meter_harvest(meter, now);
+		vg_events_read(meter, now);
 		if (probes)
-			vg_meter_probe(meter, context, now);
+			vg_events_probe(meter, context, now);
 		*probed = now;
 	}
 	return vg_watch_pause(meter, now, probes);
@@ -101,33 +107,33 @@ static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t
 
 void vg_watch_polled(void)
 {
-	struct vg_state *state = vg_throttled_state();
+	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 
-	// Whoever has the lock sends probes itself, or will at the next look.
+	// The lock's holder sends probes itself, or will at its next look.
 	if (!meter || !vg_meter_try_lock(meter))
 		return;
-	vg_watch_look(meter, vg_current_context(), &meter->polled);
+	vg_watch_look(meter, vg_handle_context(), &meter->polled);
 	vg_meter_unlock(meter);
 }
 
-// vg_watch reports whether the driver was kept from being asked for a while. Where streams may
-// be captured, it is asked at once: a capture forbids much of what is done here, and
-// what the program does itself is the program's.
+// vg_watch waits for an object, and reports whether that delayed the caller's own call of the
+// driver. If streams may be captured, it returns at once: a capture forbids many of the calls made
+// here, while the program's own call is the program's responsibility.
 static bool vg_watch(const struct vg_watched *watched)
 {
-	struct vg_state *state = vg_throttled_state();
+	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 	uint64_t context = 0;
 	uint64_t probed = 0;
 	bool waited = false;
 	uint64_t wait;
 
-	while (meter && !vg_captures_maybe()) {
+	while (meter && !vg_capture_count_maybe()) {
 		if (!vg_meter_lock(meter, vg_meter_wait_ns))
 			return waited;
 		if (!context && vg_meter_has_long_work(meter))
-			context = vg_current_context();
+			context = vg_handle_context();
 		wait = vg_watch_look(meter, context, &probed);
 		vg_meter_unlock(meter);
 		if (wait == 0 || vg_watched_done(meter, watched))
@@ -140,65 +146,68 @@ static bool vg_watch(const struct vg_watched *watched)
 
 void vg_watch_stream(CUstream stream, bool per_thread)
 {
-	if (vg_throttled_state())
+	if (vg_throttle_state())
 		vg_watch(&(struct vg_watched){.stream = stream, .per_thread = per_thread});
 }
 
 bool vg_watch_event(CUevent event)
 {
-	return event && vg_throttled_state() && vg_watch(&(struct vg_watched){.event = event});
+	return event && vg_throttle_state() && vg_watch(&(struct vg_watched){.event = event});
 }
 
-// vg_watch_current is the context if it is the thread's own, whose streams it may
-// ask, else 0.
+// vg_watch_current returns the context if it is the thread's current one, whose streams the thread
+// may ask, else 0.
 static uint64_t vg_watch_current(CUcontext context)
 {
-	uint64_t current = vg_current_context();
+	uint64_t current = vg_handle_context();
 
-	return !context || vg_key(context) == current ? current : 0;
+	return !context || vg_handle_key(context) == current ? current : 0;
 }
 
 void vg_watch_context(CUcontext context)
 {
-	uint64_t key = vg_throttled_state() ? vg_watch_current(context) : 0;
+	uint64_t key = vg_throttle_state() ? vg_watch_current(context) : 0;
 
 	if (key)
 		vg_watch(&(struct vg_watched){.context = key});
 }
 
-void vg_watched_stream(CUstream stream, bool per_thread)
+void vg_watch_stream_waited(CUstream stream, bool per_thread)
 {
-	struct vg_state *state = vg_throttled_state();
+	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 	bool own = stream == vg_per_thread_stream || (per_thread && !stream);
 	bool made = stream && stream != vg_legacy_stream && !own;
-	uint64_t context = meter && !made ? vg_current_context() : 0;
+	uint64_t context = meter && !made ? vg_handle_context() : 0;
 
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_waited(meter, stream, context, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
+	vg_throttle_waited(state, meter);
+	vg_idle_waited(meter, stream, context, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
 
-void vg_watched_context(CUcontext context)
+void vg_watch_context_waited(CUcontext context)
 {
-	struct vg_state *state = vg_throttled_state();
+	struct vg_state *state = vg_throttle_state();
 	uint64_t key = state ? vg_watch_current(context) : 0;
 	struct vg_meter *meter = key ? vg_watch_meter(state) : NULL;
 
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_context_waited(meter, key, vg_clock_now(&meter->clock));
+	vg_throttle_waited(state, meter);
+	vg_idle_context_waited(meter, key, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
 
-void vg_watched_other(void)
+void vg_watch_other_waited(void)
 {
-	struct vg_state *state = vg_throttled_state();
+	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
-	vg_meter_other_waited(meter, vg_current_context(), vg_thread(), vg_clock_now(&meter->clock));
+	vg_throttle_waited(state, meter);
+	vg_idle_other_waited(meter, vg_handle_context(), vg_thread(), vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }

@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A thread that waits for the GPU, watched over: while the work that it waits
-// for may be longer than a slice, probes are sent from it (probe.h).
+// A watch over a thread that waits for the GPU. While the work that it waits for may be longer than
+// a slice, the thread sends probes (probe.h).
 
 #ifndef VG_WATCH_H
 #define VG_WATCH_H
 
 #include <stdbool.h>
 
-#include "driver.h"
+#include "driver/driver.h"
 
-// These return when what they wait for is done, or at once where there is
-// nothing to watch. The driver is to be asked in any case. Of an event, vg_watch_event reports
-// whether that comes later than the program asked: a capture may have begun meanwhile that
-// forbids it, which it did not when the program asked.
+// These functions return when the work that they wait for is done, or at once if there is nothing
+// to watch. The caller must ask the driver in any case. vg_watch_event reports whether it delayed
+// that call: a capture that forbids the call may have begun meanwhile.
 void vg_watch_stream(CUstream stream, bool per_thread);
 bool vg_watch_event(CUevent event);
 void vg_watch_context(CUcontext context); // NULL: the current one
 
-// vg_watch_polled is told that a program has asked whether work is done, and it is
-// not: where it asks instead of waiting, probes are sent from there.
+// vg_watch_polled records that a program has asked whether work is done, and it is not. A program
+// that polls instead of waiting sends its probes here.
 void vg_watch_polled(void);
 
-// These are told that a program has waited: what it waited for is dry.
-void vg_watched_stream(CUstream stream, bool per_thread);
-void vg_watched_context(CUcontext context);
+// These functions record that a program has waited: the stream or context is idle.
+void vg_watch_stream_waited(CUstream stream, bool per_thread);
+void vg_watch_context_waited(CUcontext context);
 
-// vg_watched_other is told that a program has waited for something else, such as an event or a
-// copy: the driver is asked which of its streams are dry.
-void vg_watched_other(void);
+// vg_watch_other_waited records that a program has waited for something else, such as an event or a
+// copy. It asks the driver which streams of the context are idle.
+void vg_watch_other_waited(void);
 
 #endif

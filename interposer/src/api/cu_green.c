@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Green contexts, which live in the primary context.
+
+#include "context.h"
+#include "cu_primary.h"
+#include "driver/handle.h"
+#include "memory/claim.h"
+#include "memory/release.h"
+
+// The primary context stays retained as long as the green context lives, so that it is charged
+// separately. The green context is charged as much as any other context.
+VG_API(cuGreenCtxCreate, CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+       unsigned flags)
+{
+	struct vg_claim claim;
+	CUcontext primary;
+	CUresult result = vg_cuDevicePrimaryCtxRetain(&primary, device);
+
+	if (result)
+		return result;
+	result = vg_claim_on(&claim, device, VG_WAY_CONTEXT, vg_context_estimate(device));
+	if (result)
+		goto release;
+	result = VG_CALL(cuGreenCtxCreate, green, resources, device, flags);
+	if (result) {
+		vg_claim_void(&claim);
+		goto release;
+	}
+	claim.entry->extra = (uint64_t)device;
+	vg_claim_settle(&claim, VG_GREEN, vg_handle_key(*green), 0);
+	return CUDA_SUCCESS;
+release:
+	vg_cuDevicePrimaryCtxRelease_v2(device);
+	return result;
+}
+
+VG_API(cuGreenCtxDestroy, CUgreenCtx green)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_entry *entry;
+	CUdevice device;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuGreenCtxDestroy, green);
+	entry = vg_release_begin(state, VG_GREEN, vg_handle_key(green));
+	device = entry ? (CUdevice)entry->extra : -1;
+	result = VG_CALL(cuGreenCtxDestroy, green);
+	vg_release_finish(state, entry, result);
+	if (!result && device >= 0)
+		vg_cuDevicePrimaryCtxRelease_v2(device);
+	return result;
+}

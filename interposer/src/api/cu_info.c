@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The memory that a program sees: the limit as the total, and the rest of the limit as free, but
+// never more than the GPU has.
+
+#include "base/now.h"
+#include "base/number.h"
+#include "memory/audit.h"
+#include "memory/pool_held.h"
+#include "pages/limits.h"
+#include "pages/slot.h"
+#include "pages/usage.h"
+
+// How long an answer of the driver serves further questions. Memory that the container takes and
+// frees itself shows at once. The answer lags only behind others that share the GPU, like every
+// answer on which a program acts.
+static const uint64_t vg_answer_ns = 100000;
+
+// How long dead processes may count as living.
+static const uint64_t vg_dead_ns = 100000000;
+
+// vg_share is the device's part of the limits page and of the usage page.
+struct vg_share {
+	uint64_t limit;
+	uint64_t used;
+	uint64_t left;
+};
+
+// vg_figures are the two numbers that a program receives.
+struct vg_figures {
+	uint64_t available;
+	uint64_t total;
+};
+
+static struct vg_share vg_info_share(struct vg_state *state, uint32_t device)
+{
+	struct vg_share share = {.limit = vg_limits_memory(&state->pages, device),
+				 .used = vg_usage_memory(&state->pages, device)};
+
+	share.left = share.limit > share.used ? share.limit - share.used : 0;
+	return share;
+}
+
+// vg_total_of returns how much the container may use of a device with `bytes` bytes.
+static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t bytes)
+{
+	int index = vg_state_device(state, device);
+
+	return index < 0 ? 0 : vg_min(bytes, vg_limits_memory(&state->pages, (uint32_t)index));
+}
+
+// vg_forget_the_dead empties the slots of dead processes from time to time. A program may ask
+// before it allocates, and not try if too little is free.
+static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
+{
+	_Atomic uint64_t *reaped = &state->answers[device].reaped_ns;
+	uint64_t last = atomic_load_explicit(reaped, memory_order_relaxed);
+
+	if (now - last < vg_dead_ns || vg_slots_in_use(&state->pages) == 1 ||
+	    !atomic_compare_exchange_strong(reaped, &last, now))
+		return;
+	vg_slots_reap(&state->pages, device);
+}
+
+// vg_answer_read reads the last answer. It returns false if the answer is older than vg_answer_ns
+// or a newer one is being written.
+static bool vg_answer_read(struct vg_answer *answer, uint64_t now, struct vg_figures *figures,
+			   uint64_t *used)
+{
+	uint64_t version = atomic_load_explicit(&answer->version, memory_order_acquire);
+	uint64_t ns = atomic_load_explicit(&answer->ns, memory_order_acquire);
+
+	// Another thread's answer may be newer than `now`.
+	if (version & 1 || (now > ns && now - ns > vg_answer_ns))
+		return false;
+	figures->available = atomic_load_explicit(&answer->available, memory_order_acquire);
+	figures->total = atomic_load_explicit(&answer->total, memory_order_acquire);
+	*used = atomic_load_explicit(&answer->used, memory_order_acquire);
+	return atomic_load_explicit(&answer->version, memory_order_relaxed) == version;
+}
+
+// vg_answer_write stores an answer, unless another thread is writing. Readers see the stored values
+// only after the odd version.
+static void vg_answer_write(struct vg_answer *answer, uint64_t now, const struct vg_figures *figures,
+			    uint64_t used)
+{
+	uint64_t version = atomic_load_explicit(&answer->version, memory_order_relaxed);
+
+	if (version & 1 || !atomic_compare_exchange_strong(&answer->version, &version, version + 1))
+		return;
+	atomic_store_explicit(&answer->ns, now, memory_order_release);
+	atomic_store_explicit(&answer->available, figures->available, memory_order_release);
+	atomic_store_explicit(&answer->total, figures->total, memory_order_release);
+	atomic_store_explicit(&answer->used, used, memory_order_release);
+	atomic_store_explicit(&answer->version, version + 2, memory_order_release);
+}
+
+// vg_answer_again answers without the driver, if its last answer is at most vg_answer_ns old and
+// the container has freed nothing since. It subtracts what the container has taken since.
+static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
+			    struct vg_figures *figures)
+{
+	uint64_t used;
+
+	if (!vg_answer_read(answer, now, figures, &used) || share->used < used)
+		return false;
+	figures->available -= vg_min(share->used - used, figures->available);
+	return true;
+}
+
+static CUresult vg_ask_memory(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
+			      struct vg_figures *figures)
+{
+	size_t available = 0;
+	size_t total = 0;
+	CUresult result = VG_CALL(cuMemGetInfo_v2, &available, &total);
+
+	if (result)
+		return result;
+	*figures = (struct vg_figures){.available = available, .total = total};
+	vg_answer_write(answer, now, figures, share->used);
+	return CUDA_SUCCESS;
+}
+
+static CUresult vg_device_info(struct vg_state *state, uint32_t device, struct vg_figures *figures)
+{
+	struct vg_answer *answer = &state->answers[device];
+	uint64_t now = vg_now();
+	struct vg_share share;
+	CUresult result;
+
+	vg_forget_the_dead(state, device, now);
+	vg_pool_held_refresh_stale(state);
+	vg_audit_doubt(state);
+	share = vg_info_share(state, device);
+	if (!vg_answer_again(answer, &share, now, figures)) {
+		result = vg_ask_memory(answer, &share, now, figures);
+		if (result)
+			return result;
+	}
+	figures->available = vg_min(figures->available, share.left);
+	figures->total = vg_min(figures->total, share.limit);
+	return CUDA_SUCCESS;
+}
+
+static CUresult vg_memory_info(struct vg_figures *figures)
+{
+	struct vg_state *state = vg_state_ready();
+	CUdevice device;
+	CUresult result;
+	int index;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = VG_CALL(cuCtxGetDevice, &device);
+	if (result)
+		return result;
+	index = vg_state_device(state, device);
+	if (index >= 0)
+		return vg_device_info(state, (uint32_t)index, figures);
+	*figures = (struct vg_figures){0};
+	return CUDA_SUCCESS;
+}
+
+VG_API(cuMemGetInfo_v2, size_t *available, size_t *total)
+{
+	struct vg_figures limited;
+	CUresult result = vg_memory_info(&limited);
+
+	if (!result && available)
+		*available = limited.available;
+	if (!result && total)
+		*total = limited.total;
+	return result;
+}
+
+static unsigned vg_narrow(uint64_t bytes)
+{
+	return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes;
+}
+
+VG_API(cuMemGetInfo, unsigned *available, unsigned *total)
+{
+	struct vg_figures limited;
+	CUresult result = vg_memory_info(&limited);
+
+	if (!result && available)
+		*available = vg_narrow(limited.available);
+	if (!result && total)
+		*total = vg_narrow(limited.total);
+	return result;
+}
+
+VG_API(cuDeviceTotalMem_v2, size_t *bytes, CUdevice device)
+{
+	struct vg_state *state = vg_state_ready();
+	CUresult result = VG_CALL(cuDeviceTotalMem_v2, bytes, device);
+
+	if (result)
+		return result;
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	*bytes = vg_total_of(state, device, *bytes);
+	return CUDA_SUCCESS;
+}
+
+VG_API(cuDeviceTotalMem, unsigned *bytes, CUdevice device)
+{
+	struct vg_state *state = vg_state_ready();
+	CUresult result = VG_CALL(cuDeviceTotalMem, bytes, device);
+	size_t whole = 0;
+
+	if (result)
+		return result;
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = VG_CALL(cuDeviceTotalMem_v2, &whole, device);
+	*bytes = vg_narrow(vg_total_of(state, device, whole));
+	return result;
+}

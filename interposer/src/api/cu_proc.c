@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// cuGetProcAddress calls the driver's function of that name, with the same arguments. Then it
+// replaces the returned pointer if we have a function for it. It compares the versions of the
+// requested name first. Only if none matches does it compare all our functions (vg_swap), because
+// that looks all of them up in the driver.
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cu_proc.h"
+#include "driver/driver.h"
+#include "load/capture_count.h"
+#include "load/family.h"
+
+// The symbols of our functions.
+static const uint16_t vg_owns[] = {
+#define VG_OWN_ENTRY(name) VG_SYM_##name,
+	VG_OWN_SYMBOLS(VG_OWN_ENTRY)
+#undef VG_OWN_ENTRY
+};
+
+enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
+
+// The distances of our functions, in the same order: see stubs.S.
+extern const int32_t vg_own_distances[vg_own_count];
+extern const char vg_own_base[];
+
+// vg_own_function returns our function for vg_owns[own].
+static vg_function vg_own_function(size_t own)
+{
+	const char *at = vg_own_base + vg_own_distances[own];
+	vg_function function;
+
+	memcpy(&function, &at, sizeof function);
+	return function;
+}
+
+// A hash table with open addressing from a pointer, of our function or of the driver's, to an index
+// of vg_owns + 1. Two threads that fill it at once write the same values into the same places.
+enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
+_Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
+
+static _Atomic(vg_function) vg_place_pointers[vg_places];
+static _Atomic uint16_t vg_place_owns[vg_places];
+
+static uint32_t vg_pointer_place(vg_function function)
+{
+	return (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >>
+			  (64 - vg_place_bits));
+}
+
+// vg_remember records the function to which a pointer belongs. If a driver has a function under two
+// names, the first name counts.
+static void vg_remember(vg_function function, uint16_t own)
+{
+	uint32_t at = vg_pointer_place(function);
+	uint16_t none = 0;
+
+	for (;; at = (at + 1) % vg_places) {
+		vg_function there = NULL;
+
+		if (atomic_compare_exchange_strong(&vg_place_pointers[at], &there, function) ||
+		    there == function)
+			break;
+	}
+	atomic_compare_exchange_strong(&vg_place_owns[at], &none, (uint16_t)(own + 1));
+}
+
+static void vg_find_reals(void)
+{
+	static _Atomic int found;
+
+	if (atomic_load(&found))
+		return;
+	for (uint16_t i = 0; i < vg_own_count; i++) {
+		vg_function real = vg_real_lookup(vg_owns[i]);
+
+		if (real)
+			vg_remember(real, i);
+		vg_remember(vg_own_function(i), i);
+	}
+	atomic_store(&found, 1);
+}
+
+// vg_swap returns our function for a real one, or NULL if there is none. A driver that looks its
+// own names up through the loader may answer with ours.
+static vg_function vg_swap(vg_function real)
+{
+	vg_function there;
+
+	vg_find_reals();
+	for (uint32_t at = vg_pointer_place(real);; at = (at + 1) % vg_places) {
+		there = atomic_load_explicit(&vg_place_pointers[at], memory_order_relaxed);
+		if (there == real)
+			return vg_own_function(atomic_load(&vg_place_owns[at]) - 1u);
+		if (!there)
+			return NULL;
+	}
+}
+
+// vg_is_variant reports whether an exported name is a variant of `name`: the same name, followed by
+// a version, a suffix for per-thread streams, or both.
+static bool vg_is_variant(const char *exported, const char *name)
+{
+	const char *rest = exported;
+
+	for (; *name; name++, rest++)
+		if (*rest != *name)
+			return false;
+	if (rest[0] == '_' && rest[1] == 'v' && vg_text_is_digit(rest[2]))
+		for (rest += 3; vg_text_is_digit(*rest); rest++)
+			continue;
+	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
+}
+
+// The first symbol + 1 that begins with a name or stem, by that name's hash.
+static const uint16_t vg_symbol_places[] = {VG_SYMBOL_PLACES};
+
+enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };
+_Static_assert((vg_symbol_place_count & (vg_symbol_place_count - 1)) == 0, "a hash is cut to the places");
+
+// vg_first_name returns the first symbol that may be a version of `name`, or VG_SYMBOL_COUNT if
+// there is none. The table is sorted: the versions follow, among other names with the same
+// beginning.
+static uint32_t vg_first_name(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (uint32_t at = vg_text_hash(name);; at++) {
+		uint16_t there = vg_symbol_places[at % vg_symbol_place_count];
+		const char *first;
+
+		if (!there)
+			return VG_SYMBOL_COUNT;
+		first = vg_real_name(there - 1u);
+		if (strncmp(first, name, length) == 0 && vg_is_variant(first, name))
+			return there - 1u;
+	}
+}
+
+// vg_exported_as returns the symbol, among the versions of `name`, that the driver exports at this
+// address, or VG_SYMBOL_COUNT.
+static uint32_t vg_exported_as(const char *name, vg_function real)
+{
+	size_t length = strlen(name);
+
+	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
+		const char *exported = vg_real_name(i);
+
+		if (strncmp(exported, name, length) != 0)
+			break;
+		if (vg_is_variant(exported, name) && vg_real_lookup(i) == real)
+			return i;
+	}
+	return VG_SYMBOL_COUNT;
+}
+
+// vg_own_of returns our function for a symbol, or NULL if we have none.
+static vg_function vg_own_of(uint32_t symbol)
+{
+	size_t low = 0;
+	size_t high = vg_own_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (vg_owns[middle] == symbol)
+			return vg_own_function(middle);
+		if (vg_owns[middle] < symbol)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}
+
+// vg_is_guarded reports whether we have a function for any variant of this name. A driver newer
+// than this library may have further variants. These must not reach the program, because they would
+// have no limit.
+static bool vg_is_guarded(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
+		const char *exported = vg_real_name(i);
+
+		if (strncmp(exported, name, length) != 0)
+			return false;
+		if (vg_is_variant(exported, name) && vg_own_of(i))
+			return true;
+	}
+	return false;
+}
+
+// vg_may_pass reports whether the program may have a function that the driver exports under no name
+// known here. A function that begins a capture always passes: it allocates nothing that is limited.
+static bool vg_may_pass(const char *name)
+{
+	switch (vg_family_of(name)) {
+	case vg_family_capture:
+		vg_capture_count_unknown();
+		return true;
+	case vg_family_refuse:
+		return false;
+	default:
+		return !vg_is_guarded(name);
+	}
+}
+
+static CUresult vg_exchange(const char *name, void **function, int *status)
+{
+	vg_function real;
+	vg_function own;
+	uint32_t symbol;
+
+	if (!name || !function || !*function)
+		return CUDA_SUCCESS;
+	memcpy(&real, function, sizeof real);
+	symbol = vg_exported_as(name, real);
+	own = symbol == VG_SYMBOL_COUNT ? vg_swap(real) : vg_own_of(symbol);
+	if (own) {
+		memcpy(function, &own, sizeof own);
+		return CUDA_SUCCESS;
+	}
+	if (symbol != VG_SYMBOL_COUNT || vg_may_pass(name))
+		return CUDA_SUCCESS;
+	vg_log(VG_LOG_WITHHELD, "withheld %s: this driver's version of it is newer than this nri-vgpu, which "
+			    "could not limit it; install a newer nri-vgpu", name);
+	*function = NULL;
+	if (status)
+		*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+VG_API(cuGetProcAddress_v2, const char *name, void **function, int version, uint64_t flags, int *status)
+{
+	CUresult result = VG_CALL(cuGetProcAddress_v2, name, function, version, flags, status);
+
+	return result ? result : vg_exchange(name, function, status);
+}
+
+VG_API(cuGetProcAddress, const char *name, void **function, int version, uint64_t flags)
+{
+	CUresult result = VG_CALL(cuGetProcAddress, name, function, version, flags);
+
+	return result ? result : vg_exchange(name, function, NULL);
+}
+
+// vg_identical reports whether the driver answers cuGetProcAddress with the function that it
+// exports. The requested version has no newer function.
+static bool vg_identical(const char *name, uint32_t symbol)
+{
+	enum { version = 12000 };
+	vg_function exported = vg_real_lookup(symbol);
+	vg_function answered;
+	void *function = NULL;
+
+	if (!exported || VG_CALL(cuGetProcAddress, name, &function, version, 0) || !function)
+		return true;
+	memcpy(&answered, &function, sizeof answered);
+	return answered == exported;
+}
+
+void vg_cu_proc_check(void)
+{
+	if (vg_identical("cuMemAlloc", VG_SYM_cuMemAlloc_v2) &&
+	    vg_identical("cuLaunchKernel", VG_SYM_cuLaunchKernel))
+		return;
+	vg_log(VG_LOG_IDENTITY, "withheld functions that have limits: this driver's cuGetProcAddress returns "
+				"other functions than the driver exports; install an nri-vgpu that knows this "
+				"driver");
+}

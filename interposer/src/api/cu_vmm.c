@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Virtual memory management. Physical memory of a GPU is charged to that GPU when it is created,
+// whichever context is current. It is released when its handle has been released as often as it was
+// obtained, and all its mappings have been undone, in any order. Memory of the host is not charged.
+//
+// Exported memory stays charged, because a file descriptor for it keeps it, and nobody can find out
+// where that descriptor is. Memory that was bound to a multicast object or a logical endpoint stays
+// charged, too, because other processes may import it. From its release on it is charged by
+// estimate. The charge ends when the agent measures that the memory is gone (correction.h).
+// Imported memory is charged like new memory, because its exporter may release it or die. Memory
+// that one process of a container exports and another imports is therefore charged twice.
+
+#include "memory/claim.h"
+
+#include <stdlib.h>
+
+#include "base/number.h"
+#include "driver/allocation.h"
+#include "driver/handle.h"
+#include "memory/correction.h"
+#include "memory/release.h"
+#include "pages/limits.h"
+
+// vg_physical is one piece of physical memory. The table has entries for its handle and its
+// mappings, all of which point to it.
+struct vg_physical {
+	_Atomic uint32_t references; // mappings, and times that the handle was obtained
+	_Atomic uint32_t exports;
+	uint32_t device;
+	bool imported;
+	uint64_t bytes;
+};
+
+static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
+{
+	struct vg_entry *charge;
+
+	if (atomic_fetch_sub(&physical->references, 1) > 1)
+		return;
+	if (physical->imported)
+		vg_correction_uncertain_gone(state, physical->device, physical->bytes);
+	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
+	if (charge) {
+		charge->kind = VG_PHYSICAL;
+		charge->device = physical->device;
+		charge->bytes = physical->bytes;
+		vg_release(state, charge);
+	} else {
+		vg_correction_export_kept(state, physical->device, physical->bytes);
+	}
+	free(physical);
+}
+
+VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
+       const CUmemAllocationProp *properties, unsigned long long flags)
+{
+	struct vg_physical *physical;
+	struct vg_claim claim;
+	CUdevice device;
+	CUresult result;
+
+	if (!vg_state_ready())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!properties || !vg_handle_location(&properties->location, &device))
+		return VG_CALL(cuMemCreate, handle, bytes, properties, flags);
+	result = vg_claim_on(&claim, device, VG_WAY_VMM, vg_round_up(bytes, 2 * VG_MIB));
+	if (result)
+		return result;
+	physical = calloc(1, sizeof *physical);
+	result = physical ? VG_CALL(cuMemCreate, handle, bytes, properties, flags) :
+			    CUDA_ERROR_OUT_OF_MEMORY;
+	if (result) {
+		free(physical);
+		vg_claim_void(&claim);
+		return result;
+	}
+	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
+	claim.entry->object = physical;
+	claim.entry->count = 1; // times that the handle must be released
+	vg_claim_settle(&claim, VG_PHYSICAL, *handle, 0);
+	return CUDA_SUCCESS;
+}
+
+// vg_handle_use takes a reference to the memory of an entry.
+struct vg_handle_use {
+	struct vg_physical *physical;
+};
+
+static struct vg_entry *vg_handle_use(struct vg_entry *entry, void *context)
+{
+	struct vg_handle_use *use = context;
+
+	if (entry) {
+		use->physical = entry->object;
+		atomic_fetch_add(&use->physical->references, 1);
+	}
+	return entry;
+}
+
+static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
+{
+	vg_handle_use(entry, context);
+	if (entry)
+		entry->count++;
+	return entry;
+}
+
+// vg_mapping_at finds the mapping that contains an address. It matches no entry, so that nothing is
+// swept.
+struct vg_mapping_at {
+	uint64_t address;
+	struct vg_handle_use *use;
+};
+
+static bool vg_mapping_at(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_mapping_at *at = context;
+
+	if (!at->use->physical && entry->kind == VG_MAPPING && at->address >= entry->key &&
+	    at->address - entry->key < entry->bytes) {
+		at->use->physical = entry->object;
+		atomic_fetch_add(&at->use->physical->references, 1);
+	}
+	return false;
+}
+
+// vg_mapping_use takes a reference to the memory that is mapped at an address. Most programs pass
+// the start of the mapping, which is found without a search.
+static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t address)
+{
+	struct vg_handle_use use = {NULL};
+	const struct vg_mapping_at at = {address, &use};
+
+	vg_table_with(&state->table, VG_MAPPING, address, vg_handle_use, &use);
+	if (!use.physical)
+		vg_table_sweep(&state->table, vg_mapping_at, &at);
+	return use.physical;
+}
+
+// vg_handle_file counts a handle that the driver has returned again. It takes over the caller's
+// reference to the memory.
+static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
+			   struct vg_physical *physical)
+{
+	struct vg_handle_use known = {NULL};
+	struct vg_entry *entry;
+
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_again, &known);
+	if (!physical)
+		return;
+	if (known.physical) {
+		vg_physical_put(state, physical);
+		return;
+	}
+	// The handle was released before, and only mappings held the memory.
+	entry = calloc(1, sizeof *entry);
+	if (!entry)
+		return; // then it stays charged: too much, never too little
+	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
+	vg_table_put(&state->table, entry);
+}
+
+// The driver returns the handle of a mapping again, to be released once more. The memory is
+// referenced before that, because another thread may undo the mapping as soon as the driver has
+// answered.
+VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_physical *physical;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	vg_calls_begin(state);
+	physical = vg_mapping_use(state, vg_handle_key(address));
+	result = VG_CALL(cuMemRetainAllocationHandle, handle, address);
+	if (!result)
+		vg_handle_file(state, *handle, physical);
+	else if (physical)
+		vg_physical_put(state, physical);
+	vg_calls_end(state);
+	return result;
+}
+
+struct vg_handle_release {
+	struct vg_physical *physical;
+	struct vg_entry *removed;
+};
+
+static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
+{
+	struct vg_handle_release *release = context;
+
+	if (!entry)
+		return NULL;
+	release->physical = entry->object;
+	if (--entry->count > 0)
+		return entry;
+	release->removed = entry;
+	return NULL;
+}
+
+// The entry is removed before the driver is asked, which may reuse the handle for another thread as
+// soon as it is free. The reference is dropped afterwards.
+VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_handle_release release = {NULL, NULL};
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemRelease, handle);
+	vg_calls_begin(state);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_release, &release);
+	free(release.removed);
+	result = VG_CALL(cuMemRelease, handle);
+	if (release.physical && result)
+		vg_handle_file(state, handle, release.physical);
+	else if (release.physical)
+		vg_physical_put(state, release.physical);
+	vg_calls_end(state);
+	return result;
+}
+
+VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
+       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_handle_use use = {NULL};
+	struct vg_entry *entry = state ? calloc(1, sizeof *entry) : NULL;
+	CUresult result;
+
+	if (!entry)
+		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
+	vg_calls_begin(state);
+	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
+	if (result || !use.physical) {
+		if (use.physical)
+			vg_physical_put(state, use.physical);
+		free(entry);
+	} else {
+		*entry = (struct vg_entry){.kind = VG_MAPPING, .key = address, .bytes = bytes,
+					   .object = use.physical};
+		vg_table_put(&state->table, entry);
+	}
+	vg_calls_end(state);
+	return result;
+}
+
+struct vg_range {
+	uint64_t from;
+	uint64_t to;
+};
+
+// vg_mapped_in reports whether a mapping lies within the range. The driver unmaps whole mappings,
+// and leaves those that extend beyond the range.
+static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_range *range = context;
+
+	return entry->kind == VG_MAPPING && entry->key >= range->from && entry->key < range->to &&
+	       entry->bytes <= range->to - entry->key;
+}
+
+// vg_mappings_take removes the mappings of a range. A mapping of exactly that range, which is how
+// programs unmap, is found without a search.
+static struct vg_entry *vg_mappings_take(struct vg_state *state, CUdeviceptr address, size_t bytes)
+{
+	struct vg_range range = {address, vg_add_saturating(address, bytes)};
+	struct vg_entry *first = vg_table_take(&state->table, VG_MAPPING, address);
+
+	if (first && first->bytes == bytes) {
+		first->next = NULL;
+		return first;
+	}
+	if (first)
+		vg_table_put(&state->table, first);
+	return vg_table_sweep(&state->table, vg_mapped_in, &range);
+}
+
+VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_entry *entry;
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemUnmap, address, bytes);
+	vg_calls_begin(state);
+	entry = vg_mappings_take(state, address, bytes);
+	result = VG_CALL(cuMemUnmap, address, bytes);
+	while (entry) {
+		struct vg_entry *next = entry->next;
+
+		if (result) {
+			vg_table_put(&state->table, entry);
+		} else {
+			vg_physical_put(state, entry->object);
+			free(entry);
+		}
+		entry = next;
+	}
+	vg_calls_end(state);
+	return result;
+}
+
+// ---- memory kept by something other than a handle or a mapping: exports, and bindings to others'
+// objects
+
+static struct vg_entry *vg_handle_keep(struct vg_entry *entry, void *context)
+{
+	vg_handle_use(entry, context);
+	if (entry)
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+	return entry;
+}
+
+// The memory counts as kept before the driver is asked: another thread may release it as soon as
+// the driver has answered.
+static void vg_keep_begin(struct vg_state *state, CUmemGenericAllocationHandle handle,
+			  struct vg_handle_use *use)
+{
+	use->physical = NULL;
+	vg_calls_begin(state);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_keep, use);
+}
+
+static CUresult vg_keep_end(struct vg_state *state, const struct vg_handle_use *use, CUresult result)
+{
+	if (use->physical && result)
+		atomic_fetch_sub(&use->physical->exports, 1);
+	if (use->physical)
+		vg_physical_put(state, use->physical);
+	vg_calls_end(state);
+	return result;
+}
+
+#define VG_DEFINE_KEEP(name, parameters, handle, ...)                                \
+	VG_API(name, VG_PARAMETERS parameters)                                       \
+	{                                                                            \
+		struct vg_state *state = vg_state_ready();                           \
+		struct vg_handle_use use;                                            \
+                                                                                     \
+		if (!state)                                                          \
+			return VG_CALL(name, __VA_ARGS__);                           \
+		vg_keep_begin(state, handle, &use);                                  \
+		return vg_keep_end(state, &use, VG_CALL(name, __VA_ARGS__));         \
+	}
+#define VG_PARAMETERS(...) __VA_ARGS__
+
+VG_DEFINE_KEEP(cuMemExportToShareableHandle,
+	       (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags),
+	       handle, shareable, handle, type, flags)
+VG_DEFINE_KEEP(cuMulticastBindMem,
+	       (CUmemGenericAllocationHandle group, size_t at, CUmemGenericAllocationHandle handle,
+		size_t from, size_t bytes, unsigned long long flags),
+	       handle, group, at, handle, from, bytes, flags)
+VG_DEFINE_KEEP(cuMulticastBindMem_v2,
+	       (CUmemGenericAllocationHandle group, CUdevice device, size_t at,
+		CUmemGenericAllocationHandle handle, size_t from, size_t bytes, unsigned long long flags),
+	       handle, group, device, at, handle, from, bytes, flags)
+VG_DEFINE_KEEP(cuLogicalEndpointBindMem,
+	       (uint32_t endpoint, CUdevice device, uint64_t at, CUmemGenericAllocationHandle handle,
+		uint64_t from, uint64_t bytes, unsigned long long flags),
+	       handle, endpoint, device, at, handle, from, bytes, flags)
+
+static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_range *range = context;
+
+	if (entry->kind == VG_MAPPING && entry->key < range->to && entry->key + entry->bytes > range->from)
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+	return false;
+}
+
+// Memory that is bound by address counts as kept even if the driver refuses. The agent's
+// measurement releases the charge later.
+#define VG_DEFINE_KEEP_RANGE(name, parameters, address, bytes, ...)                              \
+	VG_API(name, VG_PARAMETERS parameters)                                                   \
+	{                                                                                        \
+		struct vg_state *state = vg_state_ready();                                       \
+		const struct vg_range range = {address, vg_add_saturating(address, bytes)};      \
+                                                                                                 \
+		if (state)                                                                       \
+			vg_table_sweep(&state->table, vg_mapping_keep, &range);                  \
+		return VG_CALL(name, __VA_ARGS__);                                               \
+	}
+
+VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr,
+		     (CUmemGenericAllocationHandle group, size_t at, CUdeviceptr address, size_t bytes,
+		      unsigned long long flags),
+		     address, bytes, group, at, address, bytes, flags)
+VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr_v2,
+		     (CUmemGenericAllocationHandle group, CUdevice device, size_t at, CUdeviceptr address,
+		      size_t bytes, unsigned long long flags),
+		     address, bytes, group, device, at, address, bytes, flags)
+VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
+		     (uint32_t endpoint, CUdevice device, uint64_t at, void *address, uint64_t bytes,
+		      unsigned long long flags),
+		     vg_handle_key(address), bytes, endpoint, device, at, address, bytes, flags)
+
+// ---- imports
+
+// vg_import_new charges imported memory and files its handle.
+static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHandle handle)
+{
+	CUmemAllocationProp properties = {.type = 0};
+	struct vg_physical *physical;
+	struct vg_claim claim;
+	CUdevice device;
+	uint64_t bytes;
+	CUresult result;
+	int index;
+
+	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
+		// Nobody can find out where it lies and how large it is.
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!vg_handle_location(&properties.location, &device))
+		return CUDA_SUCCESS;
+	index = vg_state_device(state, device);
+	bytes = index < 0 ? 0 : vg_allocation_bytes(handle, &properties, vg_limits_memory(&state->pages, (uint32_t)index));
+	result = vg_claim_on(&claim, device, VG_WAY_IMPORT, vg_round_up(bytes, 2 * VG_MIB));
+	if (result)
+		return result;
+	physical = calloc(1, sizeof *physical);
+	if (!physical) {
+		vg_claim_void(&claim);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*physical = (struct vg_physical){
+		.references = 1, .device = claim.device, .imported = true, .bytes = claim.bytes,
+	};
+	vg_claim_charge(&claim, VG_PHYSICAL);
+	vg_handle_file(state, handle, physical);
+	vg_claim_end(&claim);
+	return CUDA_SUCCESS;
+}
+
+// The driver may have returned the handle before. Because the memory exists already, it may be
+// imported first, and released again if there is no room for it.
+VG_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *shareable, int type)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_handle_use known = {NULL};
+	CUresult result;
+
+	if (!state)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	vg_calls_begin(state);
+	result = VG_CALL(cuMemImportFromShareableHandle, handle, shareable, type);
+	if (!result)
+		vg_table_with(&state->table, VG_PHYSICAL, *handle, vg_handle_again, &known);
+	vg_calls_end(state);
+	if (result || known.physical)
+		return result;
+	result = vg_import_new(state, *handle);
+	if (result)
+		VG_CALL(cuMemRelease, *handle);
+	return result;
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Lists of processes. A container sees only its own processes, with the pids that it knows: those
+// with a slot on the usage page. The driver's list has the processes of all containers, and often
+// the host's pids.
+
+#include "nvml.h"
+#include "pages/slot.h"
+
+// The GPU has no instances (MIG).
+static const unsigned vg_no_instance = UINT32_MAX;
+
+// Version 1 has no instances; 2 and 3 are the same structure.
+typedef struct {
+	unsigned pid;
+	unsigned long long used;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+	unsigned pid;
+	unsigned long long used;
+	unsigned gpu_instance;
+	unsigned compute_instance;
+} nvmlProcessInfo_t;
+
+typedef struct {
+	unsigned pid;
+	unsigned long long used;
+	unsigned gpu_instance;
+	unsigned compute_instance;
+	unsigned long long protected;
+} nvmlProcessDetail_v1_t;
+
+typedef struct {
+	unsigned version; // size of the structure, and the version in the top byte
+	unsigned mode;    // 0: compute, 1: graphics, 2: MPS
+	unsigned count;
+	nvmlProcessDetail_v1_t *entries;
+} nvmlProcessDetailList_v1_t;
+
+_Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "process, version 1");
+_Static_assert(sizeof(nvmlProcessInfo_t) == 24, "process, versions 2 and 3");
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "process in detail");
+_Static_assert(sizeof(nvmlProcessDetailList_v1_t) == 24, "list in detail");
+
+static const unsigned vg_detail_version = (unsigned)sizeof(nvmlProcessDetailList_v1_t) | 1u << 24;
+
+typedef int (*vg_processes_fn)(void *device, unsigned *count, void *entries);
+
+// vg_listing is a list that is being filled for the program.
+struct vg_listing {
+	void *entries;
+	unsigned room;
+	unsigned found;
+	void (*put)(void *entries, unsigned at, unsigned pid, uint64_t used);
+};
+
+static void vg_put_v1(void *entries, unsigned at, unsigned pid, uint64_t used)
+{
+	((nvmlProcessInfo_v1_t *)entries)[at] = (nvmlProcessInfo_v1_t){.pid = pid, .used = used};
+}
+
+static void vg_put(void *entries, unsigned at, unsigned pid, uint64_t used)
+{
+	((nvmlProcessInfo_t *)entries)[at] = (nvmlProcessInfo_t){
+		.pid = pid, .used = used, .gpu_instance = vg_no_instance,
+		.compute_instance = vg_no_instance,
+	};
+}
+
+static void vg_put_detail(void *entries, unsigned at, unsigned pid, uint64_t used)
+{
+	((nvmlProcessDetail_v1_t *)entries)[at] = (nvmlProcessDetail_v1_t){
+		.pid = pid, .used = used, .gpu_instance = vg_no_instance,
+		.compute_instance = vg_no_instance,
+	};
+}
+
+static void vg_list_own(const struct vg_pages *pages, uint32_t device, struct vg_listing *listing)
+{
+	uint32_t slots = vg_slots_in_use(pages);
+	bool live[VG_MAX_SLOTS];
+
+	vg_slots_live(pages, live);
+	for (uint32_t i = 0; i < slots; i++) {
+		uint64_t used = vg_load(&vg_slot_device(pages, i, device)->used);
+		uint32_t pid = __atomic_load_n(&pages->usage->slots[i].pid, __ATOMIC_SEQ_CST);
+
+		if (!live[i] || !used || !pid)
+			continue;
+		if (listing->found < listing->room)
+			listing->put(listing->entries, listing->found, pid, used);
+		listing->found++;
+	}
+}
+
+// vg_ask_driver returns the driver's error for the call, without its list.
+static int vg_ask_driver(uint32_t symbol, void *device)
+{
+	unsigned none = 0;
+	int result = ((vg_processes_fn)(void (*)(void))vg_real(symbol))(device, &none, NULL);
+
+	return result == NVML_ERROR_INSUFFICIENT_SIZE ? NVML_SUCCESS : result;
+}
+
+static int vg_list(uint32_t symbol, void *device, unsigned *count, struct vg_listing *listing)
+{
+	const struct vg_pages *pages;
+	int result;
+	int index;
+
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	result = vg_ask_driver(symbol, device);
+	if (result)
+		return result;
+	pages = vg_nvml_pages();
+	if (!pages)
+		return NVML_ERROR_NO_PERMISSION;
+	listing->room = listing->entries ? *count : 0;
+	index = vg_nvml_index(pages, device);
+	if (index >= 0)
+		vg_list_own(pages, (uint32_t)index, listing);
+	*count = listing->found;
+	return listing->found > listing->room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+// VG_LIST defines a function that lists compute processes.
+#define VG_LIST(name, writer)                                                             \
+	int vg_##name(void *device, unsigned *count, void *entries);                      \
+	int vg_##name(void *device, unsigned *count, void *entries)                       \
+	{                                                                                 \
+		struct vg_listing listing = {.entries = entries, .put = writer};          \
+                                                                                          \
+		return vg_list(VG_SYM_##name, device, count, &listing);                   \
+	}
+
+VG_LIST(nvmlDeviceGetComputeRunningProcesses, vg_put_v1)
+VG_LIST(nvmlDeviceGetComputeRunningProcesses_v2, vg_put)
+VG_LIST(nvmlDeviceGetComputeRunningProcesses_v3, vg_put)
+
+static int vg_list_nobody(uint32_t symbol, void *device, unsigned *count)
+{
+	int result = count ? vg_ask_driver(symbol, device) : NVML_ERROR_INVALID_ARGUMENT;
+
+	if (!result)
+		*count = 0;
+	return result;
+}
+
+// VG_LIST_NOBODY defines a function that lists clients of graphics or of MPS. The list is empty,
+// because the usage page does not mark these processes.
+#define VG_LIST_NOBODY(name)                                                     \
+	int vg_##name(void *device, unsigned *count, const void *entries);       \
+	int vg_##name(void *device, unsigned *count, const void *entries)        \
+	{                                                                        \
+		(void)entries;                                                   \
+		return vg_list_nobody(VG_SYM_##name, device, count);             \
+	}
+
+VG_LIST_NOBODY(nvmlDeviceGetGraphicsRunningProcesses)
+VG_LIST_NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v2)
+VG_LIST_NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3)
+VG_LIST_NOBODY(nvmlDeviceGetMPSComputeRunningProcesses)
+VG_LIST_NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+VG_LIST_NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+
+int vg_nvmlDeviceGetRunningProcessDetailList(void *device, nvmlProcessDetailList_v1_t *list);
+int vg_nvmlDeviceGetRunningProcessDetailList(void *device, nvmlProcessDetailList_v1_t *list)
+{
+	struct vg_listing listing = {.put = vg_put_detail};
+
+	if (!list)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (list->version != vg_detail_version)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (list->mode)
+		return vg_list_nobody(VG_SYM_nvmlDeviceGetComputeRunningProcesses_v3, device,
+				      &list->count);
+	listing.entries = list->entries;
+	return vg_list(VG_SYM_nvmlDeviceGetComputeRunningProcesses_v3, device, &list->count, &listing);
+}
+
+// A container does not receive what the driver records about single processes by the host's pids:
+// there are no samples, and no accounting.
+
+int vg_nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count,
+				       unsigned long long since);
+int vg_nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count,
+				       unsigned long long since)
+{
+	(void)samples;
+	(void)since;
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*count = 0;
+	(void)device;
+	return NVML_ERROR_NOT_FOUND;
+}
+
+int vg_nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list);
+int vg_nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list)
+{
+	(void)device;
+	return list ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+int vg_nvmlDeviceGetAccountingPids(void *device, const unsigned *count, const unsigned *pids);
+int vg_nvmlDeviceGetAccountingPids(void *device, const unsigned *count, const unsigned *pids)
+{
+	(void)device;
+	(void)count;
+	(void)pids;
+	return NVML_ERROR_NOT_SUPPORTED;
+}
+
+int vg_nvmlDeviceGetAccountingStats(void *device, unsigned pid, const void *stats);
+int vg_nvmlDeviceGetAccountingStats(void *device, unsigned pid, const void *stats)
+{
+	(void)device;
+	(void)pid;
+	(void)stats;
+	return NVML_ERROR_NOT_SUPPORTED;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef VG_ERROR_H
+#define VG_ERROR_H
+
+// vg_error describes on one line what failed and what to do. Longer text is cut.
+struct vg_error {
+	char text[512];
+};
+
+void vg_error_set(struct vg_error *error, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Strings in buffers, without the C library's functions: snprintf is slow at a process's start,
+// and the table of characters would be one more page to read then.
+
+#ifndef VG_TEXT_H
+#define VG_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// vg_text_is_digit reports whether a character is one of 0 to 9.
+static inline bool vg_text_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+// vg_text_hash returns the hash of a name in ELF files.
+static inline uint32_t vg_text_hash(const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (; *name; name++)
+		hash = hash * 33 + (unsigned char)*name;
+	return hash;
+}
+
+// vg_text_append appends text to a string of length `at` in a buffer of `size` bytes, and
+// returns the new length. If there is no room, it appends nothing and returns `size`.
+size_t vg_text_append(char *to, size_t size, size_t at, const char *text, size_t length);
+
+// vg_text_join writes `dir` and `name`, one after the other, or "" if there is no room.
+void vg_text_join(char *to, size_t size, const char *dir, const char *name);
+
+#endif

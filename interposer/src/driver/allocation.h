@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The size of physical memory, which the driver does not report for a handle.
+
+#ifndef VG_ALLOCATION_H
+#define VG_ALLOCATION_H
+
+#include "driver.h"
+
+// vg_allocation_bytes returns the size of imported memory in bytes: the most that the driver maps
+// of it. If the memory is larger than `most` bytes, or its size cannot be found, it returns more
+// than `most`, so that the caller's limit refuses it.
+uint64_t vg_allocation_bytes(CUmemGenericAllocationHandle handle, const CUmemAllocationProp *properties,
+			     uint64_t most);
+
+#endif

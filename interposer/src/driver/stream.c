@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "stream.h"
+
+#include "capture.h"
+#include "handle.h"
+
+// vg_can_tell reports whether this driver has a function for a stream's device, as drivers since
+// CUDA 12.8 do.
+static bool vg_can_tell(void)
+{
+	enum { unknown, yes, no };
+	static _Atomic int known;
+	int can = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (can == unknown) {
+		can = vg_real_lookup(VG_SYM_cuStreamGetDevice) ? yes : no;
+		atomic_store(&known, can);
+	}
+	return can == yes;
+}
+
+CUresult vg_stream_device(CUstream stream, CUdevice *device)
+{
+	CUcontext context = NULL;
+	CUresult result;
+
+	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+		return VG_CALL(cuCtxGetDevice, device);
+	if (vg_can_tell())
+		return VG_CALL(cuStreamGetDevice, stream, device);
+	result = VG_CALL(cuStreamGetCtx, stream, &context);
+	if (result)
+		return result;
+	if (vg_handle_key(context) == vg_handle_context())
+		return VG_CALL(cuCtxGetDevice, device);
+	result = VG_CALL(cuCtxPushCurrent_v2, context);
+	if (result)
+		return result;
+	result = VG_CALL(cuCtxGetDevice, device);
+	VG_CALL(cuCtxPopCurrent_v2, &context);
+	return result;
+}
+
+CUresult vg_stream_event(CUevent *event, CUstream stream)
+{
+	CUcontext context = NULL;
+	CUcontext before;
+	bool pushed;
+	CUresult result;
+
+	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream)
+		VG_CALL(cuStreamGetCtx, stream, &context);
+	pushed = context && vg_handle_key(context) != vg_handle_context() &&
+		 VG_CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+	result = VG_CALL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
+	if (pushed)
+		VG_CALL(cuCtxPopCurrent_v2, &before);
+	return result;
+}
+
+enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread)
+{
+	CUresult result;
+	int mode;
+
+	if (!vg_capture_touch_begin(stream, per_thread))
+		return vg_work_unknown;
+	mode = vg_capture_relax();
+	result = per_thread ? VG_CALL(cuStreamQuery_ptsz, stream) :
+			      VG_CALL(cuStreamQuery, stream);
+	vg_capture_unrelax(mode);
+	vg_capture_touch_end();
+	if (result == CUDA_ERROR_NOT_READY)
+		return vg_work_left;
+	return result ? vg_work_failed : vg_work_none;
+}
+
+bool vg_stream_ended(enum vg_work_left left)
+{
+	return left == vg_work_none || left == vg_work_failed;
+}
+
+bool vg_stream_is_done(CUstream stream, bool per_thread)
+{
+	return vg_stream_ended(vg_stream_ask(stream, per_thread));
+}

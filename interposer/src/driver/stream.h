@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The driver's information about a stream.
+
+#ifndef VG_STREAM_H
+#define VG_STREAM_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+
+// vg_stream_event makes an event in the context of the stream, to which it must belong.
+CUresult vg_stream_event(CUevent *event, CUstream stream);
+
+// vg_stream_device sets `device` to the device of a stream.
+CUresult vg_stream_device(CUstream stream, CUdevice *device);
+
+// vg_stream_ask asks the driver whether work is left on a stream. The answer is unknown if the
+// stream must be left alone, and failed if the driver returns an error.
+enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
+enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread);
+
+// vg_stream_ended reports whether a stream with this answer surely has no work left. If events can
+// be recorded, a stream whose queries fail does no more work. vg_stream_is_done asks first.
+bool vg_stream_ended(enum vg_work_left left);
+bool vg_stream_is_done(CUstream stream, bool per_thread);
+
+#endif

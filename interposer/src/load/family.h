@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Treatment of the driver's functions that this library does not know, by the patterns of
+// symbols/families.txt.
+
+#ifndef VG_FAMILY_H
+#define VG_FAMILY_H
+
+enum vg_family { vg_family_pass, vg_family_refuse, vg_family_capture };
+
+// vg_family_of returns the treatment of a name.
+enum vg_family vg_family_of(const char *name);
+
+#endif

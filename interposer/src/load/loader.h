@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The dynamic loader's functions. They are not imported, for two reasons. glibc before 2.34 has
+// them in libdl.so.2, which a preloaded library must not require: without it, every process of the
+// container would die. Preloaded libraries, ours among them, would answer to names such as dlopen.
+// So the functions are looked up in the C library itself.
+
+#ifndef VG_LOADER_H
+#define VG_LOADER_H
+
+#include <stdint.h>
+
+struct vg_loader {
+	void *(*open)(const char *name, int flags);
+	void *(*symbol)(void *handle, const char *name);
+	// NULL if the C library does not have it.
+	int (*info)(void *handle, int request, void *answer);
+};
+
+// vg_loader_get fills `loader` and returns 0, or returns -1 if the process has no dynamic loading.
+int vg_loader_get(struct vg_loader *loader);
+
+// vg_exports is the table of a loaded library's exports. A search in it takes a tenth of the
+// loader's time, because the loader also searches the libraries on which that library depends.
+struct vg_exports {
+	uintptr_t base;
+	const char *strings;
+	const void *symbols;
+	const uint32_t *hash;
+};
+
+// vg_loader_read_exports fills `exports` and returns 0, or returns -1 if the table cannot be read
+// and the loader must be asked.
+int vg_loader_read_exports(struct vg_exports *exports, const struct vg_loader *loader, void *handle);
+
+// vg_loader_find_export returns the address of a function, or NULL if the library does not have it
+// or the loader must resolve it.
+void *vg_loader_find_export(const struct vg_exports *exports, const char *name);
+
+// vg_object_paths are the run paths of a loaded object. A path is NULL if the object has none.
+struct vg_object_paths {
+	const char *rpath;
+	const char *runpath;
+};
+
+struct dl_phdr_info;
+
+// vg_loader_object_paths fills `paths` and returns 0, or returns -1 if the object has no strings.
+int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_paths *paths);
+
+// vg_loader_self_path writes the path of the file from which this code was loaded, or "" if the
+// loader does not report it. It writes at most `size` bytes.
+void vg_loader_self_path(char *path, unsigned long size);
+
+#endif

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The driver's real library, opened when its first function is needed. This file is compiled once
+// for each replaced library (see the Makefile):
+//   VG_LIBRARY        its SONAME
+//   VG_SYMBOLS        the header generated from its table of symbols
+//   VG_NO_LIBRARY     the result of its functions while it cannot be found
+//   VG_NO_FUNCTION    the result of a function that this driver does not have
+
+#ifndef VG_REAL_H
+#define VG_REAL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "spare.h"
+#include VG_SYMBOLS
+
+typedef int (*vg_function)(void);
+
+// The real functions that were needed so far. The stubs jump through this table. Functions of
+// spares follow those of the symbol table.
+extern _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
+
+// vg_real_name returns the exported name with this index.
+const char *vg_real_name(uint32_t index);
+
+// vg_real_library opens the real library and returns its handle, or NULL.
+void *vg_real_library(void);
+
+// vg_real_lookup returns the real function with this index, or NULL if the real library or this
+// function does not exist.
+vg_function vg_real_lookup(uint32_t index);
+
+// vg_real does the same, but never returns NULL. For a missing function it returns one that takes
+// any arguments and returns an error.
+vg_function vg_real(uint32_t index);
+
+// vg_real_resolve returns the function that a stub calls. Stubs call it at the first call of a
+// function.
+vg_function vg_real_resolve(uint32_t index);
+
+#endif

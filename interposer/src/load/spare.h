@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Stubs for names that only the node's driver has. The installer assigns the names: it copies this
+// library, fills vg_spares, and writes a new table of exported names (internal/driverlib). In the
+// library as built, no spare has a name.
+
+#ifndef VG_SPARE_H
+#define VG_SPARE_H
+
+#ifndef __ASSEMBLER__
+
+enum { vg_spare_name_size = 95 };
+
+struct vg_spare {
+	char treatment; // 'r': refuse; 'c': begins a capture; else pass
+	char name[vg_spare_name_size];
+};
+
+#endif
+
+// The number of spares, and the sizes of a record, of a stub, and of the room for the installer's
+// tables. stubs.S and spares.S use them, too.
+#define VG_SPARE_COUNT 128
+#define VG_SPARE_RECORD 96
+#define VG_SPARE_STUB 32
+#define VG_TABLES_SIZE (96 * 1024)
+
+#endif

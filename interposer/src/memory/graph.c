@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "driver/handle.h"
+
+// vg_graph_left is a graph on the list of graphs still to visit. The list replaces recursion: a
+// program may nest graphs to any depth, and a thread's stack may be small.
+struct vg_graph_left {
+	struct vg_graph_left *next;
+	CUgraph graph;
+};
+
+static CUresult vg_graph_leave(struct vg_graph_left **left, CUgraph graph)
+{
+	struct vg_graph_left *new = malloc(sizeof *new);
+
+	if (!new)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*new = (struct vg_graph_left){.next = *left, .graph = graph};
+	*left = new;
+	return CUDA_SUCCESS;
+}
+
+// vg_graph_next removes a graph from the list, and reports whether there was one.
+static bool vg_graph_next(struct vg_graph_left **left, CUgraph *graph)
+{
+	struct vg_graph_left *first = *left;
+
+	if (!first)
+		return false;
+	*graph = first->graph;
+	*left = first->next;
+	free(first);
+	return true;
+}
+
+static void vg_kernel_add(CUgraphNode node, struct vg_graph_needs *needs)
+{
+	struct vg_kernel_params parameters = {0};
+	const void *function;
+
+	if (VG_CALL(cuGraphKernelNodeGetParams_v2, node, &parameters) &&
+	    VG_CALL(cuGraphKernelNodeGetParams, node, &parameters))
+		return;
+	function = vg_kernel_function(&parameters);
+	if (function)
+		vg_use_add(&needs->use, function);
+}
+
+static CUresult vg_memory_add(const struct vg_state *state, CUgraphNode node,
+			      struct vg_graph_needs *needs)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS parameters = {0};
+	CUresult result = VG_CALL(cuGraphMemAllocNodeGetParams, node, &parameters);
+	CUdevice device;
+	int index;
+
+	if (result || !vg_handle_location(&parameters.poolProps.location, &device))
+		return result;
+	index = vg_state_device(state, device);
+	if (index < 0)
+		needs->foreign = true;
+	else
+		needs->bytes[index] = vg_add_saturating(needs->bytes[index],
+							vg_round_up(parameters.bytesize, 2 * VG_MIB));
+	return CUDA_SUCCESS;
+}
+
+static CUresult vg_node_add(const struct vg_state *state, CUgraphNode node,
+			    struct vg_graph_needs *needs, struct vg_graph_left **left)
+{
+	CUgraph child;
+	int type = -1;
+	CUresult result = VG_CALL(cuGraphNodeGetType, node, &type);
+
+	if (result)
+		return result;
+	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return vg_memory_add(state, node, needs);
+	if (type == CU_GRAPH_NODE_TYPE_KERNEL && needs->use.state)
+		vg_kernel_add(node, needs);
+	if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return CUDA_SUCCESS;
+	result = VG_CALL(cuGraphChildGraphNodeGetGraph, node, &child);
+	return result ? result : vg_graph_leave(left, child);
+}
+
+static CUresult vg_graph_add(const struct vg_state *state, CUgraph graph,
+			     struct vg_graph_needs *needs, struct vg_graph_left **left)
+{
+	CUgraphNode *nodes;
+	size_t count = 0;
+	CUresult result = VG_CALL(cuGraphGetNodes, graph, NULL, &count);
+
+	if (result || count == 0)
+		return result;
+	nodes = calloc(count, sizeof *nodes);
+	if (!nodes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = VG_CALL(cuGraphGetNodes, graph, nodes, &count);
+	for (size_t i = 0; i < count && !result; i++)
+		result = vg_node_add(state, nodes[i], needs, left);
+	free(nodes);
+	return result;
+}
+
+// vg_graph_walk adds the needs of a graph and of all graphs within it.
+static CUresult vg_graph_walk(const struct vg_state *state, CUgraph graph,
+			      struct vg_graph_needs *needs)
+{
+	struct vg_graph_left *left = NULL;
+	CUresult result = vg_graph_add(state, graph, needs, &left);
+
+	while (vg_graph_next(&left, &graph))
+		if (!result)
+			result = vg_graph_add(state, graph, needs, &left);
+	return result;
+}
+
+CUresult vg_graph_look(CUgraph graph, struct vg_graph_needs *needs)
+{
+	struct vg_state *state = vg_state_ready();
+	CUresult result;
+
+	memset(needs, 0, offsetof(struct vg_graph_needs, use));
+	vg_use_open(&needs->use, vg_lazy_state());
+	result = state ? vg_graph_walk(state, graph, needs) : CUDA_SUCCESS;
+	if (result)
+		return result;
+	return needs->use.state ? vg_use_claim(&needs->use) : CUDA_SUCCESS;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The memory and code that a graph needs before it can become executable.
+
+#ifndef VG_GRAPH_H
+#define VG_GRAPH_H
+
+#include "use.h"
+
+// vg_graph_needs is the memory, by device, that the nodes of a graph and of its child graphs
+// allocate together. It also contains the functions that their kernels use for the first time.
+struct vg_graph_needs {
+	uint64_t bytes[VG_MAX_DEVICES];
+	bool foreign; // some of it lies on a GPU that the container does not have
+	struct vg_use use;
+};
+
+// vg_kernel_params is the used part of CUDA_KERNEL_NODE_PARAMS. The first version of that struct
+// ends before `kernel`.
+struct vg_kernel_params {
+	CUfunction function; // if NULL, `kernel` is set
+	unsigned shape[7];
+	void **parameters, **extra;
+	CUkernel kernel;
+	CUcontext context;
+};
+
+static inline const void *vg_kernel_function(const struct vg_kernel_params *parameters)
+{
+	const void *kernel = parameters->kernel;
+
+	return parameters->function ? parameters->function : kernel;
+}
+
+// vg_graph_look finds out what a graph needs, and claims the room for its code. It returns an error
+// if it cannot find out: that graph must not become executable.
+CUresult vg_graph_look(CUgraph graph, struct vg_graph_needs *needs);
+
+#endif

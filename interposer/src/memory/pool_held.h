@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Stream-ordered memory. The charge is what the pool holds of the device, not what a program asked
+// of the pool: a pool keeps memory after a free. The driver reports it (RESERVED_MEM_CURRENT).
+
+#ifndef VG_POOL_HELD_H
+#define VG_POOL_HELD_H
+
+#include <stdbool.h>
+
+#include "base/number.h"
+#include "state.h"
+
+// A pool grows by whole granules of the driver's virtual memory.
+static const uint64_t vg_pool_granule = 2 * VG_MIB;
+
+// vg_pool_call is a call of the driver with a pool.
+struct vg_pool_call {
+	struct vg_pool *pool;
+	uint64_t claimed;  // bytes that are reserved for the call
+	uint64_t borrowed; // bytes that the pool holds already: see pool_claim.c
+	uint64_t grown;    // bytes by which the pool has grown after the call
+	uint64_t piece;    // bytes asked of a pool that can be exported: see sizes.h
+	uint64_t pointers; // bytes of a pointer that was imported from the pool
+	bool granted;      // the call succeeded
+};
+
+// vg_pool_held_ask asks the driver how much a pool holds. It also asks how much of that is used if
+// the caller needs it or some of it is promised to others.
+struct vg_pool_answer vg_pool_held_ask(struct vg_pool *pool, bool need_used);
+
+// vg_pool_held_apply charges the pool what it holds, in place of the claim of a call (NULL: there
+// is none). It makes one change of the page, so that no reader sees the bytes twice. It returns how
+// many bytes the pool took beyond the claim.
+uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const struct vg_pool_answer *answer,
+			    struct vg_pool_call *call);
+
+// vg_pool_held_arrived counts an imported pointer that was charged or refused. The caller holds
+// pool_mutex.
+void vg_pool_held_arrived(struct vg_pool *pool);
+
+// vg_pool_held_drop_pointer removes an imported pointer from the pool, if the record has this life.
+void vg_pool_held_drop_pointer(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes);
+
+// vg_pool_held_refresh asks for all pools of the process what they hold.
+void vg_pool_held_refresh(struct vg_state *state);
+
+// vg_pool_held_refresh_stale does the same, but only if something was freed since.
+void vg_pool_held_refresh_stale(struct vg_state *state);
+
+// vg_pool_held_sum adds up what the pools of a device hold. It returns false if a pool cannot be
+// asked, because it was destroyed while in use.
+bool vg_pool_held_sum(struct vg_state *state, uint32_t device, uint64_t *held);
+
+// vg_pool_held_trim makes the pools of a device return unused memory, and reports whether there
+// were any.
+bool vg_pool_held_trim(struct vg_state *state, uint32_t device);
+
+#endif

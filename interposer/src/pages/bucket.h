@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The container's allowance of one GPU's time: a token bucket on the usage page. All processes of
+// the container share it, and each refills it when it needs allowance. It goes into debt for work
+// that took longer than estimated.
+//
+// There is no lock. A process killed between the two steps of a refill loses the few microseconds
+// of allowance that it was about to add, and nothing else.
+
+#ifndef VG_BUCKET_H
+#define VG_BUCKET_H
+
+#include "limits.h"
+#include "pages.h"
+
+enum {
+	// Allowance that a container may save while it launches nothing, in ns.
+	vg_bucket_idle_cap = 8000000,
+	// Allowance that a container may save while its work waits for a GPU that others hold, in
+	// ns.
+	vg_bucket_busy_cap = 40000000,
+	// Lent time that a container may save, in ns. Lent time is for use at once, because its
+	// owner may want it back.
+	vg_bucket_lent_cap = 2000000,
+	// Allowance at the start, in ns.
+	vg_bucket_start = 4000000,
+};
+
+// vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap` ns, and the
+// allowance of a lease beyond `ppm`. It returns the balance in ns. `now` is CLOCK_MONOTONIC.
+int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm,
+		       int64_t cap, struct vg_lease lease);
+
+// vg_bucket_peek returns the balance, in ns, that a refill at `ppm` would find now.
+int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm);
+
+// vg_bucket_rate returns the rate at which a bucket fills at `now`, in parts per million.
+uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
+
+// vg_bucket_charge takes GPU time from the bucket; a negative amount refunds it.
+void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
+
+// vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at launch
+// would have made room for allowance that was clipped instead. It refunds what was clipped since
+// clipped_ns was `since`, unless other work had that refunded.
+void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
+
+// vg_bucket_delay returns how long the bucket takes from `balance` to `target` at this rate, in ns.
+uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm);
+
+#endif

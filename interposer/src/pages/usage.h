@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The usage page, which all processes of the container share.
+
+#ifndef VG_USAGE_H
+#define VG_USAGE_H
+
+#include "base/error.h"
+#include "pages.h"
+
+// vg_usage_open opens and checks the usage page. It returns its descriptor, or -1 with
+// `error` set.
+int vg_usage_open(struct vg_pages *pages, struct vg_error *error);
+
+// vg_usage_memory returns what all processes of the container use now, in bytes. Dead processes
+// count until their slots are emptied.
+uint64_t vg_usage_memory(struct vg_pages *pages, uint32_t device);
+
+// vg_usage_floor returns the least that the container uses, in bytes, whatever its usage page
+// contains. It is the memory that the agent saw it hold, corrected by what this process was granted
+// or has freed since. It is 0 if the agent saw no excess.
+uint64_t vg_usage_floor(struct vg_pages *pages, uint32_t device);
+
+#endif

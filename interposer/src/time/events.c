@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "events.h"
+
+#include "base/error.h"
+#include "base/number.h"
+#include "cover.h"
+#include "distrust.h"
+#include "driver/capture.h"
+#include "meter.h"
+#include "others.h"
+
+enum {
+	vg_tolerance = 16,             // up to 1/16 more than the charge is accepted as true
+	vg_tolerance_of_one = 4,
+	vg_idle_part = 8,              // a segment with company may be idle for 1/8 of its time
+	vg_event_error_ns = 500,       // error of the time between two events
+	// So many event records cost more than a launch; on an H200, 2.4 cost as much.
+	vg_launch_records = 4,
+	vg_union_window_ns = 4000000,
+	vg_overlap_least = 20,
+};
+
+static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
+{
+	float ms = 0;
+
+	if (VG_CALL(cuEventElapsedTime, &ms, from, to))
+		return false;
+	*ns = (int64_t)((double)ms * 1e6);
+	return true;
+}
+
+// vg_base_turn switches to the newer base event once the GPU has reached it.
+static void vg_base_turn(struct vg_meter *meter)
+{
+	CUevent older = meter->base;
+	int64_t since;
+
+	if (!meter->renewing || !vg_elapsed(&since, older, meter->newer))
+		return;
+	for (uint32_t i = 0; i < meter->cover_count; i++) {
+		meter->covers[i].from -= since;
+		meter->covers[i].to -= since;
+	}
+	meter->base = meter->newer;
+	meter->newer = older;
+	meter->renewing = false;
+}
+
+// vg_fresh_part returns how much of a segment's time no other stream has accounted for, in ns.
+static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *stream,
+			     const struct vg_segment *segment, int64_t interval)
+{
+	int64_t end;
+
+	if (!meter->base || meter->base_context != stream->context ||
+	    !vg_elapsed(&end, meter->base, segment->end))
+		return interval;
+	return vg_cover_add(meter->covers, &meter->cover_count,
+			    (struct vg_cover){end - interval, end});
+}
+
+// vg_took is the GPU time that a segment took, in ns.
+struct vg_took {
+	int64_t ns;
+	int64_t fresh; // part of `ns` that no other stream has accounted for
+	bool sure;   // others' slices are not in it: probes excluded them, or there are no others
+	bool rough;  // others' slices were deducted from it
+	bool unpaid; // some may remain in it: others were charged less than probes measured
+};
+
+// vg_deduct returns how much of `claim` ns to deduct as others' time. The uncharged rest is
+// deducted when the others are charged for it, if that is soon.
+static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
+{
+	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
+	int64_t part = vg_others_deduct(&meter->deducted, charged, claim);
+	int64_t most = claim > vg_others_late_ns ? claim : vg_others_late_ns;
+
+	if (part < claim) {
+		meter->claimed += claim - part;
+		vg_distrust_lapsed(meter, meter->claimed - most);
+		meter->claimed = meter->claimed < most ? meter->claimed : most;
+		meter->claimed_at = now;
+	}
+	return part;
+}
+
+// vg_claims_settle deducts earlier claims, as far as others have been charged since.
+static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
+{
+	int64_t claim = meter->claimed;
+	uint64_t since = meter->claimed_at;
+
+	if (claim == 0)
+		return;
+	meter->claimed = 0;
+	if (now - since > vg_others_late_ns) {
+		vg_distrust_lapsed(meter, claim);
+		return;
+	}
+	meter->owed -= vg_deduct(meter, claim, now);
+	meter->claimed_at = since;
+}
+
+// vg_probes_pass reports whether probes are known not to queue behind this work. It is checked for
+// each segment: the streams that share a hardware queue change as streams come and go.
+static bool vg_probes_pass(const struct vg_meter *meter, const struct vg_segment *segment)
+{
+	bool passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
+
+	if (!passed)
+		vg_distrust_unpassed(meter, segment->end, segment->closed_at);
+	return passed;
+}
+
+// vg_share_of returns the part of a claim on an interval that falls into its fresh part.
+static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
+{
+	int64_t part = interval > 0 ? (int64_t)((double)claim * (double)fresh / (double)interval) : 0;
+
+	return part < claim ? part : claim;
+}
+
+// vg_own_part deducts others' slices from an interval, as far as probes measured them and others
+// were charged. Where probes cover only a part of the interval, only work of unknown length is
+// reduced by what they measured.
+static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segment *segment,
+				  int64_t interval, int64_t fresh, uint64_t now)
+{
+	struct vg_took took = {.ns = interval, .fresh = fresh};
+	int64_t claim, part;
+
+	if (!segment->lengthy)
+		return took;
+	if (vg_others_none(meter->pages, meter->device)) {
+		took.sure = true;
+		return took;
+	}
+	if (!vg_probes_pass(meter, segment))
+		return took;
+	claim = vg_probe_others(&meter->probe, segment->end, interval);
+	took.sure = claim >= 0;
+	if (!took.sure)
+		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
+	// Deduct others' slices once if several streams run beside them.
+	part = vg_share_of(claim, fresh, interval);
+	took.fresh -= vg_deduct(meter, part, now);
+	took.unpaid = took.fresh > fresh - part;
+	took.ns -= took.unpaid ? fresh - took.fresh : claim;
+	took.rough = claim > 0;
+	return took;
+}
+
+// vg_settle_unsure charges a segment if nobody knows how much of it was others' time. For short
+// work, a large excess counts as others' time. Long work is charged the excess, because it may have
+// become longer: others' charges could be deducted from it, but may belong to another time.
+static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+			     int64_t took)
+{
+	int64_t more = took - charged;
+
+	if (segment->lengthy || more < charged / vg_tolerance)
+		meter->owed += more;
+}
+
+// vg_error returns how much less than measured one piece of a segment's work may have taken, in ns.
+// On an idle stream, a part of the launch lies between the begin event and the work.
+static uint64_t vg_error(const struct vg_meter *meter, const struct vg_segment *segment)
+{
+	int64_t launch = segment->begun ? vg_launch_records * meter->recording : 0;
+
+	return (uint64_t)(vg_event_error_ns + launch) / segment->count;
+}
+
+// vg_more returns how much more than its charge a segment took, in ns. The interval between probes
+// limits the precision of deducted slices.
+static int64_t vg_more(struct vg_took took, int64_t charged)
+{
+	return took.ns - charged - (took.rough ? vg_probe_ns : 0);
+}
+
+static struct vg_class *vg_segment_class(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	return vg_estimate_of(&meter->estimates, segment->key, 0);
+}
+
+// vg_observe adds the time of one piece of work to its class.
+static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
+		       struct vg_took took, uint64_t now)
+{
+	struct vg_class *class = vg_segment_class(meter, segment);
+	uint64_t ns = took.ns > 0 ? (uint64_t)took.ns / segment->count : 0;
+	uint64_t error = vg_error(meter, segment);
+
+	if (ns == 0 || (took.unpaid && class->measured))
+		return; // the events measured nothing of the work
+	class->company = segment->many;
+	// Where the length varies, the minimum is no measure of the other pieces. For short work of
+	// constant length, pieces without others' slices are better than pieces with deductions.
+	if (class->unsteady > now) {
+		vg_estimate_observe_roughly(class, ns, error, now);
+		return;
+	}
+	if (segment->sample && !took.rough)
+		vg_estimate_observe_sample(class, ns, error, now);
+	else if (!took.rough)
+		vg_estimate_observe(class, ns, error, now);
+	else if (!class->measured || class->ns >= vg_lengthy_ns)
+		vg_estimate_observe_roughly(class, ns, error, now);
+}
+
+// vg_compare_alone records in a segment's class how much more than its charge the segment took. It
+// compares with the current estimate if that is higher. An excess within the possible error of both
+// does not count. A single piece has more tolerance, because it includes the events' own time.
+static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
+			     int64_t charged, struct vg_took took, uint64_t now)
+{
+	struct vg_class *class = vg_segment_class(meter, segment);
+	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+	int64_t error = (int64_t)((vg_error(meter, segment) + class->error) * segment->count);
+	int64_t known = (int64_t)class->ns * segment->count;
+	int64_t expected = charged > known ? charged : known;
+	int64_t more = vg_more(took, expected);
+
+	if (class->measured)
+		vg_estimate_compare(class, charged, more > expected / part + error ? more : 0, took.sure, now);
+}
+
+// vg_compare_together does the same for segments with company, against their charge without the
+// discount for overlap. Each may have taken the time of several, so it compares many at once.
+static void vg_compare_together(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
+{
+	const struct vg_union *all = &meter->all;
+	struct vg_class *class = vg_segment_class(meter, segment);
+	int64_t alone = all->charged * 1000 / (int64_t)(meter->overlap ? meter->overlap : 1000);
+	int64_t more = vg_more((struct vg_took){.ns = all->ns, .rough = all->rough}, alone);
+
+	if (class->measured)
+		vg_estimate_compare(class, alone, more > alone / vg_tolerance ? more : 0, !all->unsure, now);
+}
+
+// vg_overlap_learn learns from several segments how much of their time they share.
+static void vg_overlap_learn(struct vg_meter *meter)
+{
+	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
+	uint64_t seen = overlap * (uint64_t)meter->all.ns / (uint64_t)(meter->all.charged + 1);
+
+	overlap = (overlap * 3 + vg_min(seen, 1000)) / 4;
+	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
+}
+
+// vg_union_add adds a segment to the union of several.
+static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
+			 struct vg_took took, uint64_t now)
+{
+	struct vg_union *all = &meter->all;
+
+	all->ns += took.ns;
+	all->charged += charged;
+	all->unsure |= !took.sure || took.unpaid;
+	all->rough |= took.rough;
+	if (all->charged < vg_union_window_ns && all->ns < vg_union_window_ns)
+		return;
+	if (segment->key)
+		vg_compare_together(meter, segment, now);
+	vg_overlap_learn(meter);
+	*all = (struct vg_union){0};
+}
+
+// vg_unknown_add records the time of a segment whose length was unknown when it was charged.
+static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t ns)
+{
+	if (!meter->unknown || (int64_t)(segment->clipped - meter->unknown_since) > 0)
+		meter->unknown_since = segment->clipped;
+	meter->unknown += ns;
+}
+
+// vg_settle_together charges a segment that had company for the GPU time beyond that of other
+// streams. Work right before its measured part ran beside other streams, too: an estimate for it
+// would charge that time twice.
+static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *segment,
+			       struct vg_took took, uint64_t now)
+{
+	int64_t charged = segment->charged - (segment->lead ? 0 : segment->early);
+
+	took.ns = took.fresh;
+	meter->owed += took.ns - charged;
+	// Work of unknown length teaches nothing about the overlap.
+	if (segment->fresh)
+		vg_unknown_add(meter, segment, took.ns);
+	else
+		vg_union_add(meter, segment, charged, took, now);
+}
+
+static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment,
+			    struct vg_took took)
+{
+	int64_t charged = segment->charged - segment->early;
+
+	if (!segment->fresh && !took.sure) {
+		vg_settle_unsure(meter, segment, charged, took.ns);
+		return;
+	}
+	meter->owed += took.ns - charged;
+	if (segment->fresh)
+		vg_unknown_add(meter, segment, took.ns);
+}
+
+static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
+			    struct vg_segment *segment, uint64_t now)
+{
+	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
+	struct vg_took took;
+	int64_t interval, fresh;
+
+	if (!segment->covered || segment->count == 0 || segment->dirty)
+		return;
+	if (!vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end)) {
+		stream->failures++;
+		return;
+	}
+	stream->failures = 0;
+	// With company, a little idle time may be measured as work. It adds less than a charge by
+	// estimate, which would come on top of the other streams' charges.
+	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
+		return;
+	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
+	took = vg_own_part(meter, segment, interval, fresh, now);
+	if (segment->key && !segment->idle) {
+		if (!segment->many && !took.unpaid)
+			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
+		vg_observe(meter, segment, took, now);
+	}
+	if (segment->many)
+		vg_settle_together(meter, segment, took, now);
+	else
+		vg_settle_alone(meter, segment, took);
+}
+
+// vg_segment_done reports whether a segment is done. If the driver cannot answer, the segment
+// counts as done and is not measured.
+static bool vg_segment_done(struct vg_stream *stream, struct vg_segment *segment)
+{
+	CUresult result = VG_CALL(cuEventQuery, segment->end);
+
+	if (result && result != CUDA_ERROR_NOT_READY) {
+		segment->dirty = true;
+		stream->failures++;
+	}
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+void vg_events_read(struct vg_meter *meter, uint64_t now)
+{
+	int mode = vg_capture_relax();
+
+	vg_claims_settle(meter, now);
+	vg_probe_read(&meter->probe);
+	vg_distrust_follow(meter);
+	vg_base_turn(meter);
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		while (!stream->held && stream->tail != stream->head) {
+			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
+
+			if (!vg_segment_done(stream, segment))
+				break;
+			vg_segment_read(meter, stream, segment, now);
+			vg_meter_settle(meter, segment);
+			stream->tail++;
+		}
+		if (stream->tail == stream->head && !stream->open && stream->idle_at > now)
+			stream->idle_at = now; // it finished earlier than estimated
+	}
+	vg_capture_unrelax(mode);
+}
+
+bool vg_events_want_probes(const struct vg_meter *meter)
+{
+	return vg_meter_has_long_work(meter) && !vg_others_none(meter->pages, meter->device);
+}
+
+void vg_events_probe(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	int mode = vg_capture_relax();
+
+	vg_probe_send(&meter->probe, context, now);
+	vg_capture_unrelax(mode);
+}

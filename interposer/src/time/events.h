@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Events correct estimates and charges.
+//
+// The time between two events is at least the time for which the work between them held the GPU. A
+// charge above it is therefore refunded. A measurement above the charge may contain others' slices.
+// Long work is charged the excess, less the others' time that probes measured and others were
+// charged (others.h). Short work is charged a small excess, or all of it if its length was unknown.
+// Otherwise the excess only corrects the estimate (estimate.h).
+
+#ifndef VG_EVENTS_H
+#define VG_EVENTS_H
+
+#include "meter.h"
+
+// vg_events_read processes all segments that are done.
+void vg_events_read(struct vg_meter *meter, uint64_t now);
+
+// vg_events_want_probes reports whether probes are needed to separate others' slices from long
+// work.
+bool vg_events_want_probes(const struct vg_meter *meter);
+
+// vg_events_probe sends a probe from a thread whose current context is `context`.
+void vg_events_probe(struct vg_meter *meter, uint64_t context, uint64_t now);
+
+#endif

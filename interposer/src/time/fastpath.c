@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fastpath.h"
+
+#include "base/mutex.h"
+#include "base/now.h"
+#include "driver/capture.h"
+#include "driver/handle.h"
+#include "memory/state.h"
+#include "meter.h"
+
+enum { vg_fastpath_wait_ns = 2000000 }; // wait for the meter; the throttle waits longer
+
+// vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A created
+// stream belongs to one context. The handle of a default stream means another stream in each
+// context. A per-thread stream has no fast path.
+static bool vg_fastpath_is_here(const struct vg_fastpath *fastpath, const struct vg_work *work)
+{
+	CUcontext context = NULL;
+
+	if (fastpath->handle != work->stream)
+		return false;
+	if (work->stream && work->stream != vg_legacy_stream)
+		return true;
+	return (work->stream || !work->per_thread) &&
+	       VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && vg_handle_key(context) == fastpath->context;
+}
+
+// vg_fastpath_is_in_time reports whether the fast path is still valid and the stream has not become
+// idle. Reading the clock is most of the fast path's cost. It is skipped for so little work that it
+// lies within the error of `idle_at`. The throttle's next look finds out how long the stream was
+// idle.
+static bool vg_fastpath_is_in_time(struct vg_meter *meter)
+{
+	struct vg_fastpath *fastpath = &meter->fastpath;
+	uint64_t now;
+
+	fastpath->unseen += fastpath->ns;
+	if (fastpath->unseen <= vg_idle_slack_ns)
+		return true;
+	fastpath->unseen = 0;
+	now = vg_clock_now(&meter->clock);
+	return now <= fastpath->until && now <= fastpath->stream->idle_at + vg_idle_slack_ns;
+}
+
+static bool vg_fastpath_is_good(struct vg_meter *meter, const struct vg_work *work)
+{
+	const struct vg_fastpath *fastpath = &meter->fastpath;
+
+	return fastpath->room >= fastpath->ns && fastpath->key == work->key && vg_meter_is_mine(meter) &&
+	       vg_fastpath_is_here(fastpath, work) && vg_fastpath_is_in_time(meter) &&
+	       !vg_capture_is_on(work->stream, work->per_thread);
+}
+
+static void vg_fastpath_enter(struct vg_meter *meter)
+{
+	struct vg_fastpath *fastpath = &meter->fastpath;
+
+	fastpath->room -= fastpath->ns;
+	fastpath->stream->idle_at += (uint64_t)fastpath->ns;
+	fastpath->segment->work += fastpath->ns;
+	fastpath->segment->charged += fastpath->charge;
+	fastpath->segment->count++;
+	fastpath->segment->pieces++;
+	meter->pieces++;
+	meter->outstanding += fastpath->charge;
+	meter->owed += fastpath->charge;
+	if (fastpath->on_way)
+		atomic_fetch_add(&fastpath->on_way->count, 1);
+	vg_tally(fastpath->launches, 1);
+}
+
+bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
+{
+	struct vg_meter *meter = atomic_load_explicit(&state->meters[0], memory_order_acquire);
+	bool good;
+
+	if (!meter || state->pages.device_count > 1)
+		return false; // no fast path without a meter or with several GPUs
+	if (!vg_mutex_try_lock(&meter->mutex) && !vg_mutex_lock_until(&meter->mutex, vg_now() + vg_fastpath_wait_ns))
+		return false;
+	good = !atomic_load(&meter->forgotten_count) && vg_fastpath_is_good(meter, work);
+	if (good) {
+		vg_fastpath_enter(meter);
+		*ticket = (struct vg_ticket){.state = state,
+					     .meter = meter,
+					     .stream = work->stream,
+					     .context = meter->fastpath.context,
+					     .charge = meter->fastpath.charge,
+					     .on_way = meter->fastpath.on_way,
+					     .per_thread = work->per_thread};
+	}
+	vg_mutex_unlock(&meter->mutex);
+	return good;
+}

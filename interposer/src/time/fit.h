@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Properties of the card that probes show: how fast its clock runs, and how long its slices are.
+
+#ifndef VG_FIT_H
+#define VG_FIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "probe.h"
+
+enum { vg_turns = 15 };
+
+// vg_fit is the state of these measurements. All times are in ns.
+struct vg_fit {
+	uint64_t base;     // the probes' base_sent, for which the rest is valid; 0: none
+	bool begun;
+	int64_t window;    // the probes' window that was processed last
+	int64_t at, delay; // start and least delay of the first window of the fit
+	uint32_t journeys; // probes processed
+	uint32_t seen;     // stretches of others' time processed
+	int64_t turns[vg_turns]; // times between two of these stretches
+	uint32_t turn_count;
+};
+
+// vg_fit_follow learns from the probes and reports whether it learnt anything. It sets `ppb` to how
+// much faster the GPU's clock is than the host's, in parts per billion. It sets `turn` to the
+// length of this process's turn, in ns. Either is 0 if it did not learn it.
+bool vg_fit_follow(struct vg_fit *fit, const struct vg_probe *probe, int32_t *ppb, uint32_t *turn);
+
+// vg_fit_aliases reports whether probes sent after `recorded` (as vg_now) came back together with
+// work that ended at `end`, in ns since the base event.
+bool vg_fit_aliases(const struct vg_probe *probe, int64_t end, uint64_t recorded);
+
+#endif

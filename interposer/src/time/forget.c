@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "forget.h"
+
+#include "base/mutex.h"
+#include "base/now.h"
+#include "driver/handle.h"
+#include "events.h"
+#include "segment.h"
+
+// How long the end of a stream or context waits for a thread that is calling the driver.
+static const uint64_t vg_end_wait_ns = 20000000;
+
+// vg_forget_later leaves an object to be dropped later. If the list is full, everything is dropped
+// later.
+static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+{
+	uint32_t count;
+
+	vg_mutex_lock(&meter->forgotten_mutex);
+	count = atomic_load(&meter->forgotten_count);
+	if (count == vg_most_forgotten) {
+		kind = vg_forget_everything;
+		count = 0;
+	}
+	meter->forgotten[count] = (struct vg_forgotten){kind, key, vg_now()};
+	atomic_store(&meter->forgotten_count, count + 1);
+	vg_mutex_unlock(&meter->forgotten_mutex);
+}
+
+// vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
+// about to ask the driver for that very object. A holder that is stuck in the driver is waited for
+// once.
+static bool vg_forget_lock(struct vg_meter *meter)
+{
+	uint32_t passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
+
+	if (vg_meter_try_lock(meter))
+		return true;
+	if (atomic_load_explicit(&meter->stuck_at, memory_order_relaxed) == passes)
+		return false;
+	if (vg_meter_lock(meter, vg_end_wait_ns))
+		return true;
+	atomic_store_explicit(&meter->stuck_at, passes, memory_order_relaxed);
+	return false;
+}
+
+// vg_forget_is_of reports whether a stream ends with the object.
+static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten what)
+{
+	if (what.kind == vg_forget_stream)
+		return vg_handle_key(stream->handle) == what.key && !stream->thread && !stream->gone;
+	return what.kind == vg_forget_context && stream->context == what.key;
+}
+
+// vg_forget_close records the event of work of unknown length while its stream lives, so that the
+// work is measured all the same.
+static void vg_forget_close(struct vg_meter *meter, struct vg_forgotten what)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+
+		if (!vg_forget_is_of(stream, what))
+			continue;
+		if (stream->open && vg_stream_segment(stream)->fresh)
+			vg_segment_close(stream, stream->thread != 0);
+		if (what.kind == vg_forget_stream)
+			return;
+	}
+}
+
+void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+{
+	struct vg_forgotten what;
+
+	if (!vg_forget_lock(meter)) {
+		vg_forget_later(meter, kind, key);
+		return;
+	}
+	// The events can be read only while the context lives.
+	if (kind == vg_forget_context && meter->unmeasured.count)
+		vg_events_read(meter, vg_now());
+	what = (struct vg_forgotten){kind, key, vg_now()};
+	vg_forget_close(meter, what);
+	vg_meter_drop(meter, what, false);
+	vg_meter_unlock(meter);
+}

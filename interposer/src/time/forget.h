@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The meter forgets streams, contexts and kinds of work that end.
+
+#ifndef VG_FORGET_H
+#define VG_FORGET_H
+
+#include "meter.h"
+
+// vg_forget drops the records of a stream before its destruction, of a context before and after its
+// destruction, or of a key that may come to mean other work. If another thread holds the meter,
+// which may be blocked in the driver, the meter's next holder drops them.
+void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
+
+#endif

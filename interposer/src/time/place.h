@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Where work goes: its GPU and its context, found with as few driver calls as possible.
+
+#ifndef VG_PLACE_H
+#define VG_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver/driver.h"
+
+struct vg_on_way;
+struct vg_meter;
+struct vg_state;
+
+// vg_work is work about to be launched.
+struct vg_work {
+	uint64_t key;   // identifies the kind of work; not 0
+	uint64_t prior; // estimate before any measurement, in ns
+	CUstream stream;
+	bool per_thread; // stream 0 is the thread's own default stream
+};
+
+// vg_ticket is a launch that was let through.
+struct vg_ticket {
+	struct vg_state *state;
+	struct vg_meter *meter; // NULL: it is not metered
+	CUstream stream;
+	uint64_t context, thread;
+	uint32_t device;
+	int64_t charge;
+	bool per_thread;
+	bool after; // call vg_throttle_finish after the launch
+	struct vg_on_way *on_way; // counts the launch until the driver has it; NULL: not counted
+};
+
+// vg_work_key mixes two properties of a launch into a key.
+static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
+{
+	uint64_t key = (a ^ (b * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xff51afd7ed558ccd);
+
+	return (key ^ key >> 32) | 1;
+}
+
+// vg_place_fill finds where work goes. It leaves the meter NULL if the work is not metered.
+// vg_place_context finds the context of the work's stream and reports whether there is one.
+void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+bool vg_place_context(const struct vg_work *work, CUcontext *context);
+
+#endif

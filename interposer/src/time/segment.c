@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "segment.h"
+
+#include "base/now.h"
+#include "base/number.h"
+#include "driver/capture.h"
+#include "driver/handle.h"
+#include "driver/stream.h"
+#include "wall.h"
+
+enum {
+	vg_segment_ns = 1000000,     // work between two events
+	vg_solo_ns = 200000,         // work in a segment that measures one class
+	vg_solo_every = 4,           // every fourth segment measures one class
+	vg_short_ns = 150000,        // an event beside shorter work is costly
+	vg_lately_ns = 30000000,
+	vg_heavy_ns = 1500000,       // longer work is measured each time
+	vg_first_samples = 4,        // samples of a class that follow each other at once
+	// First pause between two later samples; it doubles with each.
+	vg_early_sample_ns = 400000000,
+	vg_samplings = 4,            // limit of these doublings; vg_sample_ns limits the pause, too
+	vg_sample_pieces = 4,        // pieces in a sample of short work
+	vg_segment_pieces = 1000,    // at most: work may be longer than estimated
+	vg_launch_ns = 100000000,    // how long a segment waits for launches under way
+};
+
+// The longest time between two samples of short work; long work has twice that.
+static const uint64_t vg_sample_ns = 3000000000;
+
+// vg_event_make makes an event in the context of the stream, to which it must belong. The thread's
+// context is another if the stream belongs to a green context.
+static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
+{
+	CUcontext before = NULL;
+	CUresult result;
+	bool pushed;
+	int mode;
+
+	if (*event)
+		return true;
+	mode = vg_capture_relax();
+	pushed = stream->context && vg_handle_context() != stream->context &&
+		 VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context) == CUDA_SUCCESS;
+	result = VG_CALL(cuEventCreate, event, 0);
+	if (result)
+		*event = NULL;
+	if (pushed)
+		VG_CALL(cuCtxPopCurrent_v2, &before);
+	vg_capture_unrelax(mode);
+	return result == CUDA_SUCCESS;
+}
+
+// vg_record records an event in a stream, unless the stream must be left alone.
+static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
+{
+	CUresult result = CUDA_SUCCESS;
+	bool made;
+
+	if (!vg_capture_touch_begin(stream->handle, per_thread))
+		return false;
+	made = vg_event_make(event, stream);
+	if (made)
+		result = per_thread ? VG_CALL(cuEventRecord_ptsz, *event, stream->handle) :
+				      VG_CALL(cuEventRecord, *event, stream->handle);
+	vg_capture_touch_end();
+	if (made && !result)
+		return true;
+	stream->failures++;
+	return false;
+}
+
+static bool vg_event_done(CUevent event)
+{
+	int mode = vg_capture_relax();
+	CUresult result = VG_CALL(cuEventQuery, event);
+
+	vg_capture_unrelax(mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+// ---- segments
+
+// vg_base_renew ensures that there is a recent base event, against which segments of several
+// streams are timed. The old one serves until the GPU has reached the new one, which may queue
+// behind other work.
+static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint64_t now,
+			  bool per_thread)
+{
+	if (meter->base_context != stream->context) {
+		vg_meter_drop_event(&meter->base);
+		vg_meter_drop_event(&meter->newer);
+		meter->renewing = false;
+		meter->base_context = stream->context;
+	} else if (meter->base && now - meter->base_made < vg_base_life_ns) {
+		return;
+	}
+	meter->base_made = now;
+	if (meter->base) {
+		meter->renewing = vg_record(&meter->newer, stream, per_thread);
+		return;
+	}
+	meter->cover_count = 0;
+	if (!vg_record(&meter->base, stream, per_thread))
+		vg_meter_drop_event(&meter->base);
+}
+
+// vg_others_busy reports whether other streams had work under way since `since`.
+static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		const struct vg_stream *other = &meter->streams[i];
+
+		if (other != stream && (other->tail != other->head || other->idle_at > since))
+			return true;
+	}
+	return false;
+}
+
+// vg_mark_many marks the segments under way on other streams as having company, which they may not
+// have had when they began.
+static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
+{
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *other = &meter->streams[i];
+		uint32_t last = other->head + (other->open ? 1 : 0);
+
+		for (uint32_t s = other->tail; other != stream && s != last; s++)
+			other->ring[s % vg_ring].many = true;
+	}
+}
+
+// vg_sample_interval returns the time between two samples of a class. Each sample costs time,
+// because the event before the work starts the process's slice. A kernel as long as a slice may
+// then have to wait for a second slice. Long work is therefore sampled less often.
+static uint64_t vg_sample_interval(const struct vg_class *class)
+{
+	bool lengthy = class->ns >= vg_lengthy_ns;
+	uint32_t later = class->samples - vg_first_samples;
+
+	if (class->samples < vg_first_samples)
+		return 0;
+	later = later < vg_samplings ? later : vg_samplings;
+	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
+		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
+}
+
+// vg_sample reports whether a segment is to be a sample: known work by itself, measured from its
+// beginning. A sample of short work has several pieces, because they may differ.
+static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
+{
+	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
+
+	if (due)
+		vg_estimate_begin_sample(class, class->ns < vg_lengthy_ns ? vg_sample_pieces : 1, now);
+	// Single pieces do not show how streams side by side overlap.
+	return !segment->many && (class->to_see > 0 || class->look > now);
+}
+
+// vg_begin_first reports whether an event should precede work on an idle stream that is no sample.
+// Streams side by side need all events to show how much they overlap.
+static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
+			   const struct vg_segment *segment, const struct vg_class *class, uint64_t now)
+{
+	return !vg_estimate_is_known(class, now) || class->ns >= vg_heavy_ns ||
+	       ((class->ns >= vg_short_ns || segment->solo) &&
+		vg_others_busy(meter, stream, now - vg_lately_ns));
+}
+
+// vg_begin_record records the event before work on an idle stream, and notes the time that this
+// takes.
+static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
+			    struct vg_segment *segment, bool per_thread)
+{
+	uint64_t from;
+	int64_t took;
+
+	if (!vg_event_make(&segment->begin, stream)) {
+		stream->failures++;
+		return;
+	}
+	from = vg_now();
+	segment->covered = segment->begun = vg_record(&segment->begin, stream, per_thread);
+	segment->begun_at = vg_now();
+	took = (int64_t)(segment->begun_at - from);
+	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
+}
+
+// vg_segment_begin opens a segment. On a stream with work ahead, it is measured from the end of the
+// segment before it. On an idle stream, it is measured from before its first piece of work or,
+// cheaper, from the next piece on.
+static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
+			     struct vg_class *class, uint64_t now, bool per_thread)
+{
+	struct vg_segment *segment = vg_stream_segment(stream);
+	struct vg_segment *before = &stream->ring[(stream->head + vg_ring - 1) % vg_ring];
+	CUevent begin = segment->begin, end = segment->end;
+	bool sample;
+
+	*segment = (struct vg_segment){.begin = begin, .end = end, .begun_at = now,
+				       .solo = stream->turns++ % vg_solo_every == 0};
+	segment->many = meter->overlap && meter->overlap < 1000;
+	if (!segment->many && vg_others_busy(meter, stream, now)) {
+		segment->many = true;
+		vg_mark_many(meter, stream);
+	}
+	stream->open = true;
+	sample = vg_sample(class, segment, now);
+	segment->solo |= sample;
+	segment->sample = sample && class->to_see > 0;
+	if (segment->many)
+		vg_base_renew(meter, stream, now, per_thread);
+	if (stream->head != stream->tail && !vg_event_done(before->end)) {
+		segment->chained = segment->covered = true;
+	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
+		if (segment->sample)
+			vg_lead_send(&meter->lead, class->to_see - 1, stream->handle, stream->context,
+				     per_thread);
+		vg_begin_record(meter, stream, segment, per_thread);
+	}
+}
+
+static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
+			   struct vg_class *class, int64_t charge, uint64_t now)
+{
+	segment->pieces++;
+	meter->pieces++;
+	segment->charged += charge;
+	segment->work += (int64_t)class->ns;
+	meter->outstanding += charge;
+	if (!class->measured)
+		class->opened = now;
+	if (!vg_estimate_is_known(class, now)) {
+		if (!segment->fresh)
+			vg_unmeasured_begin(&meter->unmeasured, meter->pages, meter->device, now);
+		segment->fresh = true;
+		segment->clipped = meter->clipped;
+	}
+	if (!segment->covered) {
+		segment->early = segment->charged;
+		segment->lead = segment->charged == charge ? segment->work : 0;
+		segment->key = class->key;
+		return;
+	}
+	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns ||
+				  vg_estimate_is_doubtful(class, now))) {
+		segment->lengthy = true;
+		meter->lengthy++;
+	}
+	segment->key = segment->count == 0 || segment->key == class->key ? class->key : 0;
+	segment->count++;
+}
+
+// vg_segment_is_long reports whether a segment has enough work to end with an event.
+static bool vg_segment_is_long(const struct vg_segment *segment)
+{
+	return segment->work >= vg_segment_ns || segment->pieces >= vg_segment_pieces;
+}
+
+static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class,
+			    uint64_t now)
+{
+	return vg_segment_is_long(segment) || !vg_estimate_is_known(class, now) ||
+	       (segment->solo && segment->work >= vg_solo_ns);
+}
+
+int64_t vg_segment_room(const struct vg_stream *stream, const struct vg_class *class)
+{
+	const struct vg_segment *segment = &stream->ring[stream->head % vg_ring];
+	int64_t full = segment->solo ? vg_solo_ns : vg_segment_ns;
+	int64_t pieces = (int64_t)vg_segment_pieces - segment->pieces - 1;
+	int64_t room = full - segment->work - 1;
+
+	if (!stream->open || !segment->covered || segment->fresh || room <= 0 || pieces <= 0 ||
+	    (segment->key != class->key && segment->key != 0))
+		return 0;
+	pieces *= (int64_t)class->ns;
+	return room < pieces ? room : pieces;
+}
+
+// vg_must_close reports whether the open segment has to end before more work.
+static bool vg_must_close(const struct vg_segment *segment, const struct vg_class *class,
+			  uint64_t now)
+{
+	return !vg_estimate_is_known(class, now) || vg_segment_is_long(segment) ||
+	       (segment->solo && segment->count && segment->key != class->key);
+}
+
+bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
+		       int64_t charge, uint64_t now, bool per_thread)
+{
+	bool idle = now > stream->idle_at + vg_idle_slack_ns;
+	struct vg_segment *segment = vg_stream_segment(stream);
+
+	if (stream->blind) {
+		vg_wall_enter(meter, stream, class, charge, now);
+		return false;
+	}
+	// Ask the stream if its work may take longer than estimated, or wait for other streams.
+	if (idle && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
+		stream->idle_at = now;
+		idle = false;
+	}
+	if (idle && stream->open && segment->covered)
+		segment->idle += (int64_t)(now - stream->idle_at);
+	if (stream->open && vg_must_close(segment, class, now))
+		vg_segment_close(stream, per_thread);
+	segment = vg_stream_segment(stream);
+	if (!stream->open)
+		vg_segment_begin(meter, stream, class, now, per_thread);
+	else if (!segment->covered && !idle && atomic_load(&stream->on_way->count) <= 0)
+		segment->covered = vg_record(&segment->begin, stream, per_thread);
+	stream->idle_at = (idle ? now : stream->idle_at) + class->ns;
+	vg_segment_add(meter, segment, class, charge, now);
+	if (!segment->covered)
+		return segment->fresh;
+	return vg_segment_full(segment, class, now) || (segment->begun && segment->solo);
+}
+
+// vg_not_measured keeps launches of a class from waiting for its first measurement, which will not
+// come.
+static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *segment)
+{
+	struct vg_class *class = segment->key ? vg_estimate_of(&meter->estimates, segment->key, 0) : NULL;
+
+	if (class && !class->measured)
+		class->opened = 0;
+}
+
+// vg_stream_is_launching reports whether work of the open segment may not be in its stream yet. The
+// last of these launches then closes the segment. A slow launch may never end: after vg_launch_ns
+// the segment closes without it, and is not measured.
+static bool vg_stream_is_launching(struct vg_stream *stream)
+{
+	struct vg_on_way *on_way = stream->on_way;
+	uint64_t now;
+
+	if (atomic_load(&on_way->count) > 0) {
+		now = vg_now();
+		// Either the last launch sees `awaited`, or the count below no longer contains it.
+		if (!atomic_exchange(&on_way->awaited, true))
+			on_way->since = now;
+		if (atomic_load(&on_way->count) > 0) {
+			if (now - on_way->since <= vg_launch_ns)
+				return true;
+			atomic_store(&on_way->count, 0);
+			vg_stream_segment(stream)->dirty = true;
+		}
+	}
+	atomic_store(&on_way->awaited, false);
+	return false;
+}
+
+void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
+{
+	struct vg_segment *segment = vg_stream_segment(stream);
+
+	if (!stream->open)
+		return; // another thread has closed it
+	segment->dirty |= failed;
+	// The next launch finds out that unmeasured work has ended.
+	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
+		return;
+	if ((!vg_segment_close(stream, per_thread) && !vg_stream_is_launching(stream)) || !segment->covered)
+		vg_not_measured(meter, segment);
+}
+
+bool vg_segment_close(struct vg_stream *stream, bool per_thread)
+{
+	struct vg_segment *segment = vg_stream_segment(stream);
+
+	if (!stream->open || stream->head + 1 - stream->tail >= vg_ring || vg_stream_is_launching(stream))
+		// The ring is full, or work is not in the stream yet: the segment stays open.
+		return false;
+	if (!vg_record(&segment->end, stream, per_thread))
+		return false;
+	segment->closed_at = vg_now();
+	stream->head++;
+	stream->open = false;
+	return true;
+}
+
+void vg_segment_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
+{
+	if (meter->pieces >= vg_many_pieces)
+		return;
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+		struct vg_segment *segment = vg_stream_segment(stream);
+
+		if (stream->open && stream->context == context &&
+		    (stream->thread == 0 || stream->thread == thread) &&
+		    !vg_capture_is_on(stream->handle, stream->thread != 0)) {
+			if (vg_segment_close(stream, stream->thread != 0) && now > stream->idle_at + vg_idle_slack_ns)
+				segment->idle += (int64_t)(now - stream->idle_at);
+		}
+	}
+}
+

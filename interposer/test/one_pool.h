@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A test as a process with memory in one pool. The driver is a few lines that grow the pool as the
+// real driver does. It runs other threads' steps during a query.
+
+#ifndef VG_TEST_ONE_POOL_H
+#define VG_TEST_ONE_POOL_H
+
+#include "check.h"
+#include "memory/claim.h"
+#include "memory/pool.h"
+#include "memory/pool_claim.h"
+#include "memory/pool_lifetime.h"
+#include "memory/state.h"
+
+// The driver's pool, which is also the memory of graphs.
+struct one_pool {
+	uint64_t used;
+	uint64_t held;
+	bool silent;             // it answers no query
+	bool destroyed;          // the pool's handle is invalid
+	bool strict;             // capture modes cannot be changed
+	int trims;
+	int mode;                // of this thread's captures
+	void (*meanwhile)(void); // run once, when the driver has its answer
+};
+
+static const uint64_t mib = UINT64_C(1) << 20;
+static CUmemoryPool const handle = (CUmemoryPool)(uintptr_t)0x1000;
+static CUmemoryPool const other = (CUmemoryPool)(uintptr_t)0x2000; // of the same memory
+
+extern const CUmemPoolProps on_device;
+extern struct one_pool driver;
+extern struct vg_state *process;
+extern struct vg_pool *pool;
+extern struct vg_claim first;
+
+// one_pool_driver replaces the driver's functions.
+void one_pool_driver(void);
+
+// begin makes a process with this limit whose pool holds some memory and uses a part of it. On
+// request, the pool is the device's memory of graphs.
+void begin(uint64_t limit, uint64_t held, uint64_t used, CUmemoryPool which);
+
+// destroy destroys the pool.
+void destroy(void);
+
+// driver_alloc allocates from the pool, and driver_trim returns its unused memory.
+void driver_alloc(uint64_t bytes);
+void driver_trim(void);
+
+// claim claims memory of the pool.
+CUresult claim(struct vg_claim *to, uint64_t bytes);
+
+// on_page returns the memory that the process is charged with.
+uint64_t on_page(void);
+
+#endif
