@@ -1,5 +1,7 @@
-// Command extended-resource-patcher keeps the capacity of the node's GPUs on
-// its Node object as extended resources.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command extended-resource-patcher advertises the capacity of the node's GPUs
+// on its Node object as extended resources.
 package main
 
 import (
@@ -15,18 +17,18 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
-	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
 func main() {
 	os.Exit(daemon.Main(command()))
 }
 
-// flags of the command line.
+// flags are the values of the command-line flags.
 type flags struct {
 	config     string
 	kubeconfig string
@@ -35,7 +37,7 @@ type flags struct {
 	staleAfter time.Duration
 	address    string
 	probes     string
-	// certificates has the certificate of the metrics.
+	// certificates is the directory of the metrics server's certificate.
 	certificates string
 }
 
@@ -81,21 +83,21 @@ func removeCommand(f *flags) *cobra.Command {
 	return cmd
 }
 
-// parts of the program.
+// parts are the parts of the program.
 type parts struct {
 	patcher *nodestatus.Patcher
 	reviews kubernetes.Interface // see endpoint.Options
 	log     *slog.Logger
 }
 
-// assemble makes what the flags describe.
+// assemble creates the parts that the flags describe.
 func assemble(f *flags) (parts, error) {
 	cfg, err := daemon.Config(f.config)
 	if err != nil {
 		return parts{}, err
 	}
 	var p parts
-	if p.log, err = daemon.Logger(cfg.Log); err != nil {
+	if p.log, err = daemon.Logger(cfg.Log, os.Stderr); err != nil {
 		return parts{}, err
 	}
 	api, err := daemon.APIServer(f.kubeconfig, nodestatus.FieldManager)

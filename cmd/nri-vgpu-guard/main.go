@@ -1,6 +1,8 @@
-// Command nri-vgpu-guard is started by the container runtime itself, from its
-// directory of NRI plugins: it keeps GPUs from containers that the agent did
-// not answer for.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nri-vgpu-guard is an NRI plugin that the container runtime starts
+// from its plugin directory. While the agent does not answer, nri-vgpu-guard
+// refuses GPU containers.
 package main
 
 import (
@@ -9,12 +11,12 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/guard"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
-// memoryLimit is what the collector holds the program to, in bytes; it needs
-// half of it.
+// memoryLimit is the garbage collector's soft memory limit, in bytes. The
+// program needs half of the limit.
 const memoryLimit = 16 << 20
 
 func main() {
@@ -43,7 +45,7 @@ func run(program string) error {
 	if runtime, ok := guard.StandsIn(); ok {
 		return g.StandIn(context.Background(), runtime)
 	}
-	// A guard without a stand-in is better than none.
+	// A guard without a stand-in is better than no guard.
 	if err := guard.StartStandIn(program); err != nil {
 		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
 	}

@@ -1,31 +1,53 @@
-// Command nri-vgpu is the agent of a node: it gives containers their parts of
-// the node's GPUs, over NRI.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nri-vgpu is the agent of a node. The agent allocates the node's GPUs
+// to containers as an NRI plugin.
 package main
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/install"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
+	"github.com/nri-vgpu/nri-vgpu/internal/install"
 )
 
 func main() {
 	os.Exit(daemon.Main(command()))
 }
 
-// flags of the command line.
+// run runs the agent that the flags describe.
+func run(ctx context.Context, f flags) error {
+	cfg, err := daemon.Config(f.config)
+	if err != nil {
+		return err
+	}
+	if f.driverRoot != "" {
+		cfg.Driver.Root = f.driverRoot
+	}
+	log, err := daemon.Logger(cfg.Log, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if f.nodeName == "" {
+		return errors.New("no node name: set --node-name or NODE_NAME")
+	}
+	return agent.Run(ctx, agent.Options{
+		Config: cfg, Node: f.nodeName, Kubeconfig: f.kubeconfig, CertificateDir: f.certificates, Log: log,
+	})
+}
+
+// flags are the values of the command-line flags.
 type flags struct {
 	config     string
 	kubeconfig string
 	nodeName   string
 	driverRoot string
-	// certificates has the certificate of the metrics.
+	// certificates is the directory of the metrics server's certificate.
 	certificates string
 }
 
@@ -58,37 +80,13 @@ func installCommand(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if dir == "" {
-				dir = cfg.Paths.InstallDir
-			}
-			target, err := install.Install(source, dir, version.Version)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), target)
-			return installGuard(cmd, cfg, source, dir, namespace)
+			return install.Node(install.Options{
+				Config: cfg, Source: source, Dir: dir, Namespace: namespace, Out: cmd.OutOrStdout(),
+			})
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "where the files are, in lib and bin")
 	cmd.Flags().StringVar(&dir, "dir", "", "where to install; paths.install_dir by default")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "the own namespace, for a guard of the previous release, which lets no agent start elsewhere")
 	return cmd
-}
-
-// installGuard installs the guard, or removes it where it is not wanted.
-func installGuard(cmd *cobra.Command, cfg config.Config, source, dir, namespace string) error {
-	if cfg.Guard.PluginDir == "" {
-		return install.RemoveGuard(config.Default().Guard.PluginDir)
-	}
-	settings := guard.SettingsFrom(cfg)
-	settings.InstallDir = dir
-	if namespace != "" {
-		settings.ExemptNamespaces = append(settings.ExemptNamespaces, namespace)
-	}
-	program, err := install.Guard(source, cfg.Guard.PluginDir, settings)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), program)
-	return nil
 }

@@ -1,28 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/daemon"
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
-	"github.com/nri-vgpu/nri-vgpu/pkg/query"
-	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
-	"github.com/nri-vgpu/nri-vgpu/pkg/release"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
+	"github.com/nri-vgpu/nri-vgpu/internal/uninstall"
+	"github.com/nri-vgpu/nri-vgpu/internal/uninstall/cluster"
 )
 
 func uninstallCommand(f *flags) *cobra.Command {
@@ -39,13 +29,9 @@ the last of their pods has gone it removes what is left, and itself.`,
 			if err != nil {
 				return err
 			}
-			// Links on the node, such as /var/run, are meant from its root.
-			if root != "" {
-				if err := errors.Join(unix.Chroot(root), os.Chdir("/")); err != nil {
-					return fmt.Errorf("enter the node's root (--root): %w", err)
-				}
-			}
-			return uninstall(cmd, cfg)
+			return uninstall.Node(cmd.Context(), uninstall.Options{
+				Config: cfg, Root: root, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+			})
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "", "where the node's root is; the own by default")
@@ -53,8 +39,8 @@ the last of their pods has gone it removes what is left, and itself.`,
 	return cmd
 }
 
-// idleCommand returns the command that keeps a pod of the DaemonSet Ready after its init
-// containers have cleaned the node.
+// idleCommand returns a command that does nothing. The command keeps a DaemonSet pod
+// Ready after the pod's init containers have cleaned the node.
 func idleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "idle",
@@ -65,43 +51,8 @@ func idleCommand() *cobra.Command {
 	}
 }
 
-func uninstall(cmd *cobra.Command, cfg config.Config) error {
-	admin := layout.AdminSocket(cfg.Paths.RunDir)
-	if err := (query.Client{Socket: admin}).Ask(cmd.Context(), query.Ping, new(query.Pong)); !errors.Is(err, query.ErrAway) {
-		return fmt.Errorf("the agent runs on this node: delete its DaemonSet first (%s answers: %w)", admin, err)
-	}
-	remover := guard.Remover{Proc: string(registry.HostProc)}
-	if dir := cmp.Or(cfg.Guard.PluginDir, config.Default().Guard.PluginDir); cfg.Guard.PluginDir != "" || exists(filepath.Join(dir, layout.GuardProgram)) {
-		remover.Program = filepath.Join(dir, layout.GuardProgram)
-	}
-	live, err := remover.Living(guard.SettingsFrom(cfg))
-	if err != nil {
-		return err
-	}
-	if len(live) == 0 && exists(layout.MPS(cfg.Paths.RunDir)) {
-		if err := mps.Quit(cmd.Context(), cfg); err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), "an MPS control daemon could not be ended:", err)
-		}
-	}
-	if err := hook.RemoveEnvSpec(cfg.Injection.CDIOutputDir); err != nil {
-		return err
-	}
-	if live, err = remover.Remove(guard.SettingsFrom(cfg)); err != nil {
-		return err
-	}
-	if len(live) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "pods still use it, and keep it until they end: %s\n", strings.Join(live, ", "))
-	}
-	return nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
 func releaseCommand() *cobra.Command {
-	var o release.Options
+	var o cluster.Removal
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:       "release [begin|await]",
@@ -110,11 +61,14 @@ func releaseCommand() *cobra.Command {
 		ValidArgs: []string{"begin", "await"},
 		Hidden:    true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			clients, err := connect(kubeconfig, config.Metrics{})
+			api, err := daemon.APIServer(kubeconfig, "nri-vgpu")
 			if err != nil {
 				return err
 			}
-			o.Client, o.Out = clients.reads, cmd.OutOrStdout()
+			if o.Client, err = kubernetes.NewForConfig(api); err != nil {
+				return fmt.Errorf("make a Kubernetes client: %w", err)
+			}
+			o.Out = cmd.OutOrStdout()
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
 			if args[0] == "begin" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -7,7 +9,7 @@ import (
 	"testing"
 )
 
-// problems are what is wrong with a document.
+// problems returns the problems of a document.
 func problems(t *testing.T, document string) []string {
 	t.Helper()
 	_, err := Parse([]byte(document))
@@ -133,7 +135,8 @@ func TestNoDirectoryForSpecs(t *testing.T) {
 	}
 }
 
-// Of clients of a GPU that has a wrong number of them, one is always allowed.
+// If the number of clients of a GPU is invalid, one client per container is always
+// allowed.
 func TestOneWrongNumberIsOneProblem(t *testing.T) {
 	got := problems(t, "sharing.mps.clients_per_gpu = 0\nsharing.mps.clients_per_container = 1")
 	if len(got) != 1 || !strings.Contains(got[0], "clients_per_gpu") {
@@ -149,7 +152,8 @@ func TestContextBytes(t *testing.T) {
 	}
 }
 
-// Lines are found in documents of up to 2000 lines, and problems in longer ones, too.
+// The lines of problems are found in documents of up to 2000 lines. In longer
+// documents, problems are reported without lines.
 func TestProblemsOfLongDocuments(t *testing.T) {
 	for lines, want := range map[int]string{2000: "line 1999: ", 2001: "node.slots_per_gpu is 0"} {
 		document := strings.Repeat("\n", lines-2) + "node.slots_per_gpu = 0\n"

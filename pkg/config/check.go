@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -11,26 +13,27 @@ import (
 	"time"
 )
 
-// AllGPUs stands, in a list of UUIDs, for every GPU of the node.
+// AllGPUs stands for every GPU of the node in a list of UUIDs.
 const AllGPUs = "*"
 
-// Bounds of values; the errors and docs/configuration.md name them.
+// Bounds of values. The errors and docs/reference/configuration-keys.md state the
+// bounds.
 const (
 	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
-	maxSlots       = 1000    // far beyond what a GPU time-slices usefully
-	maxAWSSlots    = 48      // the MPS client limit, as the original has it
-	maxOvercommit  = 1000    // eleven times what was asked for
+	maxSlots       = 1000    // far beyond a useful number of time slices
+	maxAWSSlots    = 48      // the MPS client limit, as in the AWS plugin
+	maxOvercommit  = 1000    // eleven times the requested amount
 	maxContext     = 16384   // MiB, far more than any context takes
 	maxEvictAfter  = 1000    // some hours of refusals
 	maxXID         = 9999    // far beyond NVIDIA's catalogue
-	maxMPSClients  = 48      // what a GPU serves since Volta
+	maxMPSClients  = 48      // the clients that a GPU serves since Volta
 	maxSHMMiB      = 1 << 20 // 1 TiB
-	maxShares      = 1000    // a share is at least a thousandth of a GPU
-	// maxPodWait leaves the runtime's default time-out of 2 s, beyond which it
-	// starts the container unadjusted, half a second for all else.
+	maxShares      = 1000    // the smallest share is a thousandth of a GPU
+	// maxPodWait leaves half a second of the runtime's default time-out of 2 s for all
+	// other work. After the time-out, the runtime starts the container unadjusted.
 	maxPodWait = 1500 * time.Millisecond
-	// minInterval keeps the questions to the driver cheap, and maxInterval
-	// lets it be known within 10 s who uses a GPU and should not.
+	// minInterval bounds the load of queries on the driver. maxInterval ensures that
+	// unaccounted GPU processes are detected within 10 s.
 	minInterval = time.Second
 	maxInterval = 8 * time.Second
 )
@@ -41,13 +44,13 @@ var (
 	nodeLabel    = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?(=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?)?$`)
 	cdiKind      = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	pluginName   = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
-	// 99 is the guard's, which comes after us.
+	// The guard has index 99, so that it runs after the plugin.
 	pluginIndex = regexp.MustCompile(`^([0-8][0-9]|9[0-8])$`)
 	placeholder = regexp.MustCompile(`\{[^}]*\}?|\}`)
 )
 
-// checker collects what is wrong with values of the right type. Keys in
-// broken were refused before: what they hold is a default, not worth a word.
+// checker collects the invalid values of the right type. Keys in broken are invalid
+// already: their values are defaults and are not reported again.
 type checker struct {
 	broken   map[string]bool
 	problems []Problem
@@ -190,12 +193,12 @@ func (c *checker) nri(n NRI) {
 		c.bad("nri.plugin_index", `is %q; allowed: two digits, "00" to "98"`, n.PluginIndex)
 	}
 	if n.PodWait.Duration <= 0 || n.PodWait.Duration >= maxPodWait {
-		c.bad("nri.pod_wait", "is %q; allowed: more than 0 and less than %s, for the runtime gives up at 2s",
+		c.bad("nri.pod_wait", "is %q; allowed: more than 0 and less than %s, as the runtime times out at 2s",
 			n.PodWait, maxPodWait)
 	}
 }
 
-// upTo wants a count of at least 1 and at most high.
+// upTo requires a count from 1 to high.
 func (c *checker) upTo(key string, n, high int) {
 	if n < 1 || n > high {
 		c.bad(key, "is %d; allowed: 1 to %d", n, high)
@@ -220,7 +223,7 @@ func (c *checker) path(key, path string) {
 	}
 }
 
-// shared are directories that others use, too.
+// shared are directories that other programs use too.
 var shared = strings.Fields(`
 	/ /bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var
 	/opt/cni /opt/nri /opt/nri/plugins
@@ -229,15 +232,16 @@ var shared = strings.Fields(`
 	/var/cache /var/lib /var/lib/containerd /var/lib/containers /var/lib/docker /var/lib/etcd /var/lib/kubelet
 	/var/log /var/opt /var/run /var/run/nri /var/spool /var/tmp`)
 
-// ownDirectory checks a directory that is removed when nri-vgpu is, with all that is in it.
+// ownDirectory checks a directory in which uninstalling removes files with names such
+// as "containers".
 func (c *checker) ownDirectory(key, path string) {
 	c.path(key, path)
 	if slices.Contains(shared, path) {
-		c.bad(key, "is %q, where others have files, too; allowed: a directory of its own, as uninstalling removes it", path)
+		c.bad(key, "is %q, where others have files, too; allowed: a directory of its own, as uninstalling removes files in it", path)
 	}
 }
 
-// template checks a path that may name a GPU by a placeholder.
+// template checks a path that may contain a placeholder for a GPU.
 func (c *checker) template(key, path string) {
 	c.path(key, path)
 	for _, p := range placeholder.FindAllString(path, -1) {

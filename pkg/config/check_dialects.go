@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import "strings"
 
-// named is a resource name and the key that holds it.
+// named is a resource name and the key that sets it.
 type named struct{ key, name string }
 
 func (c *checker) dialects(d Dialects) {
@@ -19,8 +21,7 @@ func (c *checker) dialects(d Dialects) {
 	c.resourceNames(enabled)
 }
 
-// resourceNames checks that every name is one that a pod may use and stands
-// for one thing only.
+// resourceNames checks that every name is valid in a pod and is used only once.
 func (c *checker) resourceNames(all []named) {
 	owner := make(map[string]string, len(all))
 	for _, r := range all {
@@ -36,12 +37,12 @@ func (c *checker) resourceNames(all []named) {
 	}
 }
 
-// validResourceName tells whether the API server takes name as an extended
-// resource: those of kubernetes.io and requests.* are its own.
+// validResourceName reports whether the API server accepts name as an extended
+// resource. The API server reserves the names of kubernetes.io and requests.*.
 func validResourceName(name string) bool {
 	domain, _, _ := strings.Cut(name, "/")
 	return resourceName.MatchString(name) &&
-		len(domain) <= 244 && // with "requests." before it, as quotas write it, 253
+		len(domain) <= 244 && // with the prefix "requests." of quotas, 253
 		!strings.Contains(domain, "..") &&
 		domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
 		!strings.HasPrefix(domain, "requests.")

@@ -1,5 +1,7 @@
-// Package config reads config.toml: what it may say, its defaults and its
-// checks. It knows nothing of Kubernetes.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads config.toml, and defines the keys, their defaults and their checks. The
+// package does not depend on Kubernetes.
 package config
 
 import (
@@ -7,7 +9,7 @@ import (
 	"time"
 )
 
-// Config is the whole of config.toml.
+// Config is the content of config.toml.
 type Config struct {
 	Node      Node      `toml:"node"`
 	Driver    Driver    `toml:"driver"`
@@ -27,35 +29,36 @@ type Config struct {
 	Log       Log       `toml:"log"`
 }
 
-// Node is what holds for all GPUs of the node.
+// Node holds the settings for all GPUs of the node.
 type Node struct {
-	// ReservedMemoryMiB is kept back on every GPU and never advertised.
+	// ReservedMemoryMiB is reserved on every GPU and never advertised.
 	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
 	// SlotsPerGPU bounds the containers on one GPU.
 	SlotsPerGPU int `toml:"slots_per_gpu"`
-	// ExemptNamespaces are where containers that ask for nothing are left untouched.
+	// ExemptNamespaces are the namespaces in which containers that request no GPU are left
+	// unchanged.
 	ExemptNamespaces []string `toml:"exempt_namespaces"`
 }
 
-// Driver says where the NVIDIA driver's user-space libraries are.
+// Driver locates the NVIDIA driver's user-space libraries.
 type Driver struct {
-	// Root is the driver's root file system as the agent sees it; "" or "/"
-	// where the libraries are the agent's own.
+	// Root is the driver's root file system as the agent sees it. Root is "" or "/" if the
+	// libraries are in the agent's own file system.
 	Root string `toml:"root"`
-	// NVMLLibrary is libnvidia-ml.so.1's path; "" looks for it under Root.
+	// NVMLLibrary is the path of libnvidia-ml.so.1. "" selects a search under Root.
 	NVMLLibrary string `toml:"nvml_library"`
 }
 
 // Injection methods.
 const (
-	InjectAuto   = "auto"   // cdi where the runtime can and a spec names the GPU, else env
+	InjectAuto   = "auto"   // cdi if the runtime supports it and a spec names the GPU, else env
 	InjectCDI    = "cdi"    // CDI devices through NRI
 	InjectEnv    = "env"    // NVIDIA_VISIBLE_DEVICES, for the NVIDIA container runtime
-	InjectDirect = "direct" // device nodes and libraries, by ourselves
+	InjectDirect = "direct" // device nodes and libraries, added by the plugin
 )
 
-// Capabilities of the driver, as the NVIDIA container toolkit names what
-// NVIDIA_DRIVER_CAPABILITIES can ask for.
+// Driver capabilities, as the NVIDIA container toolkit names them in
+// NVIDIA_DRIVER_CAPABILITIES.
 const (
 	CapabilityCompute  = "compute"  // CUDA and OpenCL
 	CapabilityUtility  = "utility"  // NVML and nvidia-smi
@@ -66,32 +69,33 @@ const (
 	CapabilityCompat32 = "compat32" // 32-bit libraries
 )
 
-// Capabilities lists them all.
+// Capabilities lists all driver capabilities.
 var Capabilities = []string{
 	CapabilityCompute, CapabilityUtility, CapabilityGraphics, CapabilityDisplay, CapabilityVideo, CapabilityNGX, CapabilityCompat32,
 }
 
-// Injection is how a container gets its GPUs.
+// Injection configures how a container gets its GPUs.
 type Injection struct {
 	Method string `toml:"method"`
-	// CDIKind is the vendor/class whose devices are named by GPU UUID.
+	// CDIKind is the vendor/class of the CDI devices that are named by GPU UUID.
 	CDIKind string `toml:"cdi_kind"`
-	// CDISpecDirs are searched for specs of CDIKind, as the runtime does.
+	// CDISpecDirs are the directories searched for specs of CDIKind. The runtime must search
+	// these directories too.
 	CDISpecDirs []string `toml:"cdi_spec_dirs"`
-	// CDIOutputDir receives our own spec, whose devices set the environment
-	// that a user's image and pod cannot override.
+	// CDIOutputDir receives nri-vgpu's own spec. The devices of the spec set environment
+	// variables that a user's image and pod cannot override.
 	CDIOutputDir string `toml:"cdi_output_dir"`
-	// DriverCapabilities are what a container with limits may have of the driver.
+	// DriverCapabilities are the driver capabilities that a container with limits may have.
 	DriverCapabilities []string `toml:"driver_capabilities"`
-	// InterposeWholeGPUs puts the interposer also before programs that have
-	// nothing to be held to, as their container has its GPUs for itself.
+	// InterposeWholeGPUs adds the interposer also to containers without limits, which hold
+	// their GPUs exclusively.
 	InterposeWholeGPUs bool   `toml:"interpose_whole_gpus"`
 	Direct             Direct `toml:"direct"`
 }
 
-// Direct lists what InjectDirect gives a container. In every string
-// "{minor}", "{index}" and "{uuid}" stand for the GPU's; entries without one
-// are injected once.
+// Direct lists the devices and mounts that InjectDirect adds to a container. "{minor}",
+// "{index}" and "{uuid}" in a string stand for the GPU's values. An entry without a placeholder
+// is injected once.
 type Direct struct {
 	Devices []string      `toml:"devices"` // character devices
 	Mounts  []DirectMount `toml:"mounts"`
@@ -110,55 +114,56 @@ const (
 	PlaceSpread  = "spread"
 )
 
-// Placement is how GPUs are chosen.
+// Placement configures how GPUs are chosen.
 type Placement struct {
 	Policy string `toml:"policy"`
-	// EvictAfter is how many times a container that fits no GPU is refused
-	// before its pod is evicted; 0 is never.
+	// EvictAfter is how many times a container that fits no GPU is refused before its pod is
+	// evicted; 0 is never.
 	EvictAfter int `toml:"evict_after"`
 }
 
-// Memory is what a limit on a GPU's memory means.
+// Memory configures limits on GPU memory.
 type Memory struct {
-	// OvercommitPercent is how far above what it asks for a pod may set its
-	// limit by an annotation, in percent of what it asks for; 0 is not at all.
+	// OvercommitPercent is how far a pod's annotation may raise its limit above its request, in
+	// percent of the request; 0 forbids it.
 	OvercommitPercent int `toml:"overcommit_percent"`
-	// ContextMiB is what a CUDA context takes, in MiB; 0: it is measured.
+	// ContextMiB is the size of a CUDA context, in MiB; 0 selects measurement.
 	ContextMiB int `toml:"context_mib"`
 }
 
-// ContextBytes is what a CUDA context takes, in bytes; 0: it is measured.
+// ContextBytes returns the size of a CUDA context, in bytes, or 0 if the size is measured.
 func (m Memory) ContextBytes() uint64 { return uint64(max(0, m.ContextMiB)) << 20 }
 
-// Policies of compute limits: what the maximum of a container is, whose limit is its guarantee.
+// Policies of compute limits. A container's limit is its guarantee; the policy sets its
+// maximum.
 const (
 	ComputeCap   = "cap"   // the guarantee
 	ComputeShare = "share" // all of the GPU's time
 )
 
-// Compute is the maximum of containers with a limit on a GPU's time.
+// Compute configures the maximum of containers with a limit on GPU time.
 type Compute struct {
 	Policy string `toml:"policy"`
-	// PodsMayChoose lets a pod have another maximum, by an annotation.
+	// PodsMayChoose allows pods to set another maximum by an annotation.
 	PodsMayChoose bool `toml:"pods_may_choose"`
 }
 
-// How containers with parts of a GPU share it.
+// Methods by which containers share a GPU.
 const (
-	ShareByTime = "time" // by turns, held to their parts by the interposer
-	ShareByMPS  = "mps"  // side by side, through the Multi-Process Service
+	ShareByTime = "time" // in turns; the interposer enforces the limits
+	ShareByMPS  = "mps"  // concurrently, through the Multi-Process Service
 )
 
-// What becomes of the compute mode of GPUs that are shared by MPS.
+// Policies for the compute mode of GPUs shared by MPS.
 const (
 	ModeKeep             = "keep"
 	ModeExclusiveProcess = "exclusive-process" // while the daemon runs
 )
 
-// Sharing is how containers with parts of a GPU share it.
+// Sharing configures how containers share a GPU.
 type Sharing struct {
 	Method string `toml:"method"`
-	// MPSGPUs are those that ShareByMPS is for, by UUID; "*" is every GPU.
+	// MPSGPUs are the GPUs to which ShareByMPS applies, by UUID; "*" is every GPU.
 	MPSGPUs []string `toml:"mps_gpus"`
 	MPS     MPS      `toml:"mps"`
 }
@@ -168,40 +173,40 @@ func (s Sharing) ByMPS(uuid string) bool {
 	return s.Method == ShareByMPS && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
 }
 
-// MPS is the driver's Multi-Process Service.
+// MPS configures the driver's Multi-Process Service.
 type MPS struct {
-	// Root is the root of the file system with the control program, as the host
-	// sees it, and ControlProgram its path there.
+	// Root is the root of the file system with the control program, as a path of the host.
+	// ControlProgram is the program's path below Root.
 	Root           string `toml:"root"`
 	ControlProgram string `toml:"control_program"`
-	// ClientsPerGPU is how many clients a GPU can serve, and
-	// ClientsPerContainer as how many a container counts.
+	// ClientsPerGPU is how many clients a GPU can serve. ClientsPerContainer is how many
+	// clients a container counts as.
 	ClientsPerGPU       int `toml:"clients_per_gpu"`
 	ClientsPerContainer int `toml:"clients_per_container"`
-	// ReservedMemoryMiB is kept back for the server, on every GPU that it serves.
+	// ReservedMemoryMiB is reserved for the server on every GPU that it serves.
 	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
 	ComputeMode       string `toml:"compute_mode"`
 	// SHMSizeMiB bounds the /dev/shm that the server and its clients share.
 	SHMSizeMiB uint64 `toml:"shm_size_mib"`
 }
 
-// When a Node with unhealthy GPUs is tainted.
+// Conditions under which a Node with unhealthy GPUs is tainted.
 const (
 	TaintOff = "off" // never
 	TaintAny = "any" // while one of its GPUs is unhealthy
-	TaintAll = "all" // while all of them are
+	TaintAll = "all" // while all of its GPUs are unhealthy
 )
 
-// Health is when a GPU takes no new containers.
+// Health configures when a GPU gets no new containers.
 type Health struct {
-	// IgnoredXIDs are errors of the driver after which a GPU is as good as
-	// before; all others make it unhealthy.
+	// IgnoredXIDs are driver errors that leave a GPU healthy. All other errors make a GPU
+	// unhealthy.
 	IgnoredXIDs []int `toml:"ignored_xids"`
-	// Taint says when the Node gets a taint for its GPUs.
+	// Taint selects when the Node gets a taint for its GPUs.
 	Taint string `toml:"taint"`
 }
 
-// Dialects are the languages in which pods may ask.
+// Dialects are the sets of resources by which pods may request GPUs.
 type Dialects struct {
 	Native  Native  `toml:"native"`
 	Alnair  Alnair  `toml:"alnair"`
@@ -210,7 +215,7 @@ type Dialects struct {
 	MetaGPU MetaGPU `toml:"metagpu"`
 }
 
-// Native is our own dialect.
+// Native is nri-vgpu's own dialect.
 type Native struct {
 	Enabled bool   `toml:"enabled"`
 	Number  string `toml:"number"`
@@ -230,8 +235,8 @@ type AWS struct {
 	Enabled     bool   `toml:"enabled"`
 	Slots       string `toml:"slots"`
 	SlotsPerGPU int    `toml:"slots_per_gpu"`
-	// NodeLabel, "key=value" or "key", is that of the Nodes that offer slots;
-	// "" is all of them.
+	// NodeLabel, "key=value" or "key", selects the Nodes that offer slots; "" selects all
+	// Nodes.
 	NodeLabel string `toml:"node_label"`
 }
 
@@ -248,24 +253,24 @@ type Volcano struct {
 // MetaGPU is cnvrg's dialect.
 type MetaGPU struct {
 	Enabled bool `toml:"enabled"`
-	// AllowSpread lets a request of less than one GPU that fits no single
-	// GPU be spread over several.
+	// AllowSpread allows a request of less than one GPU to be spread over several GPUs, if the
+	// request fits no single GPU.
 	AllowSpread   bool            `toml:"allow_spread"`
 	DeviceSharing []DeviceSharing `toml:"device_sharing"`
 }
 
-// DeviceSharing offers some GPUs as shares under one name.
+// DeviceSharing offers some GPUs as shares under one resource name.
 type DeviceSharing struct {
 	ResourceName string   `toml:"resource_name"`
 	SharesPerGPU int      `toml:"shares_per_gpu"`
-	AutoReshare  bool     `toml:"auto_reshare"` // SharesPerGPU does not count
+	AutoReshare  bool     `toml:"auto_reshare"` // SharesPerGPU is ignored
 	UUIDs        []string `toml:"uuids"`        // "*" is every GPU
 }
 
-// resharedPerGPU is how many shares a GPU has where AutoReshare says so.
+// resharedPerGPU is how many shares a GPU has if AutoReshare is set.
 const resharedPerGPU = 100
 
-// PerGPU is how many shares a GPU has.
+// PerGPU returns how many shares a GPU has.
 func (s DeviceSharing) PerGPU() int {
 	if s.AutoReshare {
 		return resharedPerGPU
@@ -273,85 +278,83 @@ func (s DeviceSharing) PerGPU() int {
 	return s.SharesPerGPU
 }
 
-// What is done about processes that use GPUs and should not.
+// Actions against unaccounted processes on GPUs.
 const (
-	DetectIgnore = "ignore" // nothing; for those outside of pods alone
-	DetectReport = "report" // say so: metric, Event, log
-	DetectStop   = "stop"   // say so, and kill them
+	DetectIgnore = "ignore" // nothing; only for processes outside of pods
+	DetectReport = "report" // report by metric, Event and log
+	DetectStop   = "stop"   // report, and kill the processes
 )
 
-// Detection looks for processes on the GPUs that no container accounts for.
+// Detection configures the search for GPU processes that no container accounts for.
 type Detection struct {
-	// Interval is how often the driver is asked for its processes.
+	// Interval is the time between queries for the driver's processes.
 	Interval Duration `toml:"interval"`
-	// Action is for processes in pods, HostAction for all others.
+	// Action applies to processes in pods, HostAction to all other processes.
 	Action     string `toml:"action"`
 	HostAction string `toml:"host_action"`
 }
 
-// NRI is the connection to the container runtime.
+// NRI configures the connection to the container runtime.
 type NRI struct {
 	SocketPath  string `toml:"socket_path"`
 	PluginName  string `toml:"plugin_name"`
 	PluginIndex string `toml:"plugin_index"`
-	// PodWait bounds the wait, inside CreateContainer, for a pod that the
-	// watch has not brought yet.
+	// PodWait bounds the wait inside CreateContainer for a pod that the watch has not delivered
+	// yet.
 	PodWait Duration `toml:"pod_wait"`
 }
 
-// Guard is the plugin that the runtime starts itself, and what is done about
-// containers that nevertheless run without us.
+// Guard configures the guard plugin, which the runtime starts itself, and the handling of
+// containers that run without adjustment.
 type Guard struct {
-	// PluginDir is where the runtime takes its plugins from; "" installs no
-	// guard.
+	// PluginDir is the runtime's plugin directory. "" disables the guard.
 	PluginDir string `toml:"plugin_dir"`
-	// StopUnadjusted stops running containers that ask for GPUs, or see some,
-	// and carry no limits.
+	// StopUnadjusted stops running containers without limits that request or see GPUs.
 	StopUnadjusted bool `toml:"stop_unadjusted"`
 }
 
-// Paths are the places on the host; see docs/architecture.md.
+// Paths are the directories on the host; see docs/reference/files.md.
 type Paths struct {
 	// InstallDir holds a directory of libraries per version.
 	InstallDir string `toml:"install_dir"`
 	// RunDir holds node.json and the containers' files.
 	RunDir string `toml:"run_dir"`
-	// StateDir holds what must outlive a reboot of the node.
+	// StateDir holds the files that must survive a reboot of the node.
 	StateDir string `toml:"state_dir"`
 }
 
-// Exporters whose names there can be besides our own.
+// Exporters whose metric names can be served besides nri-vgpu's own.
 const (
 	LegacyVolcano = "volcano"
 	LegacyMetaGPU = "metagpu"
 )
 
-// Metrics is what Prometheus is told.
+// Metrics configures the metrics for Prometheus.
 type Metrics struct {
-	// LegacyNames are the exporters under whose names it is told, too.
+	// LegacyNames are the exporters under whose names the metrics are served too.
 	LegacyNames []string `toml:"legacy_names"`
-	// Authentication is who says who may read them.
+	// Authentication selects who authorizes readers of the metrics.
 	Authentication string `toml:"authentication"`
 }
 
-// Who says who may read metrics.
+// Values of Metrics.Authentication.
 const (
-	AuthenticateNobody  = "none"       // everybody may
+	AuthenticateNobody  = "none"       // no one: everybody may read
 	AuthenticateCluster = "kubernetes" // the API server, by TokenReview and SubjectAccessReview
 )
 
-// HTTP says where the agent serves health, readiness and metrics.
+// HTTP sets the addresses at which the agent serves metrics, health and readiness.
 type HTTP struct {
 	Address string `toml:"address"`
-	// ProbeAddress serves health and readiness alone, to kubelet.
+	// ProbeAddress serves only health and readiness, to kubelet.
 	ProbeAddress string `toml:"probe_address"`
 }
 
-// Log is what is logged, and how.
+// Log configures the log.
 type Log struct {
 	Level  string `toml:"level"`  // debug, info, warn, error
 	Format string `toml:"format"` // text, json
 }
 
-// Duration is a time.Duration written like "1s" or "200ms".
+// Duration is a time.Duration in the form "1s" or "200ms".
 type Duration struct{ time.Duration }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -45,7 +47,7 @@ func TestShippedFileNamesEveryKey(t *testing.T) {
 	}
 }
 
-// leaves lists the keys of a structure that hold values.
+// leaves returns the keys of a structure that hold values.
 func leaves(path string, typ reflect.Type) []string {
 	if typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct {
 		typ = typ.Elem()
@@ -94,7 +96,7 @@ func TestParse(t *testing.T) {
 				c.Dialects.MetaGPU.DeviceSharing = []DeviceSharing{{"a.b/c", 100, false, []string{"*"}}}
 			}},
 		{"durations", "nri.pod_wait = \"200ms\"", func(c *Config) { c.NRI.PodWait.Duration = 2e8 }},
-		{"a disabled dialect gives its name away",
+		{"a disabled dialect frees its name",
 			"[dialects.native]\nnumber = \"volcano.sh/vgpu-number\"\n[dialects.volcano]\nenabled = false",
 			func(c *Config) {
 				c.Dialects.Native.Number = "volcano.sh/vgpu-number"
@@ -164,7 +166,7 @@ func TestParseRefuses(t *testing.T) {
 			`line 3: detection.action is "ignore"; allowed: report, stop`,
 			`line 4: detection.host_action is "kill"; allowed: ignore, report, stop`}},
 		{"pod_wait as long as the runtime's", "[nri]\npod_wait = \"2s\"", []string{
-			`line 2: nri.pod_wait is "2s"; allowed: more than 0 and less than 1.5s, for the runtime gives up at 2s`}},
+			`line 2: nri.pod_wait is "2s"; allowed: more than 0 and less than 1.5s, as the runtime times out at 2s`}},
 		{"pod_wait without a unit", "[nri]\npod_wait = 1", []string{
 			`line 2: nri.pod_wait is a whole number; allowed: a duration such as "1s" or "200ms"`}},
 		{"pod_wait of nonsense", "[nri]\npod_wait = \"soon\"", []string{
@@ -241,8 +243,8 @@ func TestLoadNamesTheFile(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no input makes Parse panic, and that what it accepts
-// it also finds valid.
+// FuzzParse checks that no input makes Parse panic, and that every accepted
+// configuration is valid.
 func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(shipped)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -8,14 +10,14 @@ import (
 	"time"
 )
 
-// decoder fills a Config from a parsed document. It goes on after an error,
-// unlike the TOML library's own, so that a user hears of all mistakes at once.
+// decoder fills a Config from a parsed document. Unlike the TOML library, it
+// continues after an error, so that a user sees all mistakes at once.
 type decoder struct {
 	problems []Problem
 }
 
-// decode writes what tree holds over cfg and returns what in tree is unknown
-// or of the wrong type.
+// decode copies the values of tree to cfg. decode returns the keys of tree that
+// are unknown or have the wrong type.
 func decode(tree map[string]any, cfg *Config) []Problem {
 	var d decoder
 	d.table("", tree, reflect.ValueOf(cfg).Elem())
@@ -45,7 +47,7 @@ func (d *decoder) table(path string, tree map[string]any, into reflect.Value) {
 	}
 }
 
-// value decodes one value into a field of any type that Config uses.
+// value decodes one value into a field of any type in Config.
 func (d *decoder) value(path string, v any, into reflect.Value) {
 	if into.Type() == reflect.TypeFor[Duration]() {
 		d.duration(path, v, into)
@@ -90,7 +92,8 @@ func (d *decoder) list(path string, v any, into reflect.Value) {
 	into.Set(list)
 }
 
-// elements is a TOML list's content: arrays of tables have a type of their own.
+// elements returns the elements of a TOML list. The library uses a separate
+// type for arrays of tables.
 func elements(v any) ([]any, bool) {
 	if tables, ok := v.([]map[string]any); ok {
 		items := make([]any, len(tables))

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import "time"
 
-// Default is the configuration of a node that says nothing: exactly what
-// config.toml at the root of the project spells out.
+// Default returns the configuration of an empty file, which equals config.toml
+// at the root of the project.
 func Default() Config {
 	return Config{
 		Node: Node{
@@ -72,12 +74,14 @@ func defaultHowShared() Sharing {
 	}
 }
 
-// ignoredXIDs are errors after which a GPU is as good as before: an application
-// failed, or the driver dealt with what it reports. So says NVIDIA's catalogue
-// (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), where
-// the immediate action is to restart the application or none, and its guide to
-// memory errors (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). What
-// is not listed makes a GPU unhealthy, numbers too that are yet to come.
+// ignoredXIDs returns the errors that leave a GPU healthy: an application
+// failed, or the driver handled the error. The first source is NVIDIA's
+// catalogue
+// (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), for
+// errors whose immediate action is to restart the application or none. The
+// second source is NVIDIA's guide to memory errors
+// (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). An unlisted number
+// makes a GPU unhealthy, including numbers of future drivers.
 func ignoredXIDs() []int {
 	return []int{
 		8,   // a channel made no progress: restart the application
@@ -86,12 +90,12 @@ func ignoredXIDs() []int {
 		31,  // page fault: restart the application
 		43,  // an application's fault, whose channel was reset
 		45,  // clean-up after an application ended early, or after another XID
-		63,  // a memory row is remapped at the next reset; new work may go on
+		63,  // a memory row is remapped at the next reset; new work may start
 		68,  // exception of the video processor: restart the application
 		92,  // many memory errors were corrected
 		94,  // a memory error was contained: restart the application
 		109, // a context switch timed out: restart the application
-		154, // the recovery action changed, which the driver is asked for
+		154, // the recovery action changed; the agent queries it
 	}
 }
 
@@ -124,8 +128,7 @@ func defaultDialects() Dialects {
 	}
 }
 
-// defaultSharing is what an entry of device_sharing means that gives only
-// its name.
+// defaultSharing returns the entry of device_sharing that sets only a name.
 func defaultSharing(name string) DeviceSharing {
 	return DeviceSharing{ResourceName: name, SharesPerGPU: resharedPerGPU, UUIDs: []string{AllGPUs}}
 }

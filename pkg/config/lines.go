@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -7,9 +9,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// locate fills in the lines of problems whose keys stand in the document. A
-// key that doesn't, such as one inside an inline table, gets the line of the
-// nearest key around it.
+// locate sets the lines of problems whose keys are in the document. A key
+// without a line, such as a key inside an inline table, gets the line of the
+// nearest enclosing key.
 func locate(problems []Problem, document string) {
 	lines := keyLines(document)
 	for i, p := range problems {
@@ -26,13 +28,14 @@ func parent(key string) string {
 	return key[:max(strings.LastIndexAny(key, ".["), 0)]
 }
 
-// maxLocated bounds the work of keyLines; ten times the default's length.
+// maxLocated bounds the work of keyLines. maxLocated is ten times the length of
+// the default file.
 const maxLocated = 2000 // lines
 
 // keyLines finds the line on which each key of a valid document is set. The
-// library keeps that to itself, so ever longer beginnings of the document are
-// parsed: a key stands on the line after the last beginning without it that
-// parsed. This is quadratic, and done only for a document with mistakes.
+// TOML library does not expose lines. So keyLines parses ever longer prefixes
+// of the document. A key is on the line after the last valid prefix without it.
+// The cost is quadratic, but only documents with mistakes are searched.
 func keyLines(document string) map[string]int {
 	found := make(map[string]int)
 	lines := strings.SplitAfter(document, "\n")
@@ -46,7 +49,7 @@ func keyLines(document string) map[string]int {
 		if !whole || !isBlank(line) {
 			var tree map[string]any
 			meta, err := toml.Decode(document[:length], &tree)
-			whole = err == nil // else in the middle of a list or a long string
+			whole = err == nil // else inside a list or a long string
 			if !whole {
 				continue
 			}
@@ -68,8 +71,8 @@ func isBlank(line string) bool {
 	return line == "" || line[0] == '#'
 }
 
-// indexed writes a key as problems name it: with the element's number after
-// each table array. elements counts the headers met of each array.
+// indexed returns a key in the form of Problem.Key: the index of the element
+// follows each table array. elements counts the headers of each array so far.
 func indexed(meta toml.MetaData, key toml.Key, elements map[string]int) string {
 	if meta.Type(key...) == "ArrayHash" {
 		elements[key.String()]++

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package config
 
 import (
@@ -10,17 +12,18 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one mistake in a configuration.
 type Problem struct {
-	// Line is where the key stands, 0 when it is not in the file.
+	// Line is the line of the key, 0 if the key is not in the file.
 	Line int
-	// Key is the dotted path of the key, "" when the file is not TOML.
+	// Key is the dotted path of the key, "" if the file is not TOML.
 	Key string
-	// Message says what is wrong with it and what is allowed.
+	// Message describes the mistake and the allowed values.
 	Message string
 }
 
-// String is "line 3: node.slots_per_gpu is 0; allowed: 1 to 1000".
+// String returns text such as "line 3: node.slots_per_gpu is 0; allowed: 1 to
+// 1000".
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.Line > 0 {
@@ -33,14 +36,14 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Error lists everything that is wrong with a configuration, by line.
+// Error lists all mistakes in a configuration, by line.
 type Error struct {
-	// File is the file's path, "" when the text came from elsewhere.
+	// File is the file's path, "" if the text came from elsewhere.
 	File     string
 	Problems []Problem
 }
 
-// Error has one line per problem.
+// Error returns one line per problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -52,8 +55,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the configuration in the file at path. What is wrong with its
-// content is an *Error.
+// Load reads the configuration in the file at path. If the content is invalid,
+// the error is an *Error.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -67,9 +70,9 @@ func Load(path string) (Config, error) {
 	return cfg, err
 }
 
-// Parse reads a configuration; keys that data leaves out have their defaults.
-// A list or table array in data replaces the default whole. Everything that
-// is wrong is reported at once, as an *Error.
+// Parse parses a configuration. Keys missing from data keep their defaults. A
+// list or table array in data replaces the whole default. All mistakes are
+// reported together as an *Error.
 func Parse(data []byte) (Config, error) {
 	var tree map[string]any
 	if _, err := toml.Decode(string(data), &tree); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -6,51 +8,49 @@ import (
 	"time"
 )
 
-// Sample is what the driver measured of a process over one of its periods.
+// Sample is the driver's measurement of a process over one period.
 type Sample struct {
 	PID int
 	// At is the end of the period.
 	At time.Time
-	// Percent is the part of the period in which the process's kernels ran.
+	// Percent is the part of the period during which the process's kernels ran.
 	Percent uint32
-	// Encoder and Decoder are its parts of the video engines' time, in percent.
+	// Encoder and Decoder are the process's parts of the video engines' time, in percent.
 	Encoder, Decoder uint32
 }
 
-// Load is what the driver measured of a GPU over one of its periods.
+// Load is the driver's measurement of a GPU over one period.
 type Load struct {
 	// At is the end of the period.
 	At time.Time
-	// Percent is the part of the period in which kernels ran.
+	// Percent is the part of the period during which kernels ran.
 	Percent uint32
 }
 
-// Samples are those of one GPU: of its processes, and of the GPU itself.
+// Samples are the measurements of one GPU and of its processes.
 type Samples struct {
 	Processes []Sample
 	Loads     []Load
 }
 
-// onEngine reports whether the process used a video engine. Drivers are known to
-// give samples with values that are no measurement.
+// onEngine reports whether the process used a video engine. Some drivers return samples
+// with invalid values.
 func (s Sample) onEngine() bool {
 	measured := func(percent uint32) bool { return percent > 0 && percent <= 100 }
 	return measured(s.Encoder) || measured(s.Decoder)
 }
 
-// Activity is what the driver says of a process that uses a GPU, now and
-// in the time just past.
+// Activity is a process that uses a GPU, with its recent use.
 type Activity struct {
 	Process
-	// Utilisation is the part of the GPU's time that the process had, in
-	// percent; nil where the driver does not tell.
+	// Utilisation is the process's part of the GPU's time, in percent. Utilisation is nil
+	// if the driver does not report samples.
 	Utilisation *float64
 }
 
-// Activity asks the driver which processes use each GPU, by UUID, and how
-// much of its time they had in the window just past. GPUs that do not answer are
-// missing. It waits no longer than Refresh does, and changes nothing of what is
-// known of the GPUs.
+// Activity returns the processes that use each GPU, by UUID, and their parts of the GPU's
+// time in the preceding window. Activity omits GPUs that do not answer. Activity waits no
+// longer than Refresh, and does not change the inventory.
 func (i *Inventory) Activity(ctx context.Context, window time.Duration) (map[string][]Activity, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -61,8 +61,9 @@ func (i *Inventory) Activity(ctx context.Context, window time.Duration) (map[str
 	return active, nil
 }
 
-// Samples returns what the driver measured after a time, by the GPU's UUID. GPUs of whose
-// processes it does not tell are missing. It waits no longer than Refresh does.
+// Samples returns the driver's measurements since a time, by the GPU's UUID. Samples
+// omits GPUs whose processes the driver does not measure. Samples waits no longer than
+// Refresh.
 func (i *Inventory) Samples(ctx context.Context, since time.Time) (map[string]Samples, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -116,15 +117,15 @@ func activity(d Driver, window time.Duration) (map[string][]Activity, error) {
 	return active, nil
 }
 
-// average is the part of a window, in percent, that each process had, from the
-// samples in it. Drivers differ: some give one sample for each period in which
-// a process did something, which are to be held against all periods of the
-// window; some give a single one of each process, for the time just past. The
-// least distance between two samples of one process tells the period.
+// average returns each process's part of a window, in percent, from the samples in the
+// window. Some drivers return one sample for each period in which a process was active:
+// the sum is divided by all periods of the window. Other drivers return a single sample
+// of each process for the recent past. The shortest distance between two samples of one
+// process is the period.
 func average(samples []Sample, window time.Duration) map[int]float64 {
 	byPID := map[int][]Sample{}
 	for _, s := range samples {
-		if s.Percent <= 100 { // else it is no measurement; drivers are known to give some
+		if s.Percent <= 100 { // a larger value of some drivers is invalid
 			byPID[s.PID] = append(byPID[s.PID], s)
 		}
 	}
@@ -140,7 +141,7 @@ func average(samples []Sample, window time.Duration) map[int]float64 {
 	return shares
 }
 
-// period is the driver's, the whole window where no process has two samples.
+// period returns the driver's period, or the whole window if no process has two samples.
 func period(byPID map[int][]Sample, window time.Duration) time.Duration {
 	shortest := window
 	for _, own := range byPID {

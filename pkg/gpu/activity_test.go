@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -9,10 +11,10 @@ import (
 
 func TestAverage(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(1_000_000).Add(time.Duration(ms) * time.Millisecond) }
-	// steps are samples of one process, a period of 100 ms each.
+	// steps returns samples of one process, a period of 100 ms each.
 	steps := func(pid int, percents ...uint32) (samples []Sample) {
 		for k, p := range percents {
-			if p > 0 { // the driver says nothing of a period without work
+			if p > 0 { // the driver returns no sample of a period without work
 				samples = append(samples, Sample{PID: pid, At: at(100 * k), Percent: p})
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -5,10 +7,10 @@ import (
 	"time"
 )
 
-// recoveryChanged is the XID that tells of a new recovery action.
+// recoveryChanged is the XID that reports a new recovery action.
 const recoveryChanged = 154
 
-// meanings of XIDs that operators meet, for the reason that they read.
+// meanings describe common XIDs, for the reason shown to operators.
 var meanings = map[uint64]string{
 	48:  "memory error that could not be corrected",
 	62:  "internal controller halted",
@@ -23,21 +25,21 @@ var meanings = map[uint64]string{
 
 // XID is an error number of the driver on one GPU.
 type XID struct {
-	// UUID is empty where the driver does not tell which GPU it is: all are
-	// meant then.
+	// UUID is empty if the driver does not report the GPU: the XID then applies
+	// to all GPUs.
 	UUID   string
 	Number uint64
 }
 
-// settle is how long after an XID the driver's word that no recovery is due
-// counts: it may come to that only after the XID.
+// settle is how long after an XID the driver's report of no required recovery is
+// ignored. The driver may decide on a recovery only after it reports the XID.
 const settle = 10 * time.Second
 
 // fault is an XID that made a GPU unhealthy.
 type fault struct {
 	number uint64
 	at     time.Time
-	// down: the driver has not shown the GPU, or asked for its recovery, since.
+	// down: the driver has since omitted the GPU or requested its recovery.
 	down bool
 }
 
@@ -48,9 +50,9 @@ func (f *fault) String() string {
 	return fmt.Sprintf("XID %d", f.number)
 }
 
-// judge makes GPUs unhealthy for what was reported of them, and forgets that
-// when the driver says that they have recovered: it shows a GPU again that it
-// did not show, or asks for no recovery of one.
+// judge marks GPUs with reported faults as unhealthy. judge drops a fault when
+// the driver reports a recovery: the driver lists an omitted GPU again, or
+// requests no recovery of the GPU.
 func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 	for k := range gpus {
 		g := &gpus[k]
@@ -71,7 +73,7 @@ func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 	return gpus
 }
 
-// report takes an XID in, and tells whether it made a GPU unhealthy.
+// report records an XID and reports whether the XID made a GPU unhealthy.
 func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -96,7 +98,7 @@ func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool
 	return true
 }
 
-// XIDs tells how often each came since the start.
+// XIDs returns the count of each XID since the start.
 func (i *Inventory) XIDs() map[XID]uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -8,46 +10,46 @@ import (
 	"time"
 )
 
-// DefaultTimeout bounds one refresh. The first one initialises the driver,
-// which takes seconds on a machine without persistence mode.
+// DefaultTimeout bounds one refresh. The first refresh initialises the driver, which
+// takes seconds on a machine without persistence mode.
 const DefaultTimeout = 10 * time.Second
 
-// Driver is what an inventory asks. Its calls may fail and may never return;
-// they are made by one goroutine at a time.
+// Driver queries the GPU driver. The calls of a Driver may fail and may never return.
+// Only one goroutine at a time calls a Driver.
 type Driver interface {
-	// List returns the GPUs that the driver knows now. An entry of which only
-	// the index could be read has no UUID, and a reason.
+	// List returns the GPUs that the driver lists now. If only the index of a GPU could
+	// be read, its entry has no UUID, and has a reason.
 	List() ([]GPU, error)
-	// Processes returns those that use a GPU now, by the GPU's UUID. GPUs that do
-	// not answer are left out.
+	// Processes returns the processes that use a GPU now, by the GPU's UUID. Processes
+	// omits GPUs that do not answer.
 	Processes() (map[string][]Process, error)
-	// Samples returns what was measured of the processes since a time, by the
-	// GPU's UUID. GPUs of which the driver does not tell are left out.
+	// Samples returns the measurements of processes since a time, by the GPU's UUID.
+	// Samples omits GPUs that the driver does not measure.
 	Samples(since time.Time) (map[string][]Sample, error)
-	// Loads returns what was measured of the GPUs themselves since a time, whoever used
-	// them, by UUID. GPUs of which the driver does not tell are left out.
+	// Loads returns the measurements of the GPUs themselves since a time, for all
+	// processes together, by UUID. Loads omits GPUs that the driver does not measure.
 	Loads(since time.Time) (map[string][]Load, error)
 }
 
-// Inventory is the node's GPUs as last seen. A GPU that was seen once stays
-// in it, unhealthy when the driver no longer shows it: containers may hold it.
+// Inventory is the node's GPUs as last seen. A GPU stays in the inventory, but becomes
+// unhealthy, when the driver no longer lists it: containers may hold it.
 type Inventory struct {
 	driver  Driver
 	timeout time.Duration
 	calls   Worker
-	// turn is held by who asks the driver, so that nobody finds it busy for
-	// another's question.
+	// turn is held during a call of the driver. A second caller waits for its turn
+	// instead of failing with errBusy.
 	turn chan struct{}
 
 	mu     sync.Mutex
 	gpus   []GPU
 	faults map[string]*fault // by UUID
-	xids   map[XID]uint64    // how often each came
+	xids   map[XID]uint64    // count of each XID
 }
 
-// NewInventory returns an inventory that is empty until its first Refresh, as
-// the driver may come later than the agent. Each Refresh takes no longer than
-// timeout; 0 is DefaultTimeout.
+// NewInventory returns an inventory that is empty until its first Refresh, as the
+// driver may be loaded later than the agent. Each Refresh takes no longer than timeout;
+// 0 is DefaultTimeout.
 func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -55,17 +57,17 @@ func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1), faults: map[string]*fault{}, xids: map[XID]uint64{}}
 }
 
-// GPUs returns a copy of the GPUs as last seen, ordered by index. It never
-// waits for the driver.
+// GPUs returns a copy of the GPUs as last seen, ordered by index. GPUs never waits for
+// the driver.
 func (i *Inventory) GPUs() []GPU {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.gpus)
 }
 
-// Refresh asks the driver and gives the GPUs as they are now. If the driver
-// fails or does not answer in time, all GPUs are unhealthy and the error says
-// what to do; they recover with the first Refresh that succeeds.
+// Refresh queries the driver and returns the current GPUs. If the driver fails or does
+// not answer in time, all GPUs become unhealthy, and the error describes what to do.
+// The GPUs recover with the first successful Refresh.
 func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -103,13 +105,14 @@ func allUnhealthy(known []GPU, reason string) []GPU {
 	return gpus
 }
 
-// merge takes what the driver shows now, and keeps what it showed before.
+// merge returns the GPUs that the driver lists now, and keeps the GPUs that it listed
+// before.
 func merge(known, seen []GPU) []GPU {
 	gpus := make([]GPU, 0, len(seen))
 	for _, g := range seen {
 		if g.UUID == "" {
-			// A lost GPU does not tell its name: the one that had this
-			// index is meant. Without one there is nothing to list.
+			// A lost GPU reports no UUID, so its index identifies it. If no known GPU
+			// had the index, the entry is dropped.
 			k := slices.IndexFunc(known, func(old GPU) bool { return old.Index == g.Index })
 			if k < 0 {
 				continue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -14,7 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// script is a driver that answers as told.
+// script is a driver with a scripted answer.
 type script func() ([]GPU, error)
 
 func (s script) List() ([]GPU, error) { return s() }
@@ -130,7 +132,7 @@ func TestAHangingDriverHangsNobody(t *testing.T) {
 	})
 }
 
-// A look takes 10 s at most, and meanwhile who reads what was seen before does not wait.
+// A refresh takes at most 10 s. Meanwhile readers of the last state do not wait.
 func TestALookIsWaitedForTenSeconds(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(DefaultTimeout)+" for a look at the GPUs")
 	synctest.Test(t, func(t *testing.T) {
@@ -158,8 +160,7 @@ func mustRefresh(t *testing.T, inv *Inventory) {
 	}
 }
 
-// Both questions are asked of one driver, and neither takes the other for a
-// driver that hangs.
+// Two queries wait for each other, and neither mistakes the other for a hanging driver.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inv := NewInventory(script(func() ([]GPU, error) {
@@ -180,7 +181,7 @@ func TestQuestionsTakeTurns(t *testing.T) {
 	})
 }
 
-// A driver that hangs is waited for no longer by whoever asks next.
+// The next query does not wait longer for a driver that hangs.
 func TestAHangingDriverTellsNoProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})

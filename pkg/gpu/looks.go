@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -7,19 +9,19 @@ import (
 	"time"
 )
 
-// HeldBytes is what processes physically hold of one GPU, contexts included, by
-// pid. Processes that the driver does not list are missing.
+// HeldBytes is the physical memory of one GPU that processes hold, contexts included,
+// by pid. HeldBytes omits processes that the driver does not list.
 type HeldBytes map[int]uint64
 
-// Holdings lists what processes hold. Looks calls it for several GPUs at a time.
-// Its calls may never return.
+// Holdings lists the memory that processes hold. Looks calls Held for several GPUs at
+// once. The calls of Holdings may never return.
 type Holdings interface {
-	// Held lists a GPU's processes with what they hold.
+	// Held returns the memory that each process holds on a GPU.
 	Held(uuid string) (HeldBytes, error)
 }
 
 const (
-	// hung is how long a look lasts before further questions fail at once.
+	// hung is how long a look may last before further requests fail at once.
 	hung = time.Second
 	// longestRest bounds the pause between two looks at a GPU.
 	longestRest = 10 * time.Millisecond
@@ -28,10 +30,10 @@ const (
 // ErrHung means that an earlier look at a GPU has not returned.
 var ErrHung = errors.New("an earlier look at the GPU has not returned")
 
-// Looks shares looks at GPUs among callers: a look serves all callers that asked
-// before it began, and none that asked later. There is one at a time for each
-// GPU. A rest follows each look, as long as the look but no longer than 10 ms, so
-// that questions do not keep a fast driver busy.
+// Looks shares looks at GPUs among callers. A look serves all callers that asked
+// before it began, and no later caller. Each GPU has at most one look at a time. Each
+// look is followed by a rest of the same length, at most 10 ms, so that frequent
+// requests do not overload a fast driver.
 type Looks struct {
 	holdings Holdings
 
@@ -42,17 +44,17 @@ type Looks struct {
 // NewLooks returns Looks that ask h.
 func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*looker{}} }
 
-// looker makes the looks at one GPU.
+// looker performs the looks at one GPU.
 type looker struct {
-	// next is the look that serves new callers, nil while there are none.
+	// next is the look that serves new callers, nil if no caller waits.
 	next *Look
-	// since is when the look under way began, zero while there is none.
+	// since is when the current look began, zero if there is none.
 	since time.Time
 	// busy is set while a goroutine looks or rests.
 	busy bool
 }
 
-// Look is a look at a GPU that has not begun when it is asked for.
+// Look is a look at a GPU that had not begun when it was requested.
 type Look struct {
 	done chan struct{}
 	held HeldBytes
@@ -108,8 +110,8 @@ func (l *Looks) work(uuid string, g *looker) {
 	}
 }
 
-// Wait returns what the look saw, or ctx's error if ctx ends first. The look goes
-// on for other callers.
+// Wait returns the result of the look, or ctx's error if ctx ends first. The look
+// continues for other callers.
 func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	select {
 	case <-l.done:
@@ -124,9 +126,10 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	}
 }
 
-// Of looks at GPUs and returns what one process holds of each, as far as the driver
-// answers before ctx ends. It is an error if the driver answers for no GPU. A process
-// that is listed with 0 bytes has no entry: drivers list 0 where they do not know.
+// Of looks at GPUs and returns the memory that one process holds on each, as far as
+// the driver answers before ctx ends. Of fails if the driver answers for no GPU. A
+// process that is listed with 0 bytes has no entry: drivers list 0 for an unknown
+// size.
 func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
 	looks := make([]*Look, len(uuids))
 	for i, uuid := range uuids {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -9,14 +11,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// scripted is a driver whose looks take as long as the test says.
+// scripted is a driver whose looks take as long as the test sets.
 type scripted struct {
 	mu      sync.Mutex
 	looks   map[string]int
 	release map[string]chan struct{}
-	// value is what each look reports for process 7, read as the look begins.
+	// value is the memory that each look reports for process 7, read when the look begins.
 	value atomic.Uint64
 	err   error
 }
@@ -47,23 +51,13 @@ func newScripted(uuids ...string) *scripted {
 	return s
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
-// One look serves all who waited for it, and a look that had begun serves nobody
-// who came later.
+// One look serves all waiting callers. A look that has begun serves no later caller.
 func TestLooksAreShared(t *testing.T) {
 	driver := newScripted("GPU-a")
 	looks := NewLooks(driver)
 	driver.value.Store(1)
 	first := looks.Ask("GPU-a")
-	eventually(t, "the first look begins", func() bool { return driver.count("GPU-a") == 1 })
+	eventually.Holds(t, 10*time.Second, "the first look begins", func() bool { return driver.count("GPU-a") == 1 })
 
 	driver.value.Store(2)
 	later := make([]*Look, 100)
@@ -85,8 +79,8 @@ func TestLooksAreShared(t *testing.T) {
 	}
 }
 
-// A GPU whose driver hangs keeps nobody from asking for another one, nor waits
-// anybody longer than he wants to.
+// A GPU whose driver hangs blocks no query of another GPU, and no caller beyond the end of
+// its context.
 func TestAHungGPU(t *testing.T) {
 	driver := newScripted("GPU-hung")
 	defer close(driver.release["GPU-hung"])
@@ -138,8 +132,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A caller that asks again and again leaves a driver half of its time, as far as looks take
-// no longer than longestRest.
+// A caller that asks repeatedly leaves a driver idle half of the time, if looks take no
+// longer than longestRest.
 func TestASlowDriverRests(t *testing.T) {
 	driver := &slow{took: 5 * time.Millisecond}
 	looks := NewLooks(driver)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -6,7 +8,7 @@ import (
 	"time"
 )
 
-// APIs is a set of the kinds of API through which a process uses a GPU.
+// APIs is a set of the kinds of API by which a process uses a GPU.
 type APIs uint8
 
 // Kinds of API.
@@ -19,20 +21,20 @@ const (
 	Video
 )
 
-// Kinds lists the kinds of API by their names.
+// Kinds lists the kinds of API with their names.
 var Kinds = []struct {
 	API  APIs
 	Name string
 }{{Compute, "compute"}, {Graphics, "graphics"}, {Video, "video"}}
 
-// Has reports whether the set holds every kind of another set.
+// Has reports whether the set contains every kind of another set.
 func (a APIs) Has(other APIs) bool { return a&other == other }
 
 // Names returns the names of the kinds in the set, joined by " and ".
 func (a APIs) Names() string { return a.join(" and ", func(name string) string { return name }) }
 
-// Type returns the set as nvidia-smi writes the type of a process: "C", "G" or
-// "C+G"; with "V" for video, which nvidia-smi does not tell.
+// Type returns the set in nvidia-smi's form of a process type: "C", "G" or
+// "C+G". Type adds "V" for video, which nvidia-smi does not show.
 func (a APIs) Type() string {
 	return a.join("+", func(name string) string { return strings.ToUpper(name[:1]) })
 }
@@ -47,24 +49,25 @@ func (a APIs) join(separator string, format func(string) string) string {
 	return strings.Join(parts, separator)
 }
 
-// Process is what the driver says of a process that uses a GPU.
+// Process is a process that uses a GPU, as the driver reports it.
 type Process struct {
-	// PID is in the pid namespace of the agent, which is the host's.
+	// PID is the process id in the agent's pid namespace, which is the host's.
 	PID int
-	// Bytes is what the process physically holds on the GPU, contexts
-	// included; 0 where the driver does not tell.
+	// Bytes is the physical memory that the process holds on the GPU, contexts
+	// included. Bytes is 0 if the driver does not report the memory.
 	Bytes uint64
-	// APIs are the kinds of API through which it uses the GPU.
+	// APIs are the kinds of API by which the process uses the GPU.
 	APIs APIs
 }
 
-// videoWindow is the time just past in which use of the video engines counts.
-// The driver lists the encoder's sessions, but only samples of the decoder.
+// videoWindow is how recently a process must have used the video engines to
+// count as a user. The driver lists sessions of the encoder, but only samples of
+// the decoder.
 const videoWindow = 2 * time.Second
 
-// Processes asks the driver which processes use each GPU, by UUID. GPUs that do
-// not answer are missing. It waits as long as Refresh does, and changes nothing
-// of what is known of the GPUs.
+// Processes returns the processes that use each GPU, by UUID. Processes omits
+// GPUs that do not answer. Processes waits as long as Refresh, and does not
+// change the inventory.
 func (i *Inventory) Processes(ctx context.Context) (map[string][]Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -75,7 +78,7 @@ func (i *Inventory) Processes(ctx context.Context) (map[string][]Process, error)
 	return processes, nil
 }
 
-// ask makes a call of the driver when it is the caller's turn.
+// ask calls the driver when it is the caller's turn.
 func ask[T any](ctx context.Context, i *Inventory, call func() (T, error)) (T, error) {
 	var none T
 	select {
@@ -102,8 +105,8 @@ func users(d Driver) (map[string][]Process, error) {
 	return processes, nil
 }
 
-// markVideo adds Video to the processes that the samples show on a video engine.
-// Samples of processes that are not listed are of processes that have ended.
+// markVideo adds Video to the processes whose samples show use of a video
+// engine. markVideo ignores samples of unlisted processes, which have ended.
 func markVideo(processes map[string][]Process, samples map[string][]Sample) {
 	for uuid, running := range processes {
 		onEngine := map[int]bool{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -6,89 +8,95 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// ErrNoEvent says that no event came in time.
+// ErrNoEvent reports that no event arrived in time.
 var ErrNoEvent = errors.New("no event")
 
 const (
-	// eventPatience is how long the driver is asked to wait for an event. It
-	// answers at once when there is one; in between, GPUs that came are
-	// taken in.
+	// eventPatience is how long the driver waits for an event. The driver
+	// returns at once when an event arrives. Between waits, new GPUs are
+	// registered.
 	eventPatience = 5 * time.Second
-	// eventRetry is the pause after the driver has failed.
+	// eventRetry is the pause after a failure of the driver.
 	eventRetry = time.Second
 )
 
-// Events are the driver's reports of errors. Its calls may fail and may never
-// return; they are made by one goroutine.
+// Events receives the driver's reports of errors. The calls of Events may fail
+// and may never return. Only one goroutine calls Events.
 type Events interface {
-	// Next gives the next XID, or ErrNoEvent if none comes within the time.
+	// Next returns the next XID, or ErrNoEvent if no XID arrives within the
+	// time.
 	Next(patience time.Duration) (XID, error)
 	Close()
 }
 
-// WatchOptions say what to make of the driver's reports.
+// WatchOptions configure the handling of the driver's reports.
 type WatchOptions struct {
 	// Ignored are XIDs that leave a GPU healthy.
 	Ignored []int
-	// Changed is called when a GPU may be unhealthy now. It must not block.
+	// Changed is called when a GPU may have become unhealthy. Changed must not
+	// block.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// Watch takes the driver's reports in until ctx ends. A driver that hangs costs
-// one goroutine: that the GPUs cannot be used then is seen by Refresh.
+var errSilent = errors.New("the driver does not answer")
+
+// Watch processes the driver's reports until ctx ends. A driver that hangs
+// blocks one goroutine; Refresh detects that the GPUs are unusable then.
 func (i *Inventory) Watch(ctx context.Context, source Events, opts WatchOptions) {
 	ignored := func(number uint64) bool { return slices.Contains(opts.Ignored, int(number)) }
 	reports := follow(ctx, source)
-	failed := ""
+	var failure loop.Failure
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(eventPatience + i.timeout):
-			failed = opts.tell(failed, "the driver does not answer")
+			opts.tell(failure.Note(errSilent), errSilent)
 		case r := <-reports:
 			switch {
 			case r.err == nil:
-				failed = opts.tell(failed, "")
-				i.take(r.xid, ignored, opts)
+				opts.tell(failure.Note(nil), nil)
+				i.take(ctx, r.xid, ignored, opts)
 			case errors.Is(r.err, ErrNoEvent):
-				failed = opts.tell(failed, "")
+				opts.tell(failure.Note(nil), nil)
 			default:
-				failed = opts.tell(failed, r.err.Error())
+				opts.tell(failure.Note(r.err), r.err)
 			}
 		}
 	}
 }
 
-// take judges one XID. Those that applications cause are not worth a line each,
-// nor a look at the GPUs: a tenant can make thousands.
-func (i *Inventory) take(x XID, ignored func(uint64) bool, opts WatchOptions) {
+// take processes one XID. take logs ignored XIDs at debug level and triggers no
+// refresh for them: a tenant's applications can cause thousands of XIDs.
+func (i *Inventory) take(ctx context.Context, x XID, ignored func(uint64) bool, opts WatchOptions) {
 	unhealthy := i.report(x, ignored, time.Now())
 	level := slog.LevelDebug
 	if unhealthy {
 		level = slog.LevelError
 	}
-	opts.Log.Log(context.Background(), level, "the driver reports an XID", "xid", x.Number, "gpu", x.UUID, "unhealthy", unhealthy)
+	opts.Log.Log(ctx, level, "the driver reports an XID", "xid", x.Number, "gpu", x.UUID, "unhealthy", unhealthy)
 	if unhealthy || x.Number == recoveryChanged {
 		opts.Changed()
 	}
 }
 
-// tell says once that the driver's reports cannot be had, or can again. The
-// GPUs are looked at then.
-func (o WatchOptions) tell(before, now string) string {
-	switch {
-	case before == now:
-	case now == "":
+// tell logs once when the driver's reports become unavailable, and once when
+// they are available again. tell triggers a refresh when the reports become
+// unavailable.
+func (o WatchOptions) tell(change loop.Change, err error) {
+	switch change {
+	case loop.Unchanged:
+	case loop.Recovered:
 		o.Log.Info("the driver's reports of errors are heard again")
-	default:
-		o.Log.Warn("the driver's reports of errors cannot be heard: GPUs are looked at every few seconds only", "error", now)
+	case loop.Failed:
+		o.Log.Warn("the driver's reports of errors cannot be heard: GPUs are looked at every few seconds only", "error", err)
 		o.Changed()
 	}
-	return now
 }
 
 type report struct {
@@ -96,8 +104,8 @@ type report struct {
 	err error
 }
 
-// follow asks for events in a goroutine of its own, which a hanging driver may
-// keep for ever.
+// follow waits for events in a separate goroutine, which a hanging driver may
+// block forever.
 func follow(ctx context.Context, source Events) <-chan report {
 	reports := make(chan report)
 	go func() {
@@ -111,16 +119,9 @@ func follow(ctx context.Context, source Events) <-chan report {
 				return
 			}
 			if r.err != nil && !errors.Is(r.err, ErrNoEvent) {
-				pause(ctx, eventRetry)
+				loop.Sleep(ctx, eventRetry)
 			}
 		}
 	}()
 	return reports
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

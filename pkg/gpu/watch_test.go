@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -56,12 +58,12 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// reports is a driver that reports what the test sends.
+// reports is a driver that reports the events that the test sends.
 type reports struct {
 	events chan XID
-	broken error // where set, Next returns it at once
+	broken error // if set, Next returns it at once
 	calls  int
-	hang   chan struct{} // where set, Next hangs until it is closed
+	hang   chan struct{} // if set, Next hangs until it is closed
 	closed chan struct{}
 }
 
@@ -83,8 +85,8 @@ func (r *reports) Next(patience time.Duration) (XID, error) {
 
 func (r *reports) Close() { close(r.closed) }
 
-// watch starts an inventory of two GPUs that listens to what the test sends.
-// It counts how often the GPUs were to be looked at.
+// watch starts an inventory of two GPUs that receives the test's events. watch
+// counts the requested refreshes.
 func watch(t *testing.T, source *reports) (inv *Inventory, changes *int) {
 	t.Helper()
 	source.events, source.closed = make(chan XID, 1), make(chan struct{})
@@ -100,7 +102,7 @@ func watch(t *testing.T, source *reports) (inv *Inventory, changes *int) {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		time.Sleep(eventPatience) // a call may be under way
+		time.Sleep(eventPatience) // a call may still be running
 		<-source.closed
 	})
 	return inv, changes
@@ -145,7 +147,7 @@ func TestXIDsMakeGPUsUnhealthy(t *testing.T) {
 				if diff := cmp.Diff(map[XID]uint64{tt.xid: 1}, inv.XIDs()); diff != "" {
 					t.Error(diff)
 				}
-				// A look at the GPUs does not make it good by itself.
+				// A refresh alone does not make the GPU healthy.
 				mustRefresh(t, inv)
 				if got := unhealthy(inv); got != tt.unhealthy {
 					t.Errorf("after a look unhealthy are %q, want %q", got, tt.unhealthy)

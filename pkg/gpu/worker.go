@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 import (
@@ -6,20 +8,20 @@ import (
 	"sync"
 )
 
-// errBusy says that an earlier call to the driver has not returned.
+// errBusy reports that an earlier call to the driver has not returned.
 var errBusy = errors.New("an earlier call has not returned")
 
-// Worker makes calls that may never return, one at a time, each on behalf of
-// a caller who waits only so long. While a call hangs no other is started: a
-// stuck driver costs one thread, not one per attempt. Its zero value is ready.
+// Worker runs calls that may never return, one at a time. Each caller waits for
+// a bounded time. While a call hangs, Worker starts no other call: a hanging
+// driver blocks one thread, not one per attempt. The zero value is ready to use.
 type Worker struct {
 	mu   sync.Mutex
 	busy bool
 }
 
-// Do runs call and waits for it until ctx ends. The call goes on then, and
-// what it returns late is dropped. While an earlier call has not returned, it is
-// an error at once.
+// Do runs call and waits for its result until ctx ends. The call continues after
+// that, and its late result is dropped. While an earlier call has not returned,
+// Do fails at once.
 func Do[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
 	var none T
 	if !w.take() {

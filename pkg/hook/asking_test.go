@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -5,15 +7,17 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// keepAsking runs what keeps the list of asking pods until the test ends.
+// keepAsking runs KeepAsking until the test ends.
 func (n *node) keepAsking() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -26,16 +30,16 @@ func (n *node) keepAsking() {
 
 func (n *node) waitAsking(want ...string) {
 	n.t.Helper()
-	var got []guard.Pod
+	var got []guardfile.Pod
 	defer func() {
 		if n.t.Failed() {
 			n.t.Logf("the list is %v, want %v", got, want)
 		}
 	}()
-	eventually(n.t, func() bool {
+	eventually.Holds(n.t, 10*time.Second, "the pods are listed", func() bool {
 		var err error
-		got, err = guard.ReadAsking(n.cfg.Paths.StateDir)
-		return err == nil && slices.EqualFunc(got, want, func(p guard.Pod, uid string) bool { return p.UID == uid })
+		got, err = guardfile.ReadAsking(n.cfg.Paths.StateDir)
+		return err == nil && slices.EqualFunc(got, want, func(p guardfile.Pod, uid string) bool { return p.UID == uid })
 	})
 }
 
@@ -53,24 +57,25 @@ func TestPodsThatAskAreListed(t *testing.T) {
 	n.hook.PodsChanged()
 	n.waitAsking("later", "nonsense")
 
-	// What holds a GPU is listed, though the API server has forgotten it.
+	// A pod that holds a GPU is listed, even after the API server has deleted
+	// it.
 	mustCreate(t, n, "later")
 	n.deletePod("later")
 	n.hook.PodsChanged()
 	n.waitAsking("later", "nonsense")
 
-	// A list that was damaged is written anew.
-	if err := os.WriteFile(layout.AskingPods(n.cfg.Paths.StateDir), []byte("{"), 0o600); err != nil {
+	// A damaged list is rewritten.
+	if err := os.WriteFile(paths.AskingPods(n.cfg.Paths.StateDir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.hook.PodsChanged()
 	n.waitAsking("later", "nonsense")
 }
 
-// After a reboot the API server may be away.
+// After a reboot the API server may be unreachable.
 func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n := newNode(t)
-	if err := guard.WriteAsking(n.cfg.Paths.StateDir, []guard.Pod{{UID: "before"}}); err != nil {
+	if err := guardfile.WriteAsking(n.cfg.Paths.StateDir, []guardfile.Pod{{UID: "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	n.pod("held", "main=1024")
@@ -83,7 +88,7 @@ func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n.waitAsking("held")
 }
 
-// Whoever creates a pod can claim a static pod's hash, and not its name.
+// Everyone who creates a pod can claim a static pod's hash, but not its name.
 func TestMirrorsAreListedByName(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
 	n := newNode(t)
@@ -93,9 +98,9 @@ func TestMirrorsAreListedByName(t *testing.T) {
 		plain.Annotations = map[string]string{pods.MirrorAnnotation: hash}
 	})
 	n.keepAsking()
-	want := []guard.Pod{{UID: hash, Namespace: "ns", Name: "pod-forged"}, {UID: "plain", Namespace: "ns", Name: "pod-plain"}}
-	eventually(t, func() bool {
-		got, err := guard.ReadAsking(n.cfg.Paths.StateDir)
+	want := []guardfile.Pod{{UID: hash, Namespace: "ns", Name: "pod-forged"}, {UID: "plain", Namespace: "ns", Name: "pod-plain"}}
+	eventually.Holds(t, 10*time.Second, "both pods are listed", func() bool {
+		got, err := guardfile.ReadAsking(n.cfg.Paths.StateDir)
 		return err == nil && slices.Equal(got, want)
 	})
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -9,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
-// assigned adds a pod that Volcano's scheduler has placed: its first container
-// asks for nothing, "main" for MiB of one GPU.
+// assigned adds a pod that Volcano's scheduler has placed. The first container
+// requests no GPU, and "main" requests MiB of one GPU.
 func (n *node) assigned(uid, mib, ids string) *corev1.Pod {
 	pod := n.pod(uid, "idle", "main")
 	pod.Spec.NodeName = "here"
@@ -24,7 +26,7 @@ func (n *node) assigned(uid, mib, ids string) *corev1.Pod {
 	return pod
 }
 
-// on is the only GPU of a pod's main container.
+// on returns the only GPU of a pod's main container.
 func (n *node) on(uid string) string {
 	n.t.Helper()
 	given, ok := n.ledger.Get(uid, "main")
@@ -36,7 +38,7 @@ func (n *node) on(uid string) string {
 
 func TestAnAssignmentIsObeyed(t *testing.T) {
 	n := newNode(t)
-	// Left to itself the planner would fill the GPU that is in use.
+	// By its own policy the planner would fill the GPU that is in use.
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
 	for _, gpu := range []string{gpuA, gpuB} {
@@ -60,8 +62,8 @@ func TestAnAssignmentThatContradictsTheSpecIsRefused(t *testing.T) {
 	}
 }
 
-// The scheduler's word moves nobody: where the GPU is taken, the ledger has the
-// last.
+// The scheduler's choice evicts no container. If the GPU is taken, the ledger
+// decides.
 func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	n := newNode(t)
 	n.pod("big", "main=16000")
@@ -83,8 +85,9 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	}
 }
 
-// A forged mirror reserves nothing in a static pod's name, nor in one that no
-// directory can have, under which it could not be freed.
+// A forged mirror reserves no GPU under a static pod's name. Nor does it
+// reserve a GPU under a UID that is no valid directory name: that reservation
+// could never be released.
 func TestAMirrorReservesNothing(t *testing.T) {
 	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)
@@ -100,7 +103,8 @@ func TestAMirrorReservesNothing(t *testing.T) {
 	}
 }
 
-// asMirror makes a pod look as the mirror that kubelet makes of a static pod.
+// asMirror makes a pod look like the mirror that kubelet creates of a static
+// pod.
 func asMirror(pod *corev1.Pod, hash string) {
 	controls := true
 	if pod.Annotations == nil {
@@ -111,8 +115,8 @@ func asMirror(pod *corev1.Pod, hash string) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-1", Controller: &controls}}
 }
 
-// A container keeps what it had, over its own restart and the agent's, whatever
-// the annotation says then.
+// A container keeps its assignment across its own restart and the agent's,
+// whatever the annotation is then.
 func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	n := newNode(t)
 	pod := n.assigned("u", "1000", gpuB+",NVIDIA,1000,0:")
@@ -134,8 +138,8 @@ func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	}
 }
 
-// What is reserved outlives the agent, is freed with its pod, and is had by the
-// container when it comes.
+// A reservation survives the agent, is released with its pod, and is used by
+// the container when it is created.
 func TestReserve(t *testing.T) {
 	n := newNode(t)
 	pod := n.assigned("u", "16000", gpuB+",NVIDIA,16000,0:")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,10 +10,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// The runtime waits for a plugin that it tells of its containers, and a tenant's pods may
-// have hundreds each.
+// The runtime waits while a plugin processes the list of containers, and a tenant's pods
+// may have hundreds of containers each.
 func TestManyRunningContainersAreAuditedInTime(t *testing.T) {
-	const pods, containers = 110, 256 // as many as kubelet admits, and as are kept of one
+	const pods, containers = 110, 256 // the bounds of kubelet and of one pod
 	n := newNode(t)
 	var running []runningContainer
 	for p := range pods {

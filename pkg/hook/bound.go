@@ -1,34 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
 	"context"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// The runtime asks its plugins about one container at a time, so whatever keeps a
-// handler delays every container of the node. A handler's work may have to wait: for
-// the API server, for a file system of the host, or, as it changes what others hold,
-// for another handler's work that does. So each runs aside, and is answered for in time.
+// The runtime calls its plugins for one container at a time, so a slow handler delays
+// every container of the node. A handler may have to wait for the API server, for a file
+// system of the host, or for another handler that holds mu. So each handler runs in a
+// goroutine, and the runtime gets an answer within a bound.
 const (
-	// handlerPatience is how long a handler may take. A second is promised.
+	// handlerPatience is how long a handler may take. The documented bound is one
+	// second.
 	handlerPatience = 900 * time.Millisecond
-	// waitMargin is how much earlier waits within a handler's work end, which know
-	// better what to say.
+	// waitMargin is how much earlier waits inside a handler end: their errors are more
+	// specific.
 	waitMargin = 100 * time.Millisecond
-	// maxHandlers is how many may be at work at once. The runtime asks one at a
-	// time; more are there only if some hang.
+	// maxHandlers bounds the handlers that run at once. The runtime calls one handler at
+	// a time, so more handlers run only if some hang.
 	maxHandlers = 64
 )
 
-// within runs a handler's work, and returns its result, or an error once the runtime
-// has to be answered. The work's context ends before. Work whose context has ended when
-// its turn comes changes nothing, but for what it was told has ended.
+// within runs a handler's work and returns its result, or an error when the runtime must
+// be answered. The context of the work ends earlier. Work whose context has ended before
+// it starts changes no state, except to record what has stopped.
 func within[T any](ctx context.Context, h *Hook, work func(context.Context) T) (T, error) {
 	begin := time.Now()
-	// Older runtimes create a container of which they hear too late as if it needed
-	// no adjustment.
+	// Older runtimes create a container without adjustment if the answer comes too late.
 	ctx, cancel := deadline.Before(ctx)
 	defer cancel()
 	return deadline.Do(ctx, h.bound, func() T {
@@ -39,7 +42,7 @@ func within[T any](ctx context.Context, h *Hook, work func(context.Context) T) (
 	})
 }
 
-// lateRefusal is what a container is told for which an answer took too long.
-func (c Container) lateRefusal(err error) error {
-	return c.refuse(ReasonState, "nri-vgpu's agent could not decide on it: %w: kubelet will try again; if it goes on, see the agent's log, and whether the node's disks answer", err)
+// lateRefusal returns the refusal of a container whose decision took too long.
+func lateRefusal(c adjust.Container, err error) error {
+	return c.Refuse(adjust.ReasonState, "nri-vgpu's agent could not decide on it: %w: kubelet will try again; if it goes on, see the agent's log, and whether the node's disks answer", err)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -11,15 +13,19 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
-// promised is within what time every handler answers.
+// promised is the time within which every handler answers.
 const promised = time.Second
 
-// inTime wants the runtime to have an answer in time, and the plugin to stay.
+// inTime checks that the runtime gets an answer in time, and that the plugin stays
+// registered.
 func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	t.Helper()
 	begin := time.Now()
@@ -31,13 +37,13 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 		t.Errorf("%s: %v", what, err)
 	}
 	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "kubelet will try again")) {
-		t.Errorf("%s: the refusal says %q", what, err)
+		t.Errorf("%s: the refusal is %q", what, err)
 	}
 }
 
-// The files of one container cannot be written, as the file system hangs. Its handler
-// holds what the others need; all answer all the same, and nothing that they are told
-// is lost.
+// A hanging file system blocks the write of one container's files. The handler of that
+// container holds the lock that the other handlers need. All handlers still answer, and
+// no notification is lost.
 func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -89,7 +95,7 @@ func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	}
 
 	free()
-	eventually(t, func() bool { return n.hook.Stuck() == 0 })
+	eventually.Holds(t, 10*time.Second, "no handler hangs", func() bool { return n.hook.Stuck() == 0 })
 	if _, live := n.hook.Holders()[container.GetId()]; live {
 		t.Error("a container that was said to have ended lives")
 	}
@@ -98,7 +104,32 @@ func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	}
 }
 
-// What decides on validation holds nothing that others hold.
+// The agent's log is a pipe that the runtime reads. If the runtime writes the log to a
+// disk that hangs, the pipe is full.
+func TestALogThatHangsKeepsNoHandlerWaiting(t *testing.T) {
+	t.Parallel()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	log, err := daemon.Logger(config.Log{Level: "info"}, write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, func(n *node) { n.log = log })
+	n.pod("u", "main=1024")
+	for k := range 200 {
+		begin := time.Now()
+		_, err := n.create("u", addMount("/run/nri-vgpu/"+strings.Repeat("x", 1024)))
+		if took := time.Since(begin); err == nil || took > promised {
+			t.Fatalf("refusal %d took %v: %v", k, took, err)
+		}
+	}
+	inTime(t, "CreateContainer", func() error { _, err := n.create("u"); return err }, false)
+}
+
+// The validation needs no lock that other handlers hold.
 func TestValidationDoesNotWait(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
@@ -115,7 +146,7 @@ func TestValidationDoesNotWait(t *testing.T) {
 	}
 }
 
-// An API server that does not answer is waited for no longer, whatever nri.pod_wait is.
+// The wait for an API server that hangs stays within the bound, whatever nri.pod_wait is.
 func TestTheAPIServerHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -123,27 +154,29 @@ func TestTheAPIServerHangs(t *testing.T) {
 	inTime(t, "CreateContainer", func() error { _, err := n.create("unknown"); return err }, true)
 }
 
-// boxed makes a container's files be where the runtime mounts them.
+// boxed creates a mount namespace with a container's files at the paths where the runtime
+// mounts them.
 func boxed(t *testing.T, n *node, spec *rspec.Spec) *mountns.Namespace {
 	t.Helper()
 	image := t.TempDir()
 	if err := os.Mkdir(filepath.Join(image, "tmp"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{layout.CUDALibrary, layout.NVMLLibrary, layout.Vgpuctl, layout.Preload} {
+	for _, name := range []string{paths.CUDALibrary, paths.NVMLLibrary, paths.Vgpuctl, paths.Preload} {
 		write(t, filepath.Join(n.cfg.Paths.InstallDir, "1", name), name)
 	}
-	if err := os.MkdirAll(filepath.Join(n.cfg.Paths.InstallDir, "1", layout.StandIns), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(n.cfg.Paths.InstallDir, "1", paths.StandIns), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var binds []mountns.Bind
-	for _, m := range injected.Ours(describe(nil, &api.Container{Mounts: api.FromOCIMounts(spec.Mounts)}).Mounts) {
+	for _, m := range ourfiles.Ours(describe(nil, &api.Container{Mounts: api.FromOCIMounts(spec.Mounts)}).Mounts) {
 		binds = append(binds, mountns.Bind{From: m.Source, To: m.Destination})
 	}
 	return mountns.New(t, image, binds...)
 }
 
-// Whose image hangs is not started, and delays nobody by more.
+// A container whose image hangs is not started, and delays no other container beyond the
+// bound.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,25 +12,25 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "time of a handler of agent, guard or stand-in", documented.Time(handlerPatience))
 	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxHandlers))
-	documented.Bound(t, "`LD_PRELOAD`", documented.Bytes(mostPreload))
 }
 
-// While 64 handlers hang, the next is answered at once, and does nothing.
+// While 64 handlers hang, the next handler fails at once and changes nothing.
 func TestHandlersThatHangAreBounded(t *testing.T) {
-	store, err := NewStore(t.TempDir())
+	files, err := store.New(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		h := New(Options{Store: store})
+		h := New(Options{Store: files})
 		hang := make(chan struct{})
 		work := func(context.Context) bool { <-hang; return true }
 		for range 64 {
@@ -47,13 +49,13 @@ func TestHandlersThatHangAreBounded(t *testing.T) {
 	})
 }
 
-// As many variables as a container may have are looked at in time: a handler whose work
-// takes longer refuses the container.
+// The largest allowed number of variables is processed in time. A handler that takes
+// longer refuses the container.
 func TestHandlersLookAtManyVariables(t *testing.T) {
 	n := newNode(t, withVersion("v2.2.0"))
 	n.pod("asks", "main=1024")
 	many := func(s *rspec.Spec) {
-		for size := (&api.Container{Env: s.Process.Env}).SizeVT(); size < runtimes.MostBytes-(8<<10); {
+		for size := (&api.Container{Env: s.Process.Env}).SizeVT(); size < nri.MostBytes-(8<<10); {
 			name := fmt.Sprintf("%x=", len(s.Process.Env))
 			s.Process.Env = append(s.Process.Env, name)
 			size += len(name) + 2

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -12,30 +14,31 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
 )
 
 const (
 	firstBackoff = 100 * time.Millisecond
-	// maxBackoff is short: until we are back, a runtime that has restarted
-	// creates containers without us, and to try costs nothing.
+	// maxBackoff is short: until the plugin reconnects, a restarted runtime
+	// creates containers without it. An attempt costs nothing.
 	maxBackoff = time.Second
-	// registrationPatience bounds the time from connecting to knowing the
-	// runtime's containers. The runtime itself gives up after 5 s.
+	// registrationPatience bounds the time from connecting to receiving the
+	// runtime's containers. The runtime itself stops waiting after 5 s.
 	registrationPatience = 15 * time.Second
-	// steadyAfter is how long a connection must have held for the next
-	// attempt to come at once.
+	// steadyAfter is how long a connection must have lasted to reset the
+	// backoff.
 	steadyAfter = time.Minute
 )
 
 var errNotRegistered = errors.New("the runtime did not register the plugin in time")
 
-// Serve keeps the plugin registered with the runtime until ctx ends: a lost
-// connection is the only sign of a runtime that restarts, and it comes back by
-// itself, so there is no last attempt. Containers are not touched when it ends.
+// Serve keeps the plugin registered with the runtime until ctx ends. A runtime
+// restart shows only as a lost connection, and needs no action, so Serve
+// retries without end. Containers are unaffected when Serve ends.
 func (h *Hook) Serve(ctx context.Context) {
 	backoff := firstBackoff
-	said := ""
+	var failure loop.Failure
 	for {
 		begin := time.Now()
 		err := h.session(ctx)
@@ -44,14 +47,13 @@ func (h *Hook) Serve(ctx context.Context) {
 			return
 		}
 		if time.Since(begin) > steadyAfter {
-			backoff, said = firstBackoff, ""
+			backoff, failure = firstBackoff, loop.Failure{}
 		}
-		// The same trouble is worth one line, not one a second.
-		if err.Error() != said {
-			said = err.Error()
-			h.Log.Warn("not connected to the container runtime; trying on", "error", err)
+		// Log a repeated failure once, not once a second.
+		if failure.Note(err) == loop.Failed {
+			h.opts.Log.Warn("not connected to the container runtime; trying on", "error", err)
 		}
-		if !sleep(ctx, jitter(backoff)) {
+		if !loop.Sleep(ctx, jitter(backoff)) {
 			return
 		}
 		backoff = min(2*backoff, maxBackoff)
@@ -63,27 +65,15 @@ func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// sleep tells whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// session is one connection, from dialling to its loss.
+// session runs one connection, from dialling until the connection is lost.
 func (h *Hook) session(ctx context.Context) error {
-	conn, err := dial(ctx, h.Config.NRI.SocketPath)
+	conn, err := dial(ctx, h.opts.Config.NRI.SocketPath)
 	if err != nil {
 		return err
 	}
-	// The stub waits for ever for a runtime that goes away between
-	// registering and configuring it. Closing the connection under it is all
-	// that can be done; the goroutine is lost then.
+	// The stub blocks forever if the runtime disappears between registering and
+	// configuring the plugin. Closing the connection is the only remedy; the
+	// goroutine leaks then.
 	defer conn.Close()
 	e := &edge{Hook: h, synced: make(chan struct{})}
 	st, err := h.stub(e, conn)
@@ -103,7 +93,7 @@ func (h *Hook) session(ctx context.Context) error {
 		return errNotRegistered
 	case <-e.synced:
 	}
-	h.Log.Info("registered with the container runtime")
+	h.opts.Log.Info("registered with the container runtime")
 	return lost(<-ended)
 }
 
@@ -127,14 +117,14 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 
 func (h *Hook) stub(e *edge, conn net.Conn) (stub.Stub, error) {
 	st, err := stub.New(e,
-		stub.WithPluginName(h.Config.NRI.PluginName),
-		stub.WithPluginIdx(h.Config.NRI.PluginIndex),
+		stub.WithPluginName(h.opts.Config.NRI.PluginName),
+		stub.WithPluginIdx(h.opts.Config.NRI.PluginIndex),
 		stub.WithConnection(conn),
-		stub.WithLogger(stubLog{h.Log}),
-		runtimes.Synchronizing(h.reduce),
-		// A runtime with NRI 0.12.4 or newer then refuses a container for
-		// which we do not answer; older ones ignore it, and checkStart has to
-		// catch what they let through.
+		stub.WithLogger(stubLog{h.opts.Log}),
+		nri.Synchronizing(h.reduce),
+		// A runtime with NRI 0.12.4 or newer then refuses a container if the
+		// plugin does not answer. Older runtimes ignore the policy, so
+		// checkStart must refuse the containers that they create.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 	)
 	if err != nil {
@@ -144,7 +134,8 @@ func (h *Hook) stub(e *edge, conn net.Conn) (stub.Stub, error) {
 	return st, nil
 }
 
-// stubLog takes the stub's messages; its information is for debugging.
+// stubLog forwards the stub's messages to the log, its informational messages
+// at debug level.
 type stubLog struct{ *slog.Logger }
 
 func (l stubLog) Debugf(ctx context.Context, format string, args ...any) {
@@ -163,7 +154,7 @@ func (l stubLog) Errorf(ctx context.Context, format string, args ...any) {
 	l.log(ctx, slog.LevelError, format, args)
 }
 
-func (l stubLog) log(ctx context.Context, level slog.Level, format string, args []any) {
+func (l stubLog) log(ctx context.Context, level slog.Level, format string, args []any) { //nolint:contextcheck // without a context there is none to inherit
 	if ctx == nil {
 		ctx = context.Background()
 	}

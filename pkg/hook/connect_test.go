@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,12 +12,13 @@ import (
 	"time"
 )
 
-// listen has the hook find a runtime that accepts connections and does not answer.
+// listen makes the hook connect to a runtime that accepts connections and does not
+// answer.
 func (n *node) listen() net.Listener {
 	n.t.Helper()
 	n.stopHook()
-	n.hook.Config.NRI.SocketPath = filepath.Join(n.dir, "silent.sock")
-	listener, err := net.Listen("unix", n.hook.Config.NRI.SocketPath)
+	n.hook.opts.Config.NRI.SocketPath = filepath.Join(n.dir, "silent.sock")
+	listener, err := net.Listen("unix", n.hook.opts.Config.NRI.SocketPath)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -23,7 +26,7 @@ func (n *node) listen() net.Listener {
 	return listener
 }
 
-// wantClosed wants the other end of a connection to be closed.
+// wantClosed checks that the other end of a connection is closed.
 func wantClosed(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
@@ -56,11 +59,11 @@ func TestASilentRuntimesConnectionEndsWithTheAgent(t *testing.T) {
 	wantClosed(t, conn)
 }
 
-// Each attempt would otherwise leave a connection.
+// Otherwise each attempt would leak a connection.
 func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	n := newNode(t)
 	listener := n.listen()
-	n.hook.Config.NRI.PluginIndex = ""
+	n.hook.opts.Config.NRI.PluginIndex = ""
 	if err := n.hook.session(context.Background()); err == nil {
 		t.Error("session() without an index is no error")
 	}

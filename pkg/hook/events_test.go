@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	kubeevents "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 )
 
-// told are the Events that a hook wrote.
+// told collects the Events that a hook wrote.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -72,7 +74,7 @@ func TestAnEventAboutAStaticPodIsOnItsMirror(t *testing.T) {
 	}
 }
 
-// Whoever evicts hears of pods without room, and of no other refusal.
+// Only refusals of pods without room reach the evictor.
 func TestWhoFindsRoomAndWhoDoesNotIsTold(t *testing.T) {
 	n := newNode(t)
 	n.pod("huge", "main=16385")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -5,42 +7,44 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// exempt reports whether a container that gets no part of a GPU is left as its image
-// and its pod want it: in an exempt namespace one that is known to ask for nothing, and
-// an agent anywhere.
-func (h *Hook) exempt(c Container, asksNothing bool) bool {
-	return asksNothing && slices.Contains(h.Config.Node.ExemptNamespaces, c.Namespace) || h.commands(c)
+// exempt reports whether a container without a part of a GPU is left unchanged. The
+// exemption applies to an agent in any namespace, and in an exempt namespace to a
+// container that is known to request no GPU.
+func (h *Hook) exempt(c adjust.Container, asksNothing bool) bool {
+	return asksNothing && slices.Contains(h.opts.Config.Node.ExemptNamespaces, c.Namespace) || h.commands(c)
 }
 
-// commands reports whether a container commands the container runtime, as the agent does.
-func (h *Hook) commands(c Container) bool {
-	return reach.Commands(c.Devices, injected.Writable(c.Mounts), h.Config.NRI.SocketPath)
+// commands reports whether a container can command the container runtime, as the agent
+// does.
+func (h *Hook) commands(c adjust.Container) bool {
+	return gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), h.opts.Config.NRI.SocketPath)
 }
 
-// asksNothing reports whether it is known what a container asks for, and whether that is
-// nothing. One that was marked as exempt asked for nothing when it was created, when the
-// pod could be had from the API server ahead of the watch.
-func (h *Hook) asksNothing(c Container, read reader) (known, nothing bool) {
-	pod, ok := h.Pods.Cached(c.ref())
+// asksNothing reports whether a container's request is known, and whether it requests no
+// GPU. A container marked as exempt requested no GPU when it was created: the API server
+// had answered for the pod before the watch did.
+func (h *Hook) asksNothing(c adjust.Container, read reader) (known, nothing bool) {
+	pod, ok := h.opts.Pods.Cached(ref(c))
 	if !ok {
 		return c.Exempted, c.Exempted
 	}
-	asked, err := read(pod, h.Config.Dialects)
-	return true, err == nil && !asks(asked, c.Name)
+	asked, err := read(pod, h.opts.Config.Dialects)
+	return true, err == nil && !asked.Asks(c.Name)
 }
 
-// reader reads what a pod asks for.
+// reader parses a pod's GPU requests.
 type reader func(*corev1.Pod, config.Dialects) (request.Pod, error)
 
-// readOnce returns a reader that reads each pod once. For each container of the node one is
-// asked, and a tenant's pod may have hundreds.
+// readOnce returns a reader that parses each pod once. The reader runs for each container
+// of the node, and a tenant's pod may have hundreds of containers.
 func readOnce() reader {
 	type answer struct {
 		asked request.Pod
@@ -57,7 +61,8 @@ func readOnce() reader {
 	}
 }
 
-// mark is what tells the guard, and the next agent, that a container was looked at.
+// mark returns the annotation by which the guard and the next agent recognize a processed
+// container.
 func mark(as outcome) map[string]string {
-	return map[string]string{layout.AdjustedAnnotation: string(as)}
+	return map[string]string{paths.AdjustedAnnotation: string(as)}
 }

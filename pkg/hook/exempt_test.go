@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,8 +10,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
 const exemptNamespace = "exporters"
@@ -33,19 +36,19 @@ func startIn(n *node, pod *api.PodSandbox, spec *rspec.Spec) error {
 	return n.runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: pod, Container: fromSpec(pod, "main", spec)})
 }
 
-var wantsAll = addEnv(visibleDevices + "=all")
+var wantsAll = addEnv(adjust.VisibleDevices + "=all")
 
 func TestExemptNamespacesAreLeftAlone(t *testing.T) {
 	n := newNode(t, withExemptNamespace)
 	pod := n.exemptPod("u", "main")
-	// The watch may be late throughout.
+	// The watch may lag during the whole test.
 	n.api.change(func() { n.api.lagging["u"] = true })
 	spec, err := n.createIn(pod, "main", wantsAll, addDevice("/dev/nvidia0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv(t, spec, visibleDevices, "all")
-	if mark := spec.Annotations[layout.AdjustedAnnotation]; mark != "exempt" {
+	wantEnv(t, spec, adjust.VisibleDevices, "all")
+	if mark := spec.Annotations[paths.AdjustedAnnotation]; mark != "exempt" {
 		t.Errorf("the guard is told %q", mark)
 	}
 	if err := startIn(n, pod, spec); err != nil {
@@ -60,8 +63,8 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv(t, spec, visibleDevices, gpuA)
-	if _, ok := mountAt(spec, layout.ContainerLimits); !ok {
+	wantEnv(t, spec, adjust.VisibleDevices, gpuA)
+	if _, ok := mountAt(spec, paths.ContainerLimits); !ok {
 		t.Error("it has no limits")
 	}
 	if err := startIn(n, pod, spec); err != nil {
@@ -70,7 +73,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	if len(n.hook.Holders()) != 1 {
 		t.Error("it does not count as one that lives")
 	}
-	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
+	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
 	if err := startIn(n, pod, bare); err == nil {
 		t.Error("started without the limits that it was given")
 	}
@@ -78,7 +81,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv(t, side, visibleDevices, "all")
+	wantEnv(t, side, adjust.VisibleDevices, "all")
 
 	other := n.exemptPod("bare", "main=1024")
 	if err := startIn(n, other, bare); err == nil {
@@ -92,14 +95,14 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	n.waitAsking("bare", "nonsense", "u")
 }
 
-// Of a pod that is not known nobody can say that it asks for nothing.
+// A container of an unknown pod may request a GPU.
 func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
 	n := newNode(t, withExemptNamespace)
 	unknown := exemptSandbox("unknown")
 	if _, err := n.createIn(unknown, "main", wantsAll); err == nil {
 		t.Error("a pod that is not known was left alone")
 	}
-	if err := startIn(n, unknown, &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+	if err := startIn(n, unknown, &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}); err == nil {
 		t.Error("a container of a pod that is not known was started")
 	}
 	static := exemptSandbox("hash")
@@ -108,13 +111,14 @@ func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a node may need it to boot: %v", err)
 	}
-	wantEnv(t, spec, visibleDevices, "void")
+	wantEnv(t, spec, adjust.VisibleDevices, "void")
 }
 
-// What an agent left alone that exempted whole namespaces runs without limits.
+// An agent that exempted whole namespaces left this container unchanged, so it runs
+// without limits.
 func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	n := newNode(t, withExemptNamespace)
-	all := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
+	all := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
 	asks, exports := n.exemptPod("asks", "main=1024"), n.exemptPod("exports", "main")
 	n.stopHook()
 	n.keep(asks, fromSpec(asks, "main", all))
@@ -125,8 +129,8 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	}
 }
 
-// The agent's container is one that commands the runtime: what it may do, no
-// tenant may. Its namespace and name are of no matter.
+// The agent's container commands the runtime, which no tenant's container may do. The
+// agent's namespace and name do not matter.
 func TestTheAgentIsLeftAlone(t *testing.T) {
 	n := newNode(t)
 	socket := func(options ...string) func(*rspec.Spec) {
@@ -137,7 +141,7 @@ func TestTheAgentIsLeftAlone(t *testing.T) {
 	privileged := addDevice("/dev/kmsg", "/dev/nvidia0")
 	n.pod("agent", "main")
 	spec := mustCreate(t, n, "agent", wantsAll, socket("rw"), privileged)
-	wantEnv(t, spec, visibleDevices, "all")
+	wantEnv(t, spec, adjust.VisibleDevices, "all")
 	if err := start(n, "agent", spec); err != nil {
 		t.Error(err)
 	}
@@ -155,14 +159,14 @@ func TestTheAgentIsLeftAlone(t *testing.T) {
 		"not privileged":     {socket("rw")},
 	} {
 		n.pod(name, "main")
-		wantEnv(t, mustCreate(t, n, name, append(change, wantsAll)...), visibleDevices, "void")
+		wantEnv(t, mustCreate(t, n, name, append(change, wantsAll)...), adjust.VisibleDevices, "void")
 	}
 	n.pod("asks", "main=1024")
-	wantEnv(t, mustCreate(t, n, "asks", wantsAll, socket("rw"), privileged), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "asks", wantsAll, socket("rw"), privileged), adjust.VisibleDevices, gpuA)
 }
 
-// A pod names the devices of its block volumes as it likes. One that is named as what only
-// privileged containers have makes none of it.
+// A pod chooses the names of its block volumes' devices. A device named like those of
+// privileged containers does not make the container privileged.
 func TestABlockVolumeMakesNothingPrivileged(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main")

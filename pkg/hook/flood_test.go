@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -18,22 +20,23 @@ import (
 )
 
 const (
-	// floodAsks is how many containers of each pod of a flood ask: as many as may.
+	// floodAsks is how many containers of each pod request a GPU: the allowed maximum.
 	floodAsks = 64
-	// floodAttempts is how often the runtime asks again for what was refused.
+	// floodAttempts is how often the runtime retries a refused container.
 	floodAttempts = 5
 	// floodAtOnce is how many pods a kubelet admits to a node.
 	floodAtOnce = 110
 )
 
-// onTmpfs has nodes keep their files in memory, as /run does.
+// onTmpfs makes nodes keep their files in memory, as /run does.
 func onTmpfs(t testing.TB) {
 	t.Helper()
 	t.Setenv("TMPDIR", "/dev/shm")
 }
 
-// crowd adds a pod to the API server with so many containers that ask for a MiB, the last
-// of them for so much: init containers, which quotas count as one, or sidecars.
+// crowd adds a pod to the API server with containers that each request a MiB, and a last
+// container that requests last MiB. The containers are init containers, which quotas count
+// as one container, or sidecars.
 func (n *node) crowd(uid string, containers int, last int64, sidecars bool) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid), ResourceVersion: "1"},
@@ -56,9 +59,9 @@ func (n *node) crowd(uid string, containers int, last int64, sidecars bool) {
 	n.api.change(func() { n.api.pods[uid] = pod })
 }
 
-// flood are the i-th pods of a flood: some fit, some have a container that no GPU has
-// room for, or as many at a time as no two GPUs have slots for, and a few have more
-// containers that ask than may.
+// flood adds the i-th pod of a flood. Some pods fit. Others have a container that fits no
+// GPU, or more concurrent containers than two GPUs have slots. A few pods exceed the
+// allowed number of requesting containers.
 func (n *node) flood(i int) (uid string) {
 	uid = fmt.Sprint("flood-", i)
 	switch {
@@ -74,7 +77,7 @@ func (n *node) flood(i int) (uid string) {
 	return uid
 }
 
-// ask is the runtime's question about a container.
+// ask sends the runtime's request to create a container.
 func (n *node) ask(pod *api.PodSandbox, name string) (time.Duration, error) {
 	container := &api.Container{Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name}
 	begin := time.Now()
@@ -82,7 +85,7 @@ func (n *node) ask(pod *api.PodSandbox, name string) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// end tells the hook that a container has ended.
+// end notifies the hook that a container has ended.
 func (n *node) end(pod *api.PodSandbox, name string) {
 	container := &api.Container{Id: pod.GetId() + "-" + name, PodSandboxId: pod.GetId(), Name: name}
 	_, err := n.runtime.StopContainer(context.Background(), &api.StopContainerRequest{Pod: pod, Container: container})
@@ -91,8 +94,8 @@ func (n *node) end(pod *api.PodSandbox, name string) {
 	}
 }
 
-// pour asks for the containers of a flood's pod, one after another, until one was refused
-// again and again.
+// pour requests the containers of a flood's pod, one after another, until a container is
+// refused floodAttempts times.
 func (n *node) pour(uid string, goes bool) (granted, refused int) {
 	pod := sandbox(uid)
 	for granted < floodAsks && refused < floodAttempts {
@@ -110,7 +113,7 @@ func (n *node) pour(uid string, goes bool) (granted, refused int) {
 	return granted, refused
 }
 
-// neighbours are pods beside a flood, of which every second one asks.
+// neighbours adds pods beside a flood, of which every second one requests a GPU.
 func (n *node) neighbours(count int) []string {
 	uids := make([]string, count)
 	for i := range uids {
@@ -124,8 +127,8 @@ func (n *node) neighbours(count int) []string {
 	return uids
 }
 
-// during asks for the neighbours' containers again and again while something lasts, and
-// returns how long the runtime waited.
+// during requests the neighbours' containers repeatedly while meanwhile runs. during
+// returns how long the runtime waited each time.
 func (n *node) during(uids []string, rest time.Duration, meanwhile func()) []time.Duration {
 	over := make(chan struct{})
 	var mu sync.Mutex
@@ -157,8 +160,9 @@ func (n *node) during(uids []string, rest time.Duration, meanwhile func()) []tim
 	return all
 }
 
-// BenchmarkFlood is how long the runtime waits for the containers of 20 pods, over NRI's
-// own adaptation, while those of 1,000 pods with 64 that ask each are created and refused.
+// BenchmarkFlood measures how long the runtime waits for the containers of 20 pods, over
+// NRI's own adaptation. Meanwhile the containers of 1,000 pods, 64 requests each, are
+// created and refused.
 func BenchmarkFlood(b *testing.B) {
 	const pods = 1000
 	onTmpfs(b)
@@ -201,7 +205,7 @@ func BenchmarkFlood(b *testing.B) {
 		b.ReportMetric(float64(sum(granted)), "granted")
 		b.ReportMetric(float64(sum(refused)), "refused")
 		b.ReportMetric(time.Since(begin).Seconds(), "s")
-		for metric := range collect(n.hook.Metrics.latency) {
+		for metric := range collect(n.hook.opts.Metrics.latency) {
 			if h := metric.GetHistogram(); metric.GetLabel()[0].GetValue() == "CreateContainer" {
 				b.ReportMetric(1000*h.GetSampleSum()/float64(h.GetSampleCount()), "handler-"+metric.GetLabel()[1].GetValue()+"-ms")
 			}
@@ -209,7 +213,7 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// filesOf counts what a pod has on the disk.
+// filesOf counts a pod's directories and files on the disk.
 func (n *node) filesOf(t *testing.T, uid string) (directories, files int) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(n.cfg.Paths.RunDir, "containers", uid), func(_ string, entry os.DirEntry, err error) error {
@@ -229,8 +233,9 @@ func (n *node) filesOf(t *testing.T, uid string) (directories, files int) {
 	return directories, files
 }
 
-// TestAFloodTakesLittleWork counts what a flood costs: one search for each pod however
-// often its containers are refused, and as many files as containers were created.
+// TestAFloodTakesLittleWork counts the cost of a flood. Each pod takes one search, however
+// often its containers are refused, and the number of files grows only with created
+// containers.
 func TestAFloodTakesLittleWork(t *testing.T) {
 	onTmpfs(t)
 	n := newNode(t)
@@ -264,7 +269,7 @@ func TestAFloodTakesLittleWork(t *testing.T) {
 			}
 		case granted[i] == 0 && refused[i] == floodAttempts:
 			none++
-			if n.hook.Store.HasFiles(fmt.Sprint("flood-", i)) {
+			if n.hook.opts.Store.HasFiles(fmt.Sprint("flood-", i)) {
 				t.Errorf("flood-%d was refused and has files", i)
 			}
 		default:
@@ -276,8 +281,8 @@ func TestAFloodTakesLittleWork(t *testing.T) {
 	}
 }
 
-// TestAPodIsReservedAtOnce: the first container of a pod writes its own files and one
-// for all others.
+// TestAPodIsReservedAtOnce checks that the first container of a pod writes its own files,
+// and one file for all containers of the pod.
 func TestAPodIsReservedAtOnce(t *testing.T) {
 	n := newNode(t)
 	n.crowd("u", floodAsks, 1, false)

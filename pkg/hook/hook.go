@@ -1,3 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hook is the NRI plugin between the container runtime and the containers that the
+// runtime creates. A container that requests a part of a GPU gets that part with its
+// limits; any other container gets no GPU. Package adjust decides the changes to a
+// container, and package store keeps its files. Package hook itself implements NRI and
+// tracks the lifecycle of containers.
 package hook
 
 import (
@@ -15,25 +22,29 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/deadline"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
-// Pods are the node's pods as the API server has them.
+// Pods are the node's pods as the API server reports them.
 type Pods interface {
-	// Cached gives a pod without waiting for anything.
+	// Cached returns a pod from the cache without waiting.
 	Cached(pods.Ref) (*corev1.Pod, bool)
-	// Get may ask the API server, for a bounded time.
+	// Get may query the API server, for a bounded time.
 	Get(context.Context, pods.Ref) (*corev1.Pod, error)
 	Alive(uid string) bool
-	// List gives all pods of the node.
+	// List returns all pods of the node.
 	List() []*corev1.Pod
 	HasSynced() bool
 }
@@ -41,126 +52,125 @@ type Pods interface {
 // Options of a Hook.
 type Options struct {
 	Config config.Config
-	Rules  Rules
+	Rules  adjust.Rules
 	Pods   Pods
 	Ledger *placement.Ledger
-	// GPUs gives the inventory as last seen, without asking the driver.
+	// GPUs returns the latest inventory, without querying the driver.
 	GPUs    func() []gpu.GPU
-	Store   *Store
+	Store   *store.Store
 	Metrics *Metrics
-	// Events, where set, tells of what was refused. It must not block.
+	// Events, if set, writes Events about refused containers. Events must not block.
 	Events Events
-	// MPS, where set, tells of the Multi-Process Service.
+	// MPS, if set, reports the state of the Multi-Process Service.
 	MPS MPS
-	// Room, where set, is told who finds none.
+	// Room, if set, records which pods found room and which did not.
 	Room Room
-	// Proc is where the host's processes are seen, /proc if empty.
+	// Proc is the proc file system of the host's processes. If empty, /proc is used.
 	Proc string
-	// Changed, where set, is called when Registered changes; it must not
-	// block.
+	// Changed, if set, is called when Registered changes. Changed must not block.
 	Changed func()
-	// Outcome, where set, is told of each container of which it was decided
-	// whether it may be; it must not block.
+	// Outcome, if set, is called for each container that was granted a part of a GPU or
+	// refused. Outcome must not block.
 	Outcome func(podUID, container string, refused bool)
-	// LiveChanged, where set, is called when LiveDirs changes; it must not block.
+	// LiveChanged, if set, is called when LiveDirs changes. LiveChanged must not block.
 	LiveChanged func()
 	Log         *slog.Logger
 }
 
-// Hook answers the container runtime. Its state lives in the ledger and in
-// the store; in memory alone is which containers the runtime has now.
+// Hook answers the container runtime. The ledger and the store hold its state. Only the set
+// of containers that the runtime currently has is kept in memory alone.
 type Hook struct {
-	Options
+	opts Options
 
-	runtime    atomic.Pointer[Runtime]
+	runtime    atomic.Pointer[runtimes.Runtime]
 	registered atomic.Bool
 	handlers   inFlight
 	bound      *deadline.Bound
-	looks      *injected.Looks
-	// unadjustedCount is the number of unadjusted, without mu.
+	looks      *ourfiles.Looks
+	// unadjustedCount is len(unadjusted), readable without mu.
 	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
-	podsChanged chan struct{}
-	// askedBefore is whether each pod asks that was there when KeepAsking last looked.
+	podsChanged loop.Wakeup
+	// askedBefore records whether each pod requests GPUs, as of the last run of KeepAsking.
 	askedBefore map[*corev1.Pod]bool
 
-	// mu makes one step of what belongs together: a place in the ledger, its
-	// files, and that its container lives.
+	// mu makes the ledger entry, the files and the live entry of a container change
+	// atomically.
 	mu   sync.Mutex
 	live map[string]liveContainer // by the runtime's id
-	// reserved are the pods, by UID, whose reservation has what the ledger has.
+	// reserved are the UIDs of the pods whose reservation file matches the ledger.
 	reserved map[string]bool
-	// synchronized: the runtime has told which containers it has.
+	// synchronized is set once the runtime has listed its containers.
 	synchronized bool
-	// compared: what the ledger has was held against the pods' specs.
+	// compared is set once the ledger was compared with the pods' specs.
 	compared bool
-	// unaudited are running containers that carry no injection, to be looked
-	// at once the pods are known.
+	// unaudited are running containers without injection that are audited once the pods are
+	// known.
 	unaudited []runningContainer
-	// unadjusted are those that were found to run without their limits, by the
-	// runtime's id.
+	// unadjusted are the containers found running without their limits, by the runtime's
+	// id.
 	unadjusted map[string]liveContainer
 }
 
 // liveContainer is a container with a part of a GPU that may have processes.
 type liveContainer struct {
 	podUID, name, sandbox string
-	// ours are its mounts that detection looks for.
-	ours []Mount
-	// process is known once the container has been created in full.
+	// ours are the container's mounts that detection looks for.
+	ours []adjust.Mount
+	// process is known once the runtime has created the container completely.
 	process firstProcess
-	// created is when its creation was asked for, by this agent.
+	// created is when this agent saw the request to create the container.
 	created time.Time
 }
 
-// New gives a hook with the state that the last agent left: what its files
-// say is taken. Files that cannot be trusted are put aside, and named in the
-// log. Call it before the runtime is asked to register.
+// New returns a hook with the state that the previous agent left. New loads the containers'
+// files, renames files that cannot be trusted, and logs their names. Call New before the
+// plugin registers with the runtime.
 func New(opts Options) *Hook {
 	h := &Hook{
-		Options: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: make(chan struct{}, 1),
-		bound: deadline.New(handlerPatience, maxHandlers), looks: injected.NewLooks(),
+		opts: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: loop.NewWakeup(),
+		bound: deadline.New(handlerPatience, maxHandlers), looks: ourfiles.NewLooks(),
 	}
-	h.Proc = cmp.Or(h.Proc, "/proc")
-	h.runtime.Store(&Runtime{Name: "the runtime", Version: "?"})
+	h.opts.Proc = cmp.Or(h.opts.Proc, "/proc")
+	h.runtime.Store(&runtimes.Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
 	for _, err := range errs {
-		h.Log.Error("the files of a container cannot be trusted", "error", err)
+		h.opts.Log.Error("the files of a container cannot be trusted", "error", err)
 	}
 	for _, a := range allocations {
-		if err := h.Ledger.Restore(a); err != nil {
-			h.Log.Error("an assignment was not restored", "error", err)
+		if err := h.opts.Ledger.Restore(a); err != nil {
+			h.opts.Log.Error("an assignment was not restored", "error", err)
 		}
 	}
 	return h
 }
 
-// Registered tells whether the runtime has the plugin and has told it all
+// Registered reports whether the runtime has registered the plugin and listed all
 // containers.
 func (h *Hook) Registered() bool { return h.registered.Load() }
 
 func (h *Hook) setRegistered(registered bool) {
-	if h.registered.Swap(registered) != registered && h.Changed != nil {
-		h.Changed()
+	if h.registered.Swap(registered) != registered && h.opts.Changed != nil {
+		h.opts.Changed()
 	}
 }
 
-// Stuck gives how long the longest running handler has been running.
+// Stuck returns how long the longest running handler has been running.
 func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }
 
-// create decides on a container that is being created, and takes what it
-// needs. The outcome is a label for metrics.
-func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adjustment, outcome, error) {
+// create decides on a container that is being created, and allocates its resources. The
+// outcome is a label for metrics.
+func (h *Hook) create(ctx context.Context, c adjust.Container, id, sandbox string) (adjust.Adjustment, outcome, error) {
 	rt := *h.runtime.Load()
 	pod, wants, err := h.request(ctx, c)
 	if err != nil {
-		return Adjustment{}, outcomeRefused, err
+		return adjust.Adjustment{}, outcomeRefused, err
 	}
 	if !wants && h.exempt(c, pod.UID != "") {
-		return Adjustment{Annotations: mark(outcomeExempt)}, outcomeExempt, nil
+		return adjust.Adjustment{Annotations: mark(outcomeExempt)}, outcomeExempt, nil
 	}
 	if !wants {
-		a, err := h.Rules.Withhold(c, rt)
+		a, err := h.opts.Rules.Withhold(c, rt)
 		a.Annotations = mark(outcomeWithheld)
 		return a, outcomeWithheld.or(err), err
 	}
@@ -168,101 +178,93 @@ func (h *Hook) create(ctx context.Context, c Container, id, sandbox string) (Adj
 	return a, outcomeGranted.or(err), err
 }
 
-// asks tells whether a container gets GPUs. One that the spec did not have
-// when it was read, an ephemeral one say, gets none.
-func asks(pod request.Pod, container string) bool {
-	return slices.ContainsFunc(pod.Containers, func(c request.Container) bool {
-		return c.Name == container && c.Kind != request.Ephemeral && len(c.Shares) > 0
-	})
-}
-
-// request finds out what a pod asks for, and whether the container is to get
-// a part of it. The pod is empty where its spec cannot be had: a container that
-// was given something before gets that again.
-func (h *Hook) request(ctx context.Context, c Container) (request.Pod, bool, error) {
+// request reads a pod's request and reports whether the container gets a part of a GPU. The
+// pod is empty if its spec is unavailable but the container already holds an allocation:
+// the container keeps that allocation.
+func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bool, error) {
 	ref := pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
-	pod, ok := h.Pods.Cached(ref)
+	pod, ok := h.opts.Pods.Cached(ref)
 	if !ok {
-		if _, held := h.Ledger.Get(c.PodUID, c.Name); held {
+		if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
 			return request.Pod{}, true, nil
 		}
 		var err error
-		if pod, err = h.Pods.Get(ctx, ref); err != nil {
+		if pod, err = h.opts.Pods.Get(ctx, ref); err != nil {
 			return request.Pod{}, false, h.unknown(c, err)
 		}
 	}
-	asked, err := request.Read(pod, h.Config)
+	asked, err := request.Read(pod, h.opts.Config)
 	if err != nil {
-		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
+		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
 	}
 	asked.UID = c.PodUID
-	if !asks(asked, c.Name) {
+	if !asked.Asks(c.Name) {
 		return asked, false, nil
 	}
-	if _, held := h.Ledger.Get(c.PodUID, c.Name); held {
-		return asked, true, nil // it keeps its GPUs, whatever annotations say now
+	if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
+		return asked, true, nil // it keeps its GPUs, whatever the annotations are now
 	}
-	if asked, err = volcano.Obey(asked, pod, h.GPUs(), h.Config); err != nil {
-		return request.Pod{}, false, c.refuse(ReasonRequest, "%w", err)
+	if asked, err = volcano.Obey(asked, pod, h.opts.GPUs(), h.opts.Config); err != nil {
+		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
 	}
 	return asked, true, nil
 }
 
-// unknown is what happens to a container of whose pod nothing is known. One
-// of a static pod starts without GPUs, as the API server itself may be such a
-// pod, and so does an agent. All others are refused until the API server answers.
-func (h *Hook) unknown(c Container, err error) error {
+// unknown handles a container whose pod is unknown. A static pod's container starts without
+// GPUs, since the API server itself may be a static pod. An agent's container starts too.
+// Any other container is refused until the API server answers.
+func (h *Hook) unknown(c adjust.Container, err error) error {
 	if h.commands(c) {
 		return nil
 	}
 	if source := c.PodAnnotations[pods.SourceAnnotation]; source == "file" || source == "http" {
-		h.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
+		h.opts.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
 		return nil
 	}
 	if errors.Is(err, pods.ErrNotFound) {
-		return c.refuse(ReasonPodUnknown, "%w: it was deleted, or replaced by another of its name", err)
+		return c.Refuse(adjust.ReasonPodUnknown, "%w: it was deleted, or replaced by another of its name", err)
 	}
-	return c.refuse(ReasonPodUnknown, "what it asks for is not known (%w): kubelet will try again; if it goes on, see whether the node reaches the API server", err)
+	return c.Refuse(adjust.ReasonPodUnknown, "what it asks for is not known (%w): kubelet will try again; if it goes on, see whether the node reaches the API server", err)
 }
 
-// grant gives a container its part of a GPU, and writes it down before the
+// grant allocates a container its part of a GPU, and persists the allocation before the
 // container can exist.
-func (h *Hook) grant(ctx context.Context, c Container, rt Runtime, pod request.Pod, me liveContainer, id string) (Adjustment, error) {
-	if err := h.Rules.Check(c); err != nil {
-		return Adjustment{}, err
+func (h *Hook) grant(ctx context.Context, c adjust.Container, rt runtimes.Runtime, pod request.Pod, me liveContainer, id string) (adjust.Adjustment, error) {
+	if err := h.opts.Rules.Check(c); err != nil {
+		return adjust.Adjustment{}, err
 	}
-	if h.Rules.Injection.InterposeWholeGPUs || h.asksForPart(c, pod) {
-		if err := checkAbove(c); err != nil { // before it takes anybody's room
-			return Adjustment{}, err
+	if h.opts.Rules.Injection.InterposeWholeGPUs || h.asksForPart(c, pod) {
+		if err := adjust.CheckAbove(c); err != nil { // before it occupies capacity
+			return adjust.Adjustment{}, err
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
-		return Adjustment{}, c.lateRefusal(ctx.Err())
+		return adjust.Adjustment{}, lateRefusal(c, ctx.Err())
 	}
 	allocation, err := h.place(c, pod)
 	if err != nil {
-		return Adjustment{}, c.refuse(ReasonPlacement, "%w", err)
+		return adjust.Adjustment{}, c.Refuse(adjust.ReasonPlacement, "%w", err)
 	}
 	given, err := h.assignment(c, allocation)
 	if err != nil {
-		return Adjustment{}, err
+		return adjust.Adjustment{}, err
 	}
 	if err := h.checkMPS(c, given); err != nil {
-		return Adjustment{}, err
+		return adjust.Adjustment{}, err
 	}
-	a, err := h.Rules.Grant(c, rt, given)
+	a, err := h.opts.Rules.Grant(c, rt, given)
 	if err != nil {
-		return Adjustment{}, err
+		return adjust.Adjustment{}, err
 	}
 	err = h.save(given, a.Preload)
 	if errors.Is(err, unix.ENOSPC) {
 		err = fmt.Errorf("%w: free some of paths.run_dir's file system", err)
 	}
 	if err != nil {
-		return Adjustment{}, c.refuse(ReasonState, "its limits cannot be written: %w", err)
+		return adjust.Adjustment{}, c.Refuse(adjust.ReasonState, "its limits cannot be written: %w", err)
 	}
 	h.live[id] = me
 	h.liveChanged()
@@ -270,22 +272,23 @@ func (h *Hook) grant(ctx context.Context, c Container, rt Runtime, pod request.P
 	return a, nil
 }
 
-// asksForPart reports whether a container asks for less than a GPU, whichever it gets.
-func (h *Hook) asksForPart(c Container, pod request.Pod) bool {
+// asksForPart reports whether a container requests less than a whole GPU on every GPU of
+// the node.
+func (h *Hook) asksForPart(c adjust.Container, pod request.Pod) bool {
 	part := func(s request.Share) bool {
 		return s.ComputePPM > 0 && s.ComputePPM < request.Whole ||
-			!slices.ContainsFunc(h.GPUs(), func(g gpu.GPU) bool { return s.Memory.On(g.MemoryBytes) >= g.MemoryBytes })
+			!slices.ContainsFunc(h.opts.GPUs(), func(g gpu.GPU) bool { return s.Memory.On(g.MemoryBytes) >= g.MemoryBytes })
 	}
 	return slices.ContainsFunc(pod.Containers, func(asked request.Container) bool {
 		return asked.Name == c.Name && slices.ContainsFunc(asked.Shares, part)
 	})
 }
 
-func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error) {
-	if given, ok := h.Ledger.Get(c.PodUID, c.Name); ok {
+func (h *Hook) place(c adjust.Container, pod request.Pod) (placement.Allocation, error) {
+	if given, ok := h.opts.Ledger.Get(c.PodUID, c.Name); ok {
 		return given, nil
 	}
-	given, err := h.Ledger.Place(pod, c.Name)
+	given, err := h.opts.Ledger.Place(pod, c.Name)
 	if err == nil {
 		delete(h.reserved, c.PodUID)
 	}
@@ -293,67 +296,69 @@ func (h *Hook) place(c Container, pod request.Pod) (placement.Allocation, error)
 }
 
 // assignment looks up the GPUs of an allocation.
-func (h *Hook) assignment(c Container, allocation placement.Allocation) (Assignment, error) {
-	dir, err := h.Store.Dir(allocation.PodUID, allocation.Container)
+func (h *Hook) assignment(c adjust.Container, allocation placement.Allocation) (adjust.Assignment, error) {
+	dir, err := h.opts.Store.Dir(allocation.PodUID, allocation.Container)
 	if err != nil {
-		return Assignment{}, c.refuse(ReasonState, "its files have no place: %w", err)
+		return adjust.Assignment{}, c.Refuse(adjust.ReasonState, "its files have no place: %w", err)
 	}
-	given := Assignment{Allocation: allocation, Dir: dir}
-	known := h.GPUs()
+	given := adjust.Assignment{Allocation: allocation, Dir: dir}
+	known := h.opts.GPUs()
 	for _, d := range allocation.Devices {
 		k := slices.IndexFunc(known, func(g gpu.GPU) bool { return g.UUID == d.UUID })
 		if k < 0 {
-			return Assignment{}, c.refuse(ReasonInjection, "its GPU %s is no longer in the node: delete the pod to have it placed anew", d.UUID)
+			return adjust.Assignment{}, c.Refuse(adjust.ReasonInjection, "its GPU %s is no longer in the node: delete the pod to have it placed anew", d.UUID)
 		}
 		given.GPUs = append(given.GPUs, known[k])
 	}
 	return given, nil
 }
 
-// save writes the container's files, and before them what its pod's other containers
-// were given with it.
-func (h *Hook) save(given Assignment, preload []string) error {
-	if all := h.Ledger.Pod(given.PodUID); len(all) > 1 {
+// save writes the container's files. First, save writes the reservation of the pod's other
+// containers.
+func (h *Hook) save(given adjust.Assignment, preload []string) error {
+	if all := h.opts.Ledger.Pod(given.PodUID); len(all) > 1 {
 		if err := h.reserve(given.PodUID, all); err != nil {
 			return err
 		}
 	}
-	// Somebody may have emptied the directory of all that is ours.
-	if err := os.MkdirAll(h.Rules.AgentDir, 0o755); err != nil {
+	// The directory may have been emptied from outside.
+	if err := os.MkdirAll(h.opts.Rules.AgentDir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
-	if !h.Rules.interposes(given) {
-		return h.Store.SaveWhole(given.Allocation)
+	if !h.opts.Rules.Interposes(given) {
+		return h.opts.Store.SaveWhole(given.Allocation)
 	}
-	return h.Store.Save(given.Allocation, given.GPUs, preload)
+	return h.opts.Store.Save(given.Allocation, given.GPUs, preload)
 }
 
-// checkStart refuses to start a container that was created without us, while
-// the plugin was away or too slow, or in which what we gave it is hidden.
-func (h *Hook) checkStart(c Container) error {
-	dir, carries := injected.Dir(c.Mounts)
-	given, holds := h.Ledger.Get(c.PodUID, c.Name)
+// checkStart refuses to start a container that was created without the plugin, because the
+// plugin was absent or too slow. checkStart also refuses a container in which nri-vgpu's
+// mounts are hidden.
+func (h *Hook) checkStart(c adjust.Container) error {
+	dir, carries := ourfiles.Dir(c.Mounts)
+	given, holds := h.opts.Ledger.Get(c.PodUID, c.Name)
 	if holds {
-		want, err := h.Store.Dir(given.PodUID, given.Container)
+		want, err := h.opts.Store.Dir(given.PodUID, given.Container)
 		if err != nil || dir != want {
-			return c.refuse(ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
+			return c.Refuse(adjust.ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
 		}
-		return c.checkMounted(h.looks, h.Proc)
+		return checkMounted(c, h.looks, h.opts.Proc)
 	}
 	if carries {
-		return c.refuse(ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
+		return c.Refuse(adjust.ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
 	}
 	return h.checkUnadjusted(c, request.FromPod)
 }
 
-// checkUnadjusted looks at a container that holds nothing and carries nothing.
-func (h *Hook) checkUnadjusted(c Container, read reader) error {
+// checkUnadjusted refuses a container that has no allocation and no nri-vgpu mounts, but
+// requests or sees a GPU.
+func (h *Hook) checkUnadjusted(c adjust.Container, read reader) error {
 	known, nothing := h.asksNothing(c, read)
 	if known && !nothing {
-		return c.refuse(ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
+		return c.Refuse(adjust.ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
 	}
-	if by := reach.ByVariable(c.Env); by != "" && !h.exempt(c, nothing) {
-		return c.refuse(ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)
+	if by := gpuaccess.ByVariable(c.Env); by != "" && !h.exempt(c, nothing) {
+		return c.Refuse(adjust.ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)
 	}
 	return nil
 }

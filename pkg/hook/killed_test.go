@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -13,17 +15,19 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
 const (
-	// killedDir and killedRound have TestAKilledAgentLosesNothing be the agent that is killed.
+	// killedDir and killedRound are variables that make TestAKilledAgentLosesNothing run as
+	// the agent to kill.
 	killedDir   = "NRI_VGPU_TEST_KILLED_DIR"
 	killedRound = "NRI_VGPU_TEST_KILLED_ROUND"
 	killedAsks  = floodAsks
 )
 
-// grantForEver creates the first containers of one pod after another, and prints each.
+// grantForEver creates the first containers of one pod after another, and prints each pod.
 func grantForEver(t *testing.T, dir string) {
 	n := newNode(t, func(n *node) {
 		n.cfg.Paths.RunDir = dir
@@ -41,13 +45,14 @@ func grantForEver(t *testing.T, dir string) {
 	}
 }
 
-// TestAKilledAgentLosesNothing kills an agent at any point: of each pod all containers
-// are on the disk or none, and all of those of which a container was granted.
+// TestAKilledAgentLosesNothing kills an agent at arbitrary points. Either the disk has all
+// containers of a pod, or none. If the agent granted a container of a pod, the disk has all
+// containers of that pod.
 func TestAKilledAgentLosesNothing(t *testing.T) {
 	if dir := os.Getenv(killedDir); dir != "" {
 		grantForEver(t, dir)
 	}
-	// The path of a socket is short.
+	// The path of a socket must be short.
 	dir, err := os.MkdirTemp("/dev/shm", "hook")
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +78,8 @@ func TestAKilledAgentLosesNothing(t *testing.T) {
 	}
 }
 
-// listen kills an agent some time after it has granted its first container, and collects
-// the pods that it has granted one.
+// listen kills an agent some time after its first grant, and collects the pods with a granted
+// container.
 func listen(t *testing.T, agent *exec.Cmd, out io.Reader, granted map[string]bool) {
 	t.Helper()
 	lines := bufio.NewScanner(out)
@@ -98,11 +103,11 @@ func listen(t *testing.T, agent *exec.Cmd, out io.Reader, granted map[string]boo
 
 func checkWhole(t *testing.T, dir string, granted map[string]bool) {
 	t.Helper()
-	store, err := NewStore(dir)
+	files, err := store.New(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocations, errs := store.Load()
+	allocations, errs := files.Load()
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -126,8 +131,8 @@ func checkWhole(t *testing.T, dir string, granted map[string]bool) {
 	}
 }
 
-// TestFilesOfTheLastRelease: it wrote a file for each container of a pod, and none for
-// the pod.
+// TestFilesOfTheLastRelease checks the files of the last release, which wrote a file for each
+// container of a pod, and none for the pod.
 func TestFilesOfTheLastRelease(t *testing.T) {
 	n := newNode(t)
 	n.crowd("u", 3, 1, false)
@@ -136,7 +141,7 @@ func TestFilesOfTheLastRelease(t *testing.T) {
 			PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
 			Devices: []placement.Device{{UUID: gpuB, MemoryBytes: mib, Slots: 1}},
 		}
-		if err := n.hook.Store.Rewrite(a); err != nil {
+		if err := n.hook.opts.Store.Rewrite(a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,37 +160,5 @@ func TestFilesOfTheLastRelease(t *testing.T) {
 	}
 	if len(held) != 3 {
 		t.Errorf("the pod holds %d allocations, want 3", len(held))
-	}
-}
-
-// TestAContainersFileGoesBeforeItsPods: what a running container really has is written to
-// its own file.
-func TestAContainersFileGoesBeforeItsPods(t *testing.T) {
-	store, err := NewStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	on := func(container, uuid string) placement.Allocation {
-		return placement.Allocation{PodUID: "u", Container: container, Kind: "app", Devices: []placement.Device{{UUID: uuid}}}
-	}
-	if err := store.Reserve("u", []placement.Allocation{on("a", gpuA), on("b", gpuA)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Rewrite(on("a", gpuB)); err != nil {
-		t.Fatal(err)
-	}
-	all, errs := store.Load()
-	if len(errs) > 0 || len(all) != 2 || all[0].Devices[0].UUID != gpuB || all[1].Devices[0].UUID != gpuA {
-		t.Errorf("loaded %+v, %v", all, errs)
-	}
-	// Another pod's, or broken, is not trusted.
-	if err := store.Reserve("v", []placement.Allocation{on("a", gpuA)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(store.dir, "u", reservationFile), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if all, errs := store.Load(); len(errs) != 2 || len(all) != 1 || all[0].Devices[0].UUID != gpuB {
-		t.Errorf("loaded %+v, %v", all, errs)
 	}
 }

@@ -1,42 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
 	"context"
 	"encoding/json"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
-	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	kubeevents "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Lifecycle of what a container holds:
+// Lifecycle of a container's allocation:
 //
-//	CreateContainer  places the pod, writes its files, and notes that the
-//	                 container lives.
-//	StopContainer,   end that; the runtime sends one of them also for a
-//	RemoveContainer  container that exits by itself or was never started.
-//	Stop/RemovePodSandbox  end it for all containers of the sandbox.
-//	Synchronize      tells, after every reconnect, which containers live; one
-//	                 that was not started does from its StartContainer on, or
-//	                 PostStartContainer where that was missed.
+//	CreateContainer  places the pod, writes its files, and records the container
+//	                 as live.
+//	StopContainer,   record the container's end. The runtime also sends one of these
+//	RemoveContainer  events for a container that exits by itself or never started.
+//	Stop/RemovePodSandbox  record the end of all containers of the sandbox.
+//	Synchronize      lists the live containers after every reconnect. A container
+//	                 that was not started counts as live from its StartContainer
+//	                 on, or from PostStartContainer if StartContainer was missed.
 //
-// A pod's share is freed when the API server no longer has the pod, or has it
-// as ended, and none of its containers lives: a restarting container keeps
-// its GPU, and a pod that was deleted by force holds its own until it is gone.
-// That is looked at with each event and, as events get lost, every sweep; a
-// sweep also finds containers whose end the runtime did not tell, by their
-// first process.
+// A pod's allocation is released when the API server has deleted the pod or reports it
+// as ended, and none of its containers is live. So a restarting container keeps its
+// GPU, and a force-deleted pod holds its GPU until its containers are gone. Each event
+// triggers that check, and so does every sweep, as events get lost. A sweep also
+// checks the first process of each container, and so detects ends that the runtime did
+// not report.
 
-// SweepInterval is how often Sweep runs.
+// SweepInterval is the time between sweeps.
 const SweepInterval = 2 * time.Second
 
-// stopped notes that a container no longer lives.
+// stopped records that a container is no longer live.
 func (h *Hook) stopped(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,7 +54,7 @@ func (h *Hook) stopped(id string) {
 	h.releaseIfGone(c.podUID)
 }
 
-// sandboxStopped notes that a sandbox and all that ran in it are gone.
+// sandboxStopped records that a sandbox and all of its containers are gone.
 func (h *Hook) sandboxStopped(sandbox, podUID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,17 +70,18 @@ func (h *Hook) sandboxStopped(sandbox, podUID string) {
 	h.releaseIfGone(podUID)
 }
 
-// PodGone looks at a pod that the API server no longer has, or has as ended.
+// PodGone releases the allocation of a pod that the API server has deleted or reports
+// as ended.
 func (h *Hook) PodGone(podUID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.releaseIfGone(podUID)
 }
 
-// Sweep frees what pods hold whose end was missed, and audits containers that
-// could not be looked at before.
+// Sweep releases the allocations of pods whose end was missed, and audits the
+// containers that could not be audited before.
 func (h *Hook) Sweep() {
-	if !h.Pods.HasSynced() {
+	if !h.opts.Pods.HasSynced() {
 		return
 	}
 	h.compare()
@@ -87,40 +90,40 @@ func (h *Hook) Sweep() {
 	h.audit()
 	h.mu.Unlock()
 	holders := map[string]bool{}
-	for _, uid := range h.Ledger.Holders() {
+	for _, uid := range h.opts.Ledger.Holders() {
 		holders[uid] = true
 	}
-	// Files may be left of a pod that was freed when they could not be
-	// removed, or whose assignment was put aside. Without h.mu this may take its time.
-	left, err := h.Store.Pods()
+	// Files of a released pod may remain if they could not be removed, or if its
+	// assignment was renamed. The listing may take long, so h.mu is not held.
+	left, err := h.opts.Store.Pods()
 	if err != nil {
-		h.Log.Error("the containers' files cannot be listed", "error", err)
+		h.opts.Log.Error("the containers' files cannot be listed", "error", err)
 		return
 	}
 	for _, uid := range left {
 		holders[uid] = true
 	}
 	for uid := range holders {
-		h.PodGone(uid) // each by itself, as containers wait meanwhile
+		h.PodGone(uid) // one by one: containers wait meanwhile
 	}
 }
 
-// unstarted is how long a container may take from its creation to its start, if
-// its pod has gone: longer than runtimes take for both.
+// unstarted is how long a container may take from creation to start after its pod has
+// gone. unstarted exceeds the time that runtimes take for both.
 const unstarted = 5 * time.Minute
 
-// bury forgets containers that have ended without the runtime's telling: a
-// restarted one may not, of those from before.
+// bury drops containers whose exit the runtime never reported, as happens after a
+// runtime restart.
 func (h *Hook) bury(now time.Time) {
 	h.mu.Lock()
 	live, unadjusted := maps.Clone(h.live), maps.Clone(h.unadjusted)
 	h.mu.Unlock()
-	// Processes are looked at while containers are created.
+	// Processes are checked without h.mu, while containers are created.
 	maps.DeleteFunc(live, func(_ string, c liveContainer) bool {
-		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.Pods.Alive(c.podUID)
-		return !failed && !c.process.ended(h.Proc)
+		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.opts.Pods.Alive(c.podUID)
+		return !failed && !c.process.ended(h.opts.Proc)
 	})
-	maps.DeleteFunc(unadjusted, func(_ string, c liveContainer) bool { return !c.process.ended(h.Proc) })
+	maps.DeleteFunc(unadjusted, func(_ string, c liveContainer) bool { return !c.process.ended(h.opts.Proc) })
 	if len(live)+len(unadjusted) == 0 {
 		return
 	}
@@ -130,7 +133,7 @@ func (h *Hook) bury(now time.Time) {
 		ended, ok := live[id]
 		ok = ok && ended.process == c.process
 		if ok {
-			h.Log.Info("a container has ended, which the runtime did not tell", "pod_uid", c.podUID, "container", c.name)
+			h.opts.Log.Info("a container has ended, which the runtime did not tell", "uid", c.podUID, "container", c.name)
 		}
 		return ok
 	})
@@ -144,9 +147,9 @@ func (h *Hook) bury(now time.Time) {
 	}
 }
 
-// compare says, once, where pods hold what their specs do not ask for: the
-// configuration was changed, or the state directory. They keep it, as what runs
-// has it.
+// compare reports once which pods hold allocations that their specs do not request. A
+// change of the configuration or of the state directory causes the difference. The
+// pods keep their allocations, as the running containers use them.
 func (h *Hook) compare() {
 	h.mu.Lock()
 	compares := h.synchronized && !h.compared
@@ -155,18 +158,18 @@ func (h *Hook) compare() {
 	if !compares {
 		return
 	}
-	for _, uid := range h.Ledger.Holders() {
-		pod, ok := h.Pods.Cached(pods.Ref{UID: uid})
+	for _, uid := range h.opts.Ledger.Holders() {
+		pod, ok := h.opts.Pods.Cached(pods.Ref{UID: uid})
 		if !ok {
 			continue
 		}
-		asked, err := request.FromPod(pod, h.Config.Dialects)
-		for _, a := range h.Ledger.Pod(uid) {
-			if err == nil && asks(asked, a.Container) {
+		asked, err := request.FromPod(pod, h.opts.Config.Dialects)
+		for _, a := range h.opts.Ledger.Pod(uid) {
+			if err == nil && asked.Asks(a.Container) {
 				continue
 			}
-			h.Metrics.unexplained.Inc()
-			h.Log.Warn("a container holds a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
+			h.opts.Metrics.unexplained.Inc()
+			h.opts.Log.Warn("a container holds a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
 				"namespace", pod.Namespace, "pod", pod.Name, "container", a.Container, "error", err)
 		}
 	}
@@ -186,34 +189,35 @@ func (h *Hook) Run(ctx context.Context) {
 	}
 }
 
-// releaseIfGone frees what a pod holds if it has gone. Without the pods known
-// nothing is freed, nor before the runtime has told its containers: that
-// they are not seen means nothing then. h.mu is held.
+// releaseIfGone releases a pod's allocation if the pod is gone. releaseIfGone releases
+// nothing until the pods are synced and the runtime has listed its containers. Until
+// then, absent containers have no meaning. h.mu is held.
 func (h *Hook) releaseIfGone(podUID string) {
-	if !h.synchronized || !h.Pods.HasSynced() || h.Pods.Alive(podUID) || h.lives(podUID) {
+	if !h.synchronized || !h.opts.Pods.HasSynced() || h.opts.Pods.Alive(podUID) || h.lives(podUID) {
 		return
 	}
-	if !h.Ledger.Holds(podUID) && !h.Store.HasFiles(podUID) {
+	if !h.opts.Ledger.Holds(podUID) && !h.opts.Store.HasFiles(podUID) {
 		return
 	}
-	if err := h.Store.Remove(podUID); err != nil {
-		// The ledger frees nothing that a restarted agent would take again.
-		h.Log.Error("a pod's GPUs are not freed yet", "pod_uid", podUID, "error", err)
+	if err := h.opts.Store.Remove(podUID); err != nil {
+		// The ledger keeps the allocation, since a restarted agent would load it
+		// again.
+		h.opts.Log.Error("a pod's GPUs are not freed yet", "uid", podUID, "error", err)
 		return
 	}
-	h.Ledger.Release(podUID)
+	h.opts.Ledger.Release(podUID)
 	delete(h.reserved, podUID)
-	h.Log.Info("freed the GPUs of a pod that is gone", "pod_uid", podUID)
+	h.opts.Log.Info("freed the GPUs of a pod that is gone", "uid", podUID)
 }
 
-// LiveDirs are the directories of the containers with a part of a GPU that may
+// LiveDirs returns the directories of the containers with a part of a GPU that may
 // have processes.
 func (h *Hook) LiveDirs() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var dirs []string
 	for _, c := range h.live {
-		if dir, err := h.Store.Dir(c.podUID, c.name); err == nil {
+		if dir, err := h.opts.Store.Dir(c.podUID, c.name); err == nil {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -221,8 +225,8 @@ func (h *Hook) LiveDirs() []string {
 }
 
 func (h *Hook) liveChanged() {
-	if h.LiveChanged != nil {
-		h.LiveChanged()
+	if h.opts.LiveChanged != nil {
+		h.opts.LiveChanged()
 	}
 }
 
@@ -235,13 +239,13 @@ func (h *Hook) lives(podUID string) bool {
 	return false
 }
 
-// started notes the first process of a container of ours that is about to live,
-// or does; it tells whether it was not known.
-func (h *Hook) started(ctx context.Context, c Container, id, sandbox string) bool {
+// started records the first process of a container with nri-vgpu mounts that is
+// starting or running. started reports whether the container was new.
+func (h *Hook) started(ctx context.Context, c adjust.Container, id, sandbox string) bool {
 	if !h.carriesOurs(c) {
 		return false
 	}
-	process := findProcess(h.Proc, c.PID)
+	process := findProcess(h.opts.Proc, c.PID)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
@@ -251,7 +255,7 @@ func (h *Hook) started(ctx context.Context, c Container, id, sandbox string) boo
 	if !known {
 		live = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: sandbox, created: time.Now()}
 	}
-	live.process, live.ours = process, injected.Ours(c.Mounts)
+	live.process, live.ours = process, ourfiles.Ours(c.Mounts)
 	h.live[id] = live
 	if !known {
 		h.liveChanged()
@@ -259,22 +263,22 @@ func (h *Hook) started(ctx context.Context, c Container, id, sandbox string) boo
 	return !known
 }
 
-// runningContainer is a container that the runtime has when we register.
+// runningContainer is a container that the runtime lists at registration.
 type runningContainer struct {
-	Container
+	adjust.Container
 	id, sandbox string
-	// created: it has not been started, and may never be: where kubelet died
-	// before, nobody removes it for minutes, even though its pod is gone.
+	// created: the container has not been started, and may never be. If kubelet died
+	// before the start, the container remains for minutes, even if its pod is gone.
 	created bool
 }
 
-// synchronize takes over the containers that the runtime has: the state of
-// the last agent, or of this one before the connection was lost.
+// synchronize takes over the runtime's containers, after a restart of the agent or a
+// lost connection.
 func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
-		return ctx.Err() // the runtime tells them anew
+		return ctx.Err() // the runtime lists them again
 	}
 	clear(h.live)
 	h.unaudited = nil
@@ -287,56 +291,55 @@ func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) e
 			continue
 		}
 		if !c.created {
-			h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID), ours: injected.Ours(c.Mounts)}
+			h.live[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.opts.Proc, c.PID), ours: ourfiles.Ours(c.Mounts)}
 		}
 		h.adopt(c.Container)
 	}
 	h.liveChanged()
-	if h.Pods.HasSynced() {
+	if h.opts.Pods.HasSynced() {
 		h.audit()
 	}
 	return nil
 }
 
-// adopt sees to it that the ledger has what a running container was given.
-// The container's files say it; where they are lost the annotation does that
-// we left with the runtime, which no tenant can write.
-func (h *Hook) adopt(c Container) {
-	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+// adopt ensures that the ledger has the allocation of a running container. The
+// annotation in the runtime's OCI spec, which no tenant can write, overrides restored
+// state. adopt rewrites the container's file if the file is lost or differs.
+func (h *Hook) adopt(c adjust.Container) {
+	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	var given placement.Allocation
 	err := json.Unmarshal([]byte(c.Assignment), &given)
 	if err != nil || given.PodUID != c.PodUID || given.Container != c.Name {
 		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
 		return
 	}
-	replaced, err := h.Ledger.Adopt(given)
+	replaced, err := h.opts.Ledger.Adopt(given)
 	if err != nil {
 		log.Error("a running container's assignment cannot be taken over", "error", err)
 		return
 	}
-	dir, err := h.Store.Dir(c.PodUID, c.Name)
-	if err != nil {
+	if _, err := h.opts.Store.Dir(c.PodUID, c.Name); err != nil {
 		log.Error("a running container's files have no place", "error", err)
 		return
 	}
-	if _, err := readAssignment(filepath.Join(dir, assignmentFile)); err == nil && !replaced {
+	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err == nil && !replaced {
 		return
 	}
-	if err := h.Store.Rewrite(given); err != nil {
+	if err := h.opts.Store.Rewrite(given); err != nil {
 		log.Error("a running container's assignment cannot be written", "error", err)
 		return
 	}
-	h.Metrics.recovered.Inc()
+	h.opts.Metrics.recovered.Inc()
 	log.Warn("recovered the assignment of a running container whose files were lost, or said something else", "replaced", replaced)
 }
 
-// audit looks at running containers that carry no limits, and reports those
-// that ask for a GPU or may see one. h.mu is held.
+// audit checks running containers without limits, and reports those that request a GPU
+// or may see one. h.mu is held.
 func (h *Hook) audit() {
 	read := readOnce()
 	for _, c := range h.unaudited {
 		if err := h.checkUnadjusted(c.Container, read); err != nil {
-			h.unadjusted[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.Proc, c.PID)}
+			h.unadjusted[c.id] = liveContainer{podUID: c.PodUID, name: c.Name, sandbox: c.sandbox, process: findProcess(h.opts.Proc, c.PID)}
 			h.reportUnadjusted(c.Container, err)
 		}
 	}
@@ -344,15 +347,15 @@ func (h *Hook) audit() {
 	h.countUnadjusted()
 }
 
-// countUnadjusted tells how many containers run without their limits. h.mu is
-// held.
+// countUnadjusted publishes the number of containers that run without their limits.
+// h.mu is held.
 func (h *Hook) countUnadjusted() {
-	h.Metrics.unadjusted.Set(float64(len(h.unadjusted)))
+	h.opts.Metrics.unadjusted.Set(float64(len(h.unadjusted)))
 	h.unadjustedCount.Store(int64(len(h.unadjusted)))
 }
 
-// Unadjusted gives how many containers run without their limits, as they were
-// created without us.
+// Unadjusted returns how many containers run without their limits because they were
+// created without the plugin.
 func (h *Hook) Unadjusted() int { return int(h.unadjustedCount.Load()) }
 
 // Unlimited reports whether a container, by the runtime's id, runs without its limits.
@@ -363,16 +366,16 @@ func (h *Hook) Unlimited(id string) bool {
 	return unlimited
 }
 
-// reportUnadjusted says, and if so configured ends, that a container runs
-// which should not.
-func (h *Hook) reportUnadjusted(c Container, why error) {
-	log := h.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
-	if !h.Config.Guard.StopUnadjusted {
+// reportUnadjusted reports a container that runs without its limits. If
+// guard.stop_unadjusted is set, reportUnadjusted also stops the container.
+func (h *Hook) reportUnadjusted(c adjust.Container, why error) {
+	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	if !h.opts.Config.Guard.StopUnadjusted {
 		log.Error("a container runs without adjustment: delete its pod", "error", why)
 		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, as it was created while nri-vgpu was away: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
 		return
 	}
-	if err := c.stop(h.Proc); err != nil {
+	if err := stop(c, h.opts.Proc); err != nil {
 		log.Error("a container runs without adjustment and cannot be stopped: delete its pod", "error", err)
 		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits and cannot be stopped (%v): delete the pod", c.Name, err)
 		return
@@ -381,10 +384,10 @@ func (h *Hook) reportUnadjusted(c Container, why error) {
 	h.tell(c, kubeevents.VGPUStopped, "container %q ran without its limits, as it was created while nri-vgpu was away, and was stopped", c.Name)
 }
 
-// carriesOurs tells whether a container has its files mounted, and not
-// another's.
-func (h *Hook) carriesOurs(c Container) bool {
-	dir, carries := injected.Dir(c.Mounts)
-	want, err := h.Store.Dir(c.PodUID, c.Name)
+// carriesOurs reports whether a container mounts its own nri-vgpu files, and not
+// another container's.
+func (h *Hook) carriesOurs(c adjust.Container) bool {
+	dir, carries := ourfiles.Dir(c.Mounts)
+	want, err := h.opts.Store.Dir(c.PodUID, c.Name)
 	return carries && err == nil && dir == want
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -9,10 +11,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// heap returns how many bytes live.
+// heap returns the number of live bytes on the heap.
 func heap() int64 {
 	var stats runtime.MemStats
 	runtime.GC()
@@ -21,11 +24,11 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// annotated returns a pod with as many annotations as plugins are told of.
+// annotated returns a pod with the most annotations that the runtime sends to plugins.
 func annotated(uid string) *api.PodSandbox {
 	pod := sandbox(uid)
 	pod.Annotations = map[string]string{}
-	for size := pod.SizeVT(); size < runtimes.MostBytes-(1<<10); {
+	for size := pod.SizeVT(); size < nri.MostBytes-(1<<10); {
 		key := strconv.FormatInt(int64(len(pod.Annotations)), 36)
 		pod.Annotations[key] = ""
 		size += len(key) + 6
@@ -36,10 +39,10 @@ func annotated(uid string) *api.PodSandbox {
 // A tenant's pod may have tens of thousands of annotations, and hundreds of containers.
 func TestContainersShareTheirPodsAnnotations(t *testing.T) {
 	pod := annotated("u")
-	if err := runtimes.CheckPod(pod); err != nil {
+	if err := nri.CheckPod(pod); err != nil {
 		t.Fatal(err)
 	}
-	all := make([]Container, 64)
+	all := make([]adjust.Container, 64)
 	before := heap()
 	for i := range all {
 		all[i] = describe(pod, &api.Container{Name: fmt.Sprint("c", i), Annotations: map[string]string{"a": "b"}})
@@ -51,19 +54,19 @@ func TestContainersShareTheirPodsAnnotations(t *testing.T) {
 	runtime.KeepAlive(pod)
 }
 
-// A runtime tells a plugin that registers of all containers. Each may be as long as a
-// plugin is told of, and the agent has 512 MiB.
+// A runtime lists all containers to a plugin that registers. Each entry may have the
+// largest allowed size, and the agent has 512 MiB.
 func TestSynchronizeKeepsLittle(t *testing.T) {
 	const containers, length = 100, 400 << 10
 	n := newNode(t)
 	n.stopHook()
-	long := []string{visibleDevices + "=void", "LONG=" + strings.Repeat("x", length)}
+	long := []string{adjust.VisibleDevices + "=void", "LONG=" + strings.Repeat("x", length)}
 	for i := range containers {
 		pod := sandbox(fmt.Sprint("u", i))
 		n.pod(pod.GetUid(), "main")
 		n.keep(pod, &api.Container{Id: fmt.Sprint("c", i), PodSandboxId: pod.GetId(), Name: "main", Env: long, Args: long})
 	}
-	n.api.change(func() { n.api.away = true }) // the hook keeps who runs until the pods are known
+	n.api.change(func() { n.api.away = true }) // the hook keeps all until the pods are known
 	before := heap()
 	n.startHook()
 	if grown := heap() - before; grown > containers*length/10 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -6,9 +8,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// outcome is what came of a request to create a container.
+// outcome is the result of a request from the runtime, as a metric's label.
 type outcome string
 
 const (
@@ -26,17 +30,17 @@ func (o outcome) or(err error) outcome {
 	return o
 }
 
-// Metrics are the hook's own.
+// Metrics are the hook's metrics.
 type Metrics struct {
 	latency    *prometheus.HistogramVec
 	refusals   *prometheus.CounterVec
 	unadjusted prometheus.Gauge
 	recovered  prometheus.Counter
-	// unexplained are allocations that no spec asks for.
+	// unexplained counts allocations that no pod spec requests.
 	unexplained prometheus.Counter
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics creates and registers the metrics.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -61,7 +65,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Containers that were found, at the start, to hold what their pod's spec does not ask for.",
 		}),
 	}
-	for _, reason := range reasons {
+	for _, reason := range adjust.Reasons {
 		m.refusals.WithLabelValues(string(reason))
 	}
 	for _, c := range []prometheus.Collector{m.latency, m.refusals, m.unadjusted, m.recovered, m.unexplained} {
@@ -77,20 +81,21 @@ func (m *Metrics) observe(handler string, o outcome, begin time.Time) {
 }
 
 func (m *Metrics) refused(err error) {
-	var refusal *RefusalError
+	var refusal *adjust.RefusalError
 	if errors.As(err, &refusal) {
 		m.refusals.WithLabelValues(string(refusal.Reason)).Inc()
 	}
 }
 
-// inFlight knows since when handlers run, for the liveness probe.
+// inFlight records the start time of each running handler, for the liveness
+// probe.
 type inFlight struct {
 	mu    sync.Mutex
 	next  int
 	since map[int]time.Time
 }
 
-// enter notes that a handler runs; the returned function that it has ended.
+// enter records that a handler runs. The returned function records its end.
 func (f *inFlight) enter(now time.Time) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,35 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
 const testPID = 4711
 
-// builtContainer is a container with limits as it is before its start: its
-// files on the host, and a root in which links to them stand for mounts.
-func builtContainer(t testing.TB) (c Container, proc, root string) {
+// builtContainer returns a container with limits in its state before the start.
+// The container's files are on the host, and symbolic links in root represent
+// mounts.
+func builtContainer(t testing.TB) (c adjust.Container, proc, root string) {
 	t.Helper()
 	host := t.TempDir()
 	proc = filepath.Join(host, "proc")
 	root = filepath.Join(proc, strconv.Itoa(testPID), "root")
-	c = Container{Name: "main", PID: testPID}
-	for _, destination := range append(slices.Clone(injected.Files), layout.ContainerStandIns) {
+	c = adjust.Container{Name: "main", PID: testPID}
+	for _, destination := range append(slices.Clone(ourfiles.Required), paths.ContainerStandIns) {
 		source := filepath.Join(host, "sources", destination)
 		write(t, source, destination)
 		mustLink(t, source, filepath.Join(root, destination))
-		c.Mounts = append(c.Mounts, Mount{Source: source, Destination: destination})
+		c.Mounts = append(c.Mounts, adjust.Mount{Source: source, Destination: destination})
 	}
 	return c, proc, root
 }
@@ -57,69 +63,70 @@ func mustLink(t testing.TB, from, to string) {
 func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(t *testing.T, c *Container, root string)
-		want   Reason
+		change func(t *testing.T, c *adjust.Container, root string)
+		want   adjust.Reason
 	}{
-		{"ours", func(*testing.T, *Container, string) {}, ""},
-		{"a pid that the runtime does not tell", func(_ *testing.T, c *Container, _ string) {
+		{"ours", func(*testing.T, *adjust.Container, string) {}, ""},
+		{"a pid that the runtime does not tell", func(_ *testing.T, c *adjust.Container, _ string) {
 			c.PID = 0
 			c.Mounts = nil
 		}, ""},
-		{"another file", func(t *testing.T, _ *Container, root string) {
-			path := filepath.Join(root, layout.ContainerLimits)
+		{"another file", func(t *testing.T, _ *adjust.Container, root string) {
+			path := filepath.Join(root, paths.ContainerLimits)
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
 			write(t, path, "forged")
-		}, ReasonMount},
-		{"nothing", func(t *testing.T, _ *Container, root string) {
-			if err := os.RemoveAll(filepath.Join(root, layout.ContainerHomeDir)); err != nil {
+		}, adjust.ReasonMount},
+		{"nothing", func(t *testing.T, _ *adjust.Container, root string) {
+			if err := os.RemoveAll(filepath.Join(root, paths.ContainerHomeDir)); err != nil {
 				t.Fatal(err)
 			}
-		}, ReasonMount},
-		{"a link within the container", func(t *testing.T, _ *Container, root string) {
+		}, adjust.ReasonMount},
+		{"a link within the container", func(t *testing.T, _ *adjust.Container, root string) {
 			if err := os.Rename(filepath.Join(root, "run"), filepath.Join(root, "elsewhere")); err != nil {
 				t.Fatal(err)
 			}
-			// Absolute: it must lead to the container's, not to the host's.
+			// The link is absolute: it must resolve in the container, not on
+			// the host.
 			if err := os.Symlink("/elsewhere", filepath.Join(root, "run")); err != nil {
 				t.Fatal(err)
 			}
 		}, ""},
-		{"a link to what is ours on the host", func(t *testing.T, c *Container, root string) {
-			path := filepath.Join(root, layout.ContainerLimits)
+		{"a link to what is ours on the host", func(t *testing.T, c *adjust.Container, root string) {
+			path := filepath.Join(root, paths.ContainerLimits)
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Symlink(c.Mounts[0].Source, path); err != nil {
 				t.Fatal(err)
 			}
-		}, ReasonMount},
-		{"an earlier version's", func(_ *testing.T, c *Container, _ string) { c.Mounts = c.Mounts[:len(injected.Files)] }, ""},
-		{"another stand-in", func(t *testing.T, _ *Container, root string) {
-			path := filepath.Join(root, layout.ContainerStandIns)
+		}, adjust.ReasonMount},
+		{"an earlier version's", func(_ *testing.T, c *adjust.Container, _ string) { c.Mounts = c.Mounts[:len(ourfiles.Required)] }, ""},
+		{"another stand-in", func(t *testing.T, _ *adjust.Container, root string) {
+			path := filepath.Join(root, paths.ContainerStandIns)
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
 			write(t, path, "forged")
-		}, ReasonMount},
-		{"not all of ours", func(_ *testing.T, c *Container, _ string) { c.Mounts = c.Mounts[:4] }, ReasonUnadjusted},
-		{"a process that has ended", func(_ *testing.T, c *Container, _ string) { c.PID++ }, ReasonUnadjusted},
+		}, adjust.ReasonMount},
+		{"not all of ours", func(_ *testing.T, c *adjust.Container, _ string) { c.Mounts = c.Mounts[:4] }, adjust.ReasonUnadjusted},
+		{"a process that has ended", func(_ *testing.T, c *adjust.Container, _ string) { c.PID++ }, adjust.ReasonUnadjusted},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, proc, root := builtContainer(t)
 			tt.change(t, &c, root)
-			checkRefusal(t, c.checkMounted(injected.NewLooks(), proc), tt.want)
+			checkRefusal(t, checkMounted(c, ourfiles.NewLooks(), proc), tt.want)
 		})
 	}
 }
 
-// The check is asked of every container with limits before its start.
+// The check runs for every container with limits before its start.
 func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
-	for _, name := range []string{layout.CUDALibrary, layout.NVMLLibrary, layout.Vgpuctl, layout.Preload, layout.StandIns} {
+	for _, name := range []string{paths.CUDALibrary, paths.NVMLLibrary, paths.Vgpuctl, paths.Preload, paths.StandIns} {
 		write(t, filepath.Join(n.cfg.Paths.InstallDir, "1", name), name)
 	}
 	n.pod("u", "main=1024")
@@ -139,7 +146,7 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	if err := startWithPID(spec); err != nil {
 		t.Error(err)
 	}
-	if err := os.Remove(filepath.Join(root, layout.ContainerPreload)); err != nil {
+	if err := os.Remove(filepath.Join(root, paths.ContainerPreload)); err != nil {
 		t.Fatal(err)
 	}
 	if err := startWithPID(spec); err == nil {
@@ -150,8 +157,22 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 func BenchmarkCheckMounted(b *testing.B) {
 	c, proc, _ := builtContainer(b)
 	for b.Loop() {
-		if err := c.checkMounted(injected.NewLooks(), proc); err != nil {
+		if err := checkMounted(c, ourfiles.NewLooks(), proc); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func checkRefusal(t *testing.T, err error, want adjust.Reason) {
+	t.Helper()
+	var refusal *adjust.RefusalError
+	errors.As(err, &refusal)
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && (refusal == nil || refusal.Reason != want):
+		t.Errorf("got %v, want a refusal for %s", err, want)
+	case err != nil && strings.Contains(err.Error(), "\n"):
+		t.Errorf("%q is more than a line", err)
 	}
 }

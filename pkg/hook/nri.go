@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,14 +12,16 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// events are what the plugin subscribes to. All of them are known since NRI
-// 0.2: a runtime rejects a plugin that asks for one that it does not know.
-// That is why the mask is spelled out: the stub would ask for every event for
-// which its plugin has a method.
+// events are the NRI events that the plugin subscribes to. Every NRI release since 0.2
+// has all these events: a runtime rejects a plugin that subscribes to an unknown
+// event. So the mask is explicit: the stub would subscribe to every event for which
+// the plugin has a method.
 var events = []api.Event{
 	api.Event_RUN_POD_SANDBOX,
 	api.Event_CREATE_CONTAINER,
@@ -29,8 +33,8 @@ var events = []api.Event{
 	api.Event_REMOVE_POD_SANDBOX,
 }
 
-// subscription is what to ask of a runtime.
-func subscription(rt Runtime) api.EventMask {
+// subscription returns the events to subscribe to at a runtime.
+func subscription(rt runtimes.Runtime) api.EventMask {
 	var m api.EventMask
 	m.Set(events...)
 	if rt.Validation {
@@ -39,24 +43,24 @@ func subscription(rt Runtime) api.EventMask {
 	return m
 }
 
-// edge speaks NRI for a Hook, during one connection.
+// edge implements NRI for a Hook, during one connection.
 type edge struct {
 	*Hook
-	// nriVersion gives the runtime's NRI version, once it is known.
+	// nriVersion returns the runtime's NRI version, once it is known.
 	nriVersion func() string
-	// synced is closed when the runtime has told its containers.
+	// synced is closed when the runtime has listed its containers.
 	synced chan struct{}
 }
 
-// Configure learns which runtime this is.
+// Configure records the name, version and features of the runtime.
 func (e *edge) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
 	rt := runtimes.Detect(name, version, e.nriVersion())
 	e.runtime.Store(&rt)
-	e.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI, "validation", rt.Validation)
+	e.opts.Log.Info("connected to the container runtime", "runtime", name, "version", version, "nri", e.nriVersion(), "cdi", rt.CDI, "validation", rt.Validation)
 	return subscription(rt), nil
 }
 
-// Synchronize takes the runtime's containers over.
+// Synchronize takes over the runtime's containers.
 func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	begin := time.Now()
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
@@ -75,9 +79,9 @@ func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containe
 	}
 	done, late := within(ctx, e.Hook, func(ctx context.Context) error { return e.synchronize(ctx, running) })
 	err := errors.Join(done, late)
-	e.Metrics.observe("Synchronize", outcomeDone.or(err), begin)
+	e.opts.Metrics.observe("Synchronize", outcomeDone.or(err), begin)
 	if err != nil {
-		// The runtime drops us, and is connected to again.
+		// The runtime drops the plugin, and Serve reconnects.
 		return nil, fmt.Errorf("take over the runtime's containers: %w", err)
 	}
 	e.setRegistered(true)
@@ -85,13 +89,14 @@ func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containe
 	return nil, nil
 }
 
-// RunPodSandbox refuses a pod that the next agent might not be told of.
+// RunPodSandbox refuses a pod that is too large for the runtime to list to the next
+// agent.
 func (e *edge) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	begin := time.Now()
-	err := runtimes.CheckPod(pod)
-	e.Metrics.observe("RunPodSandbox", outcomeDone.or(err), begin)
+	err := nri.CheckPod(pod)
+	e.opts.Metrics.observe("RunPodSandbox", outcomeDone.or(err), begin)
 	if err != nil {
-		e.Log.Warn("refused a pod", "namespace", pod.GetNamespace(), "pod", pod.GetName(), "error", err)
+		e.opts.Log.Warn("refused a pod", "namespace", pod.GetNamespace(), "pod", pod.GetName(), "error", err)
 		return fmt.Errorf("nri-vgpu refuses the pod: %w", err)
 	}
 	return nil
@@ -102,35 +107,35 @@ func (e *edge) CreateContainer(ctx context.Context, pod *api.PodSandbox, contain
 	begin := time.Now()
 	c := describe(pod, container)
 	done, late := within(ctx, e.Hook, func(ctx context.Context) created {
-		if err := runtimes.CheckContainer(container); err != nil {
-			return created{result: outcomeRefused, err: c.refuse(ReasonRequest, "%w", err)}
+		if err := nri.CheckContainer(container); err != nil {
+			return created{result: outcomeRefused, err: c.Refuse(adjust.ReasonRequest, "%w", err)}
 		}
 		return e.createContainer(ctx, c, container.GetId(), pod.GetId())
 	})
 	if late != nil {
-		done = created{result: outcomeRefused, err: c.lateRefusal(late)}
+		done = created{result: outcomeRefused, err: lateRefusal(c, late)}
 	}
-	e.Metrics.observe("CreateContainer", done.result, begin)
+	e.opts.Metrics.observe("CreateContainer", done.result, begin)
 	return done.adjust, nil, e.report(c, done.result, done.err)
 }
 
-// created is what came of the creation of a container.
+// created is the result of a container's creation.
 type created struct {
 	adjust *api.ContainerAdjustment
 	result outcome
 	err    error
 }
 
-func (e *edge) createContainer(ctx context.Context, c Container, id, sandbox string) created {
+func (e *edge) createContainer(ctx context.Context, c adjust.Container, id, sandbox string) created {
 	a, result, err := e.create(ctx, c, id, sandbox)
 	if err != nil {
 		return created{result: result, err: err}
 	}
-	adjust, err := c.convert(a)
+	adjust, err := convert(c, a)
 	return created{adjust, result.or(err), err}
 }
 
-// StartContainer refuses a container that was created without us.
+// StartContainer refuses a container that was created without the plugin.
 func (e *edge) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
 	begin := time.Now()
 	c := describe(pod, container)
@@ -143,15 +148,15 @@ func (e *edge) StartContainer(ctx context.Context, pod *api.PodSandbox, containe
 		return err
 	})
 	if late != nil {
-		err = c.lateRefusal(late)
+		err = lateRefusal(c, late)
 	}
 	result := outcomeDone.or(err)
-	e.Metrics.observe("StartContainer", result, begin)
+	e.opts.Metrics.observe("StartContainer", result, begin)
 	return e.report(c, result, err)
 }
 
-// PostStartContainer notes that a container lives, should we have registered
-// while it was being started.
+// PostStartContainer records that a container is live, in case the plugin registered
+// during the container's start.
 func (e *edge) PostStartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
 	e.note(ctx, "PostStartContainer", func(ctx context.Context) {
 		e.started(ctx, describe(pod, container), container.GetId(), pod.GetId())
@@ -159,25 +164,25 @@ func (e *edge) PostStartContainer(ctx context.Context, pod *api.PodSandbox, cont
 	return nil
 }
 
-// note does what follows from what the runtime tells. What is late is done later; what
-// is not done at all, a sweep finds out.
+// note runs the work that follows a notification of the runtime. Late work completes
+// later; a sweep makes up for work that never ran.
 func (e *edge) note(ctx context.Context, handler string, work func(context.Context)) {
 	begin := time.Now()
 	_, late := within(ctx, e.Hook, func(ctx context.Context) bool { work(ctx); return true })
 	if late != nil {
-		e.Log.Error("the runtime was answered before what it told was taken in", "handler", handler, "error", late)
+		e.opts.Log.Error("the runtime was answered before what it told was taken in", "handler", handler, "error", late)
 	}
-	e.Metrics.observe(handler, outcomeDone, begin)
+	e.opts.Metrics.observe(handler, outcomeDone, begin)
 }
 
-func (e *edge) report(c Container, result outcome, err error) error {
-	log := e.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
-	if e.Outcome != nil && (err != nil || result == outcomeGranted) {
-		e.Outcome(c.PodUID, c.Name, err != nil)
+func (e *edge) report(c adjust.Container, result outcome, err error) error {
+	log := e.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+	if e.opts.Outcome != nil && (err != nil || result == outcomeGranted) {
+		e.opts.Outcome(c.PodUID, c.Name, err != nil)
 	}
 	switch {
 	case err != nil:
-		e.Metrics.refused(err)
+		e.opts.Metrics.refused(err)
 		e.tellRefusal(c, err)
 		log.Warn("refused a container", "error", err)
 	case result == outcomeGranted:
@@ -189,33 +194,33 @@ func (e *edge) report(c Container, result outcome, err error) error {
 	return err
 }
 
-// StopContainer notes that a container has ended. Its pod may be empty.
+// StopContainer records that a container has ended. The pod may be empty.
 func (e *edge) StopContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
 	e.note(ctx, "StopContainer", func(context.Context) { e.stopped(container.GetId()) })
 	return nil, nil
 }
 
-// RemoveContainer notes that a container has ended.
+// RemoveContainer records that a container has ended.
 func (e *edge) RemoveContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) error {
 	e.note(ctx, "RemoveContainer", func(context.Context) { e.stopped(container.GetId()) })
 	return nil
 }
 
-// StopPodSandbox notes that all of a pod's containers have ended.
+// StopPodSandbox records that all containers of a pod have ended.
 func (e *edge) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	e.note(ctx, "StopPodSandbox", func(context.Context) { e.sandboxStopped(pod.GetId(), pod.GetUid()) })
 	return nil
 }
 
-// RemovePodSandbox notes that all of a pod's containers have ended.
+// RemovePodSandbox records that all containers of a pod have ended.
 func (e *edge) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	e.note(ctx, "RemovePodSandbox", func(context.Context) { e.sandboxStopped(pod.GetId(), pod.GetUid()) })
 	return nil
 }
 
-// describe takes from NRI's messages what decides.
-func describe(pod *api.PodSandbox, container *api.Container) Container {
-	c := Container{
+// describe converts NRI's messages to a Container.
+func describe(pod *api.PodSandbox, container *api.Container) adjust.Container {
+	c := adjust.Container{
 		PodUID:         pod.GetUid(),
 		Namespace:      pod.GetNamespace(),
 		Pod:            pod.GetName(),
@@ -223,46 +228,46 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		Env:            container.GetEnv(),
 		PodAnnotations: pod.GetAnnotations(),
 		Annotations:    container.GetAnnotations(),
-		Assignment:     container.GetAnnotations()[AssignmentAnnotation],
-		CDIDevices:     runtimes.CDIDevices(container),
-		Devices:        runtimes.DevicePaths(container),
+		Assignment:     container.GetAnnotations()[adjust.AssignmentAnnotation],
+		CDIDevices:     nri.CDIDevices(container),
+		Devices:        nri.DevicePaths(container),
 		PID:            int(container.GetPid()),
 	}
-	// What a pod says under this name, a user has written.
-	_, forged := pod.GetAnnotations()[layout.AdjustedAnnotation]
-	c.Exempted = !forged && container.GetAnnotations()[layout.AdjustedAnnotation] == string(outcomeExempt)
+	// A user wrote the pod's annotation of this name, so it proves nothing.
+	_, forged := pod.GetAnnotations()[paths.AdjustedAnnotation]
+	c.Exempted = !forged && container.GetAnnotations()[paths.AdjustedAnnotation] == string(outcomeExempt)
 	for _, m := range container.GetMounts() {
-		c.Mounts = append(c.Mounts, Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
+		c.Mounts = append(c.Mounts, adjust.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
 	}
 	return c
 }
 
-// convert says an adjustment in NRI's words.
-func (c Container) convert(a Adjustment) (*api.ContainerAdjustment, error) {
-	adjust := &api.ContainerAdjustment{}
+// convert converts an adjustment to NRI's type.
+func convert(c adjust.Container, a adjust.Adjustment) (*api.ContainerAdjustment, error) {
+	told := &api.ContainerAdjustment{}
 	for _, v := range a.Env {
-		adjust.AddEnv(v.Name, v.Value)
+		told.AddEnv(v.Name, v.Value)
 	}
 	for _, name := range a.CDIDevices {
-		adjust.AddCDIDevice(&api.CDIDevice{Name: name})
+		told.AddCDIDevice(&api.CDIDevice{Name: name})
 	}
 	for _, m := range a.Mounts {
-		adjust.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options})
+		told.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options})
 	}
 	for _, path := range a.DeviceNodes {
 		device, err := deviceNode(path)
 		if err != nil {
-			return nil, c.refuse(ReasonInjection, "%w: see injection.direct.devices in config.toml", err)
+			return nil, c.Refuse(adjust.ReasonInjection, "%w: see injection.direct.devices in config.toml", err)
 		}
-		adjust.AddDevice(device)
+		told.AddDevice(device)
 	}
 	for key, value := range a.Annotations {
-		adjust.AddAnnotation(key, value)
+		told.AddAnnotation(key, value)
 	}
-	return adjust, nil
+	return told, nil
 }
 
-// deviceNode describes a character device of the host.
+// deviceNode returns the NRI description of a character device of the host.
 func deviceNode(path string) (*api.LinuxDevice, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -15,10 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 func collect(c prometheus.Collector) iter.Seq[*dto.Metric] {
@@ -56,22 +60,22 @@ func TestContainerThatAsksForNothingSeesNothing(t *testing.T) {
 		n := newNode(t, withVersion(version))
 		n.pod("u", "main")
 		spec := mustCreate(t, n, "u")
-		wantEnv(t, spec, visibleDevices, "void")
-		spec = mustCreate(t, n, "u", addEnv(visibleDevices+"=all"))
-		wantEnv(t, spec, visibleDevices, "void")
-		if _, ok := mountAt(spec, layout.ContainerLimits); ok {
+		wantEnv(t, spec, adjust.VisibleDevices, "void")
+		spec = mustCreate(t, n, "u", addEnv(adjust.VisibleDevices+"=all"))
+		wantEnv(t, spec, adjust.VisibleDevices, "void")
+		if _, ok := mountAt(spec, paths.ContainerLimits); ok {
 			t.Error("it was given limits")
 		}
 	}
 }
 
 func TestImageAndPodBothSetVisibleDevices(t *testing.T) {
-	twice := addEnv(visibleDevices+"=all", visibleDevices+"=all")
+	twice := addEnv(adjust.VisibleDevices+"=all", adjust.VisibleDevices+"=all")
 	n := newNode(t)
 	n.pod("none", "main")
 	n.pod("some", "main=4096")
-	wantEnv(t, mustCreate(t, n, "none", twice), visibleDevices, "void")
-	wantEnv(t, mustCreate(t, n, "some", twice), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "none", twice), adjust.VisibleDevices, "void")
+	wantEnv(t, mustCreate(t, n, "some", twice), adjust.VisibleDevices, gpuA)
 
 	old := newNode(t, withVersion("v2.0.4"))
 	old.pod("none", "main")
@@ -79,7 +83,7 @@ func TestImageAndPodBothSetVisibleDevices(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "remove it from the pod's env") {
 		t.Errorf("a runtime without CDI: got %v", err)
 	}
-	wantEnv(t, mustCreate(t, old, "none", addEnv(visibleDevices+"=all", visibleDevices+"=void")), visibleDevices, "void")
+	wantEnv(t, mustCreate(t, old, "none", addEnv(adjust.VisibleDevices+"=all", adjust.VisibleDevices+"=void")), adjust.VisibleDevices, "void")
 }
 
 func TestContainerThatAsksGetsItsPart(t *testing.T) {
@@ -88,17 +92,17 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 	spec := mustCreate(t, n, "u")
 	dir := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main")
 	lib := filepath.Join(n.cfg.Paths.InstallDir, "1")
-	wantEnv(t, spec, visibleDevices, gpuA)
-	wantEnv(t, spec, ldPreload, preloadValue)
+	wantEnv(t, spec, adjust.VisibleDevices, gpuA)
+	wantEnv(t, spec, adjust.LDPreload, adjust.PreloadValue)
 	for destination, want := range map[string]struct{ source, access string }{
-		layout.ContainerLimits:   {dir + "/limits", "ro"},
-		layout.ContainerUsage:    {dir + "/usage", "rw"},
-		layout.ContainerCUDA:     {lib + "/libcuda.so.1", "ro"},
-		layout.ContainerNVML:     {lib + "/libnvidia-ml.so.1", "ro"},
-		layout.ContainerVgpuctl:  {lib + "/vgpuctl", "ro"},
-		layout.ContainerPreload:  {lib + "/ld.so.preload", "ro"},
-		layout.ContainerStandIns: {lib + "/preload", "ro"},
-		layout.ContainerAgent:    {n.cfg.Paths.RunDir + "/agent", "ro"},
+		paths.ContainerLimits:   {dir + "/limits", "ro"},
+		paths.ContainerUsage:    {dir + "/usage", "rw"},
+		paths.ContainerCUDA:     {lib + "/libcuda.so.1", "ro"},
+		paths.ContainerNVML:     {lib + "/libnvidia-ml.so.1", "ro"},
+		paths.ContainerVgpuctl:  {lib + "/vgpuctl", "ro"},
+		paths.ContainerPreload:  {lib + "/ld.so.preload", "ro"},
+		paths.ContainerStandIns: {lib + "/preload", "ro"},
+		paths.ContainerAgent:    {n.cfg.Paths.RunDir + "/agent", "ro"},
 	} {
 		m, ok := mountAt(spec, destination)
 		if !ok || m.Source != want.source || !slices.Contains(m.Options, want.access) || m.Type != "bind" {
@@ -110,9 +114,9 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(devices) != 1 || devices[0].UUID != gpuA || devices[0].MemoryBytes != 4096*mib || devices[0].ComputePPM != limits.NoComputeLimit {
-		t.Errorf("limits page says %+v", devices)
+		t.Errorf("limits page has %+v", devices)
 	}
-	if _, err := readAssignment(dir + "/assignment.json"); err != nil {
+	if _, err := n.hook.opts.Store.Assignment("u", "main"); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,24 +125,24 @@ func TestUsersPreloadIsKept(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
 	spec := mustCreate(t, n, "u", addEnv("LD_PRELOAD=/lib/jemalloc.so"))
-	wantEnv(t, spec, ldPreload, preloadValue+":/lib/jemalloc.so")
+	wantEnv(t, spec, adjust.LDPreload, adjust.PreloadValue+":/lib/jemalloc.so")
 
 	spec = mustCreate(t, n, "u", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so:/b.so /c.so"))
-	wantEnv(t, spec, ldPreload, preloadValue)
-	m, _ := mountAt(spec, layout.ContainerPreload)
+	wantEnv(t, spec, adjust.LDPreload, adjust.PreloadValue)
+	m, _ := mountAt(spec, paths.ContainerPreload)
 	content, err := os.ReadFile(m.Source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := string(layout.PreloadContent()) + "/a.so\n/b.so\n/c.so\n"; string(content) != want {
+	if want := string(paths.PreloadContent()) + "/a.so\n/b.so\n/c.so\n"; string(content) != want {
 		t.Errorf("ld.so.preload has %q, want %q", content, want)
 	}
 
 	old := newNode(t, withVersion("v2.0.4"))
 	old.pod("u", "main=1024")
 	spec = mustCreate(t, old, "u", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
-	wantEnv(t, spec, ldPreload, "/a.so")
-	if m, _ := mountAt(spec, layout.ContainerPreload); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
+	wantEnv(t, spec, adjust.LDPreload, "/a.so")
+	if m, _ := mountAt(spec, paths.ContainerPreload); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
 		t.Errorf("ld.so.preload is from %q", m.Source)
 	}
 }
@@ -146,8 +150,8 @@ func TestUsersPreloadIsKept(t *testing.T) {
 func TestInjectionByCDI(t *testing.T) {
 	n := newNode(t, withMethod(config.InjectAuto))
 	n.pod("u", "main=4096")
-	// As long as no spec names the GPU, auto means env.
-	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuA)
+	// Until a spec names the GPU, auto means env.
+	wantEnv(t, mustCreate(t, n, "u"), adjust.VisibleDevices, gpuA)
 
 	spec := `{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=everything"]},
 	 "devices":[{"name":"` + gpuA + `","containerEdits":{"env":["GOT=` + gpuA + `"]}},
@@ -155,11 +159,11 @@ func TestInjectionByCDI(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.cfg.Injection.CDIOutputDir, "nvidia.json"), []byte(spec), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return n.hook.Rules.HasCDIDevice("nvidia.com/gpu=" + gpuA) })
-	for _, change := range []func(*rspec.Spec){addEnv(), addEnv(visibleDevices + "=all"), addEnv(visibleDevices+"=all", visibleDevices+"=all")} {
+	eventually.Holds(t, 10*time.Second, "the GPU has a CDI device", func() bool { return n.hook.opts.Rules.HasCDIDevice("nvidia.com/gpu=" + gpuA) })
+	for _, change := range []func(*rspec.Spec){addEnv(), addEnv(adjust.VisibleDevices + "=all"), addEnv(adjust.VisibleDevices+"=all", adjust.VisibleDevices+"=all")} {
 		got := mustCreate(t, n, "u", change)
 		wantEnv(t, got, "GOT", gpuA)
-		wantEnv(t, got, visibleDevices, "void")
+		wantEnv(t, got, adjust.VisibleDevices, "void")
 	}
 }
 
@@ -175,8 +179,8 @@ func TestInjectionDirect(t *testing.T) {
 		}
 	})
 	n.pod("u", "main=4096")
-	spec := mustCreate(t, n, "u", addEnv(visibleDevices+"=all"))
-	wantEnv(t, spec, visibleDevices, "void")
+	spec := mustCreate(t, n, "u", addEnv(adjust.VisibleDevices+"=all"))
+	wantEnv(t, spec, adjust.VisibleDevices, "void")
 	if m, _ := mountAt(spec, "/dev/gpusim/gpu3"); m.Source != "/dev/gpusim/gpu3" || !slices.Contains(m.Options, "rw") {
 		t.Errorf("got %+v", spec.Mounts)
 	}
@@ -231,8 +235,8 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 	}
 }
 
-// From a volume above ours they could be taken away. Where nothing is limited there is
-// nothing to take.
+// Through a volume above nri-vgpu's files, a container could remove the files. A
+// container without limits has no files to remove.
 func TestVolumesAboveOursAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.pod("part", "main=1024")
@@ -263,7 +267,7 @@ func TestWaysAroundAreRefused(t *testing.T) {
 			"volume":                        addMount("/var/run/nvidia-container-devices/all"),
 			"volume, without var":           addMount("/run/nvidia-container-devices/0"),
 			"annotation":                    func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": "a.b/c=d,nvidia.com/gpu=all"} },
-			"our own device, by annotation": func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": envDevice(gpuB)} },
+			"our own device, by annotation": func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/x": adjust.EnvDevice(gpuB)} },
 			"device node":                   addDevice("/dev/nvidia0"),
 			"operator's annotation": func(s *rspec.Spec) {
 				s.Annotations = map[string]string{"nvidia.cdi.k8s.io/x": "runtime.nvidia.com/gpu=0"}
@@ -277,7 +281,7 @@ func TestWaysAroundAreRefused(t *testing.T) {
 	harmless := func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/net": "example.com/nic=1"} }
 	mustCreate(t, n, "none", harmless)
 	mustCreate(t, n, "none", addDevice("/dev/fuse"))
-	// A privileged container has every node, and has asked for none.
+	// A privileged container has every device node, and requests none.
 	mustCreate(t, n, "none", addDevice("/dev/kmsg", "/dev/nvidia0"))
 }
 
@@ -288,7 +292,7 @@ func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 	}
 	n.pod("slow", "main=1024")
 	n.api.change(func() { n.api.lagging["slow"] = true })
-	wantEnv(t, mustCreate(t, n, "slow"), visibleDevices, gpuA)
+	wantEnv(t, mustCreate(t, n, "slow"), adjust.VisibleDevices, gpuA)
 
 	n.api.change(func() { n.api.away = true })
 	begin := time.Now()
@@ -298,16 +302,16 @@ func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 	if waited := time.Since(begin); waited > 2*time.Second {
 		t.Errorf("the runtime's patience ended before ours: %v", waited)
 	}
-	// What has its part keeps it.
-	wantEnv(t, mustCreate(t, n, "slow"), visibleDevices, gpuA)
+	// A container with an allocation keeps it.
+	wantEnv(t, mustCreate(t, n, "slow"), adjust.VisibleDevices, gpuA)
 	// The API server may itself be a static pod.
 	static := sandbox("hash")
 	static.Annotations = map[string]string{pods.SourceAnnotation: "file"}
-	spec, err := n.createIn(static, "kube-apiserver", addEnv(visibleDevices+"=all"))
+	spec, err := n.createIn(static, "kube-apiserver", addEnv(adjust.VisibleDevices+"=all"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEnv(t, spec, visibleDevices, "void")
+	wantEnv(t, spec, adjust.VisibleDevices, "void")
 }
 
 func TestBadRequestsAndFullGPUsAreRefused(t *testing.T) {
@@ -329,7 +333,7 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	n.pod("other", "main=16384")
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "other")
-	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuB)
+	wantEnv(t, mustCreate(t, n, "u"), adjust.VisibleDevices, gpuB)
 	usage := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/usage")
 	before, err := os.Stat(usage)
 	if err != nil {
@@ -338,7 +342,7 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	n.exit("u")
 	n.exit("other")
 	n.deletePod("other")
-	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuB)
+	wantEnv(t, mustCreate(t, n, "u"), adjust.VisibleDevices, gpuB)
 	after, err := os.Stat(usage)
 	if err != nil {
 		t.Fatal(err)
@@ -352,7 +356,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
-	// Deleted by force: what runs still holds.
+	// The pod was force-deleted: its running container still holds the GPU.
 	n.deletePod("u")
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {
@@ -362,7 +366,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	if _, ok := n.ledger.Get("u", "main"); ok {
 		t.Error("not freed")
 	}
-	if n.hook.Store.HasFiles("u") {
+	if n.hook.opts.Store.HasFiles("u") {
 		t.Error("files are left")
 	}
 
@@ -412,7 +416,7 @@ func TestStartOfAContainerCreatedWithoutUsIsRefused(t *testing.T) {
 	if err := start(n, "none", bare); err != nil {
 		t.Error(err)
 	}
-	if err := start(n, "none", &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}); err == nil {
+	if err := start(n, "none", &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}); err == nil {
 		t.Error("started with all GPUs")
 	}
 }

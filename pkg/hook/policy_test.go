@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -11,7 +13,6 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
-	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -19,8 +20,8 @@ func withPolicy(policy string, choice bool) nodeOption {
 	return func(n *node) { n.cfg.Compute = config.Compute{Policy: policy, PodsMayChoose: choice} }
 }
 
-// podWithCores adds a pod with a part of the GPU's time and a policy, "" for
-// the node's.
+// podWithCores adds a pod with a part of the GPU's time and a policy. If policy
+// is "", the node's policy applies.
 func (n *node) podWithCores(uid, policy string) *corev1.Pod {
 	pod := n.pod(uid, "main=1024")
 	pod.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-cores"] = resource.MustParse("30")
@@ -30,7 +31,7 @@ func (n *node) podWithCores(uid, policy string) *corev1.Pod {
 	return pod
 }
 
-// maximum returns what a container's limits page has.
+// maximum returns the MaximumPPM on a container's limits page.
 func (n *node) maximum(uid string) uint32 {
 	n.t.Helper()
 	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main/limits"))
@@ -53,7 +54,8 @@ func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
 		}
 	}
 
-	// It outlives the agent, and what the pod says later does not count.
+	// The maximum survives the agent, and later annotations of the pod do not
+	// change it.
 	n.exit("plain")
 	n.podWithCores("plain", "cap")
 	n.stopHook()
@@ -77,7 +79,7 @@ func TestPolicyIsNotForPodsToChoose(t *testing.T) {
 	}
 }
 
-// A pod may have a guarantee and a maximum of its own, which outlive the agent.
+// A pod may set its own guarantee and maximum, which survive the agent.
 func TestMaximum(t *testing.T) {
 	const annotation = request.MaximumAnnotation + "nri-vgpu.io/vgpu-cores"
 	withMaximum := func(n *node, uid, value string) {
@@ -91,10 +93,10 @@ func TestMaximum(t *testing.T) {
 	}
 	n.stopHook()
 	n.startHook()
-	if held, ok := n.hook.Ledger.Get("u", "main"); !ok || held.Devices[0].ComputePPM != 300_000 || held.Devices[0].MaximumPPM != 500_000 {
+	if held, ok := n.hook.opts.Ledger.Get("u", "main"); !ok || held.Devices[0].ComputePPM != 300_000 || held.Devices[0].MaximumPPM != 500_000 {
 		t.Errorf("after a restart it holds %+v", held)
 	}
-	if free := n.hook.Ledger.Free()[0].FreeComputePPM; free != 700_000 {
+	if free := n.hook.opts.Ledger.Free()[0].FreeComputePPM; free != 700_000 {
 		t.Errorf("%d ppm are free: more than the guarantee is kept for it", free)
 	}
 	withMaximum(n, "v", "29")
@@ -114,7 +116,7 @@ func TestMaximumIsNotForPodsToChoose(t *testing.T) {
 func TestLiveDirs(t *testing.T) {
 	n := newNode(t)
 	changes := 0
-	n.hook.LiveChanged = func() { changes++ }
+	n.hook.opts.LiveChanged = func() { changes++ }
 	want := func(uids ...string) {
 		t.Helper()
 		var dirs []string
@@ -135,7 +137,7 @@ func TestLiveDirs(t *testing.T) {
 	if changes != 3 {
 		t.Errorf("%d changes were told of 3", changes)
 	}
-	// One that starts lives, though its end was told before.
+	// A container that starts is live, even if its end was reported before.
 	if err := start(n, "a", spec); err != nil {
 		t.Fatal(err)
 	}
@@ -163,26 +165,8 @@ func TestContainersAreToldWhatAContextTakes(t *testing.T) {
 	}
 }
 
-// Each GPU has its own size of a context, and MPS's clients are told the same.
-func TestEachGPUHasItsOwnContext(t *testing.T) {
-	store, err := NewStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	given := placement.Allocation{Devices: []placement.Device{{UUID: "GPU-a"}, {UUID: "GPU-b", MPS: true}, {UUID: "GPU-c"}}}
-	sizes := map[string]uint64{"GPU-a": 107 << 20, "GPU-b": 512 << 20}
-	for _, want := range []map[string]uint64{{}, sizes} {
-		for _, d := range store.pageDevices(given, nil) {
-			if d.ContextBytes != want[d.UUID] {
-				t.Errorf("%s: a context of %d bytes, want %d", d.UUID, d.ContextBytes, want[d.UUID])
-			}
-		}
-		store.ContextBytes = func(uuid string) uint64 { return sizes[uuid] }
-	}
-}
-
-// A container may use more than is kept for it where the node allows it, and
-// others get what it did not ask for.
+// If the node allows it, a container may use more memory than is reserved for
+// it. Other containers get the memory that it did not request.
 func TestOvercommit(t *testing.T) {
 	const annotation = request.LimitAnnotation + "nri-vgpu.io/vgpu-memory"
 	n := newNode(t, withOvercommit(50))
@@ -193,14 +177,14 @@ func TestOvercommit(t *testing.T) {
 	if err != nil || len(devices) != 1 || devices[0].MemoryBytes != 1536<<20 {
 		t.Errorf("limits page: %+v, %v", devices, err)
 	}
-	if room := n.hook.Ledger.Free(); room[0].MemoryBytes-room[0].FreeMemoryBytes != 1024<<20 {
+	if room := n.hook.opts.Ledger.Free(); room[0].MemoryBytes-room[0].FreeMemoryBytes != 1024<<20 {
 		t.Errorf("what is kept for it is not what it asked for: %+v", room)
 	}
 
-	// The agent finds it again.
+	// A restarted agent restores the limit.
 	n.stopHook()
 	n.startHook()
-	if held, ok := n.hook.Ledger.Get("much", "main"); !ok || held.Devices[0].Limit() != 1536<<20 {
+	if held, ok := n.hook.opts.Ledger.Get("much", "main"); !ok || held.Devices[0].Limit() != 1536<<20 {
 		t.Errorf("after a restart it holds %+v", held)
 	}
 	pod = n.pod("too-much", "main=1024")

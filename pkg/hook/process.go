@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,15 +12,16 @@ import (
 	"strings"
 )
 
-// firstProcess is a container's first process: as long as it is there the container
-// lives. Ids are used again, so when it started belongs to it.
+// firstProcess identifies a container's first process: the container lives as long
+// as the process. The kernel reuses process ids, so the start time is part of the
+// identity.
 type firstProcess struct {
-	pid   int // 0 where it is not known
+	pid   int // 0 if unknown
 	start string
 }
 
-// findProcess gives the process that has an id now. proc is /proc of the host's
-// pid namespace.
+// findProcess returns the process that has an id now. proc is the proc file system
+// of the host's pid namespace.
 func findProcess(proc string, pid int) firstProcess {
 	if pid == 0 {
 		return firstProcess{}
@@ -30,7 +33,7 @@ func findProcess(proc string, pid int) firstProcess {
 	return firstProcess{pid, start}
 }
 
-// ended tells whether the process is known to have gone.
+// ended reports whether the process is known to be gone.
 func (p firstProcess) ended(proc string) bool {
 	if p.pid == 0 {
 		return false
@@ -39,8 +42,8 @@ func (p firstProcess) ended(proc string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && start != p.start
 }
 
-// startTime is the 22nd field of a process's stat; its second, the name, may
-// have blanks and parentheses.
+// startTime returns the 22nd field of a process's stat. The second field, the name,
+// may contain blanks and parentheses.
 func startTime(proc string, pid int) (string, error) {
 	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if err != nil {

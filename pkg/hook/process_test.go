@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// born makes a process in a /proc of the test's.
+// born creates a process in a proc file system of the test.
 func born(t *testing.T, proc string, pid int, start string) {
 	t.Helper()
 	dir := filepath.Join(proc, strconv.Itoa(pid))
@@ -57,7 +60,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// The runtime tells nothing of the end of containers from before its restart.
+// The runtime does not report the end of containers from before its restart.
 func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
@@ -97,7 +100,7 @@ func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	}
 }
 
-// A container whose creation failed in the runtime, which did not tell.
+// The runtime failed to create the container and did not report it.
 func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
@@ -116,13 +119,13 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	}
 }
 
-// What a running container really has goes before what its files say.
+// The annotation of a running container overrides its files.
 func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
 	mustCreate(t, n, "u")
 	n.stopHook()
-	store := n.hook.Store
+	store := n.hook.opts.Store
 	wrong, _ := n.ledger.Get("u", "main")
 	wrong.Devices[0] = placement.Device{UUID: gpuB, MemoryBytes: 1 << 20, Slots: 1}
 	if err := store.Rewrite(wrong); err != nil {
@@ -142,7 +145,7 @@ func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
 		t.Fatalf("got %v, %v", kept, errs)
 	}
 	check("by its files", kept[0])
-	if got := testutil.ToFloat64(n.hook.Metrics.recovered); got != 1 {
+	if got := testutil.ToFloat64(n.hook.opts.Metrics.recovered); got != 1 {
 		t.Errorf("recovered %v", got)
 	}
 }
@@ -159,7 +162,7 @@ func TestWhatNoSpecAsksForIsSaid(t *testing.T) {
 	for range 2 {
 		n.hook.Sweep()
 	}
-	if got := testutil.ToFloat64(n.hook.Metrics.unexplained); got != 1 {
+	if got := testutil.ToFloat64(n.hook.opts.Metrics.unexplained); got != 1 {
 		t.Errorf("%v were said to be unexplained, want 1", got)
 	}
 	if _, ok := n.ledger.Get("u", "main"); !ok {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -5,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,9 @@ import (
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
+	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 func TestReconnectsForEver(t *testing.T) {
@@ -32,8 +35,8 @@ func TestReconnectsForEver(t *testing.T) {
 		t.Error("lost what runs")
 	}
 	n.pod("v", "main=4096")
-	wantEnv(t, mustCreate(t, n, "v"), visibleDevices, gpuA)
-	// What ended while nobody listened is found by Synchronize.
+	wantEnv(t, mustCreate(t, n, "v"), adjust.VisibleDevices, gpuA)
+	// Synchronize finds the containers that ended while the agent was disconnected.
 	n.stopRuntime()
 	n.mu.Lock()
 	n.containers = n.containers[:1]
@@ -47,8 +50,8 @@ func TestReconnectsForEver(t *testing.T) {
 	}
 }
 
-// A container that was created and whose kubelet died then stays with the
-// runtime for minutes: it must not hold a GPU for a pod that is gone.
+// If kubelet dies after a container's creation, the container stays in the runtime for
+// minutes. The container must not hold a GPU for a deleted pod.
 func TestAContainerThatNeverStartedHoldsNothing(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
@@ -84,7 +87,7 @@ func TestAgentMayDie(t *testing.T) {
 	n.pod("a", "main=10000")
 	n.pod("b", "main=10000", "second=1000")
 	mustCreate(t, n, "a")
-	wantEnv(t, mustCreate(t, n, "b"), visibleDevices, gpuB)
+	wantEnv(t, mustCreate(t, n, "b"), adjust.VisibleDevices, gpuB)
 	n.stopHook()
 	n.startHook()
 	for _, c := range []struct{ uid, name, gpu string }{{"a", "main", gpuA}, {"b", "main", gpuB}, {"b", "second", gpuB}} {
@@ -112,60 +115,8 @@ func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
 	if !ok || given.Devices[0].UUID != gpuA || given.Devices[0].MemoryBytes != 10000*mib {
 		t.Errorf("got %+v, %v", given, ok)
 	}
-	if got := testutil.ToFloat64(n.hook.Metrics.recovered); got != 1 {
+	if got := testutil.ToFloat64(n.hook.opts.Metrics.recovered); got != 1 {
 		t.Errorf("recovered %v", got)
-	}
-}
-
-func TestBadFilesArePutAside(t *testing.T) {
-	good := `{"version":1,"sha256":"`
-	for name, content := range map[string]string{
-		"empty":     "",
-		"truncated": good,
-		"forged":    `{"version":1,"sha256":"00","allocation":{"podUID":"u","container":"main","kind":"app","devices":[]}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "containers")
-			store, err := NewStore(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(dir, "u", "main", assignmentFile)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			allocations, errs := store.Load()
-			if len(allocations) != 0 || len(errs) != 1 || !strings.Contains(errs[0].Error(), path) {
-				t.Errorf("got %v, %v", allocations, errs)
-			}
-			if _, err := os.Stat(path); !os.IsNotExist(err) {
-				t.Error("it is still in its place")
-			}
-			if _, errs := store.Load(); len(errs) != 0 {
-				t.Errorf("the second time: %v", errs)
-			}
-		})
-	}
-}
-
-func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
-	store, err := NewStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"", ".", "..", "../x", "a/b", "/", ".hidden", "a\x00b", strings.Repeat("x", 300)} {
-		if _, err := store.Dir(name, "main"); err == nil {
-			t.Errorf("pod %q was taken", name)
-		}
-		if _, err := store.Dir("u", name); err == nil {
-			t.Errorf("container %q was taken", name)
-		}
-		if store.Remove(name) == nil && len(name) < 300 {
-			t.Errorf("pod %q was removed", name)
-		}
 	}
 }
 
@@ -179,7 +130,7 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	}
 	counted := func(when string, want int) {
 		t.Helper()
-		if got := testutil.ToFloat64(n.hook.Metrics.unadjusted); got != float64(want) || n.hook.Unadjusted() != want {
+		if got := testutil.ToFloat64(n.hook.opts.Metrics.unadjusted); got != float64(want) || n.hook.Unadjusted() != want {
 			t.Errorf("%s: counted %v and %d, want %d", when, got, n.hook.Unadjusted(), want)
 		}
 	}
@@ -195,7 +146,8 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("it has ended", 0)
 }
 
-// What a runtime had before it restarted is not counted, also while the API server is away.
+// Containers from before the runtime's restart are not counted, even while the API server
+// is unreachable.
 func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {
 	n := newNode(t)
 	n.pod("some", "main=1024")
@@ -217,7 +169,8 @@ func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {
 	}
 }
 
-// What ends before it was looked at, or without the runtime's telling, is not counted.
+// A container that ends before its audit, or whose end the runtime does not report, is not
+// counted.
 func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	n := newNode(t, func(n *node) { n.proc = "/proc" })
 	n.pod("u", "main=1024")
@@ -226,7 +179,7 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	bare := func(id string, pid int) runningContainer {
-		return runningContainer{Container: Container{Namespace: "default", Pod: "pod-u", PodUID: "u", Name: "main", PID: pid}, id: id, sandbox: "s"}
+		return runningContainer{Container: adjust.Container{Namespace: "default", Pod: "pod-u", PodUID: "u", Name: "main", PID: pid}, id: id, sandbox: "s"}
 	}
 	n.api.change(func() { n.api.away = true })
 	if err := n.hook.synchronize(t.Context(), []runningContainer{bare("gone", 0), bare("unseen", command.Process.Pid)}); err != nil {
@@ -246,7 +199,8 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	}
 }
 
-// A runtime with NRI 0.12.4 or newer refuses what we do not answer in time.
+// A runtime with NRI 0.12.4 or newer refuses a container if the plugin does not answer in
+// time.
 func TestNoAnswerIsARefusal(t *testing.T) {
 	n := newNode(t)
 	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)
@@ -258,7 +212,7 @@ func TestNoAnswerIsARefusal(t *testing.T) {
 	if err == nil {
 		t.Error("a container was created without an answer")
 	}
-	eventually(t, func() bool {
+	eventually.Holds(t, 10*time.Second, "the container is created", func() bool {
 		_, err := n.create("u")
 		return err == nil
 	})
@@ -271,23 +225,23 @@ func TestMultiGPU(t *testing.T) {
 	two := limits["nri-vgpu.io/vgpu-memory"]
 	two.Set(2)
 	limits["nri-vgpu.io/vgpu-number"] = two
-	wantEnv(t, mustCreate(t, n, "u"), visibleDevices, gpuA+","+gpuB)
-	_, err := n.create("u", addEnv(visibleDevices+"=all", visibleDevices+"=all"))
+	wantEnv(t, mustCreate(t, n, "u"), adjust.VisibleDevices, gpuA+","+gpuB)
+	_, err := n.create("u", addEnv(adjust.VisibleDevices+"=all", adjust.VisibleDevices+"=all"))
 	if err == nil || !strings.Contains(err.Error(), "several GPUs") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// BenchmarkCreateContainer is what the runtime waits for, over its socket, with
-// 500 pods on the node of which 50 share its GPUs. Where it is root, usage pages lie
-// on file systems of their own.
+// BenchmarkCreateContainer measures how long the runtime waits over its socket. The node
+// has 500 pods, of which 50 share its GPUs. If the benchmark runs as root, each usage page
+// is on its own file system.
 func BenchmarkCreateContainer(b *testing.B) {
 	n := newNode(b, func(n *node) {
 		n.cfg.Node.SlotsPerGPU = 100
 		n.mounts = os.Geteuid() == 0
 	})
 	if n.mounts {
-		b.Cleanup(func() { _ = usagefs.Remove(n.hook.Store.Usage.Dir) })
+		b.Cleanup(func() { _ = usagefs.Remove(n.hook.opts.Store.Usage.Dir) })
 	}
 	for i := range 450 {
 		n.pod(fmt.Sprintf("none-%d", i), "main")
@@ -304,7 +258,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 			pod := sandbox(kind + "-7")
 			var took []time.Duration
 			for b.Loop() {
-				// The runtime applies what plugins say to the request.
+				// The runtime adds the adjustments of the plugins to the request.
 				req := &api.CreateContainerRequest{Pod: pod, Container: fromSpec(pod, "main", &rspec.Spec{Process: &rspec.Process{}})}
 				begin := time.Now()
 				if _, err := n.runtime.CreateContainer(context.Background(), req); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -7,8 +9,9 @@ import (
 	"testing"
 )
 
-// relay stands between plugin and runtime, to cut their connections as the
-// death of either does: stopping an adaptation leaves them open.
+// relay forwards the connections between plugin and runtime. relay cuts the
+// connections as the death of either would: a stopped adaptation leaves
+// connections open.
 type relay struct {
 	listener net.Listener
 	target   string

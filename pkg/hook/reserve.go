@@ -1,64 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
-// Reserve gives the containers of a pod their GPUs ahead of their creation, as
-// an image may have to be pulled first: a scheduler that has chosen the GPUs
-// waits to hear of it.
+// Reserve allocates the containers of a pod their GPUs before the containers are
+// created. An image pull may delay the creation, while the scheduler that chose the
+// GPUs waits for the answer.
 func (h *Hook) Reserve(pod *corev1.Pod) error {
 	// No scheduler places static pods, and a forged mirror would take their GPUs.
 	if pods.IsMirror(pod) {
 		return nil
 	}
 	uid := string(pod.UID)
-	if h.Ledger.Holds(uid) {
-		return nil // as nearly always
+	if h.opts.Ledger.Holds(uid) {
+		return nil // the most frequent case
 	}
-	asked, err := request.Read(pod, h.Config)
+	asked, err := request.Read(pod, h.opts.Config)
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A pod that ended just now would have been freed already.
-	if !h.synchronized || !h.Pods.Alive(uid) || h.Ledger.Holds(uid) {
+	// A pod that ended just now would have been released already.
+	if !h.synchronized || !h.opts.Pods.Alive(uid) || h.opts.Ledger.Holds(uid) {
 		return nil
 	}
-	if asked, err = volcano.Obey(asked, pod, h.GPUs(), h.Config); err != nil {
+	if asked, err = volcano.Obey(asked, pod, h.opts.GPUs(), h.opts.Config); err != nil {
 		return err
 	}
 	for _, c := range asked.Containers {
-		if !asks(asked, c.Name) {
+		if !asked.Asks(c.Name) {
 			continue
 		}
-		if _, err := h.Ledger.Place(asked, c.Name); err != nil {
+		if _, err := h.opts.Ledger.Place(asked, c.Name); err != nil {
 			return err
 		}
 		delete(h.reserved, uid)
-		return h.reserve(uid, h.Ledger.Pod(uid))
+		return h.reserve(uid, h.opts.Ledger.Pod(uid))
 	}
 	return nil
 }
 
-// reserve writes down what the containers of a pod were given together, unless that was
-// done: should the agent die now, nobody else gets their room. h.mu is held.
+// reserve persists the allocations of all containers of a pod, unless that was done. If
+// the agent dies afterwards, no other pod gets their capacity. h.mu is held.
 func (h *Hook) reserve(podUID string, all []placement.Allocation) error {
-	if h.reserved[podUID] && h.Store.Reserved(podUID) {
+	if h.reserved[podUID] && h.opts.Store.Reserved(podUID) {
 		return nil
 	}
-	if err := h.Store.Reserve(podUID, all); err != nil {
+	if err := h.opts.Store.Reserve(podUID, all); err != nil {
 		return err
 	}
 	h.reserved[podUID] = true
 	return nil
 }
 
-// Held are the allocations of a pod, in its spec's order.
-func (h *Hook) Held(podUID string) []placement.Allocation { return h.Ledger.Pod(podUID) }
+// Held returns the allocations of a pod, in the order of its spec.
+func (h *Hook) Held(podUID string) []placement.Allocation { return h.opts.Ledger.Pod(podUID) }

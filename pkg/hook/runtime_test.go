@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -25,13 +28,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
@@ -54,12 +59,12 @@ func testGPUs() []gpu.GPU {
 	}
 }
 
-// apiServer is what the hook knows of the API server's pods.
+// apiServer is a fake of the hook's view of the API server's pods.
 type apiServer struct {
 	mu      sync.Mutex
 	pods    map[string]*corev1.Pod
 	away    bool
-	lagging map[string]bool // known to Get, not to the watch
+	lagging map[string]bool // visible to Get, not to the watch
 }
 
 func (s *apiServer) Cached(ref pods.Ref) (*corev1.Pod, bool) {
@@ -107,7 +112,7 @@ func (s *apiServer) change(f func()) {
 	f()
 }
 
-// node is a runtime, an API server and a hook between them.
+// node is a fake runtime and a fake API server, with a hook between them.
 type node struct {
 	t       testing.TB
 	cfg     config.Config
@@ -116,13 +121,16 @@ type node struct {
 	hook    *Hook
 	runtime *adaptation.Adaptation
 	relay   *relay
-	// version is what the runtime says of itself.
+	// version is the version that the runtime reports.
 	version string
 	dir     string
 	proc    string
 	told    told
-	// mounts: usage pages lie on file systems of their own. It takes root.
+	// mounts places each usage page on its own file system. mounts requires
+	// root.
 	mounts bool
+	// log is the agent's log; the default is the test's log.
+	log *slog.Logger
 
 	mu         sync.Mutex
 	containers []*api.Container
@@ -139,7 +147,7 @@ func withMethod(m string) nodeOption { return func(n *node) { n.cfg.Injection.Me
 // newNode starts a node whose hook is registered.
 func newNode(t testing.TB, opts ...nodeOption) *node {
 	t.Helper()
-	// The path of a socket is short.
+	// The path of a socket must be short.
 	dir, err := os.MkdirTemp("", "hook")
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +163,7 @@ func newNode(t testing.TB, opts ...nodeOption) *node {
 	for _, o := range opts {
 		o(n)
 	}
-	if err := WriteEnvSpec(n.cfg.Injection.CDIOutputDir, testGPUs(), n.cfg.Injection.DriverCapabilities); err != nil {
+	if err := cdispec.Write(n.cfg.Injection.CDIOutputDir, testGPUs(), n.cfg.Injection.DriverCapabilities); err != nil {
 		t.Fatal(err)
 	}
 	n.relay = newRelay(t, n.cfg.NRI.SocketPath, n.runtimeSocket())
@@ -168,12 +176,12 @@ func newNode(t testing.TB, opts ...nodeOption) *node {
 
 func (n *node) runtimeSocket() string { return filepath.Join(n.dir, "runtime.sock") }
 
-// stopRuntime ends the runtime as its death does.
+// stopRuntime ends the runtime as its death would.
 func (n *node) stopRuntime() {
 	n.t.Helper()
 	n.runtime.Stop()
 	n.relay.cut()
-	eventually(n.t, func() bool { return !n.hook.Registered() })
+	eventually.Holds(n.t, 10*time.Second, "the hook is not registered", func() bool { return !n.hook.Registered() })
 }
 
 func (n *node) startRuntime() {
@@ -199,31 +207,31 @@ func (n *node) startRuntime() {
 	n.runtime = runtime
 }
 
-// startHook starts an agent anew, over the files of the one before.
+// startHook starts a new agent with the files of the previous agent.
 func (n *node) startHook() {
 	n.t.Helper()
-	store, err := NewStore(filepath.Join(n.cfg.Paths.RunDir, "containers"))
+	files, err := store.New(filepath.Join(n.cfg.Paths.RunDir, "containers"))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	if n.mounts {
-		store.Usage = usagefs.New(layout.Usage(n.cfg.Paths.RunDir), limits.UsageFile, limits.UsageBytes)
+		files.MountUsage(paths.Usage(n.cfg.Paths.RunDir))
 	}
-	store.ContextBytes = func(string) uint64 { return n.cfg.Memory.ContextBytes() }
+	files.ContextBytes = func(string) uint64 { return n.cfg.Memory.ContextBytes() }
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	devices, err := NewCDIDevices(n.cfg.Injection.CDISpecDirs)
+	devices, err := cdispec.NewDevices(n.cfg.Injection.CDISpecDirs)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
-		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: store, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
-		Rules: Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: layout.Agent(n.cfg.Paths.RunDir),
-			MPSDir: layout.MPSClients(n.cfg.Paths.RunDir), SHMDir: layout.MPSSHM(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
-		Log: slog.New(slog.NewTextHandler(testWriter{n.t}, nil)),
+		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: files, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
+		Rules: adjust.Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: paths.Agent(n.cfg.Paths.RunDir),
+			MPSDir: paths.MPSClients(n.cfg.Paths.RunDir), SHMDir: paths.MPSSHM(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
+		Log: cmp.Or(n.log, slog.New(slog.NewTextHandler(testWriter{n.t}, nil))),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -237,17 +245,18 @@ func (n *node) startHook() {
 
 func (n *node) waitRegistered() {
 	n.t.Helper()
-	// The runtime takes up the plugin only after Synchronize has returned:
-	// when it answers a request with the plugin, it has.
-	eventually(n.t, func() bool { return n.hook.Registered() })
-	eventually(n.t, func() bool {
+	// The runtime enables the plugin only after Synchronize has returned. Once
+	// a request reaches the plugin, the plugin is enabled.
+	eventually.Holds(n.t, 10*time.Second, "the hook is registered", func() bool { return n.hook.Registered() })
+	eventually.Holds(n.t, 10*time.Second, "the runtime asks the hook", func() bool {
 		before := n.handled()
 		_, err := n.runtime.CreateContainer(context.Background(), probe())
 		return err == nil && n.handled() > before
 	})
 }
 
-// probe is a container that the hook lets pass, to see who is asked.
+// probe returns a container that the hook does not adjust, to test whether
+// requests reach the hook.
 func probe() *api.CreateContainerRequest {
 	pod := &api.PodSandbox{Id: "probe", Uid: "probe", Name: "probe", Namespace: "ns", Annotations: map[string]string{pods.SourceAnnotation: "file"}}
 	return &api.CreateContainerRequest{Pod: pod, Container: &api.Container{Id: "probe", Name: "probe"}}
@@ -255,27 +264,16 @@ func probe() *api.CreateContainerRequest {
 
 func (n *node) handled() uint64 {
 	var total uint64
-	for metric := range collect(n.hook.Metrics.latency) {
+	for metric := range collect(n.hook.opts.Metrics.latency) {
 		total += metric.GetHistogram().GetSampleCount()
 	}
 	return total
 }
 
-func eventually(t testing.TB, ok func() bool) {
-	t.Helper()
-	for range 1000 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("did not happen within 10 s")
-}
-
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
-	// A goroutine of the stub may end after the test.
+	// A goroutine of the stub may outlive the test.
 	defer func() { _ = recover() }()
 	w.t.Log(strings.TrimSpace(string(p)))
 	return len(p), nil
@@ -283,7 +281,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 
 var _ io.Writer = testWriter{}
 
-// pod adds a pod to the API server. Its containers are "name" or
+// pod adds a pod to the API server. The containers are given as "name" or
 // "name=<MiB of vgpu-memory>".
 func (n *node) pod(uid string, containers ...string) *corev1.Pod {
 	pod := &corev1.Pod{
@@ -311,8 +309,8 @@ func sandbox(uid string) *api.PodSandbox {
 	return &api.PodSandbox{Id: "sandbox-" + uid, Uid: uid, Name: "pod-" + uid, Namespace: "ns"}
 }
 
-// create does what the runtime does to create a container: it asks its
-// plugins, and puts what they say into the OCI spec.
+// create creates a container as the runtime does: it calls the plugins, and
+// applies their adjustments to the OCI spec.
 func (n *node) create(uid string, change ...func(*rspec.Spec)) (*rspec.Spec, error) {
 	n.t.Helper()
 	return n.createIn(sandbox(uid), "main", change...)
@@ -349,7 +347,7 @@ func (n *node) createIn(pod *api.PodSandbox, name string, change ...func(*rspec.
 	return spec, nil
 }
 
-// keep makes the runtime know a running container.
+// keep adds a running container to the runtime.
 func (n *node) keep(pod *api.PodSandbox, c *api.Container) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -369,7 +367,7 @@ func fromSpec(pod *api.PodSandbox, name string, spec *rspec.Spec) *api.Container
 	return c
 }
 
-// exit ends a container as the runtime tells it.
+// exit ends a container and reports it as the runtime does.
 func (n *node) exit(uid string) {
 	n.t.Helper()
 	pod := sandbox(uid)
@@ -389,7 +387,7 @@ func (n *node) exit(uid string) {
 	}
 }
 
-// env is what the container sees: the last of several.
+// env returns the value of a variable in the container: the last of several.
 func env(spec *rspec.Spec, name string) (string, bool) {
 	value, found := "", false
 	for _, entry := range spec.Process.Env {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,28 +12,29 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// longest is more than the runtime and its plugins can tell each other in a message.
+// longest exceeds the largest message between the runtime and its plugins.
 const longest = 4 << 20
 
-// An answer that is too long is never sent, and the plugin gets no further question: no
+// An answer that is too long is never sent, and the plugin gets no further request: no
 // container of the node would start again.
 func TestAnswersAreBounded(t *testing.T) {
 	n := newNode(t, withVersion("v2.0.0"))
 	n.pod("asks", "main=1024")
 	n.pod("none", "main")
-	// Nearly as long as a container may be; each byte takes four in quotes.
-	text := strings.Repeat("\x7f", runtimes.MostBytes-(4<<10))
+	// The variable is nearly as long as allowed. Each byte takes four bytes in quotes.
+	text := strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	for _, tt := range []struct {
 		name, uid string
 		change    func(*rspec.Spec)
 	}{
 		{"a volume that asks for a GPU", "none", addMount("/var/run/nvidia-container-devices/" + text)},
 		{"a volume over our files", "asks", addMount("/usr/local/nri-vgpu/" + text)},
-		{"capabilities of the driver, twice", "asks", addEnv(driverCapabilities+"=all", driverCapabilities+"="+text)},
+		{"capabilities of the driver, twice", "asks", addEnv(adjust.DriverCapabilities+"=all", adjust.DriverCapabilities+"="+text)},
 	} {
 		_, err := n.create(tt.uid, tt.change)
 		if err == nil {
@@ -45,14 +48,14 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// What the runtime asks about can be as long as a message, and with what we add to it the
-// answer would be longer.
+// A request of the runtime can be as long as the largest message. With the plugin's
+// additions, the answer would be longer.
 func TestContainersAreBounded(t *testing.T) {
 	n := newNode(t)
 	n.pod("asks", "main=1024")
 	n.pod("none", "main")
-	for _, length := range []int{runtimes.MostBytes, longest - 1500} {
-		_, err := n.create("asks", addEnv(ldPreload+"="+strings.Repeat("x", length)))
+	for _, length := range []int{nri.MostBytes, longest - 1500} {
+		_, err := n.create("asks", addEnv(adjust.LDPreload+"="+strings.Repeat("x", length)))
 		if err == nil || !strings.Contains(err.Error(), "environment") {
 			t.Errorf("LD_PRELOAD of %d bytes: %.200v", length, err)
 		}
@@ -60,7 +63,7 @@ func TestContainersAreBounded(t *testing.T) {
 			t.Fatalf("the next container waited for %v: %v", took, err)
 		}
 	}
-	if _, err := n.create("none", addEnv("A="+strings.Repeat("x", runtimes.MostBytes/2))); err != nil {
+	if _, err := n.create("none", addEnv("A="+strings.Repeat("x", nri.MostBytes/2))); err != nil {
 		t.Errorf("half as much as may be: %.200v", err)
 	}
 }
@@ -71,7 +74,7 @@ func TestPodsAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		bytes int
 		ok    bool
-	}{{runtimes.MostBytes / 2, true}, {runtimes.MostBytes, false}} {
+	}{{nri.MostBytes / 2, true}, {nri.MostBytes, false}} {
 		pod.Labels = map[string]string{"long": strings.Repeat("x", tt.bytes)}
 		if err := n.runtime.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod}); (err == nil) != tt.ok {
 			t.Errorf("labels of %d bytes: %v", tt.bytes, err)
@@ -79,21 +82,21 @@ func TestPodsAreBounded(t *testing.T) {
 	}
 }
 
-// Where LD_PRELOAD stands twice, a file on the node's /run names the libraries.
+// If the spec sets LD_PRELOAD twice, a file on the node's /run names the libraries.
 func TestPreloadIsBounded(t *testing.T) {
 	n := newNode(t)
 	for i, tt := range []struct {
 		bytes int
 		ok    bool
-	}{{mostPreload, true}, {mostPreload + 1, false}, {128 << 10, false}} {
+	}{{adjust.MostPreload, true}, {adjust.MostPreload + 1, false}, {128 << 10, false}} {
 		uid := fmt.Sprint("asks-", i)
 		n.pod(uid, "main=1024")
-		_, err := n.create(uid, addEnv(ldPreload+"=/a.so", ldPreload+"="+strings.Repeat("x", tt.bytes)))
+		_, err := n.create(uid, addEnv(adjust.LDPreload+"=/a.so", adjust.LDPreload+"="+strings.Repeat("x", tt.bytes)))
 		if (err == nil) != tt.ok {
 			t.Errorf("%d bytes: %v", tt.bytes, err)
 		}
-		file, err := os.Stat(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main", layout.Preload))
-		if (err == nil) != tt.ok || tt.ok && file.Size() > mostPreload+200 {
+		file, err := os.Stat(filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main", paths.Preload))
+		if (err == nil) != tt.ok || tt.ok && file.Size() > adjust.MostPreload+200 {
 			t.Errorf("%d bytes: its file: %v, %v", tt.bytes, file, err)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,12 +10,16 @@ import (
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// specEditor is what the runtimes put under NRI's generator: it carries out
-// single changes of an OCI spec as containerd's does. Changes that the hook
-// never asks for panic, as the embedded interface is nil.
+// specEditor is the generator that the runtimes pass to NRI's generator.
+// specEditor applies single changes to an OCI spec as containerd's does.
+// Changes that the hook never requests panic, as the embedded interface is nil.
 type specEditor struct {
 	nrigen.UnderlyingGenerator
 	spec *rspec.Spec
+	// first is the index of the first entry of each variable, among the first
+	// entries entries.
+	first   map[string]int
+	entries int
 }
 
 func (e *specEditor) Spec() *rspec.Spec { return e.spec }
@@ -25,19 +31,31 @@ func (e *specEditor) AddAnnotation(key, value string) {
 	e.spec.Annotations[key] = value
 }
 
-func (e *specEditor) ClearProcessEnv() { e.spec.Process.Env = nil }
+func (e *specEditor) ClearProcessEnv() { e.spec.Process.Env, e.first, e.entries = nil, nil, 0 }
 
-// AddProcessEnv replaces the first entry of the name, which is what loses an
-// adjusted variable that stands twice.
+// AddProcessEnv replaces the first entry of the name. So the change of a
+// variable that occurs twice is lost.
 func (e *specEditor) AddProcessEnv(name, value string) {
 	entry := name + "=" + value
-	for i, old := range e.spec.Process.Env {
-		if strings.HasPrefix(old, name+"=") {
-			e.spec.Process.Env[i] = entry
-			return
-		}
+	e.index()
+	if i, found := e.first[name]; found {
+		e.spec.Process.Env[i] = entry
+		return
 	}
 	e.spec.Process.Env = append(e.spec.Process.Env, entry)
+}
+
+// index indexes the entries added since the last call.
+func (e *specEditor) index() {
+	if e.first == nil {
+		e.first = map[string]int{}
+	}
+	for ; e.entries < len(e.spec.Process.Env); e.entries++ {
+		name, _, assigns := strings.Cut(e.spec.Process.Env[e.entries], "=")
+		if _, found := e.first[name]; assigns && !found {
+			e.first[name] = e.entries
+		}
+	}
 }
 
 func (e *specEditor) Mounts() []rspec.Mount  { return e.spec.Mounts }

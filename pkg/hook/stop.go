@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -9,13 +11,15 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// stop ends a running container by its first process; kubelet makes it anew,
-// if its pod is one whose containers are restarted. The process is looked at
-// once it is held, so that no other which got its number later is ended. proc
-// is /proc of the host's pid namespace.
-func (c Container) stop(proc string) error {
+// stop kills the first process of a running container. If the pod's restart
+// policy allows it, kubelet recreates the container. stop opens a pidfd before
+// it checks the process, so that it never kills a later process with the same
+// id. proc is the proc file system of the host's pid namespace.
+func stop(c adjust.Container, proc string) error {
 	if c.PID == 0 {
 		return errors.New("the runtime does not tell its process")
 	}
@@ -31,8 +35,8 @@ func (c Container) stop(proc string) error {
 	if err != nil {
 		return fmt.Errorf("see whose process %d is: %w", c.PID, err)
 	}
-	// kubelet names cgroups by the pod, with dashes or, under systemd,
-	// underscores.
+	// kubelet's cgroup names contain the pod's UID, with dashes, or with
+	// underscores under systemd.
 	if !bytes.Contains(bytes.ReplaceAll(cgroup, []byte("_"), []byte("-")), []byte("pod"+c.PodUID)) {
 		return fmt.Errorf("process %d is not of its pod", c.PID)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,15 +10,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
-	kubeevents "github.com/nri-vgpu/nri-vgpu/pkg/events"
+	kubeevents "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// process starts one that is said to be of a pod, and tells by what signal it
-// ended, 0 as long as it runs.
+// process starts a process that appears to be of a pod. ended returns the
+// signal that ended the process, 0 while it runs.
 func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.Signal) {
 	t.Helper()
 	command := exec.Command("sleep", "600")
@@ -42,7 +46,7 @@ func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.S
 
 func (n *node) waitTold(pod string, reason kubeevents.Reason) {
 	n.t.Helper()
-	eventually(n.t, func() bool {
+	eventually.Holds(n.t, 10*time.Second, "pod "+pod+" is told "+reason.Name, func() bool {
 		return slices.ContainsFunc(n.told.all(), func(e string) bool {
 			return strings.Contains(e, "/"+pod+" ") && strings.Contains(e, " "+reason.Name+": ")
 		})
@@ -69,7 +73,7 @@ func TestUnadjustedContainersAreStoppedWhereConfigured(t *testing.T) {
 	}
 	bad := bare("a-b", "a_b")
 	harmless := bare("none", "none")
-	// Its number has gone to a process of another pod since.
+	// A process of another pod has reused the process id.
 	n.pod("reused", "main=1024")
 	reused := bare("reused", "other")
 	pid, granted := process(t, proc, "good")
@@ -79,7 +83,7 @@ func TestUnadjustedContainersAreStoppedWhereConfigured(t *testing.T) {
 		}
 	}
 	n.startHook()
-	eventually(t, func() bool { return bad() == syscall.SIGKILL })
+	eventually.Holds(t, 10*time.Second, "the container is killed", func() bool { return bad() == syscall.SIGKILL })
 	if harmless() != 0 || reused() != 0 || granted() != 0 {
 		t.Error("another process was ended")
 	}

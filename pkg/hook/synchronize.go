@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -5,29 +7,30 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// reduce drops from what a runtime tells of all pods and containers what Synchronize does
-// not read.
+// reduce drops the fields that Synchronize does not read from the runtime's list of pods
+// and containers.
 func (h *Hook) reduce(told *api.SynchronizeRequest) {
 	for i, p := range told.GetPods() {
 		told.Pods[i] = &api.PodSandbox{
 			Id: p.GetId(), Uid: p.GetUid(), Name: p.GetName(), Namespace: p.GetNamespace(),
-			Annotations: only(p.GetAnnotations(), layout.AdjustedAnnotation),
+			Annotations: only(p.GetAnnotations(), paths.AdjustedAnnotation),
 		}
 	}
 	for i, c := range told.GetContainers() {
 		reduced := &api.Container{
 			Id: c.GetId(), PodSandboxId: c.GetPodSandboxId(), Name: c.GetName(), State: c.GetState(), Pid: c.GetPid(),
-			Annotations: only(c.GetAnnotations(), layout.AdjustedAnnotation, AssignmentAnnotation),
-			Env:         reach.Variables(c.GetEnv()),
+			Annotations: only(c.GetAnnotations(), paths.AdjustedAnnotation, adjust.AssignmentAnnotation),
+			Env:         gpuaccess.Variables(c.GetEnv()),
 			Linux:       &api.LinuxContainer{Devices: c.GetLinux().GetDevices()},
 		}
 		for _, m := range c.GetMounts() {
-			if reach.IsDirectoryOf(m.GetSource(), h.Config.NRI.SocketPath) ||
-				slices.ContainsFunc(protectedPaths, func(dir string) bool { return reach.Within(m.GetDestination(), dir) }) {
+			if gpuaccess.IsDirectoryOf(m.GetSource(), h.opts.Config.NRI.SocketPath) ||
+				slices.ContainsFunc(adjust.ProtectedPaths, func(dir string) bool { return gpuaccess.Within(m.GetDestination(), dir) }) {
 				reduced.Mounts = append(reduced.Mounts, m)
 			}
 		}
@@ -35,7 +38,7 @@ func (h *Hook) reduce(told *api.SynchronizeRequest) {
 	}
 }
 
-// only returns those of some annotations that have one of the names.
+// only returns the annotations that have one of the names.
 func only(annotations map[string]string, names ...string) map[string]string {
 	kept := map[string]string{}
 	for _, name := range names {

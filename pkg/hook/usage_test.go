@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -10,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
-// newMountingNode is a node with a small /run, which is returned.
+// newMountingNode returns a node with a small /run, and the path of /run.
 func newMountingNode(t *testing.T) (*node, string) {
 	t.Helper()
 	run := ownmounts.Small(t)
@@ -41,14 +43,14 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 	n, run := newMountingNode(t)
 	n.pod("u", "main=4096", "side=1024")
 	pages := map[string]bool{}
-	// Containers are created anew by the same agent, and by another.
+	// The containers are recreated by the same agent, and by another.
 	for range 3 {
 		for _, name := range []string{"main", "side"} {
 			spec, err := n.createIn(sandbox("u"), name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			mount, _ := mountAt(spec, layout.ContainerUsage)
+			mount, _ := mountAt(spec, paths.ContainerUsage)
 			page, err := filepath.EvalSymlinks(mount.Source)
 			if err != nil || pages[page] {
 				t.Errorf("its page is %s again, %v", page, err)
@@ -56,6 +58,10 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 			pages[page] = true
 			if info, err := os.Stat(page); err != nil || info.Mode().Perm() != 0o666 {
 				t.Errorf("its page has mode %v, %v", info.Mode(), err)
+			}
+			var own unix.Statfs_t
+			if err := unix.Statfs(page, &own); err != nil || int64(own.Blocks)*own.Bsize != limits.UsageBytes {
+				t.Errorf("its file system has %d bytes, want those of the page, %v", int64(own.Blocks)*own.Bsize, err)
 			}
 			before := room(t, run)
 			if err := unix.Fallocate(openPage(t, page), 0, 0, 4<<20); !errors.Is(err, unix.ENOSPC) || room(t, run) != before {
@@ -75,7 +81,7 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 			t.Errorf("beside another agent mounted are %v, want %v", now, points)
 		}
 	}
-	if _, err := n.hook.Store.Usage.Make("nobody", "main"); err != nil {
+	if _, err := n.hook.opts.Store.Usage.Make("nobody", "main"); err != nil {
 		t.Fatal(err)
 	}
 	n.deletePod("u")
@@ -88,7 +94,7 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 	if left := ownmounts.Mounted(t, run); len(left) != 0 {
 		t.Errorf("of pods that are gone mounted are %v", left)
 	}
-	if left, err := n.hook.Store.Pods(); err != nil || len(left) != 0 {
+	if left, err := n.hook.opts.Store.Pods(); err != nil || len(left) != 0 {
 		t.Errorf("of pods that are gone there is something: %v, %v", left, err)
 	}
 }
@@ -103,8 +109,8 @@ func openPage(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// Where nothing can be written a container is refused, and its pages are those of
-// before, if it had any.
+// If the file system is full, a container is refused. The container keeps its
+// previous pages, if it had any.
 func TestWithoutRoomAContainerIsRefused(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -113,7 +119,7 @@ func TestWithoutRoomAContainerIsRefused(t *testing.T) {
 	n.pod("u", "main=4096")
 	n.pod("v", "main=4096")
 	mustCreate(t, n, "u")
-	dir, err := n.hook.Store.Dir("u", "main")
+	dir, err := n.hook.opts.Store.Dir("u", "main")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -8,115 +10,116 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
 )
 
-// ValidateContainerAdjustment refuses a container that other plugins have
-// changed so that what we decided no longer holds. Plugins are asked in turn,
-// and those behind us can undo what we did; the runtime asks this last.
+// ValidateContainerAdjustment refuses a container if other plugins undid parts
+// of the adjustment. The runtime calls plugins in turn, and later plugins can
+// change an earlier plugin's adjustment. The runtime calls this validation last.
 func (e *edge) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	begin := time.Now()
 	err, late := within(ctx, e.Hook, func(context.Context) error {
-		c := describe(req.GetPod(), runtimes.Merge(req.GetContainer(), req.GetAdjust()))
+		c := describe(req.GetPod(), nri.Merge(req.GetContainer(), req.GetAdjust()))
 		return e.checkAdjusted(c, owners{req.GetOwners(), req.GetContainer().GetId()})
 	})
 	c := describe(req.GetPod(), req.GetContainer())
 	if late != nil {
-		err = c.lateRefusal(late)
+		err = lateRefusal(c, late)
 	}
 	result := outcomeDone.or(err)
-	e.Metrics.observe("ValidateContainerAdjustment", result, begin)
+	e.opts.Metrics.observe("ValidateContainerAdjustment", result, begin)
 	return e.report(c, result, err)
 }
 
-// owners tell which plugin has set what in a container.
+// owners records which plugin set each property of a container.
 type owners struct {
 	*api.OwningPlugins
 	container string
 }
 
-// other returns the plugin, if it is another than ours, that an owner was found
-// to be; a runtime may tell none at all. One that only took something away
-// stands there with a dash.
+// other returns the owning plugin and reports whether the owner is another
+// plugin than nri-vgpu. A runtime may report no owner. An owner that only
+// removed the property has a leading dash.
 func (h *Hook) other(plugin string, owned bool) (string, bool) {
-	return strings.TrimPrefix(plugin, "-"), owned && plugin != h.Config.NRI.PluginIndex+"-"+h.Config.NRI.PluginName
+	return strings.TrimPrefix(plugin, "-"), owned && plugin != h.opts.Config.NRI.PluginIndex+"-"+h.opts.Config.NRI.PluginName
 }
 
-func (h *Hook) checkAdjusted(c Container, by owners) error {
-	given, holds := h.Ledger.Get(c.PodUID, c.Name)
+func (h *Hook) checkAdjusted(c adjust.Container, by owners) error {
+	given, holds := h.opts.Ledger.Get(c.PodUID, c.Name)
 	if _, nothing := h.asksNothing(c, request.FromPod); !holds && h.exempt(c, nothing) {
 		return nil
 	}
 	if by.OwningPlugins == nil {
 		by.OwningPlugins = api.NewOwningPlugins()
 	}
-	if plugin, other := h.other(by.EnvOwner(by.container, visibleDevices)); other {
-		return c.refuse(ReasonConflict, "the NRI plugin %s changes %s: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, visibleDevices)
+	if plugin, other := h.other(by.EnvOwner(by.container, adjust.VisibleDevices)); other {
+		return c.Refuse(adjust.ReasonConflict, "the NRI plugin %s changes %s: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, adjust.VisibleDevices)
 	}
 	for _, device := range c.CDIDevices {
 		plugin, owned := by.CdiDeviceOwner(by.container, device)
-		if plugin, other := h.other(plugin, owned); other && reach.IsGPU(device, h.Config.Injection.CDIKind) {
-			return c.refuse(ReasonConflict, "the NRI plugin %s gives it the GPU %q: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, device)
+		if plugin, other := h.other(plugin, owned); other && gpuaccess.IsGPU(device, h.opts.Config.Injection.CDIKind) {
+			return c.Refuse(adjust.ReasonConflict, "the NRI plugin %s adds the GPU %q to it: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, device)
 		}
 	}
 	for _, node := range c.Devices {
 		plugin, other := h.other(by.DeviceOwner(by.container, node))
-		if other && reach.ByDevice([]string{node}) != "" {
-			return c.refuse(ReasonConflict, "the NRI plugin %s gives it the device node %s: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, node)
+		if other && gpuaccess.ByDevice([]string{node}) != "" {
+			return c.Refuse(adjust.ReasonConflict, "the NRI plugin %s adds the device node %s to it: remove that plugin from the node, or exempt the namespace in config.toml (node.exempt_namespaces)", plugin, node)
 		}
 	}
 	if holds {
-		want, err := h.Store.Dir(given.PodUID, given.Container)
+		want, err := h.opts.Store.Dir(given.PodUID, given.Container)
 		return h.checkCarries(c, by, want, err)
 	}
 	return h.checkWithheld(c)
 }
 
-// checkCarries wants a container to carry all that it was given, and no more
-// at our paths.
-func (h *Hook) checkCarries(c Container, by owners, want string, err error) error {
-	if dir, carries := injected.Dir(c.Mounts); err != nil || !carries || dir != want {
-		return c.refuse(ReasonConflict, "another NRI plugin took its limits away: remove that plugin from the node")
+// checkCarries refuses a container unless it has all of its nri-vgpu mounts, and
+// no other mounts at the protected paths.
+func (h *Hook) checkCarries(c adjust.Container, by owners, want string, err error) error {
+	if dir, carries := ourfiles.Dir(c.Mounts); err != nil || !carries || dir != want {
+		return c.Refuse(adjust.ReasonConflict, "another NRI plugin took its limits away: remove that plugin from the node")
 	}
 	if err := h.checkCapabilities(c, by); err != nil {
 		return err
 	}
 	for _, m := range c.Mounts {
-		k := slices.IndexFunc(protectedPaths, func(dir string) bool { return reach.Within(m.Destination, dir) })
+		k := slices.IndexFunc(adjust.ProtectedPaths, func(dir string) bool { return gpuaccess.Within(m.Destination, dir) })
 		if k < 0 {
 			continue
 		}
 		if plugin, other := h.other(by.MountOwner(by.container, m.Destination)); other {
-			return c.refuse(ReasonConflict, "the NRI plugin %s mounts over %s, which nri-vgpu needs to hold the container to its limits: remove that plugin from the node", plugin, protectedPaths[k])
+			return c.Refuse(adjust.ReasonConflict, "the NRI plugin %s mounts over %s, which nri-vgpu needs to hold the container to its limits: remove that plugin from the node", plugin, adjust.ProtectedPaths[k])
 		}
 	}
 	return nil
 }
 
-// checkCapabilities refuses a container with limits to which another plugin gives
-// more of the driver than it may have.
-func (h *Hook) checkCapabilities(c Container, by owners) error {
-	limited := slices.ContainsFunc(c.Mounts, func(m Mount) bool { return m.Destination == layout.ContainerLimits })
-	value, _ := c.variable(driverCapabilities)
-	plugin, other := h.other(by.EnvOwner(by.container, driverCapabilities))
-	if !limited || !other || !exceeds(value, h.Config.Injection.DriverCapabilities) {
+// checkCapabilities refuses a container with limits if another plugin adds
+// driver capabilities that are not allowed.
+func (h *Hook) checkCapabilities(c adjust.Container, by owners) error {
+	limited := slices.ContainsFunc(c.Mounts, func(m adjust.Mount) bool { return m.Destination == paths.ContainerLimits })
+	value, _ := c.Variable(adjust.DriverCapabilities)
+	plugin, other := h.other(by.EnvOwner(by.container, adjust.DriverCapabilities))
+	if !limited || !other || !adjust.ExceedsCapabilities(value, h.opts.Config.Injection.DriverCapabilities) {
 		return nil
 	}
-	return c.refuse(ReasonConflict, "the NRI plugin %s sets %s to %q, which is more than injection.driver_capabilities in config.toml allows: remove that plugin from the node, or allow it",
-		plugin, driverCapabilities, value)
+	return c.Refuse(adjust.ReasonConflict, "the NRI plugin %s sets %s to %q, which is more than injection.driver_capabilities in config.toml allows: remove that plugin from the node, or allow it",
+		plugin, adjust.DriverCapabilities, value)
 }
 
-// checkWithheld wants a container that was given nothing to get nothing.
-func (h *Hook) checkWithheld(c Container) error {
-	if slices.Contains(c.CDIDevices, envDevice(noDevices)) {
+// checkWithheld refuses a container without an allocation that would see a GPU.
+func (h *Hook) checkWithheld(c adjust.Container) error {
+	if slices.Contains(c.CDIDevices, adjust.EnvDevice(adjust.NoDevices)) {
 		return nil
 	}
-	if by := reach.ByVariable(c.Env); by != "" {
-		return c.refuse(ReasonConflict, "it asks for no GPU and would see some by %s: another NRI plugin has changed that", by)
+	if by := gpuaccess.ByVariable(c.Env); by != "" {
+		return c.Refuse(adjust.ReasonConflict, "it asks for no GPU and would see some by %s: another NRI plugin has changed that", by)
 	}
 	return nil
 }

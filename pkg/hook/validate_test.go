@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -6,15 +8,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// another is a second NRI plugin on the node, called after ours.
+// another is a second NRI plugin on the node, called after the hook's plugin.
 type another struct {
 	adjust func(*api.ContainerAdjustment)
 	asked  atomic.Bool
@@ -40,7 +45,7 @@ func (n *node) withAnother(adjust func(*api.ContainerAdjustment), f func()) {
 		n.t.Fatal(err)
 	}
 	defer st.Stop()
-	eventually(n.t, func() bool {
+	eventually.Holds(n.t, 10*time.Second, "the runtime asks the other plugin", func() bool {
 		_, _ = n.runtime.CreateContainer(context.Background(), probe())
 		return other.asked.Load()
 	})
@@ -61,18 +66,18 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 			a.AddMount(&api.Mount{Source: "/x", Destination: "/x"})
 		}, nil},
 		{"a GPU by the variable", func(a *api.ContainerAdjustment) {
-			a.RemoveEnv(visibleDevices)
-			a.AddEnv(visibleDevices, "all")
+			a.RemoveEnv(adjust.VisibleDevices)
+			a.AddEnv(adjust.VisibleDevices, "all")
 		}, []string{"some", "none"}},
 		{"the variable removed", func(a *api.ContainerAdjustment) {
-			a.RemoveEnv(visibleDevices)
+			a.RemoveEnv(adjust.VisibleDevices)
 			a.AddEnv("CUDA_VERSION", "8.0")
 		}, []string{"some", "none"}},
 		{"a GPU by CDI", func(a *api.ContainerAdjustment) {
 			a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=all"})
 		}, []string{"some", "none"}},
 		{"a GPU by our own CDI device", func(a *api.ContainerAdjustment) {
-			a.AddCDIDevice(&api.CDIDevice{Name: envDevice(gpuB)})
+			a.AddCDIDevice(&api.CDIDevice{Name: adjust.EnvDevice(gpuB)})
 		}, []string{"some", "none"}},
 		{"a GPU's device node", func(a *api.ContainerAdjustment) {
 			a.AddDevice(&api.LinuxDevice{Path: "/dev/nvidia0", Type: "c"})
@@ -81,22 +86,22 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 			a.AddDevice(&api.LinuxDevice{Path: "/dev/fuse", Type: "c"})
 		}, nil},
 		{"more of the driver", func(a *api.ContainerAdjustment) {
-			a.RemoveEnv(driverCapabilities)
-			a.AddEnv(driverCapabilities, "compute,graphics")
+			a.RemoveEnv(adjust.DriverCapabilities)
+			a.AddEnv(adjust.DriverCapabilities, "compute,graphics")
 		}, []string{"some"}},
 		{"less of the driver", func(a *api.ContainerAdjustment) {
-			a.RemoveEnv(driverCapabilities)
-			a.AddEnv(driverCapabilities, "compute")
+			a.RemoveEnv(adjust.DriverCapabilities)
+			a.AddEnv(adjust.DriverCapabilities, "compute")
 		}, nil},
 		{"the limits removed", func(a *api.ContainerAdjustment) {
-			a.RemoveMount(layout.ContainerLimits)
+			a.RemoveMount(paths.ContainerLimits)
 		}, []string{"some"}},
 		{"a library replaced", func(a *api.ContainerAdjustment) {
-			a.RemoveMount(layout.ContainerCUDA)
-			a.AddMount(&api.Mount{Source: "/x", Destination: layout.ContainerCUDA})
+			a.RemoveMount(paths.ContainerCUDA)
+			a.AddMount(&api.Mount{Source: "/x", Destination: paths.ContainerCUDA})
 		}, []string{"some"}},
 		{"a mount over the limits", func(a *api.ContainerAdjustment) {
-			a.AddMount(&api.Mount{Source: "/x", Destination: layout.ContainerLimits + "/"})
+			a.AddMount(&api.Mount{Source: "/x", Destination: paths.ContainerLimits + "/"})
 		}, []string{"some"}},
 	}
 	for _, tt := range tests {
@@ -120,17 +125,18 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 	}
 }
 
-// A runtime may tell no owners: what we set ourselves must pass there, too.
+// A runtime may report no owners: the plugin's own settings must pass there
+// too.
 func TestOurOwnDevicesPassWithoutOwners(t *testing.T) {
 	n := newNode(t)
 	n.pod("none", "main")
-	c := Container{PodUID: "none", Namespace: "ns", Pod: "pod-none", Name: "main", CDIDevices: []string{envDevice(noDevices), envDevice(gpuA), envDevice(preloadDevice)}}
+	c := adjust.Container{PodUID: "none", Namespace: "ns", Pod: "pod-none", Name: "main", CDIDevices: []string{adjust.EnvDevice(adjust.NoDevices), adjust.EnvDevice(gpuA), adjust.EnvDevice(adjust.PreloadDevice)}}
 	if err := n.hook.checkAdjusted(c, owners{container: "c"}); err != nil {
 		t.Error(err)
 	}
 }
 
-// A runtime rejects a plugin that asks for an event that it does not know.
+// A runtime rejects a plugin that subscribes to an unknown event.
 func TestOlderRuntimesAreAskedForWhatTheyKnow(t *testing.T) {
 	const knownToNRI08 = 1<<11 - 1
 	if got := subscription(runtimes.Detect("containerd", "v2.0.4", "v0.8.0")); got&^knownToNRI08 != 0 || got == 0 {

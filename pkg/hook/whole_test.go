@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hook
 
 import (
@@ -7,9 +9,10 @@ import (
 
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -36,33 +39,33 @@ func TestWhoGetsTheInterposer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			given := Assignment{Allocation: placement.Allocation{Devices: tt.devices}}
+			given := adjust.Assignment{Allocation: placement.Allocation{Devices: tt.devices}}
 			for range tt.devices {
 				given.GPUs = append(given.GPUs, gpu.GPU{MemoryBytes: all})
 			}
-			var r Rules
+			var r adjust.Rules
 			r.Injection.InterposeWholeGPUs = tt.always
-			if got := r.interposes(given); got != tt.want {
+			if got := r.Interposes(given); got != tt.want {
 				t.Errorf("interposes: %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// checkNothingOfOurs checks that a container has its GPU, and of ours only
-// what says so, and the tools.
+// checkNothingOfOurs checks that a container has its GPU, and that its only
+// nri-vgpu mounts are the assignment and the tools.
 func checkNothingOfOurs(t *testing.T, n *node, uid string, spec *rspec.Spec) {
 	t.Helper()
-	if value, set := env(spec, ldPreload); set {
-		t.Errorf("%s=%s", ldPreload, value)
+	if value, set := env(spec, adjust.LDPreload); set {
+		t.Errorf("%s=%s", adjust.LDPreload, value)
 	}
-	for _, destination := range injected.Files {
-		if m, ok := mountAt(spec, destination); ok && destination != layout.ContainerVgpuctl {
+	for _, destination := range ourfiles.Required {
+		if m, ok := mountAt(spec, destination); ok && destination != paths.ContainerVgpuctl {
 			t.Errorf("it has %+v", m)
 		}
 	}
 	dir := filepath.Join(n.cfg.Paths.RunDir, "containers", uid, "main")
-	if m, _ := mountAt(spec, layout.ContainerAssignment); m.Source != filepath.Join(dir, layout.Assignment) {
+	if m, _ := mountAt(spec, paths.ContainerAssignment); m.Source != filepath.Join(dir, paths.Assignment) {
 		t.Errorf("its assignment is %+v", m)
 	}
 	if _, err := os.Stat(filepath.Join(dir, limits.LimitsFile)); !os.IsNotExist(err) {
@@ -74,14 +77,14 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 	n := newNode(t)
 	n.pod("w", "main=16384")
 	spec := mustCreate(t, n, "w")
-	wantEnv(t, spec, visibleDevices, gpuA)
+	wantEnv(t, spec, adjust.VisibleDevices, gpuA)
 	checkNothingOfOurs(t, n, "w", spec)
 
 	if err := start(n, "w", spec); err != nil {
 		t.Error(err)
 	}
-	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{visibleDevices + "=all"}}}
-	// What a user writes on the pod proves nothing.
+	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
+	// Annotations that a user writes on the pod prove nothing.
 	bare.Annotations = spec.Annotations
 	if err := start(n, "w", bare); err == nil {
 		t.Error("started as it was created without us")
@@ -91,7 +94,8 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 		t.Error("started with another's GPU")
 	}
 
-	// A new agent knows it by what it carries, its files lost or not.
+	// A new agent recognizes the container by its mounts, whether its files are
+	// lost or not.
 	for range 2 {
 		n.stopHook()
 		n.startHook()
@@ -103,22 +107,22 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantEnv(t, mustCreate(t, n, "other"), visibleDevices, gpuB)
+	wantEnv(t, mustCreate(t, n, "other"), adjust.VisibleDevices, gpuB)
 }
 
 func TestWholeGPUsWithTheInterposer(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
 	n.pod("w", "main=16384")
 	spec := mustCreate(t, n, "w")
-	if value, _ := env(spec, ldPreload); value != preloadValue {
-		t.Errorf("%s=%s", ldPreload, value)
+	if value, _ := env(spec, adjust.LDPreload); value != adjust.PreloadValue {
+		t.Errorf("%s=%s", adjust.LDPreload, value)
 	}
-	page, _ := mountAt(spec, layout.ContainerLimits)
+	page, _ := mountAt(spec, paths.ContainerLimits)
 	devices, err := limits.Read(page.Source)
 	if err != nil || len(devices) != 1 || devices[0].MemoryBytes != 16384*mib {
 		t.Errorf("limits are %+v, %v", devices, err)
 	}
-	// Configured otherwise, its next instance has none of it.
+	// After a change of the configuration, the next instance has no interposer.
 	n.exit("w")
 	n.stopHook()
 	n.cfg.Injection.InterposeWholeGPUs = false
@@ -128,8 +132,8 @@ func TestWholeGPUsWithTheInterposer(t *testing.T) {
 
 func TestReservedMemoryIsALimit(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Node.ReservedMemoryMiB = 512 })
-	n.pod("w", "main=15872") // all that may be given away
-	if _, ok := mountAt(mustCreate(t, n, "w"), layout.ContainerLimits); !ok {
+	n.pod("w", "main=15872") // all allocatable memory
+	if _, ok := mountAt(mustCreate(t, n, "w"), paths.ContainerLimits); !ok {
 		t.Error("nothing keeps it from the memory that is kept back")
 	}
 }

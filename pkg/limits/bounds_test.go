@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -16,7 +18,7 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "values on its usage page", "2^50 bytes, 2^63 ns", documented.Count(layout.MaxSlots)+" processes", fmt.Sprintf("%d GPUs", MaxDevices))
 }
 
-// A read asks the kernel for the holders of slots no longer than 10 ms.
+// A read queries the kernel for the locks of slots for at most 10 ms.
 func TestTheLocksOfAPageHaveABudget(t *testing.T) {
 	for each, want := range map[time.Duration]int{time.Millisecond: 11, 4 * time.Millisecond: 3, time.Second: 1} {
 		asked, now := 0, time.Hour
@@ -35,7 +37,7 @@ func TestTheLocksOfAPageHaveABudget(t *testing.T) {
 	}
 }
 
-// A page is left alone for a hundred times as long as its locks took, and no longer than a
+// A page is left alone for a hundred times the cost of its locks, but at most for a
 // minute.
 func TestBusyPagesRest(t *testing.T) {
 	now := time.Now()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -25,7 +27,7 @@ const (
 	observedOffset = unsafe.Offsetof(layout.LimitsPage{}.Observed)
 )
 
-// encodeCopy checks the devices and lays them out as the copy of a generation.
+// encodeCopy validates the devices and encodes them as the copy of a generation.
 func encodeCopy(generation uint64, devices []Device) ([]byte, error) {
 	if len(devices) > MaxDevices {
 		return nil, fmt.Errorf("%w: %d GPUs, a container can have %d", ErrInvalid, len(devices), MaxDevices)
@@ -70,7 +72,7 @@ func encodeDevice(d Device) (layout.LimitsDevice, error) {
 	return entry, nil
 }
 
-// check tells what of a device's limits no page may have.
+// check returns an error if a limits page cannot hold the device's limits.
 func (d Device) check() error {
 	switch {
 	case d.ComputePPM == 0 || d.ComputePPM > NoComputeLimit:
@@ -86,8 +88,7 @@ func (d Device) check() error {
 	}
 }
 
-// decodeCopy is the inverse of encodeCopy for a copy that should belong to the
-// generation.
+// decodeCopy is the inverse of encodeCopy. The copy must belong to the generation.
 func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 	var c layout.LimitsCopy
 	decode(raw, &c)
@@ -129,8 +130,8 @@ func decodeDevice(entry *layout.LimitsDevice) (Device, error) {
 	return d, d.check()
 }
 
-// maximum returns a device's MaximumPPM. Pages from before there was one may mark a
-// container without a limit as one that borrows.
+// maximum returns a device's MaximumPPM. Pages written before the field existed may
+// set FlagShare for a container without a limit.
 func maximum(entry *layout.LimitsDevice) uint32 {
 	switch {
 	case entry.Flags&layout.FlagShare == 0 || entry.ComputePPM == NoComputeLimit:
@@ -142,7 +143,7 @@ func maximum(entry *layout.LimitsDevice) uint32 {
 	}
 }
 
-// checksum is FNV-1a over the checked part of a raw copy.
+// checksum returns the FNV-1a hash of the checked part of a raw copy.
 func checksum(raw []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(raw[:checkedSize])
@@ -166,7 +167,7 @@ func newUsageHeader(deviceCount int) []byte {
 	})
 }
 
-// checkHead checks what a page of either kind starts with and how long it is.
+// checkHead checks the first bytes and the size of a page of either kind.
 func checkHead(head []byte, magic uint64, size, want int64) error {
 	if len(head) < 12 || binary.LittleEndian.Uint64(head) != magic {
 		return ErrForeign
@@ -180,8 +181,8 @@ func checkHead(head []byte, magic uint64, size, want int64) error {
 	return nil
 }
 
-// encode and decode convert a structure of package layout, which has no
-// padding, to and from bytes. They cannot fail for such a structure.
+// encode and decode convert a structure of package layout to and from bytes. A
+// structure without padding, such as all of layout's, cannot cause an error.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {

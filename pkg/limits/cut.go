@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -8,15 +10,17 @@ import (
 
 const (
 	blockSize = 512
-	// hugePage is what the kernel may give a file at a time, beyond its end, too.
+	// hugePage is how much memory the kernel may allocate to a file at once, even
+	// beyond the file's end.
 	hugePage = 2 << 20
-	// mostBlocks is the most memory that a usage page takes which nobody let grow.
+	// mostBlocks is the most memory that an unmodified usage page takes, in bytes.
 	mostBlocks = (usageSize + hugePage - 1) / hugePage * hugePage
 )
 
-// Cut cuts a usage page back to its size where a tenant made it longer, or
-// allocated memory beyond its end. It returns how large the page was, 0 where it
-// had not grown. A page that is too short stays so: what was on it is lost.
+// Cut truncates a usage page that a tenant extended, or for which a tenant
+// allocated memory beyond its end. Cut returns the page's former size in bytes, or
+// 0 if the page had not grown. Cut does not extend a page that is too short: its
+// content is lost.
 func Cut(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {

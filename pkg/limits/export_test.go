@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -7,7 +9,7 @@ import (
 	"time"
 )
 
-// For the fuzzers, which have no time for files.
+// Functions for the fuzzers, which cannot afford files.
 
 func Decode(page []byte) ([]Device, error) {
 	devices, _, err := readLimitsFrom(bytes.NewReader(page), int64(len(page)))
@@ -16,7 +18,7 @@ func Decode(page []byte) ([]Device, error) {
 
 func Encode(devices []Device) ([]byte, error) { return newLimitsPage(devices) }
 
-// DecodeUsage takes all slots to be held.
+// DecodeUsage decodes a usage page as if all slots were locked.
 func DecodeUsage(page io.ReaderAt, size int64) (Usage, error) {
 	return readUsageFrom(page, size, func(slots int64) ([]bool, error) {
 		held := make([]bool, slots)
@@ -27,10 +29,10 @@ func DecodeUsage(page io.ReaderAt, size int64) (Usage, error) {
 	})
 }
 
-// HeldSlots are those of the first slots that processes hold.
+// HeldSlots returns the locked slots among the first slots of a page.
 func HeldSlots(page *os.File, slots int64) ([]bool, error) { return heldSlots(page, slots) }
 
-// LockBudget is what a read may spend on locks.
+// LockBudget is the most processor time that a read may spend on locks.
 const LockBudget = lockBudget
 
 // ThreadTime returns the processor time of the calling thread.

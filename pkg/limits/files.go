@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -20,13 +22,13 @@ import (
 // UsageBytes is the size of a usage page.
 const UsageBytes = usageSize
 
-// Create writes a container's two pages into dir, which exists: the limits, and
-// a usage page on which nothing is used. Each appears whole or not at all, and
-// survives a crash of the machine. Pages that are there already are replaced:
-// processes that still use the old ones keep them. The limits page is readable
-// by all, the usage page also writable by all, as a container's processes run
-// as any user; it is the container's mounts that keep others away. The usage page
-// can grow until dir's file system is full.
+// Create writes a container's limits page and an empty usage page into dir, which
+// must exist. Each page appears completely or not at all, and survives a crash of
+// the machine. Create replaces existing pages; processes that map the old pages
+// keep them. Everyone may read the limits page, and read and write the usage page,
+// as a container's processes run as any user. The container's mounts protect the
+// pages from other containers. The usage page can grow until dir's file system is
+// full.
 func Create(dir string, devices []Device) error {
 	return create(dir, devices, func(path string, header []byte) error {
 		usage, err := stage(path, 0o666, header, usageSize)
@@ -37,9 +39,9 @@ func Create(dir string, devices []Device) error {
 	})
 }
 
-// CreateApart is Create with a usage page in another directory: an empty file,
-// which dir gets a link to. No process can map the page beyond what its file system
-// has room for, which is the page at least.
+// CreateApart is like Create, but writes the usage page to an empty file in another
+// directory, and links to the file from dir. The file system of the usage page must
+// have room for the page, and bounds how much of the file a process can map.
 func CreateApart(dir string, usage *os.File, devices []Device) error {
 	return create(dir, devices, func(path string, header []byte) error {
 		if err := fill(usage, header, usageSize); err != nil {
@@ -71,14 +73,15 @@ func create(dir string, devices []Device, putUsage func(path string, header []by
 	if err := putUsage(filepath.Join(dir, UsageFile), newUsageHeader(len(devices))); err != nil {
 		return errors.Join(err, limits.Cleanup())
 	}
-	// The limits page comes last: where it is, the usage page is, too.
+	// The limits page comes last: if it exists, the usage page does too.
 	if err := putInPlace(limits); err != nil {
 		return err
 	}
 	return syncDir(dir)
 }
 
-// stage writes content, extended with zeros to size, to a file beside path.
+// stage writes content, extended with zeros to size, to a temporary file beside
+// path.
 func stage(path string, mode os.FileMode, content []byte, size int64) (*renameio.PendingFile, error) {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(mode), renameio.IgnoreUmask())
 	if err != nil {
@@ -100,7 +103,7 @@ func fill(f *os.File, content []byte, size int64) error {
 	return nil
 }
 
-// putInPlace writes a file to disk and renames it to its path.
+// putInPlace syncs a file to disk and renames it to its path.
 func putInPlace(f *renameio.PendingFile) error {
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return errors.Join(fmt.Errorf("put page in place: %w", err), f.Cleanup())
@@ -108,8 +111,8 @@ func putInPlace(f *renameio.PendingFile) error {
 	return nil
 }
 
-// openPage opens a page that is there. It does not wait for the end of a lease,
-// which a tenant may have taken on its own pages.
+// openPage opens an existing page. openPage does not wait for the end of a lease: a
+// tenant may have taken one on its own page.
 func openPage(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EAGAIN) {
@@ -130,9 +133,10 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// Update changes the limits in place; running processes see them at their next
-// allocation. The GPUs must be those of the page, in the same order, as the
-// usage page counts by position. A writer that dies half-way changes nothing.
+// Update changes the limits in place. Running processes see the change at their
+// next allocation. The GPUs must be the page's GPUs in the same order, as the usage
+// page counts by position. If the writer dies before the end, the old limits stay
+// in force.
 func Update(dir string, devices []Device) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)
@@ -169,8 +173,8 @@ func sameDevices(old, devices []Device) error {
 	return nil
 }
 
-// activate writes the copy of a new generation beside the active one and then
-// switches over with one atomic store.
+// activate writes the copy of a new generation beside the active copy. Then
+// activate switches to the new copy with one atomic store.
 func activate(f *os.File, next []byte, generation uint64) error {
 	page, err := unix.Mmap(int(f.Fd()), 0, int(limitsSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -188,7 +192,7 @@ func copyOffset(generation uint64) uintptr {
 	return copiesOffset + uintptr(generation&1)*copySize
 }
 
-// Read gives the limits on a limits page.
+// Read returns the limits on a limits page.
 func Read(path string) ([]Device, error) {
 	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
@@ -202,8 +206,8 @@ func Read(path string) ([]Device, error) {
 	return devices, nil
 }
 
-// readAttempts bounds the retries of a reader that meets writers: each of them
-// must have switched twice while the reader copied 4 KiB.
+// readAttempts bounds the retries of a reader that collides with writers. Each
+// collision requires two switches while the reader copies 4 KiB.
 const readAttempts = 100
 
 func readLimits(f *os.File) ([]Device, uint64, error) {

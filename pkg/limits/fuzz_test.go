@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
@@ -12,15 +14,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of the limits page, as internal/layout declares them.
+// Offsets of the limits page, as declared in internal/layout.
 const (
 	copiesOffset   = 64
 	copySize       = 1048
 	checksumOffset = 1040
 )
 
-// seal makes the checksums of a limits page right, so that what stands on it
-// gets past them.
+// seal corrects the checksums of a limits page, so that its content passes the
+// checks.
 func seal(page []byte) {
 	for at := copiesOffset; at < copiesOffset+2*copySize; at += copySize {
 		sum := fnv.New64a()
@@ -29,9 +31,9 @@ func seal(page []byte) {
 	}
 }
 
-// FuzzRead writes over a limits page, with its checksums right or not, and cuts
-// it off: none crashes a reader, and what is accepted can be written again, so
-// nothing out of bounds gets through.
+// FuzzRead overwrites parts of a limits page, with valid or invalid checksums,
+// and truncates it. No content may crash a reader. Accepted content must be
+// encodable again, so that no value out of bounds is accepted.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1), device(migA, 2<<30, 500_000)}); err != nil {
@@ -69,8 +71,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzReadUsage writes tenant data over a usage page's head and slots: no
-// content crashes the reader or makes it report unbounded values.
+// FuzzReadUsage writes tenant data over a usage page's head and slots. No
+// content may crash the reader or make it report unbounded values.
 func FuzzReadUsage(f *testing.F) {
 	dir := f.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -27,30 +29,29 @@ const (
 	spentOffset   = unsafe.Offsetof(layout.ContainerDevice{}.SpentNs)
 )
 
-// Allowance is what a container claims of its allowance of one GPU's time. Any
-// of it may be forged.
+// Allowance is a container's claimed allowance of one GPU's time. A tenant may forge any field.
 type Allowance struct {
-	// Spent is all GPU time that was taken from it, in ns; it wraps around.
+	// Spent is all GPU time taken from the allowance, in ns; it wraps around.
 	Spent uint64
-	// Balance is what is left, in ns; negative: debt.
+	// Balance is the remaining allowance, in ns; it is negative if in debt.
 	Balance int64
-	// Filled is when it was last filled up to then, as [Monotonic].
+	// Filled is when the allowance was last filled, as [Monotonic].
 	Filled time.Duration
 }
 
-// Monotonic is the kernel's CLOCK_MONOTONIC, by which allowances are filled and
+// Monotonic returns the kernel's CLOCK_MONOTONIC, the clock by which allowances are filled and
 // leases end.
 func Monotonic() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for unknown clocks alone
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails only for unknown clocks
 	return time.Duration(now.Nano())
 }
 
-// Lending is a container's two pages, opened to see what it uses of its GPUs'
-// time, and to lend it some.
+// Lending is a container's two open pages, for reading the use of its GPUs' time and for lending
+// it time.
 //
-// The usage page is read, not mapped: a tenant may cut it short, and whoever
-// touches a mapping beyond a file's end is killed.
+// The usage page is read, not mapped: a tenant may truncate it, and access to a mapping beyond the
+// file's end would kill the agent.
 type Lending struct {
 	page  []byte // the limits page
 	usage *os.File
@@ -83,7 +84,7 @@ func OpenLending(dir string) (*Lending, error) {
 	return l, nil
 }
 
-// Close takes the leases back and closes the pages.
+// Close revokes the leases and closes the pages.
 func (l *Lending) Close() error {
 	for i := range MaxDevices {
 		l.Lend(i, 0, 0)
@@ -91,17 +92,16 @@ func (l *Lending) Close() error {
 	return errors.Join(unix.Munmap(l.page), l.usage.Close())
 }
 
-// Current tells whether these are still the pages that stand in the
-// container's directory.
+// Current reports whether the open pages are still the pages in the container's directory.
 func (l *Lending) Current() bool {
 	info, err := os.Stat(l.path)
 	return err == nil && os.SameFile(info, l.info)
 }
 
-// Generation counts the changes of the limits.
+// Generation returns the number of changes of the limits.
 func (l *Lending) Generation() uint64 { return atomic.LoadUint64(l.word(generationOff)) }
 
-// Devices are the limits now in force.
+// Devices returns the limits in force.
 func (l *Lending) Devices() ([]Device, error) {
 	var err error
 	for range readAttempts {
@@ -114,8 +114,7 @@ func (l *Lending) Devices() ([]Device, error) {
 	return nil, fmt.Errorf("%s: %w", l.path, err)
 }
 
-// Allowances reads what the container claims of as many of its devices as
-// allowances has room for.
+// Allowances reads the container's claims for its first len(allowances) devices.
 func (l *Lending) Allowances(allowances []Allowance) error {
 	allowances = allowances[:min(len(allowances), MaxDevices)]
 	raw := l.raw[:devicesOffset+uintptr(len(allowances))*deviceSize]
@@ -136,9 +135,8 @@ func (l *Lending) Allowances(allowances []Allowance) error {
 	return nil
 }
 
-// Lend lets the container use a part of a device's time, in parts per million,
-// until the given time of [Monotonic]. A container whose limit is no guarantee
-// makes no use of it.
+// Lend allows the container to use a part of a device's time, in parts per million, until a time
+// of [Monotonic]. A container whose limit is not a guarantee ignores the lease.
 func (l *Lending) Lend(device int, ppm uint32, until time.Duration) {
 	word := uint64(0)
 	if ppm > 0 {
@@ -150,12 +148,13 @@ func (l *Lending) Lend(device int, ppm uint32, until time.Duration) {
 	}
 }
 
-// Beside tells the container what other containers of a device were charged since it was last
-// told, up to this time of [Monotonic], and what part of the device's time they may have, in parts
-// per million. It deducts no more than that from the time that its work seems to take.
+// Beside adds the GPU time charged to the other containers of a device since the last call, up to
+// now, a time of [Monotonic]. Beside also publishes the part of the device's time that the other
+// containers may have, in parts per million. The container deducts at most the published values
+// from the measured time of its work.
 func (l *Lending) Beside(device int, charged time.Duration, ppm uint32, now time.Duration) {
 	others := l.word(othersOffset + uintptr(device)*8)
-	atomic.StoreUint64(others, *others+uint64(charged)) // this process alone writes it
+	atomic.StoreUint64(others, *others+uint64(charged)) // this process is the only writer
 	atomic.StoreUint64(l.word(looksOffset+uintptr(device)*8), partAt(ppm, now))
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
@@ -14,7 +16,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of what lending reads and writes, as internal/layout declares them.
+// Offsets of the fields that lending reads and writes, as declared in
+// internal/layout.
 const (
 	leasesOffset = 2288
 	othersOffset = 2416
@@ -83,7 +86,7 @@ func TestAllowances(t *testing.T) {
 func TestAllowancesOfAsManyGPUsAsThereCanBe(t *testing.T) {
 	l, page := lending(t)
 	page.putWords(device0+(limits.MaxDevices-1)*deviceBytes+spentOffset, 9)
-	page.putWords(refusals0+spentOffset, 10) // behind the last GPU
+	page.putWords(refusals0+spentOffset, 10) // after the last GPU
 	got := make([]limits.Allowance, limits.MaxDevices+1)
 	if err := l.Allowances(got); err != nil {
 		t.Fatal(err)
@@ -93,7 +96,7 @@ func TestAllowancesOfAsManyGPUsAsThereCanBe(t *testing.T) {
 	}
 }
 
-// A tenant may cut its usage page short at any time.
+// A tenant may truncate its usage page at any time.
 func TestAllowancesOfAPageThatIsCut(t *testing.T) {
 	l, page := lending(t)
 	if err := os.Truncate(page.path, device0+deviceBytes-1); err != nil {
@@ -139,7 +142,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// Nobody renews the leases of a lender that has closed the pages.
+// After a lender has closed the pages, its leases are not renewed.
 func TestCloseTakesLeasesBack(t *testing.T) {
 	l, page := openLending(t)
 	for i := range limits.MaxDevices {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
@@ -81,8 +83,8 @@ func between(guarantee, maximum uint32) limits.Device {
 	return d
 }
 
-// TestPagesWithoutMaximum: on pages from before there was a maximum, a container that
-// borrows may have all of the GPU's time.
+// TestPagesWithoutMaximum checks pages older than MaximumPPM: a container that borrows may
+// use all of the GPU's time.
 func TestPagesWithoutMaximum(t *testing.T) {
 	const deviceAt, computeAt, maximumAt = 16, 20, 48
 	for guarantee, want := range map[uint32]uint32{300_000: limits.NoComputeLimit, limits.NoComputeLimit: 0} {
@@ -141,8 +143,8 @@ func TestCreateSaysWhatMaximumIsAllowed(t *testing.T) {
 	}
 }
 
-// Whoever is done with a page keeps neither a descriptor nor a mapping of it: the agent
-// looks at each many times, and a file system with an open file cannot be unmounted.
+// Every function closes its descriptors and mappings of a page. The agent reads each page
+// many times, and a file system with an open file cannot be unmounted.
 func TestNothingStaysOpen(t *testing.T) {
 	dir := t.TempDir()
 	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
@@ -179,7 +181,8 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 }
 
-// openIn lists the descriptors and mappings that this process has of files in a directory.
+// openIn returns the descriptors and mappings that this process has of files in a
+// directory.
 func openIn(t *testing.T, dir string) []string {
 	t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
@@ -192,7 +195,7 @@ func openIn(t *testing.T, dir string) []string {
 	}
 	lines := strings.Split(string(maps), "\n")
 	for _, d := range descriptors {
-		target, _ := os.Readlink("/proc/self/fd/" + d.Name()) // the directory's own is closed
+		target, _ := os.Readlink("/proc/self/fd/" + d.Name()) // the directory's descriptor is closed
 		lines = append(lines, target)
 	}
 	return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, dir) })
@@ -262,7 +265,7 @@ func TestUpdateRefusesInvalidLimits(t *testing.T) {
 	}
 }
 
-// A page that cannot be put in place leaves nothing half-made beside it.
+// A failed Create leaves no temporary file.
 func TestCreateCleansUp(t *testing.T) {
 	for name, left := range map[string][]string{
 		limits.UsageFile:  {limits.UsageFile},
@@ -329,7 +332,7 @@ func TestCreateApartFails(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.Open(path) // only to read
+	page, err := os.Open(path) // read-only
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,8 +372,8 @@ func TestUpdateRefusesOtherGPUs(t *testing.T) {
 	}
 }
 
-// TestWriterDiesHalfWay: whatever a writer has put into the inactive copy, the
-// active one stays readable and can be updated.
+// TestWriterDiesHalfWay checks that the active copy stays readable and can be updated,
+// whatever a writer has put into the inactive copy.
 func TestWriterDiesHalfWay(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, limits.LimitsFile)
@@ -394,7 +397,7 @@ func TestWriterDiesHalfWay(t *testing.T) {
 	}
 }
 
-// changed sets a number of the active copy, and the checksum to what it should be.
+// changed sets a number in the active copy, and corrects the checksum.
 func changed(offset int, value uint32) func(page []byte) []byte {
 	return func(page []byte) []byte {
 		const copyAt, checksumAt = 64, 1040

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -14,31 +16,31 @@ import (
 )
 
 const (
-	// lockBudget bounds the processor time that one read spends on the locks of a
-	// page. 1,024 processes that hold a slot each take a fifth of it.
+	// lockBudget bounds the processor time that one read spends on a page's locks. Reading
+	// 1,024 slots held by as many processes takes a fifth of the budget.
 	lockBudget = 10 * time.Millisecond
-	// restFactor is how many times the processor time of a read over the budget its
-	// page is left alone: the locks of one page so cost a hundredth of a
-	// processor, also where the kernel needs long for a single question.
+	// restFactor sets how long a page is left alone after a read exceeded the budget, as a
+	// multiple of the read's processor time. So the locks of one page cost at most a
+	// hundredth of a processor, even if the kernel takes long for a single query.
 	restFactor = 100
 	maxRest    = time.Minute
 )
 
-// heldSlots asks the kernel which of a usage page's first slots a process holds.
+// heldSlots queries the kernel for the locked slots among the first slots of a usage page.
 //
-// It walks all locks of the file for each question, and a tenant can make as
-// many as it has memory for. So the questions are few: each is about a range,
-// and the answer, any one lock in it, leaves the ranges on its two sides. What
-// they cost is the thread's own time: the kernel walks without sleeping, and time
-// in which other threads ran says nothing of the page.
+// The kernel walks all locks of the file for each query, and a tenant can create as many
+// locks as fit in its memory. So heldSlots makes few queries. Each query covers a range
+// and returns any one lock in it; the ranges on both sides of that lock remain. The cost
+// is measured as the thread's processor time. The kernel walks the locks without sleeping,
+// and the time of other threads reveals nothing about the page.
 func heldSlots(f *os.File, slots int64) ([]bool, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return searchSlots(slots, func(r slotRange) (slotRange, error) { return lockedIn(f, r) }, threadTime)
 }
 
-// searchSlots returns which of the first slots are locked. locked returns those of a range
-// that one lock covers, and now the time that was spent.
+// searchSlots returns which of the first slots are locked. locked returns the slots of a
+// range that one lock covers. now returns the processor time spent.
 func searchSlots(slots int64, locked func(slotRange) (slotRange, error), now func() time.Duration) ([]bool, error) {
 	begin := now()
 	held := make([]bool, slots)
@@ -71,7 +73,7 @@ func threadTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// slotRange is from one slot up to another.
+// slotRange is the slots from from up to, but not including, to.
 type slotRange struct{ from, to int64 }
 
 func (r slotRange) empty() bool { return r.from >= r.to }
@@ -85,8 +87,8 @@ func appendUnlessEmpty(ranges []slotRange, more ...slotRange) []slotRange {
 	return ranges
 }
 
-// lockedIn returns the slots of a range that one lock covers or touches, none
-// where there is no lock in it.
+// lockedIn returns the slots of a range that one lock covers or touches. lockedIn returns
+// an empty range if no lock lies in the range.
 func lockedIn(f *os.File, r slotRange) (slotRange, error) {
 	if r.empty() {
 		return slotRange{}, nil
@@ -102,14 +104,14 @@ func lockedIn(f *os.File, r slotRange) (slotRange, error) {
 		return slotRange{}, nil
 	}
 	hit := slotRange{max(r.from, (lock.Start-slotsOffset)/slotSize), r.to}
-	if last := lock.Start + lock.Len - 1; lock.Len > 0 { // 0 is to the end of the file
+	if last := lock.Start + lock.Len - 1; lock.Len > 0 { // 0 extends to the end of the file
 		hit.to = min(r.to, (last-slotsOffset)/slotSize+1)
 	}
 	return hit, nil
 }
 
-// pageID tells pages apart. The path is part of it: once a page's file system is
-// unmounted, another container's may have its numbers.
+// pageID identifies a page. pageID contains the path because device and inode numbers are
+// reused: after an unmount, another container's page may have the same numbers.
 type pageID struct {
 	path          string
 	device, inode uint64
@@ -120,7 +122,7 @@ func idOf(path string, info os.FileInfo) pageID {
 	return pageID{path, stat.Dev, stat.Ino}
 }
 
-// rests are pages whose locks took too long, and until when they are left alone.
+// rests maps each page whose locks took too long to the end of its pause.
 type rests struct {
 	mu    sync.Mutex
 	until map[pageID]time.Time

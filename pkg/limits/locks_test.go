@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -15,12 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 const maxSlots = 1024
 
-// open opens the page as one more process would, until the test ends.
+// open opens the page as another process would, until the test ends.
 func (p usagePage) open() *os.File {
 	p.t.Helper()
 	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
@@ -31,7 +35,7 @@ func (p usagePage) open() *os.File {
 	return f
 }
 
-// lock sets or asks for a lock of an open page.
+// lock sets or queries a lock of an open page.
 func (p usagePage) lock(f *os.File, command int, kind int16, start, length int64) unix.Flock_t {
 	p.t.Helper()
 	lock := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: start, Len: length}
@@ -41,7 +45,7 @@ func (p usagePage) lock(f *os.File, command int, kind int16, start, length int64
 	return lock
 }
 
-// Questions about ranges find what one question for each slot finds.
+// Queries of ranges find the same slots as one query for each slot.
 func TestHeldSlotsAgreesWithAQuestionPerSlot(t *testing.T) {
 	const slots = 64
 	end := int64(slotsOffset + slots*slotSize)
@@ -52,7 +56,8 @@ func TestHeldSlotsAgreesWithAQuestionPerSlot(t *testing.T) {
 			owner := p.open()
 			for range random.IntN(6) {
 				kind := []int16{unix.F_WRLCK, unix.F_WRLCK, unix.F_RDLCK}[random.IntN(3)]
-				// Also before the slots, over several, and to the end of the file.
+				// Locks may also lie before the slots, cover several, or extend to the
+				// end of the file.
 				p.lock(owner, unix.F_OFD_SETLK, kind, random.Int64N(end), random.Int64N(3*slotSize))
 			}
 		}
@@ -72,8 +77,8 @@ func TestHeldSlotsAgreesWithAQuestionPerSlot(t *testing.T) {
 	}
 }
 
-// crowd sets many locks behind the slots, which the kernel walks for each
-// question, and holds so many slots, evenly.
+// crowd sets many locks after the slots, which the kernel walks for each query, and locks
+// evenly spaced slots.
 func (p usagePage) crowd(slots int64) *os.File {
 	p.t.Helper()
 	const locks = 10_000
@@ -88,7 +93,7 @@ func (p usagePage) crowd(slots int64) *os.File {
 	return tenant
 }
 
-// timeRead returns how long a processor worked on a read. Who is kept busy is no failure.
+// timeRead returns the processor time of a read. ErrBusy is no failure of the test.
 func (p usagePage) timeRead() (time.Duration, error) {
 	p.t.Helper()
 	runtime.LockOSThread()
@@ -101,7 +106,7 @@ func (p usagePage) timeRead() (time.Duration, error) {
 	return limits.ThreadTime() - begin, err
 }
 
-// A tenant may set as many locks as it likes.
+// A tenant may set any number of locks.
 func TestLocksDoNotSlowReaders(t *testing.T) {
 	for _, slots := range []int64{0, 16, maxSlots} {
 		var took time.Duration
@@ -118,28 +123,26 @@ func TestLocksDoNotSlowReaders(t *testing.T) {
 	}
 }
 
-// A page whose locks took too long is left alone for a while, and then read.
+// A page whose locks took too long is left alone for a while, and then read again.
 func TestABusyPageIsLeftAlone(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	tenant := p.crowd(maxSlots)
 	if _, err := p.timeRead(); err == nil {
 		t.Fatal("the page was read, though its locks take more than the budget")
 	}
-	if err := tenant.Close(); err != nil { // and with it its locks
+	if err := tenant.Close(); err != nil { // which releases its locks
 		t.Fatal(err)
 	}
 	if _, err := p.timeRead(); err == nil {
 		t.Error("the page was not left alone")
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if _, err := p.timeRead(); err == nil {
-			return
-		}
-	}
-	t.Error("the page is not read again within 20 s")
+	eventually.Succeeds(t, 20*time.Second, "the page is read again", func(context.Context) error {
+		_, err := p.timeRead()
+		return err
+	})
 }
 
-// Time in which a reader waits for a processor says nothing of its page.
+// The time for which a reader waits for a processor is not charged to its page.
 func TestABusyProcessorMakesNoPageBusy(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	p.put(highWaterOffset, []byte{64, 0})
@@ -199,8 +202,8 @@ func firstCPU(t *testing.T) int {
 	}
 }
 
-// lockToCPU keeps the goroutine on a thread of its own, which runs on one processor under
-// a scheduling policy, and ends with the goroutine.
+// lockToCPU locks the goroutine to a new thread, which runs on one processor under a
+// scheduling policy and ends with the goroutine.
 func lockToCPU(t *testing.T, cpu int, policy uint32) {
 	runtime.LockOSThread()
 	var set unix.CPUSet
@@ -213,8 +216,8 @@ func lockToCPU(t *testing.T, cpu int, policy uint32) {
 	}
 }
 
-// The next container's page may have the numbers of an earlier one, whose file system
-// is unmounted: it is read at once.
+// A new page may have the device and inode numbers of an earlier page whose file system
+// was unmounted. The new page is read at once.
 func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -241,7 +244,7 @@ func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
 			}
 		}
 	}
-	for range 100 { // whoever else mounts may get the numbers
+	for range 100 { // another mount may take the numbers
 		busy, unmount := mounted()
 		before := stat(busy)
 		tenants := []*os.File{busy.crowd(0), busy.open()}
@@ -269,7 +272,7 @@ func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
 	t.Error("no file system got the numbers of another")
 }
 
-// As many processes as a page has room for are read within the budget.
+// A page with the largest number of processes is read within the budget.
 func TestAFullPageIsRead(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	p.put(highWaterOffset, []byte{maxSlots & 0xff, maxSlots >> 8})
@@ -291,8 +294,8 @@ func TestAFullPageIsRead(t *testing.T) {
 	t.Error(err)
 }
 
-// Who opens a file with a lease on it waits until the lease is broken, which
-// takes 45 s. A tenant that is root owns its pages, and may take one.
+// An open of a file with a lease waits until the lease is broken, which takes 45 s. A
+// tenant that runs as root owns its pages and may take a lease.
 func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {

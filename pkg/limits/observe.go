@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -13,17 +15,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
-// observedUnit is what observed bytes are rounded up to: below it stands the
-// number of the look.
+// observedUnit is the unit to which observed bytes are rounded up. The lower bits
+// hold the observation's number.
 const observedUnit = 1 << layout.ObservedLookBits
 
-// Observe puts on a container's limits page what the container was seen to hold
-// of each of its GPUs, in bytes, in the page's order; 0 is for a GPU on which it
-// holds no more than its usage page says. Each value is set by one store, and
-// from then on the container's processes take it for the least that they use:
-// to it they add what they allocate themselves, until the next call. So an
-// observation that is not renewed or cleared refuses memory to a container that
-// has freed some since. There must be one caller at a time.
+// Observe writes to a container's limits page the memory that the container was
+// observed to hold on each GPU, in bytes, in the page's order. 0 stands for a GPU
+// on which the container holds no more than its usage page states. One store sets
+// each value. From then on, the container's processes treat the value as their
+// minimum usage, and add their own allocations to it until the next call. So if
+// an observation is neither renewed nor cleared, a container that has freed
+// memory since is refused memory. There must be one caller at a time.
 func Observe(dir string, bytes []uint64) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)
@@ -49,15 +51,16 @@ func Observe(dir string, bytes []uint64) error {
 	return unix.Munmap(page)
 }
 
-// nextLook is the word of a look that found `held` bytes after that of `last`.
-// That of one that found nothing amiss has a number, too: otherwise the next
-// could look like the last.
+// nextLook returns the word of an observation of `held` bytes that follows the
+// word `last`. Clean observations are numbered too, so that successive
+// observations stay distinct.
 func nextLook(last, held uint64) uint64 {
 	held = (min(held, maxClaim) + observedUnit - 1) / observedUnit * observedUnit
 	return held | (last+1)%observedUnit
 }
 
-// Observed is what was last put on a limits page by Observe, rounded up to 4 KiB.
+// Observed returns the values that Observe last wrote to a limits page, rounded
+// up to 4 KiB.
 func Observed(path string) ([]uint64, error) {
 	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {

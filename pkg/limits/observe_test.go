@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
@@ -13,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offset of what was observed, as internal/layout declares it.
+// Offset of the observed bytes, as declared in internal/layout.
 const observedOffset = 2160
 
 func observed(t *testing.T, dir string) []uint64 {
@@ -32,7 +34,7 @@ func TestObserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := observed(t, dir); !cmp.Equal(got, []uint64{0, 0}) {
-		t.Errorf("a new page says that %d bytes were observed", got)
+		t.Errorf("a new page has %d observed bytes", got)
 	}
 	for _, c := range []struct{ set, want []uint64 }{
 		{[]uint64{0, 3 << 30}, []uint64{0, 3 << 30}},
@@ -56,8 +58,9 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestObserveTellsLooksApart: processes must notice a look that finds what the
-// one before found, also with one in between that found nothing.
+// TestObserveTellsLooksApart checks that consecutive observations of equal size
+// differ, even with an empty observation between them. Processes must notice
+// each observation.
 func TestObserveTellsLooksApart(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 4<<30, 1)}); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -14,8 +16,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
-// maxClaim bounds every byte count claimed on a usage page: more than any GPU
-// has. Larger values are clamped to it.
+// maxClaim bounds every byte count claimed on a usage page. maxClaim exceeds any GPU's
+// memory, and larger claims are clamped to it.
 const maxClaim = 1 << 50
 
 // maxCount bounds claimed counts so that sums over all slots cannot overflow.
@@ -24,60 +26,61 @@ const maxCount = math.MaxInt64 / (2 * layout.MaxSlots)
 // maxNs bounds claimed durations so that they fit a time.Duration.
 const maxNs = math.MaxInt64
 
-// Usage is what a container's processes claim on their usage page. All values
-// are within bounds; whether they are true, only the driver can tell.
+// Usage is the claims of a container's processes on their usage page. All values are within
+// bounds, but only the driver can confirm the values.
 type Usage struct {
 	// Devices are in the order of the limits page.
 	Devices []DeviceUsage
-	// Processes are those that live.
+	// Processes are the live processes.
 	Processes []ProcessUsage
 }
 
-// DeviceUsage is one GPU's sum over a container's processes.
+// DeviceUsage is the usage of one GPU, summed over a container's processes.
 type DeviceUsage struct {
 	UsedBytes    uint64
 	PendingBytes uint64
 	ContextBytes uint64
-	// PeakBytes is the most that was used at a time.
+	// PeakBytes is the most memory used at the same time.
 	PeakBytes uint64
 	GPUTime   time.Duration
 	Wait      time.Duration
 	Launches  uint64
 	Refusals  uint64
-	// RefusalsByWay tells Refusals apart, of the container; where its interposer
-	// is of a version that did not, WayNone has them.
+	// RefusalsByWay counts the container's Refusals by way. WayNone counts the refusals of
+	// interposers that do not record the way.
 	RefusalsByWay [WayCount]uint64
 	LastRefusal   Refusal
-	// Distrust is what the container's interposer makes of its measurements.
+	// Distrust holds the measurement errors that the container's interposer detected.
 	Distrust Distrust
 }
 
 const (
-	// maxDriftPPM bounds a claimed drift. More is no clock.
+	// maxDriftPPM bounds a claimed drift. No real clock drifts more.
 	maxDriftPPM = 1000
 	// maxSlice bounds a claimed time slice.
 	maxSlice = time.Second
 )
 
-// Distrust is what a container's interposer found out about its own measurements of one GPU.
+// Distrust holds the errors that a container's interposer detected in its own measurements
+// of one GPU.
 type Distrust struct {
-	// Uncharged counts claims on others' time that lapsed, as the others were not charged
-	// for as much. It wraps around at 32 bits, as Aliased does.
+	// Uncharged counts the claims on others' time that lapsed because the others were
+	// charged less. Uncharged wraps around at 32 bits, as Aliased does.
 	Uncharged uint32
-	// Aliased counts measurements whose probes stood behind the work that they were to
-	// tell of.
+	// Aliased counts the measurements whose probes completed only with the end of the
+	// measured work.
 	Aliased uint32
-	// DriftPPM is by how much the GPU's clock is faster than the host's, in parts per
-	// million; 0 where it was not measured.
+	// DriftPPM is the rate by which the GPU's clock is faster than the host's, in parts per
+	// million; 0 if it was not measured.
 	DriftPPM float64
-	// Slice is how long the container has the GPU at a time beside others; 0 where it was
-	// not measured.
+	// Slice is the container's GPU time slice beside other containers; 0 if it was not
+	// measured.
 	Slice time.Duration
 }
 
-// ProcessUsage is one live process.
+// ProcessUsage is the usage of one live process.
 type ProcessUsage struct {
-	// PID is in the container's pid namespace.
+	// PID is the process id in the container's pid namespace.
 	PID uint32
 	// Name is the short name, with unprintable characters replaced.
 	Name string
@@ -86,20 +89,20 @@ type ProcessUsage struct {
 	Devices  []ProcessDeviceUsage
 }
 
-// ProcessDeviceUsage is one process on one GPU.
+// ProcessDeviceUsage is the usage of one process on one GPU.
 type ProcessDeviceUsage struct{ DeviceUsage }
 
-// Refusal is an allocation that was refused.
+// Refusal is a refused allocation.
 type Refusal struct {
-	// Way says how memory was asked for; WayNone where nothing was refused.
+	// Way is the way of allocating; WayNone if no allocation was refused.
 	Way Way
-	// Bytes is the size asked for.
+	// Bytes is the requested size.
 	Bytes uint64
 }
 
-// ReadUsage reads a usage page. Slots of dead processes that nobody has
-// reclaimed yet are left out. It takes some milliseconds of a processor at most,
-// whatever the tenant does to the page: the error is ErrBusy then.
+// ReadUsage reads a usage page. ReadUsage omits unreclaimed slots of dead processes.
+// ReadUsage takes at most some milliseconds of processor time, whatever the tenant does to
+// the page; if it would take longer, it fails with ErrBusy.
 func ReadUsage(path string) (Usage, error) {
 	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
@@ -128,8 +131,8 @@ func ReadUsage(path string) (Usage, error) {
 	return usage, nil
 }
 
-// readUsageFrom reads a usage page. held returns which of its first slots
-// processes hold.
+// readUsageFrom reads a usage page. held returns which of the page's first slots are locked
+// by processes.
 func readUsageFrom(file io.ReaderAt, size int64, held func(slots int64) ([]bool, error)) (Usage, error) {
 	header, err := readUsageHeader(file, size)
 	if err != nil {
@@ -154,7 +157,7 @@ func readUsageFrom(file io.ReaderAt, size int64, held func(slots int64) ([]bool,
 		}
 		usage.add(raw)
 	}
-	for i := range usage.Devices { // interposers of before keep none of the container
+	for i := range usage.Devices { // older interposers record no peak of the container
 		usage.Devices[i].PeakBytes = max(usage.Devices[i].PeakBytes, usage.Devices[i].UsedBytes)
 	}
 	return usage, nil
@@ -217,7 +220,7 @@ func retiredUsage(d *layout.ContainerDevice, refused *layout.WayRefusals) Device
 	return u
 }
 
-// distrust takes claims that are out of bounds for none.
+// distrust converts the claims, and treats a claim out of bounds as not measured.
 func distrust(d *layout.Distrust) Distrust {
 	claim := Distrust{Uncharged: d.Uncharged, Aliased: d.Aliased}
 	if ppm := float64(int32(d.DriftPPB)) / 1000; math.Abs(ppm) <= maxDriftPPM {
@@ -229,8 +232,8 @@ func distrust(d *layout.Distrust) Distrust {
 	return claim
 }
 
-// add adds a process to the sums that are kept per process alone; refusals are
-// counted for the container by the refused processes themselves.
+// add adds a process to the sums that are recorded per process only. The refused processes
+// themselves count refusals for the container.
 func (u *DeviceUsage) add(p *DeviceUsage) {
 	u.UsedBytes += p.UsedBytes
 	u.PendingBytes += p.PendingBytes
@@ -250,7 +253,7 @@ func unpackRefusal(packed uint64) Refusal {
 
 func duration(ns uint64) time.Duration { return time.Duration(min(ns, maxNs)) }
 
-// printable is a name up to its first zero byte, safe for a terminal.
+// printable returns a name up to its first zero byte, safe for a terminal.
 func printable(raw []byte) string {
 	name, _, _ := bytes.Cut(raw, []byte{0})
 	return string(bytes.Map(func(r rune) rune {

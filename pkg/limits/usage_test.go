@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits_test
 
 import (
@@ -15,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of the usage page, as internal/layout declares them.
+// Offsets of the usage page, as declared in internal/layout.
 const (
 	highWaterOffset = 24
 	slotsOffset     = 4096
@@ -29,7 +31,7 @@ const (
 	distrust0    = refusals0 + 16*13*wayCountSize
 )
 
-// usagePage is a page on which the test plays the processes.
+// usagePage is a page on which the test simulates the processes.
 type usagePage struct {
 	t    *testing.T
 	path string
@@ -97,7 +99,7 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 		p.put(slot+16, []byte("train\x1b[31m"))
 		p.putWords(slot+slotDevice0, 1000, 10, 3000, 512, 1e9, 2e9, 5, 1, uint64(limits.WayPitch)<<56|4096)
 	}
-	p.putWords(device0+16, 3e9, 4e9, 6) // of processes that have ended
+	p.putWords(device0+16, 3e9, 4e9, 6) // of ended processes
 	p.hold(0)
 	p.hold(2)
 
@@ -124,7 +126,8 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 	}
 }
 
-// A container held at most what it says, what any process held, or what all hold now.
+// A container's peak is the largest of its own claim, the peak of any process, and the
+// current sum of all processes.
 func TestReadUsageOfPeaks(t *testing.T) {
 	for _, c := range []struct {
 		name                        string
@@ -148,7 +151,7 @@ func TestReadUsageOfPeaks(t *testing.T) {
 	}
 }
 
-// Tenants write any bytes as a name, and people read it on a terminal.
+// Tenants write any bytes as a name, and people read the name on a terminal.
 func TestReadUsageOfNames(t *testing.T) {
 	p := newUsagePage(t)
 	p.put(highWaterOffset, []byte{1})
@@ -163,8 +166,8 @@ func TestReadUsageOfNames(t *testing.T) {
 	}
 }
 
-// What a container was refused is told apart by the way of asking, and what it
-// held at most is more than any of its processes did.
+// A container's refusals are counted by way. A container's peak may exceed the peak of
+// each of its processes.
 func TestReadUsageOfTheContainer(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1), device(migA, 1<<30, 1))
 	p.putWords(device0, 7, uint64(limits.WayVMM)<<56|512)
@@ -174,7 +177,7 @@ func TestReadUsageOfTheContainer(t *testing.T) {
 	p.putWords(refusals0+wayCountSize*limits.WayCount+wayCountSize*int64(limits.WayPool), math.MaxUint64)
 
 	got := p.read().Devices
-	want := [limits.WayCount]uint64{limits.WayAlloc: 2, limits.WayVMM: 4, limits.WayNone: 1} // of which no way is told
+	want := [limits.WayCount]uint64{limits.WayAlloc: 2, limits.WayVMM: 4, limits.WayNone: 1} // refusals without a way
 	if got[0].Refusals != 7 || got[0].RefusalsByWay != want || got[0].PeakBytes != 5000 {
 		t.Errorf("%+v", got[0])
 	}

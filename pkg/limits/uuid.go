@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import (
@@ -11,9 +13,9 @@ import (
 // uuidDashes are the positions of the dashes in 8-4-4-4-12.
 var uuidDashes = []int{8, 13, 18, 23}
 
-// parseUUID reads a device's name as NVML writes it, "GPU-" or "MIG-" and a
-// UUID in lower or upper case. The MIG names of drivers before R470,
-// "MIG-GPU-<uuid>/<gi>/<ci>", name no device by its own UUID and are refused.
+// parseUUID parses a device's name in NVML's form: "GPU-" or "MIG-" and a UUID
+// in lower or upper case. parseUUID rejects the MIG names of drivers before
+// R470, "MIG-GPU-<uuid>/<gi>/<ci>", which do not contain the device's own UUID.
 func parseUUID(name string) (uuid [16]uint8, kind uint32, err error) {
 	prefix, text, _ := strings.Cut(name, "-")
 	switch prefix {
@@ -38,7 +40,8 @@ func parseUUID(name string) (uuid [16]uint8, kind uint32, err error) {
 	return uuid, kind, nil
 }
 
-// formatUUID is the inverse of parseUUID; it reports false for an unknown kind.
+// formatUUID is the inverse of parseUUID. formatUUID returns false for an
+// unknown kind.
 func formatUUID(uuid [16]uint8, kind uint32) (string, bool) {
 	h := hex.EncodeToString(uuid[:])
 	text := strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package limits
 
 import "github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 
-// Way is a way of acquiring device memory, as usage pages name it.
+// Way is a way of allocating device memory, as recorded on usage pages.
 type Way uint8
 
-// The ways. The interposer writes these numbers.
+// The ways of allocating. The interposer writes these numbers.
 const (
 	WayNone    Way = layout.WayNone
 	WayContext Way = layout.WayContext
@@ -22,7 +24,7 @@ const (
 	WayModule  Way = layout.WayModule
 )
 
-// WayCount is how many ways there are, WayNone included.
+// WayCount is the number of ways, including WayNone.
 const WayCount = layout.WayCount
 
 var wayNames = [WayCount]string{
@@ -31,7 +33,7 @@ var wayNames = [WayCount]string{
 	WayGraph: "graph", WayImport: "import", WayModule: "module",
 }
 
-// String is the way's name; that of an unknown one is "unknown".
+// String returns the way's name, or "unknown" for an unknown way.
 func (w Way) String() string {
 	if int(w) < len(wayNames) {
 		return wayNames[w]

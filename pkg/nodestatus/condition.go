@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -12,23 +14,23 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// ConditionReady is the Node's condition that says whether all is well with its
-// GPUs and with the agent. The scheduler does not look at it: people and
-// alerts do.
+// ConditionReady is the Node condition that reports whether the agent and all GPUs
+// work. ConditionReady is for people and alerts: the scheduler ignores it.
 const ConditionReady corev1.NodeConditionType = "VGPUReady"
 
 // Reasons of the condition.
 const (
 	ReasonGPUsHealthy         = "GPUsHealthy"
-	ReasonGPUUnhealthy        = "GPUUnhealthy"         // some take no new containers
-	ReasonNoGPU               = "NoGPU"                // the driver shows none any more
-	ReasonPluginNotRegistered = "PluginNotRegistered"  // the runtime does not ask the agent
-	ReasonUnadjusted          = "ContainersUnadjusted" // some run without their limits
-	ReasonAgentAway           = "AgentAway"            // it has not reported for long
+	ReasonGPUUnhealthy        = "GPUUnhealthy"         // some GPUs get no new containers
+	ReasonNoGPU               = "NoGPU"                // the driver no longer lists any GPU
+	ReasonPluginNotRegistered = "PluginNotRegistered"  // the runtime does not call the agent
+	ReasonUnadjusted          = "ContainersUnadjusted" // some containers run without their limits
+	ReasonAgentAway           = "AgentAway"            // the agent's heartbeat is stale
 )
 
-// condition is the state of the agent and its GPUs, without times. A Node that
-// never had a GPU has none, nor one whose agent has yet to report.
+// condition returns the condition of the agent and its GPUs, without times.
+// condition returns nil for a Node that never had a GPU, and before the agent's
+// first report.
 func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now time.Time) *corev1.NodeCondition {
 	say := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
 		return &corev1.NodeCondition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
@@ -75,8 +77,9 @@ func currentCondition(node *corev1.Node) *corev1.NodeCondition {
 	return &node.Status.Conditions[k]
 }
 
-// changed is the condition to write, with its times: nil when the Node has it
-// already. It has no heartbeat of its own, which would be a write each time.
+// changed returns the condition to write, with its times, or nil if the Node has
+// it already. The condition has no periodic heartbeat, since each would be a
+// write.
 func changed(node *corev1.Node, want *corev1.NodeCondition, now time.Time) *corev1.NodeCondition {
 	have := currentCondition(node)
 	switch {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -10,8 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 func TestCondition(t *testing.T) {
@@ -82,8 +85,8 @@ func TestConditionIsWrittenWhenItChanges(t *testing.T) {
 	}
 }
 
-// The Node's condition follows the report, one write each, and nobody else's
-// conditions are touched.
+// The Node's condition follows the report with one write per change. The
+// conditions of others stay unchanged.
 func TestPatcherKeepsTheCondition(t *testing.T) {
 	r := startRig(t, nativeOnly(), time.Minute)
 	r.api.create()
@@ -111,13 +114,9 @@ func TestPatcherKeepsTheCondition(t *testing.T) {
 
 func (r *rig) awaitConditions(want string) {
 	r.t.Helper()
-	got := ""
-	for deadline := time.Now().Add(2 * polled); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if got = r.api.conditions(); got == want {
-			return
-		}
+	if err := eventually.Wait(2*polled, want, func() bool { return r.api.conditions() == want }); err != nil {
+		r.t.Fatalf("%v; the conditions are %q", err, r.api.conditions())
 	}
-	r.t.Fatalf("the conditions are %q, want %q", got, want)
 }
 
 func (a *nodeAPI) conditions() string {

@@ -1,8 +1,11 @@
-// Package nodestatus keeps the node's GPU capacity on its Node object, as
-// extended resources, and keeps it there whoever else writes: it is the
-// patcher. What to advertise and what to write are pure functions (Desired,
-// Plan); the loop around them (Patcher) reads node.json and talks to the API
-// server. It does not know how GPUs are found.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodestatus is the patcher. The patcher advertises the node's GPU
+// capacity on its Node object as extended resources. When other writers change the
+// capacity, the patcher restores it. Pure functions decide what to advertise
+// (Desired) and what to write (Plan). The loop around these functions (Patcher)
+// reads node.json and calls the API server. The package does not depend on how
+// GPUs are found.
 package nodestatus
 
 import (
@@ -12,33 +15,33 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Observation is what the patcher knows of the agent.
+// Observation is the patcher's view of the agent.
 type Observation struct {
-	// Report is the last one that could be read; nil before the first.
+	// Report is the last readable report; nil before the first.
 	Report *nodereport.Report
-	// Alive is when the agent was last known to live, by this process's
-	// clock: the wall clock may jump while both run.
+	// Alive is when the agent was last known to be alive, by this process's clock:
+	// the wall clock may jump while both run.
 	Alive time.Time
-	// Newer: the report has the format of a newer release, and nothing of it is
-	// known but the heartbeat.
+	// Newer: the report has the format of a newer release, and only its heartbeat
+	// is known.
 	Newer bool
 }
 
-// Age is how long ago the agent was last known to live.
+// Age returns the time since the agent was last known to be alive.
 func (o Observation) Age(now time.Time) time.Duration { return now.Sub(o.Alive) }
 
-// Resources are units by resource name. A name that is absent is not
-// advertised; 0 is never a value.
+// Resources maps resource names to units. An absent name is not advertised; 0 is
+// never a value.
 type Resources map[string]int64
 
-// Desired is what a Node with the given labels must advertise. When that is
-// nothing, the second result says why, in words for the log; else it is empty.
+// Desired returns the resources that a Node with the given labels must advertise.
+// The second result is the reason for an empty result, for the log, else "".
 func Desired(o Observation, cfg config.Config, labels map[string]string, staleAfter time.Duration, now time.Time) (Resources, string) {
 	switch {
 	case o.Report == nil:
@@ -62,24 +65,24 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 	return desired, ""
 }
 
-// undecided reports whether the agent lives and does not know the node's pods yet,
-// or is of a newer release, so that neither more nor less than before may be
-// advertised.
+// undecided reports whether the agent is alive, but either does not know the
+// node's pods yet or has a newer release. Then the advertised resources must stay
+// unchanged.
 func undecided(o Observation, staleAfter time.Duration, now time.Time) bool {
 	return notUnderstood(o, staleAfter, now) ||
 		o.Report != nil && o.Age(now) <= staleAfter && o.Report.PluginRegistered && o.Report.Sums == nil
 }
 
-// notUnderstood reports whether the agent lives and is of a newer release.
+// notUnderstood reports whether the agent is alive and has a newer release.
 func notUnderstood(o Observation, staleAfter time.Duration, now time.Time) bool {
 	return o.Newer && o.Age(now) <= staleAfter
 }
 
-// capacity is what a dialect's own pods use and what is left in its units, so
-// that the scheduler, which subtracts the former, has the latter, whatever
-// others hold. It is never less than what its pods use: a kubelet that
-// restarts admits them again, and fails those that do not fit. Nor is it more
-// than the GPUs are worth, though pods may ask for more than they can get.
+// capacity returns the sum of the usage of a dialect's own pods and the remaining
+// capacity in its units. The scheduler subtracts the usage and so sees the
+// remaining capacity, whatever pods of other dialects hold. The sum is never less
+// than the usage: a restarting kubelet admits the pods again, and fails pods that
+// do not fit. The sum exceeds the GPUs' capacity only if the usage does.
 func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
 	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {
@@ -92,8 +95,8 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 	return desired
 }
 
-// labelled tells whether a Node has a label, "key=value" or "key"; without one
-// to have, any Node has it.
+// labelled reports whether a Node has a label, "key=value" or "key". An empty
+// label matches any Node.
 func labelled(labels map[string]string, label string) bool {
 	key, want, exact := strings.Cut(label, "=")
 	value, has := labels[key]
@@ -108,8 +111,9 @@ func asHealthy(gpus []gpu.GPU) []gpu.GPU {
 	return all
 }
 
-// keepVolcano has all three of Volcano's resources there where one is: its
-// scheduler takes a node that has none of one for a node without GPUs.
+// If a node advertises any of Volcano's three resources, keepVolcano sets the
+// other two to at least one unit. Volcano's scheduler treats a node that lacks one
+// of these resources as a node without GPUs.
 func keepVolcano(desired Resources, v config.Volcano) {
 	names := []string{v.Number, v.Memory, v.Cores}
 	if !v.Enabled || !slices.ContainsFunc(names, func(name string) bool { return desired[name] > 0 }) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -6,13 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// nativeOnly offers our own dialect alone, so that expectations stay short.
+// nativeOnly enables only the native dialect, so that expectations stay short.
 func nativeOnly() config.Config {
 	cfg := config.Default()
 	cfg.Dialects.Alnair.Enabled = false
@@ -26,7 +28,8 @@ func testGPU(uuid string, healthy bool) gpu.GPU {
 	return gpu.GPU{UUID: uuid, Name: "NVIDIA H200", MemoryBytes: 16 << 30, Healthy: healthy}
 }
 
-// healthySums is that nobody uses anything of the healthy GPUs.
+// healthySums returns sums with no usage and with all capacity of the healthy
+// GPUs free.
 func healthySums(gpus []gpu.GPU, cfg config.Config) *nodereport.Sums {
 	return &nodereport.Sums{Free: request.Capacity(gpus, cfg)}
 }
@@ -49,7 +52,7 @@ func TestDesired(t *testing.T) {
 		report  *nodereport.Report
 		age     time.Duration
 		want    Resources
-		without bool // a reason is given
+		without bool // a reason is returned
 	}{
 		{name: "no report", without: true},
 		{name: "healthy GPUs count, others do not", report: report(nil), want: one},
@@ -157,7 +160,7 @@ func TestSlotsAreForLabelledNodes(t *testing.T) {
 		{"k8s.amazonaws.com/accelerator", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 2, 10},
 		{"k8s.amazonaws.com/accelerator=vgpu", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 0, 0},
 		{"k8s.amazonaws.com/accelerator=vgpu", nil, 0, 0},
-		{"k8s.amazonaws.com/accelerator=vgpu", nil, 2, 2}, // its pods run on
+		{"k8s.amazonaws.com/accelerator=vgpu", nil, 2, 2}, // its running pods keep their slots
 	} {
 		cfg := config.Default()
 		cfg.Dialects.AWS.NodeLabel = tt.label

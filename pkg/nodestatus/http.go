@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -8,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Probes serves /healthz (the loop turns) and /readyz (the Node is as it should be).
+// Probes serves /healthz (whether the loop runs) and /readyz (whether the Node is as
+// desired).
 func (p *Patcher) Probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -20,10 +23,10 @@ func (p *Patcher) Probes() http.Handler {
 	return mux
 }
 
-// Metrics are what /metrics tells of.
+// Metrics returns the registry that /metrics serves.
 func (p *Patcher) Metrics() *prometheus.Registry { return p.metrics.registry }
 
-// alive says what is wrong with the loop, "" if nothing.
+// alive returns the problem of the loop, "" if it runs.
 func (p *Patcher) alive(now time.Time) string {
 	if turn := p.snapshot().turn; !turn.IsZero() && now.Sub(turn) > stuckAfter {
 		return fmt.Sprintf("the loop has not turned for %s", now.Sub(turn).Round(time.Second))

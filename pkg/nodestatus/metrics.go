@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -7,12 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
 const namespace = "nri_vgpu_patcher"
 
-// metrics are the patcher's figures. Gauges are computed when scraped, from
+// metrics are the patcher's metrics. Gauges are computed at each scrape from
 // the loop's last state.
 type metrics struct {
 	registry   *prometheus.Registry
@@ -70,11 +72,11 @@ func newMetrics(node string, snapshot func() state) *metrics {
 	return m
 }
 
-// Results of a turn of the loop, as the metric has them.
+// Results of an iteration of the loop, as the metric's label.
 const (
 	resultUnchanged = "unchanged"
 	resultWritten   = "written"
-	resultDeferred  = "deferred" // a write is due, and waits for its turn
+	resultDeferred  = "deferred" // a write is due, and must wait
 	resultFailed    = "failed"
 	resultUnknown   = "unknown" // there is no Node to compare with
 )

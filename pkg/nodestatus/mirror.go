@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -5,21 +7,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// mirror holds the newest known state of the own Node: what the watch brings,
-// and what the API server answers to a patch, whichever is newer. Without the
-// latter every patch would be sent again until the watch catches up. It is
-// the store of a client-go reflector.
+// mirror holds the newest known state of the patcher's Node, from the watch or
+// from the API server's answers to patches. Without the answers, every patch
+// would be sent again until the watch catches up. mirror is the store of a
+// client-go reflector.
 type mirror struct {
-	changed chan struct{} // has one element while there is news
+	changed loop.Wakeup // has one element if the state changed
 
 	mu     sync.Mutex
 	node   *corev1.Node
 	synced bool
 }
 
-func newMirror() *mirror { return &mirror{changed: make(chan struct{}, 1)} }
+func newMirror() *mirror { return &mirror{changed: loop.NewWakeup()} }
 
 // get returns the Node, nil if there is none, and whether the API server has
 // answered at all. The Node must not be modified.
@@ -29,7 +33,7 @@ func (m *mirror) get() (*corev1.Node, bool) {
 	return m.node, m.synced
 }
 
-// observe takes a state of the Node in, unless a newer one is known.
+// observe stores a state of the Node, unless a newer state is known.
 func (m *mirror) observe(node *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,17 +42,14 @@ func (m *mirror) observe(node *corev1.Node) {
 	}
 }
 
-// set needs m.mu.
+// set stores a state of the Node. m.mu is held.
 func (m *mirror) set(node *corev1.Node) {
 	m.node = node
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	m.changed.Signal()
 }
 
-// older compares resource versions, which are ordered across all Nodes. One
-// that cannot be compared counts as news.
+// older compares resource versions, which are ordered across all Nodes. A
+// version that cannot be compared counts as newer.
 func older(a, b *corev1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
@@ -65,8 +66,8 @@ func (m *mirror) Update(obj any) error {
 	return nil
 }
 
-// Delete implements cache.ReflectorStore. The deletion of a Node whose
-// successor is known already is no news.
+// Delete implements cache.ReflectorStore. Delete ignores the deletion of a Node
+// whose successor is known already.
 func (m *mirror) Delete(obj any) error {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -80,8 +81,8 @@ func (m *mirror) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. A list is believed even if it is
-// older: an API server restored from a backup starts anew.
+// Replace implements cache.ReflectorStore. Replace accepts a list even if it is
+// older: an API server restored from a backup starts with older versions.
 func (m *mirror) Replace(list []any, _ string) error {
 	var node *corev1.Node
 	for _, obj := range list {
@@ -96,5 +97,5 @@ func (m *mirror) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore; there is nothing to do.
+// Resync implements cache.ReflectorStore and does nothing.
 func (m *mirror) Resync() error { return nil }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -10,14 +12,14 @@ import (
 )
 
 // AdvertisedAnnotation lists, on the Node, the resources that the patcher
-// advertises: sorted, comma-separated. It is written in the same request as
-// the resources, so that a later patcher, with another configuration, knows
-// which keys to remove.
+// advertises: sorted, comma-separated. The patcher writes the annotation and
+// the resources in the same request. A later patcher with another configuration
+// reads from the annotation which keys to remove.
 const AdvertisedAnnotation = "nri-vgpu.io/advertised"
 
-// enabledNames are the resources that the configuration claims. Names of a
-// disabled dialect are not among them: they may belong to that system's own
-// device plugin on the same node.
+// enabledNames returns the resources that the configuration claims.
+// enabledNames omits the names of a disabled dialect: they may belong to that
+// system's own device plugin on the same node.
 func enabledNames(d config.Dialects) sets.Set[string] {
 	names := sets.New[string]()
 	if d.Native.Enabled {
@@ -40,9 +42,9 @@ func enabledNames(d config.Dialects) sets.Set[string] {
 	return names.Delete("")
 }
 
-// parseAdvertised reads the annotation. Whoever may annotate Nodes can write
-// it, so names that cannot be extended resources are dropped: cpu or
-// hugepages must never be taken for ours.
+// parseAdvertised parses the annotation. Everyone who may annotate Nodes can
+// write the annotation, so names that cannot be extended resources are dropped:
+// the patcher must never remove cpu or hugepages.
 func parseAdvertised(annotation string) sets.Set[string] {
 	names := sets.New[string]()
 	for name := range strings.SplitSeq(annotation, ",") {
@@ -62,8 +64,8 @@ func formatAdvertised(desired Resources) string {
 	return strings.Join(names, ",")
 }
 
-// isExtendedResource follows Kubernetes' rule: a domain that is not
-// Kubernetes' own.
+// isExtendedResource applies Kubernetes' rule: the name has a domain that is
+// not Kubernetes' own.
 func isExtendedResource(name string) bool {
 	domain, rest, ok := strings.Cut(name, "/")
 	if !ok || domain == "" || rest == "" {

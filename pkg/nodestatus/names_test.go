@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import "testing"
 
-// Whoever may write the annotation has no more removed than extended resources.
+// A writer of the annotation can have only extended resources removed.
 func TestAdvertisedNamesAreOfExtendedResources(t *testing.T) {
 	for name, want := range map[string]bool{
 		"nri-vgpu.io/vgpu-memory": true, "a/b": true, "kubernetes.io.example/b": true,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -19,10 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// nodeAPI serves list, watch and status patches of one Node over HTTP, and
-// counts the patches. It is for what a real API server does not do on
-// request: fail, and be counted. The suite under test/e2e runs the patcher
-// against a real one.
+// nodeAPI serves list, watch and status patches of one Node over HTTP, and counts the patches.
+// nodeAPI can also fail and count on request, which a real API server cannot. The suite in
+// test/e2e runs the patcher with a real API server.
 type nodeAPI struct {
 	t    *testing.T
 	name string
@@ -135,7 +136,7 @@ func (a *nodeAPI) patch(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, a.node)
 }
 
-// patchTaints serves a merge patch of the Node's taints, which is for the version that it names.
+// patchTaints serves a merge patch of the Node's taints, if the patch names the Node's version.
 func (a *nodeAPI) patchTaints(w http.ResponseWriter, r *http.Request) {
 	var patch struct {
 		Metadata struct{ ResourceVersion string }
@@ -160,7 +161,7 @@ func (a *nodeAPI) patchTaints(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// apply needs a.mu.
+// apply applies a merge patch. a.mu is held.
 func (a *nodeAPI) apply(mergePatch []byte) {
 	a.store(watch.Modified, a.merge(a.node, mergePatch))
 }
@@ -181,7 +182,7 @@ func (a *nodeAPI) merge(node *corev1.Node, mergePatch []byte) *corev1.Node {
 	return merged
 }
 
-// store needs a.mu.
+// store stores and publishes a state of the Node. a.mu is held.
 func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 	a.version++
 	node.ResourceVersion = strconv.Itoa(a.version)
@@ -200,10 +201,10 @@ func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 	}
 }
 
-// create is kubelet registering the node.
+// create registers the node as kubelet does.
 func (a *nodeAPI) create() { a.createWith("{}") }
 
-// createWith has the Node come with what others have patched before.
+// createWith registers the node with the earlier patches of others.
 func (a *nodeAPI) createWith(mergePatch string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -224,14 +225,14 @@ func (a *nodeAPI) delete() {
 	a.store(watch.Deleted, a.node)
 }
 
-// interfere is another program's patch.
+// interfere applies a patch of another program.
 func (a *nodeAPI) interfere(mergePatch string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.apply([]byte(mergePatch))
 }
 
-// breakWith makes patches fail with an HTTP status; 0 mends it.
+// breakWith makes patches fail with an HTTP status; 0 ends that.
 func (a *nodeAPI) breakWith(status int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,8 +245,8 @@ func (a *nodeAPI) patchCount() int {
 	return a.patches
 }
 
-// extended are the resources of the Node that are not native; nil when
-// capacity and allocatable differ, or there is no Node.
+// extended returns the Node's extended resources. extended returns nil if capacity and
+// allocatable differ, or if there is no Node.
 func (a *nodeAPI) extended() Resources {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,5 +280,5 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 func answerJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client may have gone
+	_ = json.NewEncoder(w).Encode(body) // the client may have disconnected
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -8,10 +10,10 @@ import (
 )
 
 const (
-	// restoreBurst drifts are repaired at once; from then on one every
-	// restoreInterval. Kubelet and operators stay far below; only a program
-	// that keeps writing our keys gets there, and must not be answered at
-	// full speed.
+	// restoreBurst is the number of changes by others that are reverted at
+	// once; later changes are reverted one per restoreInterval. kubelet and
+	// operators stay far below the limit. Only a program that keeps writing the
+	// patcher's keys reaches the limit, and must not be answered at full speed.
 	restoreBurst    = 20
 	restoreInterval = 6 * time.Second
 
@@ -30,8 +32,8 @@ func newPace() *pace {
 	return &pace{restores: rate.NewLimiter(rate.Every(restoreInterval), restoreBurst)}
 }
 
-// wait is how long a write must wait, 0 if not. Only restores are counted:
-// the agent's own changes are never a fight.
+// wait returns how long a write must wait, or 0. wait limits only restores:
+// writes for the agent's own changes never compete with another writer.
 func (p *pace) wait(restore bool, now time.Time) time.Duration {
 	if d := p.notBefore.Sub(now); d > 0 {
 		return d
@@ -47,8 +49,9 @@ func (p *pace) wait(restore bool, now time.Time) time.Duration {
 	return d
 }
 
-// failed doubles the wait before the next attempt, up to retryCap, less up to
-// a quarter, so that the nodes of a cluster do not come back together.
+// failed doubles the wait before the next attempt, up to retryCap. failed
+// subtracts up to a quarter at random, so that the nodes of a cluster do not
+// retry together.
 func (p *pace) failed(now time.Time) {
 	d := min(retryFirst<<min(p.failures, 10), retryCap)
 	p.failures++

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -19,33 +21,35 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// FieldManager names the patcher's writes in the Node's managedFields.
+// FieldManager is the patcher's name in the Node's managedFields.
 const FieldManager = "extended-resource-patcher"
 
 const (
-	// pollInterval bounds how late a new report, or a missing one, is seen.
+	// pollInterval bounds the delay until a new or missing report is noticed.
 	pollInterval = time.Second
 	patchTimeout = 5 * time.Second
-	// stuckAfter without a turn of the loop the process is not alive.
+	// stuckAfter is how long an iteration of the loop may take before the
+	// liveness probe fails.
 	stuckAfter = 30 * time.Second
 )
 
-// Options says what a Patcher keeps where.
+// Options configure a Patcher.
 type Options struct {
 	Client     kubernetes.Interface
 	NodeName   string
 	Config     config.Config
 	ReportPath string
-	// StaleAfter is the age of the agent's heartbeat at which the
-	// resources are withdrawn.
+	// StaleAfter is the age of the agent's heartbeat at which the resources are
+	// withdrawn.
 	StaleAfter time.Duration
 	Log        *slog.Logger
 }
 
-// Patcher keeps one Node's extended resources as the agent's report says.
+// Patcher keeps one Node's extended resources in line with the agent's report.
 type Patcher struct {
 	opts    Options
 	claimed sets.Set[string]
@@ -54,26 +58,26 @@ type Patcher struct {
 	pace    *pace
 	metrics *metrics
 
-	applied *Resources // what this process last wrote; nil before
-	said    map[string]string
+	applied *Resources    // the last write of this process; nil before
+	said    loop.Failures // by topic
 	volcano registration
-	// taintAfter is when a taint may be written again.
+	// taintAfter is the earliest time of the next write of a taint.
 	taintAfter time.Time
 
 	mu    sync.Mutex
 	state state
 }
 
-// state is what health, readiness and metrics tell of the loop.
+// state is the loop's state for health, readiness and metrics.
 type state struct {
-	turn       time.Time // of the loop's last turn
+	turn       time.Time // of the loop's last iteration
 	observed   Observation
 	desired    Resources
 	advertised Resources
-	problem    string // why the Node is not as it should be; "" if it is
+	problem    string // why the Node is not as desired; "" if it is
 }
 
-// New checks the options and makes a Patcher.
+// New validates the options and returns a Patcher.
 func New(opts Options) (*Patcher, error) {
 	switch {
 	case opts.Client == nil:
@@ -94,15 +98,14 @@ func New(opts Options) (*Patcher, error) {
 		reports: reportReader{path: opts.ReportPath},
 		node:    newMirror(),
 		pace:    newPace(),
-		said:    map[string]string{},
 		state:   state{problem: "starting"},
 	}
 	p.metrics = newMetrics(opts.NodeName, p.snapshot)
 	return p, nil
 }
 
-// Run keeps the Node until ctx ends. On return the Node is left as it is: a
-// patcher that is being replaced must not take the resources away.
+// Run reconciles the Node until ctx ends. Run leaves the Node unchanged on
+// return: a patcher that is being replaced must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
 	poll := time.NewTicker(pollInterval)
@@ -122,8 +125,9 @@ func (p *Patcher) Run(ctx context.Context) {
 	}
 }
 
-// reflector watches the own Node alone. After an outage of the API server it
-// is back within seconds rather than client-go's 30 to 60.
+// reflector watches only the patcher's Node. After an outage of the API server,
+// the reflector reconnects within seconds; client-go's default takes 30 to 60
+// s.
 func (p *Patcher) reflector() *cache.Reflector {
 	nodes := p.opts.Client.CoreV1().RESTClient()
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, p.opts.NodeName)
@@ -136,12 +140,12 @@ func (p *Patcher) reflector() *cache.Reflector {
 		})
 }
 
-// sync compares once, and writes if it must. It returns how long to wait if a
-// write is due but may not be sent yet.
+// sync compares once, and writes if necessary. sync returns how long to wait if
+// a write is due but may not be sent yet.
 func (p *Patcher) sync(ctx context.Context) time.Duration {
 	now := time.Now()
 	observed, err := p.reports.observe(now)
-	p.sayError("report", err)
+	p.say("report", err)
 	node, synced := p.node.get()
 	if node == nil {
 		p.metrics.reconciles.WithLabelValues(resultUnknown).Inc()
@@ -163,8 +167,9 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	return delay
 }
 
-// converge brings the Node to what is desired. It returns the Node as it then
-// is; if that is not as desired, also when to try again and why.
+// converge writes the desired state to the Node. converge returns the resulting
+// Node. If the Node is not as desired, converge also returns the delay before a
+// retry and the reason.
 func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
 		p.metrics.reconciles.WithLabelValues(resultUnchanged).Inc()
@@ -179,7 +184,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		return node, d, "a write is due and waits for its turn"
 	}
 	patched, err := p.write(ctx, patch)
-	p.sayError("patch", err)
+	p.say("patch", err)
 	if err != nil {
 		p.metrics.failures.Inc()
 		p.metrics.reconciles.WithLabelValues(resultFailed).Inc()
@@ -195,7 +200,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	return patched, 0, ""
 }
 
-// kept is what the Node has of us.
+// kept returns the resources on the Node that the patcher advertised.
 func (p *Patcher) kept(node *corev1.Node) Resources {
 	if p.applied != nil {
 		return *p.applied
@@ -209,7 +214,7 @@ func (p *Patcher) kept(node *corev1.Node) Resources {
 	return kept
 }
 
-// advertised are the desired resources as the Node has them.
+// advertised returns the Node's current units of the desired resources.
 func advertised(node *corev1.Node, desired Resources) Resources {
 	have := Resources{}
 	for name := range desired {
@@ -220,7 +225,7 @@ func advertised(node *corev1.Node, desired Resources) Resources {
 	return have
 }
 
-// write sends the patch and takes the answer into the mirror.
+// write sends the patch and stores the answer in the mirror.
 func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) {
 	body, err := patch.JSON()
 	if err != nil {
@@ -237,13 +242,13 @@ func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) 
 	return node, nil
 }
 
-// Reasons of a write, as the metric has them.
+// Reasons of a write, as the metric's label.
 const (
 	reasonAdvertise = "advertise" // the agent's report changed, or this process is new
-	reasonRestore   = "restore"   // somebody else changed what was there
+	reasonRestore   = "restore"   // another writer changed the resources
 	reasonWithdraw  = "withdraw"  // nothing may be advertised
-	reasonCondition = "condition" // only that of the Node changes
-	reasonVolcano   = "volcano"   // only what its scheduler reads changes
+	reasonCondition = "condition" // only the Node's condition changes
+	reasonVolcano   = "volcano"   // only the annotations for Volcano's scheduler change
 )
 
 func (p *Patcher) reason(patch Patch, desired Resources) string {
@@ -269,7 +274,7 @@ func absence(node string, synced bool) string {
 
 func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch) {
 	p.metrics.patches.WithLabelValues(reason).Inc()
-	delete(p.said, "contested")
+	p.say("contested", nil)
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
 	switch reason {
 	case reasonCondition:
@@ -287,32 +292,25 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	}
 }
 
+var errContested = errors.New("another program keeps changing the node's resources; restoring them more slowly")
+
 func (p *Patcher) sayContested(reason string, node *corev1.Node, patch Patch) {
 	if reason != reasonRestore {
 		return
 	}
-	p.say("contested", "another program keeps changing the node's resources; restoring them more slowly",
+	p.say("contested", errContested,
 		"node", node.Name, "resources", strings.Join(patch.Resources(), ","), "writer", lastWriter(node))
 }
 
-func (p *Patcher) sayError(topic string, err error) {
-	if err == nil {
-		delete(p.said, topic)
-		return
-	}
-	p.say(topic, err.Error())
-}
-
-// say warns once for each new message on a topic.
-func (p *Patcher) say(topic, message string, attrs ...any) {
-	if p.said[topic] != message {
-		p.said[topic] = message
-		p.opts.Log.Warn(message, attrs...)
+// say logs each new error on a topic once.
+func (p *Patcher) say(topic string, err error, attrs ...any) {
+	if p.said.Note(topic, err) == loop.Failed {
+		p.opts.Log.Warn(err.Error(), attrs...)
 	}
 }
 
-// lastWriter names the newest writer of the Node's status but for ourselves,
-// as managedFields has it.
+// lastWriter returns the newest other writer of the Node's status according to
+// managedFields.
 func lastWriter(node *corev1.Node) string {
 	var newest metav1.ManagedFieldsEntry
 	for _, entry := range node.ManagedFields {

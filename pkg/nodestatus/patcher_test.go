@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -18,19 +20,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
 	testNode   = "node-1"
 	testMemory = "nri-vgpu.io/vgpu-memory"
-	// promptly is the promise: a drift is repaired within a second.
+	// promptly is the documented bound: a drift is reverted within a second.
 	promptly = time.Second
-	// polled is for what the poll of node.json has to notice.
+	// polled is the bound for changes that the poll of node.json must notice.
 	polled = pollInterval + promptly
 )
 
@@ -89,18 +92,12 @@ func (r *rig) write(report nodereport.Report) {
 // await fails unless the Node has exactly these extended resources in time.
 func (r *rig) await(want Resources, limit time.Duration) {
 	r.t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
-		if cmp.Equal(want, r.api.extended()) {
-			return
-		}
-		if time.Now().After(deadline) {
-			break
-		}
+	if err := eventually.Wait(limit, "the Node has the resources", func() bool { return cmp.Equal(want, r.api.extended()) }); err != nil {
+		r.t.Fatalf("%v (-want +got):\n%s\nlog:\n%s", err, cmp.Diff(want, r.api.extended()), r.log)
 	}
-	r.t.Fatalf("after %s (-want +got):\n%s\nlog:\n%s", limit, cmp.Diff(want, r.api.extended()), r.log)
 }
 
-// still fails if any patch is sent within d.
+// still fails if the patcher sends a patch within d.
 func (r *rig) still(d time.Duration) {
 	r.t.Helper()
 	before := r.api.patchCount()
@@ -181,8 +178,8 @@ func TestPatcherWithdrawsByRemoving(t *testing.T) {
 	})
 }
 
-// An agent that starts does not know the node's pods at once. Meanwhile the
-// Node keeps what it has, also from a patcher that has just started, too.
+// A starting agent does not know the node's pods at once. Meanwhile the Node
+// keeps its resources, even if the patcher has just started too.
 func TestPatcherLeavesTheNodeWhileThePodsAreUnknown(t *testing.T) {
 	t.Parallel()
 	cfg := nativeOnly()
@@ -191,11 +188,7 @@ func TestPatcherLeavesTheNodeWhileThePodsAreUnknown(t *testing.T) {
 		return nodereport.Report{Heartbeat: time.Now(), PluginRegistered: true, GPUs: []gpu.GPU{testGPU("GPU-a", true)}}
 	}
 	r.write(beat())
-	for deadline := time.Now().Add(polled); r.patcher.snapshot().observed.Report == nil; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the report is not read")
-		}
-	}
+	eventually.Holds(t, polled, "the report is read", func() bool { return r.patcher.snapshot().observed.Report != nil })
 	r.api.createWith(`{"metadata":{"annotations":{"nri-vgpu.io/advertised":"` + testMemory + `"}},
 		"status":{"capacity":{"` + testMemory + `":"4096"},"allocatable":{"` + testMemory + `":"4096"}}}`)
 	time.Sleep(2 * pollInterval)
@@ -264,8 +257,8 @@ func TestPatcherSlowsDownInAFight(t *testing.T) {
 		r.await(full, promptly)
 	}
 	before := r.api.patchCount()
-	// By the clock, not by count: a busy machine must not make it last longer
-	// than the next restore is away.
+	// The loop ends by time, not by count: on a busy machine it must end before
+	// the next restore is due.
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		r.api.interfere(hostile)
 		time.Sleep(20 * time.Millisecond)
@@ -294,13 +287,10 @@ func TestPatcherTellsItsState(t *testing.T) {
 	r.api.interfere(`{"status":{"capacity":{"nri-vgpu.io/vgpu-memory":"7"}}}`)
 	r.await(full, promptly)
 
-	deadline := time.Now().Add(promptly)
-	for code := 0; code != http.StatusOK; code, _ = get(t, r.patcher, "/readyz") {
-		if time.Now().After(deadline) {
-			t.Fatal("not ready though the Node is as it should be")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually.Holds(t, promptly, "it is ready, as the Node is as it should be", func() bool {
+		code, _ := get(t, r.patcher, "/readyz")
+		return code == http.StatusOK
+	})
 	_, metrics := get(t, r.patcher, "/metrics")
 	for _, want := range []string{
 		`nri_vgpu_patcher_patches_total{reason="advertise"} 1`,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -10,26 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Patch is what must change on a Node: units to set and names to remove. Its
+// Patch is the change that a Node needs: units to set and names to remove. The
 // zero value changes nothing.
 //
-// It is sent as a strategic merge patch to the status subresource, which leaves
-// other conditions alone. Server-side
-// apply was considered and refused: kubelet and whoever else sets one of our
-// keys becomes its owner beside us, and a key with another owner is not
-// removed when we stop applying it. A merge patch states the outcome, needs
-// no resourceVersion, and is the same whoever wrote before.
+// A Patch is sent as a strategic merge patch to the status subresource, so that
+// other conditions stay unchanged. Server-side apply is unsuitable: kubelet and
+// any other program that sets one of the patcher's keys becomes a co-owner. A
+// key with another owner is not removed when the patcher stops applying it. A
+// merge patch states the outcome, needs no resourceVersion, and does not depend
+// on earlier writers.
 type Patch struct {
 	Capacity    Change
 	Allocatable Change
-	// Annotation is the new value of AdvertisedAnnotation; nil leaves it,
-	// a pointer to "" removes it.
+	// Annotation is the new value of AdvertisedAnnotation. nil leaves it
+	// unchanged, and a pointer to "" removes it.
 	Annotation *string
-	// Volcano are annotations for its scheduler; nil removes one.
+	// Volcano are annotations for Volcano's scheduler; nil removes an
+	// annotation.
 	Volcano map[string]*string
-	// Condition is to be set; nil leaves it.
+	// Condition is the condition to set; nil leaves it unchanged.
 	Condition *corev1.NodeCondition
-	// RemoveCondition removes it.
+	// RemoveCondition removes the condition.
 	RemoveCondition bool
 }
 
@@ -39,10 +42,10 @@ type Change struct {
 	Remove sets.Set[string]
 }
 
-// Plan compares a Node with what it must advertise. Capacity and allocatable
-// are held equal: kubelet would make them so at its next status update, but
-// only ten seconds later. Resources that are neither desired nor our own stay
-// untouched.
+// Plan compares a Node with the resources that it must advertise. Plan keeps
+// capacity and allocatable equal: kubelet's next status update would equalize
+// them too, but only ten seconds later. Resources that are neither desired nor
+// the patcher's stay unchanged.
 func Plan(node *corev1.Node, desired Resources, claimed sets.Set[string]) Patch {
 	annotation, annotated := node.Annotations[AdvertisedAnnotation]
 	own := claimed.Union(parseAdvertised(annotation))
@@ -72,25 +75,25 @@ func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) 
 	return change
 }
 
-// Empty tells whether the Node is as it must be.
+// Empty reports whether the Node needs no change.
 func (p Patch) Empty() bool {
 	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil && !p.RemoveCondition
 }
 
-// onlyCondition tells whether all else is as it must be.
+// onlyCondition reports whether nothing but the condition may need a change.
 func (p Patch) onlyCondition() bool {
 	return p.onlyVolcano() && len(p.Volcano) == 0
 }
 
-// onlyVolcano tells whether the resources, and the list of them, are as they
-// must be.
+// onlyVolcano reports whether the resources and their annotation need no
+// change.
 func (p Patch) onlyVolcano() bool {
 	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
 }
 
 func (c Change) empty() bool { return len(c.Set) == 0 && len(c.Remove) == 0 }
 
-// Resources are the names that the patch sets or removes, sorted.
+// Resources returns the names that the patch sets or removes, sorted.
 func (p Patch) Resources() []string {
 	names := sets.New[string]()
 	for _, c := range []Change{p.Capacity, p.Allocatable} {
@@ -99,8 +102,8 @@ func (p Patch) Resources() []string {
 	return sets.List(names)
 }
 
-// mergePatch is a strategic merge patch, in which null removes a key, and a
-// condition replaces the one of its type.
+// mergePatch is a strategic merge patch. null removes a key, and a condition
+// replaces the condition of its type.
 type mergePatch struct {
 	Metadata *mergeMetadata `json:"metadata,omitempty"`
 	Status   *mergeStatus   `json:"status,omitempty"`
@@ -122,7 +125,7 @@ type noCondition struct {
 	Patch string                   `json:"$patch"`
 }
 
-// JSON is the patch as a strategic merge patch for nodes/NAME/status.
+// JSON returns the strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
 	if p.Annotation != nil || len(p.Volcano) > 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -9,35 +11,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// removeRetry is the pause after the API server has not answered, or a Node was
-// written meanwhile.
+// removeRetry is the pause after the API server did not answer, or after a
+// conflicting write of the Node.
 const removeRetry = time.Second
 
-// Remove takes off the Node all that patchers have put there: resources,
-// annotations, condition and taint. It tries until ctx ends.
+// Remove removes everything that patchers have added to the Node: resources,
+// annotations, condition and taint. Remove retries until ctx ends.
 func (p *Patcher) Remove(ctx context.Context) error {
 	for {
 		clean, err := p.removeOnce(ctx)
 		if clean {
 			return nil
 		}
-		p.sayError("remove", err)
-		select {
-		case <-ctx.Done():
+		p.say("remove", err)
+		if !loop.Sleep(ctx, removeRetry) {
 			return fmt.Errorf("take everything off node %q: %w, last: %w", p.opts.NodeName, ctx.Err(), err)
-		case <-time.After(removeRetry):
 		}
 	}
 }
 
-// removeOnce writes what must change. The Node is clean when nothing must.
+// removeOnce writes the necessary changes. The Node is clean if no change is
+// necessary.
 func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 	node, err := p.read(ctx)
 	if err != nil || node == nil {
-		return err == nil, err // a Node that is gone has nothing of us
+		return err == nil, err // a deleted Node needs no removal
 	}
 	patch := Plan(node, Resources{}, p.claimed)
 	patch.RemoveCondition = currentCondition(node) != nil
@@ -62,8 +64,8 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 	return false, err
 }
 
-// read gives the Node as the API server has it; nil where there is none. The
-// patcher may list, not get.
+// read returns the Node from the API server, or nil if there is none. read
+// lists, because the patcher may not get.
 func (p *Patcher) read(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -9,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
 const advertisedNode = `{"metadata":{"labels":{"zone":"a"},"annotations":{"mine":"x","nri-vgpu.io/advertised":"nri-vgpu.io/vgpu-memory,old.example/gpu",
@@ -100,7 +102,8 @@ func TestRemoveTakesTheTaintAway(t *testing.T) {
 	}
 }
 
-// The lock that Volcano's scheduler left goes with what is registered, and is another's without.
+// The lock of Volcano's scheduler is removed together with the registration. Without a
+// registration the lock belongs to another program.
 func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
 	for name, tt := range map[string]struct {
 		annotations string
@@ -123,7 +126,7 @@ func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
 	}
 }
 
-// A Node that is gone has nothing of us.
+// A deleted Node needs no removal.
 func TestRemoveWithoutANode(t *testing.T) {
 	if err := remover(t, newNodeAPI(t)).Remove(t.Context()); err != nil {
 		t.Error(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -6,25 +8,25 @@ import (
 	"os"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
-// reportReader follows node.json. It is polled: a stat a second costs less
-// than an inotify watch that must be re-made whenever the directory is, and
-// a stale heartbeat has to be noticed by time anyway.
+// reportReader follows node.json by polling. A stat per second costs less than an
+// inotify watch, which must be recreated whenever the directory is. A stale
+// heartbeat has to be detected by time anyway.
 type reportReader struct {
 	path string
 	seen os.FileInfo
 	now  Observation
 }
 
-// observe reads the report if its file has changed. An error is returned once
-// per change; the observation keeps the last good report, which grows stale, unless
-// a newer agent writes reports that are not understood.
+// observe reads the report if its file has changed. observe returns an error once
+// per change. The observation keeps the last good report, which becomes stale,
+// unless a newer agent writes reports in an unknown format.
 func (r *reportReader) observe(now time.Time) (Observation, error) {
 	info, err := os.Stat(r.path)
 	if err != nil {
-		// A missing file is no news: the agent may not have started.
+		// A missing file is no error: the agent may not have started.
 		r.seen = nil
 		if os.IsNotExist(err) {
 			return r.now, nil
@@ -47,15 +49,17 @@ func (r *reportReader) observe(now time.Time) (Observation, error) {
 	return r.now, nil
 }
 
-// sameFile tells whether nothing was written: the agent replaces the file, so
-// that every report is a new inode, and inode numbers may be used again.
+// sameFile reports whether the file was not written. The agent replaces the file,
+// so every report has a new inode. The other properties are compared because inode
+// numbers are reused.
 func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// advance takes a report in. A heartbeat that moved under our eyes proves
-// that the agent lives now. The first one proves only that it lived when it
-// was written; a time far in the future is as wrong as one far in the past.
+// advance stores a report. A heartbeat that differs from the previous heartbeat
+// proves that the agent is alive now. The first heartbeat proves only that the
+// agent was alive when it wrote the report. A time far in the future is as wrong
+// as a time far in the past.
 func advance(last Observation, report nodereport.Report, now time.Time) Observation {
 	alive := now
 	switch {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -6,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
 func TestAdvance(t *testing.T) {

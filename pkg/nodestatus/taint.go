@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -14,15 +16,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// TaintKey is that of the taint that keeps pods without a toleration off a Node
-// with unhealthy GPUs, where health.taint says so.
+// TaintKey is the key of the taint that keeps pods without a toleration off a
+// Node with unhealthy GPUs, if health.taint demands it.
 const TaintKey = "nri-vgpu.io/unhealthy"
 
-// taintRetry is the pause after a taint could not be written.
+// taintRetry is the pause after a failed write of a taint.
 const taintRetry = 10 * time.Second
 
-// wantsTaint tells whether the Node is to have the taint. It is not known while
-// the agent does not report, unless there is to be none in any case.
+// wantsTaint reports whether the Node must have the taint. The answer is unknown
+// while the agent does not report, unless the policy never taints.
 func wantsTaint(policy string, o Observation, staleAfter time.Duration, now time.Time) (want, known bool) {
 	if policy != config.TaintAny && policy != config.TaintAll {
 		return false, true
@@ -37,7 +39,8 @@ func wantsTaint(policy string, o Observation, staleAfter time.Duration, now time
 	return bad > 0, true
 }
 
-// taints are the Node's with ours or without it, and whether that is a change.
+// taints returns the Node's taints with or without the patcher's taint, and
+// whether that is a change.
 func taints(node *corev1.Node, want bool) ([]corev1.Taint, bool) {
 	ours := func(t corev1.Taint) bool { return t.Key == TaintKey }
 	has := slices.ContainsFunc(node.Spec.Taints, ours)
@@ -48,7 +51,7 @@ func taints(node *corev1.Node, want bool) ([]corev1.Taint, bool) {
 	return rest, has != want
 }
 
-// keepTaint gives the Node the taint, or takes it away.
+// keepTaint adds the taint to the Node or removes it.
 func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observation, now time.Time) {
 	want, known := wantsTaint(p.opts.Config.Health.Taint, o, p.opts.StaleAfter, now)
 	list, change := taints(node, want)
@@ -56,7 +59,7 @@ func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observatio
 		return
 	}
 	err := p.writeTaints(ctx, node, list)
-	p.sayError("taint", err)
+	p.say("taint", err)
 	if err != nil {
 		p.taintAfter = now.Add(taintRetry)
 		return
@@ -64,8 +67,8 @@ func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observatio
 	p.opts.Log.Warn("changed the node's taint", "node", node.Name, "taint", TaintKey, "set", want)
 }
 
-// writeTaints replaces the list, which cannot be merged: only if the Node is
-// still the one whose list it was.
+// writeTaints replaces the list of taints, since a list cannot be merged. The
+// write fails if the Node has changed since the list was read.
 func (p *Patcher) writeTaints(ctx context.Context, node *corev1.Node, list []corev1.Taint) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -11,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 )
 
 func TestWantsTaint(t *testing.T) {
@@ -74,7 +76,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// tainter is a patcher whose turns the test takes, with the Node as the API server has it.
+// tainter returns a patcher whose loop the test drives, with a Node in the API server.
 func tainter(t *testing.T, policy string) (*Patcher, *nodeAPI, *logBuffer) {
 	t.Helper()
 	api, log := newNodeAPI(t), &logBuffer{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -10,7 +12,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
 // ofNewerAgent writes reports in a newer format, each with another heartbeat, until the
@@ -41,8 +43,9 @@ func (r *rig) ofNewerAgent() (stop func()) {
 	return stop
 }
 
-// A patcher that cannot read the report of a newer agent sees that the agent lives, and
-// leaves the Node what it has. Once that agent is away, it withdraws the capacity.
+// A patcher that cannot read the report of a newer agent recognizes that the agent is
+// alive, and leaves the Node unchanged. Once that agent is away, the patcher withdraws
+// the capacity.
 func TestPatcherLeavesTheNodeBesideANewerAgent(t *testing.T) {
 	t.Parallel()
 	const staleAfter = 2 * time.Second
@@ -62,7 +65,7 @@ func TestPatcherLeavesTheNodeBesideANewerAgent(t *testing.T) {
 		t.Errorf("the conditions are %q", got)
 	}
 	if n := strings.Count(r.log.String(), "another format version"); n == 0 || n > 3 {
-		t.Errorf("the log says %d times that the report is not understood:\n%s", n, r.log)
+		t.Errorf("the log has %d lines about a report that is not understood:\n%s", n, r.log)
 	}
 	stop()
 	r.await(Resources{}, staleAfter+polled)
@@ -70,7 +73,7 @@ func TestPatcherLeavesTheNodeBesideANewerAgent(t *testing.T) {
 	r.await(full, polled)
 }
 
-// So does a patcher that starts beside such an agent.
+// A patcher that starts beside a newer agent leaves the Node unchanged too.
 func TestPatcherStartsBesideANewerAgent(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, nativeOnly(), time.Minute)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -5,35 +7,38 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
 const (
-	// answerInterval is the pause between two answers to Volcano's scheduler. It
-	// asks anew as soon as it has read one, and gives the node up when it has
-	// waited for 60 s.
+	// answerInterval is the pause between two answers to Volcano's scheduler.
+	// The scheduler asks again as soon as it has read an answer. After 60 s
+	// without an answer, the scheduler drops the node.
 	answerInterval = 20 * time.Second
-	// missedInterval is the same for pods that it has sent here without having
-	// read the GPUs: a change of the Node makes it read them.
+	// missedInterval is the pause if the scheduler has placed pods here without
+	// having read the GPUs. A change of the Node makes the scheduler read the
+	// GPUs.
 	missedInterval = 5 * time.Second
-	// lockPatience is how long a lock stays for which no pod has come.
+	// lockPatience is how long a lock stays if no pod has arrived for it.
 	lockPatience = 30 * time.Second
 )
 
-// registration keeps what Volcano's scheduler reads on a Node.
+// registration maintains the annotations that Volcano's scheduler reads on a
+// Node.
 type registration struct {
 	answered time.Time
-	// missed is what the agent had counted when that was.
+	// missed is the agent's count of missed pods at the last answer.
 	missed int
-	// lock is the one that was last seen, and since when.
+	// lock is the last seen lock, and lockSince the time since which it was
+	// seen.
 	lock      string
 	lockSince time.Time
 }
 
-// plan is what must change of the Node's annotations: nil removes. The GPUs are
-// registered in the same write as the resources: a scheduler that finds the
-// resources alone ends in a fault.
+// plan returns the necessary changes of the Node's annotations; nil removes an
+// annotation. The GPUs are registered in the same write as the resources: a
+// scheduler that sees the resources without the GPUs crashes.
 func (r *registration) plan(node *corev1.Node, o Observation, desired Resources, cfg config.Config, now time.Time) map[string]*string {
 	changes := map[string]*string{}
 	if _, offered := desired[cfg.Dialects.Volcano.Number]; !offered || !cfg.Dialects.Volcano.Enabled {
@@ -53,13 +58,14 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 	return changes
 }
 
-// owes tells whether the scheduler is to be told that the node lives.
+// owes reports whether the scheduler needs an answer that the node is alive.
 func (r *registration) owes(handshake string, missed int, since time.Duration) bool {
 	return volcano.Asks(handshake) && since >= answerInterval || missed != r.missed && since >= missedInterval
 }
 
-// withdraw removes what is ours. Where the dialect was switched off meanwhile,
-// ours is what stands beside the resources that we advertised.
+// withdraw removes the patcher's annotations. If the dialect was disabled
+// meanwhile, the annotations belong to the patcher only if the patcher
+// advertised the dialect's resources.
 func (*registration) withdraw(node *corev1.Node, cfg config.Config, changes map[string]*string) {
 	if !cfg.Dialects.Volcano.Enabled && !parseAdvertised(node.Annotations[AdvertisedAnnotation]).Has(cfg.Dialects.Volcano.Number) {
 		return
@@ -71,9 +77,9 @@ func (*registration) withdraw(node *corev1.Node, cfg config.Config, changes map[
 	}
 }
 
-// mayUnlock tells whether the assignment has been answered for which the
-// scheduler has locked the node. The time in the lock is of the same clock as
-// that of the assignment.
+// mayUnlock reports whether the assignment for which the scheduler locked the
+// node has been answered. The times in the lock and in the assignment come from
+// the same clock.
 func (r *registration) mayUnlock(lock string, o Observation, now time.Time) bool {
 	if lock != r.lock {
 		r.lock, r.lockSince = lock, now
@@ -87,7 +93,7 @@ func (r *registration) mayUnlock(lock string, o Observation, now time.Time) bool
 	return o.Report.Volcano.Pending == 0 && now.Sub(r.lockSince) >= lockPatience
 }
 
-// written notes that a plan was carried out.
+// written records that a plan was carried out.
 func (r *registration) written(changes map[string]*string, o Observation, now time.Time) {
 	if changes[volcano.Handshake] != nil {
 		r.answered, r.missed = now, o.Report.Volcano.Missed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus
 
 import (
@@ -11,20 +13,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 )
 
-// volcanoNode is a Node as Volcano's scheduler and a patcher have it.
+// volcanoNode is a Node as Volcano's scheduler and a patcher see it.
 type volcanoNode struct {
 	corev1.Node
 	registration
 	cfg    config.Config
 	report nodereport.Report
 	now    time.Time
-	// offered: the resources are advertised.
+	// offered reports whether the resources are advertised.
 	offered bool
 }
 
@@ -38,7 +40,8 @@ func newVolcanoNode() *volcanoNode {
 	}
 }
 
-// turn is one of the patcher's loop, seconds later; it names what was written.
+// turn runs one iteration of the patcher's loop, seconds later. turn returns the
+// names of the written annotations.
 func (n *volcanoNode) turn(seconds int) []string {
 	n.now = n.now.Add(time.Duration(seconds) * time.Second)
 	observed := Observation{Report: &n.report, Alive: n.now}
@@ -84,7 +87,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// The scheduler asks as soon as it has read an answer, and gives up after 60 s.
+// The scheduler asks as soon as it has read an answer, and stops waiting after 60 s.
 func TestTheSchedulerIsAnsweredInTimeAndAtLeisure(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)
@@ -142,8 +145,8 @@ func TestTheLockGoesWithTheAnswer(t *testing.T) {
 		{"of a later one", at(31), nodereport.Volcano{AnsweredAt: answered, Pending: 1}, 300, false},
 		{"of a later one whose pod has not come", at(31), nodereport.Volcano{AnsweredAt: answered}, 29, false},
 		{"of one whose pod never came", at(31), nodereport.Volcano{AnsweredAt: answered}, 30, true},
-		{"that says nothing", "locked", nodereport.Volcano{AnsweredAt: answered}, 29, false},
-		{"that says nothing for long", "locked", nodereport.Volcano{}, 30, true},
+		{"without a time", "locked", nodereport.Volcano{AnsweredAt: answered}, 29, false},
+		{"without a time for long", "locked", nodereport.Volcano{}, 30, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newVolcanoNode()
@@ -161,8 +164,8 @@ func TestTheLockGoesWithTheAnswer(t *testing.T) {
 	}
 }
 
-// Without the dialect another device plugin's annotations are not ours to touch;
-// our own are, from before.
+// If the dialect is disabled, the annotations of another device plugin stay
+// unchanged. The patcher's own earlier annotations are removed.
 func TestRegistrationOfADialectThatIsOff(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Ledger keeps what every container holds of the node's GPUs. It is safe for
-// concurrent use; no method does I/O or waits for anything but the others.
+// Ledger records every container's allocation of the node's GPUs. A Ledger is safe for
+// concurrent use. No method does I/O or waits for anything but the mutex.
 type Ledger struct {
 	config config.Config
 	spread bool
@@ -22,31 +24,31 @@ type Ledger struct {
 	mu    sync.Mutex
 	cards []card             // by index
 	pods  map[string]holding // by UID
-	// taken is what all pods take of each GPU, by UUID.
+	// taken is the load of all pods on each GPU, by UUID.
 	taken map[string]total
-	// refused are pods that found no room since something was freed last, by UID.
+	// refused are the pods that found no room since the last release, by UID.
 	refused map[string]refusal
-	// searches counts plans, those that found no room among them.
+	// searches counts all searches, including those that found no room.
 	searches uint64
 }
 
-// refusal is that a pod found no room.
+// refusal records that a pod found no room.
 type refusal struct {
 	version string
 	err     error
 }
 
-// maxRefused bounds the refusals that are remembered. Any node has fewer pods.
+// maxRefused bounds the remembered refusals. Every node has fewer pods.
 const maxRefused = 1024
 
-// holding is what a pod holds. It is never changed but replaced, so that it can be
-// read without the lock.
+// holding is a pod's allocations. holding is replaced, never modified, so that readers
+// need no lock.
 type holding struct {
 	containers []Allocation    // in the spec's order
 	loads      map[string]load // by the GPU's UUID
 }
 
-// hold replaces what a pod holds.
+// hold replaces a pod's allocations.
 func (l *Ledger) hold(podUID string, containers []Allocation) {
 	for uuid, one := range l.pods[podUID].loads {
 		if l.taken[uuid] = l.taken[uuid].minus(one); l.taken[uuid] == (total{}) {
@@ -70,18 +72,19 @@ func (l *Ledger) hold(podUID string, containers []Allocation) {
 	l.pods[podUID] = holding{containers, loads}
 }
 
-// Searches returns how many searches for GPUs there have been.
+// Searches returns the number of searches for GPUs so far.
 func (l *Ledger) Searches() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.searches
 }
 
-// freed forgets who was refused: there may be room now. What is taken makes none.
+// freed forgets the refusals: a release may have made room. An allocation never makes
+// room.
 func (l *Ledger) freed() { clear(l.refused) }
 
-// remembered returns why a pod found no room if nothing was freed since, nor the pod
-// changed.
+// remembered returns the error of a pod's last search if nothing was released and the
+// pod has not changed since.
 func (l *Ledger) remembered(pod request.Pod) error {
 	if r, ok := l.refused[pod.UID]; ok && r.version == pod.Version {
 		return r.err
@@ -99,14 +102,14 @@ func (l *Ledger) remember(pod request.Pod, err error) {
 	l.refused[pod.UID] = refusal{pod.Version, err}
 }
 
-// card is a GPU and the memory of it, in bytes, that may be given away.
+// card is a GPU and its allocatable memory in bytes.
 type card struct {
 	gpu.GPU
 	usable uint64
 	mps    bool
 }
 
-// New is an empty ledger of the given GPUs.
+// New returns an empty ledger of the given GPUs.
 func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 	l := &Ledger{
 		config: cfg,
@@ -120,9 +123,8 @@ func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 	return l
 }
 
-// SetGPUs replaces what is known of the node's GPUs. What containers hold
-// stays theirs, also on a GPU that is unhealthy now or gone; such a GPU takes
-// no new container.
+// SetGPUs replaces the ledger's list of GPUs. Containers keep their allocations even on
+// a GPU that is now unhealthy or gone, but an unhealthy GPU gets no new container.
 func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	cards := make([]card, len(gpus))
 	for i, g := range gpus {
@@ -139,20 +141,20 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	l.cards = cards
 }
 
-// Place gives a container of a pod its GPUs. At a pod's first container all
-// its others are given theirs, too, so that a pod never holds a part of what
-// it needs and waits for the rest. It is idempotent: a container that was
-// placed or restored keeps what it has, whatever the pod says now. A container
-// that asks for nothing, or is ephemeral, gets an allocation without devices.
+// Place allocates a container of a pod its GPUs. With the first container of a pod,
+// Place allocates the GPUs of all its containers. So a pod never holds a part of its
+// GPUs while it waits for the rest. Place is idempotent: a placed or restored container
+// keeps its allocation, whatever the pod requests now. A container that requests no GPU,
+// or is ephemeral, gets an allocation without devices.
 //
-// When there is no room the error is a *NoRoomError and nothing is taken. The same error
-// is returned without another search until something is freed or the pod changes.
+// If there is no room, Place returns a *NoRoomError and allocates nothing. Place returns
+// the same error without another search until a pod is released or this pod changes.
 func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	position := slices.IndexFunc(pod.Containers, func(c request.Container) bool { return c.Name == container })
 	if position < 0 {
 		return Allocation{}, fmt.Errorf("pod %s/%s has no container %q", pod.Namespace, pod.Name, container)
 	}
-	if !asks(pod.Containers[position]) {
+	if !pod.Containers[position].Asks() {
 		return blank(pod, position), nil
 	}
 	l.mu.Lock()
@@ -174,12 +176,7 @@ func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	return clone(a), nil
 }
 
-// asks tells whether a container is to get anything.
-func asks(c request.Container) bool {
-	return c.Kind != request.Ephemeral && len(c.Shares) > 0
-}
-
-// blank is the allocation of a pod's container, without devices yet.
+// blank returns the allocation of a pod's container, still without devices.
 func blank(pod request.Pod, position int) Allocation {
 	c := pod.Containers[position]
 	return Allocation{
@@ -193,14 +190,14 @@ func blank(pod request.Pod, position int) Allocation {
 	}
 }
 
-// maxRestored bounds the memory of a restored device, far beyond any GPU, so
-// that sums cannot overflow.
+// maxRestored bounds the memory of a restored device. maxRestored is far beyond any
+// GPU's memory and prevents overflows of sums.
 const maxRestored = 1 << 50 // bytes
 
-// Restore enters what a container was given before, as found after a restart.
-// It is a fact, and entered even when it is more than the GPUs have now. The
-// order of calls does not matter. An allocation that is malformed, or that
-// contradicts what the container holds already, is an error.
+// Restore records an allocation of a container from before a restart. Restore accepts an
+// allocation that exceeds the GPUs' current capacity, since it exists already. The order
+// of calls does not matter. An allocation that is malformed, or that contradicts the
+// container's recorded allocation, is an error.
 func (l *Ledger) Restore(a Allocation) error {
 	if err := validate(a); err != nil {
 		return fmt.Errorf("restore container %q of pod %s: %w", a.Container, a.PodUID, err)
@@ -221,9 +218,8 @@ func (l *Ledger) Restore(a Allocation) error {
 	return nil
 }
 
-// Adopt enters what a running container has, as its runtime tells it, and which
-// so goes before what was restored of it. It tells whether that was something
-// else.
+// Adopt records a running container's allocation as the runtime reports it. The report
+// overrides restored state. replaced reports whether the two differed.
 func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	if err := validate(a); err != nil {
 		return false, fmt.Errorf("adopt container %q of pod %s: %w", a.Container, a.PodUID, err)
@@ -246,8 +242,8 @@ func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	return true, nil
 }
 
-// enter has a pod hold what it was given before, and which the ledger did not know:
-// its other containers may find room now that it makes use of again.
+// enter records allocations that the ledger did not know. enter clears the refusals,
+// since the pod's other containers may find room that reuses these allocations.
 func (l *Ledger) enter(podUID string, containers []Allocation) {
 	l.hold(podUID, inOrder(containers))
 	l.freed()
@@ -269,7 +265,7 @@ func validate(a Allocation) error {
 	return nil
 }
 
-// Release frees all that a pod holds. A pod that holds nothing is no error.
+// Release releases all allocations of a pod. A pod without allocations is no error.
 func (l *Ledger) Release(podUID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,18 +275,18 @@ func (l *Ledger) Release(podUID string) {
 	}
 }
 
-// Get is what a container holds, if anything.
+// Get returns a container's allocation, if any.
 func (l *Ledger) Get(podUID, container string) (Allocation, bool) {
 	a, ok := find(l.holding(podUID).containers, container)
 	return clone(a), ok
 }
 
-// Pod is what the containers of one pod hold, in the spec's order.
+// Pod returns the allocations of a pod's containers, in the order of its spec.
 func (l *Ledger) Pod(uid string) []Allocation {
 	return clones(l.holding(uid).containers)
 }
 
-// Holds reports whether a pod holds anything.
+// Holds reports whether a pod has allocations.
 func (l *Ledger) Holds(podUID string) bool {
 	return len(l.holding(podUID).containers) > 0
 }
@@ -301,13 +297,13 @@ func (l *Ledger) holding(podUID string) holding {
 	return l.pods[podUID]
 }
 
-// Holders lists the UIDs of the pods that hold anything, sorted.
+// Holders returns the UIDs of the pods with allocations, sorted.
 func (l *Ledger) Holders() []string {
 	return slices.Sorted(maps.Keys(l.snapshot()))
 }
 
-// Allocations lists what every container holds, those of a pod together in
-// the spec's order. It includes containers that are yet to start.
+// Allocations returns the allocations of all containers, grouped by pod, in the order of
+// each pod's spec. Allocations includes containers that have not started yet.
 func (l *Ledger) Allocations() []Allocation {
 	var all []Allocation
 	pods := l.snapshot()
@@ -317,7 +313,7 @@ func (l *Ledger) Allocations() []Allocation {
 	return all
 }
 
-// snapshot is what each pod holds now.
+// snapshot returns the current holding of each pod.
 func (l *Ledger) snapshot() map[string]holding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -345,7 +341,7 @@ func clones(all []Allocation) []Allocation {
 	return copies
 }
 
-// inOrder sorts a pod's containers as its spec has them.
+// inOrder sorts a pod's containers in the order of its spec.
 func inOrder(containers []Allocation) []Allocation {
 	slices.SortFunc(containers, func(a, b Allocation) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Container, b.Container))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -12,12 +14,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// given is what a container was given of GPUs.
+// given returns the allocation of a container with these devices.
 func given(pod, container string, position int, devices ...Device) Allocation {
 	return Allocation{PodUID: pod, Container: container, Kind: request.App, Position: position, Devices: devices}
 }
 
-// freeMemory is what is free of each GPU, in GiB.
+// freeMemory returns the free memory of each GPU, in GiB.
 func freeMemory(l *Ledger) []uint64 {
 	var free []uint64
 	for _, room := range l.Free() {
@@ -79,8 +81,9 @@ func TestLedgerCopiesDevices(t *testing.T) {
 	}
 }
 
-// Who was refused may find room once a container turns out to have less than was known, or
-// one of its own pod to have what it can use again.
+// A refused pod may find room when a container is entered with less than was known.
+// The pod may also find room when its own container is entered with resources to
+// reuse.
 func TestRefusalsEndWithWhatIsEntered(t *testing.T) {
 	much, little := Device{UUID: "GPU-0", MemoryBytes: 16 * gib, Slots: 1}, Device{UUID: "GPU-0", MemoryBytes: gib}
 	for name, enter := range map[string]func(l *Ledger) error{
@@ -151,7 +154,7 @@ func TestLedgerLists(t *testing.T) {
 	}
 }
 
-// The agent runs for months.
+// The agent runs for months, so the ledger must not leak.
 func TestReleaseLeavesNothing(t *testing.T) {
 	l := New(gpus(16, 16), config.Default())
 	placeAll(l, pod("p", app("a", mem(1)), app("b", mem(16))))
@@ -273,7 +276,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// Those that are coming are searched for as thoroughly as when they come.
+// Coming pods are searched for as thoroughly as at their creation.
 func TestLeftTakesPoorChoicesBack(t *testing.T) {
 	l := New(gpus(16, 12), config.Default())
 	left := l.Left([]request.Pod{pod("p", app("a", mem(10)), app("b", mem(14)))})
@@ -282,7 +285,7 @@ func TestLeftTakesPoorChoicesBack(t *testing.T) {
 	}
 }
 
-// Who holds GPUs already, or was refused, is not searched for.
+// A pod that holds GPUs already, or was refused, is not searched for.
 func TestLeftSearchesForNobodyTwice(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	here, refused := pod("here", app("a", mem(1))), pod("refused", app("a", mem(16)))

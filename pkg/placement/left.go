@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -6,16 +8,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// leftTries is how many tries the searches of Left may take together, before pods are only
-// searched for in a straight way.
+// leftTries bounds the total tries of the searches of Left. After the bound, the searches
+// no longer backtrack.
 const leftTries = 4 * maxTries
 
-// Left is what nobody has of each healthy GPU, by UUID, once the coming pods
-// have theirs, too: those that the scheduler has sent here and of which no
-// container has been created yet. They are placed in the given order, as they
-// would be now; those that find no room, or for which the search is given up, are
-// left out of account, and so are GPUs that somebody has alone, or whose MPS
-// server can serve no more. The ledger does not change.
+// Left returns the remaining capacity of each healthy GPU, by UUID, after placing the
+// coming pods. Coming pods are scheduled to this node and have no container yet. Left
+// places the pods in the given order by the current rules. Left ignores pods that find no
+// room or whose search exceeds its bound. Left omits GPUs that are held exclusively and
+// GPUs whose MPS server can serve no further container. Left does not change the ledger.
 func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	shadow := l.shadow()
 	shadow.place(coming)
@@ -38,15 +39,15 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	return left
 }
 
-// place places pods on trial, as far as they find room, and returns how many tries it
-// took.
+// place places pods in a shadow ledger as far as they find room. place returns the number
+// of tries.
 func (l *Ledger) place(coming []request.Pod) (tried int) {
 	for _, pod := range coming {
 		if _, known := l.pods[pod.UID]; known || l.remembered(pod) != nil {
 			continue
 		}
 		p := l.planner(pod)
-		// The last ones find what is found without a wrong choice.
+		// If the tries are used up, a search still succeeds if it needs no backtracking.
 		if p.solve(max(min(maxTries, leftTries-tried), len(p.todo))) {
 			l.hold(pod.UID, p.containers)
 		}
@@ -55,8 +56,8 @@ func (l *Ledger) place(coming []request.Pod) (tried int) {
 	return tried
 }
 
-// shadow is a copy to try things on. Allocations are shared: plan changes
-// none.
+// shadow returns a copy of the ledger for trial placements. The copy shares the
+// allocations, which plan never modifies.
 func (l *Ledger) shadow() *Ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()

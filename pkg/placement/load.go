@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -6,24 +8,24 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// load is what some containers take of one GPU.
+// load is the resources that some containers take of one GPU.
 type load struct {
-	memory  uint64 // bytes, without what is held in common
-	compute uint64 // parts per million, of those with a limit
+	memory  uint64 // bytes, without memory held in common
+	compute uint64 // parts per million, of containers with a limit
 	slots   int
 	holders int
-	// clients are holders that the Multi-Process Service serves.
+	// clients are the holders that the Multi-Process Service serves.
 	clients int
-	// common: somebody holds the memory in common.
+	// common: a container holds the memory in common.
 	common bool
-	// exclusive: somebody wants the GPU for itself.
+	// exclusive: a container requires the GPU exclusively.
 	exclusive bool
-	// clash: somebody who wants it for itself runs beside a container of the
+	// clash: a container that requires the GPU exclusively runs beside a container of the
 	// same pod.
 	clash bool
 }
 
-// with adds a container that runs at the same time.
+// with adds the load of a container that runs at the same time.
 func (l load) with(d *Device) load {
 	if d.MemoryInCommon {
 		l.common = true
@@ -41,7 +43,7 @@ func (l load) with(d *Device) load {
 	return l
 }
 
-// peak is what must be held for containers that run one after the other.
+// peak returns the load to reserve for containers that run one after the other.
 func (l load) peak(o load) load {
 	return load{
 		memory:    max(l.memory, o.memory),
@@ -55,7 +57,7 @@ func (l load) peak(o load) load {
 	}
 }
 
-// beside adds what another pod takes.
+// beside adds the load of another pod.
 func (l load) beside(o load) load {
 	return load{
 		memory:    l.memory + o.memory,
@@ -69,8 +71,8 @@ func (l load) beside(o load) load {
 	}
 }
 
-// memoryOf is the memory taken of a GPU with total bytes. What is held in
-// common leaves nothing to guarantee to others.
+// memoryOf returns the memory taken of a GPU with total bytes. Memory held in common
+// counts as the whole GPU: none is left to guarantee to others.
 func (l load) memoryOf(total uint64) uint64 {
 	if l.common {
 		return l.memory + total
@@ -78,17 +80,17 @@ func (l load) memoryOf(total uint64) uint64 {
 	return l.memory
 }
 
-// total is what several pods take of one GPU together. Those are counted that hold memory
-// in common or the GPU for themselves, as one of them may leave.
+// total is the load of several pods on one GPU. total counts the pods with memory in
+// common and the pods with exclusive use, since a pod may leave.
 type total struct {
 	load
 	commons, exclusives int
 }
 
-// plus adds what another pod takes.
+// plus adds the load of a pod.
 func (t total) plus(l load) total { return t.changed(l, 1) }
 
-// minus takes away what plus has added.
+// minus subtracts a load that plus has added.
 func (t total) minus(l load) total { return t.changed(l, -1) }
 
 func (t total) changed(l load, sign int) total {
@@ -107,20 +109,19 @@ func (t total) changed(l load, sign int) total {
 	return t
 }
 
-// column is what a pod takes of one GPU: its containers with a part of it, in
-// the order of the spec. An init container runs beside the sidecars that were
-// started before it, and what it held is used again by those that follow; app
-// containers and sidecars run together.
+// column is a pod's load on one GPU, by its containers with a part of the GPU in the
+// order of the spec. An init container runs beside the sidecars that were started before
+// it, and later containers reuse its part. App containers and sidecars run together.
 type column struct {
 	uuid string
 	rows []row
 }
 
-// row is a container with a part of the GPU, by its position among those of the pod.
+// row is a container with a part of the GPU, identified by its position in the pod.
 type row struct {
 	container int
-	// running is what runs on once the container has started or, if it is an
-	// init container, has ended; top the most that ran at one time up to then.
+	// running is the load that remains once the container has started or, for an init
+	// container, has ended. top is the largest load that ran at one time up to then.
 	running, top load
 }
 
@@ -135,7 +136,7 @@ func newColumn(containers []Allocation, uuid string) column {
 	return c
 }
 
-// load is what the pod takes of the GPU while it lives.
+// load returns the pod's load on the GPU during its lifetime.
 func (c *column) load() load {
 	if len(c.rows) == 0 {
 		return load{}
@@ -143,8 +144,8 @@ func (c *column) load() load {
 	return c.rows[len(c.rows)-1].top
 }
 
-// add counts a container that was given its part of the GPU. Mostly all others come
-// before it.
+// add adds a container that was given a part of the GPU. In most cases the new row is the
+// last.
 func (c *column) add(containers []Allocation, container int) {
 	at := len(c.rows)
 	for at > 0 && c.rows[at-1].container > container {
@@ -154,7 +155,7 @@ func (c *column) add(containers []Allocation, container int) {
 	c.count(containers, at)
 }
 
-// remove counts a container no more, whose part was taken back.
+// remove removes a container whose part of the GPU was taken back.
 func (c *column) remove(containers []Allocation, container int) {
 	at := len(c.rows) - 1
 	for c.rows[at].container != container {
@@ -164,7 +165,7 @@ func (c *column) remove(containers []Allocation, container int) {
 	c.count(containers, at)
 }
 
-// count counts the rows from one on.
+// count recomputes the rows from index from on.
 func (c *column) count(containers []Allocation, from int) {
 	var before row
 	if from > 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -15,8 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// shared are two GPUs of 10 shares, offered together and each under a name of
-// its own.
+// shared offers two GPUs of 10 shares, together under one name and each under
+// another name.
 func shared(spread bool) config.Config {
 	cfg := config.Default()
 	cfg.Dialects.MetaGPU.AllowSpread = spread
@@ -29,8 +31,8 @@ func shared(spread bool) config.Config {
 	return cfg
 }
 
-// tenths gives what a pod's request "name=shares" is placed as: "0:10 1:2", in
-// tenths of a GPU's memory, which is its part of the time, too.
+// tenths returns the placement of a pod's request "name=shares", such as "0:10
+// 1:2", in tenths of a GPU's memory. The part of the time is the same.
 func tenths(t *testing.T, l *Ledger, cfg config.Config, uid, ask string) string {
 	t.Helper()
 	name, shares, _ := strings.Cut(ask, "=")
@@ -62,8 +64,8 @@ func tenths(t *testing.T, l *Ledger, cfg config.Config, uid, ask string) string 
 	return strings.Join(on, " ")
 }
 
-// TestMetaGPUShares has the placements that MetaGPU's users know, with two GPUs
-// of 10 shares, as pods ask for them.
+// TestMetaGPUShares checks the placements that MetaGPU's users expect on two
+// GPUs of 10 shares.
 func TestMetaGPUShares(t *testing.T) {
 	tests := []struct {
 		name   string

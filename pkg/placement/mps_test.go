@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -10,7 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// byMPS is a configuration with which some GPUs are shared through the
+// byMPS returns a configuration in which some GPUs are shared through the
 // Multi-Process Service.
 func byMPS(uuids ...string) config.Config {
 	cfg := config.Default()

@@ -1,6 +1,8 @@
-// Package placement chooses GPUs for requests: the ledger of what is taken,
-// and the rules by which a share gets its GPU. It is pure: no files, no
-// driver, no runtime.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package placement chooses GPUs for requests. The package contains the ledger of
+// allocations and the rules that assign a GPU to a share. The package is pure: it uses no
+// files, no driver and no runtime.
 package placement
 
 import (
@@ -13,16 +15,16 @@ import (
 type Device struct {
 	UUID        string `json:"uuid"`
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// MemoryInCommon tells that MemoryBytes, the GPU's whole, is not the
-	// container's own but shared with every other that holds it so.
+	// MemoryInCommon reports that MemoryBytes, the whole memory of the GPU, is shared with
+	// every other container that holds the memory in common.
 	MemoryInCommon bool `json:"memoryInCommon,omitempty"`
-	// LimitBytes, where not 0, is what its programs may use: more than
-	// MemoryBytes, as long as others leave it.
+	// LimitBytes, if not 0, is the memory that the container may use. LimitBytes exceeds
+	// MemoryBytes; the excess is available only while others leave it free.
 	LimitBytes uint64 `json:"limitBytes,omitempty"`
-	// ComputePPM is the limit on GPU time in parts per million; 0 is none.
+	// ComputePPM is the limit on GPU time in parts per million; 0 is no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
-	// MaximumPPM, where not 0, makes ComputePPM a guarantee: the container may have up to
-	// so much of what others leave idle, and lends what it leaves.
+	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle time,
+	// and may use up to this part of the GPU's time when others are idle.
 	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
@@ -30,26 +32,26 @@ type Device struct {
 	MPS bool `json:"mps,omitempty"`
 }
 
-// Limit is how much of the GPU's memory its programs may use, in bytes.
+// Limit returns the GPU memory that the container may use, in bytes.
 func (d Device) Limit() uint64 { return max(d.MemoryBytes, d.LimitBytes) }
 
-// Allocation is what one container holds, for as long as its pod lives. No
-// devices: it asked for none.
+// Allocation is the GPUs that a container holds for the lifetime of its pod. Allocation has
+// no devices if the container requested none.
 type Allocation struct {
 	PodUID    string       `json:"podUID"`
 	Namespace string       `json:"namespace"`
 	Pod       string       `json:"pod"`
 	Container string       `json:"container"`
 	Kind      request.Kind `json:"kind"`
-	// Position is the container's place in the pod's spec, counted from 0,
-	// init containers first: it tells which containers run at one time.
+	// Position is the container's place in the pod's spec, counted from 0, init containers
+	// first. Position determines which containers run at the same time.
 	Position int      `json:"position"`
 	Dialect  string   `json:"dialect"`
 	Devices  []Device `json:"devices"`
 }
 
-// UnmarshalJSON reads an allocation, also of agents that knew no maximum: theirs are for all
-// devices, all of their time.
+// UnmarshalJSON decodes an allocation, including those of agents older than MaximumPPM:
+// their field "share" applies to all devices and allows all of the GPU's time.
 func (a *Allocation) UnmarshalJSON(data []byte) error {
 	type plain Allocation
 	read := struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -17,7 +19,7 @@ import (
 
 const gib = request.GiB
 
-// gpus is healthy GPUs "GPU-0", "GPU-1", … of the given sizes in GiB.
+// gpus returns healthy GPUs "GPU-0", "GPU-1", … of the given sizes in GiB.
 func gpus(sizes ...uint64) []gpu.GPU {
 	all := make([]gpu.GPU, len(sizes))
 	for i, size := range sizes {
@@ -58,8 +60,8 @@ func pod(uid string, containers ...request.Container) request.Pod {
 	return request.Pod{UID: uid, Namespace: "ns", Name: uid, Containers: containers}
 }
 
-// placeAll places every container of a pod and tells on which GPUs each is,
-// as "a:0 b:0,1", or the container that found no room, as "no a".
+// placeAll places every container of a pod. placeAll returns the GPUs of each container, as
+// "a:0 b:0,1", or the container that found no room, as "no a".
 func placeAll(l *Ledger, p request.Pod) string {
 	var got []string
 	for _, c := range p.Containers {
@@ -225,8 +227,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestDivide: 8 of 10 with both GPUs half taken are 5 and 3 where that is
-// allowed.
+// TestDivide requests 8 of 10 shares while both GPUs are half taken. The request is divided
+// into 5 and 3 if that is allowed.
 func TestDivide(t *testing.T) {
 	l := New(gpus(16, 16), config.Default())
 	half := part(50)
@@ -359,7 +361,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"other devices", func(a *Allocation) { a.Devices[0].MemoryBytes = 2 * gib }},
 	}
 	l := New(gpus(16), config.Default())
-	for range 2 { // the same once more is no contradiction
+	for range 2 { // a second identical Restore is no contradiction
 		if err := l.Restore(good); err != nil {
 			t.Fatal(err)
 		}
@@ -380,8 +382,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreIsAFact: what runs is entered, even beyond what there is, and on
-// a GPU that is gone; and it keeps others off.
+// TestRestoreIsAFact checks that allocations of running containers are recorded even beyond
+// the capacity and on a GPU that is gone. Recorded allocations also occupy capacity.
 func TestRestoreIsAFact(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	for i, d := range []Device{{UUID: "GPU-0", MemoryBytes: 12 * gib}, {UUID: "GPU-0", MemoryBytes: 12 * gib}, {UUID: "GPU-9", MemoryBytes: gib}} {
@@ -402,7 +404,7 @@ func TestRestoreIsAFact(t *testing.T) {
 	}
 }
 
-// TestPlaceAfterRestore: a restart of the agent between a pod's containers.
+// TestPlaceAfterRestore simulates a restart of the agent between a pod's containers.
 func TestPlaceAfterRestore(t *testing.T) {
 	p := pod("p", initc("i", mem(10)), app("a", mem(10)))
 	l := New(gpus(16, 16), config.Default())
@@ -422,8 +424,8 @@ func TestPlaceAfterRestore(t *testing.T) {
 	}
 }
 
-// A maximum takes nothing from others, is divided with its share, and is none where MPS holds
-// the part.
+// A maximum takes no capacity from others, and is divided with its share. On an MPS card
+// the maximum is 0.
 func TestMaxima(t *testing.T) {
 	part := func(ppm, maximum uint32) request.Share {
 		return request.Share{Memory: request.Memory{PPM: ppm}, ComputePPM: ppm, MaximumPPM: maximum, SplitPPM: 100_000}
@@ -466,7 +468,8 @@ func TestMaxima(t *testing.T) {
 	}
 }
 
-// TestAllocationsWithoutMaximum: an agent from before there was a maximum wrote a policy.
+// TestAllocationsWithoutMaximum decodes allocations of agents older than MaximumPPM, which
+// wrote a policy.
 func TestAllocationsWithoutMaximum(t *testing.T) {
 	const written = `{"podUID":"u","container":"c","kind":"app","devices":[{"uuid":"a","computePPM":300000},{"uuid":"b"},` +
 		`{"uuid":"c","computePPM":1000000},{"uuid":"d","computePPM":300000,"mps":true}]%s}`
@@ -486,8 +489,8 @@ func TestAllocationsWithoutMaximum(t *testing.T) {
 	}
 }
 
-// A limit above what is asked for takes nothing from others, and is no more
-// than the GPU has.
+// A limit above the request takes no capacity from others, and does not exceed the GPU's
+// memory.
 func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
 	part := func(ppm, limit uint32) request.Share {
 		return request.Share{Memory: request.Memory{PPM: ppm}, Limit: request.Memory{PPM: limit}, SplitPPM: 100_000}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -9,25 +11,26 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// What a plan may cost. NRI asks for one container at a time, so that all others of the
-// node wait for as long as a plan takes.
+// Bounds on the cost of a plan. NRI creates one container at a time, so all other
+// containers of the node wait while a plan is computed.
 const (
-	// planTime is what the search for a pod may take that fits nowhere.
+	// planTime bounds the search for a pod that fits nowhere.
 	planTime = 4 * time.Millisecond
-	// tryTime is what a try takes at most, with 16 GPUs to put in order: see
+	// tryTime is the most time that a try takes, including sorting 16 GPUs: see
 	// BenchmarkPlace.
 	tryTime = 480 * time.Nanosecond
-	// searches is how many searches of a plan may branch: over all GPUs, and with
-	// shares divided. Those of one GPU take a try per container.
+	// searches is how many searches of a plan may branch: the search over all GPUs and
+	// the search with divided shares. A search on a single GPU takes one try per
+	// container.
 	searches = 2
-	// maxTries bounds how many times a search tries a share on a GPU. A search
-	// without a wrong choice takes fewer: MostAsking containers, each with shares
-	// of at most three kinds, on 16 GPUs.
+	// maxTries bounds the tries of a search; a try puts one share on one GPU. A search
+	// without backtracking needs fewer: MostAsking containers, each with shares of at
+	// most three kinds, on 16 GPUs.
 	maxTries = int(planTime / tryTime / searches)
 )
 
-// plan finds GPUs for all containers of a pod that have none, and returns the
-// pod's allocations with them. The ledger is not changed.
+// plan finds GPUs for all containers of a pod that have none, and returns all allocations
+// of the pod. plan does not change the ledger.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	p := l.planner(pod)
 	if p.solve(maxTries) {
@@ -43,7 +46,7 @@ func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	}
 }
 
-// planner returns a planner of what a pod's containers have and need.
+// planner returns a planner for the containers of a pod.
 func (l *Ledger) planner(pod request.Pod) *planner {
 	p := &planner{
 		cards:   l.cards,
@@ -58,7 +61,7 @@ func (l *Ledger) planner(pod request.Pod) *planner {
 		p.containers = append(p.containers, clone(a))
 	}
 	for i, c := range pod.Containers {
-		if _, placed := find(p.containers, c.Name); asks(c) && !placed {
+		if _, placed := find(p.containers, c.Name); c.Asks() && !placed {
 			p.containers = append(p.containers, blank(pod, i))
 		}
 	}
@@ -78,34 +81,35 @@ func (l *Ledger) planner(pod request.Pod) *planner {
 	return p
 }
 
-// planner searches GPUs for the containers of one pod.
+// planner searches for GPUs for the containers of one pod.
 type planner struct {
 	cards  []card
-	others []load // what the other pods take of each card
+	others []load // the load of the other pods on each card
 	slots  int
-	// clients is how many containers the Multi-Process Service serves on a card.
+	// clients is the number of containers that the Multi-Process Service serves on a
+	// card.
 	clients int
 	spread  bool
 
-	containers []Allocation // of the pod, in the spec's order
+	containers []Allocation // of the pod, in the order of its spec
 	todo       []task
-	columns    []column // what the pod takes of each card
-	ranks      []rank   // of each card, by that
-	// orders are the cards as each task tries them, as long as it is searched for.
+	columns    []column // the pod's load on each card
+	ranks      []rank   // of each card, by that load
+	// orders are the cards in the order in which each task tries them, valid during the
+	// task's search.
 	orders [][]int
-	// taken are the cards of the devices that the search has taken, the last one
-	// last.
+	// taken are the cards of the devices allocated by the search, in order of allocation.
 	taken []int
-	// within, when not nil, are the only cards that may be used.
+	// within, if not nil, restricts the search to these cards.
 	within []int
-	// split allows shares to be divided that say so.
+	// split allows the division of shares that permit it.
 	split bool
-	most  int // tries of a search
-	tries int // that this search has left
-	tried int // in all searches
-	// hopeless is a step that no search can take: one that gets there need not go on.
+	most  int // the bound on a search's tries
+	tries int // the remaining tries of this search
+	tried int // the tries of all searches
+	// hopeless is a step that no search can complete: a search that reaches it stops.
 	hopeless step
-	deepest  step // the furthest that the search came, for the error
+	deepest  step // the furthest step reached, for the error
 }
 
 // task is a container that has no GPUs yet.
@@ -114,11 +118,12 @@ type task struct {
 	shares    []request.Share
 }
 
-// step is a share of a task.
+// step identifies a share of a task.
 type step struct{ task, share int }
 
-// solve tries one GPU for all containers first, where each asks for one or
-// less; then any GPUs; then to divide shares. most bounds the tries of each.
+// solve runs up to three searches. If each container requests at most one GPU, the first
+// search tries one GPU for all containers. The next search tries any GPUs, and the last
+// divides shares. most bounds the tries of each search.
 func (p *planner) solve(most int) bool {
 	p.most = most
 	if p.eachAsksForOne() {
@@ -145,10 +150,11 @@ func (p *planner) attempt() bool {
 	return p.place(0)
 }
 
-// findHopeless returns the first share that no search can place: no GPU has room for it
-// even if the containers before its own took nothing, or all GPUs together have none for
-// it and those that run beside it. The step is one that there is not if there is no such
-// share. None is looked for in a pod that holds something, as that may be used again.
+// findHopeless returns the first share that no search can place. Either no GPU has room
+// for the share even without the earlier containers. Or all GPUs together have no room
+// for the share and the shares that run beside it. If every share may fit, findHopeless
+// returns a step that does not exist. A pod that already holds GPUs is not checked, as
+// its containers may reuse them.
 func (p *planner) findHopeless() step {
 	nowhere := step{task: -1}
 	if len(p.todo) < len(p.containers) {
@@ -176,7 +182,7 @@ func (p *planner) findHopeless() step {
 	return nowhere
 }
 
-// free is what the other pods leave of all cards together.
+// free returns the capacity that the other pods leave on all cards together.
 func (p *planner) free() load {
 	var all load
 	for g := range p.cards {
@@ -189,7 +195,7 @@ func (p *planner) free() load {
 	return all
 }
 
-// roomsFor counts the cards that have room for a share.
+// roomsFor returns the number of cards that have room for a share.
 func (p *planner) roomsFor(share request.Share) int {
 	rooms := 0
 	for g := range p.cards {
@@ -219,9 +225,9 @@ func (p *planner) place(n int) bool {
 	return p.placeShare(step{task: n}, p.preferred(n), 0)
 }
 
-// placeShare finds a GPU for one share and all that come after it. Of equal
-// shares, one takes a GPU later in order than the one before it, which begins
-// at from: their permutations would be tried in vain.
+// placeShare finds GPUs for one share and all later shares. A share equal to its
+// predecessor starts at from, after the predecessor's GPU: permutations of equal shares
+// need no try.
 func (p *planner) placeShare(s step, order []int, from int) bool {
 	t := p.todo[s.task]
 	if s.share == len(t.shares) {
@@ -248,7 +254,7 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 	return p.split && share.SplitPPM != 0 && p.divide(s, order)
 }
 
-// divide spreads a share over several GPUs, as much on each as fits, in order.
+// divide spreads a share over several GPUs in order, on each as much as fits.
 func (p *planner) divide(s step, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
@@ -267,8 +273,8 @@ func (p *planner) divide(s step, order []int) bool {
 	return false
 }
 
-// largest is the largest part of a share, at most rest, that fits on a card:
-// all of rest, or a multiple of the unit in which it may be divided.
+// largest returns the largest part of a share, at most rest, that fits on a card. The
+// part is all of rest, or a multiple of the unit into which the share may be divided.
 func (p *planner) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, pieceOf(share, ppm))
@@ -292,8 +298,8 @@ func pieceOf(share request.Share, ppm uint32) request.Share {
 	return share
 }
 
-// limitOn is what a share may use of a GPU's usable memory, 0 where that is no
-// more than what is kept for it.
+// limitOn returns the memory that a share may use of a GPU's usable memory. limitOn
+// returns 0 if the limit does not exceed the reserved memory.
 func limitOn(usable uint64, share request.Share) uint64 {
 	if share.Limit == (request.Memory{}) {
 		return 0
@@ -305,7 +311,8 @@ func limitOn(usable uint64, share request.Share) uint64 {
 	return limit
 }
 
-// maximumOn returns the maximum that a share has on a card. What MPS holds is never lent.
+// maximumOn returns the MaximumPPM of a share on a card. Time of an MPS card is never
+// lent.
 func maximumOn(c card, share request.Share) uint32 {
 	if c.mps {
 		return 0
@@ -333,7 +340,7 @@ func (p *planner) take(container, g int, share request.Share) bool {
 	return false
 }
 
-// device is a share on a card.
+// device returns the allocation of a share on a card.
 func (p *planner) device(g int, share request.Share) Device {
 	card := &p.cards[g]
 	return Device{
@@ -349,7 +356,7 @@ func (p *planner) device(g int, share request.Share) Device {
 	}
 }
 
-// giveBack takes back the devices that were taken last, which are the container's.
+// giveBack removes the container's devices that were added last.
 func (p *planner) giveBack(container, devices int) {
 	held := &p.containers[container].Devices
 	for range devices {
@@ -361,9 +368,9 @@ func (p *planner) giveBack(container, devices int) {
 	}
 }
 
-// eligible reports whether a share may be on a card at all, room or not. Processes
-// that are clients of the Multi-Process Service see no other GPUs than those that
-// it serves.
+// eligible reports whether a share may be on a card, regardless of room. The processes of
+// a container that is a client of the Multi-Process Service see only the GPUs that the
+// service serves.
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
@@ -371,7 +378,7 @@ func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
 
-// fits reports whether the pod may take now of a card where it took before.
+// fits reports whether the pod's load on a card may change from before to now.
 func (p *planner) fits(g int, before, now load) bool {
 	others, usable := p.others[g], p.cards[g].usable
 	all := others.beside(now)
@@ -379,7 +386,7 @@ func (p *planner) fits(g int, before, now load) bool {
 	case now.clash:
 		return false
 	case now == before:
-		// Used again after an init container: held already, come what may.
+		// The pod reuses its init container's load: it holds that load already.
 		return true
 	case others.exclusive, now.exclusive && others.holders > 0:
 		return false
@@ -390,13 +397,13 @@ func (p *planner) fits(g int, before, now load) bool {
 		(now.clients == before.clients || all.clients <= p.clients)
 }
 
-// rank is what the order of a card among the others goes by.
+// rank is the sort key of a card.
 type rank struct {
 	own, used     bool
 	free, compute uint64
 }
 
-// rank ranks a card anew, of which the pod takes more or less than before.
+// rank recomputes the sort key of a card after a change of the pod's load on it.
 func (p *planner) rank(g int) {
 	own := p.columns[g].load()
 	all, usable := p.others[g].beside(own), p.cards[g].usable
@@ -408,8 +415,8 @@ func (p *planner) rank(g int) {
 	}
 }
 
-// preferred lists the cards as the n-th task should try them. Where few changed since
-// the task before it, its order is nearly right already.
+// preferred returns the cards in the order in which the n-th task tries them. preferred
+// starts from the previous task's order, which is nearly sorted if few cards changed.
 func (p *planner) preferred(n int) []int {
 	if p.within != nil {
 		return p.within
@@ -420,9 +427,9 @@ func (p *planner) preferred(n int) []int {
 	return p.orders[n]
 }
 
-// inOrder sorts cards, all of them if order is nil, as they should be tried: first
-// those that the pod is on, then by the policy, then by index. Packing fills a GPU that
-// is in use before an empty one, and of those the one with the least memory left.
+// inOrder sorts cards, all of them if order is nil. First come the cards that the pod is
+// on; then the policy and the index decide. Packing prefers a GPU in use to an empty GPU,
+// and among GPUs in use the GPU with the least memory left.
 func (p *planner) inOrder(order []int) []int {
 	if order == nil {
 		for g := range p.cards {
@@ -442,7 +449,7 @@ func (p *planner) inOrder(order []int) []int {
 	return order
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -454,7 +461,7 @@ func first(a, b bool) int {
 	}
 }
 
-// reached remembers how far the search came.
+// reached records the furthest step of the search.
 func (p *planner) reached(s step) {
 	if s.task > p.deepest.task || s.task == p.deepest.task && s.share > p.deepest.share {
 		p.deepest = s

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -17,7 +19,7 @@ import (
 
 const runs = 300 // random histories per property
 
-// world draws random nodes and pods; equal seeds draw equal ones.
+// world draws random nodes and pods; equal seeds draw equal nodes and pods.
 type world struct{ *rand.Rand }
 
 func newWorld(seed int) world { return world{rand.New(rand.NewPCG(uint64(seed), 1))} }
@@ -65,7 +67,7 @@ func (w world) pod(uid string) request.Pod {
 		}
 		p.Containers = append(p.Containers, c)
 	}
-	// Init containers stand before app containers.
+	// Init containers precede app containers.
 	for i := 1; i < len(p.Containers); i++ {
 		if p.Containers[i-1].Kind == request.App {
 			p.Containers[i].Kind = request.App
@@ -84,8 +86,8 @@ func (w world) config() config.Config {
 	return cfg
 }
 
-// checkBooks recomputes, by other means than the ledger's, what runs at one
-// time on each GPU, and reports what is more than there is.
+// checkBooks recomputes, independently of the ledger, the load that runs at the same
+// time on each GPU. checkBooks reports each load above the capacity.
 func checkBooks(t *testing.T, l *Ledger) {
 	t.Helper()
 	for _, c := range l.cards {
@@ -137,8 +139,8 @@ func checkBooks(t *testing.T, l *Ledger) {
 	}
 }
 
-// runsIn tells whether the i-th container runs while the phase-th starts, or
-// beside it later.
+// runsIn reports whether the i-th container runs while the phase-th starts, or beside it
+// later.
 func runsIn(containers []Allocation, phase, i int) bool {
 	switch {
 	case i == phase:
@@ -163,7 +165,7 @@ func onCard(containers []Allocation, uuid string) bool {
 	return false
 }
 
-// checkAnswer holds what a container got against what it asked for.
+// checkAnswer compares a container's allocation with its request.
 func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 	t.Helper()
 	var asked, got uint64
@@ -184,9 +186,9 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 	}
 }
 
-// TestNeverOvercommits plays random histories of pods that come and go and of
-// GPUs that fall ill, and keeps the books beside the ledger. When all pods are
-// gone all GPUs are free.
+// TestNeverOvercommits replays random histories of pods that come and go and of GPUs
+// that become unhealthy. TestNeverOvercommits checks the ledger by an independent
+// account. When all pods are gone all GPUs are free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
 	for seed := range runs {
@@ -223,8 +225,8 @@ func TestNeverOvercommits(t *testing.T) {
 	}
 }
 
-// TestRestoreInAnyOrder: a ledger restored from another's allocations, in any
-// order, is its equal, and goes on as it would have.
+// TestRestoreInAnyOrder checks that a ledger restored from another's allocations, in any
+// order, equals the other and behaves the same afterwards.
 func TestRestoreInAnyOrder(t *testing.T) {
 	for seed := range runs {
 		w := newWorld(seed)
@@ -256,8 +258,8 @@ func TestRestoreInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse lets pods come and go at once; the race detector and the
-// books tell.
+// TestConcurrentUse adds and removes pods concurrently. The race detector and checkBooks
+// detect errors.
 func TestConcurrentUse(t *testing.T) {
 	l := New(gpus(64, 64), config.Default())
 	var wg sync.WaitGroup
@@ -279,7 +281,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// crowd is a pod of MostAsking containers that ask for so much memory.
+// crowd returns a pod of MostAsking containers that each request share.
 func crowd(kind request.Kind, share request.Share) request.Pod {
 	p := pod("crowd")
 	for i := range request.MostAsking {
@@ -288,15 +290,15 @@ func crowd(kind request.Kind, share request.Share) request.Pod {
 	return p
 }
 
-// crowds are the worst that a pod can ask of n empty GPUs of 80 GiB: containers of which
-// the last fits nowhere, or all but some of which fit.
+// crowds returns the worst requests for n empty GPUs of 80 GiB. Either the last
+// container of the pod fits nowhere, or all but some containers fit.
 func crowds(n int) map[string]request.Pod {
 	little := request.Share{Memory: request.Memory{Bytes: request.MiB}}
 	last := func(p request.Pod) request.Pod {
 		p.Containers[len(p.Containers)-1].Shares = []request.Share{mem(1000)}
 		return p
 	}
-	// Each GPU has room for one that is large.
+	// Each GPU has room for one large container.
 	large := crowd(request.App, little)
 	for i := request.MostAsking - n - 1; i < request.MostAsking; i++ {
 		large.Containers[i].Shares = []request.Share{{Memory: request.Memory{Bytes: 41 * gib}}}
@@ -309,7 +311,7 @@ func crowds(n int) map[string]request.Pod {
 	}
 }
 
-// crowded has few slots.
+// crowded returns a configuration with few slots.
 func crowded() config.Config {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 3
@@ -320,7 +322,7 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "the search for its GPUs", documented.Count(searches*maxTries)+" tries", documented.Count(maxRefused)+" are remembered")
 }
 
-// TestPlansAreBounded counts what the search for a pod takes that does not fit.
+// TestPlansAreBounded counts the tries of the search for a pod that does not fit.
 func TestPlansAreBounded(t *testing.T) {
 	for _, n := range []int{8, 16} {
 		for name, p := range crowds(n) {
@@ -336,8 +338,8 @@ func TestPlansAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreRemembered: a pod that found no room is not searched for again until
-// something is freed or the pod changes.
+// TestRefusalsAreRemembered checks that a pod without room is not searched for again
+// until a pod is released or the pod changes.
 func TestRefusalsAreRemembered(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	placeAll(l, pod("holder", app("a", mem(10))))
@@ -377,7 +379,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestLeftIsBounded: pods that fit nowhere do not make the count of what is left slow.
+// TestLeftIsBounded checks that pods that fit nowhere do not slow Left down.
 func TestLeftIsBounded(t *testing.T) {
 	l := New(gpus(slices.Repeat([]uint64{80}, 8)...), config.Default())
 	var coming []request.Pod
@@ -392,9 +394,9 @@ func TestLeftIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkPlace is the decision for one container on a node of 8 GPUs with
-// 500 pods, which the NRI handler waits for; and the worst case, a pod that
-// cannot be placed.
+// BenchmarkPlace measures the placement of one container on a node of 8 GPUs with 500
+// pods, for which the NRI handler waits. BenchmarkPlace also measures the worst case, a
+// pod that cannot be placed.
 func BenchmarkPlace(b *testing.B) {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 100

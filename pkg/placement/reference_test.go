@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// TestPlansAsTheReference holds the planner against the reference below, over random
-// nodes that fill up, with pods of which some containers hold something already.
+// TestPlansAsTheReference compares the planner with the reference below, on random
+// nodes that fill up. Some containers of the pods already hold GPUs.
 func TestPlansAsTheReference(t *testing.T) {
 	found, none, open := 0, 0, 0
 	for seed := range 2 * runs {
@@ -36,7 +38,7 @@ func TestPlansAsTheReference(t *testing.T) {
 				found++
 			}
 			if !finished && wantErr != nil {
-				continue // the reference gave up
+				continue // the reference exceeded its tries
 			}
 			if diff := gocmp.Diff(want, got); diff != "" {
 				t.Fatalf("seed %d, pod %d: %s", seed, i, diff)
@@ -57,7 +59,7 @@ func TestPlansAsTheReference(t *testing.T) {
 	}
 }
 
-// restore enters what one of the pod's containers may have been given before.
+// restore records a possible earlier allocation of one of the pod's containers.
 func (w world) restore(t *testing.T, l *Ledger, p request.Pod) {
 	t.Helper()
 	position := w.IntN(len(p.Containers))
@@ -79,8 +81,8 @@ func asNoRoom(err error) *NoRoomError {
 	return none
 }
 
-// referencePlan is plan, slowly: everything is counted anew whenever it is needed. It
-// also reports whether the search came to its end.
+// referencePlan is a slow version of plan that recounts everything whenever it is
+// needed. referencePlan also reports whether the search was completed.
 func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 	p := reference{
 		cards:   l.cards,
@@ -93,7 +95,7 @@ func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 		p.containers = append(p.containers, clone(a))
 	}
 	for i, c := range pod.Containers {
-		if _, placed := find(p.containers, c.Name); asks(c) && !placed {
+		if _, placed := find(p.containers, c.Name); c.Asks() && !placed {
 			p.containers = append(p.containers, blank(pod, i))
 		}
 	}
@@ -116,7 +118,7 @@ func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 	}, !p.gaveUp
 }
 
-// referenceLoads is what the pods other than one take of each card.
+// referenceLoads returns the load on each card of all pods except one.
 func referenceLoads(l *Ledger, except string) []load {
 	taken := make([]load, len(l.cards))
 	for uid, h := range l.pods {
@@ -125,13 +127,13 @@ func referenceLoads(l *Ledger, except string) []load {
 		}
 		for i := range l.cards {
 			taken[i] = taken[i].beside(referenceLoad(h.containers, l.cards[i].UUID))
-			taken[i].clash = false // nobody's affair but the pod's own
+			taken[i].clash = false // only the pod's own clash counts
 		}
 	}
 	return taken
 }
 
-// referenceLoad is what a pod takes of one GPU while it lives.
+// referenceLoad returns a pod's load on one GPU during its lifetime.
 func referenceLoad(containers []Allocation, uuid string) load {
 	var running, top load
 	for _, c := range containers {
@@ -149,31 +151,33 @@ func referenceLoad(containers []Allocation, uuid string) load {
 	return top
 }
 
-// referenceTries is how many tries a search may take.
+// referenceTries bounds the tries of a search.
 const referenceTries = 4096
 
-// reference searches GPUs for the containers of one pod.
+// reference searches for GPUs for the containers of one pod.
 type reference struct {
 	cards  []card
-	others []load // what the other pods take of each card
+	others []load // the load of the other pods on each card
 	slots  int
-	// clients is how many containers the Multi-Process Service serves on a card.
+	// clients is the number of containers that the Multi-Process Service serves on a
+	// card.
 	clients int
 	spread  bool
 
-	containers []Allocation // of the pod, in the spec's order
+	containers []Allocation // of the pod, in the order of its spec
 	todo       []task
-	// within, when not nil, are the only cards that may be used.
+	// within, if not nil, restricts the search to these cards.
 	within []int
-	// split allows shares to be divided that say so.
+	// split allows the division of shares that permit it.
 	split   bool
 	tries   int
 	gaveUp  bool
-	deepest step // the furthest that the search came, for the error
+	deepest step // the furthest step reached, for the error
 }
 
-// solve tries one GPU for all containers first, where each asks for one or
-// less; then any GPUs; then to divide shares.
+// solve runs up to three searches. If each container requests at most one GPU, the
+// first search tries one GPU for all containers. The next search tries any GPUs, and
+// the last divides shares.
 func (p *reference) solve() bool {
 	if p.eachAsksForOne() {
 		for _, g := range p.preferred() {
@@ -214,9 +218,9 @@ func (p *reference) place(n int) bool {
 	return p.placeShare(step{task: n}, p.preferred(), 0)
 }
 
-// placeShare finds a GPU for one share and all that come after it. Of equal
-// shares, one takes a GPU later in order than the one before it, which begins
-// at from: their permutations would be tried in vain.
+// placeShare finds GPUs for one share and all later shares. A share equal to its
+// predecessor starts at from, after the predecessor's GPU: permutations of equal
+// shares need no try.
 func (p *reference) placeShare(s step, order []int, from int) bool {
 	t := p.todo[s.task]
 	if s.share == len(t.shares) {
@@ -240,7 +244,7 @@ func (p *reference) placeShare(s step, order []int, from int) bool {
 	return p.split && share.SplitPPM != 0 && p.divide(s, order)
 }
 
-// divide spreads a share over several GPUs, as much on each as fits, in order.
+// divide spreads a share over several GPUs in order, on each as much as fits.
 func (p *reference) divide(s step, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
@@ -259,8 +263,8 @@ func (p *reference) divide(s step, order []int) bool {
 	return false
 }
 
-// largest is the largest part of a share, at most rest, that fits on a card:
-// all of rest, or a multiple of the unit in which it may be divided.
+// largest returns the largest part of a share, at most rest, that fits on a card. The
+// part is all of rest, or a multiple of the unit into which the share may be divided.
 func (p *reference) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, pieceOf(share, ppm))
@@ -277,7 +281,7 @@ func (p *reference) largest(container, g int, share request.Share, rest uint32) 
 	return uint32(units) * unit
 }
 
-// take gives a share on a card to a container, if it fits there.
+// take allocates a share on a card to a container, if it fits there.
 func (p *reference) take(container, g int, share request.Share) bool {
 	p.tries--
 	p.gaveUp = p.gaveUp || p.tries < 0
@@ -309,9 +313,9 @@ func (p *reference) giveBack(container, devices int) {
 	*held = (*held)[:len(*held)-devices]
 }
 
-// eligible tells whether a share may be on a card at all, room or not. Processes
-// that are clients of the Multi-Process Service see no other GPUs than those that
-// it serves.
+// eligible reports whether a share may be on a card, regardless of room. The
+// processes of a container that is a client of the Multi-Process Service see only the
+// GPUs that the service serves.
 func (p *reference) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
@@ -320,7 +324,7 @@ func (p *reference) eligible(g int, share request.Share, held []Device) bool {
 		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
 }
 
-// fits tells whether the pod may take now of a card where it took before.
+// fits reports whether the pod's load on a card may change from before to now.
 func (p *reference) fits(g int, before, now load) bool {
 	others, usable := p.others[g], p.cards[g].usable
 	all := others.beside(now)
@@ -328,7 +332,7 @@ func (p *reference) fits(g int, before, now load) bool {
 	case now.clash:
 		return false
 	case now == before:
-		// Used again after an init container: held already, come what may.
+		// The pod reuses its init container's load: it holds that load already.
 		return true
 	case others.exclusive, now.exclusive && others.holders > 0:
 		return false
@@ -339,9 +343,9 @@ func (p *reference) fits(g int, before, now load) bool {
 		(now.clients == before.clients || all.clients <= p.clients)
 }
 
-// preferred lists the cards as they should be tried: first those that the pod
-// is on, then by the policy, then by index. Packing fills a GPU that is in use
-// before an empty one, and of those the one with the least memory left.
+// preferred returns the cards by preference: first the cards that the pod is on, then
+// by the policy, then by index. Packing prefers a GPU in use to an empty GPU, and
+// among GPUs in use the GPU with the least memory left.
 func (p *reference) preferred() []int {
 	type rank struct {
 		own, used     bool
@@ -373,7 +377,7 @@ func (p *reference) preferred() []int {
 	return order
 }
 
-// reached remembers how far the search came.
+// reached records the furthest step of the search.
 func (p *reference) reached(s step) {
 	if s.task > p.deepest.task || s.task == p.deepest.task && s.share > p.deepest.share {
 		p.deepest = s

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package placement
 
 import (
@@ -7,29 +9,30 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Room is what is left of one GPU.
+// Room is the remaining capacity of one GPU.
 type Room struct {
 	UUID    string
 	Index   int
 	Healthy bool
-	// MemoryBytes is what may be given away in all, FreeMemoryBytes what of
-	// it is left.
+	// MemoryBytes is the allocatable memory, FreeMemoryBytes the part of it that
+	// is free.
 	MemoryBytes, FreeMemoryBytes uint64
-	// FreeComputePPM is the part of the GPU's time, in parts per million,
-	// that nobody was promised.
+	// FreeComputePPM is the unreserved part of the GPU's time, in parts per
+	// million.
 	FreeComputePPM uint32
 	FreeSlots      int
-	// MPS: the GPU is shared through the Multi-Process Service, which serves
-	// FreeClients more containers.
+	// MPS reports that the GPU is shared through the Multi-Process Service. The
+	// service can serve FreeClients more containers.
 	MPS         bool
 	FreeClients int
-	// Holders is how many containers may run on the GPU at one time.
+	// Holders is the number of containers that may run on the GPU at the same
+	// time.
 	Holders int
-	// Exclusive: a container has the GPU for itself.
+	// Exclusive reports that a container has the GPU exclusively.
 	Exclusive bool
 }
 
-// Free tells what is left of every GPU, by index.
+// Free returns the remaining capacity of every GPU, by index.
 func (l *Ledger) Free() []Room {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +60,7 @@ func (l *Ledger) free() []Room {
 	return rooms
 }
 
-// loads is what the pods other than one take of each card.
+// loads returns the load on each card of all pods except one.
 func (l *Ledger) loads(except string) []load {
 	taken := make([]load, len(l.cards))
 	for i := range l.cards {
@@ -67,16 +70,15 @@ func (l *Ledger) loads(except string) []load {
 	return taken
 }
 
-// NoRoomError says that a container's GPUs could not be found, and what there
-// is.
+// NoRoomError reports that a container fits no GPU, and lists the free capacity.
 type NoRoomError struct {
 	Namespace, Pod, Container string
-	// Share is the first of the container's shares that found no GPU.
+	// Share is the container's first share that found no GPU.
 	Share request.Share
 	Free  []Room
 }
 
-// Error names the request and what is free on every GPU.
+// Error names the request and the free capacity of every GPU.
 func (e *NoRoomError) Error() string {
 	rooms := make([]string, len(e.Free))
 	for i, r := range e.Free {
@@ -89,7 +91,8 @@ func (e *NoRoomError) Error() string {
 		e.Container, e.Namespace, e.Pod, describe(e.Share), strings.Join(rooms, "; "))
 }
 
-// String is "GPU 0 (GPU-1): 1024 MiB, 70 % of the time, 9 slots".
+// String returns text such as "GPU 0 (GPU-1): 1024 MiB, 70 % of the time, 9
+// slots".
 func (r Room) String() string {
 	name := fmt.Sprintf("GPU %d (%s): ", r.Index, r.UUID)
 	switch {
@@ -106,7 +109,7 @@ func (r Room) String() string {
 	return name
 }
 
-// clients is how many containers the Multi-Process Service serves on a GPU.
+// clients returns how many containers the Multi-Process Service serves on a GPU.
 func (l *Ledger) clients() int {
 	mps := l.config.Sharing.MPS
 	return mps.ClientsPerGPU / max(mps.ClientsPerContainer, 1)
@@ -137,7 +140,7 @@ func describe(s request.Share) string {
 	return b.String()
 }
 
-// percent writes parts per million with no more digits than needed.
+// percent formats parts per million as percent, with no more digits than needed.
 func percent(ppm uint32) string {
 	return fmt.Sprintf("%g", float64(ppm)*100/request.Whole)
 }

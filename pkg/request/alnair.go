@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -5,8 +7,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// alnair is Alnair's dialect: GiB and percent of one GPU, both of the same.
-// Memory alone has no limit on time; compute alone has no memory of its own.
+// alnair is Alnair's dialect: GiB and percent of one GPU. A request for memory
+// alone has no limit on time. A request for compute alone holds its memory in
+// common.
 type alnair struct{ config.Alnair }
 
 func (alnair) name() string { return DialectAlnair }
@@ -29,7 +32,7 @@ func (d alnair) shares(a amounts) ([]Share, error) {
 	return []Share{{Memory: memory, ComputePPM: uint32(compute) * ppmPerPercent}}, nil
 }
 
-// worth: where memory is held in common, compute alone can still be had.
+// worth offers compute also where the memory is held in common.
 func (d alnair) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
 	gib := most(int64(RoundGiB(total)), func(n int64) bool { return gibOn(uint64(n), total) <= left.Memory })
 	worth := map[string]int64{d.Memory: gib}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -5,8 +7,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// aws is the dialect of the AWS virtual GPU device plugin: slots, of which a
-// GPU has a configured number. A slot is that part of the memory and the time.
+// aws is the dialect of the AWS virtual GPU device plugin. aws counts slots,
+// and a GPU has a configured number of them. A slot is the same part of the
+// memory and of the time.
 type aws struct{ config.AWS }
 
 func (aws) name() string { return DialectAWS }

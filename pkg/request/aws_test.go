@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -6,10 +8,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// wholeGPU is what shares that make up a whole GPU ask for.
+// wholeGPU is the share of a request for a whole GPU.
 var wholeGPU = Share{Memory: Memory{PPM: Whole}, ComputePPM: Whole, Exclusive: true}
 
-// partOf is a part of a GPU, in parts per million.
+// partOf returns a share of a part of a GPU, in parts per million.
 func partOf(ppm uint32) Share { return Share{Memory: Memory{PPM: ppm}, ComputePPM: ppm} }
 
 func TestAWS(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Usable is the memory of a GPU, in bytes, that may be given to containers.
+// Usable returns the allocatable memory of a GPU, in bytes.
 func Usable(g gpu.GPU, cfg config.Config) uint64 {
 	reserved := cfg.Node.ReservedMemoryMiB * MiB
 	if cfg.Sharing.ByMPS(g.UUID) {
@@ -18,25 +20,27 @@ func Usable(g gpu.GPU, cfg config.Config) uint64 {
 	return g.MemoryBytes - min(reserved, g.MemoryBytes)
 }
 
-// Left is what of a GPU is still to be given away.
+// Left is the remaining capacity of a GPU.
 type Left struct {
 	Memory     uint64 // bytes
 	ComputePPM uint32
-	// SlotsTaken are those that containers have, which count GPUs.
+	// SlotsTaken is the number of slots held by containers of dialects that
+	// count GPUs.
 	SlotsTaken int
-	// Held: somebody is on the GPU.
+	// Held reports that a container is on the GPU.
 	Held bool
-	// Common: somebody is who has its memory in common.
+	// Common reports that a container holds the GPU's memory in common.
 	Common bool
-	// Bounded: no more than so many containers can join them.
+	// Bounded reports that at most Containers more containers can join the GPU.
 	Bounded    bool
 	Containers int
 }
 
 func (l Left) percent() int64 { return int64(l.ComputePPM / ppmPerPercent) }
 
-// counted is what is left to dialects that count GPUs, where so many containers
-// may be on one: slots, and MiB. Without the one the other is of no use.
+// counted returns the slots and MiB left for dialects that count GPUs, if
+// slotsPerGPU containers may share a GPU. Both results are 0 if either is,
+// since slots without memory are unusable.
 func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
 	mib = int64(l.Memory / MiB)
 	slots = min(int64(max(slotsPerGPU-l.SlotsTaken, 0)), mib)
@@ -49,9 +53,9 @@ func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
 	return slots, mib
 }
 
-// Capacity is what a node's GPUs are worth in every enabled dialect, by
-// resource name. Unhealthy GPUs are worth nothing. A resource that would be 0
-// is left out: a 0 on the Node would fail running pods when kubelet restarts.
+// Capacity returns the capacity of a node's GPUs in every enabled dialect, by
+// resource name. Unhealthy GPUs do not count. Capacity omits a resource whose
+// amount is 0: a 0 on the Node would fail running pods when kubelet restarts.
 func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
 	all := make(map[string]Left)
 	for _, g := range gpus {
@@ -62,9 +66,9 @@ func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
 	return Free(gpus, all, cfg)
 }
 
-// Free is what is left of a node's GPUs, in every enabled dialect's units, by
-// resource name. GPUs that are not in left give nothing. A resource of which
-// nothing is left is not named.
+// Free returns the remaining capacity of a node's GPUs in the units of every
+// enabled dialect, by resource name. GPUs that are not in left do not count.
+// Free omits a resource whose amount is 0.
 func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]int64 {
 	total := make(map[string]int64)
 	for _, d := range enabled(cfg.Dialects, cfg.Node) {
@@ -83,8 +87,8 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 	return total
 }
 
-// Asking are the pods that have not ended and name a resource of an enabled
-// dialect.
+// Asking returns the pods that have not ended and that name a resource of an
+// enabled dialect.
 func Asking(pods []*corev1.Pod, cfg config.Dialects) []*corev1.Pod {
 	ours := make(map[corev1.ResourceName]bool)
 	for _, name := range words(cfg) {
@@ -112,7 +116,7 @@ func namesAny(spec *corev1.PodSpec, ours map[corev1.ResourceName]bool) bool {
 	return false
 }
 
-// words are the resources of all enabled dialects.
+// words returns the resources of all enabled dialects.
 func words(cfg config.Dialects) []string {
 	var all []string
 	for _, d := range enabled(cfg, config.Node{}) {
@@ -121,11 +125,11 @@ func words(cfg config.Dialects) []string {
 	return all
 }
 
-// Used is what pods that have not ended hold of every enabled dialect's
-// resources, as scheduler and kubelet count: what is patched on the Node must
-// never be less. A pod needs the larger of what its app containers and sidecars
-// need together, and of what any init container needs beside the sidecars that
-// were started before it.
+// Used returns the amounts of every enabled dialect's resources held by pods
+// that have not ended, as the scheduler and kubelet count them. The Node's
+// capacity must never be less. A pod needs the larger of two amounts. The first
+// is the sum of its app containers and sidecars. The second is the largest sum
+// of an init container and the sidecars started before it.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	total := make(map[string]int64)
 	names := words(cfg)
@@ -137,7 +141,7 @@ func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	return total
 }
 
-// Sum adds what some pods use to a total.
+// Sum adds the usage of some pods to a total.
 func Sum(total, more map[string]int64) {
 	for name, n := range more {
 		if n > 0 {
@@ -146,9 +150,9 @@ func Sum(total, more map[string]int64) {
 	}
 }
 
-// add adds counts of 0 or more and stops at the largest: tenants write any
-// amount of 63 bits into their pods, and a sum that wraps around would count
-// for nothing.
+// add adds two non-negative counts and saturates at the largest. Tenants write
+// any amount of 63 bits into their pods, and a sum that wraps around would
+// count as none.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -171,7 +175,8 @@ func podUnits(spec *corev1.PodSpec, name corev1.ResourceName) int64 {
 	return max(peak, running)
 }
 
-// limitOf is 0 for what FromPod refuses: such a container never runs.
+// limitOf returns a container's amount of a resource, or 0 if FromPod refuses
+// the amount. A refused container never runs.
 func limitOf(res corev1.ResourceRequirements, name corev1.ResourceName) int64 {
 	n, err := units(res.Limits[name])
 	if err != nil {

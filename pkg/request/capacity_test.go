@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -120,7 +122,7 @@ func TestFree(t *testing.T) {
 			number: 10, memory: 81920, cores: 100,
 			gib: 80, compute: 100,
 			slots:   10,
-			vNumber: 10, vMemory: 81920, vPart: 100, vPercent: 99, // 100 asks for a GPU that nobody is on
+			vNumber: 10, vMemory: 81920, vPart: 100, vPercent: 99, // 100 requests an unused GPU
 			shares: 100,
 		}},
 		{"no slots", Left{Memory: total, ComputePPM: 10_000, SlotsTaken: 10, Held: true}, map[string]int64{

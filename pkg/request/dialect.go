@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Names of the dialects, as Container.Dialect has them.
+// Names of the dialects, as in Container.Dialect.
 const (
 	DialectNative  = "native"
 	DialectAlnair  = "alnair"
@@ -20,36 +22,38 @@ const (
 
 // Bounds of a request.
 const (
-	// MaxGPUs is how many GPUs one container may hold: what a limits page
-	// has room for.
+	// MaxGPUs is the most GPUs that one container may hold. MaxGPUs is the
+	// capacity of a limits page.
 	MaxGPUs = 16
-	// maxMiB is 16 TiB, which keeps every product of an amount of memory and
-	// parts per million within 64 bits.
+	// maxMiB is 16 TiB in MiB. maxMiB keeps every product of an amount of
+	// memory and parts per million within 64 bits.
 	maxMiB = 1 << 24
-	// MiB is the unit of memory in our own dialect and in Volcano's.
+	// MiB is the unit of memory in the native and the Volcano dialect.
 	MiB = 1 << 20
-	// ppmPerPercent turns percent into parts per million.
+	// ppmPerPercent converts percent to parts per million.
 	ppmPerPercent = Whole / 100
 )
 
-// amounts are the quantities of one dialect's resources that a container
-// names, by resource name.
+// amounts are the quantities that a container requests of one dialect's
+// resources, by resource name.
 type amounts map[string]int64
 
-// dialect is one language: its words, what they ask for and what GPUs are
-// worth in them.
+// dialect is a set of extended resources. dialect converts requests to shares,
+// and GPUs to capacity.
 type dialect interface {
 	name() string
-	// resources are the words, in the order in which errors name them.
+	// resources returns the resource names, in the order in which errors name
+	// them.
 	resources() []string
-	// shares is what a container asks for. At least one amount is not zero.
+	// shares returns the shares that a container requests. At least one amount
+	// is not zero.
 	shares(amounts) ([]Share, error)
-	// worth is what can be had of one GPU, by resource. total is what of its
-	// memory may be given away in all, in bytes; left is what nobody has.
+	// worth returns the available amounts of one GPU, by resource. total is the
+	// GPU's allocatable memory in bytes; left is its remaining capacity.
 	worth(g gpu.GPU, total uint64, left Left) map[string]int64
 }
 
-// enabled lists the dialects that the configuration offers.
+// enabled returns the dialects that the configuration enables.
 func enabled(cfg config.Dialects, node config.Node) []dialect {
 	var all []dialect
 	if cfg.Native.Enabled {
@@ -70,7 +74,8 @@ func enabled(cfg config.Dialects, node config.Node) []dialect {
 	return all
 }
 
-// between reads a resource that may be left out: absent is returned then.
+// between returns the amount of an optional resource, or absent if the
+// container does not name it.
 func (a amounts) between(resource string, absent, low, high int64, unit string) (int64, error) {
 	n, given := a[resource]
 	if !given {
@@ -82,13 +87,13 @@ func (a amounts) between(resource string, absent, low, high int64, unit string) 
 	return n, nil
 }
 
-// same is number equal shares.
+// same returns a number of equal shares.
 func same(share Share, number int64) []Share {
 	return slices.Repeat([]Share{share}, int(number))
 }
 
-// parts divides units of 1/perGPU GPU into whole GPUs, which nobody else may
-// be on, and the rest on one more.
+// parts converts units of 1/perGPU GPU to exclusive whole GPUs and a part of
+// one more GPU for the remainder.
 func parts(units, perGPU int64) []Share {
 	whole := Share{Memory: Memory{PPM: Whole}, ComputePPM: Whole, Exclusive: true}
 	shares := same(whole, units/perGPU)
@@ -99,7 +104,8 @@ func parts(units, perGPU int64) []Share {
 	return shares
 }
 
-// partsLeft is how many units of 1/perGPU GPU, in memory and time, are left.
+// partsLeft returns how many units of 1/perGPU GPU are left, in both memory and
+// time.
 func partsLeft(perGPU int, total uint64, left Left) int64 {
 	return most(int64(perGPU), func(n int64) bool {
 		ppm := uint32(n * Whole / int64(perGPU))
@@ -107,8 +113,8 @@ func partsLeft(perGPU int, total uint64, left Left) int64 {
 	})
 }
 
-// most is the largest number of units, at most limit, that fit. Where n fit,
-// fewer do.
+// most returns the largest number of units, at most limit, that fits. fits must
+// be monotonic: if n fit, fewer fit too.
 func most(limit int64, fits func(n int64) bool) int64 {
 	return int64(sort.Search(int(limit), func(n int) bool { return !fits(int64(n) + 1) }))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -8,9 +10,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// metagpu is cnvrg's dialect: shares, of which a GPU has a configured number.
-// More than a GPU's are whole GPUs and a part of another. Different GPUs may
-// be offered under different names.
+// metagpu is cnvrg's dialect. metagpu counts shares, and a GPU has a configured
+// number of them. A request for more shares than a GPU has is for whole GPUs
+// and a part of another. Different GPUs may be offered under different resource
+// names.
 type metagpu struct{ config.MetaGPU }
 
 func (metagpu) name() string { return DialectMetaGPU }
@@ -48,7 +51,8 @@ func (m metagpu) shares(a amounts) ([]Share, error) {
 	return all, nil
 }
 
-// only is the UUIDs to which a name is confined, none for any GPU.
+// only returns the UUIDs to which a resource name is confined, or nil for any
+// GPU.
 func only(s config.DeviceSharing) []string {
 	if slices.Contains(s.UUIDs, config.AllGPUs) {
 		return nil

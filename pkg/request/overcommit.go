@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -13,10 +15,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// LimitAnnotation is, followed by the name of a resource, on pods whose
-// containers may use more memory than they ask for, as much as so many units of
-// the resource would give them. A user can write it: it counts where the node's
-// configuration allows it, and as far.
+// LimitAnnotation is the prefix of a pod annotation; a resource name follows it. Containers
+// that request the resource may use as much memory as the annotated number of units is worth,
+// which may exceed their request. A user can write the annotation: it applies only as far as
+// the node's configuration allows.
 const LimitAnnotation = "gpu-mem-limit."
 
 // Reads reports whether Read reads an annotation of a pod.
@@ -24,8 +26,8 @@ func Reads(annotation string) bool {
 	return annotation == PolicyAnnotation || strings.HasPrefix(annotation, MaximumAnnotation) || strings.HasPrefix(annotation, LimitAnnotation)
 }
 
-// Read is what every container of a pod asks for, and what the pod says of its
-// limits.
+// Read returns the requests of all containers of a pod, including the limits that its
+// annotations set.
 func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
 	asked, err := FromPod(pod, cfg.Dialects)
 	if err != nil {
@@ -38,15 +40,15 @@ func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
 	return asked, nil
 }
 
-// asker is a container that asks for a resource.
+// asker is a container that requests a resource.
 type asker struct {
 	*Container
 	dialect dialect
 	amounts amounts
 }
 
-// instead returns what the container would ask for with n units of the resource; nil where that
-// means nothing, or another number of GPUs.
+// instead returns the container's shares if the container requested n units of the resource.
+// instead returns nil if the result is invalid or has another number of GPUs.
 func (a asker) instead(name string, n int64) []Share {
 	instead := maps.Clone(a.amounts)
 	instead[name] = n
@@ -57,9 +59,9 @@ func (a asker) instead(name string, n int64) []Share {
 	return shares
 }
 
-// eachAnnotated calls set for each annotation of a pod that begins with a prefix, with the
-// containers that ask for the resource that it names, and the number. The error of set is what
-// the annotation may be.
+// eachAnnotated calls set for each pod annotation with a prefix. eachAnnotated passes the
+// containers that request the resource named after the prefix, and the annotation's number. The
+// error of set describes the allowed values.
 func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 	set func(asking []asker, name string, n int64, cfg config.Config) error,
 ) error {
@@ -67,7 +69,7 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 		return nil
 	}
 	var keys []string
-	for key := range pod.Annotations { // of which there may be very many
+	for key := range pod.Annotations { // which may be very many
 		if strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}
@@ -97,7 +99,7 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 	return errors.Join(errs...)
 }
 
-// askers returns the containers that ask for a resource.
+// askers returns the containers that request a resource.
 func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker {
 	var asking []asker
 	dialects := enabled(cfg.Dialects, cfg.Node)
@@ -115,7 +117,7 @@ func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker 
 	return asking
 }
 
-// raiseMemory sets the limits on memory of the containers that ask for the named resource.
+// raiseMemory sets the memory limits of the containers that request the named resource.
 func raiseMemory(asking []asker, name string, n int64, cfg config.Config) error {
 	percent := int64(cfg.Memory.OvercommitPercent)
 	if percent == 0 {
@@ -145,7 +147,7 @@ func raiseMemory(asking []asker, name string, n int64, cfg config.Config) error 
 	return nil
 }
 
-// limitsOf are the resources of a pod's containers, in FromPod's order.
+// limitsOf returns the resource limits of a pod's containers, in FromPod's order.
 func limitsOf(pod *corev1.Pod) []corev1.ResourceList {
 	var all []corev1.ResourceList
 	for i := range pod.Spec.InitContainers {

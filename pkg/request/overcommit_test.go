@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -82,7 +84,7 @@ func TestOvercommit(t *testing.T) {
 	}
 }
 
-// Of several containers those are meant that ask for the resource.
+// An annotation applies only to the containers that request its resource.
 func TestOvercommitOfSomeContainers(t *testing.T) {
 	cfg := config.Default()
 	cfg.Memory.OvercommitPercent = 100
@@ -118,7 +120,7 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
-// What is not read is not kept of a node's pods.
+// Annotations that are not read are not kept of a node's pods.
 func TestReads(t *testing.T) {
 	for annotation, want := range map[string]bool{
 		PolicyAnnotation: true, MaximumAnnotation + "cnvrg.io/metagpu": true, LimitAnnotation + "cnvrg.io/metagpu": true,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -11,17 +13,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// MostAsking is how many containers of a pod may ask for a part of a GPU. Schedulers count init
-// containers by the largest of them, so that no quota bounds their number, and what a pod
-// costs the node grows with it.
+// MostAsking bounds the containers of a pod that may request a part of a GPU. Schedulers count
+// only the largest init container, so no quota bounds their number, and a pod's cost for the
+// node grows with it.
 const MostAsking = 64
 
-// FromPod reads what every container of a pod asks for. What it asks in a way
-// that means nothing (two dialects in one container, a fraction of a unit, an
-// amount out of range) is an error that names the container, the resource and
-// what is allowed; such a container must not start. So is a pod of which more than
-// MostAsking containers ask. A container whose amounts
-// are all zero asks for nothing.
+// FromPod parses the requests of all containers of a pod. An invalid request has two dialects
+// in one container, a fraction of a unit or an amount out of range. The error names the
+// container, the resource and the allowed values. A container with an invalid request must not
+// start. A pod in which more than MostAsking containers request a part of a GPU is an error
+// too. A container whose amounts are all zero requests nothing.
 func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	r := reader{dialects: enabled(cfg, config.Node{})}
 	for _, d := range r.dialects {
@@ -39,11 +40,11 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 		r.container(c.Name, App, c.Resources)
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
-		// The API server refuses resources on these; they get nothing.
+		// The API server rejects resources on ephemeral containers; they get no GPU.
 		r.container(c.Name, Ephemeral, corev1.ResourceRequirements{})
 	}
 	err := errors.Join(r.errs...)
-	if r.asking > MostAsking { // instead of all that is wrong with so many
+	if r.asking > MostAsking { // instead of the errors of that many containers
 		err = fmt.Errorf("more than %d of its containers ask for a part of a GPU; allowed: %d", MostAsking, MostAsking)
 	}
 	if err != nil {
@@ -58,8 +59,8 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	}, nil
 }
 
-// Amounts is what a container names of every enabled dialect's resources, as its
-// pod's spec has it: for people to read. What it means FromPod tells.
+// Amounts returns the amounts of every enabled dialect's resources in a container's spec, for
+// display. FromPod interprets the amounts.
 func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]int64 {
 	all := map[string]int64{}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -79,18 +80,18 @@ func Amounts(pod *corev1.Pod, container string, cfg config.Dialects) map[string]
 	return all
 }
 
-// reader collects the containers of a pod, and all that is wrong with them.
+// reader collects the containers of a pod and the errors in their requests.
 type reader struct {
 	dialects   []dialect
-	words      [][]string // of each
+	words      [][]string // of each dialect
 	containers []Container
-	asking     int // of them
+	asking     int // containers that request a part of a GPU
 	errs       []error
 }
 
 func (r *reader) container(name string, kind Kind, res corev1.ResourceRequirements) {
 	c := Container{Name: name, Kind: kind}
-	if r.asking > MostAsking { // which is refused
+	if r.asking > MostAsking { // the pod is refused already
 		return
 	}
 	spoken, asked, err := r.dialectOf(res.Limits)
@@ -107,9 +108,9 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 	r.containers = append(r.containers, c)
 }
 
-// dialectOf finds the one dialect that a container's limits speak, and what
-// they say in it; nil when they ask for nothing. For extended resources the
-// API server holds requests and limits equal.
+// dialectOf returns the dialect of a container's limits and the amounts in it, or nil if the
+// container requests nothing. The API server enforces equal requests and limits of extended
+// resources.
 func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error) {
 	var spoken dialect
 	var asked amounts
@@ -152,8 +153,8 @@ func amountsIn(limits corev1.ResourceList, names []string) (amounts, error) {
 	return a, nil
 }
 
-// units is a quantity as a count. The API server has checked the quantities
-// of pods that it took; this also holds for pods that it did not see.
+// units converts a quantity to a count. The API server validates the quantities of the pods
+// that it admits; units also validates those of other pods.
 func units(q resource.Quantity) (int64, error) {
 	n, exact := q.AsInt64()
 	if !exact || n < 0 {
@@ -171,7 +172,7 @@ func (a amounts) empty() bool {
 	return true
 }
 
-// words lists the resources that are named, in the dialect's order.
+// words returns the named resources, in the dialect's order.
 func (a amounts) words(d dialect) string {
 	var named []string
 	for _, name := range d.resources() {

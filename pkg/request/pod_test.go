@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -13,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// asks is the limits of a container, by resource name.
+// asks are the limits of a container, by resource name.
 type asks map[string]string
 
 func container(name string, a asks) corev1.Container {
@@ -31,7 +33,7 @@ func podOf(containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// test is one request in one dialect: the shares, or what the error says.
+// test is one request in one dialect, and its shares or a part of its error.
 type test struct {
 	name string
 	asks asks

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -9,21 +11,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Annotations of pods on the maximum of their limits on time. A user can write them: they count
-// where the node's configuration lets pods choose.
+// Annotations of pods that set the maximum of their limits on time. A user can write the
+// annotations: they apply only where the node's configuration lets pods choose.
 const (
-	// PolicyAnnotation names the maximum of all containers: cap is their limit, share all of a
-	// GPU's time.
+	// PolicyAnnotation sets the maximum of all containers: "cap" stands for their limit,
+	// "share" for all of a GPU's time.
 	PolicyAnnotation = "nri-vgpu.io/compute-policy"
-	// MaximumAnnotation is followed by the name of a resource. The limit of the containers that
-	// ask for it is a guarantee, and their maximum what so many units of the resource would
-	// be. It goes before PolicyAnnotation.
+	// MaximumAnnotation is a prefix; a resource name follows it. The limit of each container
+	// that requests the resource becomes a guarantee. The annotated number of units of the
+	// resource is its maximum. MaximumAnnotation overrides PolicyAnnotation.
 	MaximumAnnotation = "gpu-compute-limit."
 )
 
-// setMaxima sets the maxima of a pod's shares by the node's policy and the pod's annotations. A
-// choice that means nothing, or that the node does not leave to pods, is an error: such a pod
-// must not start.
+// setMaxima sets the maxima of a pod's shares from the node's policy and the pod's annotations.
+// An annotation that is invalid, or that the node does not allow, is an error: the pod must not
+// start.
 func setMaxima(pod *corev1.Pod, asked Pod, cfg config.Config) error {
 	policy, err := policyOf(pod, cfg.Compute)
 	if err != nil {
@@ -39,7 +41,7 @@ func setMaxima(pod *corev1.Pod, asked Pod, cfg config.Config) error {
 	return eachAnnotated(pod, asked, MaximumAnnotation, cfg, setMaximum)
 }
 
-// policyOf returns the node's policy, or the pod's choice.
+// policyOf returns the pod's choice of policy, or else the node's policy.
 func policyOf(pod *corev1.Pod, cfg config.Compute) (string, error) {
 	chosen, ok := pod.Annotations[PolicyAnnotation]
 	switch {
@@ -54,7 +56,7 @@ func policyOf(pod *corev1.Pod, cfg config.Compute) (string, error) {
 	return chosen, nil
 }
 
-// setMaximum sets the maxima of the containers that ask for the named resource.
+// setMaximum sets the maxima of the containers that request the named resource.
 func setMaximum(asking []asker, name string, n int64, cfg config.Config) error {
 	if !cfg.Compute.PodsMayChoose {
 		return errors.New("no such annotation, as this node leaves pods no choice (compute.pods_may_choose)")
@@ -83,7 +85,7 @@ func (s *Share) setMaximum(ppm uint32) {
 	}
 }
 
-// isTime reports whether the container's part of a GPU's time follows from a resource.
+// isTime reports whether a resource determines the container's part of a GPU's time.
 func (a asker) isTime(name string) bool {
 	for _, n := range []int64{a.amounts[name] + 1, a.amounts[name] - 1} {
 		for i, share := range a.instead(name, n) {

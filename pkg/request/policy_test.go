@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// cores asks for a part of a GPU's time.
+// cores is the resource of a part of a GPU's time.
 const cores = "nri-vgpu.io/vgpu-cores"
 
 func TestPolicy(t *testing.T) {
@@ -114,7 +116,7 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
-// Neighbouring amounts show that a resource is of time, also where one of them means nothing.
+// Neighbouring amounts show that a resource is of time, even if one of them is invalid.
 func TestMaximumOfFewSlots(t *testing.T) {
 	const slots = "k8s.amazonaws.com/vgpu"
 	cfg := config.Default()
@@ -130,7 +132,7 @@ func TestMaximumOfFewSlots(t *testing.T) {
 	}
 }
 
-// Who asks for no part of the time has no limit, and so no maximum.
+// A container that requests no part of the time has no limit, and so no maximum.
 func TestPolicyOfSharesWithoutTime(t *testing.T) {
 	cfg := config.Default()
 	cfg.Compute.Policy = config.ComputeShare
@@ -140,7 +142,8 @@ func TestPolicyOfSharesWithoutTime(t *testing.T) {
 	}
 }
 
-// Of several containers those are meant that ask for the resource; the others have the policy's.
+// An annotation applies only to the containers that request its resource. The other containers
+// get the policy's maximum.
 func TestMaximumOfSomeContainers(t *testing.T) {
 	cfg := config.Default()
 	cfg.Compute.PodsMayChoose = true

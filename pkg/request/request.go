@@ -1,28 +1,32 @@
-// Package request turns a pod's spec into the GPU shares that each of its
-// containers asks for, in any dialect, and a node's GPUs into the capacity
-// that each dialect advertises.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package request converts a pod's spec to the GPU shares that each of its containers
+// requests, in any dialect. The package also converts a node's GPUs to the capacity that
+// each dialect advertises.
 package request
 
-// Whole is the share that stands for an entire GPU, in parts per million.
+import "slices"
+
+// Whole is the share of an entire GPU, in parts per million.
 const Whole = 1_000_000
 
 // GiB is the unit of Alnair's memory.
 const GiB = 1 << 30
 
-// Memory is an amount of one GPU's memory, in one of four ways. Exactly one
-// field is non-zero.
+// Memory is an amount of one GPU's memory, in one of four units. Exactly one field is
+// non-zero.
 type Memory struct {
 	Bytes uint64 `json:"bytes,omitempty"`
-	// PPM is a fraction, in parts per million, of whichever GPU is chosen.
+	// PPM is a fraction of the chosen GPU, in parts per million.
 	PPM uint32 `json:"ppm,omitempty"`
 	// GiB counts units as Alnair's nodes advertise them; see On.
 	GiB uint32 `json:"gib,omitempty"`
-	// Common is the whole memory, together with whoever else asks for it in
-	// common: no limit but the GPU's, and no guarantee either.
+	// Common is the whole memory, shared with all other containers that request it in
+	// common. A request for Common has no limit but the GPU's memory, and no guarantee.
 	Common bool `json:"common,omitempty"`
 }
 
-// On is the amount in bytes on a GPU whose usable memory is total bytes.
+// On returns the amount in bytes on a GPU with total bytes of usable memory.
 func (m Memory) On(total uint64) uint64 {
 	switch {
 	case m.Common:
@@ -36,9 +40,9 @@ func (m Memory) On(total uint64) uint64 {
 	return total * uint64(m.PPM) / Whole
 }
 
-// gibOn is n GiB where the GPU's size was rounded down to whole GiB. Where it
-// was rounded up it is n equal parts of what there is, so that the units that
-// a node advertises are never worth more than the GPU has.
+// gibOn returns n GiB if the GPU's size was rounded down to whole GiB. If the size was
+// rounded up, gibOn returns n equal parts of the usable memory. So the units advertised by
+// a node never exceed the GPU's memory.
 func gibOn(n, total uint64) uint64 {
 	units := RoundGiB(total)
 	if units*GiB <= total {
@@ -47,35 +51,35 @@ func gibOn(n, total uint64) uint64 {
 	return n * total / units
 }
 
-// RoundGiB is an amount of bytes in GiB, rounded to the nearest.
+// RoundGiB converts bytes to GiB, rounded to the nearest.
 func RoundGiB(bytes uint64) uint64 { return (bytes + GiB/2) / GiB }
 
-// Share is what a container asks of one GPU.
+// Share is the part of one GPU that a container requests.
 type Share struct {
 	Memory Memory `json:"memory"`
-	// Limit, where set, is what its programs may use of the GPU's memory: more
-	// than Memory, which alone is kept for them.
+	// Limit, if set, is the GPU memory that the container may use. Limit exceeds Memory,
+	// and only Memory is reserved.
 	Limit Memory `json:"limit,omitzero"`
-	// ComputePPM is the asked-for part of the GPU's time, in parts per
-	// million; 0 asks for no part and gets no limit.
+	// ComputePPM is the requested part of the GPU's time, in parts per million. 0 reserves
+	// no part and sets no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
-	// MaximumPPM, where not 0, makes ComputePPM a guarantee: the container lends what it
-	// leaves idle of the GPU's time, and may have up to so much of what others leave idle.
+	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle
+	// time, and may use up to this part of the GPU's time when others are idle.
 	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
-	// Slots is how many of the GPU's slots the share occupies: 1 in dialects
-	// that count GPUs, 0 in those whose parts of a GPU bound their number.
+	// Slots is the number of the GPU's slots that the share occupies: 1 in dialects that
+	// count GPUs, and 0 in dialects whose fractions of a GPU bound their number.
 	Slots int `json:"slots"`
-	// Exclusive asks for a GPU that nobody else is on, and keeps it so.
+	// Exclusive requests a GPU without other containers, and keeps others off it.
 	Exclusive bool `json:"exclusive,omitempty"`
-	// GPUs, when not empty, are the UUIDs of the only GPUs that will do.
+	// GPUs, if not empty, are the UUIDs of the only acceptable GPUs.
 	GPUs []string `json:"gpus,omitempty"`
-	// SplitPPM, when not 0, lets a share that no single GPU has room for be
-	// divided over several, in multiples of this part of a GPU.
+	// SplitPPM, if not 0, allows the division of a share that fits no single GPU. The
+	// pieces are multiples of this part of a GPU.
 	SplitPPM uint32 `json:"splitPPM,omitempty"`
 }
 
-// Kind says how long a container's GPUs are its own: kubelet runs init
-// containers before the app containers, which reuse what those held.
+// Kind determines how long a container holds its GPUs. kubelet runs init containers before
+// the app containers, which reuse the init containers' GPUs.
 type Kind string
 
 // The kinds of container in a pod spec.
@@ -86,23 +90,32 @@ const (
 	Ephemeral Kind = "ephemeral"
 )
 
-// Container is one container of a pod and the shares it asks for, each on a
-// GPU of its own. No shares: it asks for no GPU.
+// Container is a container of a pod and its requested shares, each on a different GPU.
+// Container has no shares if it requests no GPU.
 type Container struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Dialect names the language the request was written in.
+	// Dialect is the name of the request's dialect.
 	Dialect string  `json:"dialect,omitempty"`
 	Shares  []Share `json:"shares,omitempty"`
 }
 
+// Asks reports whether the container gets GPUs. An ephemeral container gets none.
+func (c Container) Asks() bool { return c.Kind != Ephemeral && len(c.Shares) > 0 }
+
 // Pod is a pod's containers in the order of its spec, init containers first.
 type Pod struct {
 	UID string `json:"uid"`
-	// Version, where not "", is that of the object that this was read from: of a
-	// pod of equal versions the containers are equal.
+	// Version, if not "", is the resource version of the parsed object. Pods with equal
+	// versions have equal containers.
 	Version    string      `json:"version,omitempty"`
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`
+}
+
+// Asks reports whether a container gets GPUs. A container that was not in the parsed spec
+// gets none.
+func (p Pod) Asks(container string) bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Name == container && c.Asks() })
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
@@ -5,11 +7,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// volcano is the dialect of the Volcano vGPU device plugin: a number of GPUs,
-// and MiB (or percent of the memory) and percent of the time of each. 100
-// percent of the time asks for a GPU that nobody else is on. As there, a zero
-// beside other amounts says no more than leaving the resource out, and memory
-// in MiB goes before memory in percent.
+// volcano is the dialect of the Volcano vGPU device plugin. A request names a
+// number of GPUs, MiB or percent of the memory of each, and percent of the time
+// of each. 100 percent of the time requests a GPU exclusively. As in that
+// plugin, a zero beside other amounts is equivalent to omitting the resource,
+// and memory in MiB overrides memory in percent.
 type volcano struct {
 	config.Volcano
 	number int // per GPU
@@ -61,8 +63,8 @@ func (v volcano) memory(a amounts) (Memory, error) {
 	}
 }
 
-// worth: all of the time is not to be had of a GPU that somebody is on, as it
-// asks for the GPU alone.
+// worth offers at most 99 percent of the time of a GPU that is in use: 100
+// percent would request the GPU exclusively.
 func (v volcano) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
 	slots, mib := left.counted(v.number)
 	if slots == 0 {

@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package request
 
 import (
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -19,7 +23,7 @@ func TestVolcano(t *testing.T) {
 		{"number alone", asks{number: "1"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
 		{"memory alone", asks{memory: "1"}, []Share{{Memory: Memory{Bytes: MiB}, Slots: 1}}, ""},
 		{"percent of the memory", asks{number: "1", percent: "25"}, []Share{{Memory: Memory{PPM: 250_000}, Slots: 1}}, ""},
-		{"zero percent says nothing", asks{number: "1", percent: "0"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
+		{"zero percent means nothing", asks{number: "1", percent: "0"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
 		{"all of the memory", asks{percent: "100"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
 		{"99 cores", asks{cores: "99"}, []Share{{Memory: Memory{PPM: Whole}, ComputePPM: 990_000, Slots: 1}}, ""},
 		{"MiB before percent", asks{memory: "1", percent: "25"}, []Share{{Memory: Memory{Bytes: MiB}, Slots: 1}}, ""},
@@ -31,5 +35,37 @@ func TestVolcano(t *testing.T) {
 		{"too many cores", asks{number: "1", cores: "150"}, nil, cores + " is 150; allowed: 0 to 100 (percent of each GPU)"},
 		{"too much memory", asks{memory: "16777217"}, nil, memory + " is 16777217; allowed"},
 		{"too many percent", asks{percent: "101"}, nil, percent + " is 101; allowed: 0 to 100"},
+	})
+}
+
+// The configuration in docs/how-to/migrate.md for users of HAMi accepts requests in
+// HAMi's names.
+func TestVolcanoUnderHAMisNames(t *testing.T) {
+	const (
+		number  = "nvidia.com/gpu"
+		memory  = "nvidia.com/gpumem"
+		percent = "nvidia.com/gpumem-percentage"
+		cores   = "nvidia.com/gpucores"
+	)
+	guide, err := os.ReadFile("../../docs/how-to/migrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)## From HAMi\n.*?```toml\n(.*?)```").FindSubmatch(guide)
+	if block == nil {
+		t.Fatal("the guide has no configuration for HAMi")
+	}
+	cfg, err := config.Parse(block[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := Share{Memory: Memory{Bytes: 3000 * MiB}, ComputePPM: 300_000, Slots: 1}
+	run(t, DialectVolcano, cfg.Dialects, []test{
+		{"GPUs, memory and cores", asks{number: "2", memory: "3000", cores: "30"}, []Share{part, part}, ""},
+		{"a GPU alone", asks{number: "1"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
+		{"percent of the memory", asks{number: "1", percent: "50"}, []Share{{Memory: Memory{PPM: 500_000}, Slots: 1}}, ""},
+		{"memory alone", asks{memory: "1024"}, []Share{{Memory: Memory{Bytes: 1024 * MiB}, Slots: 1}}, ""},
+		{"a priority besides", asks{number: "1", memory: "1024", "nvidia.com/priority": "0"},
+			[]Share{{Memory: Memory{Bytes: 1024 * MiB}, Slots: 1}}, ""},
 	})
 }

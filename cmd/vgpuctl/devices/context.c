@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-context makes a CUDA context on one GPU, prints "ready", and keeps the
-// context until its standard input ends: whoever started it looks meanwhile what
-// the context takes. Its arguments are the driver's library, "" for the one that
-// the loader finds, and the GPU's UUID.
+// vgpu-context creates a CUDA context on one GPU, prints "ready", and keeps the
+// context until its standard input ends. Meanwhile the parent process measures the
+// context. The arguments are the path of the driver's library and the GPU's UUID.
+// If the path is "", the loader finds the library.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// A driver that hangs would keep this process for ever, should its parent have
-// ended meanwhile.
+// vc_longest bounds the life of this process: the driver may hang and the parent
+// may have ended.
 static const unsigned int vc_longest = 120; // seconds
 
 typedef int vc_device;
@@ -48,7 +48,7 @@ static int vc_check(const struct vc_driver *driver, const char *call, int result
 	return -1;
 }
 
-// vc_find looks a function up; to may point to any pointer to a function.
+// vc_find looks up a function. to may point to any pointer to a function.
 static int vc_find(void *library, const char *name, void *to)
 {
 	void *found = dlsym(library, name);
@@ -71,13 +71,14 @@ static int vc_open(struct vc_driver *driver, const char *path)
 	    vc_find(library, "cuDevicePrimaryCtxRetain", &driver->retain) ||
 	    vc_find(library, "cuGetErrorName", &driver->error_name))
 		return -1;
-	// The first version names a MIG device's GPU, and is all that old drivers have.
+	// The first version returns the UUID of a MIG device's GPU. Old drivers have
+	// only that version.
 	if (dlsym(library, "cuDeviceGetUuid_v2") != NULL)
 		return vc_find(library, "cuDeviceGetUuid_v2", &driver->uuid);
 	return vc_find(library, "cuDeviceGetUuid", &driver->uuid);
 }
 
-// vc_is tells whether a device has the UUID in a text such as "GPU-…" or "MIG-…".
+// vc_is reports whether a UUID equals a text such as "GPU-…" or "MIG-…".
 static int vc_is(const struct vc_uuid *uuid, const char *text)
 {
 	char hex[40] = "";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-devices prints the GPUs that CUDA shows to a program started here, as
-// a line of JSON. It is a program of its own because vgpuctl is linked
+// vgpu-devices prints the GPUs that CUDA shows to a program started here, as a
+// line of JSON. vgpu-devices is a separate program because vgpuctl is linked
 // statically, to run in any container, and so cannot open the driver.
 
 #define _GNU_SOURCE
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is needed of the CUDA driver's ABI.
+// The used part of the CUDA driver's ABI.
 typedef int vd_device;
 struct vd_uuid {
 	unsigned char bytes[16];
@@ -47,7 +47,7 @@ static int vd_check(const struct vd_driver *driver, const char *call, int result
 	return -1;
 }
 
-// vd_find looks a function up; to may point to any pointer to a function.
+// vd_find looks up a function. to may point to any pointer to a function.
 static int vd_find(void *library, const char *name, void *to)
 {
 	void *found = dlsym(library, name);
@@ -70,8 +70,8 @@ static int vd_open(struct vd_driver *driver)
 	    vd_find(library, "cuDriverGetVersion", &driver->version) ||
 	    vd_find(library, "cuGetErrorName", &driver->error_name))
 		return -1;
-	// The second version names a MIG device itself; the first, on drivers
-	// before 11.4, its GPU.
+	// The second version returns the UUID of a MIG device. The first version,
+	// on drivers before 11.4, returns the UUID of its GPU.
 	if (dlsym(library, "cuDeviceGetUuid_v2") != NULL)
 		return vd_find(library, "cuDeviceGetUuid_v2", &driver->uuid);
 	return vd_find(library, "cuDeviceGetUuid", &driver->uuid);
@@ -91,8 +91,8 @@ static void vd_print_string(const char *text)
 	putchar('"');
 }
 
-// vd_print_uuid writes a UUID as NVML does. CUDA tells a MIG device by its
-// name alone, which ends in the profile: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+// vd_print_uuid prints a UUID in NVML's form. CUDA identifies a MIG device only
+// by its name, which ends in the profile: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
 static void vd_print_uuid(const struct vd_uuid *uuid, const char *name)
 {
 	const unsigned char *b = uuid->bytes;

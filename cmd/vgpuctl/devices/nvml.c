@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-nvml asks NVML for vgpuctl, which is linked statically and so cannot open
-// it. Each line of standard input is a question, answered by one line:
+// vgpu-nvml queries NVML for vgpuctl, which is linked statically and so cannot open
+// NVML. vgpu-nvml answers each line of standard input with one line:
 //
 //	driver            "ok VERSION"
 //	used UUID         "ok BYTES", of the whole GPU
-//	processes UUID    "ok PID BYTES PID BYTES …"; BYTES is "?" where NVML does not tell
+//	processes UUID    "ok PID BYTES PID BYTES …"; BYTES is "?" if NVML does not report it
 //
-// or by "error TEXT". It ends with its input.
+// or with "error TEXT". vgpu-nvml exits at the end of its input.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is needed of NVML's ABI.
+// The used part of NVML's ABI.
 struct vn_process {
 	unsigned int pid;
 	unsigned long long used_bytes;
@@ -58,7 +58,8 @@ static int vn_open(struct vn_nvml *nvml)
 		fprintf(stderr, "cannot open NVML: %s\n", dlerror());
 		return -1;
 	}
-	// The second version's structure is the same; drivers before 510 have no third.
+	// The second version uses the same structure. Drivers before 510 have no third
+	// version.
 	if (dlsym(library, list) == NULL)
 		list = "nvmlDeviceGetComputeRunningProcesses_v2";
 	if (vn_find(library, "nvmlInit_v2", &nvml->init) ||

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -8,20 +10,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Events are the driver's reports of XIDs. It opens the driver for itself, as
-// to wait for events must not keep others from asking. It is used by one
-// goroutine.
+// Events receives the driver's reports of XIDs. Events has a separate session
+// of the driver, so that waiting for events does not block other queries. Only
+// one goroutine may use Events.
 type Events struct {
 	driver Driver
-	set    gonvml.EventSet // nil until there is one
-	// heard are the GPUs whose reports the set has, by UUID.
+	set    gonvml.EventSet // nil until created
+	// heard are the GPUs whose events the set contains, by UUID.
 	heard map[string]gonvml.Device
 }
 
-// NewEvents gives events of a driver that is opened when it is first asked.
+// NewEvents returns Events that open the driver at the first call.
 func NewEvents(opts Options) *Events { return &Events{driver: Driver{Options: opts}} }
 
-// Next gives the next XID, or gpu.ErrNoEvent if none comes within the time.
+// Next returns the next XID, or gpu.ErrNoEvent if no XID arrives within the
+// time.
 func (e *Events) Next(patience time.Duration) (gpu.XID, error) {
 	if err := e.listen(); err != nil {
 		e.Close()
@@ -36,18 +39,18 @@ func (e *Events) Next(patience time.Duration) (gpu.XID, error) {
 	case ret == gonvml.ERROR_TIMEOUT, ret == gonvml.SUCCESS && data.EventType != gonvml.EventTypeXidCriticalError:
 		return gpu.XID{}, gpu.ErrNoEvent
 	case ret != gonvml.SUCCESS:
-		// A set with a lost GPU is of no use: the next one has those that
-		// are left.
+		// A set with a lost GPU is unusable: the next set contains the
+		// remaining GPUs.
 		e.Close()
 		return gpu.XID{}, nvmlError("wait for events", ret)
 	}
 	return gpu.XID{UUID: e.name(data.Device), Number: data.EventData}, nil
 }
 
-// Close lets go of the driver.
+// Close closes the session of the driver.
 func (e *Events) Close() {
 	if e.set != nil {
-		// What a driver in trouble says to this changes nothing.
+		// An error of a failing driver has no consequence here.
 		_ = e.set.Free()
 		e.set, e.heard = nil, nil
 	}
@@ -56,7 +59,7 @@ func (e *Events) Close() {
 	}
 }
 
-// listen sees to it that all GPUs that answer are heard.
+// listen registers for the events of all GPUs that answer.
 func (e *Events) listen() error {
 	if err := e.driver.open(); err != nil {
 		return err
@@ -80,7 +83,8 @@ func (e *Events) listen() error {
 	return nil
 }
 
-// register adds a GPU to the set, unless it does not answer or reports nothing.
+// register adds a GPU to the set, unless the GPU does not answer or reports no
+// XIDs.
 func (e *Events) register(index int) error {
 	device, uuid := e.reporter(index)
 	if uuid == "" || e.heard[uuid] != nil {
@@ -94,8 +98,8 @@ func (e *Events) register(index int) error {
 	return nil
 }
 
-// reporter is the GPU of an index; its UUID is empty unless it answers and
-// reports XIDs.
+// reporter returns the GPU of an index. uuid is empty unless the GPU answers
+// and reports XIDs.
 func (e *Events) reporter(index int) (device gonvml.Device, uuid string) {
 	device, ret := e.driver.lib.DeviceGetHandleByIndex(index)
 	if ret != gonvml.SUCCESS {
@@ -112,7 +116,7 @@ func (e *Events) reporter(index int) (device gonvml.Device, uuid string) {
 	return device, uuid
 }
 
-// name is the UUID of a GPU that an event is about, "" if it is not known.
+// name returns the UUID of an event's GPU, "" if it is unknown.
 func (e *Events) name(device gonvml.Device) string {
 	for uuid, d := range e.heard {
 		if d == device {

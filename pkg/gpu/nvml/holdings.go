@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -8,21 +10,22 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Holdings asks what GPUs and their processes physically hold. Unlike a Driver it may
-// be asked for several GPUs at a time, so that one that hangs keeps no other back.
+// Holdings queries the physical memory that GPUs and their processes hold. Unlike a
+// Driver, Holdings may be called for several GPUs at once, so that a GPU that hangs
+// does not block the others.
 type Holdings struct {
 	Options
-	// mu is held for no call of the driver but those that open it.
+	// mu is held during no driver call except those that open the driver.
 	mu      sync.Mutex
 	lib     gonvml.Interface // nil until opened
 	devices map[string]gonvml.Device
 }
 
-// NewHoldings returns Holdings that open the driver when first asked.
+// NewHoldings returns Holdings that open the driver at the first call.
 func NewHoldings(opts Options) *Holdings { return &Holdings{Options: opts} }
 
-// Held lists the processes that compute on a GPU with the bytes that they physically
-// hold there, by pid.
+// Held returns the physical memory in bytes that each compute process holds on a GPU,
+// by pid.
 func (h *Holdings) Held(uuid string) (gpu.HeldBytes, error) {
 	device, err := h.device(uuid)
 	if err != nil {
@@ -41,7 +44,7 @@ func (h *Holdings) Held(uuid string) (gpu.HeldBytes, error) {
 	return held, nil
 }
 
-// Used returns how many bytes of a GPU are used, whoever uses them.
+// Used returns the used memory of a GPU in bytes, for all users together.
 func (h *Holdings) Used(uuid string) (uint64, error) {
 	device, err := h.device(uuid)
 	if err != nil {
@@ -97,13 +100,14 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lib == lib { // else it was closed meanwhile
+	if h.lib == lib { // else the library was closed meanwhile
 		h.devices[uuid] = device
 	}
 	return device, nil
 }
 
-// failed has the next call begin anew: a driver that was reloaded needs it.
+// failed drops the session, so that the next call opens it again, as a reloaded
+// driver requires.
 func (h *Holdings) failed(uuid, doing string, ret gonvml.Return) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,6 +118,7 @@ func (h *Holdings) failed(uuid, doing string, ret gonvml.Return) error {
 			_ = h.lib.Shutdown()
 			h.lib = nil
 		}
+	default: // the session stays usable
 	}
 	return nvmlError(doing, ret)
 }

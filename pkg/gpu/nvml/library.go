@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -10,8 +12,8 @@ import (
 // libraryName is NVML's SONAME.
 const libraryName = "libnvidia-ml.so.1"
 
-// libraryDirs are the places where distributions and NVIDIA's driver
-// container put the driver's libraries.
+// libraryDirs are the directories in which distributions and NVIDIA's driver
+// container install the driver's libraries.
 var libraryDirs = []string{
 	"/usr/lib/x86_64-linux-gnu",
 	"/usr/lib/aarch64-linux-gnu",
@@ -30,7 +32,7 @@ var libraryDirs = []string{
 	"/home/kubernetes/bin/nvidia/lib64",
 }
 
-// LibraryError says that NVML was found nowhere.
+// LibraryError reports that NVML was not found.
 type LibraryError struct {
 	Tried []string
 }
@@ -40,8 +42,8 @@ func (e *LibraryError) Error() string {
 		libraryName, strings.Join(e.Tried, ", "))
 }
 
-// FindLibrary returns the path of NVML: explicit, if that is set, else the first
-// that is found in the usual directories under root.
+// FindLibrary returns the path of NVML. The path is explicit, if set, else the first
+// match in the usual directories under root.
 func FindLibrary(root, explicit string) (string, error) {
 	if explicit != "" {
 		if !isFile(explicit) {
@@ -59,8 +61,9 @@ func FindLibrary(root, explicit string) (string, error) {
 // cudaLibraryName is libcuda's SONAME.
 const cudaLibraryName = "libcuda.so.1"
 
-// FindCUDALibrary returns the path of the driver's libcuda: beside NVML, where its
-// library lies elsewhere than usual, else as NVML is found.
+// FindCUDALibrary returns the path of the driver's libcuda. If opts.Library is set,
+// FindCUDALibrary looks in that directory first. Else the search is that of
+// FindLibrary.
 func FindCUDALibrary(opts Options) (string, error) {
 	if opts.Library != "" {
 		if path := filepath.Join(filepath.Dir(opts.Library), cudaLibraryName); isFile(path) {
@@ -74,7 +77,7 @@ func FindCUDALibrary(opts Options) (string, error) {
 	return path, nil
 }
 
-// findUnder looks for a library in the usual directories under root.
+// findUnder searches for a library in the usual directories under root.
 func findUnder(root, name string) (path string, tried []string) {
 	for _, dir := range libraryDirs {
 		candidate := filepath.Join(dir, name)
@@ -86,9 +89,8 @@ func findUnder(root, name string) (path string, tried []string) {
 	return "", tried
 }
 
-// FindBeside returns the path of another of the driver's libraries: in the directory
-// of NVML, if that is set, else in the first of the usual directories under root that
-// has it.
+// FindBeside returns the path of another driver library. FindBeside looks in the
+// directory of NVML if nvml is set, else in the usual directories under root.
 func FindBeside(root, nvml, name string) (string, error) {
 	dirs := libraryDirs
 	if nvml != "" {
@@ -102,11 +104,11 @@ func FindBeside(root, nvml, name string) (string, error) {
 	return "", fmt.Errorf("%s not found in %s under %s", name, strings.Join(dirs, ", "), filepath.Join("/", root))
 }
 
-// maxLinks bounds the symbolic links of one path, as the kernel does.
+// maxLinks bounds the symbolic links in one path, as the kernel does.
 const maxLinks = 40
 
-// resolve follows the links of path as if root were the root directory: a
-// link to /etc/alternatives, as Debian's driver has, means the driver's /etc.
+// resolve follows the links of path as if root were the root directory. So a link to
+// /etc/alternatives, as in Debian's driver package, points to the driver's /etc.
 func resolve(root, path string) (string, error) {
 	rest := strings.Split(path, "/")
 	at := "/"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -6,11 +8,12 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Modes changes the GPUs' compute modes. It opens the driver for each call, as
-// there are few.
+// Modes changes the compute modes of GPUs. Modes opens the driver for each call,
+// since calls are rare.
 type Modes struct{ Options }
 
-// Set sets the compute mode of a GPU, by NVML's number, and gives the one before.
+// Set sets the compute mode of a GPU, by NVML's number, and returns the previous
+// mode.
 func (m Modes) Set(uuid string, mode int) (before int, err error) {
 	driver := New(m.Options)
 	if err := driver.open(); err != nil {

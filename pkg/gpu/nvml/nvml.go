@@ -1,5 +1,7 @@
-// Package nvml asks NVIDIA's management library for the node's GPUs. It is the
-// only package of the project's Go that needs cgo.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvml queries NVIDIA's management library about the node's GPUs. The
+// package is the only Go package of the project that needs cgo.
 package nvml
 
 import (
@@ -8,34 +10,36 @@ import (
 	"strings"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Options say where the driver is.
+// Options locate the driver.
 type Options struct {
-	// Root is the driver's root file system, "" or "/" for the own.
+	// Root is the driver's root file system, "" or "/" for the process's own.
 	Root string
-	// Library is NVML's path; "" looks for it under Root.
+	// Library is NVML's path. "" selects a search under Root.
 	Library string
 }
 
-// Driver lists GPUs over NVML. It is used by one goroutine at a time.
+// Driver lists GPUs through NVML. Only one goroutine at a time may use a
+// Driver.
 type Driver struct {
 	Options
 	lib gonvml.Interface // nil until initialised
 }
 
-// New gives a driver that is opened when it is first asked.
+// New returns a driver that is opened at the first call.
 func New(opts Options) *Driver { return &Driver{Options: opts} }
 
-// List describes the GPUs as the driver shows them now.
+// List returns the GPUs that the driver lists now.
 func (d *Driver) List() ([]gpu.GPU, error) {
 	if err := d.open(); err != nil {
 		return nil, err
 	}
 	count, ret := d.lib.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
-		// Begin anew next time: a driver that was reloaded needs it.
+		// Reopen the library at the next call, as a reloaded driver requires.
 		d.close()
 		return nil, nvmlError("count the GPUs", ret)
 	}
@@ -63,13 +67,14 @@ func (d *Driver) open() error {
 }
 
 func (d *Driver) close() {
-	// What a driver in trouble says to this changes nothing.
+	// An error of a failing driver has no consequence here.
 	_ = d.lib.Shutdown()
 	d.lib = nil
 }
 
-// describe gives the GPU of an index. One that cannot be described in full
-// is unhealthy; its UUID is empty if not even that is known.
+// describe returns the GPU of an index. If the description cannot be read
+// completely, the GPU is unhealthy. If even the UUID cannot be read, the UUID
+// is empty.
 func (d *Driver) describe(index int) gpu.GPU {
 	g := gpu.GPU{Index: index}
 	device, ret := d.lib.DeviceGetHandleByIndex(index)
@@ -94,7 +99,8 @@ func (d *Driver) describe(index int) gpu.GPU {
 	return g
 }
 
-// identify reads what is fixed for a GPU, and by that proves that it answers.
+// identify reads the fixed properties of a GPU. Success proves that the GPU
+// answers.
 func identify(device gonvml.Device, g *gpu.GPU) error {
 	var ret gonvml.Return
 	if g.UUID, ret = device.GetUUID(); ret != gonvml.SUCCESS {
@@ -132,8 +138,9 @@ func busID[C ~int8 | ~uint8](chars [32]C) string {
 	return b.String()
 }
 
-// multiprocessors counts the SMs, which NVML tells only as cores; 0 where it
-// does not tell. Nothing is decided by it.
+// multiprocessors returns the number of SMs, which NVML reports only as cores.
+// multiprocessors returns 0 if NVML reports no cores. No decision depends on
+// the number.
 func multiprocessors(device gonvml.Device) int {
 	cores, ret := device.GetNumGpuCores()
 	if ret != gonvml.SUCCESS {
@@ -146,7 +153,7 @@ func multiprocessors(device gonvml.Device) int {
 	return cores / coresPerMultiprocessor(major, minor)
 }
 
-// coresPerMultiprocessor is the number of FP32 cores of an SM, by compute
+// coresPerMultiprocessor returns the number of FP32 cores of an SM, by compute
 // capability, as in the CUDA C Programming Guide.
 func coresPerMultiprocessor(major, minor int) int {
 	switch {
@@ -159,11 +166,12 @@ func coresPerMultiprocessor(major, minor int) int {
 	}
 }
 
-// What is wrong with the driver as a whole, for callers that treat it apart.
+// Errors of the whole driver, for callers that handle them separately.
 var (
-	// ErrDriverNotLoaded: there is the library, but no kernel module.
+	// ErrDriverNotLoaded: the library is installed, but the kernel module is
+	// not loaded.
 	ErrDriverNotLoaded = errors.New("the NVIDIA kernel driver is not loaded")
-	// ErrDriverChanged: the kernel module is of another version than the
+	// ErrDriverChanged: the version of the kernel module differs from the
 	// library that this process has loaded.
 	ErrDriverChanged = errors.New("the NVIDIA driver was changed under the agent")
 )

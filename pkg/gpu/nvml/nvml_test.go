@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -9,12 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// These tests go through the real dlopen of a simulated driver, which
-// "make build" makes.
+// These tests load a simulated driver by a real dlopen. "make build" builds the
+// simulator.
 const simulator = "../../../build/gpusim"
 
 func gpusim(t *testing.T, args ...string) {
@@ -25,8 +28,9 @@ func gpusim(t *testing.T, args ...string) {
 	}
 }
 
-// TestDriver is one life of a driver, as a process opens it only once: it is
-// loaded under a running agent, loses a GPU, hangs, and recovers.
+// TestDriver simulates the whole life of a driver, as a process loads a driver
+// only once. The driver is loaded under a running agent, loses a GPU, hangs, and
+// recovers.
 func TestDriver(t *testing.T) {
 	library, err := filepath.Abs(filepath.Join(simulator, libraryName))
 	if err != nil {
@@ -83,7 +87,7 @@ func TestDriver(t *testing.T) {
 	mustRecover(t, inv, before)
 }
 
-// checkEvents listens to a driver that loses a GPU and gets it back.
+// checkEvents receives events of a driver that loses a GPU and recovers it.
 func checkEvents(t *testing.T, library, dir string, gpus []gpu.GPU) {
 	t.Helper()
 	events := NewEvents(Options{Library: library})
@@ -110,7 +114,7 @@ func checkEvents(t *testing.T, library, dir string, gpus []gpu.GPU) {
 	if _, err := events.Next(time.Second); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("with a GPU lost: got %v", err)
 	}
-	nothing() // and the other GPU is heard on
+	nothing() // and events of the other GPU still arrive
 	gpusim(t, "inject", "--gpu", "1", "xid", "95", dir)
 	next(gpu.XID{UUID: gpus[1].UUID, Number: 95})
 	gpusim(t, "inject", "clear", dir)
@@ -135,7 +139,8 @@ func checkInventory(t *testing.T, gpus []gpu.GPU) {
 	}
 }
 
-// checkProcesses has a process hold memory of the second GPU, and looks for it.
+// checkProcesses starts a process that holds memory of the second GPU, and looks
+// for it.
 func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU) {
 	t.Helper()
 	holder := simtest.StartHolder(t, simtest.At(t, dir))
@@ -164,7 +169,8 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 	holder.Kill(t)
 }
 
-// checkKinds has processes use the second GPU without CUDA, beside one that does.
+// checkKinds starts processes that use the second GPU without CUDA, beside a CUDA
+// process.
 func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int) {
 	t.Helper()
 	machine := simtest.At(t, dir)
@@ -181,7 +187,7 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 		want[pid] = gpu.Process{PID: pid, Bytes: memory, APIs: kind.apis}
 	}
 	var got map[int]gpu.Process
-	// The decoder's use is known when the first period is over.
+	// The use of the decoder is known after the first period.
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		listed, err := inv.Processes(t.Context())
 		if err != nil {
@@ -205,7 +211,7 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 	}
 }
 
-// mustRecover waits until the inventory is as it was.
+// mustRecover waits until the inventory is as before.
 func mustRecover(t *testing.T, inv *gpu.Inventory, want []gpu.GPU) {
 	t.Helper()
 	var gpus []gpu.GPU

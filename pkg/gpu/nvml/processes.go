@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -9,13 +11,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// notAvailable is what NVML says of a process's memory where the driver does
-// not count it.
+// notAvailable is NVML's value for a process's memory if the driver does not
+// count it.
 const notAvailable = math.MaxUint64
 
-// Processes returns those that use a GPU now, by the GPU's UUID: those that NVML
-// lists with a compute or a graphics context, and those with a session of the
-// video encoder. GPUs that do not answer are left out.
+// Processes returns the processes that use a GPU now, by the GPU's UUID.
+// Processes lists processes with a compute or graphics context, and processes
+// with a session of the video encoder. Processes omits GPUs that do not answer.
 func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	processes := map[string][]gpu.Process{}
 	err := d.each(func(uuid string, device gonvml.Device) {
@@ -32,8 +34,8 @@ func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	return processes, err
 }
 
-// encoders returns the processes that have a session of the video encoder, of
-// which NVML does not tell what memory they hold.
+// encoders returns the processes with a session of the video encoder. NVML does
+// not report the memory of these processes.
 func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	sessions, ret := device.GetEncoderSessions()
 	if ret != gonvml.SUCCESS {
@@ -46,7 +48,7 @@ func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	return running
 }
 
-// each looks at the GPUs that answer, one after the other.
+// each calls look for each GPU that answers, one after the other.
 func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	if err := d.open(); err != nil {
 		return err
@@ -68,8 +70,8 @@ func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	return nil
 }
 
-// add adds what one call of NVML lists to what others did. A process that is on
-// several lists has the same memory on each.
+// add merges the processes of one NVML call into list. A process on several
+// lists has the same memory on each.
 func add(list []gpu.Process, api gpu.APIs, running []gonvml.ProcessInfo) []gpu.Process {
 	for _, p := range running {
 		bytes := p.UsedGpuMemory

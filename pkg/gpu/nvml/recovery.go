@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -6,7 +8,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// recoveries say what the driver asks for, by NVML's
+// recoveries describe the recovery actions of NVML's
 // nvmlDeviceGpuRecoveryAction_t.
 var recoveries = map[gonvml.DeviceGpuRecoveryAction]string{
 	gonvml.GPU_RECOVERY_ACTION_GPU_RESET:           "a reset: end all its processes and run nvidia-smi --gpu-reset",
@@ -18,8 +20,8 @@ var recoveries = map[gonvml.DeviceGpuRecoveryAction]string{
 	gonvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       "a reboot of the system",
 }
 
-// recovery asks what the driver wants done to a GPU: "" for nothing. Drivers
-// that do not tell are older than the question.
+// recovery returns the recovery action that the driver requests for a GPU, ""
+// for none. known is false for older drivers, which do not support the query.
 func recovery(device gonvml.Device) (asked string, known bool) {
 	values := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	if ret := device.GetFieldValues(values); ret != gonvml.SUCCESS || gonvml.Return(values[0].NvmlReturn) != gonvml.SUCCESS {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvml
 
 import (
@@ -9,12 +11,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// sampleAttempts is how often samples are asked for of which there are more
-// each time than there was room for.
+// sampleAttempts bounds the queries for samples while each query returns more samples than
+// it has room for.
 const sampleAttempts = 3
 
-// Samples returns what the driver measured of the processes since a time, by the
-// GPU's UUID. GPUs of which it does not tell are left out.
+// Samples returns the driver's measurements of processes since a time, by the GPU's UUID.
+// Samples omits GPUs that the driver does not measure.
 func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
 	samples := map[string][]gpu.Sample{}
 	err := d.each(func(uuid string, device gonvml.Device) {
@@ -25,8 +27,8 @@ func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
 	return samples, err
 }
 
-// Loads returns what the driver measured of the GPUs since a time, by UUID. GPUs of which it
-// does not tell are left out.
+// Loads returns the driver's measurements of the GPUs since a time, by UUID. Loads omits
+// GPUs that the driver does not measure.
 func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
 	loads := map[string][]gpu.Load{}
 	err := d.each(func(uuid string, device gonvml.Device) {
@@ -43,8 +45,8 @@ func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
 	return loads, err
 }
 
-// samplesOf tells, too, whether the driver measures this GPU at all: that it has
-// no samples means that nobody used it.
+// samplesOf returns a GPU's samples, and whether the driver measures the GPU at all. If the
+// driver measures a GPU without samples, no process used the GPU.
 func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok bool) {
 	for range sampleAttempts {
 		measured, ret := device.GetProcessUtilization(uint64(since.UnixMicro()))
@@ -61,7 +63,7 @@ func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok 
 			return nil, true
 		case gonvml.ERROR_INSUFFICIENT_SIZE:
 			if len(measured) == 0 {
-				return nil, true // it wants no room: there is nothing
+				return nil, true // no room is needed: there are no samples
 			}
 		default:
 			return nil, false

@@ -1,4 +1,6 @@
-// Command gencheader writes the C header of the pages' layout.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gencheader generates the C header of the pages' layout.
 package main
 
 import (

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package layout
 
 import (
@@ -118,8 +120,8 @@ func (h *header) comment(indent string, doc *ast.CommentGroup) {
 	}
 }
 
-// cField is the C declaration of a field: a fixed-size integer, a structure of
-// this file, or an array of one of them.
+// cField returns the C declaration of a field: a fixed-size integer, a
+// structure of this file, or an array of either.
 func cField(f *types.Var) (string, error) {
 	typ, dim := f.Type(), ""
 	if array, ok := typ.(*types.Array); ok {

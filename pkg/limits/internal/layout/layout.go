@@ -1,11 +1,12 @@
-// Package layout declares the memory layout of the container's two pages,
-// once, for Go and for C: interposer/src/pages_gen.h is generated from this
-// file (go generate ./pkg/limits), and tests hold the two together.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package layout declares the memory layout of the container's two pages once, for Go and for
+// C. interposer/src/pages/pages_gen.h is generated from this file (go generate ./pkg/limits),
+// and tests check that both match.
 //
-// Every field has a fixed size, every structure is a multiple of 8 bytes and
-// has no implicit padding, and integers are little-endian. Fields that both
-// sides change while the other looks are accessed with sequentially consistent
-// atomics only.
+// Every field has a fixed size. Every structure is a multiple of 8 bytes and has no implicit
+// padding. Integers are little-endian. Fields that one side may change while the other reads
+// are accessed with sequentially consistent atomics only.
 package layout
 
 const (
@@ -25,31 +26,29 @@ const (
 	KindGPU = 1
 	// KindMIG marks a MIG device's UUID.
 	KindMIG = 2
-	// FlagShare marks a container that may have more than its part of the time, by
-	// leases on what others leave idle: its MaximumPPM is above its ComputePPM.
+	// FlagShare marks a container that may exceed its part of the GPU time by leases on time
+	// that others leave idle. The container's MaximumPPM is above its ComputePPM.
 	FlagShare = 1
-	// FlagMPS marks a GPU that is shared through the Multi-Process Service: the
-	// limit is the part of the GPU that its server lets the container fill, and
-	// no limit on time.
+	// FlagMPS marks a GPU that is shared through the Multi-Process Service. The limit is the
+	// part of the GPU that the MPS server lets the container fill; GPU time is not limited.
 	FlagMPS = 2
-	// LeasePPMBits is the width of a lease's part of the GPU's time; the time
-	// at which it ends stands above it, in units of 1 << LeaseUnitBits ns of
-	// CLOCK_MONOTONIC.
+	// LeasePPMBits is the width of the part of the GPU's time in a lease. The higher bits hold
+	// the lease's end, in units of 1 << LeaseUnitBits ns of CLOCK_MONOTONIC.
 	LeasePPMBits = 20
-	// LeaseUnitBits is the width of what is left out of a lease's end.
+	// LeaseUnitBits is the number of low bits that a lease's end omits.
 	LeaseUnitBits = 16
-	// RefusalSizeBits is the width of the size in a packed refusal; the way
-	// of allocating stands above it.
+	// RefusalSizeBits is the width of the size in a packed refusal. The higher bits hold the
+	// way of allocating.
 	RefusalSizeBits = 56
-	// ObservedLookBits is the width of the number of the look in what was
-	// observed; the bytes stand above it, as a multiple of 1 << its value.
+	// ObservedLookBits is the width of the observation's number in an observed value. The
+	// higher bits hold the bytes, as a multiple of 1 << ObservedLookBits.
 	ObservedLookBits = 12
-	// UnknownContextBytes is what a context is charged where the limits page has no
-	// size of it: more than any known context takes.
+	// UnknownContextBytes is the charge for a context whose size is not on the limits page.
+	// UnknownContextBytes exceeds the size of every known context.
 	UnknownContextBytes = 768 << 20
 )
 
-// The ways of acquiring device memory, as a refusal names them.
+// The ways of allocating device memory, as recorded for a refusal.
 const (
 	WayNone    = 0
 	WayContext = 1
@@ -64,111 +63,115 @@ const (
 	WayGraph   = 10
 	WayImport  = 11
 	WayModule  = 12
-	// WayCount is how many there are, WayNone included.
+	// WayCount is the number of ways, including WayNone.
 	WayCount = 13
 )
 
 // LimitsDevice is the limit on one GPU.
 type LimitsDevice struct {
-	// UUID is the device's 16 bytes as the driver gives them.
+	// UUID is the device's 16-byte UUID as the driver reports it.
 	UUID [16]uint8
 	// Kind is KindGPU or KindMIG.
 	Kind uint32
-	// ComputePPM is the part of the GPU's time; PPM is no limit.
+	// ComputePPM is the part of the GPU's time in parts per million. PPM means no limit.
 	ComputePPM uint32
-	// MemoryBytes is the limit on device memory, contexts included.
+	// MemoryBytes is the limit on device memory, including contexts.
 	MemoryBytes uint64
-	// ContextBytes is what one context is expected to take; 0 is unknown.
+	// ContextBytes is the expected size of one context; 0 is unknown.
 	ContextBytes uint64
 	// Flags is FlagShare, FlagMPS or 0.
 	Flags uint32
-	// Multiprocessors is how many the GPU has, where FlagMPS is set; 0 is
-	// unknown. A client of MPS with a limit sees fewer.
+	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown.
+	// A client of MPS with a limit sees fewer.
 	Multiprocessors uint32
-	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may give; 0,
-	// as pages had it before there was a maximum, is PPM.
+	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may add up to. 0
+	// stands for PPM, as on pages written before the field existed.
 	MaximumPPM uint32
 	// Reserved is 0.
 	Reserved [3]uint32
 }
 
-// LimitsCopy is one complete set of limits. A page has two: a writer fills the
-// inactive one and makes it active by one store of the generation, so that a
-// writer that dies half-way leaves the active one whole.
+// LimitsCopy is one complete set of limits. A page has two copies. A writer fills the inactive
+// copy and activates it by one store of the generation. So a writer that dies before the store
+// leaves the active copy intact.
 type LimitsCopy struct {
-	// Generation is the page's generation that this copy belongs to.
+	// Generation is the generation of the page to which this copy belongs.
 	Generation uint64
-	// DeviceCount is how many of Devices are valid.
+	// DeviceCount is the number of valid entries of Devices.
 	DeviceCount uint32
 	// Reserved is 0.
 	Reserved uint32
 	Devices  [MaxDevices]LimitsDevice
-	// Checksum is FNV-1a (64 bits) over all bytes of the copy before it.
+	// Checksum is the FNV-1a hash (64 bits) of all preceding bytes of the copy.
 	Checksum uint64
 }
 
-// LimitsPage is the file "limits", which the container can only read.
+// LimitsPage is the file "limits", which is read-only for the container.
 type LimitsPage struct {
 	Magic   uint64
 	Version uint32
 	// Size is the size of the page in bytes.
 	Size uint32
-	// Generation counts the changes; its lowest bit names the active copy.
+	// Generation counts the changes; its lowest bit selects the active copy.
 	Generation uint64
 	Reserved   [5]uint64
 	Copies     [2]LimitsCopy
-	// Observed is, per GPU, what the agent last saw the container hold, if
-	// that was more than its usage page owned up to, else 0; together with
-	// the number of the look, which tells two looks that found the same
-	// apart. It is no part of the copies: one store sets it.
+	// Observed is, per GPU, the memory that the agent last saw the container hold. The value
+	// is 0 if the memory did not exceed the claim on the usage page. The low bits hold the
+	// observation's number, which distinguishes observations of equal size. Observed is not
+	// part of the copies: one store sets it.
 	Observed [MaxDevices]uint64
-	// Leases are, by device, what part of the GPU's time a container with
-	// FlagShare may use for a few milliseconds beyond its limit: one word
-	// each, written at any time; 0 for none.
+	// Leases are, per device, the part of the GPU's time that a container with FlagShare may
+	// use for a few milliseconds beyond its limit. Each lease is one word, written at any
+	// time; 0 is no lease.
 	Leases [MaxDevices]uint64
-	// Others is, by device, what GPU time all other containers of that GPU were charged,
-	// in ns since any time. It is counted by the agent and wraps around.
+	// Others is, per device, the GPU time charged to all other containers of that GPU, in ns
+	// since an arbitrary start. The agent counts the time, and Others wraps around.
 	Others [MaxDevices]uint64
-	// OthersLooks are, by device, what part of the GPU's time the other containers may
-	// have, in parts per million, and when Others was last brought up to date: one word
-	// each, as of a lease; 0 if nobody counts.
+	// OthersLooks are, per device, the part of the GPU's time that the other containers may
+	// have, in parts per million. The higher bits hold the time of the last update of Others.
+	// Each entry is one word, packed as a lease; 0 if the agent does not count.
 	OthersLooks [MaxDevices]uint64
-	// Tail fills the page up to 4096 bytes.
+	// Tail pads the page to 4096 bytes.
 	Tail [178]uint64
 }
 
-// SlotDevice is what one process holds and did on one GPU.
+// SlotDevice is the usage of one process on one GPU.
 type SlotDevice struct {
-	// Used is the bytes granted: those that the process holds, and those that
-	// it is getting from the driver just now.
+	// Used is the granted bytes: those that the process holds, and those that it is allocating
+	// from the driver now.
 	Used uint64
-	// Pending is the bytes asked for and not yet granted.
+	// Pending is the bytes requested and not yet granted.
 	Pending uint64
 	// Peak is the largest Used so far.
 	Peak uint64
 	// ContextBytes is the part of Used that contexts take.
 	ContextBytes uint64
-	// GPUTimeNs is the GPU time had, in ns.
+	// GPUTimeNs is the GPU time used, in ns.
 	GPUTimeNs uint64
-	// WaitNs is the time that launches were held back, in ns.
+	// WaitNs is the time for which launches were delayed, in ns.
 	WaitNs uint64
-	// Launches counts the work given to the GPU.
+	// Launches counts the launches on the GPU.
 	Launches uint64
 	// Refusals counts refused allocations.
 	Refusals uint64
-	// LastRefusal is the last one: way << RefusalSizeBits | size in bytes.
+	// LastRefusal is the last refusal: way << RefusalSizeBits | size in bytes.
 	LastRefusal uint64
-	Reserved    [7]uint64
+	// UnmeasuredNs is the time since which the process has had running work of unknown
+	// duration, in ns of CLOCK_MONOTONIC; 0 if it has none. If the process dies, its work is
+	// charged from that time on.
+	UnmeasuredNs uint64
+	Reserved     [6]uint64
 }
 
-// Slot is one process. It is that process's alone as long as it holds an OFD
-// lock on the slot's bytes of the file.
+// Slot is the usage of one process. The process owns the slot as long as it holds an OFD lock
+// on the slot's bytes of the file.
 type Slot struct {
-	// PID is the process as itself sees it; a claim, good for display alone.
+	// PID is the process id in the container's pid namespace, a claim for display only.
 	PID uint32
 	// Reserved0 is 0.
 	Reserved0 uint32
-	// AttachedNs is the time of attaching, in ns of CLOCK_BOOTTIME.
+	// AttachedNs is when the process attached, in ns of CLOCK_BOOTTIME.
 	AttachedNs uint64
 	// Name is the process's short name, as in /proc/<pid>/comm.
 	Name     [16]uint8
@@ -176,9 +179,9 @@ type Slot struct {
 	Devices  [MaxDevices]SlotDevice
 }
 
-// ContainerDevice is what the container as a whole did on one GPU.
+// ContainerDevice is the usage of the whole container on one GPU.
 type ContainerDevice struct {
-	// Refusals counts refused allocations of all processes, dead ones too.
+	// Refusals counts the refused allocations of all processes, including dead ones.
 	Refusals uint64
 	// LastRefusal is packed as in SlotDevice.
 	LastRefusal uint64
@@ -187,50 +190,50 @@ type ContainerDevice struct {
 	RetiredGPUTimeNs uint64
 	RetiredWaitNs    uint64
 	RetiredLaunches  uint64
-	// BucketNs is the container's allowance of GPU time, in ns, and may be in
-	// debt; two's complement.
+	// BucketNs is the container's balance of GPU time, in ns. BucketNs may be negative; two's
+	// complement.
 	BucketNs uint64
 	// BucketFilledNs is when the bucket was last filled, in ns of
 	// CLOCK_MONOTONIC.
 	BucketFilledNs uint64
-	// SpentNs is all GPU time that was ever taken from the bucket, in ns, less
-	// what was given back.
+	// SpentNs is all GPU time ever taken from the bucket, in ns, minus refunds.
 	SpentNs uint64
-	// Launches counts the work given to the GPU, where the container has
-	// several.
+	// Launches counts the launches on the GPU, if the container has several GPUs.
 	Launches uint64
-	// PhaseLaunches is what Launches was when the container's GPUs were last
-	// opened together, and PhaseGoal that and what was still to go of the phase
-	// before.
+	// PhaseLaunches is the value of Launches when the current phase of the container's GPUs
+	// opened. PhaseGoal is PhaseLaunches plus the launches still due from the previous phase.
 	PhaseLaunches uint64
 	PhaseGoal     uint64
-	// Peak is the most that all processes together were granted at a time. What
-	// a killed process had counts until somebody needs it or takes its slot.
+	// Peak is the most memory granted to all processes at the same time. The memory of a
+	// killed process counts until another process needs it or takes its slot.
 	Peak uint64
-	// ClippedNs is what was earned and the bucket could not hold, in ns of GPU time, less
-	// what work that was charged afterwards had back.
+	// ClippedNs is the earned GPU time that exceeded the bucket's capacity, in ns, minus
+	// refunds to work that was charged later.
 	ClippedNs uint64
-	Reserved  [3]uint64
+	// UnmeasuredNs is the time up to which the container was charged for unmeasured work of
+	// dead processes, in ns of CLOCK_MONOTONIC.
+	UnmeasuredNs uint64
+	Reserved     [2]uint64
 }
 
-// WayRefusals counts the refused allocations of one GPU by the way of asking.
+// WayRefusals counts the refused allocations of one GPU by the way of allocating.
 type WayRefusals struct {
 	Counts [WayCount]uint64
 }
 
-// Distrust is what the container's processes found out about their own measurements of
-// one GPU. Interposers before it leave it 0.
+// Distrust holds the errors that the container's processes detected in their own measurements
+// of one GPU. Interposers older than the field leave it 0.
 type Distrust struct {
-	// Uncharged counts claims on others' time that lapsed, as the others were not charged
-	// for as much. It wraps around, as Aliased does.
+	// Uncharged counts the claims on others' time that lapsed because the others were charged
+	// less. Uncharged wraps around, as Aliased does.
 	Uncharged uint32
-	// Aliased counts measurements whose probes came back with the end of the work that they
-	// were to tell of.
+	// Aliased counts the measurements whose probes completed only with the end of the measured
+	// work.
 	Aliased uint32
-	// DriftPPB is by how much the GPU's clock is faster than the host's, in parts per
+	// DriftPPB is the rate by which the GPU's clock is faster than the host's, in parts per
 	// billion, two's complement; 0 is unknown.
 	DriftPPB uint32
-	// SliceNs is how long a process of the container has the GPU at a time beside others, in
+	// SliceNs is the GPU time slice of a process of the container beside other processes, in
 	// ns; 0 is unknown.
 	SliceNs uint32
 }
@@ -243,27 +246,27 @@ type UsageHeader struct {
 	SlotCount uint32
 	// Size is the size of the file in bytes.
 	Size uint64
-	// HighWater is one more than the highest slot ever taken: a bound for
-	// scans. It only grows.
+	// HighWater is one more than the highest slot ever taken. HighWater bounds scans, and only
+	// grows.
 	HighWater uint32
-	// DeviceCount is how many devices are used, in the limits page's order.
+	// DeviceCount is the number of used devices, in the limits page's order.
 	DeviceCount uint32
-	// PhaseOpen is 1 while all GPUs of the container have allowance, and work
-	// may go to them; 0 from when one has none until all have some again.
+	// PhaseOpen is 1 while launches are allowed on all GPUs of the container. PhaseOpen
+	// becomes 0 when one GPU's balance is exhausted, and 1 again when all have a balance.
 	PhaseOpen uint64
-	// PhaseReach is the most launches that any of them had in the phase that is
-	// over: the others may have as many, too.
+	// PhaseReach is the largest number of launches on any of the GPUs in the previous phase.
+	// The other GPUs may have as many.
 	PhaseReach uint64
-	// PhaseInStep is 1 if they all had about as many in the last one.
+	// PhaseInStep is 1 if all GPUs had about as many launches in the previous phase.
 	PhaseInStep uint64
 	Reserved    [1]uint64
 	Devices     [MaxDevices]ContainerDevice
-	// Refusals tell ContainerDevice.Refusals apart; interposers before them
-	// did not.
+	// Refusals counts ContainerDevice.Refusals by way. Interposers older than the field leave
+	// it 0.
 	Refusals [MaxDevices]WayRefusals
-	// Distrust is, by device, what probes are worth.
+	// Distrust is, per device, how reliable the interposer's probes are.
 	Distrust [MaxDevices]Distrust
-	// Tail fills the header up to 4096 bytes.
+	// Tail pads the header to 4096 bytes.
 	Tail [8]uint64
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package layout_test
 
 import (
@@ -13,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
-const headerPath = "../../../../interposer/src/pages_gen.h"
+const headerPath = "../../../../interposer/src/pages/pages_gen.h"
 
 func TestHeaderIsCurrent(t *testing.T) {
 	want, err := layout.CHeader()
@@ -46,8 +48,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestCompilerAgrees asks a C compiler for sizes and offsets and compares them
-// with those of the Go compiler.
+// TestCompilerAgrees compares the sizes and offsets of a C compiler with those
+// of the Go compiler.
 func TestCompilerAgrees(t *testing.T) {
 	structs := map[string]reflect.Type{
 		"vg_limits_device":    reflect.TypeFor[layout.LimitsDevice](),

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent assembles the agent from its parts and runs it.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
+	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/lender"
+	"github.com/nri-vgpu/nri-vgpu/internal/mps"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// firstLook bounds the wait for the driver before the plugin registers. Until then the runtime
+// creates containers without the plugin.
+const firstLook = 3 * time.Second
+
+// Options of an agent.
+type Options struct {
+	Config config.Config
+	// Node is the name of the agent's node.
+	Node string
+	// Kubeconfig is the path of a kubeconfig, or empty for the pod's service account.
+	Kubeconfig string
+	// CertificateDir contains the certificate of the metrics, or is empty.
+	CertificateDir string
+	Log            *slog.Logger
+}
+
+// Run runs the agent until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	clients, err := connect(o.Kubeconfig, o.Config.Metrics)
+	if err != nil {
+		return err
+	}
+	o.Log.Info("starting", "version", version.Version, "node", o.Node)
+	parts, err := assemble(ctx, o.Config, o.Node, clients, o.Log)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context){
+		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
+		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.contexts.Run, parts.checker.Run,
+	} {
+		group.Go(func() error {
+			part(ctx)
+			return nil
+		})
+	}
+	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(o.Config, o.CertificateDir, clients, o.Log)) })
+	err = group.Wait()
+	o.Log.Info("stopped; running containers keep their limits")
+	return err
+}
+
+// parts of the agent, wired together.
+type parts struct {
+	watch     func(context.Context)
+	events    *events.Recorder
+	evictor   *evict.Evictor
+	pods      *pods.Cache
+	ledger    *placement.Ledger
+	files     *store.Store
+	hook      *hook.Hook
+	heartbeat *heartbeat.Heartbeat
+	lender    *lender.Lender
+	checker   *selfcheck.Checker
+	registry  *registry.Server
+	admin     *registry.Admin
+	detector  *detect.Detector
+	mps       *mps.Supervisor
+	volcano   *volcano.Answerer
+	contexts  *contexts.Sizes
+	child     *contexts.Child // makes contexts to measure them
+	metrics   *prometheus.Registry
+}
+
+// endpoint returns the options of the agent's HTTP servers.
+func (p *parts) endpoint(cfg config.Config, certificates string, clients clients, log *slog.Logger) endpoint.Options {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", p.heartbeat.Healthz)
+	mux.HandleFunc("GET /readyz", p.heartbeat.Readyz)
+	return endpoint.Options{
+		Address: cfg.HTTP.Address, ProbeAddress: cfg.HTTP.ProbeAddress, Probes: mux, Metrics: p.metrics,
+		Reviews: clients.reviews, Socket: paths.MetricsSocket(cfg.Paths.RunDir), CertificateDir: certificates, Log: log,
+	}
+}
+
+func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
+	p := parts{metrics: prometheus.NewRegistry()}
+	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
+	driver := nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}
+	inventory := gpu.NewInventory(nvml.New(driver), gpu.DefaultTimeout)
+	p.watch = func(ctx context.Context) {
+		inventory.Watch(ctx, nvml.NewEvents(driver), gpu.WatchOptions{
+			Ignored: cfg.Health.IgnoredXIDs, Changed: func() { p.heartbeat.Poke() }, Log: log,
+		})
+	}
+	gpus := look(ctx, inventory, log)
+	if err := cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities); err != nil {
+		return nil, err
+	}
+	var err error
+	p.pods, err = pods.New(clients.reads, pods.Options{
+		Node: node, Wait: cfg.NRI.PodWait.Duration,
+		Gone: func(uid string) {
+			p.hook.PodGone(uid)
+			p.evictor.PodGone(uid)
+		},
+		Changed: func() {
+			p.hook.PodsChanged()
+			p.heartbeat.PodsChanged()
+			p.volcano.Poke()
+		},
+		Reads: func(annotation string) bool { return request.Reads(annotation) || volcano.Reads(annotation) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.ledger = placement.New(gpus, cfg)
+	if p.contexts, p.child, err = newContexts(cfg, driver, inventory, p.ledger, log); err != nil {
+		return nil, err
+	}
+	interposer := newInterposer(cfg, p.events, log)
+	interposer.Dir() // now, so that no container waits for it
+	p.evictor = evict.New(evict.Options{
+		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
+	})
+	p.mps = newMPS(cfg, inventory, driver, p.contexts, p.events, log)
+	if p.hook, err = newHook(cfg, inventory, interposer, &p, log); err != nil {
+		return nil, err
+	}
+	// The ledger now contains the containers on the GPUs, and no new container can arrive yet.
+	prepare(ctx, p.contexts, gpus)
+	p.volcano = volcano.New(volcano.Options{
+		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
+	})
+	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
+	p.heartbeat = heartbeat.New(heartbeat.Options{
+		Node: node, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
+		Volcano: p.volcano.State,
+		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
+		Changed: func(gpus []gpu.GPU) error {
+			return cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities)
+		},
+	})
+	p.checker = newChecker(inventory, &p, log)
+	use := newUsage(cfg, node, inventory, &p)
+	if p.registry, err = newRegistry(cfg, driver, p.hook, use, p.metrics, log); err != nil {
+		return nil, err
+	}
+	p.admin = newAdmin(cfg, use, log)
+	p.detector = newDetector(cfg, inventory, &p, log)
+	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, use, p.checker, contexts.Metrics{Sizes: p.contexts}}
+	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
+		told = append(told, use.Legacy(exporter))
+	}
+	return &p, collect(p.metrics, p.heartbeat, told...)
+}
+
+// look asks the driver for the first time, with a short timeout: containers without a GPU request
+// need the plugin, too.
+func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu.GPU {
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
+	gpus, err := inventory.Refresh(ctx)
+	if err != nil {
+		log.Warn("there are no GPUs yet", "error", err)
+	}
+	return gpus
+}
+
+func collect(registry *prometheus.Registry, h *heartbeat.Heartbeat, others ...prometheus.Collector) error {
+	all := append([]prometheus.Collector{
+		h, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}, others...)
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("set up metrics: %w", err)
+		}
+	}
+	return nil
+}

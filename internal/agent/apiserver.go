@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// clients are the clients of the API server. Each client has its own rate limiter. Reads of a
+// handler thus wait neither behind Events nor behind answers to the scheduler. The client reviews
+// is nil unless the API server decides who may read metrics.
+type clients struct{ reads, writes, answers, reviews kubernetes.Interface }
+
+// These limit how often each client asks. Tenants cause Events and evictions.
+const (
+	requestsPerSecond = 5
+	requestBurst      = 10
+)
+
+func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
+	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
+	if err != nil {
+		return clients{}, err
+	}
+	// Protobuf costs a fraction of JSON's time and memory.
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	// These are client-go's defaults, which docs/reference/bounds.md states.
+	cfg.QPS, cfg.Burst = requestsPerSecond, requestBurst
+	var c clients
+	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes, &c.answers} {
+		made, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return clients{}, fmt.Errorf("make a Kubernetes client: %w", err)
+		}
+		*client = made
+	}
+	c.reviews, err = endpoint.Reviews(cfg, metrics)
+	return c, err
+}

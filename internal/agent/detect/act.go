@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// act reports new findings and stops the processes that the configuration selects.
+func (d *Detector) act(findings []finding) {
+	d.Metrics.setFindings(findings)
+	there := make(map[key]bool, len(findings))
+	said := 0
+	for _, f := range findings {
+		there[f.key()] = true
+		if !d.reported[f.key()] && said < maxSaid {
+			said++
+			d.report(f)
+			d.reported[f.key()] = true
+		}
+		if d.stops(f) {
+			d.stop(f)
+		}
+	}
+	for k := range d.reported {
+		if !there[k] {
+			delete(d.reported, k)
+		}
+	}
+}
+
+// report writes a finding to the log and to the Pod or the Node as an Event.
+func (d *Detector) report(f finding) {
+	d.Metrics.found.WithLabelValues(string(f.kind)).Inc()
+	line := f.line()
+	d.Log.Warn(line, "cgroup", f.Cgroup, "uid", f.UID)
+	d.write(f.PodUID, events.VGPUBypassed, line)
+}
+
+// write records an Event on a pod, by the runtime's UID, or on the Node if the pod is unknown.
+func (d *Detector) write(podUID string, reason events.Reason, note string) {
+	if pod, ok := d.pod(podUID); ok {
+		d.Events.OnPod(events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, reason, "%s", note)
+		return
+	}
+	d.Events.OnNode(reason, "%s", note)
+}
+
+func (d *Detector) pod(uid string) (*corev1.Pod, bool) {
+	if uid == "" {
+		return nil, false
+	}
+	return d.Pods.Cached(pods.Ref{UID: uid})
+}
+
+func (f finding) line() string {
+	who := fmt.Sprintf("process %d (%q) holds %d MiB of %s", f.PID, f.Name, f.bytes>>20, f.uuid)
+	other := limitless(f.apis)
+	if other != 0 {
+		who += " by " + other.Names() + " APIs"
+	}
+	switch {
+	case f.kind == Bypass && other != 0:
+		return who + ", on which the limits of its container have no hold: use CUDA, ask for whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
+	case f.kind == Bypass && f.displaced != nil:
+		return who + ", and nri-vgpu's files have been taken away in its container, so that nothing holds it to its limits: " + f.displaced.Error() + ": delete the pod, and see docs/explanation/security.md for what keeps its image from that"
+	case f.kind == Bypass:
+		return who + " and goes around the limits of its container, or around what it was given: delete the pod, and see docs/explanation/security.md for what keeps its image from that"
+	case f.kind == Pod:
+		return who + ", and its pod was given no GPU by nri-vgpu: ask for one by resource limits, or exempt the namespace in config.toml (node.exempt_namespaces)"
+	default:
+		return who + " outside of all pods, on memory that containers may have been promised: end it, or keep memory for it (node.reserved_memory_mib)"
+	}
+}
+
+// stops reports whether the configuration requests that a process is stopped. A process of an
+// unknown pod is not stopped: its namespace may be exempt. Nor is a process of the host that does
+// not compute: it may be the host's display.
+func (d *Detector) stops(f finding) bool {
+	if f.kind == Host {
+		return d.Config.HostAction == config.DetectStop && f.computes()
+	}
+	_, known := d.pod(f.PodUID)
+	return known && d.Config.Action == config.DetectStop
+}
+
+// stop kills a process if it is still the found process and still in the same cgroup.
+func (d *Detector) stop(f finding) {
+	now, handle, err := d.Proc.Pin(f.PID)
+	if err != nil {
+		return // it has ended
+	}
+	defer handle.Close()
+	err = errors.New("it has moved to another cgroup")
+	if now.Started == f.Started && now.Place == f.Place {
+		err = handle.Kill()
+	}
+	if err != nil {
+		d.Log.Error("a process that goes around the limits was not stopped", "pid", f.PID, "error", err)
+		return
+	}
+	d.Metrics.stopped.WithLabelValues(string(f.kind)).Inc()
+	d.Log.Warn("stopped a process that used a GPU and should not", "pid", f.PID, "name", f.Name, "cgroup", f.Cgroup)
+	d.write(f.PodUID, events.VGPUStopped, fmt.Sprintf("stopped process %d (%q) on %s, as [detection] in config.toml requests", f.PID, f.Name, f.uuid))
+}
+
+// accuse reports a usage page that cannot be true, once for as long as the mismatch lasts.
+func (d *Detector) accuse(c container, m mismatch) {
+	if d.observed[m.container] || m.explained {
+		return
+	}
+	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page reports %d MiB, and its limit is %d MiB: something in it wrote to that page, or goes around the interposer. What the driver sees counts from now on",
+		c.Container, m.held>>20, c.Devices[m.device].UUID, m.claimed>>20, c.Devices[m.device].Limit()>>20)
+	d.Metrics.mismatches.Inc()
+	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
+	d.write(c.PodUID, events.VGPUUsageForged, line)
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "processes that go around its limits", fmt.Sprintf("%d log lines and Events of a look", maxSaid),
+		documented.Time(config.Default().Detection.Interval.Duration)+" later")
+	documented.Bound(t, "locks on its usage page", "broken after "+documented.Time(busyPatience))
+	documented.Bound(t, "bytes and inodes of its usage page's file system", fmt.Sprintf("%.1f MiB", float64(limits.UsageBytes)/(1<<20)))
+}
+
+// If too many look-ups hang, a container's state is unknown. Only containers whose look-ups hang
+// are reported.
+func TestTooManyLookUpsThatHangSayNothing(t *testing.T) {
+	h := newHouse(t)
+	n := inMounts(h)
+	n.Do("hang", "/usr/local")
+	var all sync.WaitGroup
+	for k := range 8 {
+		all.Go(func() {
+			if h.detector.looks.CheckRunning(strconv.Itoa(k), h.proc, n.PID, h.carried[containerID].Mounts) == nil {
+				t.Error("a look-up does not hang")
+			}
+		})
+	}
+	all.Wait()
+	h.round()
+	h.wantTold()
+	h.wantMetric(0, h.detector.Metrics.displaced)
+}
+
+// A page that is kept busy counts as broken after two minutes, and not before.
+func TestAPageIsBusyForTwoMinutes(t *testing.T) {
+	h := newHouse(t)
+	synctest.Test(t, func(t *testing.T) {
+		h.restart(config.Default().Detection)
+		unknown := func() bool {
+			p := &picture{containers: map[string]container{containerID: {Allocation: h.holders[containerID], busy: true}}}
+			h.detector.settle(p)
+			return p.containers[containerID].unknown
+		}
+		begin := unknown()
+		time.Sleep(2*time.Minute - time.Nanosecond)
+		if !begin || !unknown() {
+			t.Error("it is broken before")
+		}
+		time.Sleep(time.Nanosecond)
+		if unknown() {
+			t.Error("it is not broken then")
+		}
+	})
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
+)
+
+// inMounts starts the house's container, with our files mounted as runtimes do.
+func inMounts(h *house) *mountns.Namespace {
+	h.Helper()
+	image, host := h.TempDir(), h.TempDir()
+	if err := os.MkdirAll(filepath.Join(image, "data"), 0o755); err != nil {
+		h.Fatal(err)
+	}
+	var mounts []ourfiles.Mount
+	var binds []mountns.Bind
+	for _, destination := range ourfiles.Required {
+		source := filepath.Join(host, strings.ReplaceAll(destination, "/", "_"))
+		if err := os.WriteFile(source, nil, 0o644); err != nil {
+			h.Fatal(err)
+		}
+		mounts = append(mounts, ourfiles.Mount{Source: source, Destination: destination})
+		binds = append(binds, mountns.Bind{From: source, To: destination})
+	}
+	n := mountns.New(h, image, binds...)
+	h.inContainer(n.PID)
+	h.carried = map[string]ourfiles.Carried{containerID: {PID: n.PID, Mounts: mounts}}
+	return n
+}
+
+// inContainer moves a process into the house's container, with a valid registration.
+func (h *house) inContainer(pid int) {
+	h.Helper()
+	h.place(pid, ours+containerID)
+	h.link(pid, "root")
+	h.link(pid, "ns")
+	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: pid, Bytes: mib, APIs: gpu.Compute})
+	h.registered = true
+}
+
+// link has the house's procfs show the kernel's entry of a process.
+func (h *house) link(pid int, name string) {
+	h.Helper()
+	if err := os.Symlink(procPath("/proc", pid, name), procPath(h.proc, pid, name)); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// A registered process is not trusted in a container that the interposer cannot enter.
+func TestFilesThatAreTakenAway(t *testing.T) {
+	const aside = paths.ContainerHomeDir + ".x"
+	h := newHouse(t)
+	n := inMounts(h)
+	h.round()
+	h.wantTold()
+	h.wantMetric(0, h.detector.Metrics.displaced)
+	n.Do("rename", paths.ContainerHomeDir, aside)
+	h.round()
+	h.wantTold("p VGPUBypassed in container main nri-vgpu's files have been taken away", "p VGPUBypassed process ")
+	h.wantMetric(1, h.detector.Metrics.displaced)
+	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "bypass"))
+	h.round()
+	h.wantTold()
+	n.Do("rename", aside, paths.ContainerHomeDir)
+	h.round()
+	h.wantTold()
+	h.wantMetric(0, h.detector.Metrics.displaced)
+	if h.wantMetric(0, h.detector.Metrics.stopped.WithLabelValues("bypass")); !alive(n.PID) {
+		t.Error("it was stopped")
+	}
+	// Displaced files are found in a container without a process on a GPU, too.
+	h.processes[gpuA] = nil
+	n.Do("remove", "/data")
+	n.Do("rename", paths.ContainerHomeDir, aside)
+	h.round()
+	h.wantTold("p VGPUBypassed in container main")
+}
+
+func TestWhoUsesAGPUWithoutOurFilesIsStopped(t *testing.T) {
+	h := newHouse(t)
+	cfg := config.Default().Detection
+	cfg.Action = config.DetectStop
+	h.restart(cfg)
+	n := inMounts(h)
+	h.round()
+	if !alive(n.PID) {
+		t.Fatal("a container is stopped in which all is well")
+	}
+	n.Do("rename", paths.ContainerHomeDir, "/data/x")
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUStopped")
+	eventually.Holds(t, 5*time.Second, "it has ended", func() bool { return !alive(n.PID) })
+}
+
+// A process of the container may have its own mount namespace.
+func TestAProcessWithItsOwnMounts(t *testing.T) {
+	h := newHouse(t)
+	inMounts(h)
+	other := mountns.New(t, t.TempDir())
+	h.inContainer(other.PID)
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUBypassed process")
+}
+
+// A container that hangs its own file systems is still reported.
+func TestFilesThatCannotBeLookedAt(t *testing.T) {
+	h := newHouse(t)
+	n := inMounts(h)
+	n.Do("hang", "/usr/local")
+	h.round()
+	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process")
+}
+
+// The first process's id may belong to another container's process by now.
+func TestAFirstProcessOfAnotherContainer(t *testing.T) {
+	h := newHouse(t)
+	n := inMounts(h)
+	h.processes[gpuA] = nil
+	n.Do("rename", paths.ContainerHomeDir, "/data/x")
+	h.put(n.PID, "cgroup", "0::"+ours+strings.Repeat("ef", 32)+"\n")
+	h.round()
+	h.wantTold()
+}
+
+func procPath(proc string, pid int, name string) string {
+	return filepath.Join(proc, strconv.Itoa(pid), name)
+}
+
+// alive reports whether a child of this process runs.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(procPath("/proc", pid, "stat"))
+	return err == nil && !slices.Contains(strings.Fields(string(stat)), "Z")
+}

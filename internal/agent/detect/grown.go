@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// grownPause is how long a container that grows its usage page is not reported again.
+const grownPause = 10 * time.Minute
+
+// cut truncates a container's usage page if something in the container grew it, which no interposer
+// does. A page of an older release lies on the node's /run and takes its memory.
+func (d *Detector) cut(c *container, path string) {
+	was, err := limits.Cut(path)
+	if err != nil {
+		d.Log.Debug("failed to cut a usage page", "pod", c.Pod, "container", c.Container, "error", err)
+	}
+	if was == 0 {
+		return
+	}
+	d.Metrics.cut.Inc()
+	now := time.Now()
+	maps.DeleteFunc(d.grown, func(_ string, told time.Time) bool { return now.Sub(told) >= grownPause })
+	key := c.PodUID + "/" + c.Container
+	if _, told := d.grown[key]; told {
+		return
+	}
+	d.grown[key] = now
+	line := fmt.Sprintf("container %s made its usage page grow to %d KiB, which no program does that is as it should be: the page was cut back to %d KiB", c.Container, was>>10, limits.UsageBytes>>10)
+	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
+	d.write(c.PodUID, events.VGPUUsageForged, line)
+}

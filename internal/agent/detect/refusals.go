@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+
+// tellRefusals writes an Event for each container whose processes were refused memory at their
+// limit since the last look. The count comes from the container's own page; a tenant that falsifies
+// it only produces Events on its own pod. The earlier agent reported refusals from before this
+// agent's start.
+func (d *Detector) tellRefusals(p *picture) {
+	before := d.refused
+	d.refused = make(map[string][]uint64, len(p.containers))
+	said := 0
+	for id, c := range p.containers {
+		if had, known := before[id]; known && (c.unknown || c.busy) {
+			d.refused[id] = had
+			continue
+		}
+		counts := make([]uint64, len(c.before.Devices))
+		had, known := before[id]
+		for i, device := range c.before.Devices {
+			counts[i] = device.Refusals
+			last := uint64(0)
+			if i < len(had) {
+				last = had[i]
+			}
+			if !known && c.made.Before(d.began) || counts[i] <= last || i >= len(c.Devices) || said == maxSaid {
+				continue
+			}
+			said++
+			// The words never change, so that Kubernetes counts one Event.
+			d.writeRefusal(c, i)
+		}
+		d.refused[id] = counts
+	}
+}
+
+func (d *Detector) writeRefusal(c container, device int) {
+	pod, ok := d.pod(c.PodUID)
+	if !ok {
+		return
+	}
+	held := c.Devices[device]
+	d.Events.OnPod(events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, events.VGPUMemoryLimitReached,
+		"container %q was refused memory at its limit of %d MiB of %s: have it ask for more, or use less", c.Container, held.Limit()>>20, held.UUID)
+}

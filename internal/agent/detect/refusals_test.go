@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package detect
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
+	h := newHouse(t)
+	made := time.Now().Add(-time.Hour)
+	look := func(id string, refusals uint64) {
+		c := container{Allocation: h.holders[containerID], made: made, before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: refusals}}}}
+		h.detector.tellRefusals(&picture{containers: map[string]container{id: c}})
+	}
+	const line = `p VGPUMemoryLimitReached container "main" was refused memory at its limit of 1000 MiB of ` + gpuA
+	look("one", 7)
+	h.wantTold() // those were before this agent
+	look("one", 7)
+	h.wantTold()
+	look("one", 9)
+	h.wantTold(line)
+	look("one", 9)
+	h.wantTold()
+	look("older", 1)
+	h.wantTold()
+	made = time.Now()
+	look("another", 1)
+	h.wantTold(line)
+	look("another", 0) // a container was made anew
+	h.wantTold()
+
+	delete(h.pods, podUID)
+	look("another", 5)
+	h.wantTold()
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evict
+
+import (
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+func TestBoundsAreDocumented(t *testing.T) {
+	documented.Bound(t, "pods that fit no GPU", documented.Count(maxPods)+" are remembered, "+documented.Bytes(maxWhy)+" of each",
+		"one eviction in "+documented.Time(pace))
+}

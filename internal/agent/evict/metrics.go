@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evict
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// These are the results of considering pods that were refused too often.
+const (
+	resultEvicted = "evicted"
+	resultKept    = "kept"   // no controller would create another, or only here
+	resultBudget  = "budget" // a disruption budget forbids the eviction
+	resultFailed  = "failed" // the API server rejected the eviction
+)
+
+type metrics struct{ results *prometheus.CounterVec }
+
+func newMetrics() metrics {
+	m := metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nri_vgpu_evictions_total",
+		Help: "Evictions of pods that fit no GPU of the node, tried or considered, by result: evicted; kept, it would help nobody; budget, a disruption budget forbids it; failed.",
+	}, []string{"result"})}
+	for _, result := range []string{resultEvicted, resultKept, resultBudget, resultFailed} {
+		m.results.WithLabelValues(result)
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (e *Evictor) Describe(ch chan<- *prometheus.Desc) { e.metrics.results.Describe(ch) }
+
+// Collect implements prometheus.Collector.
+func (e *Evictor) Collect(ch chan<- prometheus.Metric) { e.metrics.results.Collect(ch) }

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package heartbeat keeps the records of the node's GPUs up to date: the ledger, the CDI spec and
+// node.json. The package reports the agent's health.
+package heartbeat
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// Interval is how often the heartbeat inspects the GPUs and writes the report. The patcher
+// withdraws the node's capacity after some missing heartbeats.
+const Interval = 5 * time.Second
+
+const (
+	// recountPause batches changes of pods that arrive together.
+	recountPause = 100 * time.Millisecond
+	// recountRest is the pause after a count, as a multiple of the count's duration. recountRest
+	// limits the counts that pods cause to a tenth of a processor's time.
+	recountRest = 9
+)
+
+// Inventory are the node's GPUs.
+type Inventory interface {
+	Refresh(context.Context) ([]gpu.GPU, error)
+	GPUs() []gpu.GPU
+	XIDs() map[gpu.XID]uint64
+}
+
+// Pods are the node's pods.
+type Pods interface {
+	List() []*corev1.Pod
+	HasSynced() bool
+}
+
+// Plugin is the connection to the container runtime.
+type Plugin interface {
+	Registered() bool
+	Stuck() time.Duration
+	// Unadjusted returns the number of containers that run without their limits.
+	Unadjusted() int
+}
+
+// Events records Events about the node.
+type Events interface {
+	// OnNode must not block.
+	OnNode(reason events.Reason, format string, args ...any)
+}
+
+// Options of a Heartbeat.
+type Options struct {
+	// Node is the name of the agent's node.
+	Node      string
+	Config    config.Config
+	Inventory Inventory
+	Ledger    *placement.Ledger
+	Pods      Pods
+	Plugin    Plugin
+	// Prepare, if set, receives the GPUs before containers are placed on them. Prepare may take
+	// some seconds for a new GPU.
+	Prepare func(context.Context, []gpu.GPU)
+	// Changed receives the GPUs whenever they may have changed.
+	Changed func([]gpu.GPU) error
+	Events  Events
+	// Volcano, if set, returns the progress of the answers to Volcano's scheduler.
+	Volcano func() nodereport.Volcano
+	Log     *slog.Logger
+}
+
+// Heartbeat keeps the records of the node's GPUs up to date.
+type Heartbeat struct {
+	Options
+	poke loop.Wakeup
+	// podsChanged requests a count of the free capacity.
+	podsChanged loop.Wakeup
+	// told are the sums of the last report, for toldGPUs.
+	told     *nodereport.Sums
+	toldGPUs []gpu.GPU
+	// read is the use of each pod that existed at the last count.
+	read map[*corev1.Pod]usage
+	// beat is when the last round ended, in Unix nanoseconds.
+	beat atomic.Int64
+	// failure is the state of the driver.
+	failure loop.Failure
+	// health is the last reported reason of each GPU, by UUID: "" is healthy.
+	health map[string]string
+	// begun is when this agent started; registered: the runtime once had its plugin.
+	begun      time.Time
+	registered bool
+}
+
+// registerGrace is how long an agent that starts may take to register its plugin before it reports
+// itself as not registered. Registering takes a fraction of a second.
+const registerGrace = 10 * time.Second
+
+// New returns a Heartbeat that does nothing until Run.
+func New(opts Options) *Heartbeat {
+	return &Heartbeat{
+		Options: opts, poke: loop.NewWakeup(), podsChanged: loop.NewWakeup(), health: map[string]string{},
+		begun: time.Now(),
+	}
+}
+
+// Poke requests a round now. Poke never blocks.
+func (h *Heartbeat) Poke() { h.poke.Signal() }
+
+// PodsChanged requests a count of the free capacity. PodsChanged never blocks.
+func (h *Heartbeat) PodsChanged() { h.podsChanged.Signal() }
+
+// tellGuard logs once that the runtime has not loaded the guard yet.
+func (h *Heartbeat) tellGuard() {
+	if h.Config.Guard.PluginDir == "" {
+		return
+	}
+	if _, loaded, err := guardfile.Loaded(h.Config.Paths.RunDir); err != nil || !loaded {
+		h.Log.Warn("the container runtime has not loaded nri-vgpu's guard: until it is restarted once, containers that are created while this agent is away may see GPUs", "error", err)
+		h.Events.OnNode(events.VGPUGuardNotLoaded, "the container runtime has not loaded nri-vgpu's guard: until it is restarted once (systemctl restart containerd; running containers go on), containers that are created while the agent is away may see GPUs")
+	}
+}
+
+// Run inspects the GPUs and writes the report, at once and then at every Interval and Poke, until
+// ctx ends. After changes of pods alone, it writes the report only if the change is urgent.
+func (h *Heartbeat) Run(ctx context.Context) {
+	ticker := time.NewTicker(Interval)
+	defer ticker.Stop()
+	h.tellGuard()
+	h.round(ctx)
+	var recount <-chan time.Time
+	var rest time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			h.round(ctx)
+		case <-h.poke:
+			h.round(ctx)
+		case <-h.podsChanged:
+			if recount == nil {
+				recount = time.After(max(recountPause, rest))
+			}
+		case <-recount:
+			recount = nil
+			begin := time.Now()
+			h.recount()
+			rest = recountRest * time.Since(begin)
+		}
+	}
+}
+
+// recount rewrites the report if the Node's update is urgent.
+func (h *Heartbeat) recount() {
+	if now := h.sums(h.toldGPUs); urgent(h.told, now) {
+		h.report(h.toldGPUs, now)
+	}
+}
+
+func (h *Heartbeat) round(ctx context.Context) {
+	gpus, err := h.Inventory.Refresh(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	h.tell(err)
+	if h.Prepare != nil {
+		h.Prepare(ctx, gpus)
+	}
+	h.Ledger.SetGPUs(gpus)
+	h.tellHealth(gpus)
+	if err := h.Changed(gpus); err != nil {
+		h.Log.Error("the node's GPUs could not be made known to the runtime", "error", err)
+	}
+	h.report(gpus, h.sums(gpus))
+	h.beat.Store(time.Now().UnixNano())
+}
+
+// tell logs changes of the driver's state.
+func (h *Heartbeat) tell(err error) {
+	switch h.failure.Note(err) {
+	case loop.Recovered:
+		h.Log.Info("the NVIDIA driver answers again")
+	case loop.Failed:
+		h.Log.Error("the node's GPUs cannot be used", "error", err)
+	case loop.Unchanged:
+	}
+}
+
+// tellHealth writes an Event for each GPU that has become unhealthy, changed its reason or
+// recovered.
+func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
+	for _, g := range gpus {
+		before, now := h.health[g.UUID], ""
+		if !g.Healthy {
+			now = g.Reason
+		}
+		if before == now {
+			continue
+		}
+		h.health[g.UUID] = now
+		if now == "" {
+			h.Log.Info("a GPU takes containers again", "gpu", g.UUID, "index", g.Index)
+			h.Events.OnNode(events.GPURecovered, "GPU %d (%s) takes containers again", g.Index, g.UUID)
+			continue
+		}
+		h.Log.Error("a GPU takes no containers", "gpu", g.UUID, "index", g.Index, "reason", now)
+		h.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, now)
+	}
+}
+
+// leavesReport reports whether the previous agent's report must stay. The report must stay while
+// this agent starts and is not registered yet, if the previous agent was registered. A restart thus
+// withdraws no capacity. The heartbeat in the old report does not advance, so the patcher trusts
+// that report no longer than a dead agent's.
+func (h *Heartbeat) leavesReport(path string) bool {
+	h.registered = h.registered || h.Plugin.Registered()
+	if h.registered || time.Since(h.begun) > registerGrace {
+		return false
+	}
+	before, err := nodereport.Read(path)
+	return err == nil && before.PluginRegistered
+}
+
+// report writes node.json.
+func (h *Heartbeat) report(gpus []gpu.GPU, sums *nodereport.Sums) {
+	h.told, h.toldGPUs = sums, gpus
+	path := filepath.Join(h.Config.Paths.RunDir, nodereport.FileName)
+	if h.leavesReport(path) {
+		return
+	}
+	var volcano nodereport.Volcano
+	if h.Volcano != nil {
+		volcano = h.Volcano()
+	}
+	err := nodereport.Write(path, nodereport.Report{
+		Volcano:          volcano,
+		Heartbeat:        time.Now().UTC(),
+		PluginRegistered: h.Plugin.Registered(),
+		Unadjusted:       h.Plugin.Unadjusted(),
+		AgentVersion:     version.Version,
+		GPUs:             gpus,
+		Sums:             sums,
+	})
+	if err != nil {
+		h.Log.Error("the node's report could not be written: the patcher will withdraw the node's capacity", "error", err)
+	}
+}

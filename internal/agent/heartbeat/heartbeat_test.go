@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const testMemory = "nri-vgpu.io/vgpu-memory"
+
+// node is a simulated node as an agent sees it.
+type node struct {
+	gpus       []gpu.GPU
+	err        error
+	pods       []*corev1.Pod
+	synced     bool
+	registered bool
+	stuck      time.Duration
+	xids       map[gpu.XID]uint64
+	told       []string
+}
+
+func (n *node) Refresh(context.Context) ([]gpu.GPU, error) { return n.gpus, n.err }
+func (n *node) GPUs() []gpu.GPU                            { return n.gpus }
+func (n *node) XIDs() map[gpu.XID]uint64                   { return n.xids }
+func (n *node) List() []*corev1.Pod                        { return n.pods }
+func (n *node) HasSynced() bool                            { return n.synced }
+func (n *node) Registered() bool                           { return n.registered }
+func (n *node) Unadjusted() int                            { return 0 }
+func (n *node) Stuck() time.Duration                       { return n.stuck }
+
+func (n *node) OnNode(reason events.Reason, format string, args ...any) {
+	n.told = append(n.told, reason.Name+": "+fmt.Sprintf(format, args...))
+}
+
+func newAgent(t *testing.T, n *node) *Heartbeat {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Paths.RunDir = t.TempDir()
+	return New(Options{
+		Config: cfg, Inventory: n, Ledger: placement.New(n.gpus, cfg), Pods: n, Plugin: n, Events: n,
+		Changed: func([]gpu.GPU) error { return nil }, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func oneGPU() *node {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{testMemory: resource.MustParse("512")}},
+	}}}}
+	return &node{
+		gpus:   []gpu.GPU{{UUID: "GPU-1", Name: "Test GPU", MemoryBytes: 1 << 30, Healthy: true}},
+		pods:   []*corev1.Pod{pod},
+		synced: true, registered: true,
+	}
+}
+
+func TestReport(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.round(t.Context())
+	path := filepath.Join(a.Config.Paths.RunDir, nodereport.FileName)
+	report, err := nodereport.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.PluginRegistered || len(report.GPUs) != 1 || !report.GPUs[0].Healthy || report.Sums.Used[testMemory] != 512 || report.Sums.Free[testMemory] != 512 {
+		t.Errorf("got %+v", report)
+	}
+
+	n.gpus[0].Healthy, n.err, n.registered = false, errors.New("driver trouble"), false
+	a.round(t.Context())
+	report, err = nodereport.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.PluginRegistered || report.GPUs[0].Healthy {
+		t.Errorf("got %+v", report)
+	}
+	if free := a.Ledger.Free(); len(free) != 1 || free[0].Healthy {
+		t.Errorf("the ledger was not told: %+v", free)
+	}
+}
+
+// TestARestartWithdrawsNothing checks that the previous agent's report stays until this agent is
+// registered, for a while.
+func TestARestartWithdrawsNothing(t *testing.T) {
+	n := oneGPU()
+	before := newAgent(t, n)
+	before.round(t.Context())
+	path := filepath.Join(before.Config.Paths.RunDir, nodereport.FileName)
+	registered := func() bool {
+		t.Helper()
+		report, err := nodereport.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.PluginRegistered
+	}
+	n.registered = false
+	a := newAgent(t, n)
+	a.Config.Paths.RunDir = before.Config.Paths.RunDir
+	a.round(t.Context())
+	if !registered() {
+		t.Error("an agent that begins withdraws what the one before it reported")
+	}
+	a.begun = a.begun.Add(-2 * registerGrace)
+	a.round(t.Context())
+	if registered() {
+		t.Error("an agent that does not get registered does not report it")
+	}
+}
+
+func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.round(t.Context())
+	for _, reason := range []string{"lost", "lost", "reset", "", ""} {
+		n.gpus[0].Healthy, n.gpus[0].Reason = reason == "", reason
+		a.round(t.Context())
+	}
+	want := []string{
+		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: lost",
+		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: reset",
+		"GPURecovered: GPU 0 (GPU-1) takes containers again",
+	}
+	if diff := cmp.Diff(want, n.told); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunBeatsAndCanBePoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := oneGPU()
+		a := newAgent(t, n)
+		var rounds atomic.Int32
+		a.Changed = func([]gpu.GPU) error { rounds.Add(1); return nil }
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { a.Run(ctx); close(done) }()
+		synctest.Wait()
+		if rounds := rounds.Load(); rounds != 1 {
+			t.Errorf("%d rounds at the start", rounds)
+		}
+		a.Poke()
+		a.Poke()
+		synctest.Wait()
+		if rounds := rounds.Load(); rounds < 2 || rounds > 3 {
+			t.Errorf("%d rounds after a poke", rounds)
+		}
+		before := rounds.Load()
+		time.Sleep(3*Interval + time.Second)
+		synctest.Wait()
+		if rounds := rounds.Load(); rounds != before+3 {
+			t.Errorf("%d rounds in three intervals", rounds-before)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// An added pod is reported at once, and a deleted pod at the next round. Without changes nothing is
+// written between rounds.
+func TestWhatPodsTakeIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := oneGPU()
+		pod := n.pods[0]
+		n.pods = nil
+		a := newAgent(t, n)
+		path := filepath.Join(a.Config.Paths.RunDir, nodereport.FileName)
+		free := func() int64 {
+			t.Helper()
+			report, err := nodereport.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report.Sums.Free[testMemory]
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { a.Run(ctx); close(done) }()
+		synctest.Wait()
+		for _, step := range []struct {
+			pods  []*corev1.Pod
+			after time.Duration
+			want  int64
+		}{
+			{nil, 0, 1024}, {[]*corev1.Pod{pod}, 2 * recountPause, 512}, {nil, 2 * recountPause, 512}, {nil, Interval, 1024},
+		} {
+			n.pods = step.pods
+			a.PodsChanged()
+			a.PodsChanged()
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := free(); got != step.want {
+				t.Errorf("with %d pods %v later %d MiB are free, want %d", len(step.pods), step.after, got, step.want)
+			}
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestProbes(t *testing.T) {
+	tests := []struct {
+		name     string
+		change   func(*node, *Heartbeat)
+		healthy  bool
+		ready    bool
+		phrase   string
+		readyTxt string
+	}{
+		{"well", func(*node, *Heartbeat) {}, true, true, "ok", "ok"},
+		{"not registered", func(n *node, _ *Heartbeat) { n.registered = false }, true, false, "ok", "not registered"},
+		{"pods unknown", func(n *node, _ *Heartbeat) { n.synced = false }, true, false, "ok", "pods are not known"},
+		{"a handler hangs", func(n *node, _ *Heartbeat) { n.stuck = time.Minute }, false, true, "handler", "ok"},
+		{"no heartbeat", func(_ *node, a *Heartbeat) { a.beat.Store(time.Now().Add(-time.Hour).UnixNano()) }, false, true, "looked at", "ok"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := oneGPU()
+			a := newAgent(t, n)
+			a.round(t.Context())
+			tt.change(n, a)
+			probe(t, a.Healthz, tt.healthy, tt.phrase)
+			probe(t, a.Readyz, tt.ready, tt.readyTxt)
+		})
+	}
+}
+
+func probe(t *testing.T, handler http.HandlerFunc, ok bool, phrase string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	handler(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if (w.Code == http.StatusOK) != ok || !strings.Contains(w.Body.String(), phrase) {
+		t.Errorf("got %d, %q", w.Code, w.Body)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	err := a.Ledger.Restore(placement.Allocation{
+		PodUID: "u", Namespace: "ns", Pod: "p", Container: "c", Kind: "app",
+		Devices: []placement.Device{{UUID: "GPU-1", MemoryBytes: 1 << 29, ComputePPM: 250_000, Slots: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(a); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP nri_vgpu_container_compute_limit_ratio Part of the GPU's time that the container may use, 0 to 1; 1 without a limit.
+# TYPE nri_vgpu_container_compute_limit_ratio gauge
+nri_vgpu_container_compute_limit_ratio{container="c",namespace="ns",pod="p",uuid="GPU-1"} 0.25
+# HELP nri_vgpu_container_memory_limit_bytes Memory of the GPU that the container may use.
+# TYPE nri_vgpu_container_memory_limit_bytes gauge
+nri_vgpu_container_memory_limit_bytes{container="c",namespace="ns",pod="p",uuid="GPU-1"} 5.36870912e+08
+# HELP nri_vgpu_gpu_free_memory_bytes Memory of the GPU that is given to nobody.
+# TYPE nri_vgpu_gpu_free_memory_bytes gauge
+nri_vgpu_gpu_free_memory_bytes{index="0",name="Test GPU",uuid="GPU-1"} 5.36870912e+08
+# HELP nri_vgpu_registered 1 when the container runtime has the plugin.
+# TYPE nri_vgpu_registered gauge
+nri_vgpu_registered 1
+`
+	names := []string{"nri_vgpu_container_compute_limit_ratio", "nri_vgpu_container_memory_limit_bytes", "nri_vgpu_gpu_free_memory_bytes", "nri_vgpu_registered"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) != 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestThatTheGuardIsNotLoadedIsTold(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	a.tellGuard()
+	if len(n.told) != 1 || !strings.HasPrefix(n.told[0], "VGPUGuardNotLoaded: ") || !strings.Contains(n.told[0], "systemctl restart containerd") {
+		t.Errorf("told was %q", n.told)
+	}
+	a.Config.Guard.PluginDir = "" // the configuration wants no guard
+	a.tellGuard()
+	if len(n.told) != 1 {
+		t.Errorf("told was %q", n.told)
+	}
+}

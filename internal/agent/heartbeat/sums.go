@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package heartbeat
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// maxComing bounds how many coming pods are placed on trial, so that many pods that fit nowhere
+// cost at most some milliseconds.
+const maxComing = 64
+
+// sums returns the used and the free capacity of the node, in the units of every dialect; nil if
+// the pods are not known yet.
+func (h *Heartbeat) sums(gpus []gpu.GPU) *nodereport.Sums {
+	if !h.Pods.HasSynced() {
+		return nil
+	}
+	all, used := h.asking()
+	return &nodereport.Sums{
+		Used: used,
+		Free: request.Free(gpus, h.Ledger.Left(h.coming(all)), h.Config),
+	}
+}
+
+// usage is the use of a pod; nil if the pod requests nothing.
+type usage map[string]int64
+
+// asking returns the pods that request GPUs, and their use. An unchanged pod is read only once:
+// tenants create pods of thousands of containers.
+func (h *Heartbeat) asking() ([]*corev1.Pod, map[string]int64) {
+	var asking []*corev1.Pod
+	total, read := map[string]int64{}, map[*corev1.Pod]usage{}
+	for _, pod := range h.Pods.List() {
+		if pods.Ended(pod) {
+			continue
+		}
+		used, known := h.read[pod]
+		if one := []*corev1.Pod{pod}; !known && len(request.Asking(one, h.Config.Dialects)) > 0 {
+			used = request.Used(one, h.Config.Dialects)
+		}
+		read[pod] = used
+		if used != nil {
+			asking = append(asking, pod)
+			request.Sum(total, used)
+		}
+	}
+	h.read = read
+	return asking, total
+}
+
+// coming returns the requests of pods that may not have their GPUs yet, the oldest first. Pods with
+// an invalid request are omitted: a free node would refuse them, too.
+func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
+	var waiting []*corev1.Pod
+	for _, pod := range asking {
+		if !h.Ledger.Holds(pods.RuntimeUID(pod)) {
+			waiting = append(waiting, pod)
+		}
+	}
+	slices.SortFunc(waiting, func(x, y *corev1.Pod) int {
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+	})
+	var coming []request.Pod
+	for _, pod := range waiting[:min(len(waiting), maxComing)] {
+		asked, err := request.Read(pod, h.Config)
+		if err != nil {
+			continue
+		}
+		asked.UID = pods.RuntimeUID(pod)
+		coming = append(coming, asked)
+	}
+	return coming
+}
+
+// urgent reports whether the Node must be updated now. If less is free than the Node offers, the
+// scheduler may send pods in vain. If the Node offers less than its own pods use, kubelet would
+// reject some of them. More free capacity can wait for the next round.
+func urgent(told, now *nodereport.Sums) bool {
+	if told == nil || now == nil {
+		return told != now
+	}
+	for name, free := range told.Free {
+		if now.Free[name] < free {
+			return true
+		}
+	}
+	for name, used := range now.Used {
+		if used > told.Used[name]+told.Free[name] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/usage"
+	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/mps"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry/held"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// newRegistry returns the server of the socket at which containers' processes register and ask.
+func newRegistry(cfg config.Config, driver nvml.Options, h *hook.Hook, answers registry.Answers, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
+	server := &registry.Server{
+		Path: paths.AgentSocket(cfg.Paths.RunDir), Registry: registry.New(), Answers: answers, Proc: registry.HostProc, Log: log,
+		// The inventory's driver serves one caller at a time, and may be slow.
+		Holdings: held.Holdings{Looks: gpu.NewLooks(nvml.NewHoldings(driver)), GPUs: h.GPUsOf},
+	}
+	names := func() map[string]registry.Name {
+		names := map[string]registry.Name{}
+		for id, held := range h.Holders() {
+			names[id] = registry.Name{Namespace: held.Namespace, Pod: held.Pod, Container: held.Container}
+		}
+		return names
+	}
+	if err := metrics.Register(registry.Metrics{Registry: server.Registry, Names: names}); err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
+	return server, nil
+}
+
+// newUsage returns the Collector that answers questions and exports metrics.
+func newUsage(cfg config.Config, node string, inventory *gpu.Inventory, p *parts) *usage.Collector {
+	return usage.New(usage.Options{
+		Node: node, Config: cfg, GPUs: inventory, Containers: p.hook, Ledger: p.ledger, Pods: p.pods,
+		Dir: p.files.Dir, Proc: registry.HostProc, Meter: p.checker.Verdict,
+	})
+}
+
+// newChecker returns the Checker that compares metered GPU time with the driver's observations.
+func newChecker(inventory *gpu.Inventory, p *parts, log *slog.Logger) *selfcheck.Checker {
+	return selfcheck.New(selfcheck.Options{
+		GPUs: inventory, Containers: p.hook, Dir: p.files.Dir, Look: registry.HostProc.Look,
+		Window: selfcheck.Window, Log: log,
+	})
+}
+
+// newAdmin returns the server of the socket at which the node's root asks.
+func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *registry.Admin {
+	return &registry.Admin{Path: paths.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
+}
+
+// contextRoom is how much of a GPU with containers must be free to make a context there. No context
+// takes more.
+const contextRoom = 1 << 30
+
+// newContexts returns the sizes of CUDA contexts, and the child process that measures them.
+func newContexts(cfg config.Config, driver nvml.Options, inventory *gpu.Inventory, ledger *placement.Ledger, log *slog.Logger) (*contexts.Sizes, *contexts.Child, error) {
+	program, err := contexts.Program()
+	if err != nil {
+		return nil, nil, err
+	}
+	child := &contexts.Child{Program: program, Library: func() (string, error) { return nvml.FindCUDALibrary(driver) }}
+	holdings := nvml.NewHoldings(driver)
+	return contexts.New(contexts.Options{
+		Override: cfg.Memory.ContextBytes(),
+		Measurer: &contexts.Measurer{Driver: holdings, Maker: child},
+		Version:  holdings.Version,
+		File:     paths.Contexts(cfg.Paths.StateDir),
+		GPUs:     inventory.GPUs,
+		Room: func(uuid string) bool {
+			for _, room := range ledger.Free() {
+				if room.UUID == uuid {
+					return room.Holders == 0 || room.FreeMemoryBytes >= contextRoom
+				}
+			}
+			return true // the GPU is new and has no containers
+		},
+		Log: log,
+	}), child, nil
+}
+
+// firstContexts bounds the wait for measurements of CUDA contexts. Slower measurements continue
+// while containers are placed.
+const firstContexts = 5 * time.Second
+
+// prepare measures the contexts of new GPUs.
+func prepare(ctx context.Context, sizes *contexts.Sizes, gpus []gpu.GPU) {
+	ctx, cancel := context.WithTimeout(ctx, firstContexts)
+	defer cancel()
+	sizes.Prepare(ctx, gpus)
+}
+
+// newMPS returns the supervisor of the Multi-Process Service's daemon for the GPUs that are shared
+// through it.
+func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, sizes *contexts.Sizes, recorder *events.Recorder, log *slog.Logger) *mps.Supervisor {
+	dirs := mps.DirsOf(cfg.Paths)
+	shared := func() []string {
+		var uuids []string
+		for _, g := range inventory.GPUs() {
+			// No context can be measured on a GPU once the service holds it exclusively.
+			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) && sizes.Tried(g.UUID) {
+				uuids = append(uuids, g.UUID)
+			}
+		}
+		return uuids
+	}
+	return mps.New(mps.Options{
+		Config: cfg.Sharing, Dirs: dirs, Host: mps.Node{Config: cfg.Sharing.MPS, Dirs: dirs}, GPUs: shared,
+		Modes: nvml.Modes{Options: driver}, Proc: registry.HostProc, Events: recorder, Log: log,
+	})
+}
+
+// newDetector returns the Detector of processes that use a GPU without permission.
+func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detect.Detector {
+	return detect.New(detect.Options{
+		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, Allowed: detect.Allowed(cfg.Injection.DriverCapabilities), GPUs: inventory, Containers: p.hook, Pods: p.pods,
+		Own:        func(process registry.Process) bool { return mps.Own(process) || p.child.Is(process.PID) },
+		Registered: p.registry.Registry.Has, Dir: p.files.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
+	})
+}
+
+// newHook returns the plugin that answers the container runtime. newHook reaches Volcano's answerer
+// and the lender through closures, because assemble makes them later.
+func newHook(cfg config.Config, inventory *gpu.Inventory, interposer *driverlib.Node, p *parts, log *slog.Logger) (*hook.Hook, error) {
+	var err error
+	if p.files, err = store.New(paths.Containers(cfg.Paths.RunDir)); err != nil {
+		return nil, err
+	}
+	p.files.MountUsage(paths.Usage(cfg.Paths.RunDir))
+	p.files.ContextBytes = p.contexts.Of
+	devices, err := cdispec.NewDevices(cfg.Injection.CDISpecDirs)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := hook.NewMetrics(p.metrics)
+	if err != nil {
+		return nil, err
+	}
+	options := hook.Options{
+		Config: cfg,
+		Rules: adjust.Rules{
+			Injection:    cfg.Injection,
+			LibraryDir:   paths.Versioned(cfg.Paths.InstallDir, version.Version),
+			Interposer:   interposer.Dir,
+			AgentDir:     paths.Agent(cfg.Paths.RunDir),
+			MPSDir:       paths.MPSClients(cfg.Paths.RunDir),
+			SHMDir:       paths.MPSSHM(cfg.Paths.RunDir),
+			HasCDIDevice: devices.Has,
+		},
+		Pods: p.pods, Ledger: p.ledger, GPUs: inventory.GPUs, Store: p.files, Metrics: metrics, Events: p.events, Room: p.evictor,
+		Changed:     func() { p.heartbeat.Poke() },
+		Outcome:     func(podUID, container string, refused bool) { p.volcano.Outcome(podUID, container, refused) },
+		LiveChanged: func() { p.lender.Poke() },
+		Log:         log,
+	}
+	if cfg.Sharing.Method == config.ShareByMPS {
+		options.MPS = p.mps
+	}
+	return hook.New(options), nil
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selfcheck
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const (
+	card = "GPU-00000000-0000-0000-0000-000000000001"
+
+	// These are offsets of the usage page, as package limits declares them.
+	highWaterOffset = 24
+	slotsOffset     = 4096
+	slotSize        = 2112
+	attachedOffset  = 8
+	gpuTimeOffset   = 64 + 4*8
+)
+
+// node has containers with a slot or several, on a simulated clock. Its driver samples six times a
+// second and names one process each time.
+type node struct {
+	*testing.T
+	*Checker
+	dirs    string
+	clock   time.Time
+	asked   int
+	err     error
+	samples []gpu.Sample
+	loads   []gpu.Load
+	held    map[string]placement.Allocation
+	owner   map[int]string // the container of each pid
+	spent   map[string]time.Duration
+	locks   map[string]*os.File
+	log     bytes.Buffer
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{
+		T: t, dirs: t.TempDir(), clock: time.Unix(1_700_000_000, 0), held: map[string]placement.Allocation{},
+		owner: map[int]string{}, spent: map[string]time.Duration{}, locks: map[string]*os.File{},
+	}
+	n.Checker = New(Options{
+		GPUs: n, Containers: n, Dir: n.dir, Look: n.look, Window: Window, Log: slog.New(slog.NewTextHandler(&n.log, nil)),
+	})
+	n.now = func() time.Time { return n.clock }
+	return n
+}
+
+func (n *node) Samples(_ context.Context, since time.Time) (map[string]gpu.Samples, error) {
+	n.asked++
+	var list []gpu.Sample
+	for _, s := range n.samples {
+		if s.At.After(since) && !s.At.After(n.clock) {
+			list = append(list, s)
+		}
+	}
+	return map[string]gpu.Samples{card: {Processes: list, Loads: n.loads}}, n.err
+}
+
+func (n *node) Holders() map[string]placement.Allocation { return n.held }
+
+func (n *node) dir(podUID, _ string) (string, error) { return filepath.Join(n.dirs, podUID), nil }
+
+func (n *node) look(pid int) (registry.Process, error) {
+	if name, lives := n.owner[pid]; lives {
+		return registry.Process{PID: pid, Place: registry.Place{Container: name}}, nil
+	}
+	return registry.Process{}, registry.ErrGone
+}
+
+// contain adds a container.
+func (n *node) contain(name string, device limits.Device) {
+	n.Helper()
+	device.UUID, device.MemoryBytes = card, 1<<30
+	dir := filepath.Join(n.dirs, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	if err := limits.Create(dir, []limits.Device{device}); err != nil {
+		n.Fatal(err)
+	}
+	n.held[name] = placement.Allocation{PodUID: name, Namespace: "ns", Pod: name, Container: "main"}
+}
+
+// run starts a container's process with this pid. The process takes slot 0, attached now.
+func (n *node) run(name string, pid int) {
+	n.Helper()
+	n.owner[pid] = name
+	page := filepath.Join(n.dirs, name, limits.UsageFile)
+	f, err := os.OpenFile(page, os.O_RDWR, 0)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { f.Close() })
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: slotsOffset, Len: slotSize}
+	if n.locks[name] != nil {
+		n.locks[name].Close()
+	}
+	n.locks[name] = f
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		n.Fatal(err)
+	}
+	n.spent[name] = 0
+	n.put(name, highWaterOffset, 1|1<<32) // and the count of GPUs behind it
+	n.put(name, slotsOffset, uint64(pid))
+	n.put(name, slotsOffset+attachedOffset, uint64(n.clock.UnixNano()))
+	n.put(name, slotsOffset+gpuTimeOffset, 0)
+}
+
+func (n *node) put(name string, offset int64, word uint64) {
+	n.Helper()
+	if _, err := n.locks[name].WriteAt(binary.LittleEndian.AppendUint64(nil, word), offset); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// charge adds GPU time to the charge that a container's process reports.
+func (n *node) charge(name string, ns time.Duration) {
+	n.spent[name] += ns
+	n.put(name, slotsOffset+gpuTimeOffset, uint64(n.spent[name]))
+}
+
+// second advances the clock by a second. Each container is charged its part, and six samples name
+// the pids in turn.
+func (n *node) second(charged map[string]float64, sampled [6]int) {
+	n.Helper()
+	for i, pid := range sampled {
+		if pid != 0 {
+			at := n.clock.Add(time.Duration(i+1) * sixth)
+			n.samples = append(n.samples, gpu.Sample{PID: pid, At: at, Percent: 100})
+		}
+	}
+	for name, part := range charged {
+		n.charge(name, time.Duration(part*float64(time.Second)))
+	}
+	n.clock = n.clock.Add(time.Second)
+	n.step(n.Context())
+}
+
+func (n *node) verdict(name string) Verdict {
+	n.Helper()
+	v, ok := n.Verdict(Place{name, "main", card})
+	if !ok {
+		n.Fatalf("nothing is known of %s", name)
+	}
+	return v
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 0.01 }
+
+func TestCheckerComparesSamplesWithPages(t *testing.T) {
+	n := newNode(t)
+	for _, name := range []string{"sound", "half"} {
+		n.contain(name, limits.Device{ComputePPM: 500_000})
+	}
+	n.contain("unlimited", limits.Device{ComputePPM: limits.NoComputeLimit})
+	n.contain("mps", limits.Device{ComputePPM: 500_000, MPS: true})
+	n.run("sound", 1)
+	n.run("half", 2)
+	for range 120 { // each uses half of the time, and the second reports half of that
+		n.second(map[string]float64{"sound": 0.5, "half": 0.25}, [6]int{1, 2, 2, 1, 1, 2})
+	}
+	sound, half := n.verdict("sound"), n.verdict("half")
+	if !near(sound.Observed, 0.5) || !near(sound.Metered, 0.5) || sound.Disagrees() {
+		t.Errorf("the sound one: %+v", sound)
+	}
+	if !near(half.Observed, 0.5) || !near(half.Metered, 0.25) || !half.Disagrees() || half.Disagreement < 0 {
+		t.Errorf("the container that reports half: %+v", half)
+	}
+	if half.Elapsed < 118*time.Second || half.Samples < 700 || half.Samples > 725 {
+		t.Errorf("of two minutes it knows %v in %d samples", half.Elapsed, half.Samples)
+	}
+	if len(n.checks) != 2 {
+		t.Errorf("%d containers are checked, want those with a limit on time alone", len(n.checks))
+	}
+	if got := testutil.CollectAndCount(n.Checker); got != 12 {
+		t.Errorf("%d series, want 6 for each of 2 containers", got)
+	}
+	if problems, err := testutil.CollectAndLint(n.Checker); err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	// A pod that was deleted by force may still run while its namesake runs.
+	for place, check := range n.checks {
+		check.pod = "namesake"
+		n.checks[place] = check
+	}
+	if got := testutil.CollectAndCount(n.Checker); got != 6 {
+		t.Errorf("%d series, want 6 for both containers of one name", got)
+	}
+	delete(n.held, "half")
+	n.second(nil, [6]int{})
+	if _, ok := n.Verdict(Place{"half", "main", card}); ok {
+		t.Error("a container that has ended is known")
+	}
+}
+
+// A second in which processes start or end, or the driver does not answer, counts on neither side.
+func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		disturb func(n *node, second int)
+	}{
+		{"nothing", func(*node, int) {}},
+		{"processes come and go", func(n *node, second int) {
+			if second%4 == 3 {
+				n.run("c", 1)
+				n.charge("c", 20*time.Millisecond) // which no sample covers yet
+			}
+		}},
+		{"the driver fails", func(n *node, second int) {
+			n.err = nil
+			if second%4 == 3 {
+				n.err = errors.New("GPU is lost")
+			}
+		}},
+		{"the node stands still", func(n *node, second int) {
+			if second%4 == 3 {
+				n.clock = n.clock.Add(2 * time.Second)
+				n.charge("c", 2*time.Second) // whose samples are lost
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t)
+			n.contain("c", limits.Device{ComputePPM: 500_000})
+			n.run("c", 1)
+			for i := range 240 {
+				c.disturb(n, i)
+				n.second(map[string]float64{"c": 0.5}, [6]int{1, 0, 1, 1, 0, 0})
+			}
+			v := n.verdict("c")
+			if !near(v.Observed, 0.5) || !near(v.Metered, 0.5) || v.Disagrees() {
+				t.Errorf("%+v", v)
+			}
+			if n.log.Len() > 0 != strings.Contains(c.name, "fails") {
+				t.Errorf("got the log %q", &n.log)
+			}
+		})
+	}
+}
+
+// The charge on the usage page is a claim. The claim affects only the verdict on its own container,
+// within bounds.
+func TestCheckerBoundsClaims(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		claim []uint64 // by turns
+	}{
+		{"more and more", []uint64{1 << 40, 1 << 50, 1 << 60, math.MaxUint64}},
+		{"up and down", []uint64{0, math.MaxUint64, 1 << 62}},
+		{"nothing", []uint64{0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t)
+			for i, name := range []string{"liar", "sound"} {
+				n.contain(name, limits.Device{ComputePPM: 500_000})
+				n.run(name, i+1)
+			}
+			for i := range 100 {
+				n.put("liar", slotsOffset+gpuTimeOffset, c.claim[i%len(c.claim)])
+				n.second(map[string]float64{"sound": 0.5}, [6]int{1, 2, 2, 1, 1, 2})
+			}
+			if v := n.verdict("sound"); !near(v.Metered, 0.5) || v.Disagrees() {
+				t.Errorf("the container beside it: %+v", v)
+			}
+			if v := n.verdict("liar"); v.Metered > 2.01 || v.Metered < -1.01 || math.Abs(v.Disagreement) > 2 || !v.Disagrees() {
+				t.Errorf("the one that lies: %+v", v)
+			}
+		})
+	}
+}
+
+func TestCheckerLeavesTheDriverAlone(t *testing.T) {
+	n := newNode(t)
+	n.contain("unlimited", limits.Device{ComputePPM: limits.NoComputeLimit})
+	for range 10 {
+		n.second(nil, [6]int{})
+	}
+	if n.asked != 0 {
+		t.Errorf("the driver was asked %d times, and no container has a limit on time", n.asked)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agentapi defines the questions that programs ask the agent over its sockets, the answers,
+// and the client. The kernel identifies the asker, and the answer depends on the asker. A question
+// changes nothing.
+package agentapi
+
+// Question is the number of a question.
+type Question uint16
+
+// Questions. Messages carry their numbers, so the numbers never change.
+const (
+	// Ping asks for the agent's identity: a Pong.
+	Ping Question = 1
+	// Processes asks for the processes that use GPUs: a list of Process.
+	Processes Question = 2
+	// Devices asks for GPUs: a list of Device.
+	Devices Question = 3
+	// All asks for everything at one moment: an Overview.
+	All Question = 4
+)
+
+// Pong is the answer to Ping.
+type Pong struct {
+	Node string `json:"node"`
+	// Version is the agent's version.
+	Version string `json:"version"`
+}
+
+// Process is one process on one GPU.
+type Process struct {
+	// Namespace, Pod and Container are empty for processes outside of pods.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+	Node      string `json:"node"`
+	// UUID is the GPU's UUID.
+	UUID string `json:"uuid"`
+	// PID is the process's pid in its container; on the node, the node's pid.
+	PID     uint32 `json:"pid"`
+	Command string `json:"command"`
+	// Type names the kinds of API through which the process uses the GPU, in the form of
+	// nvidia-smi. Its values are "C" (compute), "G" (graphics) and "C+G"; "V" stands for video
+	// engines.
+	Type string `json:"type,omitempty"`
+	// Utilisation is the process's part of the GPU's time within the last second, in percent, as
+	// the driver measures it. Utilisation is nil if the driver reports none.
+	Utilisation *float64 `json:"utilisation,omitempty"`
+	// ShareUtilisation is the same time in percent of the container's part of the GPU's time.
+	ShareUtilisation *float64 `json:"shareUtilisation,omitempty"`
+	// MemoryUsedBytes is the memory that the process holds, as the driver reports it; nil if the
+	// driver does not.
+	MemoryUsedBytes *uint64 `json:"memoryUsedBytes,omitempty"`
+	// MemoryLimitBytes is the container's limit, 0 for no limit.
+	MemoryLimitBytes uint64 `json:"memoryLimitBytes,omitempty"`
+	// ComputeLimitPPM is the container's part of the GPU's time, 0 for all.
+	ComputeLimitPPM uint32 `json:"computeLimitPPM,omitempty"`
+	// Requests contains the requested amounts of the container, by resource.
+	Requests map[string]int64 `json:"requests,omitempty"`
+}
+
+// Device is a GPU: in a container the container's part of the GPU, on the node the whole GPU.
+type Device struct {
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+	Name  string `json:"name,omitempty"`
+	// Unhealthy is the reason why the GPU takes no containers.
+	Unhealthy string `json:"unhealthy,omitempty"`
+	// MemoryBytes is the container's limit, on the node the GPU's memory.
+	MemoryBytes uint64 `json:"memoryBytes"`
+	// MemoryUsedBytes is the memory that the container's processes hold, on the node all processes;
+	// nil if the driver does not report it.
+	MemoryUsedBytes *uint64 `json:"memoryUsedBytes,omitempty"`
+	// Utilisation is the part of the GPU's time that the same processes had within the last second,
+	// in percent.
+	Utilisation *float64 `json:"utilisation,omitempty"`
+	// Sharing lists the GPU's shares; empty if it is not offered in shares.
+	Sharing []Sharing `json:"sharing,omitempty"`
+}
+
+// Sharing is a GPU divided into shares under one name.
+type Sharing struct {
+	Resource string `json:"resource"`
+	// PerGPU is the number of shares of the GPU.
+	PerGPU int `json:"perGPU"`
+	// ShareBytes is the memory of one share.
+	ShareBytes uint64 `json:"shareBytes"`
+	// Held is the number of shares that the container holds, on the node all containers together,
+	// in whatever dialect, rounded up.
+	Held int `json:"held"`
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+)
+
+// mgctl returns the root command of vgpuctl under MetaGPU's name. mgctl only
+// queries the agent.
+func mgctl() *cobra.Command {
+	root := &cobra.Command{
+		Use:           paths.Mgctl,
+		Short:         "See who uses the GPUs of this container, or on the node of all",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(getCommand("gpus"), pingCommand(), bothVersionsCommand())
+	return root
+}
+
+// socketFlag adds the flag for the path of the agent's socket.
+func socketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVar(socket, "socket", "", "the agent's socket; that of this container, or of the node, if left out")
+}
+
+// socketOr returns socket, or the default socket of the agent if socket is empty.
+func socketOr(socket string) string {
+	if socket == "" {
+		return show.Socket(paths.ContainerRunDir)
+	}
+	return socket
+}
+
+func asking(cmd *cobra.Command, socket string) show.Asking {
+	return show.Asking{Socket: socketOr(socket), Out: cmd.OutOrStdout()}
+}
+
+// getCommand returns the command that lists devices and processes in MetaGPU's
+// format. aliases are additional names of its subcommand for devices.
+func getCommand(aliases ...string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Show GPUs, and the processes that use them",
+		Long: `Show GPUs, and the processes that use them, as the node's agent tells.
+
+In a container these are its own and its pod's. On the node, as root, and in the
+agent's pod they are all:
+
+  kubectl -n nri-vgpu-system exec POD-OF-THE-NODE -- vgpuctl get processes -o wide
+
+What is shown is what the driver measured; a process cannot change it.
+The exit status is 0 after an answer, 3 where no agent answers, else 1.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("say what to show; --help has what there is")
+		},
+	}
+	cmd.AddCommand(
+		listCommand("processes", "Show the processes that use the GPUs: their part of the time, their memory, what their container may use",
+			show.Asking.Processes, "process", "ps"),
+		listCommand("devices", "Show the GPUs: memory used and in all, shares", show.Asking.Devices, append(aliases, "device")...))
+	return cmd
+}
+
+func listCommand(name, short string, list func(show.Asking, context.Context) error, aliases ...string) *cobra.Command {
+	var output, socket string
+	var watch bool
+	cmd := &cobra.Command{
+		Use:     name,
+		Aliases: aliases,
+		Short:   short,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			a := asking(cmd, socket)
+			a.Format, a.Watch = output, watch
+			return list(a, ctx)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", show.FormatTable, strings.Join(show.Formats, ", ")+" (raw: fields parted by tabs, full amounts, no headings)")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again every second: in place on a terminal, else line after line")
+	socketFlag(cmd, &socket)
+	return cmd
+}
+
+func pingCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "See whether the node's agent answers",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return asking(cmd, socket).Ping(context.Background()) },
+	}
+	socketFlag(cmd, &socket)
+	return cmd
+}
+
+func bothVersionsCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program and of the agent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(cmd.OutOrStdout(), version.Version)
+			pong, err := asking(cmd, socket).Agent(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "agent %s on %s\n", pong.Version, pong.Node)
+			return nil
+		},
+	}
+	socketFlag(cmd, &socket)
+	return cmd
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+const (
+	// staleReport is the greatest age of node.json. From this age on the
+	// patcher reports the node as late and withdraws its capacity.
+	staleReport = 30 * time.Second
+	// handlerNeeds is the time that a handler may take in addition to waiting
+	// for a pod.
+	handlerNeeds = 500 * time.Millisecond
+	// syncNeeds is the time that synchronizing a node with many containers may
+	// take.
+	syncNeeds = 2 * time.Second
+)
+
+const (
+	seeAgent      = "kubectl -n nri-vgpu-system get pods -o wide; kubectl -n nri-vgpu-system logs daemonset/nri-vgpu"
+	reinstall     = "kubectl -n nri-vgpu-system rollout restart daemonset/nri-vgpu"
+	editNRI       = "edit [plugins.'io.containerd.nri.v1.nri'] in /etc/containerd/config.toml, then: systemctl restart containerd"
+	generateCDI   = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
+	updateRuntime = "update to containerd 2.1 or CRI-O 1.34, or newer"
+)
+
+func checkRuntime(f Facts) []Finding {
+	rt := f.Runtime
+	if rt.Name == "" {
+		return []Finding{found(Warning, "run this on the node itself, as root", "neither containerd nor CRI-O was found")}
+	}
+	// CDI support of these two runtimes depends on the version alone.
+	if !runtimes.Detect(rt.Name, rt.Version, "").CDI {
+		return []Finding{found(Warning, updateRuntime, "%s %s takes no CDI devices from plugins: images that set NVIDIA_VISIBLE_DEVICES, in pods that set it too, are refused", rt.Name, rt.Version)}
+	}
+	return ok("%s %s", rt.Name, rt.Version)
+}
+
+func checkNRI(f Facts) []Finding {
+	rt := f.Runtime
+	fix := editNRI
+	if rt.Name == "cri-o" {
+		fix = "set enable_nri = true under [crio.nri] in /etc/crio/crio.conf.d/, then: systemctl restart crio"
+	}
+	if rt.SettingsErr == nil && rt.Settings.NRIDisabled {
+		return []Finding{found(Problem, fix, "NRI is switched off, or takes no plugins that connect (disable, disable_connections)")}
+	}
+	if rt.SocketErr != nil {
+		return []Finding{found(Problem, fix, "nobody listens on the NRI socket %s: %v", f.Config.NRI.SocketPath, rt.SocketErr)}
+	}
+	if rt.SettingsErr != nil {
+		return []Finding{found(Warning, "", "NRI is on; its settings are not known: %v", rt.SettingsErr)}
+	}
+	return checkNRISettings(f, rt.Settings)
+}
+
+func checkNRISettings(f Facts, s Settings) []Finding {
+	var all []Finding
+	if need := f.Config.NRI.PodWait.Duration + handlerNeeds; s.RequestTimeout > 0 && s.RequestTimeout < need {
+		all = append(all, found(Problem, "set plugin_request_timeout = \"2s\": "+editNRI,
+			"the runtime waits %v for a plugin, and nri.pod_wait is %v: it would go on without our answer", s.RequestTimeout, f.Config.NRI.PodWait))
+	} else if s.RequestTimeout > 0 && s.RequestTimeout < syncNeeds {
+		all = append(all, found(Warning, "set plugin_request_timeout = \"2s\": "+editNRI,
+			"the runtime waits %v for a plugin, in which it has to take over all containers, too", s.RequestTimeout))
+	}
+	if dir := f.Config.Guard.PluginDir; dir != "" && s.PluginPath != "" && s.PluginPath != dir {
+		all = append(all, found(Problem, fmt.Sprintf("set guard.plugin_dir = %q in config.toml, and the path of the volume \"plugins\" in the manifest", s.PluginPath),
+			"the runtime takes its plugins from %s, and the guard is installed in %s", s.PluginPath, dir))
+	}
+	if len(all) > 0 {
+		return all
+	}
+	required := "not required"
+	if slices.Contains(s.RequiredPlugins, f.Config.NRI.PluginName) {
+		required = "required"
+	}
+	return ok("on; a request may take %v, registering %v; the plugin is %s by the runtime's validator", s.RequestTimeout, s.RegistrationTimeout, required)
+}
+
+func checkGuard(f Facts) []Finding {
+	g := f.Guard
+	restart := "systemctl restart containerd"
+	if f.Runtime.Name == "cri-o" {
+		restart = "systemctl restart crio"
+	}
+	restart += "   # running containers go on"
+	switch {
+	case f.Config.Guard.PluginDir == "":
+		return []Finding{found(Warning, "set guard.plugin_dir in config.toml", "the guard is not wanted: containers that are created while the agent is away may see GPUs")}
+	case g.Err != nil:
+		return []Finding{found(Warning, "", "it cannot be seen whether the guard runs: %v", g.Err)}
+	case g.Installed == "":
+		return []Finding{found(Problem, reinstall, "the guard is not in %s: containers that are created while the agent is away may see GPUs", f.Config.Guard.PluginDir)}
+	case g.Loaded == nil:
+		return []Finding{found(Problem, restart, "the runtime has not loaded the guard yet: containers that are created while the agent is away may see GPUs")}
+	case g.Loaded.Version != g.Installed:
+		return []Finding{found(Warning, restart, "the runtime has loaded the guard of %s, and %s is installed", g.Loaded.Version, g.Installed)}
+	}
+	return ok("loaded, version %s, process %d", g.Loaded.Version, g.Loaded.PID)
+}
+
+func checkAgent(f Facts) []Finding {
+	switch {
+	case f.Agent.Err != nil:
+		return []Finding{found(Problem, seeAgent, "the agent does not answer on %s: %v", f.Config.HTTP.Address, f.Agent.Err)}
+	case !f.Agent.Registered:
+		return []Finding{found(Problem, seeAgent, "the agent runs, and the runtime has not registered it")}
+	case f.Agent.Unadjusted > 0:
+		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods",
+			"%d containers run without their limits: they were created while nri-vgpu was away", f.Agent.Unadjusted)}
+	case f.Agent.Displaced > 0:
+		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUBypassed   # then delete these pods",
+			"in %d containers nri-vgpu's files have been taken away: programs that are started there are not held to their limits", f.Agent.Displaced)}
+	case f.Report.AgentVersion != "" && f.Report.AgentVersion != version.Version:
+		return []Finding{found(Warning, "", "the agent is of version %s, and this vgpuctl of %s", f.Report.AgentVersion, version.Version)}
+	}
+	return ok("registered with the runtime")
+}
+
+func checkAPI(f Facts) []Finding {
+	switch {
+	case f.Agent.Err != nil:
+		return nil // unknown
+	case !f.Agent.Synced:
+		return []Finding{found(Problem, "kubectl auth can-i watch pods -A --as=system:serviceaccount:nri-vgpu-system:nri-vgpu; then see whether the node reaches the API server",
+			"the agent does not know the node's pods: it may not watch pods (RBAC), or the API server does not answer")}
+	}
+	return ok("the agent knows the node's pods")
+}
+
+func checkDriver(f Facts) []Finding {
+	switch {
+	case errors.Is(f.ReportErr, fs.ErrNotExist):
+		return []Finding{found(Problem, seeAgent, "the agent has not written what GPUs there are")}
+	case f.ReportErr != nil:
+		return []Finding{found(Problem, seeAgent, "what the agent wrote of the GPUs cannot be read: %v", f.ReportErr)}
+	case f.Now.Sub(f.Report.Heartbeat) > staleReport:
+		return []Finding{found(Problem, seeAgent, "the agent last looked at the GPUs %v ago: the node's capacity is withdrawn", f.Now.Sub(f.Report.Heartbeat).Round(time.Second))}
+	case len(f.Report.GPUs) == 0 && f.DriverVersion == "":
+		return []Finding{found(Problem, "install the NVIDIA driver on the node; with a driver container see driver.root in config.toml", "there are no GPUs, and no NVIDIA kernel driver")}
+	case len(f.Report.GPUs) == 0:
+		return []Finding{found(Problem, "nvidia-smi -L; if that shows GPUs, see driver.root in config.toml", "the agent sees no GPU, though the kernel has %s", f.DriverVersion)}
+	}
+	var all []Finding
+	for _, g := range f.Report.GPUs {
+		if !g.Healthy {
+			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, g.Reason))
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("%d GPUs, all healthy", len(f.Report.GPUs))
+}
+
+// checkNames checks for exports of the driver that this version does not know.
+func checkNames(f Facts) []Finding {
+	switch {
+	case len(f.Report.GPUs) == 0:
+		return nil // checkDriver reports the reason
+	case f.NamesErr != nil:
+		return []Finding{found(Warning, seeAgent, "it is not known which names the driver exports: %v", f.NamesErr)}
+	}
+	var all []Finding
+	for _, library := range f.Names.Libraries {
+		if library.Error != "" {
+			all = append(all, found(Warning, seeAgent, "containers get the names of %s that this version knows, which may be more or fewer than the driver's: %s", library.Name, library.Error))
+		}
+	}
+	if unknown := f.Names.Summary(); unknown != "" {
+		all = append(all, found(Warning, "install a newer nri-vgpu", "the driver exports names that this version does not know; %s", unknown))
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("containers find the names that the driver exports")
+}
+
+// checkMPS checks the MPS daemon if the configuration requires MPS.
+func checkMPS(f Facts) []Finding {
+	logs := "tail " + paths.MPSLogs(f.Config.Paths.StateDir) + "/*.log"
+	mps := f.Config.Sharing.MPS
+	switch {
+	case f.Config.Sharing.Method != config.ShareByMPS:
+		return ok("not used: sharing.method is %s", f.Config.Sharing.Method)
+	case f.MPS.ProgramErr != nil:
+		return []Finding{found(Problem, "install NVIDIA's driver with it, or set sharing.mps.root and sharing.mps.control_program in config.toml; or set sharing.method = \"time\"",
+			"GPUs are to be shared by MPS, and its control program %s is not there: containers on them are refused: %v", mps.ControlProgram, f.MPS.ProgramErr)}
+	case f.MPS.PID == 0:
+		return []Finding{found(Problem, logs+"; "+seeAgent, "GPUs are to be shared by MPS, and its control daemon was not started: containers on them are refused")}
+	case !f.MPS.Alive:
+		return []Finding{found(Problem, logs+"; the agent starts it again by itself: "+seeAgent, "the MPS control daemon (process %d) has ended: containers on its GPUs are refused until it is back, and its clients have to be restarted", f.MPS.PID)}
+	case f.Agent.Err == nil && !f.Agent.MPSReady:
+		return []Finding{found(Problem, logs, "the MPS control daemon (process %d) does not answer: containers on its GPUs are refused", f.MPS.PID)}
+	}
+	return ok("the control daemon runs, process %d", f.MPS.PID)
+}
+
+func checkCDI(f Facts) []Finding {
+	if f.Config.Injection.Method == config.InjectEnv || f.Config.Injection.Method == config.InjectDirect {
+		return ok("not used: injection.method is %s", f.Config.Injection.Method)
+	}
+	if len(f.Report.GPUs) == 0 {
+		return nil // unknown
+	}
+	var missing []string
+	for _, g := range f.Report.GPUs {
+		if device := f.Config.Injection.CDIKind + "=" + g.UUID; !slices.Contains(f.CDI, device) {
+			missing = append(missing, device)
+		}
+	}
+	level := Warning // auto falls back to the environment variable
+	if f.Config.Injection.Method == config.InjectCDI {
+		level = Problem
+	}
+	var all []Finding
+	if f.CDIErr != nil {
+		all = append(all, found(Warning, "correct or remove the named file", "a CDI spec cannot be read: %v", f.CDIErr))
+	}
+	if len(missing) > 0 {
+		all = append(all, found(level, generateCDI, "no CDI spec in %s names %s", strings.Join(f.Config.Injection.CDISpecDirs, ", "), strings.Join(missing, ", ")))
+	}
+	if dirs := f.Runtime.Settings.CDISpecDirs; f.Runtime.SettingsErr == nil && len(dirs) > 0 && !slices.Contains(dirs, f.Config.Injection.CDIOutputDir) {
+		all = append(all, found(Problem, fmt.Sprintf("set injection.cdi_output_dir to one of %s", strings.Join(dirs, ", ")),
+			"the runtime looks for CDI specs in %s, and ours is in %s", strings.Join(dirs, ", "), f.Config.Injection.CDIOutputDir))
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("every GPU is named by its UUID")
+}
+
+// checkInjection checks that GPUs can be injected into containers, and only by
+// nri-vgpu.
+func checkInjection(f Facts) []Finding {
+	s := f.Runtime.Settings
+	byVariable := f.Config.Injection.Method == config.InjectEnv
+	if f.Config.Injection.Method == config.InjectAuto && len(f.CDI) == 0 {
+		byVariable = true
+	}
+	switch {
+	case f.Runtime.SettingsErr != nil || f.Runtime.Name == "":
+		return []Finding{found(Warning, "", "the default runtime is not known")}
+	case byVariable && !strings.Contains(s.DefaultRuntime, "nvidia"):
+		return []Finding{found(Problem, "nvidia-ctk runtime configure --runtime=containerd --set-as-default && systemctl restart containerd; or: "+generateCDI,
+			"GPUs are given by NVIDIA_VISIBLE_DEVICES, and the default runtime, %q, does not heed it", s.DefaultRuntime)}
+	}
+	return ok("the default runtime is %q", s.DefaultRuntime)
+}
+
+func checkKubelet(f Facts) []Finding {
+	if f.KubeletErr != nil {
+		return []Finding{found(Warning, "systemctl status kubelet", "the kubelet does not answer on its health port: %v", f.KubeletErr)}
+	}
+	return ok("answers")
+}
+
+func checkState(f Facts) []Finding {
+	var all []Finding
+	if !f.RunDirInMemory {
+		all = append(all, found(Warning, "mount a tmpfs on "+f.Config.Paths.RunDir, "%s is not in memory: its records of containers would outlive a reboot, and the runtime waits for the disk", f.Config.Paths.RunDir))
+	}
+	switch {
+	case errors.Is(f.StateErr, fs.ErrNotExist):
+		all = append(all, found(Problem, seeAgent, "%s has no list of the pods that ask for GPUs: after a reboot the guard would not know them", f.Config.Paths.StateDir))
+	case f.StateErr != nil:
+		all = append(all, found(Problem, reinstall, "the list of the pods that ask for GPUs: %v", f.StateErr))
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("%s is in memory, %s has the pods that ask", f.Config.Paths.RunDir, f.Config.Paths.StateDir)
+}

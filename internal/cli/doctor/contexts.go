@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// Contexts contains the measured sizes of CUDA contexts, or the error of
+// reading them.
+type Contexts struct {
+	Sizes []contexts.Size
+	Err   error
+}
+
+func seeContexts(stateDir string) Contexts {
+	sizes, err := contexts.ReadFile(paths.Contexts(stateDir))
+	return Contexts{Sizes: sizes, Err: err}
+}
+
+// checkContexts checks that the size of a CUDA context is known for each GPU.
+func checkContexts(f Facts) []Finding {
+	const fix = "kubectl -n nri-vgpu-system logs daemonset/nri-vgpu | grep context; or set memory.context_mib in config.toml"
+	switch {
+	case f.Config.Memory.ContextMiB > 0:
+		return ok("a CUDA context takes %d MiB, by memory.context_mib", f.Config.Memory.ContextMiB)
+	case f.Contexts.Err != nil:
+		return []Finding{found(Warning, fix, "the sizes of CUDA contexts cannot be read: %v", f.Contexts.Err)}
+	case len(f.Report.GPUs) == 0:
+		return nil // unknown
+	}
+	known := map[string]contexts.Size{}
+	for _, size := range f.Contexts.Sizes {
+		known[size.UUID] = size
+	}
+	var all []Finding
+	var told []string
+	for _, g := range f.Report.GPUs {
+		size, measured := known[g.UUID]
+		if !measured {
+			all = append(all, found(Warning, fix, "GPU %d (%s): the agent could not measure what a CUDA context takes; each is charged %d MiB", g.Index, g.UUID, limits.UnknownContextBytes>>20))
+			continue
+		}
+		told = append(told, fmt.Sprintf("%d MiB on GPU %d (driver %s)", size.Bytes>>20, g.Index, size.Driver))
+	}
+	if len(told) > 0 {
+		all = append(all, ok("a CUDA context takes %s", strings.Join(told, ", "))...)
+	}
+	return all
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor examines a node. The package reports problems that keep nri-vgpu
+// from working or from enforcing limits, each with its fix. Thin probes gather the
+// facts; pure checks judge them.
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// Level is the severity of a finding.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Problem Level = "problem"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Check   string `json:"check"`
+	Level   Level  `json:"level"`
+	Message string `json:"message"`
+	// Fix is the fix, "" if none is needed or known.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Facts are the gathered facts about a node.
+type Facts struct {
+	Config config.Config
+	Now    time.Time
+
+	Runtime Runtime
+	Guard   Guard
+	Agent   Agent
+	// Report is node.json. ReportErr is the error of reading it.
+	Report    nodereport.Report
+	ReportErr error
+	// CDI are the devices that CDI specs define. CDIErr contains the errors of
+	// reading the specs.
+	CDI    []string
+	CDIErr error
+	// DriverVersion is the first line of the NVIDIA kernel driver's version file, ""
+	// without a driver.
+	DriverVersion string
+	// Names are the exports of the driver that this version does not know. NamesErr
+	// is the error of reading them.
+	Names    driverlib.Variant
+	NamesErr error
+	// KubeletErr is the error of the kubelet's health probe.
+	KubeletErr error
+	// RunDirInMemory reports whether paths.run_dir is a tmpfs.
+	RunDirInMemory bool
+	// MPS contains the facts about the Multi-Process Service.
+	MPS MPS
+	// Contexts contains the sizes of CUDA contexts.
+	Contexts Contexts
+	// StateErr is the error of reading the list of pods that request GPUs.
+	StateErr error
+}
+
+// Runtime contains the facts about the container runtime.
+type Runtime struct {
+	// Name is "containerd" or "cri-o", "" if neither was found.
+	Name, Version string
+	// SocketErr is the error of connecting to the NRI socket.
+	SocketErr error
+	// Settings are the runtime's settings that doctor checks. SettingsErr is the
+	// error of reading them.
+	Settings    Settings
+	SettingsErr error
+}
+
+// Settings are the settings of a runtime that doctor checks.
+type Settings struct {
+	NRIDisabled         bool
+	PluginPath          string
+	RequestTimeout      time.Duration
+	RegistrationTimeout time.Duration
+	RequiredPlugins     []string
+	DefaultRuntime      string
+	CDISpecDirs         []string
+}
+
+// Guard contains the facts about the guard.
+type Guard struct {
+	// Installed is the version of the program that the runtime will start, "" if none
+	// is installed.
+	Installed string
+	// Loaded is the status of the running guard, nil if the runtime has not started
+	// it.
+	Loaded *guardfile.Status
+	Err    error
+}
+
+// Agent contains the facts that the agent's metrics report.
+type Agent struct {
+	Err error
+	// Registered means registered with the runtime. Synced means synchronized with
+	// the API server.
+	Registered, Synced bool
+	// Unadjusted is the number of containers that run without their limits.
+	Unadjusted int
+	// Displaced is the number of containers in which files that enforce limits are
+	// not in place.
+	Displaced int
+	// Meters are the containers with a limit on GPU time whose metering is checked.
+	Meters []Meter
+	// MPSReady reports whether the Multi-Process Service's daemon answers.
+	MPSReady bool
+}
+
+// MPS contains the facts about the Multi-Process Service.
+type MPS struct {
+	// ProgramErr is the error of finding its control program.
+	ProgramErr error
+	// PID is the recorded process ID of its daemon, 0 if none was started.
+	PID int
+	// Alive reports whether a process with this ID exists.
+	Alive bool
+}
+
+// Examine runs all checks on the facts and returns their findings.
+func Examine(f Facts) []Finding {
+	var all []Finding
+	for _, check := range []struct {
+		name string
+		look func(Facts) []Finding
+	}{
+		{"runtime", checkRuntime},
+		{"nri", checkNRI},
+		{"guard", checkGuard},
+		{"agent", checkAgent},
+		{"api", checkAPI},
+		{"driver", checkDriver},
+		{"names", checkNames},
+		{"mps", checkMPS},
+		{"cdi", checkCDI},
+		{"injection", checkInjection},
+		{"kubelet", checkKubelet},
+		{"state", checkState},
+		{"contexts", checkContexts},
+		{"meter", checkMeter},
+	} {
+		for _, finding := range check.look(f) {
+			finding.Check = check.name
+			all = append(all, finding)
+		}
+	}
+	return all
+}
+
+// Sound reports whether no finding is a problem.
+func Sound(findings []Finding) bool {
+	for _, f := range findings {
+		if f.Level == Problem {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteJSON writes findings as a JSON list.
+func WriteJSON(w io.Writer, findings []Finding) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(findings)
+}
+
+// WriteTable writes a line for each finding, followed by its fix.
+func WriteTable(w io.Writer, findings []Finding) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, f.Check, f.Message)
+		if f.Fix != "" {
+			fmt.Fprintf(t, "\t\t→ %s\n", f.Fix)
+		}
+	}
+	return t.Flush()
+}
+
+func ok(format string, args ...any) []Finding {
+	return []Finding{{Level: OK, Message: fmt.Sprintf(format, args...)}}
+}
+
+// found returns a finding with a fix.
+func found(level Level, fix, format string, args ...any) Finding {
+	return Finding{Level: level, Message: fmt.Sprintf(format, args...), Fix: fix}
+}

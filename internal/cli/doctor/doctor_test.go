@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// sound returns the facts of a node without problems.
+func sound() Facts {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return Facts{
+		Config: config.Default(),
+		Now:    now,
+		Runtime: Runtime{Name: "containerd", Version: "2.4.2+unknown", Settings: Settings{
+			PluginPath: "/opt/nri/plugins", RequestTimeout: 2 * time.Second, RegistrationTimeout: 5 * time.Second,
+			DefaultRuntime: "nvidia", CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"},
+		}},
+		Guard:          Guard{Installed: "1.0", Loaded: &guardfile.Status{Version: "1.0", PID: 7}},
+		Agent:          Agent{Registered: true, Synced: true},
+		Report:         nodereport.Report{Heartbeat: now.Add(-time.Second), AgentVersion: version.Version, GPUs: []gpu.GPU{{UUID: "GPU-a", Healthy: true}}},
+		CDI:            []string{"nvidia.com/gpu=GPU-a"},
+		DriverVersion:  "NVRM version: …",
+		RunDirInMemory: true,
+		Contexts:       Contexts{Sizes: []contexts.Size{{UUID: "GPU-a", Driver: "580.1", Bytes: 107 << 20}}},
+	}
+}
+
+// byMPS changes the facts to those of a sound node that shares GPUs by MPS.
+func byMPS(f *Facts) {
+	f.Config.Sharing.Method = config.ShareByMPS
+	f.MPS, f.Agent.MPSReady = MPS{PID: 7, Alive: true}, true
+}
+
+func TestASoundNode(t *testing.T) {
+	findings := Examine(sound())
+	for _, f := range findings {
+		if f.Level != OK || f.Fix != "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(findings) != 13 || !Sound(findings) {
+		t.Errorf("%d findings: %+v", len(findings), findings)
+	}
+}
+
+func TestWhatIsWrong(t *testing.T) {
+	away := errors.New("connection refused")
+	tests := []struct {
+		name   string
+		change func(*Facts)
+		check  string
+		level  Level
+		fix    string
+	}{
+		{"no runtime", func(f *Facts) { f.Runtime.Name = "" }, "runtime", Warning, "on the node itself"},
+		{"old runtime", func(f *Facts) { f.Runtime.Version = "v2.0.14" }, "runtime", Warning, "update"},
+		{"NRI off", func(f *Facts) { f.Runtime.Settings.NRIDisabled = true }, "nri", Problem, "config.toml"},
+		{"NRI off in CRI-O", func(f *Facts) { f.Runtime.Name, f.Runtime.SocketErr = "cri-o", away }, "nri", Problem, "enable_nri"},
+		{"no socket", func(f *Facts) { f.Runtime.SocketErr = fs.ErrNotExist }, "nri", Problem, "config.toml"},
+		{"settings unknown", func(f *Facts) { f.Runtime.SettingsErr = away }, "nri", Warning, ""},
+		{"little patience", func(f *Facts) { f.Runtime.Settings.RequestTimeout = time.Second }, "nri", Problem, "plugin_request_timeout"},
+		{"less patience", func(f *Facts) { f.Runtime.Settings.RequestTimeout = 1900 * time.Millisecond }, "nri", Warning, "plugin_request_timeout"},
+		{"plugins elsewhere", func(f *Facts) { f.Runtime.Settings.PluginPath = "/usr/libexec/nri" }, "nri", Problem, "/usr/libexec/nri"},
+		{"guard unwanted", func(f *Facts) { f.Config.Guard.PluginDir = "" }, "guard", Warning, "guard.plugin_dir"},
+		{"guard missing", func(f *Facts) { f.Guard.Installed = "" }, "guard", Problem, "rollout restart"},
+		{"guard not loaded", func(f *Facts) { f.Guard.Loaded = nil }, "guard", Problem, "systemctl restart containerd"},
+		{"guard not loaded by CRI-O", func(f *Facts) { f.Runtime.Name, f.Runtime.Version, f.Guard.Loaded = "cri-o", "1.34.0", nil }, "guard", Problem, "systemctl restart crio"},
+		{"old guard", func(f *Facts) { f.Guard.Loaded.Version = "0.9" }, "guard", Warning, "systemctl restart containerd"},
+		{"agent away", func(f *Facts) { f.Agent.Err = away }, "agent", Problem, "kubectl"},
+		{"agent not registered", func(f *Facts) { f.Agent.Registered = false }, "agent", Problem, "kubectl"},
+		{"containers without limits", func(f *Facts) { f.Agent.Unadjusted = 2 }, "agent", Problem, "VGPUUnadjusted"},
+		{"containers whose files were taken away", func(f *Facts) { f.Agent.Displaced = 2 }, "agent", Problem, "VGPUBypassed"},
+		{"pods unknown", func(f *Facts) { f.Agent.Synced = false }, "api", Problem, "auth can-i"},
+		{"no report", func(f *Facts) { f.ReportErr = fs.ErrNotExist }, "driver", Problem, "kubectl"},
+		{"old report", func(f *Facts) { f.Report.Heartbeat = f.Now.Add(-time.Minute) }, "driver", Problem, "kubectl"},
+		{"no driver", func(f *Facts) { f.Report.GPUs, f.DriverVersion = nil, "" }, "driver", Problem, "install"},
+		{"no GPU", func(f *Facts) { f.Report.GPUs = nil }, "driver", Problem, "nvidia-smi"},
+		{"sick GPU", func(f *Facts) { f.Report.GPUs[0].Healthy = false }, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"names not written down", func(f *Facts) { f.NamesErr = fs.ErrNotExist }, "names", Warning, "kubectl"},
+		{"a driver that cannot be read", func(f *Facts) {
+			f.Names.Libraries = []driverlib.Library{{Name: "libcuda.so.1", Error: "it does not export cuInit"}}
+		}, "names", Warning, "kubectl"},
+		{"a newer driver", func(f *Facts) {
+			f.Names.Libraries = []driverlib.Library{{Name: "libcuda.so.1", Unknown: []driverlib.Unknown{{Name: "cuFrob", Treatment: "refuse"}}}}
+		}, "names", Warning, "newer nri-vgpu"},
+		{"MPS without its program", func(f *Facts) { byMPS(f); f.MPS.ProgramErr = fs.ErrNotExist }, "mps", Problem, "sharing.mps.control_program"},
+		{"MPS never started", func(f *Facts) { byMPS(f); f.MPS.PID = 0 }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
+		{"MPS dead", func(f *Facts) { byMPS(f); f.MPS.Alive = false }, "mps", Problem, "starts it again"},
+		{"MPS hangs", func(f *Facts) { byMPS(f); f.Agent.MPSReady = false }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
+		{"MPS runs", func(f *Facts) { byMPS(f) }, "mps", OK, ""},
+		{"no CDI spec", func(f *Facts) { f.CDI = []string{"nvidia.com/gpu=0"} }, "cdi", Warning, "--device-name-strategy=uuid"},
+		{"no CDI spec, and no other way", func(f *Facts) { f.CDI, f.Config.Injection.Method = nil, config.InjectCDI }, "cdi", Problem, "--device-name-strategy=uuid"},
+		{"CDI specs elsewhere", func(f *Facts) { f.Runtime.Settings.CDISpecDirs = []string{"/cdi"} }, "cdi", Problem, "/cdi"},
+		{"runc and the variable", func(f *Facts) {
+			f.Config.Injection.Method, f.Runtime.Settings.DefaultRuntime = config.InjectEnv, "runc"
+		}, "injection", Problem, "nvidia-ctk"},
+		{"runc and no CDI spec", func(f *Facts) { f.CDI, f.Runtime.Settings.DefaultRuntime = nil, "runc" }, "injection", Problem, "nvidia-ctk"},
+		{"kubelet away", func(f *Facts) { f.KubeletErr = away }, "kubelet", Warning, "kubelet"},
+		{"run directory on a disk", func(f *Facts) { f.RunDirInMemory = false }, "state", Warning, "tmpfs"},
+		{"context not measured", func(f *Facts) { f.Contexts.Sizes = nil }, "contexts", Warning, "memory.context_mib"},
+		{"context of another GPU", func(f *Facts) { f.Contexts.Sizes[0].UUID = "GPU-b" }, "contexts", Warning, "memory.context_mib"},
+		{"context by the configuration", func(f *Facts) { f.Config.Memory.ContextMiB, f.Contexts.Sizes = 300, nil }, "contexts", OK, ""},
+		{"contexts unreadable", func(f *Facts) { f.Contexts.Err = away }, "contexts", Warning, "memory.context_mib"},
+		{"meters are right", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/p/c", "GPU-a", 0.029}, {"ns/q/c", "GPU-a", -0.029}} }, "meter", OK, ""},
+		{"a meter that reports less", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/p/c", "GPU-a", 0}, {"ns/q/c", "GPU-a", 0.031}} }, "meter", Warning, "#vgpumeterdisagrees"},
+		{"a meter that reports more", func(f *Facts) { f.Agent.Meters = []Meter{{"ns/q/c", "GPU-a", -0.031}} }, "meter", Warning, "#vgpumeterdisagrees"},
+		{"no list of pods", func(f *Facts) { f.StateErr = fs.ErrNotExist }, "state", Problem, "kubectl"},
+		{"corrupt list of pods", func(f *Facts) { f.StateErr = guardfile.ErrAsking }, "state", Problem, "rollout restart"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := sound()
+			tt.change(&f)
+			findings := Examine(f)
+			for _, finding := range findings {
+				if finding.Check == tt.check && finding.Level == tt.level && strings.Contains(finding.Fix, tt.fix) {
+					if Sound(findings) && tt.level == Problem {
+						t.Error("the node is called sound")
+					}
+					return
+				}
+			}
+			t.Errorf("not found: %+v", findings)
+		})
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteTable(&out, []Finding{{"nri", OK, "on", ""}, {"guard", Problem, "not loaded", "restart"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "ok       nri    on\nproblem  guard  not loaded\n                → restart\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestContainerdsConfiguration(t *testing.T) {
+	dump, err := os.ReadFile("testdata/containerd-2.4.2.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseContainerd(dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{
+		PluginPath: "/opt/nri/plugins", RequestTimeout: 2 * time.Second, RegistrationTimeout: 5 * time.Second,
+		RequiredPlugins: []string{"nri-vgpu"}, DefaultRuntime: "nvidia", CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	old, err := parseContainerd([]byte("version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n disable = true\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n default_runtime_name = \"runc\"\n"))
+	if err != nil || !old.NRIDisabled || old.DefaultRuntime != "runc" {
+		t.Errorf("containerd 1.7: %+v, %v", old, err)
+	}
+	for _, bad := range []string{"[", "[plugins.'io.containerd.nri.v1.nri']\nplugin_request_timeout = 'soon'\n", "[plugins.'io.containerd.nri.v1.nri']\ndisable = 'x'\n"} {
+		if _, err := parseContainerd([]byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestAgentsMetrics(t *testing.T) {
+	got := parseAgent([]byte("# HELP nri_vgpu_registered …\nnri_vgpu_registered 1\nnri_vgpu_pods_synced 0\nnri_vgpu_unadjusted_containers 3\nnri_vgpu_displaced_containers 4\nnri_vgpu_mps_ready 1\nnri_vgpu_container_meter_disagreement_ratio{container=\"c\",namespace=\"ns\",pod=\"p\",uuid=\"GPU-a\"} -0.25\nother{a=\"b\"} 1\n"))
+	if diff := cmp.Diff(Agent{Registered: true, Unadjusted: 3, Displaced: 4, MPSReady: true, Meters: []Meter{{"ns/p/c", "GPU-a", -0.25}}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestVersionsOfRuntimes(t *testing.T) {
+	for line, want := range map[string]string{
+		"containerd github.com/containerd/containerd/v2 2.4.2+unknown \n": "2.4.2+unknown",
+		"containerd containerd.io v2.2.1 dea7da592f5d1d2b7755e3a161be07f": "v2.2.1",
+		"crio version 1.34.0\n   GitCommit: abc":                          "1.34.0",
+	} {
+		if got := versioned.FindString(line); got != want {
+			t.Errorf("%q: got %q", line, got)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain finds out why a pod waits, was refused or is slow, or what is
+// wrong with a node, and how to fix it. The package reads the spec, the Events,
+// the agents' overviews and the throttled time of containers. One file gathers
+// the facts; pure functions judge them.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+)
+
+const (
+	// ownPrefix is the prefix of the resources of nri-vgpu's native dialect.
+	ownPrefix = "nri-vgpu.io/"
+	// ownMemory is the native resource that counts MiB of one GPU.
+	ownMemory = ownPrefix + "vgpu-memory"
+	// advertised is the Node annotation that lists the resources that nri-vgpu
+	// advertises.
+	advertised = "nri-vgpu.io/advertised"
+	// ready is the type of nri-vgpu's Node condition.
+	ready corev1.NodeConditionType = "VGPUReady"
+	// maxEvents is the number of Events that are shown.
+	maxEvents = 12
+)
+
+// advice maps the reason of an Event to its fix.
+var advice = map[string]string{ //nolint:gosec // no secret is in it
+	"VGPURefused":            "follow the message; kubelet tries again by itself",
+	"VGPUEvicted":            "nothing, its controller makes another; if that goes on, no GPU of the cluster has that much room: ask for less, or make room",
+	"VGPUNotEvicted":         "make room on this node, or delete the pod and make it anew",
+	"VGPUUnadjusted":         "delete the pod: it runs without its limits; kubectl vgpu doctor reports how to close that window",
+	"VGPUStopped":            "delete the pod and see whether its image goes around the limits; see the message",
+	"VGPUUsageForged":        "see what in its image writes to the usage page or goes around the interposer; what the driver sees counts now",
+	"VGPUBypassed":           "delete the pod, or end the process; docs/explanation/security.md explains what keeps an image from that",
+	"VGPUMemoryLimitReached": "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
+	"GPUUnhealthy":           "drain it: nvidia-smi -q; dmesg | grep -i xid; then reset the GPU",
+	"GPURecovered":           "",
+	"MPSUnavailable":         "follow the message; the daemon's logs are in /var/lib/nri-vgpu/mps on the node",
+	"MPSRecovered":           "restart pods whose processes were its clients and fail",
+	"VGPUGuardNotLoaded":     "restart the container runtime once: systemctl restart containerd (running containers go on)",
+	"VGPUDriverNames":        "install an nri-vgpu that knows this driver; programs that need a refused function get CUDA_ERROR_NOT_SUPPORTED until then",
+}
+
+// good are the Event reasons that report a recovery.
+var good = []string{"GPURecovered", "MPSRecovered"}
+
+func problem(check, fix, format string, args ...any) doctor.Finding {
+	return doctor.Finding{Check: check, Level: doctor.Problem, Message: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func warning(check, fix, format string, args ...any) doctor.Finding {
+	return doctor.Finding{Check: check, Level: doctor.Warning, Message: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func fine(check, format string, args ...any) doctor.Finding {
+	return doctor.Finding{Check: check, Level: doctor.OK, Message: fmt.Sprintf(format, args...)}
+}
+
+// offered returns the resources that nri-vgpu advertises on a node.
+func offered(node *corev1.Node) []string {
+	var names []string
+	for name := range strings.SplitSeq(node.Annotations[advertised], ",") {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// isOurs returns a function that reports whether a resource belongs to nri-vgpu:
+// any node advertises it, or it has the native prefix.
+func isOurs(nodes []corev1.Node) func(name string) bool {
+	names := map[string]bool{}
+	for i := range nodes {
+		for _, name := range offered(&nodes[i]) {
+			names[name] = true
+		}
+	}
+	return func(name string) bool { return names[name] || strings.HasPrefix(name, ownPrefix) }
+}
+
+// Asked returns the resources of nri-vgpu that a container requests.
+func Asked(c corev1.Container, nodes []corev1.Node) map[string]int64 {
+	ours := isOurs(nodes)
+	all := map[string]int64{}
+	for name, amount := range c.Resources.Limits {
+		if ours(string(name)) && amount.Value() > 0 {
+			all[string(name)] = amount.Value()
+		}
+	}
+	return all
+}
+
+// askedByPod returns the sum over a pod's containers, as the scheduler computes
+// it.
+func askedByPod(pod *corev1.Pod, nodes []corev1.Node) map[string]int64 {
+	sum := map[string]int64{}
+	for _, c := range pod.Spec.Containers {
+		for name, n := range Asked(c, nodes) {
+			sum[name] += n
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		for name, n := range Asked(c, nodes) {
+			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+				sum[name] += n
+			} else {
+				sum[name] = max(sum[name], n)
+			}
+		}
+	}
+	return sum
+}
+
+func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	k := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if k < 0 {
+		return nil
+	}
+	return &node.Status.Conditions[k]
+}
+
+// latest returns the latest Event of each reason in advice.
+func latest(events []corev1.Event) []corev1.Event {
+	byReason := map[string]corev1.Event{}
+	for _, e := range events {
+		if _, known := advice[e.Reason]; known {
+			byReason[e.Reason] = e
+		}
+	}
+	list := slices.Collect(maps.Values(byReason))
+	slices.SortFunc(list, func(a, b corev1.Event) int { return fleet.LastSeen(a).Compare(fleet.LastSeen(b).Time) })
+	return list
+}
+
+func times(e corev1.Event) int32 {
+	n := max(e.Count, 1)
+	if e.Series != nil {
+		n = max(n, e.Series.Count)
+	}
+	return n
+}
+
+// writeFindings writes findings as doctor's table.
+func writeFindings(w io.Writer, findings []doctor.Finding) error {
+	fmt.Fprintln(w, "\nFindings:")
+	return doctor.WriteTable(w, findings)
+}
+
+func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {
+	if len(events) == 0 {
+		_, err := fmt.Fprintln(w, "\nEvents:  none")
+		return err
+	}
+	fmt.Fprintln(w, "\nEvents:")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "  LAST SEEN\tTIMES\tTYPE\tREASON\tMESSAGE")
+	for _, e := range events[max(0, len(events)-maxEvents):] {
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\n", ago(now, fleet.LastSeen(e).Time), times(e), e.Type, e.Reason, oneLine(e.Message))
+	}
+	return t.Flush()
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func ago(now, then time.Time) string {
+	if then.IsZero() {
+		return "-"
+	}
+	switch d := max(now.Sub(then), 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+	}
+}
+
+// roomOf describes the free capacity of a GPU.
+func roomOf(g agentapi.GPU) string {
+	name := fmt.Sprintf("GPU %d of %s: ", g.Index, g.Node)
+	switch {
+	case g.Unhealthy != "":
+		return name + "unhealthy"
+	case g.Room == nil:
+		return name + "not known"
+	case g.Room.Exclusive:
+		return name + "taken as a whole"
+	}
+	return fmt.Sprintf("%s%d MiB, %g %% of the time", name, g.Room.FreeMemoryBytes>>20, float64(g.Room.FreeComputePPM)/10_000)
+}
+
+// rooms returns all GPUs that accept containers, those with the most free memory
+// first.
+func rooms(all []agentapi.Overview) []agentapi.GPU {
+	var list []agentapi.GPU
+	for _, o := range all {
+		for _, g := range o.GPUs {
+			if g.Unhealthy == "" && g.Room != nil && !g.Room.Exclusive {
+				list = append(list, g)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b agentapi.GPU) int { return cmp.Compare(b.Room.FreeMemoryBytes, a.Room.FreeMemoryBytes) })
+	return list
+}
+
+// maxRooms is the number of GPUs that describeRooms lists.
+const maxRooms = 4
+
+func describeRooms(list []agentapi.GPU) string {
+	var texts []string
+	for _, g := range list[:min(len(list), maxRooms)] {
+		texts = append(texts, roomOf(g))
+	}
+	if more := len(list) - maxRooms; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return cmp.Or(strings.Join(texts, "; "), "nothing")
+}

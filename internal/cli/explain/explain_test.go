@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+)
+
+const mib = 1 << 20
+
+func some[T any](v T) *T { return &v }
+
+func amounts(list map[string]int64) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for name, n := range list {
+		all[corev1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return all
+}
+
+// node returns a sound node with this much memory.
+func node(name string, memory int64) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{advertised: ownMemory + ",example.com/share"}},
+		Status: corev1.NodeStatus{
+			Allocatable: amounts(map[string]int64{ownMemory: memory, "example.com/share": 10}),
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: ready, Status: corev1.ConditionTrue, Reason: "GPUsHealthy", Message: "GPUs that take containers: 2"},
+			},
+		},
+	}
+}
+
+// about returns a pod on a node with one GPU of 16000 MiB. Another pod holds
+// half of it.
+func about(asks map[string]int64, change func(*Pod)) Pod {
+	p := Pod{
+		Pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+			Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Limits: amounts(asks)}}}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		},
+		Nodes: []corev1.Node{node("n1", 16000), node("n2", 8000)},
+		After: []agentapi.Overview{{
+			Node: "n1",
+			GPUs: []agentapi.GPU{{Node: "n1", Device: agentapi.Device{UUID: "a"}, Room: &agentapi.Room{MemoryBytes: 16000 * mib, FreeMemoryBytes: 8000 * mib, FreeComputePPM: 500_000}}},
+			Containers: []agentapi.Container{{
+				Namespace: "ns", Pod: "other", Container: "main", GPUs: []agentapi.Share{{UUID: "a", MemoryLimitBytes: 8000 * mib}},
+			}},
+		}},
+		Now: time.Now(),
+	}
+	change(&p)
+	return p
+}
+
+// uses sets two observations, a second apart, in which the pod uses its GPU.
+func uses(before, after agentapi.Share) func(*Pod) {
+	return func(p *Pod) {
+		at := time.Now()
+		for i, s := range []agentapi.Share{before, after} {
+			o := agentapi.Overview{Node: "n1", At: at.Add(time.Duration(i) * time.Second), Containers: []agentapi.Container{
+				{Namespace: "ns", Pod: "p", PodUID: "u", Container: "main", GPUs: []agentapi.Share{s}},
+			}}
+			if i == 0 {
+				p.Before = []agentapi.Overview{o}
+			} else {
+				p.After = []agentapi.Overview{o}
+			}
+		}
+	}
+}
+
+func account(throttled float64, refusals uint64) *agentapi.Account {
+	return &agentapi.Account{ThrottledSeconds: throttled, Refusals: refusals, MemoryBytes: 900 * mib, RefusedBytes: 200 * mib, RefusedWay: "alloc"}
+}
+
+func pending(message string) func(*Pod) {
+	return func(p *Pod) {
+		p.Pod.Spec.NodeName, p.Pod.Status.Phase = "", corev1.PodPending
+		p.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}}
+	}
+}
+
+func waits(reason, message string) func(*Pod) {
+	return func(p *Pod) {
+		p.Pod.Status.Phase = corev1.PodPending
+		p.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+}
+
+func event(reason, message string) corev1.Event {
+	return corev1.Event{Reason: reason, Message: message, Type: "Warning", LastTimestamp: metav1.NewTime(time.Now().Add(-90 * time.Second))}
+}
+
+func TestPod(t *testing.T) {
+	limited := agentapi.Share{UUID: "a", MemoryLimitBytes: 1000 * mib, ComputeLimitPPM: 250_000, Utilisation: some(24.9), Account: account(10, 0)}
+	slower := limited
+	slower.Account = account(10.7, 0)
+	refused := limited
+	refused.Utilisation, refused.Account = some(1.0), account(10, 4)
+	waiting, rests := slower, limited
+	waiting.Utilisation, rests.Utilisation = some(5.0), some(5.0)
+	open, agrees := rests, rests
+	open.Meter = &agentapi.Meter{Seconds: 600, Samples: 3600, Observed: 0.701, Metered: 0.298, Ratio: 2.352, Low: 2.27, High: 2.43, Disagreement: 0.379, Disagrees: true}
+	agrees.Meter = &agentapi.Meter{Seconds: 600, Samples: 3600, Observed: 0.3, Metered: 0.298, Ratio: 1.007, Low: 0.93, High: 1.085}
+	memory := map[string]int64{ownMemory: 4000}
+	for name, c := range map[string]struct {
+		pod    Pod
+		level  doctor.Level
+		phrase string // in the message
+		advice string
+	}{
+		"asks for nothing":  {about(nil, func(*Pod) {}), doctor.OK, "asks for no part of a GPU", ""},
+		"is well":           {about(memory, uses(limited, agentapi.Share{UUID: "a", Account: account(10, 0)})), doctor.OK, "it has what it asks for", ""},
+		"more than a node":  {about(map[string]int64{ownMemory: 20000}, pending("Insufficient")), doctor.Problem, "the most that a node has in all is 16000 (n1)", "ask for at most 16000"},
+		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), doctor.Problem, "no node has any nri-vgpu.io/typo", "its name spelled so"},
+		"others have it":    {about(memory, pending("0/2 nodes are available")), doctor.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, ask for less, or delete one of ns/other (8000 MiB)"},
+		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), doctor.Problem, "it asks for 11 of example.com/share", "at most 10"},
+		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "asks for 30000 MiB of one GPU, and the largest has 16000", "vgpu-number"},
+		"refused": {about(memory, waits("CreateContainerError", `rpc error: nri-vgpu refuses container "main": no GPU has room for it`)),
+			doctor.Problem, "container main is refused: no GPU has room", "free now: GPU 0 of n1: 8000 MiB"},
+		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), doctor.Problem, "guard refuses", "the agent there does not answer"},
+		"refused, by its Event": {about(memory, func(p *Pod) {
+			waits("CreateContainerError", "cut off")(p)
+			p.Events = []corev1.Event{event("VGPURefused", "its own mounts hide ours")}
+		}), doctor.Problem, "refused 1 times, last 1m ago: its own mounts hide ours", "follow the message"},
+		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "it has what it asks for", ""},
+		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it has 24.9/25 % of GPU 0, and its threads waited 0.70 s", "this is its limit at work"},
+		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it has 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
+		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "it has what it asks for", ""},
+		"limit is open": {about(memory, uses(open, open)), doctor.Warning, "container main was charged 29.8 % of the time of GPU 0, and the driver saw it have 70.1 % in 10m0s: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
+		"limit holds":   {about(memory, uses(agrees, agrees)), doctor.OK, "it has what it asks for", ""},
+		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it has 900 of 1000 MiB of GPU 0, and the last asked for 200 MiB more (alloc)", "ask for more memory"},
+		"full, by both": {about(memory, func(p *Pod) {
+			uses(limited, refused)(p)
+			p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")}
+		}), doctor.Warning, "was refused 4 allocations", "ask for more memory"},
+		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")} }), doctor.Warning, "VGPUMemoryLimitReached, 1m ago", "ask for more memory"},
+		"unhealthy":       {about(memory, uses(limited, agentapi.Share{UUID: "a", Unhealthy: "XID 79"})), doctor.Problem, "which is unhealthy: XID 79", "delete the pod"},
+		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), doctor.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "its controller makes another"},
+		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), doctor.Warning, "not all is known: n1 is away", "kubectl vgpu doctor"},
+		"node is not well": {about(memory, func(p *Pod) {
+			p.Nodes[0].Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Message: "the agent does not report"}
+		}), doctor.Warning, "its node n1: the agent does not report", "kubectl vgpu doctor n1"},
+	} {
+		findings := c.pod.Findings()
+		first := findings[0]
+		if first.Level != c.level || !strings.Contains(first.Message, c.phrase) || !strings.Contains(first.Fix, c.advice) {
+			t.Errorf("%s: found %+v, want %s, %q, %q", name, findings, c.level, c.phrase, c.advice)
+		}
+		var b strings.Builder
+		if err := c.pod.Write(&b); err != nil || !strings.Contains(b.String(), c.phrase) {
+			t.Errorf("%s: written was %q, %v", name, b.String(), err)
+		}
+	}
+}
+
+// If a lent limit is the guarantee, a change of policy is no fix.
+func TestALentLimit(t *testing.T) {
+	s := agentapi.Share{UUID: "a", ComputeLimitPPM: 250_000, ComputeMaximumPPM: 1_000_000, Utilisation: some(25.0), Account: account(1, 0)}
+	findings := about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
+	if len(findings) != 1 || strings.Contains(findings[0].Fix, "compute-policy") {
+		t.Errorf("found %+v", findings)
+	}
+	s.ComputeMaximumPPM, s.Utilisation = 500_000, some(49.9)
+	findings = about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
+	if len(findings) != 1 || !strings.Contains(findings[0].Message, "it has 49.9/25-50 % of GPU 0") ||
+		findings[0].Fix != "this is its maximum at work. For more raise that (gpu-compute-limit.<resource>)" {
+		t.Errorf("at its maximum: found %+v", findings)
+	}
+}
+
+func TestNode(t *testing.T) {
+	well := node("n1", 16000)
+	agent := &fleet.Agent{Node: "n1", Pod: "nri-vgpu-x"}
+	bad := node("n1", 16000)
+	bad.Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Reason: "GPUUnhealthy", Message: "1 of 2"}
+	bare := node("n1", 1)
+	bare.Annotations, bare.Status.Conditions = nil, bare.Status.Conditions[:1]
+	for name, c := range map[string]struct {
+		node   Node
+		phrase string // "" if nothing is wrong
+	}{
+		"well":          {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Node: "n1"}}, ""},
+		"no agent":      {Node{Node: &well}, "no pod of nri-vgpu's agent is on this node"},
+		"agent is down": {Node{Node: &well, Agent: &fleet.Agent{Pod: "x", Down: "its pod x does not run", State: "container agent: CrashLoopBackOff"}}, "CrashLoopBackOff"},
+		"does not say":  {Node{Node: &well, Agent: agent, Unknown: errors.New("it hangs")}, "it hangs"},
+		"not ready":     {Node{Node: &bad, Agent: agent}, "GPUUnhealthy: 1 of 2"},
+		"never ready":   {Node{Node: &bare, Agent: agent}, "has no condition VGPUReady"},
+		"a lost GPU": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{GPUs: []agentapi.GPU{{Device: agentapi.Device{UUID: "a", Unhealthy: "XID 79"}}}}},
+			"GPU 0 (a) takes no containers: XID 79"},
+		"no driver": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Driver: "the driver does not answer"}}, "the driver does not answer"},
+	} {
+		findings := c.node.Findings()
+		if doctor.Sound(findings) != (c.phrase == "") {
+			t.Errorf("%s: found %+v", name, findings)
+		}
+		var b strings.Builder
+		if err := c.node.Write(&b); err != nil || !strings.Contains(b.String(), c.phrase) {
+			t.Errorf("%s: written was %q, %v", name, b.String(), err)
+		}
+		for _, f := range findings {
+			if f.Level == doctor.Problem && f.Fix == "" {
+				t.Errorf("%s: there is no fix for %+v", name, f)
+			}
+		}
+	}
+}
+
+// advice covers every Event reason.
+func TestAdvice(t *testing.T) {
+	source, err := os.ReadFile("../../kube/events/reasons.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`Reason\{"(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	for _, d := range declared {
+		if _, ok := advice[d[1]]; !ok {
+			t.Errorf("there is no advice for %s", d[1])
+		}
+	}
+	if len(declared) != len(advice) {
+		t.Errorf("there are %d reasons, and advice for %d", len(declared), len(advice))
+	}
+}
+
+func TestPodShowsWhatIsObserved(t *testing.T) {
+	share := agentapi.Share{UUID: "a", Meter: &agentapi.Meter{Ratio: 1.007, Low: 0.93, High: 1.085}}
+	var b strings.Builder
+	if err := about(map[string]int64{ownMemory: 4000}, uses(share, share)).Write(&b); err != nil || !strings.Contains(b.String(), "1.01 (0.93 to 1.08)") {
+		t.Errorf("written was %q, %v", b.String(), err)
+	}
+}

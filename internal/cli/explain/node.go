@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+)
+
+// Node contains the facts about a node.
+type Node struct {
+	Node *corev1.Node
+	// Agent is the pod of its agent, nil without an agent. Namespace is the
+	// agents' namespace.
+	Agent     *fleet.Agent
+	Namespace string
+	Events    []corev1.Event
+	// Overview is its agent's answer, nil without an answer. Unknown is the
+	// error then.
+	Overview *agentapi.Overview
+	Unknown  error
+	// Waiting are the pods that request a part of a GPU, are bound to this node
+	// and hold none.
+	Waiting []show.PodEntry
+	Now     time.Time
+}
+
+// Findings returns the problems that the API server's objects show, and those
+// in Overview. If the agent is down, no other findings exist.
+func (n Node) Findings() []doctor.Finding {
+	var all []doctor.Finding
+	if c := condition(n.Node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
+		message := "kubelet has said nothing"
+		if c != nil {
+			message = oneLine(c.Message)
+		}
+		all = append(all, problem("node", "on the node: systemctl status kubelet containerd", "the node is not Ready: %s", message))
+	}
+	if n.Node.Spec.Unschedulable {
+		all = append(all, warning("node", "kubectl uncordon "+n.Node.Name, "it takes no new pods: it is cordoned"))
+	}
+	all = append(all, n.agent()...)
+	all = append(all, n.condition()...)
+	if n.Overview != nil {
+		all = append(all, n.overview()...)
+	}
+	return all
+}
+
+func (n Node) agent() []doctor.Finding {
+	switch {
+	case n.Agent == nil:
+		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may keep it off", n.Namespace),
+			"no pod of nri-vgpu's agent is on this node: containers that ask for GPUs are refused, or wait")}
+	case n.Agent.Down != "":
+		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
+			"the agent does not run, and containers that ask for GPUs are refused until it does: %s (%s)", n.Agent.Down, n.Agent.State)}
+	case n.Unknown != nil:
+		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s", n.Namespace, n.Agent.Pod), "%v", n.Unknown)}
+	}
+	return []doctor.Finding{fine("agent-pod", "%s runs", n.Agent.Pod)}
+}
+
+func (n Node) condition() []doctor.Finding {
+	patcher := fmt.Sprintf("kubectl -n %s logs daemonset/extended-resource-patcher", n.Namespace)
+	c := condition(n.Node, ready)
+	switch {
+	case c == nil:
+		return []doctor.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or there never was a GPU", ready)}
+	case c.Status != corev1.ConditionTrue:
+		return []doctor.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message))}
+	case len(offered(n.Node)) == 0:
+		return []doctor.Finding{problem("resources", patcher, "the Node offers none of our resources: no pod with a request can come here")}
+	}
+	return []doctor.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
+}
+
+// fixCondition returns the fix for a reason of the condition.
+func (n Node) fixCondition(reason string) string {
+	switch reason {
+	case "GPUUnhealthy", "NoGPU":
+		return "on the node: nvidia-smi; dmesg | grep -i xid; then reset the GPU, or restart the node"
+	case "ContainersUnadjusted":
+		return "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods"
+	default:
+		return fmt.Sprintf("kubectl -n %s get pods -o wide; kubectl -n %s logs daemonset/nri-vgpu", n.Namespace, n.Namespace)
+	}
+}
+
+func (n Node) overview() []doctor.Finding {
+	var all []doctor.Finding
+	if n.Overview.Driver != "" {
+		all = append(all, problem("driver", "on the node: nvidia-smi; dmesg | grep -i xid", "%s", n.Overview.Driver))
+	}
+	for _, g := range n.Overview.GPUs {
+		if g.Unhealthy != "" {
+			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, g.Unhealthy))
+		}
+	}
+	for _, p := range n.Overview.Processes {
+		if p.Pod == "" {
+			all = append(all, warning("process", "end it, or keep memory for it: node.reserved_memory_mib", "process %d (%s) uses %s outside of all pods", p.PID, p.Command, p.UUID))
+		}
+	}
+	for _, w := range n.Waiting {
+		all = append(all, warning("pod", fmt.Sprintf("kubectl vgpu describe pod -n %s %s", w.Namespace, w.Pod), "%s/%s was sent here and has no GPU: %s", w.Namespace, w.Pod, w.Status))
+	}
+	return all
+}
+
+// Write writes the facts, the findings and the Events.
+func (n Node) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "Name:\t%s\n", n.Node.Name)
+	version := "not known"
+	if n.Overview != nil {
+		version = n.Overview.Version
+	}
+	fmt.Fprintf(t, "Agent:\t%s\n", version)
+	for i, name := range offered(n.Node) {
+		label := ""
+		if i == 0 {
+			label = "Offers:"
+		}
+		amount := n.Node.Status.Allocatable[corev1.ResourceName(name)]
+		fmt.Fprintf(t, "%s\t%s: %s\n", label, name, amount.String())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if n.Overview != nil {
+		if err := n.writeOverview(w); err != nil {
+			return err
+		}
+	}
+	if err := writeFindings(w, n.Findings()); err != nil {
+		return err
+	}
+	return writeEvents(w, ofOurs(n.Events), n.Now)
+}
+
+// ofOurs returns the Events whose reasons are nri-vgpu's.
+func ofOurs(events []corev1.Event) []corev1.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
+		_, known := advice[e.Reason]
+		return !known
+	})
+}
+
+func (n Node) writeOverview(w io.Writer) error {
+	one := []agentapi.Overview{*n.Overview}
+	fmt.Fprintln(w, "\nGPUs:")
+	listing := show.Listing{Format: show.FormatWide, Order: show.ByName, Out: indented{w}}
+	if err := listing.GPUs(one); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nContainers:")
+	listing.Format = show.FormatTable
+	return listing.Pods(show.Entries(one))
+}
+
+// indented indents what it writes by two spaces.
+type indented struct{ out io.Writer }
+
+func (i indented) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(i.out, "  "+string(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

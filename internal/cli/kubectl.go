@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+)
+
+const (
+	// kubectl runs the program under the name plugin. kubectl runs the program under the name
+	// completer to complete a command line.
+	plugin    = "kubectl-vgpu"
+	completer = "kubectl_complete-vgpu"
+)
+
+// kubectlVgpu returns the root command of kubectl's plugin: the commands that
+// work remotely.
+func kubectlVgpu() *cobra.Command {
+	c := &cluster{}
+	root := &cobra.Command{
+		Use:         plugin,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vgpu"},
+		Short:       "See GPUs, who has them, and what keeps pods from them",
+		Long: `See the GPUs of a cluster, who has which part of them and what they make of it, why
+a pod waits, was refused or is slow, and what is wrong with a node.
+
+Agents are asked through the API server, by running a command in their pods: no port
+of a node has to be open. That takes the rights to list pods and nodes, and to create
+pods/exec in the agents' namespace. The latter is root on the nodes, as for any
+privileged pod: give it to those who have that already.`,
+		Example: `  kubectl vgpu top
+  kubectl vgpu get gpus
+  kubectl vgpu get pods -A --sort-by time
+  kubectl vgpu describe pod -n shop train-0
+  kubectl vgpu doctor node-1`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	get := &cobra.Command{Use: "get", Short: "List GPUs, or containers with GPUs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("say what to list: gpus or pods") }}
+	get.AddCommand(gpusCommand(c), podsCommand(c))
+	describe := &cobra.Command{Use: "describe", Short: "Say why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("say what to describe: pod or node") }}
+	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
+	root.AddCommand(topCommand(c), psCommand(c), get, describe, examineCommand(c), versionCommand())
+	c.global(root)
+	return root
+}
+
+// cluster describes the cluster that kubeconfig and flags select.
+type cluster struct {
+	rules     clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	agents    string
+	all       bool
+	labels    string
+	unscoped  bool // list all namespaces unless a flag names a namespace
+
+	fleet *fleet.Fleet
+}
+
+// global adds the flags that all commands share. The flags have kubectl's names.
+func (c *cluster) global(root *cobra.Command) {
+	c.rules = *clientcmd.NewDefaultClientConfigLoadingRules()
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; else $KUBECONFIG or ~/.kube/config")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace.ShortName = "n"
+	clientcmd.BindOverrideFlags(&c.overrides, flags, names)
+	flags.StringVar(&c.agents, "agent-namespace", fleet.DefaultNamespace, "namespace of nri-vgpu's agents")
+	_ = root.RegisterFlagCompletionFunc("namespace", noFiles)
+}
+
+func noFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *cluster) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "pods of all namespaces")
+	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "only pods with these labels, such as app=train")
+	kind := "pods"
+	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "top" {
+		kind = "nodes"
+	}
+	cmd.ValidArgsFunction = c.complete(kind)
+}
+
+func (c *cluster) config() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&c.rules, &c.overrides)
+}
+
+// connect returns the fleet of the cluster and the selected namespace.
+func (c *cluster) connect() (*fleet.Fleet, string, error) {
+	namespace, _, err := c.config().Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	if c.fleet == nil {
+		config, err := c.config().ClientConfig()
+		if err != nil {
+			return nil, "", err
+		}
+		config.UserAgent = plugin + "/" + version.Version
+		if c.fleet, err = fleet.New(config, c.agents); err != nil {
+			return nil, "", err
+		}
+	}
+	return c.fleet, namespace, nil
+}
+
+func (c *cluster) everywhere() { c.unscoped = true }
+
+func (c *cluster) open(ctx context.Context) (show.Source, show.Filter, error) {
+	f, namespace, err := c.connect()
+	if err != nil {
+		return nil, show.Filter{}, err
+	}
+	if c.all || c.unscoped && c.overrides.Context.Namespace == "" {
+		namespace = ""
+	}
+	filter := show.Filter{Namespace: namespace, Inside: namespace != "" || c.labels != ""}
+	if c.labels == "" {
+		return f, filter, nil
+	}
+	pods, err := f.Pods(ctx, namespace, c.labels)
+	if err != nil {
+		return nil, filter, err
+	}
+	selected := map[string]bool{}
+	for i := range pods {
+		selected[pods[i].Namespace+"/"+pods[i].Name] = true
+	}
+	filter.Selected = func(namespace, pod string) bool { return selected[namespace+"/"+pod] }
+	return f, filter, nil
+}
+
+// waiting sets the status of the pods in have. waiting returns the waiting pods that no agent
+// lists.
+func (c *cluster) waiting(ctx context.Context, have []show.PodEntry) ([]show.PodEntry, error) {
+	f, namespace, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	if c.all {
+		namespace = ""
+	}
+	pods, err := f.Pods(ctx, namespace, c.labels)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := f.Nodes(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	status := map[string]string{}
+	for i := range pods {
+		status[pods[i].Namespace+"/"+pods[i].Name] = explain.Status(&pods[i])
+	}
+	for i := range have {
+		have[i].Status = status[have[i].Namespace+"/"+have[i].Pod]
+	}
+	return explain.Waiting(pods, nodes, have), nil
+}
+
+// complete returns a function that completes names of the kind: pods or nodes.
+func (c *cluster) complete(kind string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, stop := context.WithTimeout(context.Background(), 3*time.Second)
+		defer stop()
+		f, namespace, err := c.connect()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		switch kind {
+		case "pods":
+			pods, _ := f.Pods(ctx, namespace, "")
+			for i := range pods {
+				names = append(names, pods[i].Name)
+			}
+		case "nodes":
+			nodes, _ := f.Nodes(ctx)
+			for i := range nodes {
+				names = append(names, nodes[i].Name)
+			}
+		}
+		return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, begun) }), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func describePodCommand(c *cluster) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "pod POD...",
+		Aliases: []string{"pods", "po"},
+		Short:   "Say why a pod waits, was refused or is slow",
+		Long: `Say what a pod asks for of GPUs and what it has, why it waits, was refused or is slow,
+and what to do: behind the arrows.
+
+It takes a second, in which it is looked at twice. The exit status is 0 if the pod is
+there, whatever is wrong with it.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.complete("pods"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			f, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+				p, err := explain.GatherPod(ctx, f, namespace, name)
+				if err != nil {
+					return err
+				}
+				return p.Write(cmd.OutOrStdout())
+			})
+		},
+	}
+	return cmd
+}
+
+// inTurn calls each for every name in order, with an empty line between outputs.
+func inTurn(names []string, out io.Writer, each func(name string) error) error {
+	for i, name := range names {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := each(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describeNodeCommand(c *cluster) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "node NODE...",
+		Aliases: []string{"nodes", "no"},
+		Short:   "Say what a node has, who has it, and what is wrong",
+		Long: `Say what a node offers, what is given away of each of its GPUs and to whom, what is
+wrong with it and what to do, and what nri-vgpu told about it of late.
+
+The exit status is 0 if the node is there, whatever is wrong with it: see doctor.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			f, _, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+				n, err := explain.GatherNode(ctx, f, name)
+				if err != nil {
+					return err
+				}
+				return n.Write(cmd.OutOrStdout())
+			})
+		},
+	}
+	return cmd
+}
+
+// examined contains the findings of one node.
+type examined struct {
+	Node     string           `json:"node"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+func examineCommand(c *cluster) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "doctor [NODE...]",
+		Short: "Look what keeps nri-vgpu from working on nodes, and say what fixes it",
+		Long: `Look at nodes: at what the API server knows of them, and, from the agent's pod, at the
+runtime, NRI, the guard, the agent, the driver, CDI, the kubelet, MPS and our files.
+Without a name, at all that have an agent, or had one.
+
+The exit status is 1 if something is a problem. What fixes it stands behind the arrows.`,
+		ValidArgsFunction: c.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			if output != "table" && output != "json" {
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			f, _, err := c.connect()
+			if err != nil {
+				return err
+			}
+			names := args
+			if len(names) == 0 {
+				if names, err = explain.Ours(ctx, f); err != nil {
+					return err
+				}
+			}
+			var all []examined
+			sound := true
+			for _, name := range names {
+				findings, err := explain.Examine(ctx, f, name)
+				if err != nil {
+					return err
+				}
+				all = append(all, examined{name, findings})
+				sound = sound && doctor.Sound(findings)
+			}
+			if err := writeExamined(cmd.OutOrStdout(), all, output); err != nil {
+				return err
+			}
+			if !sound {
+				return errUnsoundNodes
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+var errUnsoundNodes = errors.New("there are problems; what fixes them stands behind the arrows")
+
+func writeExamined(out io.Writer, all []examined, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	for i, e := range all {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "Node %s\n", e.Node)
+		if err := doctor.WriteTable(out, e.Findings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completing translates kubectl's arguments for completion into cobra's.
+func completing(args []string) []string {
+	if filepath.Base(args[0]) != completer {
+		return args[1:]
+	}
+	return append([]string{cobra.ShellCompRequestCmd}, args[1:]...)
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/top"
+)
+
+// sight is the data source of the listing commands. On a node and in a container
+// it is a socket; elsewhere it is the API server.
+type sight interface {
+	// flags adds the flags that select the source.
+	flags(cmd *cobra.Command)
+	// open returns the source, and the filter that the flags select.
+	open(ctx context.Context) (show.Source, show.Filter, error)
+	// waiting returns the pods that request GPUs and hold none.
+	waiting(ctx context.Context, have []show.PodEntry) ([]show.PodEntry, error)
+	// everywhere selects all namespaces if no flag names a namespace.
+	everywhere()
+}
+
+// here is the sight of the local node or container.
+type here struct{ socket string }
+
+func (h *here) flags(cmd *cobra.Command) { socketFlag(cmd, &h.socket) }
+
+func (h *here) open(context.Context) (show.Source, show.Filter, error) {
+	return show.Local{Socket: socketOr(h.socket)}, show.Filter{}, nil
+}
+
+func (h *here) waiting(context.Context, []show.PodEntry) ([]show.PodEntry, error) { return nil, nil }
+func (h *here) everywhere()                                                       {}
+
+// listing adds the output flags that listing commands share.
+func listing(cmd *cobra.Command, l *show.Listing) {
+	cmd.Flags().StringVarP(&l.Format, "output", "o", show.FormatTable, strings.Join(show.ViewFormats, ", "))
+	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByName, strings.Join(show.Orders, ", "))
+	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "leave out the headings of tables")
+	for name, values := range map[string][]string{"output": show.ViewFormats, "sort-by": show.Orders} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// interruptible returns a context that SIGINT and SIGTERM cancel.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// lister returns a command that writes a list once.
+func lister(use, short, long string, s sight, choose func(f *show.Filter, args []string), write func(context.Context, show.Listing, show.Filter, []agentapi.Overview) error) *cobra.Command {
+	var l show.Listing
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			l.Out = cmd.OutOrStdout()
+			if err := l.Check(); err != nil {
+				return err
+			}
+			source, filter, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			choose(&filter, args)
+			all, missing := source.Overviews(ctx)
+			if missing != nil && len(all) == 0 {
+				return missing
+			}
+			// Nodes that answered are listed even if other nodes did not answer.
+			return errors.Join(write(ctx, l, filter, filter.Apply(all)), show.Complain(len(all), missing))
+		},
+	}
+	listing(cmd, &l)
+	s.flags(cmd)
+	return cmd
+}
+
+const exitStatus = `
+The exit status is 0 where all was told, 3 where no agent answers, else 1.`
+
+func gpusCommand(s sight) *cobra.Command {
+	cmd := lister("gpus [NODE...]", "Show GPUs: memory and time, used and given away, health", `Show GPUs, of all nodes or of some.
+
+  MEMORY      used by processes, and all there is, as the driver reports
+  GIVEN       given to containers, of what may be given: memory, then time
+  TIME        the part of the last second in which it computed
+  CONTAINERS  that may be on it at one time
+`+exitStatus, s,
+		func(f *show.Filter, args []string) { f.Nodes = args },
+		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
+			return l.GPUs(all)
+		})
+	cmd.Aliases = []string{"gpu"}
+	return cmd
+}
+
+func podsCommand(s sight) *cobra.Command {
+	cmd := lister("pods [POD...]", "Show containers with GPUs, their use and their limits", `Show the containers that were given GPUs, whether or not they use them, each GPU in
+a line; and pods that wait for some.
+
+  MEMORY     used, of the limit
+  TIME       of the GPU's, in the last second, of the limit
+  HELD BACK  how long its threads waited for its limit on time, added up
+  REFUSED    allocations that its limit on memory refused
+`+exitStatus, s,
+		func(f *show.Filter, args []string) { f.Names = args },
+		func(ctx context.Context, l show.Listing, f show.Filter, all []agentapi.Overview) error {
+			have := show.Entries(all)
+			more, err := s.waiting(ctx, have)
+			if err != nil {
+				return err
+			}
+			for _, e := range more {
+				if f.Has(e.Namespace, e.Pod) {
+					have = append(have, e)
+				}
+			}
+			return l.Pods(have)
+		})
+	cmd.Aliases = []string{"pod", "po"}
+	return cmd
+}
+
+func psCommand(s sight) *cobra.Command {
+	return lister("ps [POD...]", "Show the processes on GPUs", `Show the processes that use GPUs, and their part of the limit of their container.
+PID is the node's; in a container it is the container's.
+`+exitStatus, s,
+		func(f *show.Filter, args []string) { f.Names = args },
+		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
+			return l.Processes(all)
+		})
+}
+
+// allCommand returns the command that kubectl vgpu runs in agents' pods. Scripts
+// may run it too.
+func allCommand() *cobra.Command {
+	var h here
+	var output string
+	var each bool
+	cmd := &cobra.Command{
+		Use:   "all",
+		Short: "Print everything at one moment, as JSON: GPUs, containers, processes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			if output != show.FormatJSON {
+				return fmt.Errorf("--output is %q; allowed: json", output)
+			}
+			source := show.Local{Socket: socketOr(h.socket)}
+			if each {
+				return show.AnswerLines(ctx, source, cmd.InOrStdin(), cmd.OutOrStdout())
+			}
+			return show.WriteAll(ctx, source, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", show.FormatJSON, "json")
+	cmd.Flags().BoolVar(&each, "each-line", false, "once for each line of standard input, until its end or a minute without one")
+	h.flags(cmd)
+	return cmd
+}
+
+func topCommand(s sight) *cobra.Command {
+	var l show.Listing
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "top [NODE...]",
+		Short: "Watch GPUs and who is on them, with their memory and time against their limits",
+		Long: `Watch the GPUs, and the containers on each: what they use of the memory and of the
+GPU's time, against their limits. A bar is full where the limit is reached. On a
+terminal this goes on until q is pressed; else it is written once, as a table.
+
+  m, t, n            sort by memory, by time, by name
+  up, down, space, b scroll
+  q, ctrl-c          end
+
+Bars have colours unless NO_COLOR is set.
+` + exitStatus,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			if !slices.Contains(show.Orders, l.Order) {
+				return fmt.Errorf("--sort-by is %q; allowed: %s", l.Order, strings.Join(show.Orders, ", "))
+			}
+			s.everywhere()
+			source, filter, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			filter.Nodes = args
+			screen, isTerminal := terminal(cmd.OutOrStdout())
+			if once || !isTerminal {
+				all, missing := source.Overviews(ctx)
+				if missing != nil && len(all) == 0 {
+					return missing
+				}
+				table := top.Table(filter.Apply(all), l.Order, !l.NoHeaders)
+				_, err := io.WriteString(cmd.OutOrStdout(), table)
+				return errors.Join(err, show.Complain(len(all), missing))
+			}
+			return top.Run(ctx, top.Options{
+				Source: source, Filter: filter, Order: l.Order, In: os.Stdin, Out: screen, Color: os.Getenv("NO_COLOR") == "",
+			})
+		},
+	}
+	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByMemory, strings.Join(show.Orders, ", "))
+	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "leave out the headings of the table")
+	cmd.Flags().BoolVar(&once, "once", false, "write a table once, on a terminal too")
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.Orders, cobra.ShellCompDirectiveNoFileComp))
+	s.flags(cmd)
+	return cmd
+}
+
+// terminal returns out as a file, and reports whether both out and standard
+// input are terminals.
+func terminal(out io.Writer) (*os.File, bool) {
+	file, ok := out.(*os.File)
+	return file, ok && top.IsTerminal(os.Stdin) && top.IsTerminal(file)
+}

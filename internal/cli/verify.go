@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/top"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/verify"
+)
+
+// statusError is an error with the exit status that it causes.
+type statusError struct {
+	error
+	status int
+}
+
+// The exit statuses of verify.
+const (
+	exitDoesNotHold = 1
+	exitNotVerified = 2
+)
+
+func verifyCommand() *cobra.Command {
+	var opts verify.Options
+	var only, jsonFile, htmlFile string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Test on this machine's GPU whether limits hold",
+		Long: `Test on this machine's GPU whether limits hold, without Kubernetes and without a
+CUDA toolkit. It takes five minutes, with --quick one. Nobody else should use the
+GPU meanwhile.
+
+It runs workloads first without limits and then under them, as vgpuctl run does:
+memory by each way of allocating, GPU time for kernels of four lengths in five
+patterns, tenants side by side, captures of streams, programs that hung where a
+library stands before the driver, and the latency of short kernels. The GPU time of
+a tenant is the number of kernels that it completed times the length that such a
+kernel has without limits; nothing of it comes from the library that limits.
+
+The table has for each check whether it holds, does not hold or was not tested, the
+bound, and the figure. Exit status: 0 all hold, 1 something does not hold, 2 it
+could not be tested.`,
+		Example: `  vgpuctl verify --quick
+  vgpuctl verify --json report.json --html report.html
+  vgpuctl verify --only '^compute: one stream'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return notVerified(cobra.NoArgs(cmd, args))
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if only != "" {
+				var err error
+				if opts.Only, err = regexp.Compile(only); err != nil {
+					return notVerified(fmt.Errorf("--only is %q; allowed: a regular expression: %w", only, err))
+				}
+			}
+			report, err := verifyNow(cmd.Context(), opts)
+			if err == nil {
+				err = errors.Join(verify.WriteTable(cmd.OutOrStdout(), report),
+					writeFile(jsonFile, report, verify.WriteJSON), writeFile(htmlFile, report, verify.WriteHTML))
+			}
+			if err == nil && report.Count(verify.DoesNotHold) > 0 {
+				return statusError{errors.New("not all limits hold: see the rows that say so"), exitDoesNotHold}
+			}
+			return notVerified(err)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notVerified(err) })
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.Quick, "quick", false, "the most important checks alone, in a minute")
+	flags.StringVar(&only, "only", "", "regular expression of the checks to make, as \"group: name\"")
+	flags.DurationVar(&opts.Measure, "measure", 0, "for how long tenants are measured, such as 500ms; 2s if left out, or 900ms with --quick")
+	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; the first if left out")
+	flags.StringVar(&jsonFile, "json", "", "file to write the report to, as JSON")
+	flags.StringVar(&htmlFile, "html", "", "file to write the report to, as a page that needs nothing else")
+	return cmd
+}
+
+// notVerified attaches exitNotVerified, the exit status of an incomplete test,
+// to err.
+func notVerified(err error) error {
+	if err == nil {
+		return nil
+	}
+	return statusError{err, exitNotVerified}
+}
+
+// verifyNow runs the verification until it ends or is interrupted. verifyNow
+// shows progress on a terminal.
+func verifyNow(ctx context.Context, opts verify.Options) (verify.Report, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	opts.Progress = progress(os.Stderr)
+	defer clearProgress(os.Stderr)
+	return verify.Run(ctx, opts)
+}
+
+// progress returns a function that shows the current check on a terminal, or
+// nil without a terminal.
+func progress(out *os.File) func(done, all int, name string) {
+	if !top.IsTerminal(out) {
+		return nil
+	}
+	return func(done, all int, name string) { fmt.Fprintf(out, "\r\x1b[K[%d/%d] %s", done+1, all, name) }
+}
+
+// clearProgress erases the progress line from a terminal.
+func clearProgress(out *os.File) {
+	if top.IsTerminal(out) {
+		fmt.Fprint(out, "\r\x1b[K")
+	}
+}
+
+// writeFile writes a report to path. An empty path disables it.
+func writeFile(path string, report verify.Report, write func(io.Writer, verify.Report) error) (err error) {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file, report)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli contains the commands of vgpuctl, of kubectl's plugin, and of mgctl, which
+// MetaGPU's users run.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// exitAway is the exit status if no agent answers.
+const exitAway = 3
+
+// Main runs the program with its name and arguments, and returns the exit status.
+func Main(args []string) int {
+	root := vgpuctl()
+	rest := args[1:]
+	switch name := filepath.Base(args[0]); {
+	case show.IsMgctl(name):
+		root = mgctl()
+	case name == plugin || name == completer:
+		root = kubectlVgpu()
+		rest = completing(args)
+	}
+	root.SetArgs(rest)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
+	if errors.Is(err, agentapi.ErrAway) {
+		return exitAway
+	}
+	var status statusError
+	if errors.As(err, &status) {
+		return status.status
+	}
+	return 1
+}
+
+func vgpuctl() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "vgpuctl",
+		Short:         "Run programs under GPU limits, see limits and use, and what is wrong",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	get := getCommand()
+	get.AddCommand(gpusCommand(&here{}), podsCommand(&here{}), allCommand())
+	root.AddCommand(runCommand(), statusCommand(), topCommand(&here{}), psCommand(&here{}), get, pingCommand(), doctorCommand(), verifyCommand(), versionCommand(), watchCommand())
+	return root
+}
+
+func runCommand() *cobra.Command {
+	var memory, policy, group string
+	var cores, most int
+	var gpus []string
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
+		Short: "Run a program under limits, without Kubernetes",
+		Long: `Run a program, with all that it starts, under limits on one GPU or several.
+The program takes vgpuctl's place: process id, terminal, signals, exit status.
+
+Runs with the same --group share one limit; the first sets it, the others
+leave it out. This keeps programs to what was agreed; it is no fence against
+one that wants out, for which there are containers.`,
+		Example: `  vgpuctl run --memory 2Gi -- python train.py
+  vgpuctl run --memory 2Gi --cores 30 --gpu 1 --group lab -- ./a
+  vgpuctl run --group lab -- ./b
+  vgpuctl run --cores 20 --cores-max 50 -- ./c`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := local.ParseRequest(memory, cores, gpus)
+			if err != nil {
+				return err
+			}
+			if err := request.SetMaximum(policy, most); err != nil {
+				return err
+			}
+			if request.Empty() && group == "" {
+				return errors.New("nothing to hold the program to; give --memory, --cores or both, or a --group that has them")
+			}
+			return local.Run(cmd.Context(), request, group, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; all of it if left out")
+	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; no limit if left out")
+	flags.IntVar(&most, "cores-max", 0, "makes --cores a guarantee: up to so many percent of each GPU's time while your other runs with a maximum leave some idle")
+	flags.StringVar(&policy, "policy", "", "cap, the default, is --cores-max as --cores, never more; share is --cores-max 100")
+	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; the first if left out")
+	flags.StringVar(&group, "group", "", "name of the runs that share the limit")
+	return cmd
+}
+
+// formats are the output formats of status.
+var formats = map[string]func(io.Writer, []local.Holder) error{
+	"table": local.WriteTable,
+	"json":  local.WriteJSON,
+}
+
+func statusCommand() *cobra.Command {
+	var output, runDir string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show each GPU's limit and use, of this container or of all on the node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, ok := formats[output]
+			if !ok {
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			holders, err := local.Status(local.Places{
+				RunDir:   runDir,
+				RunPages: os.Getenv("NRI_VGPU_DIR"),
+				Groups:   local.GroupsDir(os.Getenv, os.Getuid()),
+			})
+			return errors.Join(write(cmd.OutOrStdout(), holders), err)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&runDir, "run-dir", "/run/nri-vgpu", "the agent's paths.run_dir")
+	return cmd
+}
+
+// errUnsound reports that doctor found problems. doctor has already printed them.
+var errUnsound = errors.New("this node has problems; what fixes them stands behind the arrows")
+
+func doctorCommand() *cobra.Command {
+	var output, path, root string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look what keeps nri-vgpu from working on this node, and say what fixes it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg := config.Default()
+			if path != "" {
+				var err error
+				if cfg, err = config.Load(path); err != nil {
+					return err
+				}
+			}
+			if err := doctor.Enter(root); err != nil {
+				return err
+			}
+			findings := doctor.Examine(doctor.Gather(cmd.Context(), cfg))
+			write := doctor.WriteTable
+			switch output {
+			case "table":
+			case "json":
+				write = doctor.WriteJSON
+			default:
+				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			}
+			if err := write(cmd.OutOrStdout(), findings); err != nil {
+				return err
+			}
+			if !doctor.Sound(findings) {
+				return errUnsound
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&path, "config", "", "the node's config.toml; without it the defaults hold")
+	cmd.Flags().StringVar(&root, "root", "", "where the node's root directory is mounted, in a container; its network has to be the node's")
+	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), version.Version) },
+	}
+}
+
+// watchCommand returns a hidden command that only local.Run starts.
+func watchCommand() *cobra.Command {
+	var detached bool
+	cmd := &cobra.Command{
+		Use:    local.WatchCommand,
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return local.Watch(args[0], args[1], detached)
+		},
+	}
+	cmd.Flags().BoolVar(&detached, "detached", false, "stay and wait")
+	return cmd
+}

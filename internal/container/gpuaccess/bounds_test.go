@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuaccess
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+// Long values of all containers together are not kept.
+func TestVariablesAreCut(t *testing.T) {
+	documented.Bound(t, "what the runtime tells plugins of all pods and containers", "three variables cut to "+documented.Bytes(mostValue))
+	long := strings.Repeat("x", 1<<20)
+	got := Variables([]string{"OTHER=" + long, VisibleDevices + "=" + long, "CUDA_VERSION=" + long, "NVIDIA_REQUIRE_CUDA=" + long})
+	if len(got) != 3 {
+		t.Fatalf("%d variables are kept", len(got))
+	}
+	for _, entry := range got {
+		if _, value, _ := strings.Cut(entry, "="); len(value) != 256 {
+			t.Errorf("%.40s… has %d bytes", entry, len(value))
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// connected returns the number of connections to a server's port that the kernel lists.
+func connected(t *testing.T, address string) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const established = "01"
+	count := 0
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", number)) && fields[3] == established {
+			count++
+		}
+	}
+	return count
+}
+
+// dialFrom opens a connection from a loopback address. The connection has a small receive
+// buffer.
+func dialFrom(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// large returns a registry whose page exceeds the kernel's buffers of a connection.
+func large(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	series := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "large", Help: strings.Repeat("x", 8<<20)}, []string{"n"})
+	if err := registry.Register(series); err != nil {
+		t.Fatal(err)
+	}
+	series.WithLabelValues("1").Set(1)
+	return registry
+}
+
+// TestTenantsHoldEverything: tenants hold as many connections as possible and do not read. The
+// tenants delay neither the kubelet nor Prometheus, from any number of addresses.
+func TestTenantsHoldEverything(t *testing.T) {
+	for name, from := range map[string]func(i int) string{
+		"from one address":    func(int) string { return "127.0.0.2" },
+		"from many addresses": func(i int) string { return fmt.Sprintf("127.0.%d.%d", 1+i/200, 1+i%200) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := Options{
+				Address: freeAddress(t), ProbeAddress: freeAddress(t), Log: slog.New(slog.DiscardHandler), Metrics: large(t),
+				Probes: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- Run(ctx, options) }()
+			defer func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
+			scrape(t, "http://"+options.Address+"/metrics", 5*time.Second)
+			scrape(t, "http://"+options.ProbeAddress+"/healthz", 5*time.Second)
+			for i := range 300 {
+				fmt.Fprint(dialFrom(t, from(i), options.Address), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+				dialFrom(t, from(i), options.ProbeAddress)
+			}
+			for range 3 {
+				scrape(t, "http://"+options.Address+"/metrics", 5*time.Second)
+				scrape(t, "http://"+options.ProbeAddress+"/healthz", time.Second)
+			}
+			for _, address := range []string{options.Address, options.ProbeAddress} {
+				// Some closed connections may still be listed.
+				deadline := time.Now().Add(5 * time.Second)
+				n := connected(t, address)
+				for ; n > mostConnections && time.Now().Before(deadline); n = connected(t, address) {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n > mostConnections || n < mostConnections/2 {
+					t.Errorf("%s has %d connections, want some %d", address, n, mostConnections)
+				}
+			}
+		})
+	}
+}
+
+// scrape gets a page over a new connection, within limit.
+func scrape(t *testing.T, url string, limit time.Duration) string {
+	t.Helper()
+	client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
+	var answer *http.Response
+	var err error
+	for deadline := time.Now().Add(limit); ; {
+		answer, err = client.Get(url)
+		if err == nil || !strings.Contains(err.Error(), "refused") || time.Now().After(deadline) {
+			break // else the server does not listen yet
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s answers %s, %v", url, answer.Status, err)
+	}
+	return string(body)
+}
+
+func TestClientOf(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1:80": "10.0.0.1", "[::ffff:10.0.0.1]:80": "10.0.0.1",
+		"[fd00:1:2:3::9]:80": "fd00:1:2:3::", "[fd00:1:2:3:4::]:80": "fd00:1:2:3::", "[fe80::1%eth0]:80": "fe80::",
+		"@": "invalid IP",
+	} {
+		if got := clientOf(address).String(); got != want {
+			t.Errorf("%s is of client %s, want %s", address, got, want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+)
+
+const (
+	// restShare is the pause after a collection, as a multiple of the collection's duration.
+	// With any number of clients, collecting uses at most a fifth of a processor.
+	restShare = 4
+	// mostRest bounds the pause, because a collection may have waited for the driver.
+	mostRest = 500 * time.Millisecond
+)
+
+// pages serves metrics in Prometheus' text format. A collection examines all containers of
+// the node, so concurrent clients share the next page. A page is complete in memory before
+// its first byte is sent, so a slow reader delays no other client.
+type pages struct {
+	metrics prometheus.Gatherer
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	next *page      // not begun; nil if no client waits
+	turn sync.Mutex // held while collecting
+}
+
+// page is the result of one collection.
+type page struct {
+	made   chan struct{} // closed when the page is complete
+	text   []byte
+	packed func() []byte // returns text, compressed with gzip
+}
+
+// Metrics returns a handler that serves metrics to any number of clients.
+func Metrics(metrics prometheus.Gatherer, log *slog.Logger) http.Handler {
+	return &pages{metrics: metrics, log: log}
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	page := p.get(r.Context())
+	if page == nil {
+		return // the client has disconnected
+	}
+	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	w.Header().Set("Vary", "Accept-Encoding")
+	body := page.text
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		body = page.packed()
+	}
+	_, _ = w.Write(body) // the client may have disconnected
+}
+
+// get waits for a page whose collection starts after the call. get returns nil if ctx ends
+// first.
+func (p *pages) get(ctx context.Context) *page {
+	p.mu.Lock()
+	next := p.next
+	if next == nil {
+		next = &page{made: make(chan struct{})}
+		p.next = next
+		go p.fill(next)
+	}
+	p.mu.Unlock()
+	select {
+	case <-next.made:
+		return next
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// fill collects a page when no other collection runs, and then pauses.
+func (p *pages) fill(next *page) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.mu.Lock()
+	p.next = nil
+	p.mu.Unlock()
+	began := time.Now()
+	next.text = p.collect()
+	next.packed = sync.OnceValue(func() []byte { return pack(next.text) })
+	close(next.made)
+	time.Sleep(min(restShare*time.Since(began), mostRest))
+}
+
+// collect returns all series. An invalid series must not hide the others.
+func (p *pages) collect() []byte {
+	families, err := p.metrics.Gather()
+	if err != nil {
+		p.log.Error("some metrics are missing", "error", err)
+	}
+	var text bytes.Buffer
+	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, family := range families {
+		if err := encoder.Encode(family); err != nil {
+			p.log.Error("a metric is missing", "metric", family.GetName(), "error", err)
+		}
+	}
+	return text.Bytes()
+}
+
+func pack(text []byte) []byte {
+	var packed bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid
+	_, _ = w.Write(text)                                 // a buffer accepts all writes
+	_ = w.Close()
+	return packed.Bytes()
+}

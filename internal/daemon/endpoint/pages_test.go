@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// gathered counts collections. Each takes some time.
+type gathered struct {
+	prometheus.Gatherer
+	times, now, atOnce atomic.Int64
+	takes              time.Duration
+	err                error
+}
+
+func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
+	g.times.Add(1)
+	g.atOnce.Store(max(g.atOnce.Load(), g.now.Add(1)))
+	defer g.now.Add(-1)
+	time.Sleep(g.takes)
+	families, err := g.Gatherer.Gather()
+	return families, errors.Join(err, g.err)
+}
+
+// TestManyAskAtOnce: with many concurrent clients, collections do not overlap and take at
+// most a fifth of the time. No client gets a page that is older than its request.
+func TestManyAskAtOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	value := prometheus.NewGauge(prometheus.GaugeOpts{Name: "value", Help: "h"})
+	registry.MustRegister(value)
+	const takes = 20 * time.Millisecond
+	from := &gathered{Gatherer: registry, takes: takes}
+	pages := Metrics(from, slog.New(slog.DiscardHandler))
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for time.Since(began) < time.Second {
+				get(t, pages, "")
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began)
+	if n := from.atOnce.Load(); n != 1 {
+		t.Errorf("metrics were collected %d times at once", n)
+	}
+	if n, most := from.times.Load(), int64(took/(5*takes))+2; n > most || n < 2 {
+		t.Errorf("in %v metrics were collected %d times, want at most %d", took, n, most)
+	}
+	value.Set(7)
+	if body := get(t, pages, ""); !strings.Contains(body, "value 7\n") {
+		t.Errorf("a client got a page from before it asked:\n%s", body)
+	}
+}
+
+func get(t *testing.T, h http.Handler, encoding string) string {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+	request.Header.Set("Accept-Encoding", encoding)
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, request)
+	return answer.Body.String()
+}
+
+// TestPage: a client that accepts gzip gets a compressed page. If one collector fails, the
+// page has the series of the others.
+func TestPage(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "value", Help: "h"}))
+	var log strings.Builder
+	pages := Metrics(&gathered{Gatherer: registry, err: errors.New("another is wrong")}, slog.New(slog.NewTextHandler(&log, nil)))
+	server := httptest.NewServer(pages)
+	defer server.Close()
+	answer, err := http.Get(server.URL) // the client requests gzip and decompresses the page
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if !answer.Uncompressed || !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("gzip: %v, %s", answer.Uncompressed, answer.Header)
+	}
+	if body := scrape(t, server.URL, 5*time.Second); !strings.Contains(body, "value 0\n") {
+		t.Errorf("series are missing:\n%s", body)
+	}
+	if !strings.Contains(log.String(), "another is wrong") {
+		t.Errorf("the log lacks the error: %s", log.String())
+	}
+}

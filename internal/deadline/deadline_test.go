@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deadline
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWorkIsNotWaitedForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, hang := New(time.Second, 2), make(chan struct{})
+		hangs := func() int { <-hang; return 1 }
+		begin := time.Now()
+		if _, err := Do(t.Context(), b, hangs); !errors.Is(err, ErrLate) || time.Since(begin) != time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begin = time.Now()
+		if _, err := Do(ctx, b, hangs); !errors.Is(err, ErrLate) || time.Since(begin) != time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		begin = time.Now()
+		if _, err := Do(t.Context(), b, func() int { t.Error("it was begun"); return 0 }); !errors.Is(err, ErrFull) || time.Since(begin) != 0 {
+			t.Errorf("with two that hang, after %v: %v", time.Since(begin), err)
+		}
+		close(hang)
+		synctest.Wait()
+		if got, err := Do(t.Context(), b, func() int { return 7 }); got != 7 || err != nil {
+			t.Errorf("once they have ended: %d, %v", got, err)
+		}
+	})
+}
+
+// On a busy machine both the result and the end of its time may be ready.
+func TestWhatHasEndedIsNotLate(t *testing.T) {
+	for range 100 {
+		result, late, done := make(chan int, 1), make(chan time.Time, 1), make(chan struct{})
+		result <- 7
+		late <- time.Now()
+		close(done)
+		if got, ok := await(result, late, done); got != 7 || !ok {
+			t.Fatalf("got %d, %t", got, ok)
+		}
+	}
+}

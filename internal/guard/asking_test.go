@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+)
+
+// The creator of a pod may claim a static pod's hash in its annotations. The guard refuses only the
+// pod of that name, and not the static pod.
+func TestAListedPodIsKnownByItsName(t *testing.T) {
+	n := newNode(t)
+	const hash = "0123456789abcdef0123456789abcdef"
+	if err := guardfile.WriteAsking(n.settings.StateDir, []guardfile.Pod{{UID: hash, Namespace: "tenant", Name: "forged"}, {UID: "u", Namespace: "ns", Name: "pod-u"}}); err != nil {
+		t.Fatal(err)
+	}
+	static := inPod(hash)
+	static.Namespace, static.Name = "kube-system", "kube-apiserver-node-1"
+	for range 2 {
+		adjust, err := n.create(static, wants("void"))
+		if err != nil || hides(adjust) {
+			t.Errorf("the static pod: %v, %v", adjust, err)
+		}
+		if _, err := n.create(inPod("u"), wants("void")); err == nil {
+			t.Error("a pod that asks was not refused")
+		}
+		// Both pods may ask, and share a UID.
+	}
+	both := []guardfile.Pod{{UID: hash, Namespace: "kube-system", Name: "kube-apiserver-node-1"}, {UID: hash, Namespace: "tenant", Name: "forged"}}
+	if err := guardfile.WriteAsking(n.settings.StateDir, both); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.create(static, wants("void")); err == nil {
+		t.Error("a static pod that asks was not refused")
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard is a plugin that the container runtime starts itself, before any container, from
+// its plugin directory. The guard runs behind the agent's plugin and fails closed. If the agent is
+// late, hung or dead, the guard refuses containers that may want a GPU until the agent returns. All
+// other containers start without a GPU.
+//
+// The guard asks no API server, no driver and no agent. The guard reads three small files, and
+// allows everything if nri-vgpu was removed.
+package guard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/nri"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+)
+
+// Guard is the plugin that answers the runtime.
+type Guard struct {
+	// program is the guard's path; its settings are beside it.
+	program string
+	proc    string
+
+	read       watched[guardfile.Settings]
+	asking     watched[[]guardfile.Pod]
+	rt         atomic.Pointer[runtimes.Runtime]
+	nriVersion func() string
+	configured loop.Wakeup
+	bound      *deadline.Bound
+	looks      *ourfiles.Looks
+	told       *told
+}
+
+// The guard reads small files of the host, and looks up paths in containers. Both may hang, and a
+// runtime drops a plugin that answers late once.
+const (
+	// patience is the guard's time limit. The agent before the guard and the stand-in behind it
+	// have the same limit: the runtime allows each plugin 2 s.
+	patience = 900 * time.Millisecond
+	// maxAtWork bounds the requests that are handled at a time. The runtime sends requests one by
+	// one; more are open only if some hang.
+	maxAtWork = 64
+)
+
+// New returns a guard whose program is at that path.
+func New(program string) *Guard {
+	return &Guard{
+		program: program, proc: "/proc", configured: loop.NewWakeup(), nriVersion: func() string { return "" },
+		bound: deadline.New(patience, maxAtWork), looks: ourfiles.NewLooks(), told: newTold(),
+	}
+}
+
+// Run answers the runtime over the connection that the process inherited, until the connection is
+// lost. A runtime that restarts starts a new guard.
+func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
+	nrilog.Set(silent{}) // the runtime discards its plugins' output
+	st, err := stub.New(g, append([]stub.Option{
+		// Runtimes with NRI 0.12.4 or newer honour the policy. Older runtimes ignore it.
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+		stub.WithLogger(silent{}),
+		nri.Synchronizing(g.told.synchronizing()),
+	}, opts...)...)
+	if err != nil {
+		return fmt.Errorf("set up the guard: %w", err)
+	}
+	g.nriVersion = st.RuntimeNRIVersion
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go g.keepStatus(ctx)
+	if err := st.Run(ctx); err != nil {
+		return fmt.Errorf("serve the runtime: %w", err)
+	}
+	return nil
+}
+
+func (g *Guard) runtime() string {
+	rt := g.rt.Load()
+	if rt == nil {
+		return ""
+	}
+	return rt.Name + " " + rt.Version
+}
+
+// Configure detects the runtime, and subscribes to the events that the runtime supports.
+func (g *Guard) Configure(_ context.Context, _, name, version string) (api.EventMask, error) {
+	rt := runtimes.Detect(name, version, g.nriVersion())
+	g.rt.Store(&rt)
+	g.configured.Signal()
+	var events api.EventMask
+	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX, api.Event_CREATE_CONTAINER,
+		api.Event_POST_CREATE_CONTAINER, api.Event_START_CONTAINER, api.Event_REMOVE_CONTAINER)
+	if rt.Validation {
+		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	}
+	return events, nil
+}
+
+// Synchronize does nothing: the agent handles running containers.
+func (g *Guard) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	return nil, nil
+}
+
+// answer is a guard's decision on a container.
+type answer struct {
+	hide bool
+	err  error
+}
+
+// within judges a container within the time limit, or refuses it.
+func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool, error)) (bool, error) {
+	ctx, cancel := deadline.Before(ctx)
+	defer cancel()
+	a, late := deadline.Do(ctx, g.bound, func() answer {
+		r, installed := g.rules()
+		if !installed {
+			return answer{}
+		}
+		hide, err := judge(r)
+		return answer{hide, err}
+	})
+	if late != nil {
+		return false, rules{program: g.program}.refuse(c, "it could not be decided on: %w: see whether the node's disks answer", late)
+	}
+	return a.hide, a.err
+}
+
+// RunPodSandbox refuses a pod that could keep a restarting runtime from loading the guard.
+// containerd 2.4 reports no removal of a pod that a later plugin refuses: such a pod counts until the
+// guard registers again. The guard is the last plugin by its index, except for its stand-in, which
+// decides alike.
+func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	size := pod.SizeVT()
+	long, many := nri.CheckPod(pod), g.told.check(pod.GetNamespace(), size)
+	if long == nil && many == nil {
+		g.told.add(podKey(pod.GetId()), pod.GetNamespace(), size)
+		return nil // even while files hang
+	}
+	_, err := g.within(ctx, describe(pod, nil), func(r rules) (bool, error) {
+		if long == nil && r.trusts(pod.GetNamespace()) {
+			return false, nil
+		}
+		return false, fmt.Errorf("nri-vgpu's guard refuses the pod: %w", cmp.Or(long, many))
+	})
+	if err == nil {
+		g.told.add(podKey(pod.GetId()), pod.GetNamespace(), size)
+	}
+	return err
+}
+
+// RemovePodSandbox forgets the size of a pod.
+func (g *Guard) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	g.told.remove(podKey(pod.GetId()))
+	return nil
+}
+
+// CreateContainer judges a container after the changes of the earlier plugins.
+func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	c := describe(pod, container)
+	hide, err := g.within(ctx, c, func(r rules) (bool, error) {
+		err := nri.CheckContainer(container)
+		if err == nil && !r.trusts(c.Namespace) {
+			err = g.told.check(c.Namespace, container.SizeVT())
+		}
+		if err != nil {
+			return false, fmt.Errorf("nri-vgpu's guard refuses container %q: %w", c.Name, err)
+		}
+		return r.Judge(c, g.asks(r, c))
+	})
+	if err != nil || !hide {
+		return nil, nil, err
+	}
+	adjust := &api.ContainerAdjustment{}
+	adjust.AddEnv(gpuaccess.VisibleDevices, gpuaccess.NoDevices)
+	return adjust, nil, nil
+}
+
+// PostCreateContainer counts the size of a container that the runtime has created. containerd 2.4
+// reports no removal of a container that a plugin refused.
+func (g *Guard) PostCreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	g.told.add(containerKey(container.GetId()), pod.GetNamespace(), container.SizeVT())
+	return nil
+}
+
+// RemoveContainer forgets the size of a container.
+func (g *Guard) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	g.told.remove(containerKey(container.GetId()))
+	return nil
+}
+
+// ValidateContainerAdjustment judges the joint result of all plugins, with the owner of each
+// change. Only this request shows the CDI devices of all plugins. A mark counts only if the agent
+// owns it.
+func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
+	_, err := g.within(ctx, describe(req.GetPod(), req.GetContainer()), func(r rules) (bool, error) {
+		c := describe(req.GetPod(), nri.Merge(req.GetContainer(), req.GetAdjust()))
+		if by := req.GetOwners(); by != nil {
+			owner, _ := by.AnnotationOwner(req.GetContainer().GetId(), paths.AdjustedAnnotation)
+			c.Marked = c.Marked && owner == r.Plugin
+		}
+		hide, err := r.Judge(c, g.asks(r, c))
+		if err == nil && hide {
+			err = r.refuse(c, "no plugin has hidden the GPUs from it")
+		}
+		return false, err
+	})
+	return err
+}
+
+// StartContainer checks whether a container will find its limits.
+func (g *Guard) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
+	c := describe(pod, container)
+	_, err := g.within(ctx, c, func(r rules) (bool, error) { return false, r.JudgeStart(c, g.looks, g.proc) })
+	return err
+}
+
+// describe extracts the decisive fields of NRI's messages.
+func describe(pod *api.PodSandbox, container *api.Container) Container {
+	c := Container{
+		PodUID:         pod.GetUid(),
+		Namespace:      pod.GetNamespace(),
+		Pod:            pod.GetName(),
+		Name:           container.GetName(),
+		Env:            container.GetEnv(),
+		PodAnnotations: pod.GetAnnotations(),
+		Annotations:    container.GetAnnotations(),
+		CDIDevices:     nri.CDIDevices(container),
+		Devices:        nri.DevicePaths(container),
+		PID:            int(container.GetPid()),
+	}
+	// A user may write an annotation of this name on the pod.
+	_, marked := container.GetAnnotations()[paths.AdjustedAnnotation]
+	_, forged := pod.GetAnnotations()[paths.AdjustedAnnotation]
+	c.Marked = marked && !forged
+	for _, m := range container.GetMounts() {
+		c.Mounts = append(c.Mounts, ourfiles.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
+	}
+	return c
+}
+
+// silent is a log that discards everything.
+type silent struct{}
+
+func (silent) Debugf(context.Context, string, ...any) {}
+func (silent) Infof(context.Context, string, ...any)  {}
+func (silent) Warnf(context.Context, string, ...any)  {}
+func (silent) Errorf(context.Context, string, ...any) {}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+)
+
+// Container is the guard's view of a container.
+type Container struct {
+	// PodUID is the runtime's UID: a static pod has another UID at the API server.
+	PodUID, Namespace, Pod, Name string
+	Env                          []string
+	Mounts                       []ourfiles.Mount
+	// PodAnnotations and Annotations belong to the pod and to the container. All containers of a
+	// pod share the pod's annotations: a tenant may write tens of thousands.
+	PodAnnotations, Annotations map[string]string
+	CDIDevices                  []string
+	// Devices are the paths of the container's device nodes.
+	Devices []string
+	// Marked reports whether the agent has examined the container and allocated no GPU.
+	Marked bool
+	// PID is the container's first process after its creation; 0 if the runtime does not report it.
+	PID int
+}
+
+// refuse returns an error that a container must not run as it is, with advice.
+func (r rules) refuse(c Container, format string, args ...any) error {
+	why := runtimes.Brief(fmt.Errorf(format, args...))
+	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will try again; if it goes on, see whether nri-vgpu's agent runs on this node, and if nri-vgpu was removed, remove %s", c.Name, why, r.program)
+}
+
+// Judge decides on a container after all other plugins have seen it. asks reports whether its pod
+// is known to ask for GPUs. The container may pass as it is, may be refused, or has to have its
+// GPUs hidden.
+func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
+	switch {
+	case r.left(c):
+		return false, nil
+	case len(r.Retiring) > 0 && slices.Contains(r.Retiring, c.PodUID):
+		return false, fmt.Errorf("nri-vgpu's guard refuses container %q: nri-vgpu was removed from this node, and nobody would hold the container to its limits: delete its pod", c.Name)
+	case len(r.Retiring) > 0:
+		return false, nil
+	case asks:
+		return false, r.refuse(c, "its pod asks for a GPU, and the agent did not answer for it")
+	}
+	seen := gpuaccess.Container{Env: c.Env, PodAnnotations: c.PodAnnotations, Annotations: c.Annotations, CDIDevices: c.CDIDevices, Devices: c.Devices}
+	for _, m := range c.Mounts {
+		seen.Mounts = append(seen.Mounts, m.Destination)
+	}
+	if wish := seen.Wish(r.CDIKind); wish != "" {
+		return false, r.refuse(c, "it would get GPUs by %s, and the agent did not answer for it", wish)
+	}
+	// A repeated variable cannot be changed, and already hides the GPUs.
+	value, count := gpuaccess.Variable(c.Env, gpuaccess.VisibleDevices)
+	return count == 0 || count == 1 && value == "", nil
+}
+
+// left reports whether the guard allows a container without a check. The agent has limited the
+// container, has examined it without an allocation, or is the container itself.
+func (r rules) left(c Container) bool {
+	if !r.MarksExempt && slices.Contains(r.ExemptNamespaces, c.Namespace) {
+		return true
+	}
+	return c.Marked || r.carries(c) || gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), r.Socket)
+}
+
+// carries reports whether a container has its own files of ours.
+func (r rules) carries(c Container) bool {
+	dir, carries := ourfiles.Dir(c.Mounts)
+	return carries && c.PodUID != "" && c.Name != "" &&
+		dir == filepath.Join(paths.Containers(r.RunDir), c.PodUID, c.Name)
+}
+
+// JudgeStart refuses to start a container in which its limits are hidden or could be removed. The
+// agent does the same check, but may have ended since the container was created.
+func (r rules) JudgeStart(c Container, looks *ourfiles.Looks, proc string) error {
+	if !r.carries(c) {
+		return nil
+	}
+	if err := looks.Check(c.PodUID+"/"+c.Name, proc, c.PID, c.Mounts); err != nil {
+		return r.refuse(c, "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+// rules are the settings by which the guard decides.
+type rules struct {
+	guardfile.Settings
+	// program is the guard's path, for refusals.
+	program string
+}
+
+// rules returns the current rules, and whether nri-vgpu is installed: after a removal the guard
+// guards nothing. While the settings are unreadable, the last readable settings hold, or the
+// defaults.
+func (g *Guard) rules() (rules, bool) {
+	s, err := g.read.get(paths.GuardSettings(g.program), guardfile.ReadSettings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return rules{s, g.program}, false
+	}
+	if s.InstallDir == "" {
+		s = guardfile.SettingsFrom(config.Default())
+	}
+	_, err = os.Stat(s.InstallDir)
+	return rules{s, g.program}, !errors.Is(err, fs.ErrNotExist)
+}
+
+// systemNamespace contains the pods of Kubernetes itself.
+const systemNamespace = "kube-system"
+
+// trusts reports whether a namespace is the cluster's own. Its pods are not bounded: users who may
+// create pods there control the node anyway.
+func (r rules) trusts(namespace string) bool {
+	return namespace == systemNamespace || slices.Contains(r.ExemptNamespaces, namespace)
+}
+
+// asks reports whether a container's pod is known to ask for GPUs. The agent has listed the pod, or
+// has made files for the pod's containers since the node booted.
+func (g *Guard) asks(r rules, c Container) bool {
+	// If the list is unreadable, the last readable list holds, or none. A pod outside the list gets
+	// no GPU either way.
+	listed, _ := g.asking.get(paths.AskingPods(r.StateDir), guardfile.ReadAskingFile)
+	pod := guardfile.Pod{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+	if slices.ContainsFunc(listed, func(l guardfile.Pod) bool { return l.Is(pod) }) {
+		return true
+	}
+	if c.PodUID == "" || c.PodUID != filepath.Base(c.PodUID) {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(paths.Containers(r.RunDir), c.PodUID))
+	return err == nil
+}

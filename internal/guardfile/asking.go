@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guardfile
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+)
+
+// askingVersion is the version of the file's format.
+const askingVersion = 1
+
+// ErrAsking reports that the list of asking pods cannot be trusted.
+var ErrAsking = errors.New("the list of pods that ask for GPUs is corrupt")
+
+// asking is the content of the file that lists the node's pods that ask for GPUs. The file survives
+// a reboot, after which kubelet starts the same pods.
+type asking struct {
+	Version int `json:"version"`
+	// SHA256 is the checksum of the UIDs, each with a newline.
+	SHA256 string `json:"sha256"`
+	// Pods are the UIDs as the runtime reports them.
+	Pods []string `json:"pods"`
+	// Names are the same pods' namespaces and names, as "namespace/name", and NamesSHA256 is their
+	// checksum. The previous release neither writes nor reads them.
+	Names       []string `json:"names,omitempty"`
+	NamesSHA256 string   `json:"namesSHA256,omitempty"`
+}
+
+// Pod is a pod as the runtime names it. A pod without a name matches any pod with the UID.
+type Pod struct{ UID, Namespace, Name string }
+
+// Compare orders pods.
+func (p Pod) Compare(o Pod) int {
+	return cmp.Or(cmp.Compare(p.UID, o.UID), cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
+}
+
+// Is reports whether a listed pod is this pod. UIDs of static pods are hashes that any creator of a
+// pod could claim, but no pod can take another pod's name.
+func (p Pod) Is(o Pod) bool {
+	return p == o || p == Pod{UID: o.UID}
+}
+
+func checksum(lines []string) string {
+	hash := sha256.New()
+	for _, line := range lines {
+		fmt.Fprintln(hash, line)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func newAsking(pods []Pod) asking {
+	a := asking{Version: askingVersion}
+	for _, p := range slices.SortedFunc(slices.Values(pods), Pod.Compare) {
+		name := ""
+		if p.Name != "" {
+			name = p.Namespace + "/" + p.Name
+		}
+		a.Pods, a.Names = append(a.Pods, p.UID), append(a.Names, name)
+	}
+	a.SHA256, a.NamesSHA256 = checksum(a.Pods), checksum(a.Names)
+	return a
+}
+
+// pods returns the listed pods, and whether the list can be trusted. A newer agent may write more
+// fields, and ignoring them is safe: it can only refuse more pods.
+func (a asking) pods() (pods []Pod, ok bool) {
+	named := a.NamesSHA256 != "" || len(a.Names) > 0
+	if a.Version < askingVersion || a.SHA256 != checksum(a.Pods) ||
+		named && (len(a.Names) != len(a.Pods) || a.NamesSHA256 != checksum(a.Names)) {
+		return nil, false
+	}
+	for i, uid := range a.Pods {
+		p := Pod{UID: uid}
+		if named {
+			p.Namespace, p.Name, _ = strings.Cut(a.Names[i], "/")
+		}
+		pods = append(pods, p)
+	}
+	return pods, true
+}
+
+// WriteAsking replaces the list of the pods that ask for GPUs, durably.
+func WriteAsking(stateDir string, pods []Pod) error {
+	data, err := json.Marshal(newAsking(pods))
+	if err != nil {
+		return fmt.Errorf("encode the list of pods that ask for GPUs: %w", err)
+	}
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return fmt.Errorf("make the state directory (paths.state_dir): %w", err)
+	}
+	path := paths.AskingPods(stateDir)
+	// The temporary file is in the same directory, because rename does not cross file systems.
+	err = renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.IgnoreUmask(), renameio.WithTempDir(stateDir))
+	if err != nil {
+		return fmt.Errorf("write the list of pods that ask for GPUs (paths.state_dir): %w", err)
+	}
+	return nil
+}
+
+// ReadAsking returns the pods that ask for GPUs, sorted.
+func ReadAsking(stateDir string) ([]Pod, error) {
+	return ReadAskingFile(paths.AskingPods(stateDir))
+}
+
+// RemoveAsking removes the list.
+func RemoveAsking(stateDir string) error {
+	if err := os.Remove(paths.AskingPods(stateDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the list of pods that ask for GPUs: %w", err)
+	}
+	return nil
+}
+
+// ReadAskingFile returns the pods that a list contains.
+func ReadAskingFile(path string) ([]Pod, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the list of pods that ask for GPUs: %w", err)
+	}
+	var a asking
+	if err := json.Unmarshal(data, &a); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrAsking, err)
+	}
+	pods, ok := a.pods()
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: version %d, or a wrong checksum", path, ErrAsking, a.Version)
+	}
+	return pods, nil
+}

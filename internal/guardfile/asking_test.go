@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guardfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+)
+
+// previousAsking is the list as the previous release writes it.
+type previousAsking struct {
+	Version int      `json:"version"`
+	SHA256  string   `json:"sha256"`
+	Pods    []string `json:"pods"`
+}
+
+func sumOf(lines ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n") + "\n"))
+	return hex.EncodeToString(sum[:])
+}
+
+func TestListsOfTheOtherRelease(t *testing.T) {
+	dir := t.TempDir()
+	pods := []Pod{{"b", "ns", "two"}, {"a", "ns", "one"}, {UID: "c"}}
+	if err := WriteAsking(dir, pods); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(paths.AskingPods(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var previous previousAsking
+	if err := json.Unmarshal(content, &previous); err != nil {
+		t.Fatal(err)
+	}
+	if want := (previousAsking{1, sumOf("a", "b", "c"), []string{"a", "b", "c"}}); cmp.Diff(want, previous) != "" {
+		t.Errorf("the previous release's guard reads %+v", previous)
+	}
+	slices.SortFunc(pods, Pod.Compare)
+	if got, err := ReadAsking(dir); err != nil || !slices.Equal(got, pods) {
+		t.Errorf("read back: %v, %v", got, err)
+	}
+
+	content, err = json.Marshal(previousAsking{1, sumOf("a", "b"), []string{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(paths.AskingPods(dir), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadAsking(dir)
+	if err != nil || !slices.Equal(got, []Pod{{UID: "a"}, {UID: "b"}}) {
+		t.Errorf("of the previous release's list: %v, %v", got, err)
+	}
+	if !got[0].Is(Pod{"a", "ns", "any"}) || got[0].Is(Pod{"b", "ns", "any"}) {
+		t.Error("a pod without a name is not any of its UID")
+	}
+}
+
+func TestADamagedListIsNotTrusted(t *testing.T) {
+	good := newAsking([]Pod{{"a", "ns", "one"}, {"b", "ns", "two"}})
+	for name, damage := range map[string]func(*asking){
+		"another name": func(a *asking) { a.Names[0] = "ns/three" },
+		"a name less":  func(a *asking) { a.Names = a.Names[:1]; a.NamesSHA256 = checksum(a.Names) },
+		"no names":     func(a *asking) { a.Names = nil },
+		"no checksum":  func(a *asking) { a.NamesSHA256 = "" },
+		"another UID":  func(a *asking) { a.Pods[0] = "c" },
+		"no version":   func(a *asking) { a.Version = 0 },
+	} {
+		dir, bad := t.TempDir(), good
+		bad.Names, bad.Pods = slices.Clone(good.Names), slices.Clone(good.Pods)
+		damage(&bad)
+		content, err := json.Marshal(bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(paths.AskingPods(dir), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadAsking(dir); !errors.Is(err, ErrAsking) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestTheListIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAsking(dir, []Pod{{UID: "u"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // removing twice is no error
+		if err := RemoveAsking(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// A guard uses a newer agent's list as far as it understands it. A pod that it wrongly takes for an
+// asking pod is refused, which is safe.
+func TestAListOfANewerAgent(t *testing.T) {
+	sum := sha256.Sum256([]byte("a\nb\n"))
+	good := hex.EncodeToString(sum[:])
+	for _, c := range []struct {
+		name, content string
+		want          []Pod
+	}{
+		{"a new field", fmt.Sprintf(`{"version":1,"cats":3,"sha256":%q,"pods":["a","b"]}`, good), []Pod{{UID: "a"}, {UID: "b"}}},
+		{"a new version", fmt.Sprintf(`{"version":2,"sha256":%q,"pods":["a","b"],"cats":["x"]}`, good), []Pod{{UID: "a"}, {UID: "b"}}},
+		{"no version", fmt.Sprintf(`{"sha256":%q,"pods":["a","b"]}`, good), nil},
+		{"another checksum", `{"version":2,"sha256":"00","pods":["a","b"]}`, nil},
+		{"another meaning", fmt.Sprintf(`{"version":2,"sha256":%q,"pods":[{"uid":"a"}]}`, good), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(paths.AskingPods(dir), []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := ReadAsking(dir)
+			if !slices.Equal(got, c.want) || errors.Is(err, ErrAsking) != (c.want == nil) {
+				t.Errorf("got %v, %v, want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAListThatCannotBeRemovedIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(paths.AskingPods(dir), "inside"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveAsking(dir); err == nil {
+		t.Error("a directory in its place is no error")
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install copies the libraries and vgpuctl to the host. Each version has
+// a directory that never changes, because running containers mount its files.
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/install/standin"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+)
+
+// ErrDiffers reports that the version is installed with different files.
+var ErrDiffers = errors.New("this version is installed with other content")
+
+// versionName matches versions that are valid directory names and not hidden.
+var versionName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+
+// file is a file to install: copied from a source, or with fixed content.
+type file struct {
+	name, source string
+	content      []byte
+	mode         os.FileMode
+	// link is the target in a container if the file is a link.
+	link string
+}
+
+func files(source string) []file {
+	list := standIns()
+	for _, name := range paths.Helpers {
+		list = append(list, file{name: name, source: filepath.Join(source, "lib", name), mode: 0o755})
+	}
+	return append(list, []file{
+		{name: paths.CUDALibrary, source: filepath.Join(source, "lib", paths.CUDALibrary), mode: 0o755},
+		{name: paths.NVMLLibrary, source: filepath.Join(source, "lib", paths.NVMLLibrary), mode: 0o755},
+		{name: paths.Vgpuctl, source: filepath.Join(source, "bin", paths.Vgpuctl), mode: 0o755},
+		{name: paths.Preload, content: paths.PreloadContent(), mode: 0o644},
+	}...)
+}
+
+// standIns returns the files that loaders preload from a directory for each
+// platform. 64-bit programs find links to the interposer's libraries. 32-bit
+// programs find empty libraries whose names are the paths of the interposer's.
+// The links also exist without a platform, for shells that read LD_PRELOAD from a
+// file and expand it themselves.
+func standIns() []file {
+	var list []file
+	for name, path := range map[string]string{paths.CUDALibrary: paths.ContainerCUDA, paths.NVMLLibrary: paths.ContainerNVML} {
+		for _, platform := range append([]string{""}, standin.Platforms64...) {
+			list = append(list, file{name: filepath.Join(paths.StandIns, platform, name), link: path})
+		}
+		for _, platform := range standin.Platforms32 {
+			content := standin.Library(elf.ELFCLASS32, path)
+			list = append(list, file{name: filepath.Join(paths.StandIns, platform, name), content: content, mode: 0o755})
+		}
+	}
+	return list
+}
+
+// Install copies the files in the directories lib and bin of source to the
+// version's directory in dir, and returns that directory. Install creates the
+// directory atomically. An existing directory stays as it is; if its files
+// differ, Install returns ErrDiffers.
+func Install(source, dir, version string) (string, error) {
+	if !versionName.MatchString(version) {
+		return "", fmt.Errorf("version %q cannot be the name of a directory", version)
+	}
+	removeAbandoned(dir, paths.Staging)
+	target := paths.Versioned(dir, version)
+	if _, err := os.Stat(target); err == nil {
+		return target, verify(source, target)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
+	}
+	staging, err := os.MkdirTemp(dir, paths.Staging)
+	if err != nil {
+		return "", fmt.Errorf("install into %s (paths.install_dir): %w", dir, err)
+	}
+	defer os.RemoveAll(staging)
+	if err := fill(staging, source); err != nil {
+		return "", err
+	}
+	if err := os.Rename(staging, target); err != nil {
+		// Another process was faster.
+		if errors.Is(err, fs.ErrExist) {
+			return target, verify(source, target)
+		}
+		return "", fmt.Errorf("put %s in place: %w", target, err)
+	}
+	return target, sync(dir)
+}
+
+func fill(staging, source string) error {
+	for _, f := range files(source) {
+		if err := f.copyTo(filepath.Join(staging, f.name)); err != nil {
+			return fmt.Errorf("install %s: %w", f.name, err)
+		}
+	}
+	return filepath.WalkDir(staging, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		// MkdirTemp allows only the owner, and the umask reduced the other
+		// directories' modes. Containers run as any user.
+		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // nobody else writes to what MkdirTemp made
+			return fmt.Errorf("open the directory to all: %w", err)
+		}
+		return sync(path)
+	})
+}
+
+func (f file) open() (io.ReadCloser, error) {
+	if f.link != "" {
+		return io.NopCloser(strings.NewReader(f.link)), nil
+	}
+	if f.source == "" {
+		return io.NopCloser(bytes.NewReader(f.content)), nil
+	}
+	return os.Open(f.source)
+}
+
+func (f file) copyTo(path string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if f.link != "" {
+		return os.Symlink(f.link, path)
+	}
+	from, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if _, err := io.Copy(to, from); err != nil {
+		return err
+	}
+	// The umask reduced the mode at creation.
+	if err := to.Chmod(f.mode); err != nil {
+		return err
+	}
+	return to.Sync()
+}
+
+func sync(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("write %s to disk: %w", dir, err)
+	}
+	return nil
+}
+
+// verify compares the installed files with the files of source.
+func verify(source, target string) error {
+	for _, f := range files(source) {
+		path := filepath.Join(target, f.name)
+		want, err := f.checksum()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", f.name, err)
+		}
+		have, err := f.installed(path).checksum()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read what is installed: %w", err)
+		}
+		if err != nil || have != want {
+			return fmt.Errorf("%s: %w, and containers may use it: give this build another version, or remove %s once no container uses it", path, ErrDiffers, target)
+		}
+	}
+	return nil
+}
+
+// installed returns the file that is installed at path.
+func (f file) installed(path string) file {
+	if f.link == "" {
+		return file{source: path}
+	}
+	link, err := os.Readlink(path)
+	if err != nil {
+		return file{source: path}
+	}
+	return file{link: link}
+}
+
+func (f file) checksum() ([sha256.Size]byte, error) {
+	var sum [sha256.Size]byte
+	r, err := f.open()
+	if err != nil {
+		return sum, err
+	}
+	defer r.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, r); err != nil {
+		return sum, err
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}

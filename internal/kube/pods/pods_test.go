@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
+)
+
+const node = "node-1"
+
+func pod(name, uid string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}},
+	}
+}
+
+func mirror(name, uid, hash string) *corev1.Pod {
+	p := pod(name, uid)
+	p.Annotations = map[string]string{MirrorAnnotation: hash, HashAnnotation: hash, SourceAnnotation: "file"}
+	controls := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, Controller: &controls}}
+	return p
+}
+
+func ref(name, uid string) Ref { return Ref{UID: uid, Namespace: "ns", Name: name} }
+
+// start returns a running cache and its client. If lagging, lists are empty and the watch delivers
+// nothing, but the client still returns the objects.
+func start(t *testing.T, opts Options, lagging bool, objects ...runtime.Object) (*Cache, *fake.Clientset) {
+	t.Helper()
+	client := fake.NewClientset(objects...)
+	if lagging {
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &corev1.PodList{}, nil
+		})
+		client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return true, watch.NewFake(), nil
+		})
+	}
+	opts.Node = node
+	if opts.Wait == 0 {
+		opts.Wait = 5 * time.Second
+	}
+	c, err := New(client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	eventually.Holds(t, 5*time.Second, "the pods are known", c.HasSynced)
+	return c, client
+}
+
+func TestGet(t *testing.T) {
+	elsewhere := pod("elsewhere", "u-elsewhere")
+	elsewhere.Spec.NodeName = "node-2"
+	forged := mirror("forged", "u-forged", "u-plain")
+	objects := []runtime.Object{pod("plain", "u-plain"), mirror("static-node-1", "u-mirror", "hash"), elsewhere, forged}
+	tests := []struct {
+		name string
+		ref  Ref
+		want types.UID
+		err  error
+	}{
+		{"by uid", ref("plain", "u-plain"), "u-plain", nil},
+		{"static pod by its hash", ref("static-node-1", "hash"), "u-mirror", nil},
+		{"static pod by the mirror's uid", ref("static-node-1", "u-mirror"), "", ErrNotFound},
+		{"unknown", ref("none", "u-none"), "", ErrNotFound},
+		{"replaced by another of its name", ref("plain", "u-old"), "", ErrNotFound},
+	}
+	for _, lagging := range []bool{false, true} {
+		c, _ := start(t, Options{}, lagging, objects...)
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				got, err := c.Get(t.Context(), tt.ref)
+				if !errors.Is(err, tt.err) {
+					t.Fatalf("got %v, want %v", err, tt.err)
+				}
+				if err == nil && got.UID != tt.want {
+					t.Errorf("got %s, want %s", got.UID, tt.want)
+				}
+			})
+		}
+	}
+	c, _ := start(t, Options{}, true, objects...)
+	if _, err := c.Get(t.Context(), ref("elsewhere", "u-elsewhere")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a pod of another node: got %v", err)
+	}
+}
+
+func TestGetWithTheWatchUpAsksNobody(t *testing.T) {
+	c, client := start(t, Options{}, false, pod("plain", "u"))
+	client.ClearActions()
+	if _, err := c.Get(t.Context(), ref("plain", "u")); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "get" {
+			t.Errorf("asked the API server: %v", a)
+		}
+	}
+}
+
+func TestAForgedMirrorStandsForNoOtherPod(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	c, client := start(t, Options{}, false, pod("real", uid), mirror("forged", "u-forged", uid))
+	if got, err := c.Get(t.Context(), ref("real", uid)); err != nil || got.Name != "real" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := client.CoreV1().Pods("ns").Delete(t.Context(), "real", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Holds(t, 5*time.Second, "the pod is gone", func() bool { return !c.Alive(uid) })
+}
+
+func TestOnlyWhatKubeletMakesIsAMirror(t *testing.T) {
+	if !IsMirror(mirror("static-node-1", "u", "hash")) || RuntimeUID(mirror("static-node-1", "u", "hash")) != "hash" {
+		t.Error("a mirror is not known as one")
+	}
+	for name, forge := range map[string]func(*corev1.Pod){
+		"no hash":              func(p *corev1.Pod) { delete(p.Annotations, HashAnnotation) },
+		"another hash":         func(p *corev1.Pod) { p.Annotations[HashAnnotation] = "other" },
+		"no source":            func(p *corev1.Pod) { delete(p.Annotations, SourceAnnotation) },
+		"of the API":           func(p *corev1.Pod) { p.Annotations[SourceAnnotation] = "api" },
+		"the annotation alone": func(p *corev1.Pod) { *p = *pod("p", "u"); p.Annotations = map[string]string{MirrorAnnotation: "hash"} },
+		"no owner":             func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"another owner":        func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" },
+		"another node":         func(p *corev1.Pod) { p.OwnerReferences[0].Name = "node-2" },
+		"no controller":        func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+	} {
+		forged := mirror("static-node-1", "u", "hash")
+		forge(forged)
+		if IsMirror(forged) || RuntimeUID(forged) != "u" {
+			t.Errorf("%s: it stands for %s", name, RuntimeUID(forged))
+		}
+	}
+}
+
+func TestGetIsBounded(t *testing.T) {
+	release := make(chan struct{})
+	c, client := start(t, Options{Wait: 50 * time.Millisecond}, true)
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-release
+		return true, nil, errors.New("too late")
+	})
+	defer close(release)
+	begin := time.Now()
+	_, err := c.Get(t.Context(), ref("plain", "u"))
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "ns/plain") {
+		t.Errorf("got %v", err)
+	}
+	if waited := time.Since(begin); waited > time.Second {
+		t.Errorf("waited %v", waited)
+	}
+	if len(c.waiters) != 0 {
+		t.Errorf("waiters are left: %v", c.waiters)
+	}
+}
+
+func TestGetTakesWhatComesFirst(t *testing.T) {
+	release := make(chan struct{})
+	c, client := start(t, Options{}, false)
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-release
+		return true, nil, errors.New("too late")
+	})
+	defer close(release)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		// The pod is added to the tracker, because the reactor blocks the client.
+		_ = client.Tracker().Add(pod("plain", "u"))
+	}()
+	got, err := c.Get(t.Context(), ref("plain", "u"))
+	if err != nil || got.UID != "u" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestGone(t *testing.T) {
+	gone := make(chan string, 10)
+	c, client := start(t, Options{Gone: func(uid string) { gone <- uid }}, false,
+		pod("deleted", "u-deleted"), pod("ended", "u-ended"), mirror("static-node-1", "u-mirror", "hash"))
+	api := client.CoreV1().Pods("ns")
+	for _, uid := range []string{"u-deleted", "u-ended", "hash"} {
+		if !c.Alive(uid) {
+			t.Errorf("%s is not alive", uid)
+		}
+	}
+
+	ended := pod("ended", "u-ended")
+	ended.Status.Phase = corev1.PodSucceeded
+	steps := []struct {
+		uid string
+		do  func(context.Context) error
+	}{
+		{"u-deleted", func(ctx context.Context) error { return api.Delete(ctx, "deleted", metav1.DeleteOptions{}) }},
+		{"u-ended", func(ctx context.Context) error {
+			_, err := api.UpdateStatus(ctx, ended, metav1.UpdateOptions{})
+			return err
+		}},
+		{"hash", func(ctx context.Context) error { return api.Delete(ctx, "static-node-1", metav1.DeleteOptions{}) }},
+	}
+	for _, step := range steps {
+		if err := step.do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case uid := <-gone:
+			if uid != step.uid {
+				t.Errorf("got %s, want %s", uid, step.uid)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("was not told of %s", step.uid)
+		}
+		if c.Alive(step.uid) {
+			t.Errorf("%s is still alive", step.uid)
+		}
+	}
+}
+
+func TestReduceKeepsWhatIsAsked(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	limits := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": resource.MustParse("4096")}
+	full := pod("full", "u")
+	full.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 1000), "keep": "me", MirrorAnnotation: "hash"}
+	full.Labels = map[string]string{"x": "y"}
+	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	full.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Command: []string{"x"}}}
+	full.Spec.Containers = []corev1.Container{{Name: "main", Image: "i", Resources: corev1.ResourceRequirements{Limits: limits}}}
+	full.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+
+	obj, err := reduce(full, func(key string) bool { return key == "keep" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := obj.(*corev1.Pod)
+	if got.ManagedFields != nil || got.Labels != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
+		t.Errorf("kept too much: %+v", got)
+	}
+	if len(got.Annotations) != 2 || got.Annotations["keep"] != "me" || got.Annotations[MirrorAnnotation] != "hash" {
+		t.Errorf("annotations: %v", got.Annotations)
+	}
+	if len(full.Annotations) != 3 {
+		t.Error("the pod itself was changed")
+	}
+	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
+	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" {
+		t.Errorf("lost something: %+v", got.Spec)
+	}
+}
+
+// A tenant may leave any number of ended pods in the API server, each with 256 KiB of annotations.
+func TestPodsThatHaveEndedAreNotKept(t *testing.T) {
+	client := fake.NewClientset()
+	// The fake client ignores field selectors.
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{}
+		for _, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed} {
+			p := pod(strings.ToLower(string(phase)), "u-"+string(phase))
+			p.Status.Phase = phase
+			set := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(phase)}
+			if action.(clienttesting.ListAction).GetListRestrictions().Fields.Matches(set) {
+				list.Items = append(list.Items, *p)
+			}
+		}
+		return true, list, nil
+	})
+	c, err := New(client, Options{Node: node, Wait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	eventually.Holds(t, 5*time.Second, "the pods are known", c.HasSynced)
+	if all := c.List(); len(all) != 2 || !c.Alive("u-Pending") || !c.Alive("u-Running") {
+		t.Errorf("kept are %d pods, want the two that have not ended", len(all))
+	}
+}
+
+// Client-go alone would retry half a minute later.
+func TestPodsAreKnownSoonAfterAnOutage(t *testing.T) {
+	client := fake.NewClientset(pod("plain", "u"))
+	var away atomic.Bool
+	var asked atomic.Int32
+	away.Store(true)
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked.Add(1)
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		asked.Add(1)
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	c, err := New(client, Options{Node: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	// After two attempts, client-go would wait for more than three seconds.
+	eventually.Holds(t, 5*time.Second, "the API server is asked three times", func() bool { return asked.Load() >= 3 })
+	if c.HasSynced() {
+		t.Fatal("pods are known from nobody")
+	}
+	away.Store(false)
+	begin := time.Now()
+	eventually.Holds(t, 5*time.Second, "the pods are known", c.HasSynced)
+	if took := time.Since(begin); took > retryPause+time.Second {
+		t.Errorf("the pods were known %v after the outage", took)
+	}
+}
+
+func TestARefusalOfTheAPIServerIsAnAnswer(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{apierrors.NewForbidden(resource, "", errors.New("no")), true},
+		{apierrors.NewResourceExpired("too old"), true},
+		{apierrors.NewTooManyRequests("later", 1), true},
+		{apierrors.NewInternalError(errors.New("no leader")), false},
+		{apierrors.NewServiceUnavailable("starting"), false},
+		{errors.New("connection refused"), false},
+	} {
+		if got := answered(tt.err); got != tt.want {
+			t.Errorf("%v: %v", tt.err, got)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+)
+
+const byRuntimeUID = "runtimeUID"
+
+// uuidLength is the length of the UIDs that the API server assigns to pods.
+const uuidLength = len("00000000-0000-0000-0000-000000000000")
+
+// RuntimeUID returns the UID that the container runtime uses for a pod. A static pod's UID is in
+// the annotations of its mirror.
+func RuntimeUID(pod *corev1.Pod) string {
+	if !IsMirror(pod) {
+		return string(pod.UID)
+	}
+	return pod.Annotations[MirrorAnnotation]
+}
+
+// IsMirror reports whether a pod is the mirror of a static pod as kubelet creates it: the
+// annotations agree, and the Node controls the pod. The chart's policy lets only kubelet write
+// these annotations. Without the policy, the creator of a pod can forge all of them. A forged
+// mirror cannot take the namespace and name of a static pod, which the real mirror already has. A
+// forged mirror also cannot stand for another pod of the API server, because kubelet's hashes are
+// shorter than the server's UIDs.
+func IsMirror(pod *corev1.Pod) bool {
+	hash, source := pod.Annotations[MirrorAnnotation], pod.Annotations[SourceAnnotation]
+	if hash == "" || len(hash) == uuidLength || pod.Annotations[HashAnnotation] != hash || source != "file" && source != "http" {
+		return false
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.APIVersion == "v1" && owner.Kind == "Node" && owner.Name == pod.Spec.NodeName
+}
+
+func indexRuntimeUID(obj any) ([]string, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("index pods: got a %T", obj)
+	}
+	return []string{RuntimeUID(pod)}, nil
+}
+
+// Cached returns a pod that the watch has delivered. Several pods may claim one runtime UID,
+// because any creator of a pod may write the mirror annotation. The pod with that UID takes
+// precedence over pods that name it in the annotation. If the caller knows the name, the pod must
+// have that name.
+func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
+	// An unknown index is the only error, and the index is ours.
+	items, _ := c.informer.GetIndexer().ByIndex(byRuntimeUID, ref.UID)
+	var found *corev1.Pod
+	for _, item := range items {
+		pod := item.(*corev1.Pod)
+		if ref.Name != "" && (pod.Name != ref.Name || pod.Namespace != ref.Namespace) {
+			continue
+		}
+		if string(pod.UID) == ref.UID || found == nil {
+			found = pod
+		}
+	}
+	return found, found != nil
+}
+
+func (c *Cache) listWatch() cache.ListerWatcher {
+	// The watch omits pods that have ended: nothing reads them, and a tenant may leave any number
+	// of them in the API server. The watch reports a pod as deleted when it ends.
+	selector := fields.AndSelectors(
+		fields.OneTermEqualSelector("spec.nodeName", c.node),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+	).String()
+	api := c.client.CoreV1().Pods(metav1.NamespaceAll)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return untilAnswered(ctx, func() (runtime.Object, error) { return api.List(ctx, o) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return untilAnswered(ctx, func() (watch.Interface, error) { return api.Watch(ctx, o) })
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, c.client)
+}
+
+// retryPause is the longest wait before the next request to an API server that does not answer. The
+// shortest wait is half of that.
+const retryPause = 2 * time.Second
+
+// untilAnswered retries until the API server answers, even with a refusal. Client-go's own retries
+// grow to a minute apart, and the node would use outdated state for that long after an outage.
+func untilAnswered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	for {
+		answer, err := ask()
+		if err == nil || answered(err) {
+			return answer, err
+		}
+		if !loop.Sleep(ctx, retryPause/2+rand.N(retryPause/2)) {
+			return answer, err
+		}
+	}
+}
+
+// answered reports whether an error is the API server's answer to a request, and not a failure of
+// the server.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
+
+func (c *Cache) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.seen(obj) },
+		UpdateFunc: func(_, obj any) { c.seen(obj) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				c.tellChanged()
+				c.tellGone(pod)
+			}
+		},
+	}
+}
+
+func (c *Cache) seen(obj any) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	c.wake(RuntimeUID(pod))
+	c.tellChanged()
+	if Ended(pod) {
+		c.tellGone(pod)
+	}
+}
+
+func (c *Cache) tellChanged() {
+	if c.changed != nil {
+		c.changed()
+	}
+}
+
+func (c *Cache) tellGone(pod *corev1.Pod) {
+	if c.gone != nil {
+		c.gone(RuntimeUID(pod))
+	}
+}
+
+// reduce drops the fields of a pod that nothing reads, before the pod is stored. A node's pods then
+// cost the agent about a kilobyte each, and the largest pod less than a megabyte and a half.
+func reduce(obj any, reads func(annotation string) bool) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	left := mostAmounts
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         pod.Namespace,
+			Name:              pod.Name,
+			UID:               pod.UID,
+			ResourceVersion:   pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp,
+			Annotations:       reduceAnnotations(pod.Annotations, reads),
+			OwnerReferences:   controller(pod),
+		},
+		Spec: corev1.PodSpec{
+			NodeName:            pod.Spec.NodeName,
+			NodeSelector:        hostname(pod.Spec.NodeSelector),
+			SchedulerName:       pod.Spec.SchedulerName,
+			Resources:           pod.Spec.Resources,
+			InitContainers:      reduceContainers(pod.Spec.InitContainers, &left),
+			Containers:          reduceContainers(pod.Spec.Containers, &left),
+			EphemeralContainers: reduceEphemeral(pod.Spec.EphemeralContainers),
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
+}
+
+// reduceAnnotations keeps the annotations that are read. The API server bounds annotations by their
+// bytes, and tens of thousands of short annotations take twenty times as much memory.
+func reduceAnnotations(annotations map[string]string, reads func(annotation string) bool) map[string]string {
+	kept := map[string]string{}
+	for _, key := range []string{MirrorAnnotation, HashAnnotation, SourceAnnotation} {
+		if value, ok := annotations[key]; ok {
+			kept[key] = value
+		}
+	}
+	for key, value := range annotations {
+		if len(kept) >= mostAnnotations {
+			break
+		}
+		if reads != nil && reads(key) {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+const (
+	// mostAnnotations bounds the kept annotations of a pod, above the need of any sensible pod.
+	// Annotations with open names are refused by their number if a pod has more.
+	mostAnnotations = 256
+	// mostContainers bounds the kept containers of each kind that ask for no extended resource. If
+	// a pod has more containers of a kind, none of these is kept: nothing reads them.
+	mostContainers = 256
+	// mostAmounts bounds the kept amounts of extended resources of a pod. Further containers count
+	// as containers that ask for nothing, and so get no GPU.
+	mostAmounts = 512
+)
+
+// reduceContainers keeps the containers' requests of extended resources. left is the number of
+// amounts that may still be kept.
+func reduceContainers(containers []corev1.Container, left *int) []corev1.Container {
+	var reduced []corev1.Container
+	for i := range containers {
+		limits := extended(containers[i].Resources.Limits, *left)
+		*left -= len(limits)
+		if len(limits) == 0 && len(containers) > mostContainers {
+			continue
+		}
+		reduced = append(reduced, corev1.Container{
+			Name:          containers[i].Name,
+			Resources:     corev1.ResourceRequirements{Limits: limits},
+			RestartPolicy: containers[i].RestartPolicy,
+		})
+	}
+	return slices.Clip(reduced)
+}
+
+// extended returns the amounts of extended resources, or nil if there are more than most.
+func extended(limits corev1.ResourceList, most int) corev1.ResourceList {
+	var amounts corev1.ResourceList
+	for name, amount := range limits {
+		if !strings.Contains(string(name), "/") {
+			continue
+		}
+		if len(amounts) == most {
+			return nil
+		}
+		if amounts == nil {
+			amounts = corev1.ResourceList{}
+		}
+		amounts[name] = amount
+	}
+	return amounts
+}
+
+// controller keeps the reference to the pod's controller.
+func controller(pod *corev1.Pod) []metav1.OwnerReference {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return []metav1.OwnerReference{*owner}
+	}
+	return nil
+}
+
+// hostname keeps the label that may bind a pod to its node.
+func hostname(selector map[string]string) map[string]string {
+	if name, ok := selector[corev1.LabelHostname]; ok {
+		return map[string]string{corev1.LabelHostname: name}
+	}
+	return nil
+}
+
+func reduceEphemeral(containers []corev1.EphemeralContainer) []corev1.EphemeralContainer {
+	reduced := make([]corev1.EphemeralContainer, min(len(containers), mostContainers))
+	for i := range reduced {
+		reduced[i].Name = containers[i].Name
+	}
+	return reduced
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volcano
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const (
+	// interval is how often the Answerer checks the pods without a Poke.
+	interval = 5 * time.Second
+	// gather is how long changes that arrive together are batched.
+	gather = 50 * time.Millisecond
+	// patchTimeout bounds one request.
+	patchTimeout = 5 * time.Second
+)
+
+// Pods are the node's pods as the API server reports them.
+type Pods interface {
+	List() []*corev1.Pod
+	HasSynced() bool
+}
+
+// Places holds the allocations of the node's GPUs.
+type Places interface {
+	// Reserve allocates GPUs for the containers of an assigned pod, before they are created.
+	Reserve(*corev1.Pod) error
+	// Held returns the allocations of a pod, by the runtime's UID.
+	Held(podUID string) []placement.Allocation
+}
+
+// Options of an Answerer.
+type Options struct {
+	Client kubernetes.Interface
+	Config config.Config
+	Pods   Pods
+	Places Places
+	// Changed, if set, is called when State has changed; it must not block.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Answerer reports to Volcano's scheduler, by the annotations of pods, the results of its
+// assignments and the allocations of other pods. Answerer derives the annotations from the pods and
+// their allocations, so it may be stopped and restarted at any time.
+type Answerer struct {
+	Options
+	poke loop.Wakeup
+
+	mu sync.Mutex
+	// outcomes records whether the last request of a pod's container was refused, by the runtime's
+	// names of the pod and the container.
+	outcomes map[string]map[string]bool
+	state    nodereport.Volcano
+	// seen: the scheduler places pods on this node.
+	seen bool
+	// missed are the pods that were already counted as missed.
+	missed map[string]bool
+	// failures are the failed answers, by pod.
+	failures loop.Failures
+}
+
+// New returns an Answerer that does nothing until Run.
+func New(opts Options) *Answerer {
+	return &Answerer{Options: opts, poke: loop.NewWakeup(), outcomes: map[string]map[string]bool{}, missed: map[string]bool{}}
+}
+
+// Poke wakes the Answerer because pods were added, changed or deleted. Poke never blocks.
+func (a *Answerer) Poke() { a.poke.Signal() }
+
+// Outcome records whether a container was refused. Outcome never blocks for long. If the dialect is
+// disabled it records nothing, because Run, which forgets deleted pods, does not run.
+func (a *Answerer) Outcome(podUID, container string, refused bool) {
+	if !a.Config.Dialects.Volcano.Enabled {
+		return
+	}
+	a.mu.Lock()
+	if a.outcomes[podUID] == nil {
+		a.outcomes[podUID] = map[string]bool{}
+	}
+	a.outcomes[podUID][container] = refused
+	a.mu.Unlock()
+	a.Poke()
+}
+
+// State returns the state that the patcher needs to remove the node's lock.
+func (a *Answerer) State() nodereport.Volcano {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state
+}
+
+// Run answers until ctx ends.
+func (a *Answerer) Run(ctx context.Context) {
+	if !a.Config.Dialects.Volcano.Enabled {
+		return
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.poke:
+			if !loop.Sleep(ctx, gather) {
+				return
+			}
+		}
+		a.round(ctx)
+	}
+}
+
+// round checks all pods once.
+func (a *Answerer) round(ctx context.Context) {
+	if !a.Pods.HasSynced() {
+		return
+	}
+	all := a.Pods.List()
+	a.forget(all)
+	a.seen = a.seen || slices.ContainsFunc(all, func(pod *corev1.Pod) bool { return Assigned(pod) || pod.Annotations[Group] != "" })
+	state, missed := nodereport.Volcano{}, 0
+	for _, pod := range all {
+		if uid := string(pod.UID); !a.missed[uid] && Missed(pod, a.Config.Dialects.Volcano) {
+			a.missed[uid] = true
+			missed++
+		}
+		settled := pods.Ended(pod) || Settled(pod)
+		if !pods.Ended(pod) {
+			written, err := a.answer(ctx, pod)
+			a.say(pod, err)
+			settled = settled || written
+		}
+		switch {
+		case !Assigned(pod):
+		case settled:
+			state.AnsweredAt = max(state.AnsweredAt, BoundAt(pod))
+		default:
+			state.Pending++
+		}
+	}
+	a.publish(state, missed)
+}
+
+// publish stores the state. publish keeps the latest AnsweredAt, because pods are deleted.
+func (a *Answerer) publish(state nodereport.Volcano, missed int) {
+	a.mu.Lock()
+	state.AnsweredAt = max(state.AnsweredAt, a.state.AnsweredAt)
+	state.Missed = a.state.Missed + missed
+	changed := state != a.state
+	a.state = state
+	a.mu.Unlock()
+	if changed && a.Changed != nil {
+		a.Changed()
+	}
+}
+
+// answer writes the node's answer about a pod to its annotations. answer reports whether the result
+// of the pod's assignment is written.
+func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, err error) {
+	uid := pods.RuntimeUID(pod)
+	assigned := Assigned(pod)
+	if !assigned && !a.seen {
+		return false, nil
+	}
+	if assigned && pod.DeletionTimestamp == nil {
+		// If there is no room, the refusal of the container reports that.
+		err = a.Places.Reserve(pod)
+	}
+	held := a.Places.Held(uid)
+	var changes map[string]string
+	if assigned {
+		changes = Answer(pod, a.Config.Dialects.Volcano, held, a.failed(uid, pod))
+	} else {
+		changes = Announce(pod, a.Config.Dialects.Volcano, held)
+	}
+	if len(changes) == 0 {
+		return false, err
+	}
+	if patchErr := a.patch(ctx, pod, changes); patchErr != nil {
+		return false, errors.Join(err, patchErr)
+	}
+	a.Log.Debug("answered Volcano's scheduler", "namespace", pod.Namespace, "pod", pod.Name, "changes", changes)
+	return changes[Phase] != "", err
+}
+
+// failed reports whether the last request of one of the pod's containers was refused. An earlier
+// process's answer holds until there is a new outcome.
+func (a *Answerer) failed(uid string, pod *corev1.Pod) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, ok := a.outcomes[uid]
+	if !ok {
+		return pod.Annotations[Phase] == Failed
+	}
+	for _, refused := range known {
+		if refused {
+			return true
+		}
+	}
+	return false
+}
+
+// patch writes annotations through the status subresource, so that its permission does not extend
+// to the pod's spec.
+func (a *Answerer) patch(ctx context.Context, pod *corev1.Pod, changes map[string]string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": changes}})
+	if err != nil {
+		return fmt.Errorf("encode an answer to Volcano's scheduler: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the pod is gone, or another pod has its name
+	}
+	if err != nil {
+		return fmt.Errorf("answer Volcano's scheduler: %w", err)
+	}
+	return nil
+}
+
+// say logs each error of a pod once.
+func (a *Answerer) say(pod *corev1.Pod, err error) {
+	if a.failures.Note(string(pod.UID), err) == loop.Failed {
+		a.Log.Warn("an assignment by Volcano's scheduler is not answered yet", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+	}
+}
+
+// forget drops the state of deleted pods.
+func (a *Answerer) forget(all []*corev1.Pod) {
+	known := map[string]bool{}
+	for _, pod := range all {
+		known[string(pod.UID)], known[pods.RuntimeUID(pod)] = true, true
+	}
+	for uid := range a.failures {
+		if !known[uid] {
+			delete(a.failures, uid)
+		}
+	}
+	for uid := range a.missed {
+		if !known[uid] {
+			delete(a.missed, uid)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid := range a.outcomes {
+		if !known[uid] {
+			delete(a.outcomes, uid)
+		}
+	}
+}

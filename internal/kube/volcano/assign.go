@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volcano
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Assigned reports whether Volcano's scheduler has chosen the pod's GPUs on this node. The
+// scheduler may have chosen GPUs on another node before. If this node is locked, the scheduler
+// binds the pod here without choosing again.
+func Assigned(pod *corev1.Pod) bool {
+	_, ids := pod.Annotations[IDs]
+	_, bound := pod.Annotations[BindTime]
+	return ids && bound && pod.Annotations[Node] == pod.Spec.NodeName
+}
+
+// Missed reports whether Volcano's scheduler has bound the pod to this node without choosing its
+// GPUs, and no answer exists yet. Either the scheduler has not read the node's GPUs since its
+// start, or the node was locked.
+func Missed(pod *corev1.Pod, cfg config.Volcano) bool {
+	_, group := pod.Annotations[Group]
+	return group && !Assigned(pod) && !Settled(pod) && len(Asking(pod, cfg)) > 0
+}
+
+// Obey binds the GPUs that a pod requests in Volcano's dialect to the GPUs of the scheduler's
+// assignment, if any. The pod's wishes, which are annotations too, restrict the GPUs. The spec
+// decides amounts. An assignment that differs from the spec is an error, and so is an assignment
+// that the wishes forbid.
+func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) (request.Pod, error) {
+	if !slices.ContainsFunc(asked.Containers, speaks) {
+		return asked, nil
+	}
+	allowed, err := allowed(pod.Annotations, gpus, cfg.Sharing)
+	if err != nil {
+		return request.Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	asked.Containers = slices.Clone(asked.Containers)
+	for i, c := range asked.Containers {
+		if speaks(c) {
+			asked.Containers[i].Shares = restricted(c.Shares, allowed)
+		}
+	}
+	if !Assigned(pod) {
+		return asked, nil
+	}
+	if err := assign(asked.Containers, pod, gpus, cfg); err != nil {
+		return request.Pod{}, fmt.Errorf("pod %s/%s: the assignment by Volcano's scheduler (%s) is not obeyed: %w",
+			pod.Namespace, pod.Name, IDs, err)
+	}
+	return asked, nil
+}
+
+func speaks(c request.Container) bool {
+	return c.Dialect == request.DialectVolcano && len(c.Shares) > 0
+}
+
+// restricted returns the shares, each restricted to the GPUs; nil allows any GPU.
+func restricted(shares []request.Share, gpus []string) []request.Share {
+	shares = slices.Clone(shares)
+	for i := range shares {
+		shares[i].GPUs = gpus
+	}
+	return shares
+}
+
+// assign binds the k-th container that asks to the assignment's k-th entry.
+func assign(containers []request.Container, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) error {
+	assignment, err := Parse(pod.Annotations[IDs])
+	if err != nil {
+		return err
+	}
+	asking := Asking(pod, cfg.Dialects.Volcano)
+	if len(assignment) != max(len(asking), 1) {
+		return fmt.Errorf("it is for %d containers, and %d ask", len(assignment), len(asking))
+	}
+	for k, name := range asking {
+		i := slices.IndexFunc(containers, func(c request.Container) bool { return c.Name == name })
+		if i < 0 {
+			continue
+		}
+		if err := assignTo(&containers[i], assignment[k], gpus, cfg); err != nil {
+			return fmt.Errorf("container %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Asking returns the names of the containers that Volcano's scheduler assigns GPUs to, in order.
+// Asking omits init containers, and containers that request only time, or only memory in percent.
+func Asking(pod *corev1.Pod, cfg config.Volcano) []string {
+	var names []string
+	for _, c := range pod.Spec.Containers {
+		_, number := c.Resources.Limits[corev1.ResourceName(cfg.Number)]
+		_, memory := c.Resources.Limits[corev1.ResourceName(cfg.Memory)]
+		if number || memory {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// assignTo binds each share of a container to a GPU of its entry.
+func assignTo(c *request.Container, devices []Device, gpus []gpu.GPU, cfg config.Config) error {
+	var shares []request.Share
+	if speaks(*c) {
+		shares = c.Shares
+	}
+	if len(devices) != len(shares) {
+		return fmt.Errorf("it has %d GPUs, and the container asks for %d", len(devices), len(shares))
+	}
+	for i, d := range devices {
+		if slices.ContainsFunc(devices[:i], func(before Device) bool { return before.UUID == d.UUID }) {
+			return fmt.Errorf("GPU %s is in it twice", d.UUID)
+		}
+		k := slices.IndexFunc(gpus, func(g gpu.GPU) bool { return g.UUID == d.UUID })
+		if k < 0 {
+			return fmt.Errorf("GPU %s is not in this node", d.UUID)
+		}
+		if err := bind(&shares[i], d, gpus[k], cfg); err != nil {
+			return fmt.Errorf("GPU %s: %w", d.UUID, err)
+		}
+	}
+	return nil
+}
+
+// bind binds a share to the assigned GPU. The scheduler counts memory in percent in whole MiB, and
+// bind does the same, so that the sums agree. A scheduler that is not configured with the name of
+// the percentage has counted all of the memory. A container gets the amount that it requests, and
+// never more.
+func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
+	if len(share.GPUs) > 0 && !slices.Contains(share.GPUs, d.UUID) {
+		return fmt.Errorf("the pod's annotations (%s) allow %s only", strings.Join(wishes, ", "), strings.Join(share.GPUs, ", "))
+	}
+	if want := share.ComputePPM / (request.Whole / 100); d.Cores != want {
+		return fmt.Errorf("it has %d %% of the time, and the container asks for %d %%", d.Cores, want)
+	}
+	want := share.Memory.Bytes / request.MiB
+	if share.Memory.PPM != 0 {
+		want = usableMiB(g, cfg) * uint64(share.Memory.PPM) / request.Whole
+	}
+	if d.MiB < want || d.MiB > want && share.Memory.PPM == 0 {
+		return fmt.Errorf("it has %d MiB, and the container asks for %d MiB", d.MiB, want)
+	}
+	share.GPUs = []string{d.UUID}
+	if share.Memory.PPM != request.Whole && share.Memory.PPM != 0 {
+		share.Memory = request.Memory{Bytes: want * request.MiB}
+	}
+	return nil
+}
+
+var wishes = []string{UseType, NoUseType, UseUUID, NoUseUUID, Mode}
+
+// mostWish bounds a wish, in bytes. Each name in a wish is compared with each GPU while the runtime
+// waits.
+const mostWish = 16 << 10
+
+// allowed returns the UUIDs of the GPUs that a pod's wishes allow; nil allows any GPU.
+func allowed(annotations map[string]string, gpus []gpu.GPU, sharing config.Sharing) ([]string, error) {
+	if !slices.ContainsFunc(wishes, func(key string) bool { _, ok := annotations[key]; return ok }) {
+		return nil, nil
+	}
+	for _, key := range wishes {
+		if length := len(annotations[key]); length > mostWish {
+			return nil, fmt.Errorf("annotation %s has %d bytes; allowed: %d", key, length, mostWish)
+		}
+	}
+	var uuids []string
+	for _, g := range gpus {
+		kind := strings.ToUpper(typeOf(g))
+		if wanted(annotations, UseType, NoUseType, func(name string) bool { return contains(kind, name) }) &&
+			wanted(annotations, UseUUID, NoUseUUID, func(uuid string) bool { return strings.TrimSpace(uuid) == g.UUID }) &&
+			shares(g, annotations[Mode], sharing) {
+			uuids = append(uuids, g.UUID)
+		}
+	}
+	if len(uuids) == 0 {
+		return nil, fmt.Errorf("no GPU of the node is one that the pod's annotations (%s) allow", strings.Join(wishes, ", "))
+	}
+	return uuids, nil
+}
+
+// wanted follows the scheduler: if a list of wanted names exists, the list of unwanted names is
+// ignored.
+func wanted(annotations map[string]string, use, noUse string, is func(string) bool) bool {
+	if list, ok := annotations[use]; ok {
+		return slices.ContainsFunc(strings.Split(list, ","), is)
+	}
+	if list, ok := annotations[noUse]; ok {
+		return !slices.ContainsFunc(strings.Split(list, ","), is)
+	}
+	return true
+}
+
+// shares reports whether a GPU is shared in the mode that a pod wants. Every GPU is shared through
+// a library in its containers, and some also through the Multi-Process Service.
+func shares(g gpu.GPU, mode string, sharing config.Sharing) bool {
+	return mode == "" || mode == HAMiCore || mode == MPS && sharing.ByMPS(g.UUID)
+}
+
+// contains follows the scheduler, too: any part of the name matches, in any case. name is in upper
+// case.
+func contains(name, part string) bool {
+	return strings.Contains(name, strings.ToUpper(part))
+}

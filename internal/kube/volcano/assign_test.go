@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volcano
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// limits are a container's limits, by Volcano's resource names without their domain.
+type limits map[string]int64
+
+func container(name string, l limits) corev1.Container {
+	list := corev1.ResourceList{}
+	for word, units := range l {
+		if !strings.Contains(word, "/") {
+			word = "volcano.sh/vgpu-" + word
+		}
+		list[corev1.ResourceName(word)] = *resource.NewQuantity(units, resource.DecimalSI)
+	}
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: list}}
+}
+
+func pod(annotations map[string]string, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid", Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: "here", Containers: containers},
+	}
+}
+
+// assigned returns the annotations of a pod with an assignment on this node.
+func assigned(ids string) map[string]string {
+	return map[string]string{
+		Node: "here", IDs: ids, ToAllocate: ids, Phase: Allocating, Time: "1700000000", BindTime: "1700000000",
+	}
+}
+
+func gpus() []gpu.GPU {
+	return []gpu.GPU{
+		{UUID: "GPU-1", Index: 0, Name: "NVIDIA H200", MemoryBytes: 16384*mib + 7, Healthy: true},
+		{UUID: "GPU-2", Index: 1, Name: "Tesla V100-PCIE-32GB", MemoryBytes: 32768 * mib, Healthy: true},
+	}
+}
+
+func obey(t *testing.T, p *corev1.Pod) (request.Pod, error) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Sharing.Method, cfg.Sharing.MPSGPUs = config.ShareByMPS, []string{"GPU-2"}
+	asked, err := request.FromPod(p, cfg.Dialects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Obey(asked, p, gpus(), cfg)
+}
+
+// places returns the GPUs that each container is bound to.
+func places(p request.Pod) map[string][]string {
+	all := map[string][]string{}
+	for _, c := range p.Containers {
+		for _, s := range c.Shares {
+			all[c.Name] = append(all[c.Name], strings.Join(s.GPUs, "|"))
+		}
+	}
+	return all
+}
+
+func TestObey(t *testing.T) {
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want map[string][]string
+	}{
+		{"no assignment", pod(nil, container("a", limits{"memory": 1000})), map[string][]string{"a": {""}}},
+		{"one GPU", pod(assigned("GPU-2,NVIDIA,1000,0:"), container("a", limits{"memory": 1000})), map[string][]string{"a": {"GPU-2"}}},
+		{"two GPUs, in the scheduler's order", pod(assigned("GPU-2,NVIDIA,1000,20:GPU-1,NVIDIA,1000,20:"),
+			container("a", limits{"number": 2, "memory": 1000, "cores": 20})), map[string][]string{"a": {"GPU-2", "GPU-1"}}},
+		{"the first container asks for nothing", pod(assigned("GPU-1,NVIDIA,1000,0:"),
+			container("idle", nil), container("a", limits{"memory": 1000})), map[string][]string{"a": {"GPU-1"}}},
+		{"the second of three asks for nothing", pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,2000,0:"),
+			container("a", limits{"memory": 1000}), container("idle", nil), container("b", limits{"number": 1, "memory": 2000})),
+			map[string][]string{"a": {"GPU-1"}, "b": {"GPU-2"}}},
+		{"a container with number 0 has an empty entry", pod(assigned(";GPU-2,NVIDIA,1000,0:"),
+			container("none", limits{"number": 0}), container("a", limits{"memory": 1000})), map[string][]string{"a": {"GPU-2"}}},
+		{"a container that asks in another language has none", pod(assigned("GPU-2,NVIDIA,1000,0:"),
+			container("ours", limits{"nri-vgpu.io/vgpu-memory": 1}), container("a", limits{"memory": 1000})),
+			map[string][]string{"ours": {""}, "a": {"GPU-2"}}},
+		{"all of the memory", pod(assigned("GPU-1,NVIDIA,16384,100:"), container("a", limits{"number": 1, "cores": 100})),
+			map[string][]string{"a": {"GPU-1"}}},
+		{"percent, as the scheduler rounds", pod(assigned("GPU-1,NVIDIA,5406,0:"), container("a", limits{"number": 1, "memory-percentage": 33})),
+			map[string][]string{"a": {"GPU-1"}}},
+		{"percent, of which the scheduler knows nothing", pod(assigned("GPU-1,NVIDIA,16384,0:"), container("a", limits{"number": 1, "memory-percentage": 33})),
+			map[string][]string{"a": {"GPU-1"}}},
+		{"another node's assignment is none", pod(map[string]string{Node: "there", IDs: "GPU-9,NVIDIA,1,0:", BindTime: "1"},
+			container("a", limits{"memory": 1000})), map[string][]string{"a": {""}}},
+		{"a pod in another language has no assignment", pod(assigned("GPU-9,NVIDIA,1,0:"),
+			container("a", limits{"nri-vgpu.io/vgpu-memory": 1})), map[string][]string{"a": {""}}},
+		{"time alone is not assigned by the scheduler", pod(assigned(""), container("a", limits{"cores": 10})), map[string][]string{"a": {""}}},
+		{"a wanted type", pod(map[string]string{UseType: "A100,v100"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
+		{"a refused type", pod(map[string]string{NoUseType: "v100"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1"}}},
+		{"a wanted type goes before a refused one", pod(map[string]string{UseType: "V100", NoUseType: "Tesla"}, container("a", limits{"memory": 1})),
+			map[string][]string{"a": {"GPU-2"}}},
+		{"a wanted GPU", pod(map[string]string{UseUUID: "GPU-7, GPU-1"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1"}}},
+		{"a refused GPU", pod(map[string]string{NoUseUUID: "GPU-1"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
+		{"wishes hold for no other language", pod(map[string]string{UseUUID: "GPU-7"}, container("a", limits{"nri-vgpu.io/vgpu-memory": 1})),
+			map[string][]string{"a": {""}}},
+		{"our own mode", pod(map[string]string{Mode: "hami-core"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1|GPU-2"}}},
+		{"a GPU that is shared by MPS", pod(map[string]string{Mode: "mps"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
+		{"assigned as wished", pod(with(assigned("GPU-2,NVIDIA,1,0:"), UseType, "v100"), container("a", limits{"memory": 1})),
+			map[string][]string{"a": {"GPU-2"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := obey(t, tt.pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, places(got)); diff != "" {
+				t.Errorf("GPUs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func with(annotations map[string]string, key, value string) map[string]string {
+	annotations[key] = value
+	return annotations
+}
+
+func TestObeyNot(t *testing.T) {
+	one := container("a", limits{"memory": 1000, "cores": 20})
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{
+		{"more memory than asked for", pod(assigned("GPU-1,NVIDIA,1001,20:"), one), "asks for 1000 MiB"},
+		{"less memory than asked for", pod(assigned("GPU-1,NVIDIA,999,20:"), one), "asks for 1000 MiB"},
+		{"less than the percent asked for", pod(assigned("GPU-1,NVIDIA,5405,0:"), container("a", limits{"number": 1, "memory-percentage": 33})), "asks for 5406 MiB"},
+		{"more time", pod(assigned("GPU-1,NVIDIA,1000,100:"), one), "asks for 20 %"},
+		{"a GPU of another node", pod(assigned("GPU-9,NVIDIA,1000,20:"), one), "GPU-9 is not in this node"},
+		{"one GPU too many", pod(assigned("GPU-1,NVIDIA,1000,20:GPU-2,NVIDIA,1000,20:"), one), "it has 2 GPUs"},
+		{"no GPU", pod(assigned(""), one), "it has 0 GPUs"},
+		{"the same GPU twice", pod(assigned("GPU-1,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:"), container("a", limits{"number": 2, "memory": 1000})), "twice"},
+		{"an entry too many", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1000,20:"), one), "for 2 containers, and 1 ask"},
+		{"an entry for a container without GPUs", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1,0:"), one, container("none", limits{"number": 0})), "it has 1 GPUs"},
+		{"nonsense", pod(assigned("GPU-1"), one), "colon"},
+		{"against the pod's wish", pod(with(assigned("GPU-1,NVIDIA,1000,20:"), UseUUID, "GPU-2"), one), "allow GPU-2 only"},
+		{"no such GPU", pod(map[string]string{UseType: "A100"}, one), "no GPU of the node"},
+		{"another mode", pod(map[string]string{Mode: "mig"}, one), "no GPU of the node"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := obey(t, tt.pod)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, %v; want an error with %q", places(got), err, tt.want)
+			}
+		})
+	}
+}
+
+func TestMissed(t *testing.T) {
+	sent := map[string]string{Group: "g"}
+	asks, idle := container("a", limits{"memory": 1000}), container("a", nil)
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want bool
+	}{
+		{"sent here without GPUs", pod(sent, asks), true},
+		{"it asks for none", pod(sent, idle), false},
+		{"by another scheduler", pod(nil, asks), false},
+		{"with GPUs", pod(with(assigned(oneID), Group, "g"), asks), false},
+		{"with another node's GPUs", pod(map[string]string{Group: "g", IDs: oneID, BindTime: "1", Node: "there"}, asks), true},
+		{"they were given since", pod(map[string]string{Group: "g", Phase: Success}, asks), false},
+		{"it was refused since", pod(map[string]string{Group: "g", Phase: Failed}, asks), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Missed(tt.pod, config.Default().Dialects.Volcano); got != tt.want {
+				t.Errorf("Missed() = %t", got)
+			}
+		})
+	}
+}
+
+// The request stays unchanged: other code may share it.
+func TestObeyChangesNothingOfWhatWasAskedFor(t *testing.T) {
+	p := pod(assigned("GPU-1,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
+	asked, err := request.FromPod(p, config.Default().Dialects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Obey(asked, p, gpus(), config.Default()); err != nil {
+		t.Fatal(err)
+	}
+	if got := asked.Containers[0].Shares[0].GPUs; got != nil {
+		t.Errorf("it is bound to %v", got)
+	}
+}
+
+// A container that is not read still has an entry.
+func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
+	p := pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,1000,0:"), container("unread", limits{"memory": 1000}), container("a", limits{"memory": 1000}))
+	asked, err := request.FromPod(p, config.Default().Dialects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := asked.Containers[1:]
+	if err := assign(read, p, gpus(), config.Default()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"GPU-2"}, read[0].Shares[0].GPUs); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+}
+
+// The scheduler counts 33 % in whole MiB. If this node counted more, the scheduler's sums would be
+// wrong.
+func TestPercentAreTheSchedulersMiB(t *testing.T) {
+	for _, ids := range []string{"GPU-1,NVIDIA,5406,0:", "GPU-1,NVIDIA,16384,0:"} {
+		got, err := obey(t, pod(assigned(ids), container("a", limits{"number": 1, "memory-percentage": 33})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := got.Containers[0].Shares[0].Memory; have != (request.Memory{Bytes: 5406 * mib}) {
+			t.Errorf("assigned %s it has %+v, want 5406 MiB", ids, have)
+		}
+	}
+	got, err := obey(t, pod(assigned("GPU-1,NVIDIA,16384,0:"), container("a", limits{"number": 1})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := got.Containers[0].Shares[0].Memory; have != (request.Memory{PPM: request.Whole}) {
+		t.Errorf("memory %+v, want all of it", have)
+	}
+}
+
+// Init containers get no entry; they use the pod's GPUs.
+func TestInitContainersAreNotAssigned(t *testing.T) {
+	p := pod(assigned("GPU-2,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
+	p.Spec.InitContainers = []corev1.Container{container("first", limits{"memory": 500})}
+	got, err := obey(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]string{"first": {""}, "a": {"GPU-2"}}, places(got)); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+}
+
+// The runtime waits while wishes are compared with GPUs, and starts no other container meanwhile.
+func TestWishesAreBounded(t *testing.T) {
+	var node []gpu.GPU
+	for range request.MaxGPUs {
+		node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
+	}
+	for _, key := range wishes {
+		for length, ok := range map[int]bool{mostWish: true, mostWish + 1: false, 256<<10 - 64: false} {
+			p := pod(map[string]string{key: strings.Repeat("x,", length)[:length]}, container("a", limits{"memory": 1}))
+			asked, err := request.FromPod(p, config.Default().Dialects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			_, err = Obey(asked, p, node, config.Default())
+			took := time.Since(begin)
+			if refused := err != nil && strings.Contains(err.Error(), "allowed: 16384"); refused == ok {
+				t.Errorf("%s of %d bytes: %.200v", key, length, err)
+			}
+			if took > 200*time.Millisecond {
+				t.Errorf("%s of %d bytes took %v", key, length, took)
+			}
+		}
+	}
+}
+
+// Annotations that are not read are not kept in the cache.
+func TestReads(t *testing.T) {
+	read := []string{
+		"volcano.sh/vgpu-node", "volcano.sh/vgpu-time", "volcano.sh/bind-time", "volcano.sh/bind-phase", "volcano.sh/vgpu-ids-new",
+		"scheduling.k8s.io/group-name", "volcano.sh/devices-to-allocate", "nvidia.com/use-gputype", "nvidia.com/nouse-gputype",
+		"volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid", "volcano.sh/vgpu-mode",
+	}
+	for _, annotation := range read {
+		if !Reads(annotation) {
+			t.Errorf("%s is not read", annotation)
+		}
+	}
+	if Reads("volcano.sh/other") {
+		t.Error("what nobody reads is read")
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lender
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+)
+
+// tenant is a container's pages with an account for each of its GPUs.
+type tenant struct {
+	pages      *limits.Lending // nil if they cannot be read
+	generation uint64
+	uuids      []string
+	accounts   []*account
+	claims     []limits.Allowance
+	watched    bool // on some GPU
+}
+
+func openTenant(dir string) (*tenant, error) {
+	pages, err := limits.OpenLending(dir)
+	if err != nil {
+		return nil, err
+	}
+	generation := pages.Generation()
+	devices, err := pages.Devices()
+	if err != nil {
+		return nil, errors.Join(err, pages.Close())
+	}
+	t := newTenant(devices)
+	t.pages, t.generation = pages, generation
+	return t, nil
+}
+
+func newTenant(devices []limits.Device) *tenant {
+	t := &tenant{claims: make([]limits.Allowance, len(devices))}
+	for _, d := range devices {
+		a := &account{
+			guarantee: d.ComputePPM,
+			maximum:   max(d.ComputePPM, d.MaximumPPM),
+			metered:   d.ComputePPM < limits.NoComputeLimit && !d.MPS,
+		}
+		if !a.metered {
+			a.guarantee, a.maximum = 0, 0 // it has no guarantee
+		}
+		t.uuids = append(t.uuids, d.UUID)
+		t.accounts = append(t.accounts, a)
+	}
+	return t
+}
+
+// unreadable returns a container with unreadable pages, as of another release. The container may
+// use its whole allocation at any time, so the lender lends nothing of that.
+func unreadable(devices []limits.Device) *tenant {
+	t := newTenant(devices)
+	for _, a := range t.accounts {
+		a.maximum = a.guarantee
+	}
+	return t
+}
+
+// changed reports whether the limits have changed since the pages were opened.
+func (t *tenant) changed() bool { return t.pages != nil && t.pages.Generation() != t.generation }
+
+// stale reports whether the pages must be opened again.
+func (t *tenant) stale() bool { return t.pages == nil || !t.pages.Current() || t.changed() }
+
+func (t *tenant) look(now, passed time.Duration) {
+	readable := t.pages != nil && t.pages.Allowances(t.claims) == nil
+	for i, a := range t.accounts {
+		if !readable {
+			a.missed(passed)
+		} else {
+			a.look(t.claims[i], now, passed)
+		}
+	}
+}
+
+func (t *tenant) grant(now time.Duration) {
+	if t.pages == nil {
+		return
+	}
+	for i, a := range t.accounts {
+		if a.shares() {
+			t.pages.Lend(i, a.lease, now+term)
+		}
+		if a.metered {
+			t.pages.Beside(i, a.others, a.othersPPM, now)
+			a.others = 0
+		}
+	}
+}
+
+// open opens a container's pages. A container without a limits page has no limit. Any other failure
+// is logged once.
+func (l *Lender) open(dir string) {
+	t, err := openTenant(dir)
+	if err == nil {
+		l.tenants[dir] = t
+		l.refused.Note(dir, nil)
+		return
+	}
+	if _, missing := os.Stat(filepath.Join(dir, limits.LimitsFile)); errors.Is(missing, fs.ErrNotExist) {
+		return
+	}
+	if l.refused.Note(dir, err) == loop.Failed {
+		l.Log.Error("a container neither lends nor borrows GPU time", "error", err)
+	}
+	if l.Given != nil {
+		l.tenants[dir] = unreadable(l.Given(dir))
+	}
+}
+
+// forget withdraws a container's leases.
+func (l *Lender) forget(dir string, t *tenant) {
+	delete(l.tenants, dir)
+	if t.pages == nil {
+		return
+	}
+	if err := t.pages.Close(); err != nil {
+		l.Log.Error("a container's pages cannot be closed", "error", err)
+	}
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loop
+
+// Change is the change of a failure by an attempt.
+type Change int
+
+// Changes.
+const (
+	Unchanged Change = iota // the attempt has the same result as the last attempt
+	Failed                  // the attempt failed, and the last one succeeded or failed for another reason
+	Recovered               // the attempt succeeded, and the last one failed
+)
+
+// Failure is the result of the last attempt at an operation. A loop uses it to log each
+// failure once. The zero value stands for success. Failure is not safe for concurrent use.
+type Failure struct{ last Failures }
+
+// Note records the error of an attempt, or nil, and returns the change.
+func (f *Failure) Note(err error) Change { return f.last.Note("", err) }
+
+// Failures contains the results of the last attempts at several named operations: the text
+// of the last error by name. Delete the names of operations that no longer exist.
+type Failures map[string]string
+
+// Note records the error of an attempt at the named operation, or nil, and returns the
+// change.
+func (f *Failures) Note(name string, err error) Change {
+	before, failed := (*f)[name]
+	switch {
+	case err == nil && failed:
+		delete(*f, name)
+		return Recovered
+	case err == nil, failed && before == err.Error():
+		return Unchanged
+	}
+	if *f == nil {
+		*f = Failures{}
+	}
+	(*f)[name] = err.Error()
+	return Failed
+}

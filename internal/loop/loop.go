@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loop contains the common parts of loops that run until a context ends: sleep, early
+// wake-up, and logging a lasting failure once.
+package loop
+
+import (
+	"context"
+	"time"
+)
+
+// Sleep waits for a duration. Sleep returns false if the context ends first.
+func Sleep(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Wakeup wakes a loop that receives from it. Pending signals count as one.
+type Wakeup chan struct{}
+
+// NewWakeup returns a Wakeup without a pending signal.
+func NewWakeup() Wakeup { return make(Wakeup, 1) }
+
+// Signal wakes the loop, now or at its next receive. Signal never blocks.
+func (w Wakeup) Signal() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}

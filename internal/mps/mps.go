@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mps keeps the control daemon of NVIDIA's Multi-Process Service running on the node, and
+// reports which GPUs it serves. The daemon outlives the agent, because its end would end all its
+// clients. The next agent finds the running daemon.
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+)
+
+const (
+	// answerTime bounds a command, and startTime the daemon's start.
+	answerTime = 5 * time.Second
+	startTime  = 15 * time.Second
+	// lookEvery is the interval at which a running daemon is checked.
+	lookEvery = 5 * time.Second
+	// unanswered is how many commands in a row may fail before the daemon counts as hung.
+	unanswered = 3
+	// firstPause and longestPause bound the pause before a restart of a daemon that ended soon.
+	firstPause, longestPause = time.Second, time.Minute
+	// wellAfter is how long a daemon has to run before its end no longer counts as a failed start.
+	wellAfter = time.Minute
+)
+
+// Dirs are directories of the host. The agent has them under the same paths.
+type Dirs struct {
+	// State contains the record of the running daemon.
+	State string
+	// Pipes is the daemon's directory, Clients the part of it that containers see, and SHM the
+	// /dev/shm that daemon and clients share.
+	Pipes, Clients, SHM string
+	Logs                string
+}
+
+// DirsOf returns the directories that the configuration names.
+func DirsOf(dirs config.Paths) Dirs {
+	return Dirs{
+		State:   paths.MPS(dirs.RunDir),
+		Pipes:   paths.MPSPipes(dirs.RunDir),
+		Clients: paths.MPSClients(dirs.RunDir),
+		SHM:     paths.MPSSHM(dirs.RunDir),
+		Logs:    paths.MPSLogs(dirs.StateDir),
+	}
+}
+
+// Host runs the control program.
+type Host interface {
+	// Start starts the daemon without a parent and returns its pid.
+	Start(ctx context.Context, env []string) (pid int, err error)
+	// Control has the daemon carry out a command and returns the daemon's answer.
+	Control(ctx context.Context, env []string, command string) (string, error)
+}
+
+// Modes sets the GPUs' compute modes.
+type Modes interface {
+	// Set sets the mode of a GPU and returns the previous mode.
+	Set(uuid string, mode int) (before int, err error)
+}
+
+// Events records Events about the daemon. OnNode must not block.
+type Events interface {
+	OnNode(reason events.Reason, format string, args ...any)
+}
+
+// Options of a Supervisor.
+type Options struct {
+	Config config.Sharing
+	Dirs   Dirs
+	Host   Host
+	// GPUs returns the UUIDs of the GPUs to serve, by index.
+	GPUs func() []string
+	// Modes, if set, are changed as the configuration requests.
+	Modes  Modes
+	Proc   registry.Proc
+	Events Events
+	Log    *slog.Logger
+}
+
+// Supervisor keeps the daemon running.
+type Supervisor struct {
+	Options
+	metrics metrics
+
+	mu sync.Mutex
+	// daemon is the running daemon, nil if no daemon answers. reason is then the cause.
+	daemon *daemon
+	reason string
+	told   bool   // the absence of a daemon was reported
+	said   string // the last logged reason
+}
+
+// New returns a supervisor that does nothing until Run.
+func New(opts Options) *Supervisor {
+	return &Supervisor{Options: opts, metrics: newMetrics(), reason: "it has not been started yet"}
+}
+
+// Ready returns an error with the reason if GPUs are not served now. Ready never waits.
+func (s *Supervisor) Ready(uuids []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.daemon != nil && s.daemon.ended() {
+		s.daemon, s.reason = nil, "it has just ended"
+	}
+	if s.daemon == nil {
+		return fmt.Errorf("the MPS control daemon does not run (%s): it is started again, and kubelet tries again; the reason may stand in %s", s.reason, s.Dirs.Logs)
+	}
+	for _, uuid := range uuids {
+		if !slices.Contains(s.daemon.GPUs, uuid) {
+			return fmt.Errorf("the MPS control daemon does not serve %s yet: it goes on for the clients that it has; delete their pods", uuid)
+		}
+	}
+	return nil
+}
+
+// Run keeps the daemon running until ctx ends, and then leaves it running. If the configuration
+// does not use MPS, Run ends an earlier agent's daemon once that daemon has no clients.
+func (s *Supervisor) Run(ctx context.Context) {
+	if s.Config.Method != config.ShareByMPS {
+		s.retire(ctx)
+		return
+	}
+	for pause := firstPause; ctx.Err() == nil; {
+		began := time.Now()
+		err := s.keep(ctx)
+		if err != nil && !errors.Is(err, errRenewed) && ctx.Err() == nil {
+			s.down(err.Error())
+		}
+		if time.Since(began) > wellAfter || errors.Is(err, errNoGPU) {
+			pause = firstPause
+		}
+		loop.Sleep(ctx, pause)
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// keep finds or starts the daemon, and returns when the daemon has ended.
+func (s *Supervisor) keep(ctx context.Context) error {
+	d, err := s.find(ctx)
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		gpus := s.GPUs()
+		if len(gpus) == 0 {
+			return errNoGPU
+		}
+		if d, err = s.start(ctx, gpus); err != nil {
+			return err
+		}
+	}
+	defer s.leave(d)
+	if err := s.setModes(d); err != nil {
+		return err
+	}
+	if err := publish(s.Dirs); err != nil {
+		return err
+	}
+	s.up(d)
+	return s.watch(ctx, d)
+}
+
+// errNoGPU reports that no GPU is shared through MPS now. A GPU may appear at any time.
+var errNoGPU = errors.New("the driver shows no GPU that is to be shared so")
+
+// errRenewed reports that the daemon was ended, so that the next daemon serves other GPUs.
+var errRenewed = errors.New("it is restarted for other GPUs")
+
+// leave drops a daemon that has ended, or that the next agent will find.
+func (s *Supervisor) leave(d *daemon) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.daemon == d {
+		s.daemon, s.reason = nil, "it is about to be restarted"
+	}
+	d.close()
+}
+
+// watch checks the daemon at an interval, and returns when the daemon has ended.
+func (s *Supervisor) watch(ctx context.Context, d *daemon) error {
+	next, silent := time.Now().Add(lookEvery), 0
+	for ctx.Err() == nil {
+		if d.waitEnd(500 * time.Millisecond) {
+			if d.renewed {
+				return errRenewed
+			}
+			return fmt.Errorf("process %d has ended", d.PID)
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		next = time.Now().Add(lookEvery)
+		clients, err := s.clients(ctx)
+		if err == nil {
+			silent = 0
+			s.up(d)
+			s.metrics.clients.Set(float64(len(clients)))
+			s.renew(ctx, d, len(clients))
+		} else if silent++; silent == unanswered && ctx.Err() == nil {
+			// A daemon that does not answer may still serve its clients, so it is not killed.
+			s.down(fmt.Sprintf("process %d does not answer: %v", d.PID, err))
+		}
+	}
+	return nil
+}
+
+// renew ends a daemon that lacks wanted GPUs once it has no clients. The next daemon will serve the
+// wanted GPUs.
+func (s *Supervisor) renew(ctx context.Context, d *daemon, clients int) {
+	want := s.GPUs()
+	missing := slices.ContainsFunc(want, func(uuid string) bool { return !slices.Contains(d.GPUs, uuid) })
+	if !missing || clients > 0 {
+		return
+	}
+	d.renewed = true
+	s.Log.Info("restarting the MPS control daemon for other GPUs", "gpus", want)
+	if _, err := s.control(ctx, "quit"); err != nil {
+		s.Log.Warn("the MPS control daemon does not quit", "error", err)
+	}
+}
+
+// retire ends a daemon that an earlier configuration started, and restores the GPUs' compute modes.
+func (s *Supervisor) retire(ctx context.Context) {
+	for ctx.Err() == nil {
+		d, err := s.find(ctx)
+		if err == nil && d == nil {
+			s.restoreModes()
+			return
+		}
+		if err == nil {
+			err = s.quit(ctx, d)
+			d.close()
+		}
+		if err != nil {
+			s.Log.Warn("an MPS control daemon that is no longer wanted goes on", "error", err)
+		}
+		loop.Sleep(ctx, lookEvery)
+	}
+}
+
+// quit ends a daemon without clients.
+func (s *Supervisor) quit(ctx context.Context, d *daemon) error {
+	clients, err := s.clients(ctx)
+	if err != nil {
+		return err
+	}
+	if len(clients) > 0 {
+		return fmt.Errorf("it has %d clients: delete their pods", len(clients))
+	}
+	if _, err := s.control(ctx, "quit"); err != nil {
+		return err
+	}
+	if !d.waitEnd(answerTime) {
+		return fmt.Errorf("process %d does not end", d.PID)
+	}
+	s.Log.Info("ended the MPS control daemon", "pid", d.PID)
+	return nil
+}
+
+func (s *Supervisor) up(d *daemon) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.daemon == d {
+		return
+	}
+	s.daemon = d
+	s.metrics.ready.Set(1)
+	if s.told {
+		s.Events.OnNode(events.MPSRecovered, "the MPS control daemon (process %d) serves %s", d.PID, strings.Join(d.GPUs, ", "))
+	}
+	s.told, s.said = false, ""
+	s.Log.Info("the MPS control daemon is ready", "pid", d.PID, "gpus", d.GPUs)
+}
+
+func (s *Supervisor) down(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.daemon, s.reason = nil, reason
+	s.metrics.ready.Set(0)
+	s.metrics.clients.Set(0)
+	if !s.told {
+		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it does", reason)
+	}
+	if reason != s.said {
+		s.Log.Warn("the MPS control daemon does not run", "reason", reason)
+	}
+	s.told, s.said = true, reason
+}
+
+// Cgroup is the name of the cgroup that the daemon and its servers run in.
+const Cgroup = "nri-vgpu-mps"
+
+// Own reports whether a process is the daemon or one of its servers, by their cgroup. No pod can
+// enter that cgroup.
+func Own(p registry.Process) bool {
+	return p.PodUID == "" && strings.HasSuffix(p.Cgroup, "/"+Cgroup)
+}
+
+// waitFor waits until a process ends. waitFor returns at once if the process has ended.
+func waitFor(pidfd int, patience time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(patience.Milliseconds()))
+	return err == nil && n == 1
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodereport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// maxSize bounds the size of a report that Read accepts, in bytes. A report of 16 GPUs
+// has about 6 KiB.
+const maxSize = 1 << 20
+
+// Errors of Read wrap one of these, or fs.ErrNotExist if the file is missing.
+var (
+	// ErrForeign reports that the file is JSON but not a report.
+	ErrForeign = errors.New("not a node report")
+	// ErrVersion reports a file in the format of another version of nri-vgpu. Read
+	// returns the parts that every format has: the version and the heartbeat.
+	ErrVersion = errors.New("node report has another format version")
+	// ErrCorrupt reports a file that is truncated, too long or not JSON.
+	ErrCorrupt = errors.New("node report is corrupt")
+)
+
+// Write atomically replaces the report at path: a reader sees the old report or the
+// new report, never a part. Write sets the version. The file is world-readable,
+// because the patcher runs as another user.
+func Write(path string, report Report) error {
+	report.Version = FormatVersion
+	data, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode node report: %w", err)
+	}
+	// The report is rewritten every few seconds. The report need not survive a crash
+	// of the machine, but must never be visible half-written.
+	err = renameio.WriteFile(path, append(data, '\n'), 0o644, renameio.IgnoreUmask())
+	if err != nil {
+		return fmt.Errorf("write node report: %w", err)
+	}
+	return nil
+}
+
+// Read returns the report at path.
+func Read(path string) (Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Report{}, fmt.Errorf("open node report: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return Report{}, fmt.Errorf("read node report: %w", err)
+	}
+	report, err := parse(data)
+	if err != nil {
+		return report, fmt.Errorf("%s: %w", path, err)
+	}
+	return report, nil
+}
+
+func parse(data []byte) (Report, error) {
+	if len(data) > maxSize {
+		return Report{}, fmt.Errorf("%w: longer than %d bytes", ErrCorrupt, maxSize)
+	}
+	head, err := readHead(data)
+	if err != nil {
+		return head, err
+	}
+	// Unknown fields are ignored. A newer agent may add fields within a format
+	// version, and an older patcher must not withdraw the node because of them.
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return report, nil
+}
+
+// readHead reads the fields that every version of the format has, before the rest is
+// trusted.
+func readHead(data []byte) (Report, error) {
+	var head struct {
+		Version   *int       `json:"version"`
+		Heartbeat *time.Time `json:"heartbeat"`
+	}
+	if !json.Valid(data) {
+		return Report{}, fmt.Errorf("%w: not JSON", ErrCorrupt)
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if head.Version == nil {
+		return Report{}, fmt.Errorf("%w: it has no version", ErrForeign)
+	}
+	if head.Heartbeat == nil || head.Heartbeat.IsZero() {
+		return Report{}, fmt.Errorf("%w: it has no heartbeat", ErrForeign)
+	}
+	if *head.Version != FormatVersion {
+		return Report{Version: *head.Version, Heartbeat: *head.Heartbeat},
+			fmt.Errorf("%w: %d, and this is %d", ErrVersion, *head.Version, FormatVersion)
+	}
+	return Report{}, nil
+}

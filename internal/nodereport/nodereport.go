@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodereport reads and writes node.json: the agent's report about its
+// node, which the patcher advertises.
+package nodereport
+
+import (
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// FormatVersion is the version of the file's format that this code writes, and
+// the only version that it reads. A new field does not change it, because
+// readers ignore unknown fields.
+const FormatVersion = 1
+
+// FileName is the report's name in the run directory.
+const FileName = "node.json"
+
+// Report is the content of node.json.
+type Report struct {
+	Version int `json:"version"`
+	// Heartbeat is the time of the report.
+	Heartbeat time.Time `json:"heartbeat"`
+	// PluginRegistered reports whether the NRI plugin is registered with the
+	// runtime.
+	PluginRegistered bool `json:"pluginRegistered"`
+	// Unadjusted is the number of containers that run without their limits,
+	// because they were created without the plugin.
+	Unadjusted   int       `json:"unadjusted,omitempty"`
+	AgentVersion string    `json:"agentVersion"`
+	GPUs         []gpu.GPU `json:"gpus"`
+	// Sums are omitted until the agent knows the node's pods.
+	Sums *Sums `json:"sums,omitempty"`
+	// Volcano is the state of the answers to Volcano's scheduler.
+	Volcano Volcano `json:"volcano,omitzero"`
+}
+
+// Sums are the node's amounts of the dialects' resources, in their units, by
+// resource name.
+type Sums struct {
+	// Used are the requests of the pods that are bound to this node and have
+	// not ended, as the scheduler and the kubelet count them. The patcher never
+	// lowers capacity below them.
+	Used map[string]int64 `json:"used,omitempty"`
+	// Free is the unallocated capacity of the GPUs, in the units of each
+	// resource.
+	Free map[string]int64 `json:"free,omitempty"`
+}
+
+// Volcano is the state of the answers to Volcano's scheduler about the pods to
+// which it assigned GPUs. The scheduler's lock on the Node can be removed once
+// all are answered.
+type Volcano struct {
+	// AnsweredAt is the time of the latest answered assignment, by the
+	// scheduler's clock, in seconds.
+	AnsweredAt int64 `json:"answeredAt,omitempty"`
+	// Pending is the number of assignments without an answer.
+	Pending int `json:"pending,omitempty"`
+	// Missed is the number of pods that the scheduler bound to this node
+	// without choosing GPUs. The GPUs may have to be announced to the scheduler
+	// again.
+	Missed int `json:"missed,omitempty"`
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"context"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
+)
+
+// Synchronizing returns an option by which a plugin reduces the runtime's report of all pods and
+// containers, message by message. The stub would otherwise keep all messages until the last has
+// arrived, and tenants decide their size.
+func Synchronizing(reduce func(*api.SynchronizeRequest)) stub.Option {
+	intercept := func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+		return method(ctx, func(message any) error {
+			err := unmarshal(message)
+			if request, ok := message.(*api.SynchronizeRequest); ok {
+				reduce(request)
+			}
+			return err
+		})
+	}
+	return stub.WithTTRPCOptions(nil, []ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(intercept)})
+}

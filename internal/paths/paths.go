@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package paths names the files of nri-vgpu on the host and in containers.
+package paths
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Names of the files that are installed on the host, in a directory for each version.
+const (
+	CUDALibrary = "libcuda.so.1"
+	NVMLLibrary = "libnvidia-ml.so.1"
+	Vgpuctl     = "vgpuctl"
+	// Mgctl is the name of vgpuctl for users of MetaGPU.
+	Mgctl = "mgctl"
+	// Preload lists the libraries for ld.so. A container has it as /etc/ld.so.preload.
+	Preload = "ld.so.preload"
+	// StandIns is a directory with a subdirectory for each value of $PLATFORM. The
+	// loaders of 32-bit programs find empty libraries there, and the loaders of 64-bit
+	// programs find the interposer's libraries.
+	StandIns = "preload"
+)
+
+// Helpers are files beside the libraries: programs that open the driver for the agent
+// and vgpuctl, and the programs of `vgpuctl verify`.
+var Helpers = []string{"vgpu-constructor.so", "vgpu-context", "vgpu-devices", "vgpu-nvml", "vgpu-workload"}
+
+// Assignment is the name of the file that describes a container's parts of GPUs. The
+// file is beside the container's pages.
+const Assignment = "assignment.json"
+
+// Paths in every container that has a part of a GPU.
+const (
+	ContainerRunDir  = "/run/nri-vgpu"
+	ContainerHomeDir = "/usr/local/nri-vgpu"
+
+	ContainerLimits = ContainerRunDir + "/limits"
+	ContainerUsage  = ContainerRunDir + "/usage"
+	ContainerAgent  = ContainerRunDir + "/agent"
+	// ContainerMPS is the directory in which clients of the Multi-Process Service find
+	// its daemon. ContainerSHM contains the memory that they share with the server.
+	ContainerMPS     = ContainerRunDir + "/mps"
+	ContainerSHM     = "/dev/shm"
+	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
+	ContainerNVML    = ContainerHomeDir + "/lib/" + NVMLLibrary
+	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
+	ContainerMgctl   = ContainerHomeDir + "/bin/" + Mgctl
+	ContainerPreload = "/etc/ld.so.preload"
+	// ContainerStandIns is StandIns as containers have it.
+	ContainerStandIns = ContainerHomeDir + "/" + StandIns
+
+	// ContainerAssignment is the only file of nri-vgpu in a container that has whole
+	// GPUs alone.
+	ContainerAssignment = ContainerRunDir + "/" + Assignment
+)
+
+// ContainerPath is a directory in the search path of nearly every image. The tools are
+// there unless a volume covers it.
+const ContainerPath = "/usr/bin"
+
+// AdjustedAnnotation marks a container that the agent has handled without injecting a
+// GPU. AdjustedAnnotation is in the spec that the runtime keeps. Containers with a GPU
+// have files of nri-vgpu instead.
+const AdjustedAnnotation = "nri-vgpu.io/adjusted"
+
+// The guard's index and name among the runtime's plugins, the name of its program,
+// which the runtime starts, and the name of its stand-in.
+const (
+	GuardIndex   = "99"
+	GuardName    = "nri-vgpu-guard"
+	GuardProgram = GuardIndex + "-" + GuardName
+	StandInName  = GuardName + "-2"
+)
+
+// Preloaded are the libraries that every program of a container preloads. The loader
+// expands $PLATFORM. For 64-bit programs the first two are the interposer's libraries
+// under other paths. For 32-bit programs they prevent errors of the loader about the
+// last two. If the loader finds no directory for $PLATFORM, it still loads the last
+// two.
+var Preloaded = []string{
+	ContainerStandIns + "/$PLATFORM/" + CUDALibrary,
+	ContainerStandIns + "/$PLATFORM/" + NVMLLibrary,
+	ContainerCUDA,
+	ContainerNVML,
+}
+
+// PreloadContent returns the content of an ld.so.preload that loads the interposer's
+// libraries, followed by others.
+func PreloadContent(others ...string) []byte {
+	return []byte(strings.Join(slices.Concat(Preloaded, others), "\n") + "\n")
+}
+
+// Staging is the prefix of the directories in which versions are prepared.
+const Staging = ".installing-"
+
+// Versioned returns the host's directory with a version's libraries.
+func Versioned(installDir, version string) string { return filepath.Join(installDir, version) }
+
+// Variants returns the host's directory of the variants of a version's libraries. The
+// directory has a subdirectory for each variant.
+func Variants(libraryDir string) string { return filepath.Join(libraryDir, "drivers") }
+
+// DriverNames returns the host's file in which the agent lists the driver's exports
+// that this version does not know.
+func DriverNames(runDir string) string { return filepath.Join(runDir, "driver.json") }
+
+// AskingPods returns the host's file that lists the node's pods that request GPUs.
+func AskingPods(stateDir string) string { return filepath.Join(stateDir, "pods.json") }
+
+// Contexts returns the host's file with the sizes of CUDA contexts.
+func Contexts(stateDir string) string { return filepath.Join(stateDir, "contexts.json") }
+
+// GuardStatus returns the host's file with the status of the running guard.
+func GuardStatus(runDir string) string { return filepath.Join(runDir, "guard.json") }
+
+// GuardSettings returns the host's file with the guard's settings.
+func GuardSettings(program string) string { return program + ".json" }
+
+// Agent returns the host's directory that containers have as ContainerAgent. The
+// directory survives restarts of the agent. Each agent creates a new socket in the
+// directory.
+func Agent(runDir string) string { return filepath.Join(runDir, "agent") }
+
+// AgentSocket returns the socket at which processes of containers register and send
+// queries.
+func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "agent.sock") }
+
+// AdminSocket returns the socket for queries of the node's root. Containers cannot
+// access it.
+func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
+
+// MetricsSocket returns the socket at which the node's root reads metrics if others
+// need a token.
+func MetricsSocket(runDir string) string { return filepath.Join(runDir, "metrics.sock") }
+
+// MPS returns the host's directory of the Multi-Process Service.
+func MPS(runDir string) string { return filepath.Join(runDir, "mps") }
+
+// MPSRecord is the record of the daemon, in the directory of the Multi-Process
+// Service.
+const MPSRecord = "daemon.json"
+
+// MPSPipes returns the directory in which privileged clients find the daemon.
+func MPSPipes(runDir string) string { return filepath.Join(MPS(runDir), "pipes") }
+
+// MPSClients returns the directory that containers have as ContainerMPS.
+func MPSClients(runDir string) string { return filepath.Join(MPS(runDir), "clients") }
+
+// MPSSHM returns the directory that containers have as ContainerSHM.
+func MPSSHM(runDir string) string { return filepath.Join(MPS(runDir), "shm") }
+
+// MPSLogs returns the directory of the daemon's logs.
+func MPSLogs(stateDir string) string { return filepath.Join(stateDir, "mps") }
+
+// Containers returns the host's directory of the containers' files.
+func Containers(runDir string) string { return filepath.Join(runDir, "containers") }
+
+// Usage returns the host's directory under which the file systems of the containers'
+// usage pages are mounted.
+func Usage(runDir string) string { return filepath.Join(runDir, "usage") }

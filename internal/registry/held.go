@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A process asks for its physical memory on its container's GPUs, in one packet, little-endian, of
+// the same form as a registration:
+//
+//	0  "NVGH"
+//	4  version, 2 bytes
+//	6  size of the message, 2 bytes
+//	8  the process's slot on its container's usage page, 4 bytes
+//	12 the pid in the process's own pid namespace, 4 bytes
+//
+// The answer is one packet, too:
+//
+//	0  "NVGH"
+//	4  version, 2 bytes
+//	6  size of the message, 2 bytes
+//	8  number of the following records, 4 bytes
+//	12 flags, 4 bytes: 0
+//	16 records: a GPU's UUID, 16 bytes, and the process's memory on that GPU, 8 bytes
+//
+// A GPU whose amount is unknown has no record. If the driver does not answer in time, the server
+// closes the connection without an answer.
+const (
+	heldMagic      = 0x4847564e
+	heldVersion    = 1
+	heldSize       = 16
+	heldRecordSize = 24
+)
+
+// heldPatience bounds the wait for the driver. The asker waits at most 20 ms, and a slow server
+// should not lengthen the wait.
+const heldPatience = 100 * time.Millisecond
+
+// Holdings returns the memory that processes physically hold of GPUs.
+type Holdings interface {
+	// Of returns the memory that the process holds of each of its container's GPUs, by UUID. The
+	// driver measures it after the call began. GPUs that the driver does not report are missing. Of
+	// returns an error if the driver reports none in time.
+	Of(ctx context.Context, process Process) (map[string]uint64, error)
+}
+
+// IsHeldQuestion reports whether a message asks for the memory that a process holds.
+func IsHeldQuestion(raw []byte) bool {
+	return len(raw) >= 4 && binary.LittleEndian.Uint32(raw) == heldMagic
+}
+
+// ParseHeldQuestion parses a question about held memory. No decision depends on its claim.
+func ParseHeldQuestion(raw []byte) (Claim, error) { return parseClaim(raw, heldMagic) }
+
+// HeldAnswer returns the packet of the answer. HeldAnswer omits invalid UUIDs.
+func HeldAnswer(held map[string]uint64) []byte {
+	raw := make([]byte, heldSize, heldSize+heldRecordSize*len(held))
+	count := uint32(0)
+	for _, uuid := range sortedKeys(held) {
+		bytes, ok := uuidBytes(uuid)
+		if !ok {
+			continue
+		}
+		raw = append(raw, bytes...)
+		raw = binary.LittleEndian.AppendUint64(raw, held[uuid])
+		count++
+	}
+	binary.LittleEndian.PutUint32(raw, heldMagic)
+	binary.LittleEndian.PutUint16(raw[4:], heldVersion)
+	binary.LittleEndian.PutUint16(raw[6:], uint16(len(raw)))
+	binary.LittleEndian.PutUint32(raw[8:], count)
+	return raw
+}
+
+func sortedKeys(held map[string]uint64) []string {
+	keys := make([]string, 0, len(held))
+	for key := range held {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// uuidBytes parses "GPU-…" or "MIG-…".
+func uuidBytes(uuid string) ([]byte, bool) {
+	_, text, _ := strings.Cut(uuid, "-")
+	bytes, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	return bytes, err == nil && len(bytes) == 16
+}
+
+// hold answers a question about the memory that the caller holds. The caller has a place in the
+// queue of these questions.
+func (s *Server) hold(ctx context.Context, conn *net.UnixConn, who *caller, raw []byte) {
+	if _, err := ParseHeldQuestion(raw); err != nil {
+		s.Registry.countInvalid()
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, heldPatience)
+	defer cancel()
+	held, err := s.Holdings.Of(ctx, who.Process)
+	switch {
+	case err != nil:
+		s.Registry.countHeld(Unanswered)
+	case s.ended(who): // and another process may have its pid
+		s.Registry.countHeld(Gone)
+	default:
+		s.Registry.countHeld(Answered)
+		send(conn, HeldAnswer(held))
+	}
+}
+
+// ended reports whether a caller has ended.
+func (s *Server) ended(who *caller) bool {
+	if !who.known {
+		return who.handle.Ended()
+	}
+	now, ok := s.Registry.known(who.PID)
+	return !ok || now.Started != who.Started
+}
+
+// mayHold reports whether the server accepts a caller's question about the memory that it holds. If
+// so, mayHold takes a place in the queue.
+func (s *Server) mayHold(container string) bool {
+	if s.Holdings == nil || !s.holding.mayAsk(container, heldBounds) || !s.holding.enter(container, heldBounds) {
+		s.Registry.countHeld(Busy)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Name is the name of a container in Kubernetes.
+type Name struct{ Namespace, Pod, Container string }
+
+// Metrics exports the registry's metrics.
+type Metrics struct {
+	Registry *Registry
+	// Names returns the names of our containers, by the runtime's ids.
+	Names func() map[string]Name
+}
+
+var (
+	descProcesses = prometheus.NewDesc("nri_vgpu_container_processes",
+		"Processes of the container that have begun to use CUDA and told this agent, at most 256; those from before its start are missing.",
+		[]string{"namespace", "pod", "container"}, nil)
+	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
+		"Connections of processes that begin to use CUDA, by outcome: registered; known, it had registered before; foreign, of no pod; full; gone, it had ended; busy, too many were open.",
+		[]string{"outcome"}, nil)
+	descHeld = prometheus.NewDesc("nri_vgpu_holdings_questions_total",
+		"Questions of processes about what they physically hold, by outcome: answered; unanswered, the driver was slow or hung; busy, too many waited; gone, the process had ended.",
+		[]string{"outcome"}, nil)
+	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
+		"Messages of processes at the agent's socket that were neither a registration nor a question.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m Metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descProcesses
+	ch <- descRegistrations
+	ch <- descHeld
+	ch <- descInvalid
+}
+
+// Collect implements prometheus.Collector.
+func (m Metrics) Collect(ch chan<- prometheus.Metric) {
+	counts, named := m.Registry.counts(), map[Name]int{}
+	for id, name := range m.Names() {
+		named[name] += counts[id]
+	}
+	for name, n := range named {
+		ch <- prometheus.MustNewConstMetric(descProcesses, prometheus.GaugeValue, float64(n), name.Namespace, name.Pod, name.Container)
+	}
+	m.Registry.mu.Lock()
+	defer m.Registry.mu.Unlock()
+	for _, outcome := range []Outcome{Registered, Known, Foreign, Full, Gone, Busy} {
+		ch <- prometheus.MustNewConstMetric(descRegistrations, prometheus.CounterValue, float64(m.Registry.outcomes[outcome]), string(outcome))
+	}
+	for _, outcome := range []Outcome{Answered, Unanswered, Gone, Busy} {
+		ch <- prometheus.MustNewConstMetric(descHeld, prometheus.CounterValue, float64(m.Registry.held[outcome]), string(outcome))
+	}
+	ch <- prometheus.MustNewConstMetric(descInvalid, prometheus.CounterValue, float64(m.Registry.invalid))
+}

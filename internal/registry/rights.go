@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// passRights sets whether packets to a socket, and to the sockets that it accepts, may carry
+// descriptors. The kernel supports the option since 6.16: older kernels return ENOPROTOOPT.
+func passRights(socket int, pass bool) error {
+	value := 0
+	if pass {
+		value = 1
+	}
+	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, value)
+}
+
+// Before Linux 6.16 any packet can carry descriptors. Closing the last descriptor of a socket waits
+// for unsent data for as long as the sender has set. Closing a file may wait for its file system.
+// So receive takes the descriptors, and closers disable the wait of sockets and close all of them
+// in the background. Closing a connection would close the descriptors that are still queued in it.
+const (
+	// mostRights is how many descriptors a packet can carry.
+	mostRights = 253
+	// mostClosers bounds the packets whose descriptors are being closed. If all closers hang, the
+	// next packet with descriptors blocks.
+	mostClosers = 32
+)
+
+// controlBytes is the space for all control messages of a packet.
+var controlBytes = unix.CmsgSpace(unix.SizeofUcred) + unix.CmsgSpace(4*mostRights)
+
+// closers close descriptors that arrived with packets.
+type closers struct {
+	slots chan struct{}
+	close func(fd int)
+}
+
+func newClosers(closeOne func(fd int)) closers {
+	return closers{make(chan struct{}, mostClosers), closeOne}
+}
+
+var rightsClosers = newClosers(func(fd int) {
+	// The call fails harmlessly for files that are no sockets.
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	_ = unix.Close(fd)
+})
+
+// receive reads the next packet that has arrived and drops its descriptors. ended reports that no
+// packet is left, or an error. Packets on connections of openListener's sockets carry credentials,
+// and the end of a connection does not.
+func receive(fd int) (packet []byte, ended bool, err error) {
+	buffer, control := make([]byte, maxMessage+1), make([]byte, controlBytes)
+	for {
+		n, controls, _, _, err := unix.Recvmsg(fd, buffer, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, true, err
+		}
+		rightsClosers.drop(control[:controls])
+		return buffer[:n], n == 0 && controls == 0, nil
+	}
+}
+
+// drop closes the descriptors in control messages.
+func (c closers) drop(control []byte) {
+	var all []int
+	messages, _ := unix.ParseSocketControlMessage(control)
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err == nil {
+			all = append(all, fds...)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	c.slots <- struct{}{}
+	go func() {
+		defer func() { <-c.slots }()
+		for _, fd := range all {
+			c.close(fd)
+		}
+	}()
+}
+
+// drain drops all packets of a connection that is about to be closed, and rejects later packets.
+func drain(fd int) {
+	_ = unix.Shutdown(fd, unix.SHUT_RD)
+	for ended := false; !ended; {
+		_, ended, _ = receive(fd)
+	}
+}
+
+// hangUp closes a connection.
+func hangUp(conn *net.UnixConn) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { drain(int(fd)) })
+	}
+	conn.Close()
+}

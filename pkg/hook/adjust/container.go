@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adjust decides which GPUs, mounts and environment variables to change in a
+// container that is being created. Rules.Grant adds a part of a GPU and its limits to a
+// container that requests a part. Rules.Withhold hides all GPUs from any other container.
+// Every function is pure.
+package adjust
+
+import (
+	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Container describes a container that the runtime creates.
+type Container struct {
+	// PodUID is the runtime's UID of the pod: it differs from the API server's for a
+	// static pod.
+	PodUID, Namespace, Pod, Name string
+	// Env is "NAME=value" in the order of the OCI spec. A name may occur more than once:
+	// the container sees the last value.
+	Env []string
+	// Mounts come from the image, the pod and the runtime.
+	Mounts []Mount
+	// PodAnnotations are the pod's annotations, Annotations the container's. All
+	// containers of a pod share PodAnnotations: a tenant may write tens of thousands of
+	// them.
+	PodAnnotations, Annotations map[string]string
+	// CDIDevices were requested by other drivers, such as a DRA driver.
+	CDIDevices []string
+	// Devices are the paths of the device nodes that other drivers added.
+	Devices []string
+	// Exempted reports whether the agent left the container unchanged when the container
+	// was created.
+	Exempted bool
+	// Assignment is the container's AssignmentAnnotation, "" before the container was
+	// created. Assignment is not the pod's annotation of that name, which a user can
+	// write.
+	Assignment string
+	// PID is the first process of the container in the host's pid namespace, once the
+	// container has been created. PID is 0 if the runtime does not report the process.
+	PID int
+}
+
+// Variable returns the value of a variable as the container will see it, and how often the
+// spec sets the variable.
+func (c Container) Variable(name string) (value string, count int) {
+	return gpuaccess.Variable(c.Env, name)
+}
+
+// Mount is a bind mount. Source is a path of the host, Destination a path of the
+// container.
+type Mount = ourfiles.Mount
+
+// Variable is an environment variable.
+type Variable struct{ Name, Value string }
+
+// Adjustment lists the changes that the runtime must make to a container.
+type Adjustment struct {
+	// Env holds the variables that the spec sets at most once.
+	Env []Variable
+	// CDIDevices are fully qualified names, in the order of injection.
+	CDIDevices []string
+	Mounts     []Mount
+	// DeviceNodes are paths of character devices.
+	DeviceNodes []string
+	Annotations map[string]string
+	// Preload, if not empty, lists the user's libraries that the container's own
+	// /etc/ld.so.preload must name after the interposer.
+	Preload []string
+}
+
+// Runtime describes the features of the container runtime.
+type Runtime = runtimes.Runtime
+
+// Assignment describes the GPUs that a container is assigned.
+type Assignment struct {
+	placement.Allocation
+	// GPUs are the inventory entries of the allocation's devices, in the same order.
+	GPUs []gpu.GPU
+	// Dir is the host's directory of the container's files.
+	Dir string
+}
+
+// whole reports whether the container owns all of each of its GPUs: all memory that the
+// driver reports, exclusively, and all compute time. Memory that the node reserves counts
+// as a limit.
+func (a Assignment) whole() bool {
+	for i, d := range a.Devices {
+		if d.MemoryInCommon || d.MemoryBytes < a.GPUs[i].MemoryBytes || d.ComputePPM != 0 && d.ComputePPM < request.Whole {
+			return false
+		}
+	}
+	return len(a.Devices) > 0
+}
+
+// PreloadValue is the LD_PRELOAD value that names the interposer libraries.
+var PreloadValue = strings.Join(paths.Preloaded, ":")
+
+// AssignmentAnnotation records the assignment in the OCI spec, which the runtime keeps.
+// The annotation never decides which resources a container may use. The agent reads the
+// annotation only to recover the state of running containers whose files are lost.
+const AssignmentAnnotation = "nri-vgpu.io/assignment"

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adjust
+
+import (
+	"fmt"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
+)
+
+// Reason classifies a refusal, as a metric's label.
+type Reason string
+
+// The reasons.
+const (
+	// ReasonPodUnknown: the container's request could not be read.
+	ReasonPodUnknown Reason = "pod-unknown"
+	// ReasonRequest: the container's request is invalid.
+	ReasonRequest Reason = "request"
+	// ReasonPlacement: the container fits no GPU.
+	ReasonPlacement Reason = "placement"
+	// ReasonMount: the container's mounts would hide nri-vgpu's mounts.
+	ReasonMount Reason = "mount"
+	// ReasonBypass: the container obtains GPUs without resource limits.
+	ReasonBypass Reason = "bypass"
+	// ReasonInjection: the GPU cannot be injected as configured.
+	ReasonInjection Reason = "injection"
+	// ReasonState: the container's files cannot be written.
+	ReasonState Reason = "state"
+	// ReasonMPS: the Multi-Process Service does not run on the container's GPU.
+	ReasonMPS Reason = "mps"
+	// ReasonUnadjusted: the container was created without the plugin's
+	// adjustment.
+	ReasonUnadjusted Reason = "unadjusted"
+	// ReasonConflict: another NRI plugin changed the plugin's adjustment.
+	ReasonConflict Reason = "conflict"
+)
+
+// Reasons lists every reason.
+var Reasons = []Reason{
+	ReasonPodUnknown, ReasonRequest, ReasonPlacement, ReasonMount, ReasonBypass, ReasonInjection,
+	ReasonState, ReasonMPS, ReasonUnadjusted, ReasonConflict,
+}
+
+// RefusalError is the error that prevents a container's creation or start.
+// kubelet shows it in the pod's events, in one line that includes what to do.
+type RefusalError struct {
+	Reason    Reason
+	Container string
+	Err       error
+}
+
+func (r *RefusalError) Error() string {
+	return fmt.Sprintf("nri-vgpu refuses container %q: %v", r.Container, r.Err)
+}
+
+func (r *RefusalError) Unwrap() error { return r.Err }
+
+// Refuse returns the error that refuses the container.
+func (c Container) Refuse(reason Reason, format string, args ...any) error {
+	return &RefusalError{Reason: reason, Container: c.Name, Err: runtimes.Brief(fmt.Errorf(format, args...))}
+}

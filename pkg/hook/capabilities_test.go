@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hook
+
+import (
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+)
+
+// A container with limits gets no graphics, whatever it requests. A container
+// with whole GPUs gets all requested capabilities.
+func TestWhoseCapabilitiesAreLimited(t *testing.T) {
+	for memory, want := range map[string]string{"main=1024": "compute,utility", "main=16384": "all"} {
+		n := newNode(t)
+		n.pod("w", memory)
+		wantEnv(t, mustCreate(t, n, "w", addEnv(adjust.DriverCapabilities+"=all")), adjust.DriverCapabilities, want)
+	}
+}

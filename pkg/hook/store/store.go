@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps the files of containers: the assignment and the limits and usage
+// pages. The package validates every file that it reads, and renames files that are
+// corrupt or belong to another container.
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+const (
+	assignmentFile = paths.Assignment
+	// reservationFile holds the assignments of all containers of a pod.
+	reservationFile   = "assignments.json"
+	assignmentVersion = 1
+	maxAssignmentSize = 1 << 20
+)
+
+// Reasons to reject an assignment file.
+var (
+	errAssignmentCorrupt = errors.New("assignment is corrupt")
+	errAssignmentVersion = errors.New("assignment has the format of a newer release")
+	errAssignmentForeign = errors.New("assignment is of another container")
+)
+
+// pathElement matches the pod UIDs and container names that are valid as the name of a
+// directory.
+var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
+
+// Store is the directory of the containers' files:
+//
+//	<pod UID>/<container>/{assignment.json,limits,usage}
+//	<pod UID>/assignments.json
+type Store struct {
+	dir string
+	// Usage, if set, provides the file systems of the usage pages. Without Usage, the
+	// usage pages are files beside the limits pages, and tenants can fill that file
+	// system.
+	Usage *usagefs.Mounts
+	// ContextBytes, if set, returns the size of a CUDA context on a GPU, for the
+	// containers' limits pages. ContextBytes returns 0 if the size is unknown, and must
+	// not wait.
+	ContextBytes func(uuid string) uint64
+}
+
+// New returns a Store, and creates its directory if missing.
+func New(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+// MountUsage places each container's usage page on a separate file system below dir, with
+// room for that page only.
+func (s *Store) MountUsage(dir string) {
+	s.Usage = usagefs.New(dir, limits.UsageFile, limits.UsageBytes)
+}
+
+// Dir returns the directory of a container's files. Dir returns an error if a name is not
+// valid as the name of a directory.
+func (s *Store) Dir(podUID, container string) (string, error) {
+	for _, element := range []string{podUID, container} {
+		if len(element) > 255 || !pathElement.MatchString(element) {
+			return "", fmt.Errorf("%q cannot be the name of a directory", element)
+		}
+	}
+	return filepath.Join(s.dir, podUID, container), nil
+}
+
+// Save writes a container's assignment and new pages with its limits. Call Save for each
+// new instance of a container: the pages of the previous instance stay with the processes
+// that still map them. If Save fails, the previous pages remain.
+func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	if len(preload) > 0 {
+		if err := writePreload(dir, preload); err != nil {
+			return err
+		}
+	}
+	if err := writeAssignment(filepath.Join(dir, assignmentFile), a); err != nil {
+		return err
+	}
+	return s.writePages(dir, a, s.PageDevices(a, gpus))
+}
+
+func (s *Store) writePages(dir string, a placement.Allocation, devices []limits.Device) error {
+	if s.Usage == nil {
+		return limits.Create(dir, devices)
+	}
+	usage, err := s.Usage.Make(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	defer usage.Close()
+	if err := limits.CreateApart(dir, usage, devices); err != nil {
+		return errors.Join(err, s.Usage.Discard(usage))
+	}
+	return s.Usage.Keep(a.PodUID, a.Container, usage)
+}
+
+// SaveWhole writes the assignment of a container without limits, and removes the pages of
+// an earlier instance.
+func (s *Store) SaveWhole(a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	for _, page := range []string{limits.LimitsFile, limits.UsageFile} {
+		if err := os.Remove(filepath.Join(dir, page)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove an old page: %w", err)
+		}
+	}
+	if s.Usage != nil {
+		if err := s.Usage.Remove(a.PodUID, a.Container); err != nil {
+			return err
+		}
+	}
+	return writeAssignment(filepath.Join(dir, assignmentFile), a)
+}
+
+// Reserve persists the assignments of all containers of a pod, including those not yet
+// created. Reserve writes all assignments or none, in one file. A container's own file
+// takes precedence.
+func (s *Store) Reserve(podUID string, all []placement.Allocation) error {
+	dir, err := s.podDir(podUID)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the pod's directory: %w", err)
+	}
+	return writeAssignment(filepath.Join(dir, reservationFile), all)
+}
+
+// Reserved reports whether a pod has the file that Reserve writes.
+func (s *Store) Reserved(podUID string) bool {
+	dir, err := s.podDir(podUID)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(dir, reservationFile))
+	return err == nil
+}
+
+func (s *Store) podDir(podUID string) (string, error) {
+	if len(podUID) > 255 || !pathElement.MatchString(podUID) {
+		return "", fmt.Errorf("%q cannot be the name of a directory", podUID)
+	}
+	return filepath.Join(s.dir, podUID), nil
+}
+
+// Rewrite writes a container's assignment and does not touch its pages.
+func (s *Store) Rewrite(a placement.Allocation) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	return writeAssignment(filepath.Join(dir, assignmentFile), a)
+}
+
+// PageDevices returns the limits of an allocation in the form of the limits page.
+func (s *Store) PageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
+	page := make([]limits.Device, len(a.Devices))
+	for i, d := range a.Devices {
+		page[i] = limits.Device{UUID: d.UUID, MemoryBytes: d.Limit(), ComputePPM: d.ComputePPM, MaximumPPM: d.MaximumPPM, MPS: d.MPS,
+			ContextBytes: s.contextBytes(d.UUID)}
+		if d.MPS {
+			page[i].Multiprocessors = multiprocessors(gpus, d.UUID)
+		}
+		if d.ComputePPM == 0 {
+			page[i].ComputePPM = limits.NoComputeLimit
+		}
+	}
+	return page
+}
+
+func (s *Store) contextBytes(uuid string) uint64 {
+	if s.ContextBytes == nil {
+		return 0
+	}
+	return s.ContextBytes(uuid)
+}
+
+func multiprocessors(gpus []gpu.GPU, uuid string) int {
+	if k := slices.IndexFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }); k >= 0 {
+		return gpus[k].Multiprocessors
+	}
+	return 0
+}
+
+func writePreload(dir string, libraries []string) error {
+	path := filepath.Join(dir, paths.Preload)
+	err := renameio.WriteFile(path, paths.PreloadContent(libraries...), 0o644, renameio.IgnoreUmask())
+	if err != nil {
+		return fmt.Errorf("write the container's ld.so.preload: %w", err)
+	}
+	return nil
+}
+
+// envelope is the content of assignment.json and assignments.json.
+type envelope struct {
+	Version int `json:"version"`
+	// SHA256 is the checksum of Allocation's bytes.
+	SHA256 string `json:"sha256"`
+	// Allocation is an allocation or a list of allocations.
+	Allocation json.RawMessage `json:"allocation"`
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// writeAssignment writes an allocation or a list of allocations.
+func writeAssignment(path string, given any) error {
+	allocation, err := json.Marshal(given)
+	if err != nil {
+		return fmt.Errorf("encode assignment: %w", err)
+	}
+	data, err := json.Marshal(envelope{assignmentVersion, checksum(allocation), allocation})
+	if err != nil {
+		return fmt.Errorf("encode assignment: %w", err)
+	}
+	err = renameio.WriteFile(path, data, 0o600, renameio.IgnoreUmask())
+	if err != nil {
+		return fmt.Errorf("write assignment: %w", err)
+	}
+	return nil
+}
+
+// Assignment returns the assignment in a container's own file.
+func (s *Store) Assignment(podUID, container string) (placement.Allocation, error) {
+	dir, err := s.Dir(podUID, container)
+	if err != nil {
+		return placement.Allocation{}, err
+	}
+	return readAssignment(filepath.Join(dir, assignmentFile))
+}
+
+func readAssignment(path string) (placement.Allocation, error) {
+	var a placement.Allocation
+	return a, readEnvelope(path, &a)
+}
+
+// readEnvelope reads a file that writeAssignment wrote.
+func readEnvelope(path string, given any) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("read assignment: %w", err)
+	}
+	if info.Size() > maxAssignmentSize {
+		return fmt.Errorf("%w: %d bytes long", errAssignmentCorrupt, info.Size())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read assignment: %w", err)
+	}
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	}
+	if e.Version > assignmentVersion {
+		return fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+	}
+	if e.Version != assignmentVersion {
+		return fmt.Errorf("%w: it has version %d", errAssignmentCorrupt, e.Version)
+	}
+	if checksum(e.Allocation) != e.SHA256 {
+		return fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
+	}
+	if err := json.Unmarshal(e.Allocation, given); err != nil {
+		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+	}
+	return nil
+}
+
+// Load returns every valid assignment, and an error for each invalid file that names the
+// file. Files of a newer release stay in place for that release. Other invalid files are
+// renamed.
+func (s *Store) Load() ([]placement.Allocation, []error) {
+	var errs []error
+	given := map[string]placement.Allocation{} // by the container's directory
+	// The patterns are constant, and Glob fails only for a bad pattern. The containers'
+	// own files come last, as they take precedence over their pods' files.
+	pods, _ := filepath.Glob(filepath.Join(s.dir, "*", reservationFile))
+	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
+	for _, path := range append(pods, containers...) {
+		all, err := s.read(path)
+		if errors.Is(err, errAssignmentVersion) {
+			errs = append(errs, fmt.Errorf("%s is not understood, and stays as it is: %w", path, err))
+			continue
+		}
+		if err != nil {
+			errs = append(errs, s.putAside(path, err))
+		}
+		for _, a := range all {
+			given[filepath.Join(s.dir, a.PodUID, a.Container)] = a
+		}
+	}
+	allocations := slices.Collect(maps.Values(given))
+	slices.SortFunc(allocations, func(a, b placement.Allocation) int {
+		return strings.Compare(a.PodUID+"/"+a.Container, b.PodUID+"/"+b.Container)
+	})
+	return allocations, errs
+}
+
+// read reads a file of a container or of a pod, completely or not at all.
+func (s *Store) read(path string) ([]placement.Allocation, error) {
+	var all []placement.Allocation
+	own := filepath.Base(path) == assignmentFile
+	if own {
+		a, err := readAssignment(path)
+		if err != nil {
+			return nil, err
+		}
+		all = []placement.Allocation{a}
+	} else if err := readEnvelope(path, &all); err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		dir, err := s.Dir(a.PodUID, a.Container)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
+		}
+		if !own {
+			dir = filepath.Dir(dir)
+		}
+		if dir != filepath.Dir(path) {
+			return nil, fmt.Errorf("%w: it belongs to %s", errAssignmentForeign, dir)
+		}
+	}
+	return all, nil
+}
+
+func (s *Store) putAside(path string, why error) error {
+	aside := path + ".bad-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	if err := os.Rename(path, aside); err != nil {
+		return fmt.Errorf("%s is not trusted, and cannot be put aside: %w", path, errors.Join(why, err))
+	}
+	return fmt.Errorf("%s is not trusted, and was put aside as %s: %w", path, filepath.Base(aside), why)
+}
+
+// Pods returns the pods that have files, or remains of usage pages.
+func (s *Store) Pods() ([]string, error) {
+	var uids []string
+	for _, dir := range s.dirs() {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list the containers' files: %w", err)
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && pathElement.MatchString(entry.Name()) {
+				uids = append(uids, entry.Name())
+			}
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// HasFiles reports whether Pods returns a pod.
+func (s *Store) HasFiles(podUID string) bool {
+	return pathElement.MatchString(podUID) && slices.ContainsFunc(s.dirs(), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, podUID))
+		return err == nil
+	})
+}
+
+// dirs returns the directories that have a subdirectory for each pod.
+func (s *Store) dirs() []string {
+	if s.Usage == nil {
+		return []string{s.dir}
+	}
+	return []string{s.dir, s.Usage.Dir}
+}
+
+// Remove removes the files of a pod's containers.
+func (s *Store) Remove(podUID string) error {
+	if !pathElement.MatchString(podUID) {
+		return fmt.Errorf("%q cannot be the name of a directory", podUID)
+	}
+	if s.Usage != nil {
+		if err := s.Usage.Remove(podUID); err != nil {
+			return err
+		}
+	}
+	err := os.RemoveAll(filepath.Join(s.dir, podUID))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pod's files: %w", err)
+	}
+	return nil
+}

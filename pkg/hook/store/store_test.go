@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const (
+	gpuA = "GPU-00000000-0000-0000-0000-00000000000a"
+	gpuB = "GPU-00000000-0000-0000-0000-00000000000b"
+)
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	store, err := New(filepath.Join(t.TempDir(), "containers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// block creates a non-empty directory at a file's path or, if file is set, a file at a
+// directory's path.
+func block(t *testing.T, path string, file bool) {
+	t.Helper()
+	dir := filepath.Dir(path)
+	if !file {
+		dir = filepath.Join(path, "inside")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if !file {
+		return
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+	save := func(s *Store) error { return s.Save(known(), nil, []string{"/lib/libcuda.so.1"}) }
+	whole := func(s *Store) error { return s.SaveWhole(known()) }
+	rewrite := func(s *Store) error { return s.Rewrite(known()) }
+	reserve := func(s *Store) error { return s.Reserve("u", []placement.Allocation{known()}) }
+	tests := []struct {
+		name  string
+		write func(*Store) error
+		path  string // of the obstacle
+		file  bool
+	}{
+		{"Save: the container's directory", save, "u/main", true},
+		{"Save: the assignment", save, "u/main/" + assignmentFile, false},
+		{"Save: the list of libraries", save, "u/main/" + paths.Preload, false},
+		{"Save: the limits page", save, "u/main/" + limits.LimitsFile, false},
+		{"SaveWhole: the container's directory", whole, "u/main", true},
+		{"SaveWhole: the assignment", whole, "u/main/" + assignmentFile, false},
+		{"SaveWhole: an old limits page", whole, "u/main/" + limits.LimitsFile, false},
+		{"SaveWhole: an old usage page", whole, "u/main/" + limits.UsageFile, false},
+		{"Rewrite: the container's directory", rewrite, "u/main", true},
+		{"Rewrite: the assignment", rewrite, "u/main/" + assignmentFile, false},
+		{"Reserve: the pod's directory", reserve, "u", true},
+		{"Reserve: the list of assignments", reserve, "u/" + reservationFile, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			store := newStore(t)
+			path := filepath.Join(store.dir, tt.path)
+			block(t, path, tt.file)
+			if err := tt.write(store); err == nil {
+				t.Error("no error while something else is in its place")
+			}
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.write(store); err != nil {
+				t.Errorf("once it has gone: %v", err)
+			}
+			if all, errs := store.Load(); len(errs) > 0 || len(all) != 1 {
+				t.Errorf("loaded %v, %v", all, errs)
+			}
+		})
+	}
+}
+
+func TestNamesOfNoDirectoryAreNotWritten(t *testing.T) {
+	store := newStore(t)
+	bad := known()
+	bad.PodUID = ".."
+	for name, err := range map[string]error{
+		"Save": store.Save(bad, nil, nil), "SaveWhole": store.SaveWhole(bad), "Rewrite": store.Rewrite(bad),
+		"Reserve": store.Reserve("..", []placement.Allocation{bad}), "Remove": store.Remove(".."),
+	} {
+		if err == nil {
+			t.Errorf("%s wrote files of pod %q", name, bad.PodUID)
+		}
+	}
+	if store.Reserved("..") || store.HasFiles("..") {
+		t.Error("a pod of this name has files")
+	}
+}
+
+func TestPodsThatHaveFiles(t *testing.T) {
+	store := newStore(t)
+	for _, dir := range []string{"b/main", "a/main", ".hidden"} {
+		if err := os.MkdirAll(filepath.Join(store.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(store.dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if uids, err := store.Pods(); err != nil || !slices.Equal(uids, []string{"a", "b"}) {
+		t.Errorf("Pods() = %v, %v", uids, err)
+	}
+	if !store.HasFiles("a") || store.HasFiles("c") {
+		t.Error("HasFiles does not find pod a alone")
+	}
+	if err := store.Reserve("a", nil); err != nil || !store.Reserved("a") || store.Reserved("b") {
+		t.Errorf("Reserved does not find pod a alone: %v", err)
+	}
+	if err := store.Remove("a"); err != nil || store.HasFiles("a") || !store.HasFiles("b") {
+		t.Errorf("pod a and no other was to be removed: %v", err)
+	}
+	// A missing store has no pods. A store that cannot be listed is an error.
+	if err := os.RemoveAll(store.dir); err != nil {
+		t.Fatal(err)
+	}
+	if uids, err := store.Pods(); err != nil || len(uids) != 0 {
+		t.Errorf("Pods() of no directory = %v, %v", uids, err)
+	}
+	block(t, store.dir, true)
+	if _, err := store.Pods(); err == nil {
+		t.Error("Pods() of a file is no error")
+	}
+	if _, err := New(store.dir); err == nil {
+		t.Error("New() of a file is no error")
+	}
+}
+
+func TestAssignmentsAreOfBoundedSize(t *testing.T) {
+	store := newStore(t)
+	if err := store.Rewrite(known()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(store.dir, "u", "main", assignmentFile)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		size int
+		want error
+	}{{maxAssignmentSize, nil}, {maxAssignmentSize + 1, errAssignmentCorrupt}} {
+		padded := string(content) + strings.Repeat(" ", tt.size-len(content))
+		if err := os.WriteFile(path, []byte(padded), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAssignment(path); !errors.Is(err, tt.want) {
+			t.Errorf("of %d bytes: %v, want %v", tt.size, err, tt.want)
+		}
+	}
+}
+
+func TestAnAssignmentThatCannotBeReadIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	for name, path := range map[string]string{"missing": filepath.Join(dir, "missing"), "a directory": dir} {
+		if a, err := readAssignment(path); err == nil {
+			t.Errorf("%s: read as %+v", name, a)
+		}
+	}
+}
+
+// newer is an allocation written by a release with more fields.
+const newer = `{"podUID":"u","namespace":"shop","pod":"web","container":"main","kind":"regular","position":1,"dialect":"nri-vgpu",` +
+	`"cats":{"count":3},"devices":[{"uuid":"` + gpuA + `","memoryBytes":1073741824,"computePPM":300000,"slots":1,"dogs":["Rex"]}]}`
+
+// known returns the part of newer that this release reads.
+func known() placement.Allocation {
+	return placement.Allocation{PodUID: "u", Namespace: "shop", Pod: "web", Container: "main", Kind: request.Kind("regular"),
+		Position: 1, Dialect: "nri-vgpu", Devices: []placement.Device{{UUID: gpuA, MemoryBytes: 1 << 30, ComputePPM: 300_000, Slots: 1}}}
+}
+
+// storeWith returns a store with an assignment of container main of pod u.
+func storeWith(t *testing.T, content string) (*Store, string) {
+	t.Helper()
+	store, err := New(filepath.Join(t.TempDir(), "containers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(store.dir, "u", "main", assignmentFile)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return store, path
+}
+
+// After a rollback the agent restores an assignment of an agent with more fields.
+func TestNewFieldsOfAnAssignmentAreIgnored(t *testing.T) {
+	store, _ := storeWith(t, fmt.Sprintf(`{"version":1,"next":true,"sha256":%q,"allocation":%s}`, checksum([]byte(newer)), newer))
+	allocations, errs := store.Load()
+	if diff := cmp.Diff([]placement.Allocation{known()}, allocations); diff != "" || len(errs) > 0 {
+		t.Errorf("%v (-want +got):\n%s", errs, diff)
+	}
+	// The annotation of a running container has the same content.
+	var a placement.Allocation
+	if err := json.Unmarshal([]byte(newer), &a); err != nil || !cmp.Equal(known(), a) {
+		t.Errorf("the annotation is read as %+v: %v", a, err)
+	}
+}
+
+// An assignment in the format of a newer release stays until this release assigns GPUs to
+// the container.
+func TestAssignmentsOfANewerReleaseStay(t *testing.T) {
+	content := fmt.Sprintf(`{"version":%d,"sha256":"","gpus":[]}`, assignmentVersion+1)
+	store, path := storeWith(t, content)
+	for range 2 {
+		allocations, errs := store.Load()
+		if len(allocations) > 0 || len(errs) != 1 || !errors.Is(errs[0], errAssignmentVersion) || !strings.Contains(errs[0].Error(), path) {
+			t.Errorf("got %v, %v", allocations, errs)
+		}
+		if kept, err := os.ReadFile(path); err != nil || string(kept) != content {
+			t.Fatalf("%s has %q: %v", path, kept, err)
+		}
+	}
+	if err := store.Reserve(known().PodUID, []placement.Allocation{known()}); err != nil {
+		t.Fatal(err)
+	}
+	if allocations, errs := store.Load(); !cmp.Equal([]placement.Allocation{known()}, allocations) || len(errs) != 1 {
+		t.Errorf("reserved are %+v: %v", allocations, errs)
+	}
+}
+
+// TestAContainersFileGoesBeforeItsPods checks that a container's own file takes precedence:
+// it contains the actual assignment of a running container.
+func TestAContainersFileGoesBeforeItsPods(t *testing.T) {
+	store, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(container, uuid string) placement.Allocation {
+		return placement.Allocation{PodUID: "u", Container: container, Kind: "app", Devices: []placement.Device{{UUID: uuid}}}
+	}
+	if err := store.Reserve("u", []placement.Allocation{on("a", gpuA), on("b", gpuA)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Rewrite(on("a", gpuB)); err != nil {
+		t.Fatal(err)
+	}
+	all, errs := store.Load()
+	if len(errs) > 0 || len(all) != 2 || all[0].Devices[0].UUID != gpuB || all[1].Devices[0].UUID != gpuA {
+		t.Errorf("loaded %+v, %v", all, errs)
+	}
+	// A file of another pod, or a damaged file, is not trusted.
+	if err := store.Reserve("v", []placement.Allocation{on("a", gpuA)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(store.dir, "u", reservationFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, errs := store.Load(); len(errs) != 2 || len(all) != 1 || all[0].Devices[0].UUID != gpuB {
+		t.Errorf("loaded %+v, %v", all, errs)
+	}
+}
+
+func TestBadFilesArePutAside(t *testing.T) {
+	good := `{"version":1,"sha256":"`
+	for name, content := range map[string]string{
+		"empty":     "",
+		"truncated": good,
+		"forged":    `{"version":1,"sha256":"00","allocation":{"podUID":"u","container":"main","kind":"app","devices":[]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "containers")
+			store, err := New(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "u", "main", assignmentFile)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			allocations, errs := store.Load()
+			if len(allocations) != 0 || len(errs) != 1 || !strings.Contains(errs[0].Error(), path) {
+				t.Errorf("got %v, %v", allocations, errs)
+			}
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Error("it is still in its place")
+			}
+			if _, errs := store.Load(); len(errs) != 0 {
+				t.Errorf("the second time: %v", errs)
+			}
+		})
+	}
+}
+
+func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+	store, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/", ".hidden", "a\x00b", strings.Repeat("x", 300)} {
+		if _, err := store.Dir(name, "main"); err == nil {
+			t.Errorf("pod %q was taken", name)
+		}
+		if _, err := store.Dir("u", name); err == nil {
+			t.Errorf("container %q was taken", name)
+		}
+		if store.Remove(name) == nil && len(name) < 300 {
+			t.Errorf("pod %q was removed", name)
+		}
+	}
+}
+
+// The size of a context is per GPU, and clients of MPS get the same sizes.
+func TestEachGPUHasItsOwnContext(t *testing.T) {
+	store, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := placement.Allocation{Devices: []placement.Device{{UUID: "GPU-a"}, {UUID: "GPU-b", MPS: true}, {UUID: "GPU-c"}}}
+	sizes := map[string]uint64{"GPU-a": 107 << 20, "GPU-b": 512 << 20}
+	for _, want := range []map[string]uint64{{}, sizes} {
+		for _, d := range store.PageDevices(given, nil) {
+			if d.ContextBytes != want[d.UUID] {
+				t.Errorf("%s: a context of %d bytes, want %d", d.UUID, d.ContextBytes, want[d.UUID])
+			}
+		}
+		store.ContextBytes = func(uuid string) uint64 { return sizes[uuid] }
+	}
+}
