@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package deploy
 
 import (
@@ -10,14 +12,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// krew's template gives a manifest that names what `make plugin` packs.
+// krew's template results in a manifest that names the content of `make
+// plugin`.
 func TestKrewsTemplate(t *testing.T) {
 	text, err := os.ReadFile("krew/vgpu.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	type release struct{ TagName string }
-	// As krew-release-bot has it: what it is given is a template, too.
+	// As in krew-release-bot, the argument is a template too.
 	asset := func(uri, tag string) (string, error) {
 		var b strings.Builder
 		parsed, err := template.New("uri").Parse(uri)

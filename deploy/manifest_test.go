@@ -1,5 +1,7 @@
-// Package deploy holds what installs nri-vgpu on a cluster; these tests keep
-// it in step with the rest of the repository.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deploy contains the manifests and the chart. The tests keep the manifests and the
+// chart consistent with the rest of the repository.
 package deploy
 
 import (
@@ -23,12 +25,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/reach"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 )
 
-// manifest decodes deploy/nri-vgpu.yaml. Unknown and repeated fields fail.
+// manifest decodes deploy/nri-vgpu.yaml. manifest fails on unknown and repeated fields.
 func manifest(t *testing.T) []runtime.Object {
 	t.Helper()
 	content, err := os.ReadFile("nri-vgpu.yaml")
@@ -145,8 +147,8 @@ func TestPatcherHasNoPrivileges(t *testing.T) {
 	}
 }
 
-// The agent hands paths to the runtime, which mounts them from the host: so
-// each must be the same inside.
+// The agent passes paths to the runtime, which mounts them from the host. So each path must be
+// the same in the agent's container.
 func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	cfg := config.Default()
 	paths := append([]string{
@@ -177,7 +179,7 @@ func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	}
 }
 
-// Guard and agent know an agent by what it is given, wherever it is installed.
+// Guard and agent identify an agent by its privileges, in any namespace.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	if got := config.Default().Node.ExemptNamespaces; len(got) != 0 {
 		t.Errorf("exempt are %v", got)
@@ -194,12 +196,12 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 			writable = append(writable, path.Path)
 		}
 	}
-	if !reach.Commands([]string{"/dev/kmsg"}, writable, config.Default().NRI.SocketPath) {
+	if !gpuaccess.Commands([]string{"/dev/kmsg"}, writable, config.Default().NRI.SocketPath) {
 		t.Errorf("nobody would know the agent by what it can write to: %q", writable)
 	}
 }
 
-// The policy for the patcher knows the names that hold without a config.toml.
+// The policy for the patcher contains the default names of resources.
 func TestPolicyKnowsTheDefaultNames(t *testing.T) {
 	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
 	k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "defaults" })

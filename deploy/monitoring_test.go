@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package deploy
 
 import (
@@ -25,11 +27,11 @@ var (
 	documented = regexp.MustCompile("(?m)^\\| `(nri_vgpu_\\w+)` \\|")
 )
 
-// checkSeries checks that each series in an expression is one that there is.
+// checkSeries checks that each series in an expression exists.
 func checkSeries(t *testing.T, where, expression string) {
 	t.Helper()
 	known := map[string]bool{}
-	for _, row := range documented.FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+	for _, row := range documented.FindAllStringSubmatch(read(t, "../docs/reference/metrics.md"), -1) {
 		known[row[1]] = true
 	}
 	for _, name := range seriesName.FindAllString(expression, -1) {
@@ -39,8 +41,8 @@ func checkSeries(t *testing.T, where, expression string) {
 	}
 }
 
-// Every alert goes by series that there are, waits before it fires, says in words
-// what is wrong, and leads to what to do.
+// Every alert uses existing series, waits before it fires, describes the problem,
+// and links to a fix.
 func TestAlerts(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -54,8 +56,8 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(read(t, "prometheus/alerts.yaml")), &rules); err != nil {
 		t.Fatal(err)
 	}
-	operations := read(t, "../docs/operations.md")
-	const page = "https://github.com/nri-vgpu/nri-vgpu/blob/main/docs/operations.md#"
+	runbooks := read(t, "../docs/how-to/alerts.md")
+	const page = "https://github.com/nri-vgpu/nri-vgpu/blob/main/docs/how-to/alerts.md#"
 	for _, rule := range rules.Groups[0].Rules {
 		checkSeries(t, rule.Alert, rule.Expr)
 		if rule.For == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
@@ -66,17 +68,17 @@ func TestAlerts(t *testing.T) {
 		default:
 			t.Errorf("%s is %q", rule.Alert, rule.Labels["severity"])
 		}
-		if rule.Annotations["runbook_url"] != page+strings.ToLower(rule.Alert) || !strings.Contains(operations, "\n### "+rule.Alert+"\n") {
-			t.Errorf("docs/operations.md does not say what to do for %s where its runbook_url leads", rule.Alert)
+		if rule.Annotations["runbook_url"] != page+strings.ToLower(rule.Alert) || !strings.Contains(runbooks, "\n## "+rule.Alert+"\n") {
+			t.Errorf("docs/how-to/alerts.md does not say what to do for %s where its runbook_url leads", rule.Alert)
 		}
 	}
-	if n := len(rules.Groups[0].Rules); n != strings.Count(operations, "\n### VGPU") || n < 8 {
-		t.Errorf("%d alerts; docs/operations.md has another number of them", n)
+	if n := len(rules.Groups[0].Rules); n != strings.Count(runbooks, "\n## VGPU") || n < 8 {
+		t.Errorf("%d alerts; docs/how-to/alerts.md has another number of them", n)
 	}
 }
 
-// Every dashboard goes by series that there are, asks the data source that was
-// chosen, and says of each panel what it shows.
+// Every dashboard uses existing series, queries the selected data source, and
+// describes each panel.
 func TestDashboards(t *testing.T) {
 	paths, err := filepath.Glob("grafana/*.json")
 	if err != nil || len(paths) != 3 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package deploy
 
 import (
@@ -16,18 +18,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the table of privileges in docs/security.md anew")
+var update = flag.Bool("update", false, "write the table of privileges in docs/reference/privileges.md anew")
 
-// privilege is what a pod or an account of ours has beyond any restricted pod, and why.
+// privilege is a privilege of a pod or an account beyond those of a restricted pod, with its
+// reason.
 type privilege struct{ has, because, test string }
 
-// What takes it away: "make e2e-privileges" runs both.
+// The tests that remove the privilege. "make e2e-privileges" runs both.
 const (
 	byRights     = "`TestEachRightIsNeeded`"
 	byPrivileges = "`TestEachPrivilegeIsNeeded`"
 )
 
-// privileges are all that the manifests give.
+// privileges are all privileges in the manifests.
 var privileges = []privilege{
 	{"nri-vgpu: get pods", "a container may be created before the watch has brought its pod", byRights},
 	{"nri-vgpu: list pods", "the node's pods are known when the agent starts; RBAC cannot bind this to a node", byRights},
@@ -72,7 +75,7 @@ var privileges = []privilege{
 	{"nri-vgpu-cleanup-await: token", "it waits for the nodes", byPrivileges},
 }
 
-// object has of every kind of object what gives it privileges.
+// object contains the fields of every kind of object that carry privileges.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -80,7 +83,7 @@ type object struct {
 	Spec     struct{ Template corev1.PodTemplateSpec }
 }
 
-// given lists what a manifest gives.
+// given lists the privileges in a manifest.
 func given(t *testing.T, file string) []string {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -152,8 +155,8 @@ func ofPod(name string, pod corev1.PodSpec) []string {
 	return all
 }
 
-// ofContainer lists how a container is not restricted. One that is privileged has all
-// capabilities, and no seccomp profile holds it.
+// ofContainer lists the missing restrictions of a container. A privileged container has all
+// capabilities and no seccomp profile.
 func ofContainer(pod corev1.PodSpec, container corev1.Container) []string {
 	own, ofPod := container.SecurityContext, pod.SecurityContext
 	if own == nil {
@@ -193,7 +196,7 @@ func ofContainer(pod corev1.PodSpec, container corev1.Container) []string {
 	return all
 }
 
-// Nothing of ours has a privilege that the table does not justify, and the table has no more.
+// The table justifies every privilege, and lists no others.
 func TestEachPrivilegeIsInTheTable(t *testing.T) {
 	var got, want []string
 	for _, file := range []string{"nri-vgpu.yaml", "uninstall.yaml", "render/testdata/default.golden"} {
@@ -211,9 +214,9 @@ func TestEachPrivilegeIsInTheTable(t *testing.T) {
 
 var table = regexp.MustCompile(`(?s)(<!-- privileges: begin, written by a test -->\n).*?(<!-- privileges: end -->)`)
 
-// docs/security.md has the table.
+// docs/reference/privileges.md contains the table.
 func TestPrivilegesAreDocumented(t *testing.T) {
-	const path = "../docs/security.md"
+	const path = "../docs/reference/privileges.md"
 	text := read(t, path)
 	var rows strings.Builder
 	rows.WriteString("| it has | because | test |\n|---|---|---|\n")

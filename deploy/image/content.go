@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// Places in the image. The agent's install command copies lib and vgpuctl
-// from root to the host.
+// Paths in the image. The agent's install command copies lib and vgpuctl from
+// root to the host.
 const (
 	root = "/usr/local/nri-vgpu"
 	docs = "/usr/share/doc/nri-vgpu"
@@ -23,15 +25,16 @@ const (
 var (
 	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "vgpuctl"}
 	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
-	// helpers need no more than nvmlNeeds.
-	helpers = layout.Helpers
+	// helpers need only nvmlNeeds.
+	helpers = paths.Helpers
 
 	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is
-	// loaded from the host, asks for; since glibc 2.34 most are empty, and
-	// still have to be there.
+	// loaded from the host, requires. Since glibc 2.34 most are empty, but they
+	// must exist.
 	nvmlNeeds = []string{"libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
 )
 
+//nolint:gosec // no account has a password
 const passwd = `root:x:0:0:root:/root:/sbin/nologin
 nobody:x:65534:65534:nobody:/:/sbin/nologin
 nonroot:x:65532:65532:nonroot:/:/sbin/nologin
@@ -42,13 +45,13 @@ nogroup:x:65534:
 nonroot:x:65532:
 `
 
-// options of one image.
+// options describe one image.
 type options struct {
 	build, source, version string
 }
 
-// makeImage writes the archive, which containerd, CRI-O's tools and Docker
-// can all load.
+// makeImage writes the archive. containerd, CRI-O's tools and Docker can load
+// it.
 func makeImage(o options, archive string) error {
 	files, err := content(o)
 	if err != nil {
@@ -112,8 +115,8 @@ func content(o options) ([]image.File, error) {
 	), nil
 }
 
-// withNVMLNeeds adds nvmlNeeds from beside the C library that the agent uses:
-// parts of glibc work only with those of the same build.
+// withNVMLNeeds adds nvmlNeeds from the directory of the agent's C library,
+// because the parts of glibc must come from the same build.
 func withNVMLNeeds(files []image.File) ([]image.File, error) {
 	for _, f := range files {
 		if path.Base(f.Path) != "libc.so.6" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,8 +14,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// dockerManifest is the file by which "docker load" finds an image. containerd
-// and the OCI tools read index.json instead, so one archive serves both.
+// dockerManifest is the file with which "docker load" finds an image.
+// containerd and the OCI tools read index.json instead, so one archive serves
+// both.
 type dockerManifest struct {
 	Config   string
 	RepoTags []string
@@ -55,10 +58,10 @@ func describe(archive, name string) (dockerManifest, error) {
 	return m, nil
 }
 
-// blob is where an OCI layout has the content of a digest.
+// blob returns the path of a digest's content in an OCI layout.
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
-// decodeEntry reads a JSON file of the archive.
+// decodeEntry decodes a JSON file of the archive.
 func decodeEntry(archive, entry string, into any) error {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -79,8 +82,8 @@ func decodeEntry(archive, entry string, into any) error {
 	}
 }
 
-// appendFile adds a file at the end of a tar archive, in place of the zeroes
-// that end it.
+// appendFile adds a file at the end of a tar archive. appendFile overwrites the
+// zeroes that mark the end.
 func appendFile(archive, name string, content []byte) error {
 	f, err := os.OpenFile(archive, os.O_RDWR, 0)
 	if err != nil {
@@ -107,7 +110,7 @@ func appendFile(archive, name string, content []byte) error {
 	return f.Close()
 }
 
-// endOfEntries is the offset behind the last entry and its padding.
+// endOfEntries returns the offset after the last entry and its padding.
 func endOfEntries(f *os.File) (int64, error) {
 	const block = 512
 	var end int64

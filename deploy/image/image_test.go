@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// testBuild is a build directory in which this test's own executable stands
-// for the programs: like the agent, it is Go linked with glibc.
+// testBuild returns a build directory in which this test's executable replaces
+// the programs. Like the agent, it is a Go program linked with glibc.
 func testBuild(t *testing.T) options {
 	t.Helper()
 	self, err := os.Executable()
@@ -56,7 +58,7 @@ func TestImage(t *testing.T) {
 	}
 	t.Run("docker load finds it by name", func(t *testing.T) { checkDocker(t, archive) })
 	t.Run("content", func(t *testing.T) { checkContent(t, archive) })
-	t.Run("the same build gives the same archive", func(t *testing.T) {
+	t.Run("the same build makes the same archive", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "again.tar")
 		if err := makeImage(o, again); err != nil {
 			t.Fatal(err)
@@ -75,7 +77,7 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// checkDocker reads the archive as Docker does, by manifest.json.
+// checkDocker reads the archive by manifest.json, as Docker does.
 func checkDocker(t *testing.T, archive string) {
 	tag, err := name.NewTag("ghcr.io/nri-vgpu/nri-vgpu:1.2.3")
 	if err != nil {

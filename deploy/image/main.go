@@ -1,6 +1,9 @@
-// Command image makes the OCI image of nri-vgpu out of a build, without a
-// container engine: the binaries, the interposer, and the part of glibc that
-// the agent and NVML need. The same build gives the same image.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command image makes the OCI image of nri-vgpu from a build, without a
+// container engine. The image contains the binaries, the interposer, and the
+// part of glibc that the agent and NVML need. Equal builds result in equal
+// images.
 package main
 
 import (
@@ -9,7 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
 func main() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,13 +15,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// licencePrefixes begin, in upper case, the names of files that a module's
-// licence asks to be passed on.
+// licencePrefixes are the prefixes, in upper case, of files that a module's
+// licence requires to be distributed.
 var licencePrefixes = []string{"LICENSE", "LICENCE", "COPYING", "NOTICE"}
 
-// thirdParty is the text that must accompany the image: the licences of the
-// Go modules that are linked into the programs, of Go's own library, and of
-// the system's libraries in it.
+// thirdParty returns the text that must accompany the image. The text contains
+// the licences of the linked Go modules, of Go's standard library, and of the
+// image's system libraries.
 func thirdParty(programs map[string]string, files []image.File) ([]byte, error) {
 	modules, err := linkedModules(programs)
 	if err != nil {
@@ -40,7 +42,8 @@ func thirdParty(programs map[string]string, files []image.File) ([]byte, error) 
 	return text.Bytes(), nil
 }
 
-// linkedModules are the modules that the Go programs were linked from, sorted.
+// linkedModules returns the modules that are linked into the Go programs,
+// sorted.
 func linkedModules(programs map[string]string) ([]string, error) {
 	var modules []string
 	for _, file := range programs {
@@ -104,8 +107,8 @@ func licencesIn(dir string) ([]string, error) {
 	return found, nil
 }
 
-// systemPackages are the Debian packages that the shared libraries come from,
-// sorted. On a machine without dpkg there is none to name.
+// systemPackages returns the Debian packages that contain the shared libraries,
+// sorted. On a machine without dpkg systemPackages returns none.
 func systemPackages(files []image.File) []string {
 	var packages []string
 	for _, f := range files {
@@ -116,8 +119,8 @@ func systemPackages(files []image.File) []string {
 		if err != nil {
 			real = f.Source
 		}
-		// dpkg knows files by the path under which they were installed, from
-		// before or after the merge of /usr.
+		// dpkg lists files by the path at installation, which may predate the
+		// merge of /usr.
 		for _, candidate := range []string{f.Source, real, strings.TrimPrefix(real, "/usr")} {
 			out, err := exec.Command("dpkg-query", "--search", candidate).Output()
 			if pkg, _, ok := strings.Cut(string(out), ":"); err == nil && ok {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,16 +17,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// key is one of config.toml's, with what there is to say of it.
+// key is a key of config.toml with its description.
 type key struct {
 	path    string // such as "node.slots_per_gpu"
 	typ     reflect.Type
 	comment string // as in config.toml
-	value   string // its default, in TOML
-	allowed string // as the configuration's own errors say it
+	value   string // the default in TOML
+	allowed string // as the configuration's errors state it
 }
 
-// keys reads all of them from the structure, config.toml and the checks.
+// keys reads all keys from the structure, config.toml and the checks.
 func keys(root string) ([]key, error) {
 	text, err := os.ReadFile(filepath.Join(root, "config.toml"))
 	if err != nil {
@@ -35,7 +37,7 @@ func keys(root string) ([]key, error) {
 	for _, leaf := range leaves("", reflect.TypeFor[config.Config]()) {
 		said, ok := found[leaf.path]
 		if !ok {
-			return nil, fmt.Errorf("config.toml says nothing of %s", leaf.path)
+			return nil, fmt.Errorf("config.toml does not contain %s", leaf.path)
 		}
 		leaf.comment, leaf.value, leaf.allowed = said.comment, said.value, allowed(leaf)
 		all = append(all, leaf)
@@ -64,7 +66,7 @@ func isTableArray(typ reflect.Type) bool {
 	return typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct
 }
 
-// said is what config.toml says of a key.
+// said is the comment and the default of a key in config.toml.
 type said struct{ comment, value string }
 
 var (
@@ -72,8 +74,8 @@ var (
 	assignment = regexp.MustCompile(`^([a-z0-9_]+) = ([^#]*?)(?:\s+# (.*))?$`)
 )
 
-// scan reads comments and defaults. Of tables that come several times, the first
-// with a comment counts.
+// scan reads comments and defaults. If a table is repeated, the first with a
+// comment counts.
 func scan(text string) map[string]said {
 	found := map[string]said{}
 	var table, name, value string
@@ -101,7 +103,7 @@ func scan(text string) map[string]said {
 		}
 		var parsed map[string]any
 		if _, err := toml.Decode("x = "+value, &parsed); err != nil {
-			continue // it goes on
+			continue // the list continues
 		}
 		path := table + "." + name
 		if _, again := found[path]; !again {
@@ -113,7 +115,8 @@ func scan(text string) map[string]said {
 	return found
 }
 
-// allowed asks the configuration itself, by something that it refuses.
+// allowed returns the allowed values as the configuration's error for a wrong
+// value states them.
 func allowed(k key) string {
 	for _, wrong := range wrongValues(k.typ) {
 		_, err := config.Parse([]byte(document(k.path, wrong)))
@@ -132,10 +135,10 @@ func allowed(k key) string {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// bare is the path of a key without numbers of elements.
+// bare returns the path of a key without the indices of elements.
 func bare(path string) string { return index.ReplaceAllString(path, "") }
 
-// wrongValues are of the right type, and what no key of it allows.
+// wrongValues returns values of the right type that no key of this type allows.
 func wrongValues(typ reflect.Type) []string {
 	switch {
 	case typ == reflect.TypeFor[config.Duration]():
@@ -152,7 +155,7 @@ func wrongValues(typ reflect.Type) []string {
 	return nil
 }
 
-// document is a configuration that sets one key.
+// document returns a configuration that sets one key.
 func document(path, value string) string {
 	dot := strings.LastIndex(path, ".")
 	table, name := path[:dot], path[dot+1:]
@@ -163,7 +166,7 @@ func document(path, value string) string {
 	return fmt.Sprintf("[%s]\n%s = %s\n", table, name, value)
 }
 
-// inJSON is a value of config.toml in JSON.
+// inJSON converts a value of config.toml to JSON.
 func inJSON(value string) (json.RawMessage, error) {
 	var parsed struct {
 		X any `toml:"x"`

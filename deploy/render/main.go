@@ -1,6 +1,8 @@
-// Command render writes what follows from the chart and from the configuration:
-// the schema of the chart's values, the one-file manifest, and the reference in
-// docs/configuration.md.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command render generates files from the chart and the configuration: the schema
+// of the chart's values, the one-file manifest, and the reference in
+// docs/reference/configuration-keys.md.
 package main
 
 import (
@@ -39,8 +41,8 @@ func printHelm(root string) error {
 	return err
 }
 
-// render writes all files: those last that helm makes, which checks the values by
-// the schema.
+// render writes all files. The files that helm renders are last, because helm
+// checks the values against the schema.
 func render(ctx context.Context, root string) error {
 	helm, err := components.HelmProgram(ctx, root, os.Stderr)
 	if err != nil {
@@ -58,7 +60,7 @@ func render(ctx context.Context, root string) error {
 	return nil
 }
 
-// rendered is a file that follows from others.
+// rendered is a generated file.
 type rendered struct {
 	name string
 	make func(ctx context.Context, helm, root string) ([]byte, error)

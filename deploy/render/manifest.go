@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,30 +17,29 @@ const (
 	uninstallFile = "deploy/uninstall.yaml"
 )
 
-const manifestHead = `# nri-vgpu: one file that installs it, rendered from deploy/chart by "make chart".
-# Set the image's name (three places) to where your nodes can pull it from, and
-# the configuration to your wishes, then
+const manifestHead = `# This file installs nri-vgpu. "make chart" renders it from deploy/chart. Set the image's
+# name (three places) to an image that your nodes can pull, edit the configuration, and run
 #
 #   kubectl apply -f nri-vgpu.yaml
 #
-# docs/operations.md tells how to upgrade and to remove it; docs/security.md
-# says what each right below is for.
+# docs/how-to describes upgrades and removal, and docs/reference/privileges.md the reason
+# for each right below.
 `
 
-const uninstallHead = `# Takes nri-vgpu off nodes and Nodes where it was installed by nri-vgpu.yaml; rendered
-# from deploy/chart by "make chart". Set the image's name as there (three places),
-# and keep to the order that docs/operations.md tells.
+const uninstallHead = `# Removes nri-vgpu from nodes and Nodes after an installation with nri-vgpu.yaml. "make chart"
+# renders it from deploy/chart. Set the image's name as in nri-vgpu.yaml (three places), and
+# follow the order of docs/how-to/uninstall.md.
 `
 
-// sourceLine is what helm says of each object.
+// sourceLine matches the line that helm writes before each object.
 var sourceLine = regexp.MustCompile(`(?m)^# Source: .*\n`)
 
-// makeManifest renders what kubectl applies to install nri-vgpu.
+// makeManifest renders the manifest that installs nri-vgpu.
 func makeManifest(ctx context.Context, helm, root string) ([]byte, error) {
 	return forKubectl(ctx, helm, root, manifestHead, "--set", "manifest=install")
 }
 
-// makeUninstall renders what kubectl applies to uninstall it.
+// makeUninstall renders the manifest that uninstalls nri-vgpu.
 func makeUninstall(ctx context.Context, helm, root string) ([]byte, error) {
 	return forKubectl(ctx, helm, root, uninstallHead, "--set", "manifest=uninstall", "--show-only", "templates/cleanup.yaml")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,12 +12,12 @@ import (
 )
 
 const (
-	referenceFile  = "docs/configuration.md"
+	referenceFile  = "docs/reference/configuration-keys.md"
 	referenceBegin = "<!-- Written by `make chart`, from pkg/config and config.toml. -->\n"
 	referenceEnd   = "<!-- end -->\n"
 )
 
-// makeReference puts the list of all keys where the document has it.
+// makeReference inserts the list of all keys into the document.
 func makeReference(root string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(root, referenceFile))
 	if err != nil {
@@ -35,7 +37,7 @@ func makeReference(root string) ([]byte, error) {
 	for _, k := range all {
 		if table, _, _ := strings.Cut(k.path, "."); table != section {
 			section = table
-			fmt.Fprintf(&list, "\n### %s\n\n", section)
+			fmt.Fprintf(&list, "\n## %s\n\n", section)
 		}
 		k.describe(&list)
 	}
@@ -43,7 +45,7 @@ func makeReference(root string) ([]byte, error) {
 }
 
 // describe writes a key as an element of a list. Values that a comment lists
-// are a list below it.
+// become a list below it.
 func (k key) describe(out *strings.Builder) {
 	fmt.Fprintf(out, "- **`%s`** = `%s`", k.path, k.value)
 	if k.allowed != "" && k.typ.Kind() != reflect.Bool {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -26,8 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
@@ -38,8 +40,8 @@ const (
 	chart = "../chart"
 )
 
-// readChart opens what helm will read: go test takes a result from its cache where
-// no file has changed that the test itself has opened.
+// readChart opens the files that helm will read. go test caches a result if the files
+// that the test itself opened have not changed.
 var readChart = sync.OnceValue(func() error {
 	return filepath.WalkDir(chart, func(path string, _ fs.DirEntry, err error) error {
 		if info, statErr := os.Stat(path); err != nil || statErr != nil || info.IsDir() {
@@ -50,7 +52,7 @@ var readChart = sync.OnceValue(func() error {
 	})
 })
 
-// helm runs helm and gives what it prints.
+// helm runs helm and returns its output.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
@@ -66,7 +68,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// template renders the chart as a user's installation in the namespace would.
+// template renders the chart for an installation in the namespace.
 func template(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
 	out, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", namespace}, args...)...)
@@ -96,7 +98,7 @@ func TestRenderedFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// namespaces of the golden files: ours, and another.
+// namespaces are the namespaces of the golden files: the default, and another.
 var namespaces = map[string]string{"default": "nri-vgpu-system", "operator": "nri-vgpu-system", "plain": "gpus"}
 
 func TestGolden(t *testing.T) {
@@ -125,8 +127,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// decode reads every object of Kubernetes' own kinds; unknown and repeated fields
-// fail.
+// decode decodes every object of Kubernetes' own kinds. decode fails on unknown and
+// repeated fields.
 func decode(t *testing.T, rendered string) []runtime.Object {
 	t.Helper()
 	decoder := kubejson.NewSerializerWithOptions(kubejson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
@@ -151,7 +153,7 @@ func decode(t *testing.T, rendered string) []runtime.Object {
 	}
 }
 
-// configured is config.toml as the chart makes it.
+// configured returns config.toml as the chart renders it.
 func configured(t *testing.T, rendered string) string {
 	t.Helper()
 	for _, object := range decode(t, rendered) {
@@ -163,7 +165,7 @@ func configured(t *testing.T, rendered string) string {
 	return ""
 }
 
-// Every key with its default, given as a value, must come through as it is.
+// Every key with its default as a value results in this default.
 func TestEveryKeyIsAValue(t *testing.T) {
 	all, err := keys(root)
 	if err != nil {
@@ -192,7 +194,7 @@ func TestEveryKeyIsAValue(t *testing.T) {
 		}
 		table[path[len(path)-1]] = value
 	}
-	// The default has more mounts than one.
+	// The default has several mounts.
 	var mounts []any
 	for _, m := range config.Default().Injection.Direct.Mounts {
 		mounts = append(mounts, map[string]any{"source": m.Source, "destination": m.Destination, "read_only": m.ReadOnly})
@@ -267,7 +269,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// The chart has alerts and dashboards from where they are kept, word for word.
+// The chart contains the alerts and dashboards unchanged.
 func TestAlertsAndDashboards(t *testing.T) {
 	rendered := template(t, "nri-vgpu-system", "--set", "prometheus.rules.enabled=true", "--set", "grafana.dashboards.enabled=true")
 	var alerts, want struct{ Spec, Groups any }
@@ -309,8 +311,8 @@ func TestAlertsAndDashboards(t *testing.T) {
 	}
 }
 
-// With metrics.authentication agent and patcher may ask the API server for reviews, and
-// Prometheus is told to send its token; without it there is nothing of either.
+// With metrics.authentication, agent and patcher may create reviews, and Prometheus
+// sends its token. Without it, the chart contains neither.
 func TestMetricsAuthentication(t *testing.T) {
 	const reviews = "name: system:auth-delegator"
 	plain := template(t, "nri-vgpu-system", "--set", "prometheus.serviceMonitor.enabled=true")
@@ -357,7 +359,7 @@ func byName(a, b runtime.Object) int {
 	return strings.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName())
 }
 
-// Kubelet asks the agent at the address that the configuration names.
+// The kubelet probes the agent at the configured address.
 func TestProbes(t *testing.T) {
 	for address, want := range map[string]corev1.ContainerPort{
 		"127.0.0.1:9396": {ContainerPort: 9396, HostPort: 9396, HostIP: "127.0.0.1"},
@@ -384,7 +386,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// A packaged chart has no other directory to look into.
+// A packaged chart contains all files, because it cannot read other directories.
 func TestPackageIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := helm(t, "package", chart, "--destination", dir); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -58,7 +60,7 @@ func makeSchema(root string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// put adds a key's schema below those of the tables around it.
+// put adds a key's schema below the schemas of the tables around it.
 func (s *schema) put(path []string, leaf *schema, above string) {
 	if s.Properties == nil {
 		s.Properties = map[string]*schema{}
@@ -87,7 +89,7 @@ var (
 	bounds = regexp.MustCompile(`^(\d+)(?: \([^)]*\))? to (\d+)$`)
 )
 
-// duration is how config.toml writes times.
+// duration is the format of times in config.toml.
 const duration = `^[0-9.]+(ms|s|m)$`
 
 func leafSchema(k key) (*schema, error) {
@@ -126,5 +128,5 @@ func typeSchema(typ reflect.Type) *schema {
 	return &schema{Type: "integer"}
 }
 
-// sentence is a comment in one line.
+// sentence joins a comment to one line.
 func sentence(comment string) string { return strings.Join(strings.Fields(comment), " ") }

@@ -15,7 +15,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* How every container is pulled. The manifest leaves it to the default. */}}
+{{/* Image and pull policy of every container. The manifest uses the default policy. */}}
 {{- define "nri-vgpu.pull" -}}
 image: {{ include "nri-vgpu.image" . }}
 {{- if not .Values.manifest }}
@@ -23,12 +23,12 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end }}
 
-{{/* What holds where neither config nor configFile says otherwise, as YAML. */}}
+{{/* The defaults of the keys that neither config nor configFile sets, as YAML. */}}
 {{- define "nri-vgpu.defaults" -}}
 {{ .Files.Get "files/config.toml" | fromToml | toYaml }}
 {{- end }}
 
-{{/* What agent and patcher will read, as YAML. */}}
+{{/* The configuration of agent and patcher, as YAML. */}}
 {{- define "nri-vgpu.config" -}}
 {{- $own := .Values.config }}
 {{- if .Values.configFile }}
@@ -47,12 +47,12 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- else if not .Values.config -}}
 {{ .Files.Get "files/config.toml" }}
 {{- else -}}
-# What differs from the defaults; docs/configuration.md lists every key.
+# Keys with values other than the defaults; docs/reference/configuration-keys.md lists all keys.
 {{- include "nri-vgpu.tomlTable" (dict "path" "" "table" .Values.config) }}
 {{- end }}
 {{- end }}
 
-{{/* A table in TOML: its own values, then the tables in it. */}}
+{{/* A table in TOML: its values, followed by its tables. */}}
 {{- define "nri-vgpu.tomlTable" -}}
 {{- $path := .path }}
 {{- $table := .table }}
@@ -84,21 +84,21 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{/* The port of an address such as ":9394". */}}
 {{- define "nri-vgpu.port" -}}{{ regexFind "[0-9]+$" . }}{{- end }}
 
-{{/* The host of an address, if kubelet is not to take the pod's. */}}
+{{/* The host of an address, empty if the kubelet must use the pod's. */}}
 {{- define "nri-vgpu.host" -}}
 {{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" }}
 {{- if not (has $host (list "" "0.0.0.0" "::")) }}{{ $host }}{{ end }}
 {{- end }}
 
-{{/* Whether metrics need a token, and so come over TLS. */}}
+{{/* "true" if metrics need a token, and are therefore served over TLS. */}}
 {{- define "nri-vgpu.authentication" -}}
 {{- $config := include "nri-vgpu.config" . | fromYaml }}
 {{- if eq $config.metrics.authentication "kubernetes" }}true{{ end }}
 {{- end }}
 
-{{/* What the pods of both DaemonSets have in common. */}}
+{{/* The common annotations of the pods of both DaemonSets. */}}
 {{- define "nri-vgpu.podAnnotations" -}}
-# Where the runtime requires our plugin, we start before it is there.
+# If the runtime requires the plugin, these pods must start before it runs.
 nri-vgpu.io/tolerate-missing: "true"
 {{- if not .root.Values.manifest }}
 checksum/config: {{ include "nri-vgpu.configText" .root | sha256sum }}
@@ -114,6 +114,17 @@ prometheus.io/scheme: https
 {{- with .root.Values.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/*
+The variables that make Go collect garbage before the kernel kills a container for its memory.
+The limit's number of MiB as MB is 95 % of the limit. Go does not count memory of C libraries.
+*/}}
+{{- define "nri-vgpu.memoryLimit" -}}
+- name: MEMORY_LIMIT_MIB
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory, divisor: 1Mi}
+- {name: GOMEMLIMIT, value: $(MEMORY_LIMIT_MIB)000000B}
 {{- end }}
 
 {{- define "nri-vgpu.scheduling" -}}
@@ -134,7 +145,7 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* What helm uninstall runs first, in the order of weights. */}}
+{{/* Annotations of the hooks that helm uninstall runs first, in the order of weights. */}}
 {{- define "nri-vgpu.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const memoryLimit = "GOMEMLIMIT"
+
+// Go's collector has the container's memory limit, less a margin for memory that it does
+// not count. Otherwise the kernel kills a program that still has garbage.
+func TestGoKnowsTheMemoryLimit(t *testing.T) {
+	limited := 0
+	for _, args := range [][]string{
+		nil,
+		{"--set", "agent.resources.limits.memory=1536M", "--set", "patcher.resources.limits.memory=96Mi"},
+		{"--set", "manifest=install"},
+	} {
+		for name, container := range containersOf(decode(t, template(t, "nri-vgpu-system", args...))) {
+			limit := container.Resources.Limits.Memory()
+			if limit.IsZero() {
+				continue
+			}
+			limited++
+			if got := inBytes(t, container, memoryLimit); got < limit.Value()*9/10 || got > limit.Value()*97/100 {
+				t.Errorf("%s: %s has %s, and Go %d bytes", args, name, limit, got)
+			}
+		}
+	}
+	if limited != 5+5+3 {
+		t.Errorf("%d containers have a memory limit", limited)
+	}
+}
+
+// Without a memory limit Go collects as by default, and GOMEMLIMIT in agent.env applies.
+func TestGoKnowsNoOtherMemoryLimit(t *testing.T) {
+	for _, container := range containersOf(decode(t, template(t, "nri-vgpu-system",
+		"--set", "agent.resources.limits=null", "--set", "patcher.resources=null", "--set", "cleanup.enabled=false"))) {
+		if env := variables(container, memoryLimit); len(env) > 0 && container.Name != "install" {
+			t.Errorf("%s has %v and no limit", container.Name, env)
+		}
+	}
+	for _, container := range containersOf(decode(t, template(t, "nri-vgpu-system", "--values", "testdata/operator.yaml"))) {
+		if env := variables(container, memoryLimit); container.Name == "agent" && (len(env) != 1 || env[0].Value != "400MiB") {
+			t.Errorf("the agent has %v, of agent.env 400MiB", env)
+		}
+	}
+}
+
+// containersOf returns all containers of DaemonSets, by the names of the DaemonSet and
+// the container.
+func containersOf(objects []runtime.Object) map[string]corev1.Container {
+	all := map[string]corev1.Container{}
+	for _, object := range objects {
+		if set, ok := object.(*appsv1.DaemonSet); ok {
+			pod := set.Spec.Template.Spec
+			for _, container := range append(pod.InitContainers, pod.Containers...) {
+				all[set.Name+"/"+container.Name] = container
+			}
+		}
+	}
+	return all
+}
+
+// variables returns a container's variables with this name.
+func variables(container corev1.Container, name string) []corev1.EnvVar {
+	var found []corev1.EnvVar
+	for _, v := range container.Env {
+		if v.Name == name {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// inBytes returns a variable's value as the kubelet sets it and Go parses it.
+func inBytes(t *testing.T, container corev1.Container, name string) int64 {
+	t.Helper()
+	values := map[string]string{}
+	for _, v := range container.Env {
+		value := v.Value
+		if from := v.ValueFrom; from != nil && from.ResourceFieldRef != nil {
+			divisor := from.ResourceFieldRef.Divisor.Value()
+			value = strconv.FormatInt((container.Resources.Limits.Memory().Value()+divisor-1)/divisor, 10)
+		}
+		for other, is := range values {
+			value = strings.ReplaceAll(value, "$("+other+")", is)
+		}
+		values[v.Name] = value
+	}
+	bytes, err := strconv.ParseInt(strings.TrimSuffix(values[name], "B"), 10, 64)
+	if err != nil {
+		t.Errorf("%s has no %s in bytes: %v", container.Name, name, err)
+	}
+	return bytes
+}
