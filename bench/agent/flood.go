@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -17,22 +19,23 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// The flood: pods with as many init containers that ask for a part of a GPU as may be,
-// which quotas count as one, and their runtime asks for one after another.
+// The flood consists of pods with the greatest number of init containers that may request
+// a part of a GPU. Quotas count these as one. The runtime creates them one after another.
 const (
-	// asksMost is how many containers of a pod may ask.
+	// asksMost is the greatest number of requesting containers of a pod.
 	asksMost = 64
-	// asksTooMany is how many do in one of floodRefused pods.
+	// asksTooMany is the number of requesting containers in each of floodRefused pods.
 	asksTooMany  = 3000
 	floodRefused = 20
-	// attempts is how often the runtime asks again for what was refused. kubelet
-	// would wait some seconds each time.
+	// attempts is the number of attempts after a refusal. The kubelet would wait some
+	// seconds before each.
 	attempts = 5
-	// neighbours are the pods beside the flood; every second one has a part of a GPU.
+	// neighbours is the number of pods beside the flood. Every second pod has a part of a
+	// GPU.
 	neighbours = 20
-	// neighbourPause is how long a neighbour's container runs.
+	// neighbourPause is the time for which a neighbour's container runs.
 	neighbourPause = 50 * time.Millisecond
-	// maxNeighbourMs is how long 99 of 100 containers of neighbours may take.
+	// maxNeighbourMs bounds the 99th percentile of the neighbours' waits.
 	maxNeighbourMs = 100
 )
 
@@ -42,14 +45,14 @@ type floodPod struct {
 	containers int
 }
 
-// flooded is how long the runtime waited for containers while the flood lasted.
+// flooded contains the runtime's waits for containers during the flood.
 type flooded struct {
 	creations
 	Refused int `json:"refused"`
 }
 
-// flood measures what the containers of a few pods wait while many others, of
-// as many containers as may ask, are created and refused.
+// flood measures the waits of a few pods' containers. Meanwhile many other containers, as
+// many in each pod as may request GPUs, are created and refused.
 func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error) {
 	pods, err := n.makeFlood(ctx)
 	if err != nil {
@@ -96,9 +99,9 @@ func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error
 	return verdicts, nil
 }
 
-// makeFlood makes the flood's pods: some fit, some have a last container that no GPU has
-// room for, some have sidecars, of which the node has no slots for so many at a time, and
-// some have more containers that ask than may.
+// makeFlood creates the flood's pods. Some fit. Some have a last container for which no
+// GPU has room. Some have sidecars, of which too many run at a time for the node's slots.
+// Some have more requesting containers than allowed.
 func (n *node) makeFlood(ctx context.Context) ([]floodPod, error) {
 	pods := make([]floodPod, n.options.flood)
 	for i := range pods {
@@ -135,8 +138,7 @@ func (n *node) makeFlood(ctx context.Context) ([]floodPod, error) {
 	return pods, nil
 }
 
-// neighboursDuring creates the neighbours' containers, again and again, as long as
-// something else lasts.
+// neighboursDuring creates the neighbours' containers repeatedly while meanwhile runs.
 func (n *node) neighboursDuring(ctx context.Context, meanwhile func(context.Context) error) (*tally, error) {
 	tally := &tally{took: map[string][]time.Duration{}, refused: map[string]int{}}
 	lasting, over := context.WithCancel(ctx)
@@ -160,8 +162,8 @@ func (n *node) neighboursDuring(ctx context.Context, meanwhile func(context.Cont
 	return tally, err
 }
 
-// pour creates the containers of the flood's pods, as many pods at a time as a kubelet
-// admits.
+// pour creates the containers of the flood's pods. pour handles as many pods at a time as
+// a kubelet admits.
 func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 	queue := make(chan floodPod, len(pods))
 	for _, pod := range pods {
@@ -188,8 +190,8 @@ func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 	return nil
 }
 
-// run runs a pod of the flood: one init container after another, as long as they are
-// granted, or the first of them again and again.
+// run runs a pod of the flood. run creates init containers in turn while they are
+// granted, and retries a refused container.
 func (n *node) run(ctx context.Context, pod floodPod, tally *tally) error {
 	which := "flood"
 	if pod.containers == asksTooMany {
@@ -222,7 +224,7 @@ func (n *node) run(ctx context.Context, pod floodPod, tally *tally) error {
 	return nil
 }
 
-// tally collects how long the runtime waited, and what was refused.
+// tally collects the runtime's waits and the refusals.
 type tally struct {
 	mu      sync.Mutex
 	took    map[string][]time.Duration

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,22 +13,23 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// handlerMetric is the agent's own measure of how long its handlers take.
+// handlerMetric is the agent's metric for the durations of its handlers.
 const handlerMetric = "nri_vgpu_handler_duration_seconds"
 
-// handled is how long the agent's handler took, as the agent itself says: the
-// wait of the runtime less the way there and back.
+// handled contains the durations of the agent's handler, as the agent measures them:
+// the runtime's wait without the transport.
 type handled struct {
 	Measure string  `json:"measure"` // "handler"
 	Which   string  `json:"which"`   // "all", or the outcome
 	Count   uint64  `json:"count"`
 	MeanMs  float64 `json:"mean_ms"`
-	// SlowPercent are those that took longer than is promised for 99 of 100.
+	// SlowPercent is the part of the calls above the bound that is promised for 99 of
+	// 100.
 	SlowPercent float64 `json:"over_2_ms_percent"`
 }
 
-// handlers asks the agent how long its handler for CreateContainer took, by outcome and
-// in all.
+// handlers returns the durations of the agent's handler for CreateContainer, by outcome
+// and in total.
 func handlers(ctx context.Context, address string) ([]handled, error) {
 	return handlersOf(ctx, address, "granted", "withheld")
 }
@@ -68,7 +71,7 @@ func handlersOf(ctx context.Context, address string, outcomes ...string) ([]hand
 	return result, nil
 }
 
-// newHandled adds histograms up.
+// newHandled adds up histograms.
 func newHandled(which string, parts []*dto.Histogram) (handled, error) {
 	var sum float64
 	var count, within uint64

@@ -1,10 +1,12 @@
-// Command agent measures what the agent and the patcher cost a node: how long
-// a container's creation waits, memory, processor time, and what they write to
-// the API server. Both are the released programs; the API server and the NRI
-// connection are real; only the GPUs are simulated, and no container is
+// SPDX-License-Identifier: Apache-2.0
+
+// Command agent measures the costs of the agent and the patcher on a node. The
+// costs are the wait of a container's creation, memory, processor time, and
+// writes to the API server. Both are the released programs. The API server and
+// the NRI connection are real. The GPUs are simulated, and no container is
 // started.
 //
-// It exits with 1 when a promise is broken.
+// The command exits with 1 if a promise is broken.
 package main
 
 import (
@@ -30,8 +32,8 @@ type options struct {
 	idle                  time.Duration
 }
 
-// errBroken is returned when the measurements went well, and their result
-// breaks a promise.
+// errBroken is returned if the measurements succeeded and their result breaks a
+// promise.
 var errBroken = errors.New("the agent costs more than promised")
 
 func main() {

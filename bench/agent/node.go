@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -23,14 +25,14 @@ import (
 const (
 	agentName   = "nri-vgpu"
 	patcherName = "extended-resource-patcher"
-	// nodeName is a Node that has no kubelet: its pods are there for the agent
-	// alone.
+	// nodeName is a Node without a kubelet. Only the agent handles its pods.
 	nodeName  = "measured"
 	gpus      = 8
 	gpuMemory = "24GiB"
 	asked     = 2048 // MiB
 	patience  = time.Minute
-	// Where the programs answer, beside what else the machine runs.
+	// The programs' addresses, which differ from those of other programs on the
+	// machine.
 	agentAddress   = "127.0.0.1:19394"
 	patcherAddress = "127.0.0.1:19395"
 	agentProbes    = "127.0.0.1:19396"
@@ -39,7 +41,7 @@ const (
 	auditPolicy    = "/etc/kubernetes/audit.yaml"
 )
 
-// policy has every request of the two programs in the log.
+// policy has the API server log every request of the two programs.
 const policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -55,7 +57,7 @@ type node struct {
 	runtime  *nodeRuntime
 	programs map[string]*exec.Cmd
 	pods     []corev1.Pod
-	// instances counts the containers that each pod has had, in the flood.
+	// instances counts the containers that each pod has had in the flood.
 	instances []int
 }
 
@@ -69,8 +71,8 @@ func newNode(ctx context.Context, o options, dir string) (*node, error) {
 	return n, nil
 }
 
-// startCluster leaves running only what the programs speak to: what else a
-// node does would be measured with them.
+// startCluster stops all programs except those that the measured programs use.
+// The others would disturb the measurement.
 func (n *node) startCluster(ctx context.Context) (err error) {
 	file := filepath.Join(n.dir, "audit.yaml")
 	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
@@ -91,7 +93,7 @@ func (n *node) startCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// makePods makes a Node and its pods.
+// makePods creates a Node and its pods.
 func (n *node) makePods(ctx context.Context) error {
 	api := n.cluster.Client().CoreV1()
 	_, err := api.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{})
@@ -192,7 +194,8 @@ func (n *node) startProgram(name string, args []string) error {
 	program := exec.Command(filepath.Join(n.build, "bin", name), args...)
 	program.Env = append(os.Environ(), "GPUSIM_STATE="+filepath.Join(n.dir, "gpusim", "state"))
 	program.Stdout, program.Stderr = log, log
-	// What the agent mounts ends with it, and is not the machine's.
+	// The agent's mounts end with the agent, and are not visible to the
+	// machine.
 	program.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if err := program.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
@@ -229,7 +232,7 @@ func ready(ctx context.Context, address string) error {
 	return nil
 }
 
-// close ends everything.
+// close stops the programs and the cluster.
 func (n *node) close() error {
 	var errs []error
 	for _, program := range n.programs {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,10 +14,10 @@ import (
 	"time"
 )
 
-// calmDown is how long the programs have to come to rest.
+// calmDown is the time in which the programs become idle.
 const calmDown = 15 * time.Second
 
-// rest measures what the programs cost while nothing happens.
+// rest measures the costs of the idle programs.
 func (n *node) rest(ctx context.Context, length time.Duration) ([]idleness, error) {
 	if err := pause(ctx, calmDown); err != nil {
 		return nil, err
@@ -84,14 +86,14 @@ func pause(ctx context.Context, d time.Duration) error {
 // tick is the unit of times in a process's stat file, on every Linux.
 const tick = 10 * time.Millisecond
 
-// cpuTime is what all threads of a process have used.
+// cpuTime returns the processor time of all threads of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("processor time: %w", err)
 	}
-	// The program's name, which may hold anything, ends with the last bracket;
-	// user and system time are the 12th and 13th after it.
+	// The program's name, which may contain anything, ends with the last
+	// bracket. User and system time are the 12th and 13th fields after it.
 	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
@@ -104,7 +106,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// memoryOf gives the sizes in a process's status file, in MiB.
+// memoryOf returns the sizes in a process's status file, in MiB.
 func memoryOf(pid int) (map[string]float64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -134,7 +136,7 @@ type event struct {
 	Received  time.Time `json:"requestReceivedTimestamp"`
 }
 
-// requests counts a program's requests since then, by verb.
+// requests counts a program's requests since an instant, by verb.
 func (n *node) requests(program string, since time.Time) (map[string]int, error) {
 	file, err := os.Open(filepath.Join(n.cluster.Root(), auditLog))
 	if err != nil {
@@ -153,7 +155,7 @@ func (n *node) requests(program string, since time.Time) (map[string]int, error)
 			continue
 		}
 		ever = true
-		// A watch is answered for as long as it lasts, which may be for ever.
+		// A watch may last forever, so it counts when its response starts.
 		if begins := e.Verb == "watch"; begins != (e.Stage == "ResponseStarted") {
 			continue
 		}

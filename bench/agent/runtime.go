@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nodeRuntime is NRI's own code for runtimes, over a real socket.
+// nodeRuntime is NRI's code for runtimes, over a real socket.
 type nodeRuntime struct {
 	*adaptation.Adaptation
 	mu         sync.Mutex
@@ -46,7 +48,7 @@ func newRuntime(dir, socket string) (*nodeRuntime, error) {
 	return r, nil
 }
 
-// silence keeps NRI from telling what it does.
+// silence discards NRI's log.
 type silence struct{}
 
 func (silence) Debugf(context.Context, string, ...any) {}
@@ -56,7 +58,7 @@ func (silence) Errorf(context.Context, string, ...any) {}
 
 func (r *nodeRuntime) close() { r.Stop() }
 
-// containerOf is a pod's container as containerd describes it.
+// containerOf returns a pod's container as containerd describes it.
 func containerOf(pod *corev1.Pod, instance int) (*api.PodSandbox, *api.Container) {
 	return containerNamed(pod, "main", instance)
 }
@@ -82,8 +84,8 @@ func containerNamed(pod *corev1.Pod, name string, instance int) (*api.PodSandbox
 	return sandbox, container
 }
 
-// createAll creates every pod's container, again and again, and takes the
-// time from the request to the answer, as the runtime waits for it.
+// createAll creates every pod's container repeatedly. createAll measures the
+// time from the request to the answer, for which the runtime waits.
 func (n *node) createAll(ctx context.Context) ([]creations, error) {
 	var granted, withheld []time.Duration
 	for instance := range n.rounds {
@@ -105,7 +107,7 @@ func (n *node) createAll(ctx context.Context) ([]creations, error) {
 	return []creations{newCreations("all", all), newCreations("granted", granted), newCreations("withheld", withheld)}, nil
 }
 
-// create creates a container in place of its pod's one before.
+// create creates a container in place of the pod's previous container.
 func (n *node) create(ctx context.Context, pod *corev1.Pod, instance int) (took time.Duration, adjusted bool, err error) {
 	sandbox, container := containerOf(pod, instance)
 	if instance > 0 {

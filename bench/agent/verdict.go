@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,8 +9,8 @@ import (
 	"time"
 )
 
-// creations is how long the runtime waited for the agent: its handler, and the
-// way there and back through NRI.
+// creations contains the runtime's waits for the agent: its handler and the
+// transport through NRI.
 type creations struct {
 	Measure string  `json:"measure"` // "create"
 	Which   string  `json:"which"`   // "all", "granted", "withheld"
@@ -23,7 +25,8 @@ func newCreations(which string, took []time.Duration) creations {
 	return creations{"create", which, len(took), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)), ms(took[len(took)-1])}
 }
 
-// quantile is the smallest of the sorted values that so many are not above.
+// quantile returns the smallest of the sorted values that is not exceeded by the
+// fraction q of them.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
@@ -32,7 +35,7 @@ func ms(d time.Duration) float64 { return thousandths(float64(d) / float64(time.
 
 func thousandths(x float64) float64 { return math.Round(1000*x) / 1000 }
 
-// idleness is what a program costs while nothing happens.
+// idleness contains the costs of an idle program.
 type idleness struct {
 	Measure     string         `json:"measure"` // "idle"
 	Program     string         `json:"program"`
@@ -45,7 +48,7 @@ type idleness struct {
 	Requests    map[string]int `json:"api_requests"`
 }
 
-// verdict says whether a promise is kept.
+// verdict reports whether a promise holds.
 type verdict struct {
 	Measure string  `json:"measure"` // "verdict"
 	Promise string  `json:"promise"`
@@ -62,7 +65,7 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%s  %-50s %8.3f  (at most %g)", word, v.Promise, v.Got, v.Limit)
 }
 
-// Promises.
+// The promised bounds.
 const (
 	maxCreateMs   = 2 // of 99 of 100 calls of the handler
 	maxAgentMiB   = 60

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import "math"
@@ -19,7 +21,7 @@ type Group struct {
 // Bar is a value and, unless it is NaN, a mark that it is compared with.
 type Bar struct{ Value, Mark float64 }
 
-// widestBar keeps few bars from looking like walls.
+// widestBar limits the width of bars in panels with few bars.
 const widestBar = 34.0
 
 func (b Bars) draw(c *canvas, area box) {

@@ -1,5 +1,7 @@
-// Package chart draws benchmarks' results as SVG: small panels side by side,
-// with lines or bars, readable on light and dark pages.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chart draws the results of benchmarks as SVG: small panels with lines or
+// bars, readable on light and dark pages.
 package chart
 
 import (
@@ -7,26 +9,27 @@ import (
 	"io"
 )
 
-// MaxSeries is the number of series that can be told apart.
+// MaxSeries is the number of series that are distinguishable.
 const MaxSeries = 5
 
-// Figure is a picture of panels that share a legend.
+// Figure is a picture of panels with a common legend.
 type Figure struct {
 	Title, Subtitle string
-	// Legend names the series, by index: at most MaxSeries.
+	// Legend contains the names of the series, by index: at most MaxSeries.
 	Legend []string
-	// Reference names the dashed line, or the marks on bars; "" if there are none.
+	// Reference is the name of the dashed line or of the marks on bars, "" if
+	// there are none.
 	Reference string
 	Columns   int
 	Panels    []Panel
 }
 
-// Panel is one set of axes: [Lines] or [Bars]. Those of a figure are of one kind.
+// Panel is a set of axes: [Lines] or [Bars]. A figure has panels of one kind.
 type Panel interface {
 	draw(c *canvas, area box)
-	// key draws how a series looks, for the legend.
+	// key draws the sample of a series for the legend.
 	key(c *canvas, index int, x, y float64)
-	// referenceClass is how the reference looks.
+	// referenceClass returns the CSS class of the reference.
 	referenceClass() string
 }
 
@@ -37,7 +40,7 @@ type Axis struct {
 	Ticks    []float64
 }
 
-// at is where a value lies on an axis drawn from one coordinate to another.
+// at returns the coordinate of a value on an axis from one coordinate to another.
 func (a Axis) at(v, from, to float64) float64 {
 	return from + (v-a.Min)/(a.Max-a.Min)*(to-from)
 }
@@ -57,7 +60,7 @@ type box struct{ left, top, right, bottom float64 }
 func (f Figure) Write(w io.Writer) error {
 	columns := max(1, min(f.Columns, len(f.Panels)))
 	rows := (len(f.Panels) + columns - 1) / columns
-	// Wide enough for title and legend, whatever the panels are.
+	// The width suffices for title and legend, even with few panels.
 	width := max(2, float64(columns))*panelWidth + 2*edge
 	top := edge + titleHeight + legendHeight
 	height := top + float64(rows)*panelHeight + edge
@@ -77,8 +80,8 @@ func (f Figure) Write(w io.Writer) error {
 	return err
 }
 
-// letter is the width of a character of the legend, as a guess: SVG cannot
-// measure text before it is shown.
+// letter is the estimated width of a character of the legend. The width of text in
+// SVG is unknown before it is displayed.
 const letter = 6.6
 
 func (f Figure) legend(c *canvas, x, y float64) {

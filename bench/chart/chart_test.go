@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import (
@@ -39,7 +41,7 @@ var figures = map[string]Figure{
 	"empty.svg": {Title: "Nothing", Legend: []string{"a"}},
 }
 
-// TestFigures compares figures with those that somebody looked at.
+// TestFigures compares figures with approved figures.
 func TestFigures(t *testing.T) {
 	for name, figure := range figures {
 		var got bytes.Buffer

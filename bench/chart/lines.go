@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 // Point is a point of a line.
@@ -34,7 +36,7 @@ func (l Lines) draw(c *canvas, area box) {
 	}
 }
 
-// place turns values into coordinates.
+// place converts values to coordinates.
 func (l Lines) place(points []Point, area box) []Point {
 	placed := make([]Point, len(points))
 	for i, p := range points {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chart
 
 import (
@@ -8,8 +10,9 @@ import (
 	"strconv"
 )
 
-// style has the colours for light pages and for dark ones. The series' colours
-// can be told apart with any colour vision, and have markers of their own.
+// style contains the colours for light and dark pages. The series' colours are
+// distinguishable with any colour vision, and each series has a different
+// marker.
 const style = `
 svg { background: #ffffff; font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 .page { fill: #ffffff; }
@@ -52,7 +55,7 @@ func (c *canvas) text(x, y float64, class, anchor, text string) {
 		class, number(x), number(y), anchor, escape(text))
 }
 
-// turned is text that reads upwards, around its middle.
+// turned draws text that reads upwards, around its middle.
 func (c *canvas) turned(x, y float64, class, text string) {
 	fmt.Fprintf(c.out, "<text class=%q transform=\"translate(%s %s) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
 		class, number(x), number(y), escape(text))
@@ -82,7 +85,7 @@ func (c *canvas) path(points []Point, class string) {
 	c.out.WriteString("\"/>\n")
 }
 
-// markers are a series' shapes: circle, square, diamond and two triangles.
+// markers are the series' shapes: circle, square, diamond and two triangles.
 var markers = [MaxSeries]string{
 	"M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
 	"M-3.5 -3.5h7v7h-7z",
@@ -96,10 +99,10 @@ func (c *canvas) marker(index int, x, y float64) {
 		series(index), number(x), number(y), markers[index%MaxSeries])
 }
 
-// series is the class of a series.
+// series returns the CSS class of a series.
 func series(index int) string { return fmt.Sprintf("s%d", index%MaxSeries) }
 
-// number is a number as short as can be, to a hundredth.
+// number formats a number as short as possible, rounded to hundredths.
 func number(v float64) string {
 	rounded := math.Round(v*100) / 100
 	if rounded == 0 {
@@ -108,7 +111,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
-// short is a value above a bar.
+// short formats a value above a bar.
 func short(v float64) string {
 	if math.Abs(v) >= 99.95 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -119,7 +122,7 @@ func short(v float64) string {
 func escape(text string) string {
 	var out bytes.Buffer
 	if err := xml.EscapeText(&out, []byte(text)); err != nil {
-		panic(err) // a bytes.Buffer takes everything
+		panic(err) // a bytes.Buffer accepts all writes
 	}
 	return out.String()
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// draw writes the charts that there are points for.
+// draw writes the charts for which records has points.
 func draw(dir string, records []Record) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of charts: %w", err)
@@ -36,10 +38,11 @@ func draw(dir string, records []Record) error {
 	return nil
 }
 
-// shownCard is the card whose points are drawn one by one.
+// shownCard is the card whose points have their own charts.
 const shownCard = "h200"
 
-// ofCard returns the points of a card, those of the first if there are none.
+// ofCard returns the points of a card. If there are none, ofCard returns those of the
+// first card.
 func ofCard(records []Record, card string) []Record {
 	all := byProfile(records)
 	for _, of := range all {
@@ -53,7 +56,8 @@ func ofCard(records []Record, card string) []Record {
 	return all[0]
 }
 
-// cardsFigure shows, for each card, the part of the containers whose error is no larger.
+// cardsFigure shows, for each card, the fraction of the containers whose error does not
+// exceed a value.
 func cardsFigure(records []Record) chart.Figure {
 	figure := chart.Figure{
 		Title:     "Errors of compute limits by card",
@@ -77,8 +81,8 @@ func cardsFigure(records []Record) chart.Figure {
 	return figure
 }
 
-// errorsByKind returns the errors of containers alone, side by side and with CPU quotas,
-// and by how much they were charged more than they had.
+// errorsByKind returns the errors of containers alone, side by side and with CPU quotas.
+// The fourth list contains their charged time less their GPU time.
 func errorsByKind(records []Record) (lines [4][]float64) {
 	for _, r := range records {
 		if !r.limited() {
@@ -101,8 +105,8 @@ func errorsByKind(records []Record) (lines [4][]float64) {
 	return lines
 }
 
-// distribution gives each value the part of all that is no larger. Values beyond the axis
-// stand at its end.
+// distribution returns the cumulative distribution of values. Values beyond the axis are
+// drawn at its end.
 func distribution(values []float64, axis chart.Axis) []chart.Point {
 	slices.Sort(values)
 	var points []chart.Point
@@ -120,12 +124,12 @@ func writeFigure(path string, figure chart.Figure) error {
 	return errors.Join(figure.Write(file), file.Close())
 }
 
-// percents is the axis of GPU time.
+// percents returns the axis of GPU time.
 func percents() chart.Axis {
 	return chart.Axis{Label: "GPU time, %", Max: 100, Ticks: []float64{0, 25, 50, 75, 100}}
 }
 
-// limitAxis has a tick at each limit that is measured.
+// limitAxis returns an axis with a tick at each measured limit.
 func limitAxis() chart.Axis {
 	axis := chart.Axis{Label: "limit, %", Max: 100}
 	for _, limit := range allLimits {
@@ -168,13 +172,13 @@ func errorFigure(records []Record) chart.Figure {
 	return figure
 }
 
-// errorAxis has room for errors of this size in both directions.
+// errorAxis returns an axis for errors up to this size in both directions.
 func errorAxis(most float64) chart.Axis {
 	top := niceAbove(most * 1.05)
 	return chart.Axis{Label: "error, points", Min: -top, Max: top, Ticks: []float64{-top, -top / 2, 0, top / 2, top}}
 }
 
-// niceAbove is the least of 1, 2, 4, 6, 10, 20, … that is not below v.
+// niceAbove returns the least of 1, 2, 4, 6, 10, 20, … that is not below v.
 func niceAbove(v float64) float64 {
 	for unit := 1.0; ; unit *= 10 {
 		for _, step := range []float64{1, 2, 4, 6} {
@@ -185,8 +189,8 @@ func niceAbove(v float64) float64 {
 	}
 }
 
-// curves makes a panel for each pattern, with a line over the limits for each
-// kernel length, and names the lines.
+// curves returns the names of the lines, and a panel for each pattern. A panel has a line
+// over the limits for each kernel length.
 func curves(records []Record, of func(Tenant) float64, panel func(string, [][]chart.Point) chart.Panel) ([]string, []chart.Panel) {
 	var tenants []Tenant
 	for _, r := range records {
@@ -219,7 +223,7 @@ func curves(records []Record, of func(Tenant) float64, panel func(string, [][]ch
 	return names, panels
 }
 
-// kernelsOf are the kernel lengths that occur, as many as a figure can show.
+// kernelsOf returns the kernel lengths that occur, at most as many as a figure can show.
 func kernelsOf(tenants []Tenant) []float64 {
 	var kernels []float64
 	for _, t := range tenants {
@@ -230,7 +234,7 @@ func kernelsOf(tenants []Tenant) []float64 {
 	return kernels[:min(len(kernels), chart.MaxSeries)]
 }
 
-// length is how long a kernel takes, to be read.
+// length formats the length of a kernel.
 func length(us float64) string {
 	if us < 1000 {
 		return formatNumber(us) + " µs"

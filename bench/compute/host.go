@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// containerMemory is the memory limit of each container: room for the contexts
-// of four processes.
+// containerMemory is the memory limit of each container. containerMemory has room
+// for the contexts of four processes.
 const containerMemory = "4Gi"
 
 // startTimeout bounds the start of a container's processes.
@@ -25,27 +27,27 @@ const startTimeout = time.Minute
 
 // host starts programs.
 type host struct {
-	build  string   // where the project is built
-	runDir string   // where vgpuctl keeps its groups
-	env    []string // with which programs find the driver
+	build  string   // directory of the built project
+	runDir string   // parent directory of vgpuctl's groups
+	env    []string // environment with which programs find the driver
 	policy []string // vgpuctl's arguments for the policy "share"
-	groups int      // made so far
+	groups int      // number of groups made so far
 }
 
-// process is a program that runs.
+// process is a running program.
 type process struct {
 	command        *exec.Cmd
 	stdout, stderr bytes.Buffer
 	done           chan struct{}
-	err            error // of the end; valid when done is closed
+	err            error // the result of waiting; valid once done is closed
 }
 
 // tenant is a container: processes under one limit.
 type tenant struct {
 	processes []*process
-	// pages is the directory of the container's pages, empty where it has no limit.
+	// pages is the directory of the container's pages, "" without a limit.
 	pages string
-	quota *quota // nil: none
+	quota *quota // nil without a quota
 }
 
 func (h *host) start(ctx context.Context, path string, args ...string) (*process, error) {
@@ -53,7 +55,8 @@ func (h *host) start(ctx context.Context, path string, args ...string) (*process
 	p.command.Env = append(os.Environ(), h.env...)
 	p.command.Env = append(p.command.Env, "XDG_RUNTIME_DIR="+h.runDir)
 	p.command.Stdout, p.command.Stderr = &p.stdout, &p.stderr
-	// A child of the program that has its output must not delay us.
+	// The program's children may hold its output open. The end of the children is
+	// not awaited.
 	p.command.WaitDelay = time.Second
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(path), err)
@@ -74,8 +77,8 @@ func (h *host) startTenant(ctx context.Context, l load, args ...string) (tenant,
 	return h.startProgram(ctx, l, "spin", args)
 }
 
-// startProgram starts a load's processes under its limit, if it has one: the
-// first of them makes the group that the others join.
+// startProgram starts a load's processes under its limit, if any. The first process
+// makes the group, and the others join it.
 func (h *host) startProgram(ctx context.Context, l load, name string, args []string) (tenant, error) {
 	h.groups++
 	group := fmt.Sprintf("tenant%d", h.groups)
@@ -122,7 +125,7 @@ func (h *host) startMember(ctx context.Context, l load, group string, first bool
 
 func (h *host) vgpuctl() string { return filepath.Join(h.build, "bin", "vgpuctl") }
 
-// awaitPages waits until a container's pages are there.
+// awaitPages waits until a container's pages exist.
 func awaitPages(ctx context.Context, pages string, founder *process) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -140,19 +143,19 @@ func awaitPages(ctx context.Context, pages string, founder *process) error {
 	}
 }
 
-// knowsPolicy tells whether this vgpuctl can lend idle time.
+// knowsPolicy reports whether this vgpuctl can lend idle time.
 func (h *host) knowsPolicy(ctx context.Context) bool {
 	help, err := exec.CommandContext(ctx, h.vgpuctl(), "run", "--help").Output()
 	return err == nil && len(h.policy) > 0 && strings.Contains(string(help), h.policy[0])
 }
 
-// failure is why a program ended that should not have.
+// failure returns the error of a program that ended unexpectedly.
 func (p *process) failure() error {
 	output := strings.TrimSpace(p.stderr.String() + " " + p.stdout.String())
 	return fmt.Errorf("%s ended: %w: %s", filepath.Base(p.command.Path), orEnd(p.err), output)
 }
 
-// wait waits for a program's end and returns what it printed.
+// wait waits for a program's end and returns its output.
 func (p *process) wait() ([]byte, error) {
 	<-p.done
 	if p.err != nil {
@@ -161,7 +164,7 @@ func (p *process) wait() ([]byte, error) {
 	return p.stdout.Bytes(), nil
 }
 
-// ended is the failure of a process that has ended, nil while all run.
+// ended returns the error of a process that has ended, nil while all run.
 func (t tenant) ended() error {
 	for _, p := range t.processes {
 		select {
@@ -192,7 +195,7 @@ func (t tenant) metered() (time.Duration, error) {
 // stop kills all processes and waits for their end.
 func (t tenant) stop() error {
 	for _, p := range t.processes {
-		_ = p.command.Process.Kill() // it may have ended
+		_ = p.command.Process.Kill() // the process may have ended
 	}
 	for _, p := range t.processes {
 		<-p.done

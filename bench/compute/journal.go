@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// heading is the first line of the output: under what conditions it came about.
+// heading is the first line of the output: the conditions of the measurement.
 type heading struct {
 	Bench string `json:"bench"`
 	report.Conditions
@@ -20,15 +22,15 @@ type heading struct {
 	MeasureS float64 `json:"measure_s"`
 }
 
-// journal writes points as they come, to the standard output and to a file,
-// from which a run that was interrupted goes on.
+// journal writes points, when they are measured, to standard output and to a
+// file. A later run can resume from the file.
 type journal struct {
 	out  io.Writer
-	file *os.File // nil: none
+	file *os.File // nil without a file
 }
 
-// openJournal opens the file, if path is not empty. With resume it keeps what
-// is there and returns it; otherwise the file is made anew.
+// openJournal opens the file, if path is not empty. With resume it keeps and
+// returns the points in the file; otherwise it truncates the file.
 func openJournal(out io.Writer, path string, resume bool) (*journal, []Record, error) {
 	if path == "" {
 		return &journal{out: out}, nil, nil
@@ -74,8 +76,8 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// readRecords reads the points of an output. Other lines are passed over, and
-// of points measured twice the last one counts.
+// readRecords reads the points of an output and skips other lines. readRecords
+// returns the last of points that were measured twice.
 func readRecords(path string) ([]Record, error) {
 	file, err := os.Open(path)
 	if err != nil {

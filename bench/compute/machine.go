@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,41 +13,41 @@ import (
 
 var errEarly = errors.New("earlier than it should")
 
-// windowLength is that of the windows in which a limit must hold, too.
+// windowLength is the length of the windows in which a limit must also hold.
 const windowLength = 100 * time.Millisecond
 
-// outcome is what one container got. What a machine cannot tell is NaN.
+// outcome is the result of one container. An unknown value is NaN.
 type outcome struct {
 	share         float64 // percent of GPU time
-	metered       float64 // percent of the time that it was charged
+	metered       float64 // charged time, in percent
 	rate          float64 // kernels per second
 	firstSecond   float64 // percent of GPU time
 	windows       []window
 	longestWindow time.Duration
-	stalled       float64 // percent of the time in which the processors stood still
+	stalled       float64 // percent of the time in which processors stalled
 }
 
-// machine has the GPU.
+// machine runs loads on the GPU.
 type machine interface {
-	// kind is "simulated" or "real".
+	// kind returns "simulated" or "real".
 	kind() string
-	// run runs loads side by side.
+	// run runs loads concurrently.
 	run(ctx context.Context, loads []load, s span) ([]outcome, error)
-	// latency runs the periodic load, beside the neighbour unless that is nil.
+	// latency runs the periodic load, together with the neighbour unless that is nil.
 	latency(ctx context.Context, periodic load, neighbour *load, s span) (Latency, error)
 }
 
-// hasGPU tells whether this machine has a real GPU.
+// hasGPU reports whether this machine has a real GPU.
 func hasGPU() bool {
 	_, err := os.Stat("/dev/nvidiactl")
 	return err == nil
 }
 
-// seconds is an argument of the workloads.
+// seconds formats a duration as an argument of the workloads.
 func seconds(d time.Duration) string { return formatNumber(d.Seconds()) }
 
-// periodicWarmup is the time in which the interposer gets to know the periodic kernel: what it
-// measures of it comes ever more seldom.
+// periodicWarmup is the time in which the interposer learns the length of the periodic kernel.
+// After it, the interposer measures the kernel less and less often.
 const periodicWarmup = 5 * time.Second
 
 // startPeriodic starts the workload "latency".
@@ -61,7 +63,7 @@ func startPeriodic(ctx context.Context, h *host, l load, duration time.Duration)
 	return t.processes[0], nil
 }
 
-// parseLatency reads what the workload "latency" prints.
+// parseLatency parses the output of the workload "latency".
 func parseLatency(output []byte) (Latency, error) {
 	var l Latency
 	if err := json.Unmarshal(output, &l); err != nil {

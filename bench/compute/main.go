@@ -1,13 +1,16 @@
-// Command compute measures how exactly a compute limit holds: the GPU time of
-// containers under limits, for kernels of several lengths, launched in several
-// ways, by themselves and side by side, and the latency of a short kernel
-// beside a container that saturates the GPU.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command compute measures the accuracy of compute limits. The command measures
+// the GPU time of containers under limits, alone and side by side, for several
+// kernel lengths and ways of launching. The command also measures the latency of
+// a short kernel beside a container that saturates the GPU.
 //
-// On a simulated GPU the simulator's oracle tells GPU times. On a real one
-// nobody does, and the throughput is compared with that without limits.
+// On a simulated GPU the simulator's oracle reports GPU times. On a real GPU they
+// are unknown, so throughput under limits is compared with throughput without
+// limits.
 //
-// Each point is a line of JSON. The end is a summary by the criteria of the
-// limit's acceptance, and charts.
+// Each point is a line of JSON. At the end the command writes a summary by the
+// criteria of acceptance, and charts.
 package main
 
 import (
@@ -28,7 +31,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
-// errFailed is returned when the measurements went well, and a criterion fails.
+// errFailed is returned if the measurements succeeded and a criterion fails.
 var errFailed = errors.New("the compute limit does not hold as it should")
 
 func main() {
@@ -45,7 +48,8 @@ func main() {
 	}
 }
 
-// interruptible stops at a signal: programs are killed, directories removed.
+// interruptible runs the benchmark. At a signal it kills the programs and removes
+// the directories.
 func interruptible(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,7 +58,7 @@ func interruptible(o options) error {
 
 func run(ctx context.Context, o options, out, progress io.Writer) error {
 	records, err := obtain(ctx, o, out, progress)
-	// What was measured until an interruption is worth a summary, too.
+	// An interrupted run summarizes its points too.
 	if len(records) == 0 {
 		return err
 	}
@@ -77,7 +81,7 @@ func run(ctx context.Context, o options, out, progress io.Writer) error {
 	return err
 }
 
-// obtain reads points or measures them.
+// obtain reads or measures points.
 func obtain(ctx context.Context, o options, out, progress io.Writer) ([]Record, error) {
 	if o.read != "" {
 		return readRecords(o.read)
@@ -138,7 +142,7 @@ func measureAll(ctx context.Context, o options, profiles []profile, steps []step
 	return runProfiles(ctx, o, h, temp, profiles, steps, records, journal, progress)
 }
 
-// runProfiles measures the steps on each card and adds what they give to records.
+// runProfiles measures the steps on each card and appends the results to records.
 func runProfiles(ctx context.Context, o options, h *host, temp string, profiles []profile, steps []step, records []Record, journal *journal, progress io.Writer) ([]Record, error) {
 	for i, p := range profiles {
 		r := newRunner(o, h, temp, p)
@@ -151,7 +155,7 @@ func runProfiles(ctx context.Context, o options, h *host, temp string, profiles 
 	return records, nil
 }
 
-// runAll measures the steps and adds what they give to records.
+// runAll measures the steps and appends the results to records.
 func (r *runner) runAll(ctx context.Context, steps []step, records []Record, journal *journal, progress io.Writer) ([]Record, error) {
 	for i, s := range steps {
 		var left time.Duration
@@ -171,7 +175,7 @@ func (r *runner) runAll(ctx context.Context, steps []step, records []Record, jou
 	return records, nil
 }
 
-// missing are the steps of which there is no record on this driver and card.
+// missing returns the steps without a record for this driver and card.
 func missing(steps []step, profile string, records []Record) []step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
 		return slices.ContainsFunc(records, func(r Record) bool { return r.ID == s.id && r.Profile == profile })
@@ -186,7 +190,8 @@ func newHost(o options, temp string) (*host, error) {
 	return &host{build: build, runDir: temp, policy: strings.Fields(o.policy)}, nil
 }
 
-// profiles returns what is to be simulated; a real GPU is what it is.
+// profiles returns the profiles to simulate. A real GPU has a single empty
+// profile.
 func (o *options) profiles() ([]profile, error) {
 	if hasGPU() {
 		return []profile{{}}, nil

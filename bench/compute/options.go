@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 	"time"
 )
 
-// options are those of the command line.
+// options are the options of the command line.
 type options struct {
 	build, output, charts, read  string
 	commit, tables               string
@@ -21,7 +23,7 @@ type options struct {
 	policies, utilisation        bool
 }
 
-// quickly are the options that --quick stands for, where they are not given.
+// quickly are the values that --quick sets for options that are not given.
 var quickly = map[string]string{
 	"patterns":  "async,launch-and-wait,varying",
 	"limits":    "30",
@@ -30,7 +32,7 @@ var quickly = map[string]string{
 	"duration":  "2s",
 }
 
-// shortest is the shortest measurement: the first second is a part of it.
+// shortest is the shortest measurement, because it includes the first second.
 const shortest = time.Second
 
 func (o *options) register(flags *flag.FlagSet) {
@@ -58,7 +60,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
 }
 
-// settle sets what --quick stands for.
+// settle sets the values that --quick stands for.
 func (o *options) settle(flags *flag.FlagSet) error {
 	if o.quick {
 		given := map[string]bool{}
@@ -80,13 +82,14 @@ func (o *options) settle(flags *flag.FlagSet) error {
 
 func (o *options) span() span { return span{o.warmup, o.duration} }
 
-// reference is the span of runs without limits, whose rate is steady at once.
+// reference returns the span of runs without limits. The rate of these runs is
+// steady immediately.
 func (o *options) reference() span {
 	s := o.span()
 	return span{min(s.warmup, time.Second) / 2, min(s.measure, 3*time.Second)}
 }
 
-// selection is what the options select.
+// selection returns the points that the options select.
 func (o *options) selection() (selection, error) {
 	s := selection{quick: o.quick}
 	var err error
@@ -109,7 +112,7 @@ func (o *options) selection() (selection, error) {
 	return s, nil
 }
 
-// chosen are those of all that a list names.
+// chosen returns the elements of all that list names.
 func chosen[T any](option, list string, all []T, name func(T) string) ([]T, error) {
 	var some []T
 	for _, word := range strings.Split(list, ",") {

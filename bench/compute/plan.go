@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,14 +10,14 @@ import (
 	"time"
 )
 
-// The workloads: what a point measures.
+// The workloads of points.
 const (
-	single  = "single"  // a container by itself
+	single  = "single"  // a single container
 	pair    = "pair"    // two containers that saturate the GPU
-	triple  = "triple"  // three
-	latency = "latency" // a short kernel now and then, beside one that saturates
+	triple  = "triple"  // three such containers
+	latency = "latency" // a periodic short kernel beside a container that saturates the GPU
 	share   = "share"   // the policy that lends idle time
-	quotas  = "quota"   // containers whose processors' time is limited, too
+	quotas  = "quota"   // containers that also have CPU quotas
 )
 
 var (
@@ -24,13 +26,13 @@ var (
 	allLimits    = []int{30, 70}         // percent
 )
 
-// pattern is a way of giving the GPU work.
+// pattern is a way of submitting work to the GPU.
 type pattern struct {
 	name      string
 	args      []string // of the workload "spin"
 	processes int
 	kernels   int // of one launch
-	// varies says that every other kernel takes a tenth of the length.
+	// varies reports whether every other kernel has a tenth of the length.
 	varies bool
 }
 
@@ -46,22 +48,22 @@ var allPatterns = []pattern{
 	{name: "varying", args: []string{"--pattern", "async"}, processes: 1, kernels: 1, varies: true},
 }
 
-// load is what one container does.
+// load is the work of one container.
 type load struct {
 	kernelUS float64
 	pattern  pattern
-	limit    int     // percent, 0: none, and no interposer
+	limit    int     // percent; 0 for no limit and no interposer
 	lends    bool    // by the policy "share": the limit is a guarantee
-	cores    float64 // processors' time, 0: no quota
+	cores    float64 // CPU quota in cores, 0 for none
 }
 
-// launch is the length of one launch: the least that can be held back.
+// launch returns the length of one launch, which cannot be interrupted.
 func (l load) launch() time.Duration {
 	return time.Duration(l.kernelUS * float64(l.pattern.kernels) * float64(time.Microsecond))
 }
 
-// cycle is the time in which one launch of each process takes exactly the
-// limit's share.
+// cycle returns the time in which one launch of each process uses exactly the limit's
+// share.
 func (l load) cycle() time.Duration {
 	cycle := l.launch() * time.Duration(l.pattern.processes)
 	if l.limit == 0 {
@@ -70,14 +72,14 @@ func (l load) cycle() time.Duration {
 	return cycle * 100 / time.Duration(l.limit)
 }
 
-// step is what is run for one point.
+// step is the run for one point.
 type step struct {
 	id       string
 	workload string
 	loads    []load
 }
 
-// selection is what is to be measured.
+// selection is the set of points to measure.
 type selection struct {
 	workloads []string
 	kernels   []float64
@@ -86,7 +88,7 @@ type selection struct {
 	quick     bool
 }
 
-// plan is all points of a selection, in the order in which they are measured.
+// plan returns all points of a selection, in the order of measurement.
 func plan(s selection) []step {
 	var steps []step
 	for _, part := range []struct {
@@ -115,8 +117,8 @@ func singles(s selection) []step {
 	return steps
 }
 
-// Kernels of the containers side by side, in µs: same ones, and unlike ones
-// with the longer on either side.
+// Kernels of concurrent containers, in µs: equal lengths, and different lengths in both
+// orders.
 var (
 	pairKernels   = [][]float64{{200, 200}, {20000, 20000}, {200, 20000}, {20000, 200}}
 	pairLimits    = [][]int{{30, 50}, {10, 70}}
@@ -138,8 +140,8 @@ func triples(s selection) []step {
 	return groups(triple, tripleKernels, tripleLimits, false)
 }
 
-// shares are containers by themselves, which get all, and such side by side, which
-// get their guarantees at least.
+// shares returns points with a single container, which gets all of the GPU, and points
+// with several containers, which get at least their guarantees.
 func shares(s selection) []step {
 	limits := [][]int{{30}, {30, 50}}
 	kernels := [][]float64{{200}, {20000}, {200, 20000}, {20000, 200}}
@@ -149,7 +151,7 @@ func shares(s selection) []step {
 	return groups(share, kernels, limits, true)
 }
 
-// groups combines kernels with limits of as many containers.
+// groups combines kernels with limits for the same number of containers.
 func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []step {
 	var steps []step
 	for _, lengths := range kernels {
@@ -167,27 +169,29 @@ func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []
 	return steps
 }
 
-// The case of latency: a kernel of 1 ms every 20 ms, as a server has it.
+// The point of latency: a kernel of 1 ms every 20 ms, as in a server.
 const (
 	periodicKernelUS = 1000
-	// A little more than 20 ms, of which slices are a part: the kernel would come at
-	// the same place of its neighbour's slices each time, a better or a worse one by
-	// chance. So it comes at each place as often.
+	// The period is slightly more than 20 ms, a multiple of time slices. With exactly
+	// 20 ms the kernel would always start at the same position of its neighbour's
+	// slices. Chance would select a good or a bad position. So the kernel starts
+	// equally often at every position.
 	periodMS     = 20.05
 	latencyLimit = 50
 	// neighbourKernelUS is the length of the neighbour's kernels.
 	neighbourKernelUS = 20000
 )
 
-// latencies have the periodic container first, its neighbour second.
+// latencies returns the point of latency. The first load is the periodic container, the
+// second the neighbour.
 func latencies(selection) []step {
 	return []step{newStep(latency,
 		load{kernelUS: periodicKernelUS, pattern: pattern{name: "periodic", processes: 1, kernels: 1}, limit: latencyLimit},
 		load{kernelUS: neighbourKernelUS, pattern: allPatterns[0], limit: latencyLimit})}
 }
 
-// withQuotas are containers, by themselves and side by side, that have half a processor
-// each, and such that have two.
+// withQuotas returns points with containers, alone and side by side, that have half a
+// core each or two cores each.
 func withQuotas(s selection) []step {
 	all := []float64{0.5, 2}
 	if s.quick {
@@ -202,7 +206,7 @@ func withQuotas(s selection) []step {
 	return steps
 }
 
-// newStep names a step by what is run: "pair/async/200+20000us/30+60", and
+// newStep names a step by its loads: "pair/async/200+20000us/30+60", or
 // "quota/async/200us/30/0.5cores".
 func newStep(workload string, loads ...load) step {
 	var kernels, limits []string
@@ -217,18 +221,18 @@ func newStep(workload string, loads ...load) step {
 	return step{id, workload, loads}
 }
 
-// span is how long a point is measured.
+// span is the duration of a point's measurement.
 type span struct{ warmup, measure time.Duration }
 
-// ofTail lengthens the measurement for the 99th percentile of a load that comes every
-// 20 ms: of 500 times it is the fifth longest, which chance moves by a tenth of a
-// millisecond.
+// ofTail lengthens the measurement for the 99th percentile of a load with a period of
+// 20 ms. Of 500 samples the percentile is the fifth longest, which varies by a tenth of
+// a millisecond.
 func (s span) ofTail() span { return span{s.warmup, 4 * s.measure} }
 
-// of lengthens the measurement to whole cycles of the longest launches: a
-// graph of 4 s runs once in 40 s at a limit of 10 %, and in any 10 s either 0 %
-// or 40 %, however well it is limited. The first cycles are not measured: nothing is
-// known of a launch before it has run, so all processes have one at once.
+// of lengthens the measurement to whole cycles of the longest launches. At a limit of
+// 10 %, a graph of 4 s runs once in 40 s. Any 10 s then contain 0 % or 40 %, even if
+// the limit holds exactly. The first cycles are not measured. The length of a launch is
+// unknown before it has run, so all processes have one launch at once.
 func (s span) of(loads []load) span {
 	var cycle time.Duration
 	for _, l := range loads {
@@ -241,10 +245,11 @@ func (s span) of(loads []load) span {
 	return s
 }
 
-// manyCycles are so many that a part of one makes no difference.
+// manyCycles is the number of cycles from which a partial cycle is negligible.
 const manyCycles = 100
 
-// firstCycles are those in which what nobody knew is paid back.
+// firstCycles is the number of cycles in which launches of unknown length are paid
+// back.
 const firstCycles = 3
 
 func (s span) total() time.Duration { return s.warmup + s.measure }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 	"time"
 )
 
-// parse is what a command line selects.
+// parse returns the selection of a command line.
 func parse(t *testing.T, args ...string) (selection, error) {
 	t.Helper()
 	var o options
@@ -91,7 +93,7 @@ func TestSpan(t *testing.T) {
 		name  string
 		loads []load
 		want  time.Duration
-		begin time.Duration // 0: as soon as asked
+		begin time.Duration // 0: the requested warm-up
 	}{
 		{"short kernels", []load{{kernelUS: 200, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 0},
 		{"five cycles", []load{{kernelUS: 200000, pattern: allPatterns[0], limit: 10}}, 10 * time.Second, 6 * time.Second},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// The picture of the policies: one container wants all of the GPU all the time,
-// another for a while.
+// The chart of the policies: one container always saturates the GPU, another
+// for a while.
 const (
 	policyAlone  = 2 * time.Second // before and after
 	policyBeside = 2 * time.Second
@@ -24,8 +26,8 @@ var policyLoads = []load{
 	{kernelUS: 200, pattern: allPatterns[0], limit: 70},
 }
 
-// drawPolicies runs the two containers by each policy and draws their GPU times
-// over time. On a real GPU nobody tells those.
+// drawPolicies runs the two containers under each policy and draws their GPU
+// times. A real GPU does not report those times.
 func drawPolicies(ctx context.Context, m machine, dir string) error {
 	s, ok := m.(*simulated)
 	if !ok {
@@ -57,7 +59,7 @@ func drawPolicies(ctx context.Context, m machine, dir string) error {
 	return writeFigure(filepath.Join(dir, "compute-policies.svg"), figure)
 }
 
-// overTime runs the two containers and gives the samples of each.
+// overTime runs the two containers and returns the samples of each.
 func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,7 +109,8 @@ func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err
 	return all, err
 }
 
-// overTime are the shares in windows that follow one another, by their middle.
+// overTime returns the shares in consecutive windows, by the middles of the
+// windows.
 func (s series) overTime(began time.Duration) []chart.Point {
 	var points []chart.Point
 	for first := 0; first < len(s); {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,11 +10,11 @@ import (
 	"time"
 )
 
-// pressureFile tells for how long programs have waited for processors.
+// pressureFile contains the time for which programs have waited for processors.
 const pressureFile = "/proc/pressure/cpu"
 
-// pressure is how long some program had waited for a processor up to an
-// instant, NaN where the kernel does not tell.
+// pressure is the time for which some program had waited for a processor up to
+// an instant. pressure is NaN if the kernel does not report it.
 type pressure struct {
 	at     time.Time
 	waited float64 // seconds
@@ -35,7 +37,8 @@ func readPressure(path string) pressure {
 	return p
 }
 
-// since is the percentage of the time since then.
+// since returns the percentage of the time since then in which some program
+// waited.
 func (p pressure) since(then pressure) float64 {
 	return 100 * (p.waited - then.waited) / p.at.Sub(then.at).Seconds()
 }

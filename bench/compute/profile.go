@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,23 +9,24 @@ import (
 	"strings"
 )
 
-// profile is a driver and a card for the simulator to be.
+// profile is a driver and a card to simulate.
 type profile struct {
-	// name is "r580-h200+one-queue", of the driver and the card. Of a real machine it is empty.
+	// name is the names of the driver and the card, as in "r580-h200+one-queue". On a real
+	// machine it is "".
 	name string
-	// files are those that the simulator reads, divided by colons; empty: its defaults.
+	// files are the simulator's profile files, separated by colons. "" selects its defaults.
 	files string
 }
 
-// kind is the simulator without a profile, kinder than any driver and card.
+// kind is the simulator without a profile. kind is more benign than any driver and card.
 var kind = profile{name: "kind"}
 
-// short are the cards on which some work is charged for more than it has.
+// short are the cards on which some work is charged more than its GPU time.
 var short = map[string]struct {
 	why string
 	of  func(Record) bool
 }{
-	// Where the times of containers cannot be told apart.
+	// On these cards the GPU times of concurrent containers are indistinguishable.
 	"one-queue":       {"what is launched to find out who has the GPU waits behind the work itself", sideBySide},
 	"stamped-at-once": {"an event on an idle stream does not wait for the GPU and tells nothing of it", sideBySide},
 	"far":             {"what passes between a launch that is waited for and its kernel is charged", waited},
@@ -47,7 +50,7 @@ func profilesIn(dir, driver string) ([]profile, error) {
 	return all, nil
 }
 
-// card is the name of the profile's card, or kind.
+// card returns the name of the profile's card, or kind.
 func (p profile) card() string {
 	_, card, found := strings.Cut(p.name, "+")
 	if !found {
@@ -56,8 +59,8 @@ func (p profile) card() string {
 	return card
 }
 
-// chosenProfiles returns those of all whose cards are wanted, separated by commas; all
-// if none is named.
+// chosenProfiles returns the profiles whose cards are in wanted, separated by commas. If wanted
+// is empty, chosenProfiles returns all.
 func chosenProfiles(all []profile, wanted string) ([]profile, error) {
 	if wanted == "" {
 		return all, nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,21 +11,21 @@ import (
 	"strconv"
 )
 
-// cgroupRoot is where the kernel's control groups are.
+// cgroupRoot is the directory of the kernel's control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// quotaPeriodUS is the time in which the processors' time is used up and given anew, in
-// microseconds: kubelet's.
+// quotaPeriodUS is the period of a CPU quota, in microseconds. The kubelet uses the same
+// period.
 const quotaPeriodUS = 100_000
 
-// quota is a control group whose processes share so much of the processors' time, as the
-// containers of a pod with a CPU limit do.
+// quota is a control group with a CPU quota, like the containers of a pod with a CPU
+// limit.
 type quota struct{ dir string }
 
-// newQuota makes a control group with so many processors' time. It needs root.
+// newQuota creates a control group with a quota of this many cores. newQuota needs root.
 func newQuota(name string, cores float64) (*quota, error) {
 	used := strconv.Itoa(int(cores * quotaPeriodUS))
-	// cgroup v2 has one tree for all, v1 one for each resource.
+	// cgroup v2 has one tree for all resources, v1 a tree for each resource.
 	root, limits := cgroupRoot, map[string]string{"cpu.max": fmt.Sprintf("%s %d", used, quotaPeriodUS)}
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
 		root, limits = filepath.Join(root, "cpu"), map[string]string{
@@ -41,7 +43,7 @@ func newQuota(name string, cores float64) (*quota, error) {
 	return q, nil
 }
 
-// remove removes the group. Its processes have ended.
+// remove removes the group. The processes of the group must have ended.
 func (q *quota) remove() error {
 	if err := os.Remove(q.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove a control group: %w", err)
@@ -49,7 +51,7 @@ func (q *quota) remove() error {
 	return nil
 }
 
-// within returns the command that runs another one in the group.
+// within returns a command that runs command in the group.
 func (q *quota) within(command []string) []string {
 	if q == nil {
 		return command

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,9 +11,8 @@ import (
 	"time"
 )
 
-// real is a machine with a real GPU that nobody else uses. Nobody tells the
-// GPU time from outside, so that there is the throughput alone: what programs
-// say of themselves.
+// real is a machine with a real GPU that no other program uses. The GPU time of
+// programs is unknown, so only the throughput that programs report is measured.
 type real struct{ host *host }
 
 func (*real) kind() string { return "real" }
@@ -57,7 +58,7 @@ func finishedRate(p *process) (float64, error) {
 	return printed.Rate, nil
 }
 
-// contextTime is what a process may take to get ready.
+// contextTime is the time in which a process must be ready.
 const contextTime = time.Second
 
 func (r *real) latency(ctx context.Context, periodic load, neighbour *load, s span) (result Latency, err error) {

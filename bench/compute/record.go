@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import "math"
@@ -6,53 +8,54 @@ import "math"
 type Record struct {
 	ID       string `json:"id"`
 	Workload string `json:"workload"`
-	// Profile names the simulated driver and card; a real machine has none.
+	// Profile names the simulated driver and card. Profile is empty for a real machine.
 	Profile string `json:"profile,omitempty"`
-	// Tenant is the container of a point that has only one.
+	// Tenant is the container of a point with a single container.
 	*Tenant
 	Tenants []Tenant `json:"tenants,omitempty"`
-	// CapacityPercent is the GPU time of all without limits: changing between them takes
-	// the rest.
+	// CapacityPercent is the total GPU time without limits. Switching between containers
+	// takes the rest.
 	CapacityPercent *float64 `json:"capacity_percent,omitempty"`
-	// JainIndex is over shares / limits.
+	// JainIndex is the index of shares / limits.
 	JainIndex *float64 `json:"jain_index,omitempty"`
-	// LostPercent is of the time that the limits allow.
+	// LostPercent is a percentage of the time that the limits allow.
 	LostPercent *float64 `json:"lost_percent,omitempty"`
 	*Latencies
 	MeasuredS float64 `json:"measured_s"`
-	// StalledPercent is the part of the time in which the machine's processors
-	// stood still, Attempts how often the point was measured for that.
+	// StalledPercent is the part of the time in which the machine's processors stalled.
+	// Attempts is the number of measurements of the point, which stalls can cause.
 	StalledPercent *float64 `json:"stalled_percent"`
 	Attempts       int      `json:"attempts,omitempty"`
-	// CPUPressurePercent is the part of the point's time in which some program
-	// of the machine waited for a processor: the result is as noisy.
+	// CPUPressurePercent is the part of the point's time in which some program of the
+	// machine waited for a processor. CPUPressurePercent indicates the noise of the
+	// result.
 	CPUPressurePercent *float64 `json:"cpu_pressure_percent"`
 }
 
-// Tenant is what one container got. What a machine cannot tell is null.
+// Tenant is the result of one container. An unknown value is null.
 type Tenant struct {
 	KernelUS     float64 `json:"kernel_us"`
 	Pattern      string  `json:"pattern"`
-	LaunchUS     float64 `json:"launch_us"` // kernels of a graph together
+	LaunchUS     float64 `json:"launch_us"` // of all kernels of a graph
 	LimitPercent int     `json:"limit_percent"`
-	// CPUCores is the quota of processors' time; there is none where it is left out.
+	// CPUCores is the CPU quota. CPUCores is omitted if there is none.
 	CPUCores float64 `json:"cpu_cores,omitempty"`
-	// UnlimitedPercent is the GPU time of the same work alone and without
-	// limits: work that leaves the GPU idle by itself does not reach every
-	// limit.
+	// UnlimitedPercent is the GPU time of the same work alone and without limits. Work
+	// that leaves the GPU idle cannot reach every limit.
 	UnlimitedPercent *float64 `json:"unlimited_gpu_time_percent"`
-	// TargetPercent is what it should get: the limit, or what it can use.
+	// TargetPercent is the GPU time that the container should get: the limit, or less if
+	// it cannot use that.
 	TargetPercent float64 `json:"target_percent"`
-	// GPUTimePercent is by the simulator's oracle.
+	// GPUTimePercent is the GPU time that the simulator's oracle reports.
 	GPUTimePercent *float64 `json:"gpu_time_percent"`
-	// MeteredPercent is what the container was charged, by its usage page.
+	// MeteredPercent is the time that the container was charged, from its usage page.
 	MeteredPercent *float64 `json:"metered_percent"`
-	// ThroughputPercent is kernels per second, of those without limits.
+	// ThroughputPercent is the rate of kernels, in percent of the rate without limits.
 	ThroughputPercent float64 `json:"throughput_percent"`
 	// ErrorPoints is the GPU time, or else the throughput, less the target.
 	ErrorPoints float64 `json:"error_points"`
-	// P99WindowErrorPoints is over the windows in which, and shortly before which,
-	// the processors hardly stood still; P99AllWindowsErrorPoints over all.
+	// P99WindowErrorPoints covers only the windows with few stalls in and shortly before
+	// them. P99AllWindowsErrorPoints covers all windows.
 	P99WindowErrorPoints     *float64 `json:"p99_window_error_points"`
 	P99AllWindowsErrorPoints *float64 `json:"p99_all_windows_error_points"`
 	FirstSecondPercent       *float64 `json:"first_second_percent"`
@@ -61,7 +64,7 @@ type Tenant struct {
 	LongestWindowMS          float64  `json:"longest_window_ms"`
 }
 
-// Share is the percentage of GPU time, or of throughput where it is unknown.
+// Share returns the percentage of GPU time, or of throughput if GPU time is unknown.
 func (t Tenant) Share() float64 {
 	if t.GPUTimePercent != nil {
 		return *t.GPUTimePercent
@@ -69,11 +72,11 @@ func (t Tenant) Share() float64 {
 	return t.ThroughputPercent
 }
 
-// idles tells whether the container, by itself, uses less than its limit.
+// idles reports whether the container's work alone uses less than its limit.
 func (t Tenant) idles() bool { return t.TargetPercent < float64(t.LimitPercent) }
 
-// Latencies are those of the periodic kernel in three runs. The point's only tenant is the
-// neighbour in the last.
+// Latencies are the latencies of the periodic kernel in three runs. The point's only
+// tenant is the neighbour in the last run.
 type Latencies struct {
 	NeighbourKernelUS float64 `json:"neighbour_kernel_us"`
 	Alone             Latency `json:"alone"`
@@ -81,18 +84,18 @@ type Latencies struct {
 	Limited           Latency `json:"limited"`
 }
 
-// Latency is from launch to end.
+// Latency contains the times from launch to end.
 type Latency struct {
 	P50MS   float64 `json:"p50_ms"`
 	P99MS   float64 `json:"p99_ms"`
 	MaxMS   float64 `json:"max_ms"`
 	Samples int     `json:"samples"`
-	// NeighbourPercent is the neighbour's GPU time, NeighbourMetered what it was charged.
+	// NeighbourPercent is the neighbour's GPU time, NeighbourMetered its charged time.
 	NeighbourPercent *float64 `json:"neighbour_gpu_time_percent"`
 	NeighbourMetered *float64 `json:"neighbour_metered_percent"`
 }
 
-// all are the point's containers.
+// all returns the point's containers.
 func (r Record) all() []Tenant {
 	if r.Tenant != nil {
 		return []Tenant{*r.Tenant}
@@ -100,7 +103,8 @@ func (r Record) all() []Tenant {
 	return r.Tenants
 }
 
-// crowded reports whether the limits are more than can be had side by side.
+// crowded reports whether the limits exceed the GPU time that concurrent containers can
+// have.
 func (r Record) crowded() bool {
 	var limits float64
 	for _, t := range r.Tenants {
@@ -109,8 +113,8 @@ func (r Record) crowded() bool {
 	return r.CapacityPercent != nil && limits > *r.CapacityPercent
 }
 
-// why says why the point's containers may have less than their limits, empty where
-// they must have them.
+// why returns the reason that the point's containers may get less than their limits. why
+// returns "" if they must get their limits.
 func (r Record) why() string {
 	if r.crowded() {
 		return "changing between containers takes what is missing"
@@ -121,7 +125,7 @@ func (r Record) why() string {
 	return ""
 }
 
-// known is a pointer to a number, or nil if it is none.
+// known returns a pointer to the rounded number, nil if v is NaN or infinite.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -130,5 +134,5 @@ func known(v float64) *float64 {
 	return &rounded
 }
 
-// round to what a measurement can tell.
+// round rounds to the precision of the measurements.
 func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }

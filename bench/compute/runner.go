@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,7 +17,8 @@ type runner struct {
 	span      span
 	reference span               // of the runs without limits
 	unlimited map[string]outcome // by pattern, kernel length and quota
-	// capacities are those of loads side by side, by kernel lengths and quotas.
+	// capacities are the GPU times of concurrent loads without limits, by kernel
+	// lengths and quotas.
 	capacities map[string]float64
 }
 
@@ -23,7 +26,7 @@ func (r *runner) run(ctx context.Context, s step) (Record, error) {
 	before := readPressure(pressureFile)
 	record, err := r.measure(ctx, s)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever it broke
+		err = context.Cause(ctx) // the cancellation may have caused any error
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", s.id, err)
@@ -68,15 +71,15 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	return record, nil
 }
 
-// A point is measured again while the machine's processors stood still for more
-// than this part of its time, in percent, but not for ever.
+// A point is measured again if the machine's processors stalled for more than
+// stalledTooLong percent of its time, up to mostAttempts times.
 const (
 	stalledTooLong = 1
 	mostAttempts   = 3
 )
 
-// undisturbed runs loads, again if the machine was not itself, and returns the
-// run that it disturbed least.
+// undisturbed runs loads, and repeats the run if stalls disturbed it. undisturbed
+// returns the run with the fewest stalls.
 func (r *runner) undisturbed(ctx context.Context, loads []load, s span) (best []outcome, attempts int, err error) {
 	for attempts < mostAttempts {
 		outcomes, err := r.machine.run(ctx, loads, s)
@@ -94,8 +97,9 @@ func (r *runner) undisturbed(ctx context.Context, loads []load, s span) (best []
 	return best, attempts, nil
 }
 
-// target is what a load should get: its limit or, if it leaves the GPU idle by
-// itself, what it can use; by the policy "share", alone, all that it can use.
+// target returns the GPU time that a load should get: its limit, or less if its work
+// alone leaves the GPU idle. Under the policy "share", a single load should get all
+// that it can use.
 func target(s step, i int, reference outcome) float64 {
 	usable := reference.share
 	if math.IsNaN(usable) {
@@ -149,7 +153,8 @@ func tenantOf(l load, o, reference outcome, target float64) Tenant {
 	return t
 }
 
-// capacity is the GPU time that loads have side by side, without limits and without us.
+// capacity returns the GPU time of concurrent loads without limits and without the
+// interposer.
 func (r *runner) capacity(ctx context.Context, loads []load) (float64, error) {
 	var lengths []float64
 	for _, l := range loads {
@@ -175,12 +180,12 @@ func (r *runner) capacity(ctx context.Context, loads []load) (float64, error) {
 	return sum, nil
 }
 
-// saturated is the share of GPU time of work that never leaves the GPU idle.
+// saturated is the GPU time of work that never leaves the GPU idle.
 const saturated = 99
 
-// withoutLimit is what a load gets alone, without limits and without us. It is
-// measured once, but for work that waits for the processors, too: what that
-// gets depends on what else they do at the time.
+// withoutLimit returns the result of a load alone, without limits and without the
+// interposer. withoutLimit caches results except for work that waits for processors,
+// whose result depends on their current load.
 func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	key := fmt.Sprint(l.pattern.name, l.kernelUS, l.cores)
 	if o, ok := r.unlimited[key]; ok {
@@ -197,7 +202,7 @@ func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	return outcomes[0], nil
 }
 
-// latency measures the periodic load alone, then beside the neighbour without
+// latency measures the periodic load alone, then beside the neighbour without limits
 // and with limits.
 func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	periodic, neighbour := s.loads[0], s.loads[1]
@@ -225,7 +230,7 @@ func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	return Record{ID: s.id, Workload: s.workload, Tenants: []Tenant{beside}, Latencies: results, MeasuredS: span.measure.Seconds()}, nil
 }
 
-// expected is how long a step takes, for the progress.
+// expected returns the duration of a step, for the progress.
 func (r *runner) expected(s step) time.Duration {
 	const start = 300 * time.Millisecond
 	if s.workload == latency {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,7 +12,7 @@ import (
 	"time"
 )
 
-// scripted is a machine that gives each load what a test says.
+// scripted is a machine with the outcomes that a test sets.
 type scripted struct {
 	outcomes  map[int]outcome // by limit, 0 for none
 	latencies []Latency       // in turn
@@ -72,8 +74,8 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// TestRunnerMeasuresAgain: what the machine has spoilt is measured again, and the
-// best is taken.
+// TestRunnerMeasuresAgain: a disturbed point is measured again, and the best run
+// is used.
 func TestRunnerMeasuresAgain(t *testing.T) {
 	for _, test := range []struct {
 		stalled    []float64
@@ -92,7 +94,7 @@ func TestRunnerMeasuresAgain(t *testing.T) {
 	}
 }
 
-// restless is a machine whose processors stand still as a test says.
+// restless is a machine whose processors stall as a test sets.
 type restless struct {
 	scripted
 	stalled []float64

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,11 +17,11 @@ import (
 	"time"
 )
 
-// samplePeriod is the time between two looks at GPU times.
+// samplePeriod is the time between two samples of GPU times.
 const samplePeriod = 25 * time.Millisecond
 
-// simulated makes a machine with a simulated GPU for each run, whose oracle
-// tells GPU times.
+// simulated creates a machine with a simulated GPU for each run. The oracle
+// reports GPU times.
 type simulated struct {
 	host *host
 	temp string // on a file system in memory, if there is one
@@ -30,7 +32,7 @@ func (*simulated) kind() string { return "simulated" }
 
 func (s *simulated) gpusim() string { return filepath.Join(s.host.build, "gpusim", "gpusim") }
 
-// create makes a GPU and returns the way to remove it.
+// create creates a GPU and returns a function that removes it.
 func (s *simulated) create() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp(s.temp, "gpu-")
 	if err != nil {
@@ -86,8 +88,8 @@ func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes 
 	return outcomes, nil
 }
 
-// judge works a container's series out. The time measured is from one instant
-// to the other.
+// judge computes a container's outcome from its series. from and to bound the
+// measurement.
 func judge(s series, from, to time.Duration, stood stalls) outcome {
 	measured := s.between(from, to)
 	o := outcome{share: measured.share(), rate: measured.rate(), firstSecond: math.NaN()}
@@ -143,17 +145,17 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 	return result, err
 }
 
-// spanOfWarmup is only to get a neighbour going.
+// spanOfWarmup returns a span that only starts a neighbour.
 func spanOfWarmup(s span) span { return span{warmup: s.warmup} }
 
-// watch follows the oracle, which brings the timeline up to the present and
-// tells all GPU times of that instant, over and over.
+// watch reads the output of the oracle. The oracle repeatedly advances the
+// timeline to the present and prints all GPU times of that instant.
 type watch struct {
 	command *exec.Cmd
 	lines   *bufio.Reader
 	tenants []tenant
 	series  []series
-	last    time.Duration // of the last sample
+	last    time.Duration // time of the last sample
 }
 
 func (s *simulated) watch(ctx context.Context, dir string) (*watch, error) {
@@ -170,8 +172,8 @@ func (s *simulated) watch(ctx context.Context, dir string) (*watch, error) {
 }
 
 func (w *watch) stop() {
-	_ = w.command.Process.Kill() // it may have ended
-	_ = w.command.Wait()         // by our signal
+	_ = w.command.Process.Kill() // the process may have ended
+	_ = w.command.Wait()         // ended by the signal
 }
 
 func (w *watch) add(t tenant) {
@@ -191,7 +193,7 @@ type snapshot struct {
 	} `json:"processes"`
 }
 
-// of is the sum over a container's processes.
+// of returns the sum over a container's processes.
 func (s snapshot) of(t tenant) sample {
 	sum := sample{at: time.Duration(s.Time)}
 	for _, process := range s.Processes {
@@ -208,7 +210,7 @@ func (s snapshot) of(t tenant) sample {
 	return sum
 }
 
-// next adds one sample to each series.
+// next appends a sample to each series.
 func (w *watch) next() error {
 	line, err := w.lines.ReadBytes('\n')
 	if err != nil {
@@ -227,7 +229,7 @@ func (w *watch) next() error {
 			return err
 		}
 		sum := s.of(t)
-		// The page is there before the first work is.
+		// The page exists before the first work does.
 		if sum.busy > 0 {
 			if sum.metered, err = t.metered(); err != nil {
 				return err
@@ -238,8 +240,8 @@ func (w *watch) next() error {
 	return nil
 }
 
-// follow takes samples until every container has worked for the whole span.
-// It returns when the measurement began.
+// follow samples until every container has worked for the whole span. follow
+// returns the start of the measurement.
 func (w *watch) follow(s span) (time.Duration, error) {
 	deadline := time.Now().Add(startTimeout)
 	for {
@@ -250,14 +252,14 @@ func (w *watch) follow(s span) (time.Duration, error) {
 		if !all && time.Now().After(deadline) {
 			return 0, fmt.Errorf("no work on the GPU within %s", startTimeout)
 		}
-		// One sample more than needed, so that the end lies between two.
+		// An additional sample makes the end lie between two samples.
 		if all && w.last > began+s.total()+samplePeriod {
 			return began + s.warmup, nil
 		}
 	}
 }
 
-// began is when the last of all containers began to work.
+// began returns the time at which the last container started to work.
 func (w *watch) began() (latest time.Duration, all bool) {
 	for _, s := range w.series {
 		began, ok := s.began()
@@ -269,7 +271,7 @@ func (w *watch) began() (latest time.Duration, all bool) {
 	return latest, true
 }
 
-// until takes samples until a channel is closed.
+// until samples until a channel is closed.
 func (w *watch) until(done <-chan struct{}) error {
 	for {
 		select {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// newSimulated is a machine whose programs are built, without limits.
+// newSimulated returns a machine with built programs, without limits.
 func newSimulated(t testing.TB) *simulated {
 	t.Helper()
 	build := filepath.Dir(simtest.Build(t))
@@ -24,9 +26,9 @@ func newSimulated(t testing.TB) *simulated {
 	return &simulated{host: &host{build: build, runDir: temp}, temp: temp}
 }
 
-// TestSimulated runs two containers without limits, one of them with four
-// processes: the GPU gives each process the same. There is much room for a
-// busy machine, on which a process now and then gives it too little to do.
+// TestSimulated runs two containers without limits. One of them has four
+// processes. The GPU serves all processes equally. The tolerances allow for a
+// busy machine, on which a process occasionally submits too little work.
 func TestSimulated(t *testing.T) { timed.Run(t, testSimulated) }
 
 func testSimulated(t testing.TB) {
@@ -65,7 +67,7 @@ func testSimulatedLatency(t testing.TB) {
 	}
 }
 
-// TestProgramFails: the error has what the program said.
+// TestProgramFails: the error contains the program's message.
 func TestProgramFails(t *testing.T) {
 	s := newSimulated(t)
 	broken := load{kernelUS: 200, pattern: pattern{args: []string{"--pattern", "nonsense"}, processes: 1, kernels: 1}}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,23 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A machine of which the processors are lent by another one does not always run:
-// its processors stand still for milliseconds, and with them every program. What
-// a container loses by that no limiter can give it.
+// The processors of a virtual machine sometimes stall for milliseconds, and every
+// program with them. No limiter can compensate a container for that loss.
 const (
-	stallPeriod   = time.Millisecond // between two looks of a processor at the clock
-	stallLeast    = time.Millisecond // later than this: it stood still
-	stallPriority = 50               // above all programs that are measured
+	stallPeriod   = time.Millisecond // between two readings of the clock on a processor
+	stallLeast    = time.Millisecond // a greater delay is a stall
+	stallPriority = 50               // above all measured programs
 )
 
-// stall is a stretch of time in which a processor stood still, by the clock that
-// the oracle has.
+// stall is a period in which a processor stalled, by the oracle's clock.
 type stall struct{ from, to time.Duration }
 
 type stalls []stall
 
-// within is how long processors stood still from one instant to another, over all
-// of them.
+// within returns the stalled time between two instants, summed over all
+// processors.
 func (s stalls) within(from, to time.Duration) (sum time.Duration) {
 	for _, one := range s {
 		sum += max(0, min(to, one.to)-max(from, one.from))
@@ -33,7 +33,8 @@ func (s stalls) within(from, to time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// stallWatch looks at the clock on each processor, before everything else there.
+// stallWatch reads the clock on each processor, with priority over all other
+// programs there.
 type stallWatch struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -41,8 +42,8 @@ type stallWatch struct {
 	seen   stalls
 }
 
-// watchStalls begins to watch. Without the right to go before other programs it
-// sees nothing.
+// watchStalls starts a watch. Without the right to raise its priority it records
+// nothing.
 func watchStalls(ctx context.Context) *stallWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &stallWatch{cancel: cancel}
@@ -58,7 +59,7 @@ func watchStalls(ctx context.Context) *stallWatch {
 	return w
 }
 
-// stop ends the watch and returns what it saw.
+// stop ends the watch and returns the recorded stalls.
 func (w *stallWatch) stop() stalls {
 	w.cancel()
 	w.ended.Wait()
@@ -66,7 +67,7 @@ func (w *stallWatch) stop() stalls {
 }
 
 func (w *stallWatch) watch(ctx context.Context, cpu int) {
-	runtime.LockOSThread() // for good: the thread ends with us, and its priority
+	runtime.LockOSThread() // permanently: the thread ends with this goroutine, so its priority ends too
 	var only unix.CPUSet
 	only.Set(cpu)
 	if unix.SchedSetaffinity(0, &only) != nil || unix.SchedSetAttr(0, &unix.SchedAttr{
@@ -76,7 +77,7 @@ func (w *stallWatch) watch(ctx context.Context, cpu int) {
 	pause := unix.NsecToTimespec(int64(stallPeriod))
 	for ctx.Err() == nil {
 		from := monotonic()
-		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil) // woken early it is not late
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil) // an early wake-up is not late
 		if to := monotonic(); to-from-stallPeriod > stallLeast {
 			w.mutex.Lock()
 			w.seen = append(w.seen, stall{from + stallPeriod, to})
@@ -87,6 +88,6 @@ func (w *stallWatch) watch(ctx context.Context, cpu int) {
 
 func monotonic() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // the call cannot fail
 	return time.Duration(now.Nano())
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,19 +8,19 @@ import (
 	"time"
 )
 
-// sample is what a container has used up to an instant.
+// sample is the usage of a container up to an instant.
 type sample struct {
-	at       time.Duration // since an arbitrary beginning
+	at       time.Duration // since an arbitrary origin
 	busy     time.Duration // GPU time
-	launches float64       // kernels that ended
+	launches float64       // completed kernels
 	metered  time.Duration // charged
 }
 
 // series are samples of one container in the order of time.
 type series []sample
 
-// began is when the container's first work began: as late as it can have been,
-// by the GPU time at the first sample that has any.
+// began returns the latest possible start of the container's first work, derived from the GPU
+// time of the first sample with work.
 func (s series) began() (time.Duration, bool) {
 	for i, at := range s {
 		if at.busy == 0 {
@@ -32,7 +34,7 @@ func (s series) began() (time.Duration, bool) {
 	return 0, false
 }
 
-// between is the part of the series from one instant to another.
+// between returns the part of the series between two instants.
 func (s series) between(from, to time.Duration) series {
 	first, _ := slices.BinarySearchFunc(s, from, compareTime)
 	last, found := slices.BinarySearchFunc(s, to, compareTime)
@@ -44,7 +46,7 @@ func (s series) between(from, to time.Duration) series {
 
 func compareTime(s sample, at time.Duration) int { return int(s.at - at) }
 
-// busyAt is the GPU time at an instant, in proportion between two samples.
+// busyAt returns the GPU time at an instant, interpolated between two samples.
 func (s series) busyAt(at time.Duration) time.Duration {
 	i, found := slices.BinarySearchFunc(s, at, compareTime)
 	switch {
@@ -60,7 +62,7 @@ func (s series) busyAt(at time.Duration) time.Duration {
 	return before.busy + time.Duration(part*float64(after.busy-before.busy))
 }
 
-// share is the GPU time's percentage from the first sample to the last.
+// share returns the percentage of GPU time from the first sample to the last.
 func (s series) share() float64 {
 	if len(s) < 2 {
 		return math.NaN()
@@ -69,9 +71,9 @@ func (s series) share() float64 {
 	return 100 * float64(last.busy-first.busy) / float64(last.at-first.at)
 }
 
-// charged is the percentage of the time that was charged. Work is charged when it is launched
-// and runs later: what lies between is averaged over the first and the last whole cycles of
-// about a quarter of the time.
+// charged returns the percentage of the time that was charged. Work is charged at launch and
+// runs later. Therefore the time between is averaged over the first and the last whole cycles
+// of about a quarter of the time.
 func (s series) charged(cycle time.Duration) float64 {
 	if len(s) < 2 {
 		return math.NaN()
@@ -90,7 +92,7 @@ func (s series) charged(cycle time.Duration) float64 {
 	return s.share() + 100*float64(ahead)/float64(last.at-first.at)
 }
 
-// mean is the mean of all samples.
+// mean returns the mean of all samples.
 func (s series) mean() (mean sample) {
 	for _, one := range s {
 		mean.at += one.at
@@ -101,7 +103,7 @@ func (s series) mean() (mean sample) {
 	return sample{at: mean.at / count, busy: mean.busy / count, metered: mean.metered / count}
 }
 
-// rate is the kernels per second from the first sample to the last.
+// rate returns the kernels per second from the first sample to the last.
 func (s series) rate() float64 {
 	if len(s) < 2 {
 		return math.NaN()
@@ -110,16 +112,15 @@ func (s series) rate() float64 {
 	return (last.launches - first.launches) / (last.at - first.at).Seconds()
 }
 
-// window is a stretch of time and the share in it.
+// window is a period and the share in it.
 type window struct {
 	from, to  time.Duration
 	share     float64
-	disturbed bool // processors stood still in it or shortly before
+	disturbed bool // processors stalled in it or shortly before
 }
 
-// windows are all that begin at a sample and end at the first sample that is at
-// least this much later. longest is the longest one: samples that come late make
-// windows longer than wanted.
+// windows returns all windows that begin at a sample and end at the first sample at least
+// length later. longest is the length of the longest window: late samples lengthen windows.
 func (s series) windows(length time.Duration) (all []window, longest time.Duration) {
 	end := 0
 	for begin := range s {
@@ -135,11 +136,11 @@ func (s series) windows(length time.Duration) (all []window, longest time.Durati
 	return all, longest
 }
 
-// mostStalled is how long processors may stand still in a window and in as long a
-// time before it, after which a program catches up.
+// mostStalled is the tolerated stalled time in a window and in an equal time before it. After
+// more, a program catches up.
 const mostStalled = 3 * time.Millisecond
 
-// disturb marks the windows that the machine has spoilt.
+// disturb marks the windows that stalls disturbed.
 func disturb(windows []window, by stalls) {
 	for i := range windows {
 		w := &windows[i]
@@ -147,12 +148,13 @@ func disturb(windows []window, by stalls) {
 	}
 }
 
-// undisturbed are those that the machine has not spoilt.
+// undisturbed returns the windows without disturbance.
 func undisturbed(windows []window) []window {
 	return slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return w.disturbed })
 }
 
-// windowError is the error in points that this part of the windows keeps within.
+// windowError returns the error in points that the fraction part of the windows does not
+// exceed.
 func windowError(windows []window, target, part float64) float64 {
 	errors := make([]float64, len(windows))
 	for i, w := range windows {
@@ -161,8 +163,7 @@ func windowError(windows []window, target, part float64) float64 {
 	return percentile(errors, part)
 }
 
-// percentile is the smallest value that at least this part of all do not
-// exceed.
+// percentile returns the smallest value that the fraction part of all values does not exceed.
 func percentile(values []float64, part float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -172,7 +173,8 @@ func percentile(values []float64, part float64) float64 {
 	return sorted[max(rank, 1)-1]
 }
 
-// jain is Jain's index of fairness: 1 if all are equal, 1/n if one has it all.
+// jain returns Jain's index of fairness: 1 for equal values, 1/n if a single value is not
+// zero.
 func jain(values []float64) float64 {
 	var sum, squares float64
 	for _, v := range values {
@@ -185,9 +187,9 @@ func jain(values []float64) float64 {
 	return sum * sum / (float64(len(values)) * squares)
 }
 
-// lost is the percentage of the time that limits allow which nobody got. What
-// one had above its limit does not make up for what another had below. More than the
-// capacity nobody can have; NaN is not known.
+// lost returns the percentage of the allowed time that no container used. A share above its
+// limit does not compensate another share below its limit. The capacity bounds the allowed
+// time; NaN is unknown.
 func lost(shares, limits []float64, capacity float64) float64 {
 	var got, allowed float64
 	for i := range shares {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,8 +16,8 @@ const ms = time.Millisecond
 
 var approximately = cmpopts.EquateApprox(0, 1e-9)
 
-// steady is a container that works `busy` of every `period`, looked at each
-// period, after an idle beginning.
+// steady returns the samples of a container that works busy of every period after
+// an idle start.
 func steady(idle, period, busy time.Duration, count int) series {
 	var s series
 	for i := range count {
@@ -152,8 +154,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// TestDisturb: a window is not held against a limiter if processors stood still in
-// it, or so shortly before that the program catches up in it.
+// TestDisturb: a window does not count against a limiter if processors stalled in
+// it, or so shortly before it that the program catches up in it.
 func TestDisturb(t *testing.T) {
 	stood := stalls{{105 * ms, 107 * ms}, {108 * ms, 110 * ms}, {400 * ms, 403 * ms}}
 	tests := []struct {
@@ -177,7 +179,8 @@ func TestDisturb(t *testing.T) {
 	}
 }
 
-// TestWatchStalls: what goes before us on a processor is seen.
+// TestWatchStalls: the watch records the time that programs of higher priority
+// take.
 func TestWatchStalls(t *testing.T) {
 	w := watchStalls(t.Context())
 	from := monotonic()
@@ -218,7 +221,7 @@ func TestJainAndLost(t *testing.T) {
 	}
 }
 
-// TestJudge: a container that spends 50 ms at once and is then held to 20 %.
+// TestJudge: a container uses 50 ms at once and is then limited to 20 %.
 func TestJudge(t *testing.T) {
 	s := series{{0, 0, 0, 0}, {50 * ms, 50 * ms, 5, 0}}
 	for i := 1; i <= 160; i++ {
@@ -243,12 +246,12 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestCharged: what is charged for work that has not run yet is no error.
+// TestCharged: a charge for work that has not run yet is no error.
 func TestCharged(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name   string
-		charge func(i int) time.Duration // up to sample i, which had 10 ms each
+		charge func(i int) time.Duration // up to sample i; each sample used 10 ms
 		want   float64
 	}{
 		{"exact", func(i int) time.Duration { return time.Duration(i) * 10 * ms }, 40},

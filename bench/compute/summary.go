@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,28 +9,28 @@ import (
 	"text/tabwriter"
 )
 
-// Result says whether a criterion holds.
+// Result is the result of a criterion.
 type Result struct {
 	Criterion string `json:"criterion"`
-	// Judged points; NotJudged are those of which one launch alone, which
-	// cannot be held back in the middle, takes more than the criterion allows,
-	// and, for short times, those that leave more of the GPU idle by themselves
-	// than the limit does: their unsteadiness is the program's own. Latencies are
-	// not judged that the machine's processors spoil.
+	// Judged is the number of judged points. NotJudged counts points with a launch
+	// longer than the criterion allows, because a launch cannot be interrupted.
+	// For short times it also counts points whose own work does not reach the
+	// limit, because the program itself is unsteady. Latencies that stalls disturb
+	// are not judged either.
 	Judged    int      `json:"judged"`
 	NotJudged int      `json:"not_judged"`
 	Bound     float64  `json:"bound"`
 	Mean      *float64 `json:"mean"`
 	Worst     *float64 `json:"worst"`
 	WorstID   string   `json:"worst_id"`
-	Pass      *bool    `json:"pass"` // null: nothing was measured
+	Pass      *bool    `json:"pass"` // null if nothing was measured
 }
 
-// latencyNoise is what the timers of the machine add to a latency, in ms: a
-// sleeping program wakes up 50 µs late, and is then scheduled.
+// latencyNoise is the latency that the machine's timers add, in ms. A sleeping
+// program wakes up 50 µs late, and then has to be scheduled.
 const latencyNoise = 0.1
 
-// value is what a criterion looks at in a point.
+// value is a value of a point that a criterion judges.
 type value struct {
 	id string
 	v  float64
@@ -38,13 +40,14 @@ type value struct {
 type criterion struct {
 	text  string
 	bound float64
-	least bool // the bound is the least allowed, not the most
-	mean  bool // it bounds the mean, not each point
-	// of returns the values of one point, and how many cannot be judged.
+	least bool // the bound is the least allowed value, not the greatest
+	mean  bool // the bound applies to the mean, not to each point
+	// of returns the values of one point, and the number of values that cannot be
+	// judged.
 	of func(Record) (values []float64, excluded int)
 }
 
-// criteria are those of the compute limit's acceptance.
+// criteria are the criteria of acceptance of compute limits.
 var criteria = []criterion{
 	{text: "all: share - target, points", bound: 2, of: above},
 	{text: "all: target - share, points", bound: 2, of: below},
@@ -58,10 +61,10 @@ var criteria = []criterion{
 	{text: "policy share, side by side: guarantee - share, points", bound: 3, of: shareError},
 }
 
-// limited reports whether nobody may have more than his limit.
+// limited reports whether every container is held to its limit.
 func (r Record) limited() bool { return r.Workload != share && r.Workload != latency }
 
-// above returns by how much containers have more than they may.
+// above returns the excess of containers' GPU times over their targets.
 func above(r Record) ([]float64, int) {
 	if !r.limited() {
 		return nil, 0
@@ -69,7 +72,7 @@ func above(r Record) ([]float64, int) {
 	return each(r, func(t Tenant) float64 { return t.ErrorPoints }), 0
 }
 
-// below returns by how much containers have less than they may.
+// below returns the deficit of containers' GPU times below their targets.
 func below(r Record) ([]float64, int) {
 	if !r.limited() {
 		return nil, 0
@@ -80,7 +83,8 @@ func below(r Record) ([]float64, int) {
 	return each(r, func(t Tenant) float64 { return -t.ErrorPoints }), 0
 }
 
-// deviations returns by how much containers have less or more than they may.
+// deviations returns the absolute differences of containers' GPU times from their
+// targets.
 func deviations(r Record) ([]float64, int) {
 	if !r.limited() {
 		return nil, 0
@@ -91,7 +95,7 @@ func deviations(r Record) ([]float64, int) {
 	return each(r, func(t Tenant) float64 { return math.Abs(t.ErrorPoints) }), 0
 }
 
-// metering returns by how much what was charged differs from what was had.
+// metering returns the differences between charged time and GPU time.
 func metering(r Record) ([]float64, int) {
 	if !r.limited() {
 		return nil, 0
@@ -108,7 +112,7 @@ func metering(r Record) ([]float64, int) {
 	return values, 0
 }
 
-// each returns a value of each of a point's containers.
+// each returns a value for each of a point's containers.
 func each(r Record, of func(Tenant) float64) []float64 {
 	var values []float64
 	for _, t := range r.all() {
@@ -117,11 +121,11 @@ func each(r Record, of func(Tenant) float64) []float64 {
 	return values
 }
 
-// A window cannot be held to 5 points of 100 ms if one launch takes longer.
+// A window cannot keep within 5 points of 100 ms if one launch takes longer.
 const (
 	windowKernelUS = 2000
 	windowLaunchUS = 5000
-	// Fewer that the machine has not disturbed say nothing about one in a hundred.
+	// With fewer undisturbed windows the 99th percentile is meaningless.
 	fewestWindows = 50
 )
 
@@ -135,7 +139,7 @@ func windowErrors(r Record) ([]float64, int) {
 	return []float64{*r.P99WindowErrorPoints}, 0
 }
 
-// Nor can a second be held to 10 points of it.
+// A second cannot keep within 10 points if one launch takes longer.
 const secondLaunchUS = 100000
 
 func firstSecond(r Record) ([]float64, int) {
@@ -148,8 +152,8 @@ func firstSecond(r Record) ([]float64, int) {
 	return []float64{math.Abs(*r.FirstSecondPercent - r.TargetPercent)}, 0
 }
 
-// quietP99MS is the most that the kernel takes by itself on a machine whose
-// processors are free enough to measure latencies.
+// quietP99MS bounds the p99 of the kernel alone. On a machine above it, the
+// processors are too busy to measure latencies.
 const quietP99MS = 1.5 * periodicKernelUS / 1000
 
 func latencyExcess(r Record) ([]float64, int) {
@@ -231,7 +235,7 @@ func (c criterion) apply(records []Record) Result {
 	return result
 }
 
-// worse tells whether a is worse than b; what is no number is worse than all.
+// worse reports whether a is worse than b. NaN is the worst value.
 func (c criterion) worse(a, b float64) bool {
 	if math.IsNaN(a) {
 		return true
@@ -242,7 +246,7 @@ func (c criterion) worse(a, b float64) bool {
 	return a > b
 }
 
-// passed tells whether no criterion that was measured fails.
+// passed reports whether all measured criteria hold.
 func passed(results []Result) bool {
 	for _, r := range results {
 		if r.Pass != nil && !*r.Pass {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// alone is a point of one container.
+// alone returns a point of one container.
 func alone(id string, change func(*Tenant)) Record {
 	t := Tenant{KernelUS: 200, Pattern: "async", LaunchUS: 200, LimitPercent: 30, TargetPercent: 30,
 		GPUTimePercent: known(30), MeteredPercent: known(30), ThroughputPercent: 30, P99WindowErrorPoints: known(1), FirstSecondPercent: known(32),
@@ -22,7 +24,7 @@ func alone(id string, change func(*Tenant)) Record {
 	return Record{ID: id, Workload: single, Tenant: &t}
 }
 
-// lending is the point under the policy "share".
+// lending returns the point under the policy "share".
 func lending(r Record) Record {
 	r.Workload = share
 	return r
@@ -36,7 +38,7 @@ func group(jainIndex, lostPercent float64, errors ...float64) Record {
 	return r
 }
 
-// crowded is a point whose limits are more than there is.
+// crowded returns a point whose limits exceed the capacity.
 func crowded(r Record) Record {
 	for i := range r.Tenants {
 		r.Tenants[i].LimitPercent = 50
@@ -45,13 +47,13 @@ func crowded(r Record) Record {
 	return r
 }
 
-// on is a point of a driver and a card.
+// on returns a point of a driver and a card.
 func on(profile string, r Record) Record {
 	r.Profile = profile
 	return r
 }
 
-// latencyPoint is a point of which time-slicing has a p99 of 3 ms.
+// latencyPoint returns a point whose p99 under time-slicing is 3 ms.
 func latencyPoint(limited float64) Record {
 	return Record{ID: "timed", Workload: latency,
 		Latencies: &Latencies{TimeSlicing: Latency{P99MS: 3}, Limited: Latency{P99MS: limited}}}
@@ -134,7 +136,7 @@ func TestSummaryNamesTheWorst(t *testing.T) {
 	}
 }
 
-// TestJournal writes points, is interrupted, and goes on.
+// TestJournal writes points, is interrupted, and resumes.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	points := []Record{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 	"strings"
 )
 
-// byProfile returns the points of each driver and card, in the order in which they were measured.
+// byProfile groups the points by driver and card, in the order of measurement.
 func byProfile(records []Record) [][]Record {
 	var all [][]Record
 	at := map[string]int{}
@@ -25,12 +27,12 @@ func byProfile(records []Record) [][]Record {
 	return all
 }
 
-// row is what a table says of one kind of work.
+// row is the row of a table for one kind of work.
 type row struct {
 	work                 string
 	points               int
-	mean                 float64 // of the errors' sizes
-	above, below, meters float64 // the largest
+	mean                 float64 // of the absolute errors
+	above, below, meters float64 // the greatest
 	why                  []string
 }
 
@@ -60,8 +62,8 @@ func writeTables(path string, records []Record) error {
 	return nil
 }
 
-// writeOverview writes a line for each driver and card. All columns but "most above" are of points
-// in which the card gives what limits allow.
+// writeOverview writes a line for each driver and card. Except for "most above", the columns
+// cover only the points in which the card can reach the limits.
 func writeOverview(text *bytes.Buffer, records []Record) {
 	fmt.Fprintln(text, "| driver and card | containers | mean error | most above | most below | metered, off by | latency, p99: limited, time-slicing |")
 	fmt.Fprintln(text, "|---|---|---|---|---|---|---|")
@@ -84,7 +86,7 @@ func writeOverview(text *bytes.Buffer, records []Record) {
 	}
 }
 
-// rows returns the rows of one table: a kind of work each.
+// rows returns the rows of a table, one for each kind of work.
 func rows(records []Record) []row {
 	var all []row
 	for _, r := range records {
@@ -105,7 +107,7 @@ func rows(records []Record) []row {
 	return all
 }
 
-// workOf names the kind of work of a point.
+// workOf returns the kind of work of a point.
 func workOf(r Record) string {
 	t := r.all()[0]
 	switch {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTables writes a table for each card, with why containers have less than their limits.
+// TestTables writes a table for each card, with the reasons for shares below the limits.
 func TestTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tables.md")
 	records := []Record{

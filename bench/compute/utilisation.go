@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// The picture of utilisation: containers that keep the GPU busy, one after
-// another, each with another limit, and the last with none.
+// The chart of utilisation: containers that saturate the GPU run one after
+// another. Each has a different limit, and the last has none.
 const utilisationTime = 4 * time.Second
 
 var (
@@ -22,23 +24,23 @@ var (
 	utilisationKernels = []float64{200, 5000} // µs
 )
 
-// Utilisation is a line of the output: what one container had, over time.
+// Utilisation is a line of the output: the GPU time of one container over time.
 type Utilisation struct {
 	ID           string  `json:"id"`
 	Workload     string  `json:"workload"`
 	KernelUS     float64 `json:"kernel_us"`
 	LimitPercent int     `json:"limit_percent"` // 0 is none
-	// Windows follow one another from the first work on.
+	// Windows are consecutive windows from the first work on.
 	Windows []Window `json:"windows"`
 }
 
-// Window is what was had around an instant.
+// Window is the GPU time around an instant.
 type Window struct {
 	AtS            float64 `json:"at_s"`
 	GPUTimePercent float64 `json:"gpu_time_percent"`
 }
 
-// drawUtilisation measures and draws. On a real GPU nobody tells GPU times.
+// drawUtilisation measures and draws. A real GPU does not report GPU times.
 func drawUtilisation(ctx context.Context, m machine, journal *journal, dir string, progress io.Writer) error {
 	s, ok := m.(*simulated)
 	if !ok {
@@ -94,7 +96,7 @@ func utilisationOf(kernel float64, limit int, points []chart.Point) Utilisation 
 	return u
 }
 
-// utilisation is what one container has from its first work on.
+// utilisation returns the GPU time of one container from its first work on.
 func (s *simulated) utilisation(ctx context.Context, l load) (points []chart.Point, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

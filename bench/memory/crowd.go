@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -17,20 +19,20 @@ type crowd struct {
 	fills     []Fill // in the same order
 }
 
-// end kills the processes, which hold what they got.
+// end kills the processes, which until then hold their memory.
 func (c *crowd) end() {
 	for _, p := range c.processes {
 		p.end()
 	}
 }
 
-// errLate: the machine was too busy for processes to start in their time.
+// errLate reports that the machine was too busy for processes to start in time.
 var errLate = errors.New("processes did not make their contexts in time")
 
-// lineUp lets processes begin to fill at the same time, however long each took
-// to start: it stops them during their delay, once all have contexts, until
-// the delay is over. The last stays stopped. So all contexts are made, or
-// refused, while nobody has more.
+// lineUp makes processes start to fill at the same time. Once all have
+// contexts, it stops them during their delay and continues them after it. The
+// last process stays stopped. So all contexts are made or refused while no
+// process holds other memory.
 func (c *crowd) lineUp(m machine, context uint64) error {
 	deadline := time.Now().Add(mixDelay * 3 / 4)
 	for {
@@ -56,8 +58,8 @@ func (c *crowd) lineUp(m machine, context uint64) error {
 	return nil
 }
 
-// ready tells whether each process has a context and waits, or has given up.
-// One that is stopped before it waits may hold a lock of the driver's.
+// ready reports whether each process has a context and waits, or has given up.
+// A process that is stopped before it waits may hold a lock of the driver.
 func (c *crowd) ready(m machine, context uint64) (bool, error) {
 	waiting := uint64(0)
 	for _, p := range c.processes {
@@ -73,7 +75,7 @@ func (c *crowd) ready(m machine, context uint64) (bool, error) {
 	return held+context/2 > waiting*context, err
 }
 
-// sleeps tells whether the process is in fill's delay.
+// sleeps reports whether the process is in fill's delay.
 func (p *process) sleeps() bool {
 	call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.cmd.Process.Pid))
 	return err == nil && strings.HasPrefix(string(call), fmt.Sprintf("%d ", unix.SYS_CLOCK_NANOSLEEP))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,21 +11,21 @@ import (
 	"strings"
 )
 
-// launcher makes the command lines of programs under a limit.
+// launcher returns the command lines of programs under a limit.
 type launcher interface {
-	// command is the command line and what the environment needs besides
-	// the machine's. dir is one that all programs of a point share, and no
-	// other has; it is removed afterwards.
+	// command returns a command line, and the environment variables that it
+	// needs in addition to the machine's. dir is a directory that the programs
+	// of a point share exclusively. The directory is removed afterwards.
 	command(limit uint64, dir, program string, args []string) (argv, env []string)
-	// name says what holds the programs to the limit.
+	// name returns the name of the library that enforces the limit.
 	name() string
 }
 
-// groupName is the name of the programs of one point, which share a limit. Each
-// point has a directory of groups of its own.
+// groupName is the name of the group of one point's programs, which share a
+// limit. Each point has a separate directory of groups.
 const groupName = "bench"
 
-// ours runs programs with vgpuctl and the libraries of a directory.
+// ours runs programs with vgpuctl and the libraries in the directory lib.
 type ours struct{ vgpuctl, lib string }
 
 func (o ours) name() string { return "nri-vgpu" }
@@ -36,12 +38,12 @@ func (o ours) command(limit uint64, dir, program string, args []string) (argv, e
 // preloaded runs programs with another library.
 type preloaded struct {
 	library string
-	// variables are NAME=VALUE; {limit_bytes}, {limit_mib} and {run_dir}
-	// stand for the point's.
+	// variables are NAME=VALUE. {limit_bytes}, {limit_mib} and {run_dir} are
+	// replaced by the point's values.
 	variables []string
 }
 
-// newPreloaded reads the variables from a line of words.
+// newPreloaded parses the variables from a line of words.
 func newPreloaded(library, variables string) (preloaded, error) {
 	path, err := filepath.Abs(library)
 	if err != nil {
@@ -73,8 +75,9 @@ func (p preloaded) command(limit uint64, dir, program string, args []string) (ar
 	return append([]string{program}, args...), env
 }
 
-// newLauncher is ours, unless there is another library. Ours are copied into
-// an empty directory, so that a build meanwhile does no harm.
+// newLauncher returns the launcher for nri-vgpu, or for another library if one
+// is named. newLauncher copies the libraries of nri-vgpu into an empty
+// directory, so that a concurrent build cannot change them.
 func newLauncher(build, temp, library, variables string) (launcher, error) {
 	if library != "" {
 		return newPreloaded(library, variables)
@@ -89,7 +92,8 @@ func newLauncher(build, temp, library, variables string) (launcher, error) {
 	return ours{filepath.Join(build, "bin", "vgpuctl"), lib}, nil
 }
 
-// without is an environment without what would limit programs already.
+// without returns an environment without variables that limit programs or
+// select a simulation.
 func without(env []string) []string {
 	var kept []string
 	for _, entry := range env {

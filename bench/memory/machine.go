@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,25 +16,26 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
 
-// machine is where programs run, and the judge of what they hold. All sizes
-// are in bytes, of the first GPU.
+// machine runs programs and measures the memory that they hold. All sizes are in
+// bytes, of the first GPU.
 type machine interface {
-	// env is what programs need to find the driver.
+	// env returns the variables with which programs find the driver.
 	env() []string
-	// judges has the machine count what this process holds, and its alone whose
-	// processes were named: what others hold, as one that measures what a context
-	// takes, is not under the limit.
+	// judges adds a process to those whose memory is counted. The memory of other
+	// processes, such as the process that measures a context, is not under the
+	// limit.
 	judges(pid int)
-	// held is what these processes physically hold now; never more than what
-	// they held at some instant of the call.
+	// held returns the memory that these processes physically hold. The result never
+	// exceeds the memory held at some instant of the call.
 	held() (uint64, error)
-	// contexts is what of that contexts take, and how many there are; false if
-	// that is not known.
+	// contexts returns the memory and the number of contexts. known is false if the
+	// machine cannot tell them.
 	contexts() (bytes uint64, count uint32, known bool, err error)
-	// peaks is the most that each of these processes ever held, ended ones
-	// included; nil if that is not recorded.
+	// peaks returns the greatest memory that each of these processes has held,
+	// including ended processes. peaks returns nil if the machine does not record
+	// peaks.
 	peaks() ([]uint64, error)
-	// pause is the time between two looks at held.
+	// pause returns the time between two calls of held.
 	pause() time.Duration
 	close() error
 }
@@ -40,19 +43,19 @@ type machine interface {
 // simulated is a machine with one simulated GPU.
 type simulated struct {
 	tool, dir string
-	libraries string // directory of those with the names of the profile's driver
+	libraries string // directory of the libraries with the names of the profile's driver
 	oracle    *oracle.Oracle
 
 	mutex  sync.Mutex
 	judged map[int]bool // pids
 }
 
-// simulatedMemory is that of the GPU.
+// simulatedMemory is the memory of the simulated GPU.
 const simulatedMemory = "memory = 16GiB\n"
 
-// newSimulated makes a GPU with the driver of a profile, "" for the simulator's own,
-// and contexts of this size in bytes, 0 for the driver's own. build is where the
-// project is built.
+// newSimulated creates a GPU with the driver of a profile, "" for the simulator's
+// own. context is the size of contexts in bytes, 0 for the driver's own. build is
+// the directory of the built project.
 func newSimulated(build, dir, profile string, context uint64) (*simulated, error) {
 	s := &simulated{
 		tool:   filepath.Join(build, "gpusim", "gpusim"),
@@ -84,7 +87,7 @@ func newSimulated(build, dir, profile string, context uint64) (*simulated, error
 
 func (s *simulated) run(args ...string) error {
 	command := exec.Command(s.tool, args...)
-	command.Env = without(os.Environ()) // what profile it is, --profile says
+	command.Env = without(os.Environ()) // --profile selects the profile
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("gpusim %q: %w: %s", args, err, output)
 	}
@@ -97,8 +100,8 @@ func (s *simulated) env() []string {
 
 func (s *simulated) pause() time.Duration { return 200 * time.Microsecond }
 
-// held looks at every process twice and takes the lesser: what a process gave
-// up while another took it is not counted for both.
+// held reads the usage of every process twice and takes the lesser value. Memory
+// that moves from one process to another meanwhile is not counted for both.
 func (s *simulated) held() (uint64, error) {
 	first, err := s.uses()
 	if err != nil {
@@ -115,7 +118,7 @@ func (s *simulated) held() (uint64, error) {
 	return sum, nil
 }
 
-// identity tells processes apart that had the same pid.
+// identity distinguishes processes with the same process ID.
 type identity struct {
 	pid   int
 	start uint64
@@ -133,7 +136,7 @@ func (s *simulated) isJudged(pid int) bool {
 	return s.judged[pid]
 }
 
-// processes are those that are judged.
+// processes returns the judged processes.
 func (s *simulated) processes() ([]oracle.Process, error) {
 	all, err := s.oracle.Processes()
 	return slices.DeleteFunc(all, func(p oracle.Process) bool { return !s.isJudged(p.Pid) }), err
@@ -194,10 +197,11 @@ func (s *simulated) close() error {
 	return errors.Join(s.oracle.Close(), s.run("destroy", s.dir))
 }
 
-// real is a machine with a real GPU that nobody else uses: what the driver
-// reports as used, less what was so at the beginning, is what programs hold.
+// real is a machine with a real GPU that no other program uses. Programs hold the
+// memory that the driver reports as used, less the memory that was used at the
+// beginning.
 type real struct {
-	info string // the program that asks NVML
+	info string // the program that queries NVML
 	idle uint64
 }
 
@@ -231,7 +235,7 @@ func (r *real) used() (uint64, error) {
 	return usedByNVML(output)
 }
 
-// usedByNVML reads what `info` prints.
+// usedByNVML parses the output of `info`.
 func usedByNVML(output []byte) (uint64, error) {
 	var seen struct {
 		NVML struct {

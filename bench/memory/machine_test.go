@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,8 +10,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestNVMLJudge lets a program hold memory on a simulated GPU and asks NVML, as
-// on a machine with a real one.
+// TestNVMLJudge has a program hold memory on a simulated GPU, and queries NVML
+// as on a machine with a real GPU.
 func TestNVMLJudge(t *testing.T) {
 	sim := simtest.New(t, 1, 4*gib)
 	for _, variable := range []string{"GPUSIM_STATE", "LD_LIBRARY_PATH"} {
@@ -37,7 +39,8 @@ func TestNVMLJudge(t *testing.T) {
 	}
 }
 
-// TestSimulatedJudge has a process counted that was named, and another left out.
+// TestSimulatedJudge checks that a named process is counted, and another process
+// is not.
 func TestSimulatedJudge(t *testing.T) {
 	simtest.Build(t)
 	profiles, err := profilesIn("../../gpusim/profiles")
@@ -76,7 +79,8 @@ func TestSimulatedJudge(t *testing.T) {
 			}
 			held, err := m.held()
 			peaks, peaksErr := m.peaks()
-			// The driver may keep a few chunks beside what it granted.
+			// The driver may hold a few chunks in addition to the granted
+			// memory.
 			if err != nil || held < gib+size || held > gib+size+16*mib || peaksErr != nil || len(peaks) != 1 || peaks[0] < held {
 				t.Errorf("%d bytes held, error %v, peaks %v, error %v", held, err, peaks, peaksErr)
 			}
@@ -113,7 +117,7 @@ func TestUsedByNVML(t *testing.T) {
 	}
 }
 
-// recorder is a machine that recorded these peaks.
+// recorder is a machine with these recorded peaks.
 type recorder struct {
 	machine
 	recorded []uint64

@@ -1,10 +1,12 @@
-// Command memory measures how exact a memory limit is. For every way of taking
-// device memory, alone and mixed with others, it lets programs take all they
-// get under a limit, and has a judge from outside tell what they physically
-// held: the simulator's oracle or, where there is a GPU, the driver.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command memory measures the accuracy of memory limits. Under a limit, programs
+// allocate device memory until an allocation fails, with every way of allocating,
+// alone and mixed. An independent judge reports the memory that they physically held:
+// the simulator's oracle or, on a real GPU, the driver.
 //
-// It exits with 1 when a point breaks a rule: more was held than the limit,
-// something was refused that would have fit, or the answer was another than
+// The command exits with 1 if a point breaks a rule. The rules forbid holding more
+// than the limit, refusing a request that would have fit, and errors other than
 // CUDA_ERROR_OUT_OF_MEMORY.
 package main
 
@@ -32,8 +34,7 @@ type options struct {
 	table                                           bool
 }
 
-// errBroken is returned when the measurements went well, and their result
-// breaks a rule.
+// errBroken is returned if the measurements succeeded and their result breaks a rule.
 var errBroken = errors.New("the memory limit does not hold as it should")
 
 func main() {
@@ -92,7 +93,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// suite is what runners of one run have in common.
+// suite is the common part of the runners of one run.
 type suite struct {
 	build, temp string
 	launcher    launcher
@@ -100,8 +101,8 @@ type suite struct {
 
 func (s suite) fill() string { return filepath.Join(s.build, "workload", "fill") }
 
-// runner measures on machines with the driver of a profile and contexts of this
-// size, in bytes, if they are simulated; 0 for the driver's own.
+// runner returns a runner for machines with the driver of a profile. context is the
+// size of contexts on simulated machines, in bytes, 0 for the driver's own.
 func (s suite) runner(name string, p profile, context uint64) (*runner, error) {
 	temp := filepath.Join(s.temp, p.name+"-"+name)
 	return &runner{
@@ -139,7 +140,7 @@ type conditions struct {
 	Seed    uint64 `json:"seed"`
 }
 
-// findings are what was measured of profiles.
+// findings are the results of the measured profiles.
 type findings struct {
 	points []Point
 	absent []Absent
@@ -170,7 +171,7 @@ func measure(ctx context.Context, o options, s suite, lines *report.Lines) (find
 	return found, nil
 }
 
-// measureProfile measures all points of one profile, and sums them up.
+// measureProfile measures all points of one profile, and summarizes them.
 func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []string, lines *report.Lines) (findings, error) {
 	heading := conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), p.name, o.seed}
 	if err := lines.Write(heading); err != nil {
@@ -208,8 +209,8 @@ func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []
 	return found, nil
 }
 
-// measureSteps finds what there is without a limit, plans for the ways that the driver
-// has, and measures.
+// measureSteps measures the ways without a limit, plans steps for the ways that the
+// driver has, and measures the steps.
 func (r *runner) measureSteps(ctx context.Context, ways []string, lines *report.Lines, plan func([]string, sizes) []step) ([]Point, error) {
 	if err := r.measureNative(ctx, union(ways, exactWay)); err != nil {
 		return nil, err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,7 +9,7 @@ import (
 	"slices"
 )
 
-// unlimited runs programs as they are.
+// unlimited runs programs without a limit.
 type unlimited struct{}
 
 func (unlimited) name() string { return "none" }
@@ -16,15 +18,15 @@ func (unlimited) command(_ uint64, _, program string, args []string) (argv, env 
 	return append([]string{program}, args...), nil
 }
 
-// Absent is a way that a driver does not have. Nothing is measured by it.
+// Absent is a way that a driver does not have. No point is measured for it.
 type Absent struct {
 	Way     string `json:"absent"`
 	Profile string `json:"profile"`
-	Call    string `json:"call"` // the function that is missing
+	Call    string `json:"call"` // the missing function
 }
 
-// measureNative finds what the driver gives by each way with no limit, and which ways
-// it does not have.
+// measureNative measures the memory that each way can allocate without a limit.
+// measureNative also finds the ways that the driver does not have.
 func (r *runner) measureNative(ctx context.Context, ways []string) error {
 	r.native = sizes{pieces: map[string]uint64{}, reach: map[string]uint64{}, vague: r.profile.vague}
 	r.absent = nil
@@ -51,7 +53,7 @@ func (r *runner) measureNative(ctx context.Context, ways []string) error {
 	return fmt.Errorf("measure without a limit: the driver does not have %s, with which contexts are measured", exactWay)
 }
 
-// has reports whether the driver has a way, once measureNative has asked for it.
+// has reports whether the driver has a way, once measureNative has checked it.
 func (r *runner) has(way string) bool {
 	return !slices.ContainsFunc(r.absent, func(a Absent) bool { return a.Way == way })
 }
@@ -61,11 +63,12 @@ func (r *runner) those(ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !r.has(way) })
 }
 
-// exactWay is granted what it asks for: where the machine does not say what a
-// context takes, it is what a process holds besides.
+// exactWay is a way that allocates exactly the requested size. If the machine does
+// not report the size of contexts, the size is the rest of the memory that a process
+// with this way holds.
 const exactWay = "alloc"
 
-// fillNative fills the GPU by one way, and returns what a context takes.
+// fillNative fills the GPU by one way, and returns the size of a context.
 func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, size uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,8 +90,8 @@ func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, size uint6
 	return fill, size, err
 }
 
-// contextSize is that of a process's contexts, as the machine says or, where it does
-// not, what is held beside what was granted.
+// contextSize returns the size of a context as the machine reports it. Otherwise
+// contextSize returns the held memory less the granted memory.
 func contextSize(m machine, granted uint64) (uint64, error) {
 	bytes, count, known, err := m.contexts()
 	if err != nil || (known && count > 0) {
@@ -98,5 +101,5 @@ func contextSize(m machine, granted uint64) (uint64, error) {
 	return held - min(held, granted), err
 }
 
-// whole tells whether the pieces had a size that the driver chose.
+// whole reports whether the driver chose the size of the pieces.
 func (f Fill) whole() bool { return f.Refusals > 0 && f.Refused == 0 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,7 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestAbsentWays: what a profile's driver does not have is recorded, and left out.
+// TestAbsentWays: ways that a profile's driver does not have are recorded and not
+// measured.
 func TestAbsentWays(t *testing.T) {
 	simtest.Build(t)
 	simtest.Workload(t, "fill")
@@ -47,7 +50,7 @@ func TestAbsentWays(t *testing.T) {
 	}
 }
 
-// TestTableSaysWhatIsAbsent: no way is left out silently.
+// TestTableSaysWhatIsAbsent: the table lists each way that is not measured.
 func TestTableSaysWhatIsAbsent(t *testing.T) {
 	var table strings.Builder
 	if err := writeTable(&table, findings{absent: []Absent{{"green", "old", "cuGreenCtxCreate"}}}, nil); err != nil {

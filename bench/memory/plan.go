@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,27 +16,27 @@ const (
 	gib = 1 << 30
 )
 
-// limits are the limits at which every way is tried: 1, 2, 3.7 and 15 GiB.
+// limits are the limits at which every way is measured: 1, 2, 3.7 and 15 GiB.
 var limits = []uint64{1 * gib, 2 * gib, 37 * gib / 10, 15 * gib}
 
 // mixName is the way of points at which several ways are used at once.
 const mixName = "mix"
 
-// task is what one process does.
+// task is the work of one process.
 type task struct {
 	way     string
 	threads int
-	rounds  int    // times that it fills; it frees everything in between
-	chunk   uint64 // bytes of the first pieces
-	unit    uint64 // bytes: pieces are multiples of it
+	rounds  int    // times that it fills; it frees all memory in between
+	chunk   uint64 // size of the first pieces in bytes
+	unit    uint64 // pieces are multiples of this size in bytes
 	delay   time.Duration
 }
 
-// alone is a way by itself, as fill uses it by default.
+// alone returns a task with a single way and the defaults of fill.
 func alone(way string) task { return task{way: way, threads: 1, rounds: 1, chunk: 64 * mib, unit: 1} }
 
-// args is the command line of fill. It keeps what it got until it is killed,
-// so that all that processes were granted is held at the same time.
+// args returns the arguments of fill. fill holds its memory until it is killed, so
+// all processes hold their memory at the same time.
 func (t task) args() []string {
 	return []string{
 		"--way", t.way,
@@ -47,15 +49,15 @@ func (t task) args() []string {
 	}
 }
 
-// step is what is run for one point.
+// step is the run for one point.
 type step struct {
 	way   string
 	limit uint64 // bytes
-	// tasks run at once, but the last fills when the others are done.
+	// The tasks run at once, but the last fills after the others are done.
 	tasks []task
 }
 
-// aloneSteps is every way alone at every limit.
+// aloneSteps returns steps for every way alone at every limit.
 func aloneSteps(ways []string, limits []uint64) []step {
 	var steps []step
 	for _, limit := range limits {
@@ -66,8 +68,9 @@ func aloneSteps(ways []string, limits []uint64) []step {
 	return steps
 }
 
-// mixSteps is so many random mixes at every limit, none without ways. Equal arguments
-// give equal steps. context is the size of a process's context.
+// mixSteps returns this number of random mixes at every limit, or none if ways is
+// empty. Equal arguments result in equal steps. context is the size of a process's
+// context.
 func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) []step {
 	var steps []step
 	if len(ways) == 0 {
@@ -83,22 +86,22 @@ func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) [
 }
 
 const (
-	// mostProcesses bounds a mix.
+	// mostProcesses is the greatest number of processes of a mix.
 	mostProcesses = 8
-	// mixDelay is what the processes of a mix wait for between making their
+	// mixDelay is the time for which the processes of a mix wait between making their
 	// contexts and filling.
 	mixDelay = 2 * time.Second
-	// mixUnit keeps pieces so large that what drivers round up does not
-	// count: with other processes about, many may be small.
+	// mixUnit keeps pieces large, so that rounding by drivers is negligible. With
+	// several processes many pieces may be small.
 	mixUnit = 64 * kib
-	// leastChunk is the granularity of virtual memory: with smaller pieces
-	// fill would ask for none.
+	// leastChunk is the granularity of virtual memory. fill never requests smaller
+	// pieces.
 	leastChunk = 2 * mib
 )
 
-// mix is several processes with random ways, threads or rounds, and sizes, whose
-// contexts leave half of the limit to what they ask for, but at least two; the
-// last one takes what is left, to the byte.
+// mix returns several tasks with random ways, threads or rounds, and sizes. There are
+// at least two tasks, and their contexts leave half of the limit to their requests.
+// The last task takes the rest, to the byte.
 func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
 	most := uint64(mostProcesses)
 	if context > 0 {
@@ -125,7 +128,7 @@ func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
 	return append(tasks[:len(tasks)-1], rest)
 }
 
-// parseWays reads what `fill --list` prints: a way and its help on each line.
+// parseWays parses the output of `fill --list`: a way and its help on each line.
 func parseWays(list string) []string {
 	var ways []string
 	for line := range strings.Lines(list) {
@@ -136,7 +139,7 @@ func parseWays(list string) []string {
 	return ways
 }
 
-// chosen is those of all ways that are wanted, in the order of all.
+// chosen returns the wanted ways, in the order of all.
 func chosen(all, wanted []string) ([]string, error) {
 	for _, way := range wanted {
 		if !slices.Contains(all, way) {

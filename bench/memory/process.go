@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,14 +16,14 @@ import (
 	"syscall"
 )
 
-// process is a running fill. It prints one line when it is done, and keeps what
-// it was granted until it is killed.
+// process is a running fill. process prints one line when it is done, and holds
+// its memory until it is killed.
 type process struct {
 	task
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	ending sync.Once
-	// filled is closed when fill and err are known.
+	// filled is closed once fill and err are set.
 	filled chan struct{}
 	fill   Fill
 	err    error
@@ -45,13 +47,13 @@ func start(ctx context.Context, t task, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// result waits until the process has what it gets.
+// result waits until the process has filled, and returns the result.
 func (p *process) result() (Fill, error) {
 	<-p.filled
 	return p.fill, p.err
 }
 
-// done tells whether the process has what it gets.
+// done reports whether the process has filled.
 func (p *process) done() bool {
 	select {
 	case <-p.filled:
@@ -73,8 +75,8 @@ func (p *process) read(out *bufio.Reader) (Fill, error) {
 	return p.parse(line)
 }
 
-// silent is the result of a process that ended without a word on its standard
-// output: its library crashed, or refused to start.
+// silent returns the result of a process that ended without output, because its
+// library crashed or refused to start.
 func (p *process) silent() Fill {
 	message := strings.TrimSpace(p.stderr.String())
 	if state := p.cmd.ProcessState; state != nil {
@@ -112,8 +114,8 @@ func (p *process) parse(line []byte) (Fill, error) {
 // signal stops, continues or kills the process, unless it has ended.
 func (p *process) signal(signal syscall.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// end kills the process and waits for it. The context of its start does so,
-// too.
+// end kills the process and waits for it. The end of the context that start
+// received also kills the process.
 func (p *process) end() {
 	p.signal(syscall.SIGKILL)
 	<-p.filled
@@ -121,5 +123,5 @@ func (p *process) end() {
 }
 
 func (p *process) wait() {
-	p.ending.Do(func() { _ = p.cmd.Wait() }) // how it ended is in its state
+	p.ending.Do(func() { _ = p.cmd.Wait() }) // its state contains the result
 }

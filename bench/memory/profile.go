@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,22 +13,23 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// profile is a driver that points are measured with.
+// profile is a driver to measure with.
 type profile struct {
 	name string
-	file string // for the simulator; "" for its own driver, and for a real one
-	// vague: NVML does not know what a process holds, not even on the host.
+	file string // for the simulator; "" for its own driver, and for a real driver
+	// vague reports that NVML does not list the memory of processes, even on the
+	// host.
 	vague bool
-	// mixContext is the size of contexts in mixes, in bytes; 0 for the driver's own.
+	// mixContext is the size of contexts in mixes, in bytes, 0 for the driver's own.
 	mixContext uint64
 }
 
-// kind is the simulator without a profile. Its contexts are small in mixes, so
-// that even a small limit has room for several processes.
+// kind is the simulator without a profile. The contexts of kind are small in mixes,
+// so that even a small limit has room for several processes.
 var kind = profile{name: "kind", mixContext: 64 * mib}
 
-// profilesIn are all profiles of a directory, after the simulator's own driver. On a
-// machine with a GPU the only one is what there is.
+// profilesIn returns the simulator's own driver and all profiles of a directory. On
+// a machine with a GPU profilesIn returns a single profile for the real driver.
 func profilesIn(dir string) ([]profile, error) {
 	if report.GPU() == report.Real {
 		return []profile{{name: report.Real}}, nil
@@ -53,7 +56,7 @@ func profilesIn(dir string) ([]profile, error) {
 	return all, nil
 }
 
-// nvmlRegime reads what a profile's NVML knows of processes.
+// nvmlRegime reads from a profile how NVML lists processes.
 func nvmlRegime(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -74,8 +77,8 @@ func nvmlRegime(path string) (string, error) {
 	return regime, nil
 }
 
-// chosenProfiles are those of all that are wanted by name, separated by commas; all
-// if none is named.
+// chosenProfiles returns the profiles whose names are in wanted, separated by
+// commas. If wanted is empty, chosenProfiles returns all.
 func chosenProfiles(all []profile, wanted string) ([]profile, error) {
 	if wanted == "" {
 		return all, nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -5,75 +7,75 @@ import (
 	"slices"
 )
 
-// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY, the only right answer to a request
-// beyond the limit.
+// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY, the only correct error for a request above the
+// limit.
 const outOfMemory = 2
 
-// notFound is CUDA_ERROR_NOT_FOUND, with which fill ends where the driver does not have a
-// function of its way.
+// notFound is CUDA_ERROR_NOT_FOUND. fill ends with it if the driver lacks a function of
+// its way.
 const notFound = 500
 
-// tolerance is the part of a limit that a library may leave ungranted where NVML
-// knows what processes hold.
+// tolerance is the fraction of a limit that a library may leave ungranted if NVML lists
+// the memory of processes.
 const tolerance = 0.01
 
-// Fill is what one process of a point took. Sizes are in bytes.
+// Fill is the result of one process of a point. Sizes are in bytes.
 type Fill struct {
 	Way     string `json:"way"`
 	Threads int    `json:"threads"`
-	Rounds  int    `json:"rounds"`      // filled, and but for the last time freed
+	Rounds  int    `json:"rounds"`      // fills, each freed except the last
 	Chunk   uint64 `json:"chunk_bytes"` // of the first pieces
 	Granted uint64 `json:"granted_bytes"`
 	Pieces  uint64 `json:"pieces"`
-	// Refused is the smallest size that was refused; 0 if none was, or if
-	// pieces have a size of their own.
+	// Refused is the smallest refused size. Refused is 0 if no request was refused, or if
+	// the driver chooses the size of pieces.
 	Refused  uint64 `json:"smallest_refused_bytes"`
 	Refusals uint64 `json:"refusals"`
-	// Context tells whether the process had a context at its end.
+	// Context reports whether the process had a context at its end.
 	Context bool   `json:"context"`
-	Error   int    `json:"error"` // the driver's last answer
+	Error   int    `json:"error"` // the driver's last result
 	Call    string `json:"call,omitempty"`
-	Message string `json:"message,omitempty"` // where there was no answer
+	Message string `json:"message,omitempty"` // set if there was no result
 }
 
-// Point is one measurement: a way alone, or several at once. Sizes are in
-// bytes.
+// Point is one measurement of a way alone, or of several at once. Sizes are in bytes.
 type Point struct {
 	Profile      string `json:"profile"`
 	Way          string `json:"way"`
 	Limit        uint64 `json:"limit_bytes"`
-	Granted      uint64 `json:"granted_bytes"` // to all processes, contexts aside
+	Granted      uint64 `json:"granted_bytes"` // to all processes, without contexts
 	PhysicalPeak uint64 `json:"physical_peak_bytes"`
 	Error        int    `json:"error"`
-	// RefusedWithinLimit: something was refused that would have fit, and
-	// more than the tolerance was left.
+	// RefusedWithinLimit reports that a request was refused although it would have fit,
+	// and that the rest exceeded the tolerance.
 	RefusedWithinLimit bool   `json:"refused_within_limit"`
 	Context            uint64 `json:"context_bytes"` // of one process
-	// Shortfall is what could have been granted and was not, Spare what may be.
+	// Shortfall is the ungranted memory that would have fit. Spare is its tolerated
+	// amount.
 	Shortfall uint64 `json:"shortfall_bytes"`
 	Spare     uint64 `json:"spare_bytes"`
-	// ContextsRefused counts processes that were refused a context although
-	// the contexts of all fit, and nobody had more.
+	// ContextsRefused counts processes whose context was refused although the contexts of
+	// all fit, and while no process held other memory.
 	ContextsRefused int `json:"contexts_refused"`
-	// PeakExact: the peak was recorded by the judge with each change; else
-	// it is the largest of its samples.
+	// PeakExact reports that the judge recorded the peak at each change. Otherwise the
+	// peak is the largest sample.
 	PeakExact bool   `json:"peak_exact"`
 	Processes int    `json:"processes"`
-	Fills     []Fill `json:"fills,omitempty"` // of several
+	Fills     []Fill `json:"fills,omitempty"` // only of several processes
 	Broken    string `json:"broken,omitempty"`
 }
 
-// sizes are what a machine's driver gives without a limit: measured first, so
-// that nothing that a tested library says is needed. All are in bytes.
+// sizes are the sizes that a machine's driver allocates without a limit. The sizes are
+// measured first, so that the rules need no report of a tested library. All are in bytes.
 type sizes struct {
 	context uint64            // of one process
-	pieces  map[string]uint64 // of the ways whose pieces have a size of their own
-	reach   map[string]uint64 // what one process gets by a way
-	vague   bool              // NVML does not know what processes hold
+	pieces  map[string]uint64 // of the ways whose pieces have a size that the driver chooses
+	reach   map[string]uint64 // the most that one process can allocate by a way
+	vague   bool              // NVML does not list the memory of processes
 }
 
-// spare is what may be left ungranted: 1 % of the limit or, where NVML does not say
-// what processes hold, as much again as their contexts.
+// spare returns the amount that may remain ungranted: 1 % of the limit. If NVML does not
+// list the memory of processes, it is the size of their contexts again.
 func (s sizes) spare(limit uint64, processes int) uint64 {
 	if s.vague {
 		return uint64(processes) * s.context
@@ -81,16 +83,16 @@ func (s sizes) spare(limit uint64, processes int) uint64 {
 	return uint64(float64(limit) * tolerance)
 }
 
-// physical is what the judge saw processes hold, in bytes.
+// physical is the memory that processes held as the judge measured it, in bytes.
 type physical struct {
 	peak uint64
-	end  uint64 // when all had what they got
+	end  uint64 // after all processes had filled
 }
 
-// judge turns what processes report, and what they physically held, into a
-// point. The last process filled when the others were done: what it was
-// refused tells what was left. While contexts were made, nobody had more. What the
-// driver keeps beside what it granted, as it hands memory out in chunks, is held, too.
+// judge computes a point from the reports of processes and the memory that they
+// physically held. The last process filled after the others, so its refusals indicate the
+// rest. While contexts were made, no process held other memory. Memory that the driver
+// reserves in chunks beyond the granted size counts as held.
 func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
 	p := Point{
 		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),
@@ -115,7 +117,7 @@ func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) P
 	return p
 }
 
-// withoutContext counts processes that did not even get a context.
+// withoutContext counts the processes whose context was refused.
 func withoutContext(fills []Fill) int {
 	count := 0
 	for _, f := range fills {
@@ -126,8 +128,8 @@ func withoutContext(fills []Fill) int {
 	return count
 }
 
-// granted is what a process got: of pieces with a size of their own, what a
-// process sees of them is not to be trusted.
+// granted returns the memory that a process was granted. If the driver chooses the size
+// of pieces, the process's own view of it is not trusted.
 func (s sizes) granted(f Fill) uint64 {
 	if piece := s.pieces[f.Way]; piece > 0 {
 		return f.Pieces * piece
@@ -135,9 +137,9 @@ func (s sizes) granted(f Fill) uint64 {
 	return f.Granted
 }
 
-// shortfall is what could have been held besides, and was refused to the last
-// process, or 0: less than what it asked for cannot be had, nor more than its
-// way reaches without a limit.
+// shortfall returns the memory that would have fit and was refused to the last process,
+// or 0. A rest below the smallest refused size does not count. Neither does memory above
+// the reach of the way without a limit.
 func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	smallest := last.Refused
 	switch {
@@ -154,8 +156,8 @@ func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	return limit - held
 }
 
-// lastError is the answer at which processes stopped: the first that is wrong,
-// else out of memory.
+// lastError returns the error at which processes stopped: the first wrong error, else out
+// of memory.
 func lastError(fills []Fill) int {
 	for _, f := range fills {
 		if f.Error != outOfMemory {
@@ -165,7 +167,7 @@ func lastError(fills []Fill) int {
 	return outOfMemory
 }
 
-// broken says which rule a point breaks, "" if none.
+// broken returns the rule that a point breaks, "" if it breaks none.
 func broken(p Point) string {
 	switch {
 	case p.PhysicalPeak > p.Limit:
@@ -182,7 +184,7 @@ func broken(p Point) string {
 	return ""
 }
 
-// Summary is the worst of all points of one way with one profile.
+// Summary contains the worst values of all points of one way with one profile.
 type Summary struct {
 	Way     string `json:"summary"`
 	Profile string `json:"profile"`
@@ -190,13 +192,14 @@ type Summary struct {
 	Broken  int    `json:"broken"`
 	// OverLimit is the largest physical peak above a limit, in bytes.
 	OverLimit uint64 `json:"worst_over_limit_bytes"`
-	// ShortfallPercent is the largest shortfall, as a part of its limit.
+	// ShortfallPercent is the largest shortfall, in percent of its limit.
 	ShortfallPercent   float64 `json:"worst_shortfall_percent"`
-	RefusedWithinLimit int     `json:"refused_within_limit"` // points
-	Errors             []int   `json:"errors"`               // all that were seen
+	RefusedWithinLimit int     `json:"refused_within_limit"` // number of points
+	Errors             []int   `json:"errors"`               // all errors that occurred
 }
 
-// summarize is a summary for each profile's ways, in the order of their first points.
+// summarize returns a summary for each way of each profile, in the order of their first
+// points.
 func summarize(points []Point) []Summary {
 	var all []Summary
 	for _, p := range points {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,7 +15,8 @@ var native = sizes{
 	reach:   map[string]uint64{"alloc": 31 * gib / 2, "alloc-v1": 4 * gib, "vmm": 31 * gib / 2, "ctx": 31 * gib / 2},
 }
 
-// done is a process that filled until pieces of this size were refused.
+// done returns the result of a process that filled until pieces of size refused
+// were refused.
 func done(way string, granted, refused uint64) Fill {
 	return Fill{Way: way, Granted: granted, Pieces: 1, Refused: refused, Refusals: 1, Context: true, Error: outOfMemory}
 }
@@ -49,12 +52,13 @@ func TestJudge(t *testing.T) {
 		{"crashed", gib, 0, []Fill{crashed}, 0, gib, true, "ended with error -1, not 2"},
 		{"unseen", gib, 0, []Fill{done("alloc", gib/2, 1)}, gib / 2, 0, false, "the judge saw nothing held"},
 
-		// A context is all or nothing, and what is not one cannot be had.
+		// A context is granted whole or refused. A rest smaller than a context
+		// cannot be granted.
 		{"contexts", 37 * gib / 10, 7 * gib / 2, []Fill{contexts(6)}, 3 * gib, 0, false, ""},
 		{"a context too few", 37 * gib / 10, 3 * gib, []Fill{contexts(5)}, 5 * gib / 2, 37*gib/10 - 3*gib, true,
 			"refused what would have fit: 751619276 bytes were left"},
 
-		// 32-bit addresses end at 4 GiB, limit or none.
+		// 32-bit addresses end at 4 GiB, with or without a limit.
 		{"all that the way reaches", 15 * gib, 9 * gib / 2, []Fill{done("alloc-v1", 4*gib, 1)}, 4 * gib, 0, false, ""},
 		{"less than the way reaches", 15 * gib, 7 * gib / 2, []Fill{done("alloc-v1", 3*gib, 1)}, 3 * gib, 23 * gib / 2, true,
 			"refused what would have fit: 12348030976 bytes were left"},
@@ -87,7 +91,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeByWhatIsHeld: the driver keeps 12 MiB beside what it granted.
+// TestJudgeByWhatIsHeld: the driver holds 12 MiB in addition to the granted
+// memory.
 func TestJudgeByWhatIsHeld(t *testing.T) {
 	fills := []Fill{done("alloc", 476*mib, 1)}
 	if got := judge("way", 1000*mib, physical{1000 * mib, 1000 * mib}, fills, native); got.Shortfall != 0 || got.Broken != "" {
@@ -98,8 +103,8 @@ func TestJudgeByWhatIsHeld(t *testing.T) {
 	}
 }
 
-// TestJudgeVaguely: where NVML does not know what processes hold, each may lose as
-// much again as its context takes, however large the limit is.
+// TestJudgeVaguely: if NVML does not list the memory of processes, each may lose
+// the size of its context again, at any limit.
 func TestJudgeVaguely(t *testing.T) {
 	small := sizes{context: 100 * mib, vague: true}
 	tests := []struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,14 +15,14 @@ import (
 // patience bounds one point, whose programs may hang.
 const patience = 2 * time.Minute
 
-// runner measures points, one after the other.
+// runner measures points one after another.
 type runner struct {
 	launcher launcher
 	profile  profile
-	fill     string // the program
-	// newMachine makes a fresh machine in an empty directory.
+	fill     string // path of the program
+	// newMachine creates a machine in an empty directory.
 	newMachine func(dir string) (machine, error)
-	temp       string // each point has a directory in it
+	temp       string // parent of the points' directories
 	native     sizes
 	absent     []Absent // ways that the driver does not have
 	count      int
@@ -45,16 +47,17 @@ func (r *runner) prepare() (setting, error) {
 	return setting{m, dir}, nil
 }
 
-// close leaves the directory to the end of all: vgpuctl is tidying up there.
+// close closes the machine. The directory stays until the end of the run, because
+// vgpuctl still cleans up in it.
 func (s setting) close() error { return s.machine.close() }
 
-// attempts is how often a point is tried whose processes are late.
+// attempts is the greatest number of attempts at a point whose processes are late.
 const attempts = 5
 
-// errHung: the programs of a point did not end in time.
+// errHung reports that the programs of a point did not end in time.
 var errHung = errors.New("programs hang")
 
-// run measures one point. One whose programs hang, or cannot even start, is broken.
+// run measures one point. A point whose programs hang or cannot start is broken.
 func (r *runner) run(ctx context.Context, what step) (Point, error) {
 	for try := 1; ; try++ {
 		p, err := r.try(ctx, what)
@@ -81,7 +84,7 @@ func (r *runner) try(ctx context.Context, what step) (_ Point, err error) {
 	watched := watch(s.machine)
 	c, err := r.fillAll(ctx, s, r.launcher, what)
 	defer c.end()
-	time.Sleep(2 * s.pause()) // the watch looks once more
+	time.Sleep(2 * s.pause()) // the watch samples once more
 	sampled, watchErr := watched.stop()
 	if ctx.Err() != nil {
 		return Point{}, fmt.Errorf("%w: %s at %d bytes is not done after %s", errHung, what.way, what.limit, patience)
@@ -102,7 +105,8 @@ func (r *runner) try(ctx context.Context, what step) (_ Point, err error) {
 	return point, nil
 }
 
-// fillAll lets all processes fill. In any case, the caller ends the crowd.
+// fillAll lets all processes fill. The caller must end the crowd, even after an
+// error.
 func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) (*crowd, error) {
 	c := &crowd{}
 	for _, t := range what.tasks {
@@ -133,9 +137,9 @@ func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) 
 	return c, nil
 }
 
-// peakOf is the most that was held. With one process that held anything, it is
-// the peak that the judge recorded; with several, the peaks need not have been
-// at the same time, and what was sampled counts.
+// peakOf returns the greatest memory that processes held. If a single process held
+// memory, this is the peak that the judge recorded. With several processes, whose
+// peaks may differ in time, it is the largest sample.
 func peakOf(m machine, sampled uint64) (peak uint64, exact bool, err error) {
 	peaks, err := m.peaks()
 	if err != nil {
@@ -152,7 +156,7 @@ func peakOf(m machine, sampled uint64) (peak uint64, exact bool, err error) {
 	return peak, holders == 1, nil
 }
 
-// watcher looks again and again at what is held.
+// watcher samples the held memory.
 type watcher struct {
 	done, ended chan struct{}
 	most        uint64
@@ -177,7 +181,7 @@ func watch(m machine) *watcher {
 	return w
 }
 
-// stop ends the watch and returns the most that was seen.
+// stop ends the watch and returns the largest sample.
 func (w *watcher) stop() (uint64, error) {
 	close(w.done)
 	<-w.ended

@@ -1,10 +1,12 @@
-// Command overhead measures what the interposer costs, in turns with the native
-// calls: calls of running processes, the start of one, and of many at once. On
-// a machine without a GPU drivers are simulated: one that is as quick as it can be,
-// one whose calls take what they took on an H200, and one with an NVML that takes
-// 100 ms to open.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command overhead measures the cost of the interposer against native calls, in
+// turns. The command times calls of running processes, the start of a process, and
+// the start of many processes at once. On a machine without a GPU the command
+// simulates three drivers: the fastest driver of the simulator, a driver with the
+// timings of an H200, and a driver whose NVML takes 100 ms to start.
 //
-// It exits with 1 when a cost is above what is promised.
+// The command exits with 1 if a cost exceeds the promise.
 package main
 
 import (
@@ -29,8 +31,8 @@ type options struct {
 	table                                             bool
 }
 
-// errBroken is returned when the measurements went well, and their result
-// breaks a rule.
+// errBroken is returned if the measurements succeeded and their result breaks a
+// rule.
 var errBroken = errors.New("the interposer costs more than promised")
 
 func main() {
@@ -96,7 +98,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// parseParts reads which parts are wanted.
+// parseParts parses the list of parts to measure.
 func parseParts(list string) (map[string]bool, error) {
 	wanted := map[string]bool{}
 	for part := range strings.SplitSeq(list, ",") {

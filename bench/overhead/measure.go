@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,8 +15,8 @@ type timed struct {
 	rules map[string]rule
 }
 
-// under bounds what a call may cost more than natively, in ns, on all sides with the
-// interposer; where there is a limit on GPU time, perhaps by another bound.
+// under bounds the cost of a call above the native cost, in ns, on all sides with the
+// interposer. A second bound applies under a limit on GPU time.
 func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
 	rules := map[string]rule{}
 	for _, side := range []string{limited, whole, capped} {
@@ -26,12 +28,13 @@ func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
 	return rules
 }
 
-// Calls have so many in a round that a round is much longer than a look at the clock
-// and shorter than a time slice of a busy machine. Launches are shortest, and more:
-// what a process finds cold when its turn comes is not what one after another costs.
-// The simulator queues 1024. Of meminfo-apart, calls are half a millisecond apart.
+// The number of calls makes a round much longer than reading the clock, and shorter
+// than a time slice of a busy machine. Launches are shortest and need more calls: the
+// cost of cold caches at a process's turn is not the cost of consecutive calls. The
+// simulator queues 1024 launches. Calls of meminfo-apart are half a millisecond
+// apart.
 var (
-	// bareCalls are made on a driver that is as quick as the simulator can be.
+	// bareCalls run on the fastest driver of the simulator.
 	bareCalls = []timed{
 		{"async", 200, under(150)},
 		{"alloc", 200, nil},
@@ -39,7 +42,7 @@ var (
 		{"meminfo-apart", 10, under(150)},
 		{"launch", 1000, under(20, 100)},
 	}
-	// h200Calls are made on one whose calls take what they took on an H200.
+	// h200Calls run on a driver with the timings of an H200.
 	h200Calls = []timed{
 		{"async", 200, under(150)},
 		{"alloc", 10, nil},
@@ -49,8 +52,8 @@ var (
 	}
 )
 
-// inTurns measures all sides in each round, one after the other. Rounds begin
-// with different sides, so that none has the better place.
+// inTurns measures all sides in each round, in turn. Rounds start with different
+// sides, so that no side has an advantage.
 func inTurns(sides []string, rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
 	samples := map[string][]float64{}
 	for round := range rounds {
@@ -66,11 +69,11 @@ func inTurns(sides []string, rounds int, measure func(side string) (float64, err
 	return samples, nil
 }
 
-// calls times the calls of processes that run. They are started anew so many times:
-// where a process finds its memory is a matter of chance, which counts for as much as
-// the rounds together do.
+// calls times the calls of running processes. calls starts new processes for each
+// run, because the random placement of a process's memory influences the result as
+// much as all rounds together.
 func (s *site) calls(ctx context.Context, calls []timed, runs, rounds int) ([]Result, error) {
-	samples := map[string][]map[string][]float64{} // of a call, by run and side
+	samples := map[string][]map[string][]float64{} // by call, run and side
 	for range runs {
 		if err := s.callRun(ctx, calls, rounds, samples); err != nil {
 			return nil, err
@@ -98,7 +101,7 @@ func (s *site) callRun(ctx context.Context, calls []timed, rounds int, samples m
 	}
 	for _, call := range calls {
 		measure := func(side string) (float64, error) { return servers[side].time(call.name, call.count) }
-		if _, err := inTurns(callSides, rounds/10+1, measure); err != nil { // to warm up
+		if _, err := inTurns(callSides, rounds/10+1, measure); err != nil { // warm up
 			return err
 		}
 		run, err := inTurns(callSides, rounds, measure)
@@ -112,7 +115,7 @@ func (s *site) callRun(ctx context.Context, calls []timed, rounds int, samples m
 
 const millisecond = 1e6 // ns
 
-// starts times processes that start one by one.
+// starts times processes that start one at a time.
 func (s *site) starts(ctx context.Context, rounds int) ([]Result, error) {
 	opened := map[string][]float64{}
 	inits, err := inTurns(startSides, rounds, func(side string) (float64, error) {
@@ -145,7 +148,7 @@ func (s *site) storms(ctx context.Context, rounds, processes int, bound rule) ([
 		compare(s.driver, "storm, CPU", processes, startSides, one(cpu), nil)), nil
 }
 
-// one is the samples of a single run.
+// one returns the samples as those of a single run.
 func one(samples map[string][]float64) []map[string][]float64 {
 	return []map[string][]float64{samples}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,21 +11,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// Parts are what can be measured by itself.
+// The parts that can be measured separately.
 const (
 	partCalls  = "calls"
 	partStarts = "starts"
 	partStorms = "storms"
 )
 
-// What is simulated.
+// The simulated drivers.
 var (
 	bare     = driver{name: "bare"}
 	h200     = driver{name: "r580-h200", profile: "r580-h200"}
 	slowNVML = driver{name: "r535-h100", profile: "r535-h100", starts: true}
 )
 
-// stormBound is what starts at once may take beside native ones.
+// stormBound bounds the duration of concurrent starts relative to native starts.
 var stormBound = rule{mostRatio: 1.05}
 
 // measurement is one run of the benchmark.
@@ -64,7 +66,7 @@ func (m *measurement) run(ctx context.Context) error {
 	return nil
 }
 
-// at measures on one machine, and then counts who called NVML there.
+// at measures on one machine, and then counts the processes that called NVML there.
 func (m *measurement) at(ctx context.Context, d driver, measure func(context.Context, *site) error) (err error) {
 	dir, err := os.MkdirTemp(m.temp, "site-")
 	if err != nil {
@@ -91,7 +93,7 @@ func (m *measurement) at(ctx context.Context, d driver, measure func(context.Con
 	return m.lines.Write(use)
 }
 
-// add takes over results of a part that is wanted.
+// add adds the results of a selected part.
 func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 	if !m.parts[part] {
 		return nil
@@ -109,8 +111,9 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 	return nil
 }
 
-// onBare measures what the interposer takes by itself. The driver starts in no time,
-// against which nothing that a process does is small: of its storms nothing is promised.
+// onBare measures the cost of the interposer itself. The driver starts immediately, so
+// any work of a process is relatively large. Storms on this driver therefore have no
+// bound.
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),

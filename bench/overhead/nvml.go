@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,22 +8,23 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
 
-// NVMLUse is how often processes of tenants called NVML, by the simulator's count.
+// NVMLUse counts the calls of NVML by tenants' processes, as the simulator counts
+// them.
 type NVMLUse struct {
 	Call   string `json:"call"` // "nvml"
 	Driver string `json:"driver"`
-	// Processes are the names of those that did.
+	// Processes are the names of the calling processes.
 	Processes []string `json:"processes"`
 	Calls     uint64   `json:"nvml_calls"`
 	Rule      string   `json:"rule"`
 	Broken    bool     `json:"broken"`
 }
 
-// hosts are the programs that ask NVML on the host's behalf.
+// hosts are the programs that query NVML for the host.
 var hosts = []string{"vgpuctl", "vgpu-devices", "vgpu-nvml", "nri-vgpu"}
 
-// nvmlUse counts the calls of all processes that are not the host's. None of the
-// benchmark's programs calls NVML by itself.
+// nvmlUse counts the calls of all processes except the host's. The benchmark's
+// programs never call NVML themselves.
 func nvmlUse(driver string, users []oracle.NVMLUser) NVMLUse {
 	use := NVMLUse{Call: "nvml", Driver: driver, Processes: []string{}, Rule: "none"}
 	for _, user := range users {
@@ -37,7 +40,8 @@ func nvmlUse(driver string, users []oracle.NVMLUser) NVMLUse {
 	return use
 }
 
-// nvml counts the calls of all that ran on the machine, nil on a real one.
+// nvml counts the calls of all processes on the machine. nvml returns nil on a
+// real machine.
 func (s *site) nvml() (*NVMLUse, error) {
 	if s.truth == nil {
 		return nil, nil

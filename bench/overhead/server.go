@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is a process that makes calls when it is told to.
+// server is a process that makes calls on request.
 type server struct {
 	side string
 	cmd  *exec.Cmd
@@ -37,8 +39,9 @@ func (s *site) serve(ctx context.Context, side string) (*server, error) {
 	return &server{side, cmd, in, bufio.NewReader(out)}, onOneProcessor(cmd.Start)
 }
 
-// onOneProcessor starts a process that stays on the last processor, as all servers do: what
-// processors differ by, with what else runs on them, is not to be taken for what sides do.
+// onOneProcessor starts a process that stays on the last processor, like all servers.
+// Otherwise differences between processors and their loads would appear as differences
+// between sides.
 func onOneProcessor(start func() error) error {
 	var all, last unix.CPUSet
 	runtime.LockOSThread()
@@ -59,7 +62,7 @@ func onOneProcessor(start func() error) error {
 	return errors.Join(start(), unix.SchedSetaffinity(0, &all))
 }
 
-// time makes so many calls and returns the ns that each took.
+// time makes count calls and returns the ns of one call.
 func (s *server) time(call string, count int) (float64, error) {
 	if _, err := fmt.Fprintln(s.in, call, count); err != nil {
 		return 0, fmt.Errorf("%s: ask for %s: %w", s.side, call, err)
@@ -77,7 +80,7 @@ func (s *server) time(call string, count int) (float64, error) {
 	return said.Ns / float64(count), nil
 }
 
-// end lets the process end by itself.
+// end lets the process exit by itself.
 func (s *server) end() error {
 	return errors.Join(s.in.Close(), s.cmd.Wait())
 }

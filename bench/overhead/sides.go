@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,23 +17,24 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
-	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Sides are what is compared.
+// The compared sides.
 const (
-	control = "control" // native once more: what differs is chance
-	empty   = "empty"   // with two libraries preloaded in which there is nothing
+	control = "control" // native again: a difference is chance
+	empty   = "empty"   // with two empty libraries preloaded
 	limited = "limited" // under a limit on memory
-	whole   = "whole"   // with the interposer, and limits that are all there is
+	whole   = "whole"   // with the interposer, and limits of all memory
 	capped  = "capped"  // under a limit on GPU time that is not reached
 )
 
 var sides = []string{native, control, limited, whole}
 
-// callSides are those of calls: a limit on GPU time costs nothing before the
-// first launch. startSides are those of starts, of which two libraries more are a part.
+// callSides are the sides of calls. A limit on GPU time costs nothing before the first
+// launch, so starts do not have this side. startSides are the sides of starts, which
+// include the load of two libraries.
 var (
 	callSides  = append(slices.Clone(sides), capped)
 	startSides = append(slices.Clone(sides), empty)
@@ -40,7 +43,7 @@ var (
 // cappedPercent is a limit that a few launches in each round do not reach.
 const cappedPercent = 99
 
-// programs are what was built, copied so that a build meanwhile does no harm.
+// programs are copies of the built programs, which a concurrent build cannot change.
 type programs struct {
 	timer, vgpuctl, lib, gpusim string // timer makes the calls
 	profiles                    string // directory of the simulator's profiles
@@ -66,7 +69,7 @@ func newPrograms(build, profiles, temp string) (programs, error) {
 	return p, nil
 }
 
-// copySimulator copies the tool, and the libraries of each branch of drivers.
+// copySimulator copies the tool, and the libraries of each driver branch.
 func copySimulator(from, to string) error {
 	libraries, err := filepath.Glob(filepath.Join(from, "drivers", "*", "*.so.1"))
 	if err != nil {
@@ -92,19 +95,19 @@ func copySimulator(from, to string) error {
 	return nil
 }
 
-// driver is what is simulated.
+// driver is a simulated driver.
 type driver struct {
 	name    string
-	profile string // of the simulator; "" for its own driver, which is as quick as it can be
-	starts  bool   // cuInit and the making of a context take what they took on an H200
+	profile string // of the simulator; "" for its own, fastest driver
+	starts  bool   // cuInit and the creation of a context have the durations of an H200
 }
 
-// simulatedGPU has room for the contexts of many processes, in half of it, too.
+// simulatedGPU has room for the contexts of many processes, even in half of its memory.
 const simulatedGPU = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 512GiB\n"
 
-// startsAsOnH200 makes cuInit and the making of a context take what they took there.
-// The driver sleeps for it: however many start at once, none waits for another, as it
-// may in a real driver, so that what the interposer adds counts for more.
+// startsAsOnH200 sets cuInit and the creation of a context to the durations of an H200.
+// The simulated driver sleeps, so concurrent starts do not wait for each other as they
+// may in a real driver. So the interposer's relative cost is larger here.
 const startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
 
 func (d driver) config() string {
@@ -114,16 +117,16 @@ func (d driver) config() string {
 	return simulatedGPU + "[gpu]\n"
 }
 
-// site is a machine, simulated or real, and the environments of all sides.
+// site is a simulated or real machine, with the environments of all sides.
 type site struct {
 	programs
 	driver string
 	env    map[string][]string
 	truth  *oracle.Oracle // nil on a real machine
-	closes []func() error // in this order
+	closes []func() error // called in this order
 }
 
-// newSite makes a simulated machine in an empty directory.
+// newSite creates a simulated machine in an empty directory.
 func newSite(ctx context.Context, p programs, dir string, d driver) (_ *site, err error) {
 	s := &site{programs: p, driver: d.name}
 	defer func() {
@@ -140,7 +143,7 @@ func newSite(ctx context.Context, p programs, dir string, d driver) (_ *site, er
 	return s, s.makeSides(ctx, dir, env)
 }
 
-// realSite is the machine's own GPU.
+// realSite returns the machine with its real GPU.
 func realSite(ctx context.Context, p programs, dir string) (*site, error) {
 	s := &site{programs: p, driver: "real"}
 	if err := s.makeSides(ctx, dir, without(os.Environ())); err != nil {
@@ -183,8 +186,8 @@ func (s *site) close() error {
 	return err
 }
 
-// makeSides starts a group of vgpuctl's for each limited side: what programs ask the
-// host is answered by its supervisor, as by the agent for a container.
+// makeSides starts a vgpuctl group for each limited side. The group's watcher answers
+// the programs' queries, as the agent does for a container.
 func (s *site) makeSides(ctx context.Context, dir string, env []string) error {
 	s.env = map[string][]string{native: env, control: env, empty: s.withEmpty(env)}
 	gpu, err := s.once(ctx, native)
@@ -200,13 +203,13 @@ func (s *site) makeSides(ctx context.Context, dir string, env []string) error {
 		if err != nil {
 			return fmt.Errorf("make side %s: %w", side, err)
 		}
-		s.env[side] = ctl.Environment(env, s.lib, pages, []limits.Device{{UUID: gpu.UUID}})
+		s.env[side] = local.Environment(env, s.lib, pages, []limits.Device{{UUID: gpu.UUID}})
 	}
 	return nil
 }
 
-// keep starts a program under limits that does nothing until the site closes, and
-// returns the directory of its pages, which others then share.
+// keep starts an idle program under limits that runs until the site closes. keep
+// returns the directory of the program's pages, which other programs then share.
 func (s *site) keep(ctx context.Context, runtimeDir string, request, env []string) (pages string, err error) {
 	if err := os.Mkdir(runtimeDir, 0o700); err != nil {
 		return "", err
@@ -238,7 +241,7 @@ func (s *site) keep(ctx context.Context, runtimeDir string, request, env []strin
 	return pages, nil
 }
 
-// withEmpty has programs load two libraries with nothing in them.
+// withEmpty adds two empty preloaded libraries to an environment.
 func (s *site) withEmpty(env []string) []string {
 	libraries := []string{}
 	for _, name := range []string{"empty1.so", "empty2.so"} {
@@ -247,24 +250,24 @@ func (s *site) withEmpty(env []string) []string {
 	return append(slices.Clone(env), "LD_PRELOAD="+strings.Join(libraries, ":"))
 }
 
-// begun is what calls prints of its start.
+// begun is the report of calls about its start.
 type begun struct {
 	InitNs  float64 `json:"init_ns"`  // cuInit
-	StartNs float64 `json:"start_ns"` // with opening the library and look-ups
+	StartNs float64 `json:"start_ns"` // including opening the library and look-ups
 	UUID    string  `json:"uuid"`
 	Memory  uint64  `json:"total_mem_seen"` // bytes
 }
 
-// once starts a process that initialises the driver and ends.
+// once starts a process that initialises the driver and exits.
 func (s *site) once(ctx context.Context, side string) (begun, error) {
 	var said begun
 	return said, s.run(ctx, side, &said, "--once")
 }
 
-// stormed is what calls prints of processes that started at once.
+// stormed is the report of calls about concurrent starts.
 type stormed struct {
-	Ns    float64 `json:"ns"`     // until the last had ended
-	CPUNs float64 `json:"cpu_ns"` // of all
+	Ns    float64 `json:"ns"`     // until the last process had ended
+	CPUNs float64 `json:"cpu_ns"` // of all processes
 }
 
 func (s *site) storm(ctx context.Context, side string, processes int) (stormed, error) {
@@ -286,7 +289,8 @@ func (s *site) run(ctx context.Context, side string, said any, args ...string) e
 	return nil
 }
 
-// without is an environment without what would limit programs already.
+// without returns an environment without variables that limit programs or select a
+// simulation.
 func without(env []string) []string {
 	var kept []string
 	for _, entry := range env {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,21 +8,21 @@ import (
 	"slices"
 )
 
-// native is the side that others are compared with.
+// native is the side with which the others are compared.
 const native = "native"
 
-// rule bounds what a side may cost beside the native one. A zero bounds
+// rule bounds the cost of a side relative to the native side. The zero value bounds
 // nothing.
 type rule struct {
-	// mostNs bounds the median of the differences, in ns, if bounded.
+	// mostNs bounds the median of the differences, in ns, if bounded is true.
 	mostNs  float64
 	bounded bool
 	// mostRatio bounds the median of the ratios.
 	mostRatio float64
 }
 
-// Result is what one side took for one call. Times are in ns for one call, one
-// start, or one start of many.
+// Result contains the times of one side for one call, in ns: of a call, of a start,
+// or of a start of many processes.
 type Result struct {
 	Driver string  `json:"driver"`
 	Call   string  `json:"call"`
@@ -30,19 +32,18 @@ type Result struct {
 	Median float64 `json:"median_ns"`
 	Min    float64 `json:"min_ns"`
 	Max    float64 `json:"max_ns"`
-	// Difference is the median over the rounds of what this side took more
-	// than the native one in the same round; what both contain, as the
-	// driver's own work, is not in it. Low and High are its bounds, with 95 %
-	// confidence.
+	// Difference is the median over the rounds of this side's time less the native
+	// time in the same round. The driver's own work, which both contain, cancels out.
+	// Low and High are its bounds with 95 % confidence.
 	Difference float64 `json:"difference_ns"`
 	Low        float64 `json:"difference_low_ns"`
 	High       float64 `json:"difference_high_ns"`
-	// Share is the difference as a part of the native median, in percent.
+	// Share is the difference as a percentage of the native median.
 	Share float64 `json:"difference_share_percent"`
-	// Runs are the differences of each run with processes of its own.
+	// Runs are the differences of the runs. Each run starts new processes.
 	Runs []float64 `json:"run_differences_ns,omitempty"`
-	// Ratio is the median over the rounds of the ratio to the native side,
-	// with its bounds.
+	// Ratio is the median over the rounds of the ratio to the native side, with its
+	// bounds.
 	Ratio     float64   `json:"ratio"`
 	RatioLow  float64   `json:"ratio_low"`
 	RatioHigh float64   `json:"ratio_high"`
@@ -51,7 +52,7 @@ type Result struct {
 	Samples   []float64 `json:"samples_ns"` // of each round, run after run
 }
 
-// compare describes each side's samples, which were taken in the same rounds, by run.
+// compare describes each side's samples, which come from the same rounds, by run.
 func compare(driver, call string, calls int, sides []string, runs []map[string][]float64, rules map[string]rule) []Result {
 	results := make([]Result, 0, len(sides))
 	base := joined(runs, native)
@@ -83,7 +84,7 @@ func compare(driver, call string, calls int, sides []string, runs []map[string][
 	return results
 }
 
-// joined is a side's samples of all runs.
+// joined returns a side's samples of all runs.
 func joined(runs []map[string][]float64, side string) []float64 {
 	var all []float64
 	for _, run := range runs {
@@ -100,8 +101,8 @@ func differences(own, base []float64) []float64 {
 	return between
 }
 
-// judge says what bounds the result, and whether it is out of bounds by more
-// than chance explains.
+// judge sets the rule of the result. judge marks the result broken if it exceeds the
+// bound by more than chance explains.
 func (r *Result) judge(bounds rule) {
 	switch {
 	case bounds.bounded:
@@ -122,8 +123,8 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// medianInterval bounds the median with 95 % confidence, whatever the
-// distribution: by the ranks between which half of the samples lie.
+// medianInterval returns bounds of the median with 95 % confidence for any
+// distribution. The bounds are the samples of two ranks.
 func medianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n := float64(len(sorted))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -34,7 +36,7 @@ func TestMedianInterval(t *testing.T) {
 	}{
 		{[]float64{7}, 7, 7},
 		{[]float64{2, 1, 3}, 1, 3},
-		{hundred, 39, 60}, // the 40th and 61st, as in any table of these
+		{hundred, 39, 60}, // the 40th and 61st, as in any table of these ranks
 	}
 	for _, test := range tests {
 		if low, high := medianInterval(test.values); low != test.low || high != test.high {
@@ -46,7 +48,7 @@ func TestMedianInterval(t *testing.T) {
 func TestCompare(t *testing.T) {
 	samples := map[string][]float64{
 		native:  {100, 200, 1000},
-		"other": {150, 260, 1040}, // slower by 50, 60 and 40, which is 50, 30 and 4 %
+		"other": {150, 260, 1040}, // slower by 50, 60 and 40 ns, or by 50, 30 and 4 %
 	}
 	sides := []string{native, "other"}
 	tests := []struct {
@@ -80,7 +82,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRuns has the rounds of all runs judged together, and each run's median told.
+// TestCompareRuns: the rounds of all runs are judged together, and each run's median is
+// reported.
 func TestCompareRuns(t *testing.T) {
 	runs := []map[string][]float64{
 		{native: {100, 100, 100}, "other": {110, 120, 130}},

@@ -1,5 +1,7 @@
-// Package report writes what benchmarks find: JSON lines, under a heading that
-// says where they come from.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report writes the results of benchmarks: JSON lines under a heading
+// that describes the conditions.
 package report
 
 import (
@@ -12,7 +14,7 @@ import (
 	"time"
 )
 
-// Conditions are those under which something was measured.
+// Conditions are the conditions of a measurement.
 type Conditions struct {
 	Time   string `json:"time"` // RFC 3339, UTC
 	Commit string `json:"commit"`
@@ -22,8 +24,8 @@ type Conditions struct {
 	OS     string `json:"os"`
 }
 
-// Now is this machine's conditions. commit is that of the sources, as git
-// describes it.
+// Now returns this machine's conditions. commit is the commit of the sources,
+// as git describes it.
 func Now(gpu, commit string) Conditions {
 	return Conditions{
 		Time:   time.Now().UTC().Format(time.RFC3339),
@@ -54,8 +56,8 @@ type Lines struct {
 	closer io.Closer
 }
 
-// Open writes to a file, which is made anew, or to the standard output if path
-// is empty.
+// Open returns Lines that write to a new file, or to standard output if path is
+// empty.
 func Open(path string) (*Lines, error) {
 	if path == "" {
 		return &Lines{out: os.Stdout}, nil
@@ -87,13 +89,13 @@ func (l *Lines) Close() error {
 	return l.closer.Close()
 }
 
-// What GPU can be.
+// The values of GPU.
 const (
 	Real      = "real"
 	Simulated = "simulated"
 )
 
-// GPU tells whether this machine has a real GPU, or one must be simulated.
+// GPU reports whether this machine has a real GPU or needs a simulated GPU.
 func GPU() string {
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
 		return Real

@@ -1,5 +1,7 @@
-// Package tempdir makes the benchmarks' working directories, in /dev/shm where there is
-// one, because a node keeps that state in memory.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tempdir creates the benchmarks' working directories. The package uses
+// /dev/shm if present, because a node keeps this state in memory.
 package tempdir
 
 import (
@@ -10,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes an empty directory and returns it with a function that removes it. It is in
-// /dev/shm if programs can be started from there, and else where temporary files are.
+// New creates an empty directory, and returns it with a function that removes it. The
+// directory is in /dev/shm if programs can be executed there, and else in the default
+// directory for temporary files.
 func New() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp(parent(), "vgpu-bench-")
 	return dir, func() error { return removeAll(dir) }, err
@@ -26,7 +29,8 @@ func parent() string {
 	return shm
 }
 
-// removeAll removes a directory in which processes may be tidying up still.
+// removeAll removes a directory. removeAll retries, because processes may still be
+// cleaning up in it.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	for tries := 0; err != nil && tries < 50; tries++ {

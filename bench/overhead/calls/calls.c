@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// calls times driver calls, as a program sees them. It measures whatever
-// library it is given: what the same call takes with another one is for the
-// caller to compare.
+// calls times driver calls as a program sees them. calls measures the library
+// that the loader selects. The caller compares the times of different
+// libraries.
 //
-// As a server it makes a context and waits; for each line "CALL COUNT" on its
-// standard input it makes that many calls and prints the time they took. So two
-// servers with different libraries can be timed in turns, milliseconds apart.
-// With --once it times its own start; with --storm it starts itself many times
-// at once.
+// As a server it makes a context and waits. For each line "CALL COUNT" on its
+// standard input it makes COUNT calls and prints the time. So two servers with
+// different libraries can be timed in turns, milliseconds apart. With --once it
+// times its own start. With --storm it starts many processes at once.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ static const char bc_empty_ptx[] =
 	".version 7.0\n.target sm_50\n.address_size 64\n"
 	".visible .entry empty()\n{\n\tret;\n}\n";
 
-// bc_bench is a session and what calls need besides.
+// bc_bench is a session with the objects that calls use.
 struct bc_bench {
 	struct wl_session session;
 	CUfunction empty;
@@ -49,7 +48,7 @@ static uint64_t bc_now(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// A call returns the driver's first failure.
+// Each function makes a call and returns the driver's first error.
 
 static CUresult bc_async(struct bc_bench *bench)
 {
@@ -88,10 +87,10 @@ static CUresult bc_launch(struct bc_bench *bench)
 struct bc_call {
 	const char *name;
 	CUresult (*call)(struct bc_bench *bench);
-	uint64_t apart; // ns that pass before each call, not counted
+	uint64_t apart; // ns to wait before each call, not counted
 };
 
-// An answer that was kept from the call before is too old after this time.
+// After this time the interposer no longer uses a cached answer.
 enum { bc_apart = 500000 };
 
 static const struct bc_call bc_calls[] = {
@@ -110,7 +109,8 @@ static const struct bc_call *bc_find(const char *name)
 	return NULL;
 }
 
-// These make calls and return their ns, or 0 with the failure in the session.
+// These functions make calls and return the time in ns. On error they return 0;
+// the session has the message.
 
 static uint64_t bc_back_to_back(struct bc_bench *bench,
 				const struct bc_call *what, unsigned long count)
@@ -144,7 +144,7 @@ static uint64_t bc_one_by_one(struct bc_bench *bench,
 	return sum;
 }
 
-// bc_time makes calls and then waits for the device, which is not counted.
+// bc_time makes calls, and then waits for the device. The wait is not counted.
 static uint64_t bc_time(struct bc_bench *bench, const char *name,
 			unsigned long count)
 {
@@ -211,8 +211,8 @@ static int bc_serve(const struct wl_common *common, const char *program)
 	return EXIT_SUCCESS;
 }
 
-// bc_once opens the library, looks everything up, and initialises; and makes a
-// context, which is not part of the times.
+// bc_once opens the library, looks up all functions, and initialises. bc_once
+// may also make a context, which is not part of the times.
 static int bc_once(const struct wl_common *common, bool context,
 		   const char *program)
 {
@@ -253,7 +253,8 @@ static int bc_once(const struct wl_common *common, bool context,
 	return EXIT_SUCCESS;
 }
 
-// bc_member waits until the gate closes and becomes a program that starts.
+// bc_member waits until the gate closes, and then executes the program that
+// starts.
 __attribute__((noreturn)) static void bc_member(const int gate[2])
 {
 	char nothing;
@@ -269,7 +270,7 @@ __attribute__((noreturn)) static void bc_member(const int gate[2])
 	_exit(EXIT_FAILURE);
 }
 
-// bc_reap waits for all children; it returns how many failed.
+// bc_reap waits for all children and returns the number of failed children.
 static uint64_t bc_reap(void)
 {
 	uint64_t failed = 0;
@@ -281,7 +282,7 @@ static uint64_t bc_reap(void)
 	return failed;
 }
 
-// bc_cpu is the processor time of the children that were waited for.
+// bc_cpu returns the processor time of the children that have been waited for.
 static uint64_t bc_cpu(void)
 {
 	struct rusage usage;
@@ -293,8 +294,8 @@ static uint64_t bc_cpu(void)
 		       1000;
 }
 
-// bc_storm starts processes at once, each with a context, and times them until
-// the last has ended.
+// bc_storm starts processes at once, each with a context. bc_storm measures the
+// time until the last has ended.
 static int bc_storm(uint64_t count, const char *program)
 {
 	int gate[2];
