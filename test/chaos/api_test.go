@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -36,7 +38,7 @@ func (w *world) createPod(pod *corev1.Pod) (created *corev1.Pod, err error) {
 	return created, err
 }
 
-// deletePod deletes the pod of the name if it is still the subject's.
+// deletePod deletes the pod of this name if it still belongs to the subject.
 func (w *world) deletePod(name, subject string, force bool) error {
 	return call(func(ctx context.Context) error {
 		pods := w.Client.CoreV1().Pods(metav1.NamespaceDefault)
@@ -83,7 +85,7 @@ func (w *world) writeManifest(key string, pod *corev1.Pod) error {
 		return err
 	}
 	dir := filepath.Join(w.Cluster.Root(), manifestDir)
-	// kubelet passes over names that begin with a dot.
+	// Kubelet ignores names that begin with a dot.
 	scratch := filepath.Join(dir, "."+key)
 	if err := os.WriteFile(scratch, content, 0o600); err != nil {
 		return err
@@ -111,7 +113,7 @@ func (w *world) addEphemeral(pod string, more corev1.EphemeralContainer) error {
 	})
 }
 
-// left are the pods of subjects that are not steady and still there.
+// left returns the remaining pods of subjects that are not steady.
 func (w *world) left() (names []string, err error) {
 	err = call(func(ctx context.Context) error {
 		pods, err := w.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: subjectLabel})

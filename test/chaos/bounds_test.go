@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -15,23 +17,26 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
 	// runSize is the node's /run, in the units of its file system's options.
 	runSize, runInodes = "64m", "20000"
-	// fullest is how full /run may be, in percent.
+	// fullest is the highest allowed use of /run, in percent.
 	fullest = 80
-	// answerBound is how soon the agent's metrics are there: it asks the driver for a
+	// answerBound bounds the answer time of the agent's metrics: the agent asks the driver for a
 	// second at most.
 	answerBound = 3 * time.Second
-	// ended is how soon what tenants cost agent, guard and patcher is given back.
+	// ended is how soon agent, guard and patcher must release what tenants cost them.
 	ended = 20 * time.Second
 )
 
-// watchRun looks at the node's /run every second. What the test itself fills it with is left out.
+// watchRun checks the node's /run every second. It subtracts the test's own files.
 func (w *world) watchRun(ctx context.Context) {
-	for sleep(ctx, time.Second) {
+	for loop.Sleep(ctx, time.Second) {
 		if w.full.within(3 * time.Second) {
 			continue
 		}
@@ -54,11 +59,11 @@ func percent(all, free uint64) float64 {
 	return 100 * float64(all-free) / float64(max(all, 1))
 }
 
-// watchMetrics asks for the agent's metrics every second. While it may be killed it need not
-// answer, but what it answers is not an error.
+// watchMetrics requests the agent's metrics every second. While the agent may be killed it need not
+// answer, but an answer must not be an error.
 func (w *world) watchMetrics(ctx context.Context) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for sleep(ctx, time.Second) {
+	for loop.Sleep(ctx, time.Second) {
 		calm := w.calmNow.Load()
 		begin := time.Now()
 		status, err := get(ctx, client, "http://"+w.Cluster.Address+":9394/metrics")
@@ -96,14 +101,14 @@ func get(ctx context.Context, client *http.Client, url string) (status int, err 
 	return response.StatusCode, err
 }
 
-// programs are what must not grow, nor restart by itself.
+// programs are the programs that must neither grow nor restart by themselves.
 var programs = map[string][]string{
 	"agent":   {"/usr/local/nri-vgpu/bin/nri-vgpu", "nri-vgpu"},
 	"guard":   {"99-nri-vgpu-guard"},
 	"patcher": {"extended-resource-patcher"},
 }
 
-// look is what the kernel, and the agent itself, say of a program.
+// look is the account of a program by the kernel and by the agent itself.
 type look struct {
 	pids        []int
 	rss         int64
@@ -111,8 +116,8 @@ type look struct {
 	goroutines  int // of the agent
 }
 
-// The bounds of growth from before the first attack to after the last. A heap once grown is
-// not given back to the kernel at once.
+// The bounds of growth from before the first attack to after the last. A heap that has grown does
+// not return its memory to the kernel immediately.
 const (
 	moreRSS, moreDescriptors, moreGoroutines = 96 * mib, 16, 32
 )
@@ -135,7 +140,7 @@ func (w *world) lookAtOurs() map[string]look {
 	return all
 }
 
-// pidsOf finds the node's processes by the name of their program.
+// pidsOf returns the node's processes by the names of their programs.
 func (w *world) pidsOf(names []string) []int {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	var pids []int
@@ -166,7 +171,7 @@ func rss(pid int) int64 {
 	return 0
 }
 
-// goroutines of the agent.
+// goroutines returns the number of the agent's goroutines.
 func (w *world) goroutines() int {
 	metrics, err := w.ask("/metrics")
 	if err != nil {
@@ -181,11 +186,12 @@ func (w *world) goroutines() int {
 	return 0
 }
 
-// checkOurs: after the attacks agent, guard and patcher are the same processes, and as large.
+// checkOurs checks that after the attacks agent, guard and patcher are the same processes, and as
+// large.
 func (w *world) checkOurs(before map[string]look) {
 	w.Helper()
 	var after map[string]look
-	err := eventually(w.Context(), ended, func() error {
+	err := eventually.Check(w.Context(), ended, func() error {
 		after = w.lookAtOurs()
 		var errs []error
 		for _, name := range slices.Sorted(maps.Keys(before)) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -9,20 +11,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
-	// delayBound is by how much hostile tenants may delay the start of another's container.
+	// delayBound is how much hostile tenants may delay the start of another tenant's container.
 	delayBound = time.Second
-	// startPatience is for one start.
+	// startPatience bounds one start.
 	startPatience = 30 * time.Second
 	// probeLife is how long a started pod stays: until it has filled its part.
 	probeLife = 5 * time.Second
-	// longestCalm is how long each part of a calm lasts, at most.
+	// longestCalm bounds the length of each part of a calm.
 	longestCalm = 25 * time.Second
 )
 
-// part is what was measured while nothing was broken, and tenants attacked or only worked.
+// part is a measurement while the test broke nothing, and tenants attacked or only worked.
 type part struct {
 	starts  []time.Duration
 	handled []spent
@@ -31,7 +36,7 @@ type part struct {
 func (p part) median() time.Duration { return quantile(p.starts, 0.5) }
 func (p part) worst() time.Duration  { return quantile(p.starts, 1) }
 
-// slowest is the request that agent and guard took longest for.
+// slowest returns the request that took agent and guard longest.
 func (p part) slowest() (most spent) {
 	for _, one := range p.handled {
 		if one.took > most.took {
@@ -54,10 +59,10 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// calm measures, while nothing is broken, what hostile tenants cost others. They do the same
-// deeds twice: first by pods that ask for nothing of ours and reach nothing of it, as what
-// pods cost kubelet and the processors is no matter of ours. What two processors do by
-// themselves does not come twice: a delay counts when it is seen again in another try.
+// calm measures, while the test breaks nothing, what hostile tenants cost others. They do the same
+// deeds twice: first by pods that ask for nothing of ours and reach nothing of it, because the cost
+// of pods for kubelet and the processors does not count. Delays by the two processors themselves do
+// not repeat, so a delay counts only when a second try shows it again.
 func (w *world) calm(length time.Duration) {
 	w.Helper()
 	if len(w.tenants) == 0 {
@@ -78,7 +83,7 @@ func (w *world) calm(length time.Duration) {
 	w.checkOurs(before)
 }
 
-// compare tries twice at the most.
+// compare tries at most twice.
 func (w *world) compare(h *handlers, length time.Duration) {
 	w.Helper()
 	const tries = 2
@@ -132,8 +137,8 @@ func delay(harmless, hostile part) error {
 	return nil
 }
 
-// measure starts one well-behaved pod after another while others do something, and removes
-// what they have left.
+// measure starts one well-behaved pod after another while others act, and removes what they have
+// left.
 func (w *world) measure(h *handlers, length time.Duration, others func(context.Context)) part {
 	w.Helper()
 	h.take()
@@ -150,19 +155,19 @@ func (w *world) measure(h *handlers, length time.Duration, others func(context.C
 	all.Wait()
 	w.probes.Wait()
 	w.removeAll()
-	if err := eventually(w.Context(), patience, func() error { return errors.Join(w.podsLeft(), h.idle()) }); err != nil {
+	if err := eventually.Check(w.Context(), patience, func() error { return errors.Join(w.podsLeft(), h.idle()) }); err != nil {
 		w.broken("mended", "%v", err)
 	}
 	p.handled = h.take()
 	return p
 }
 
-// probe is how long it takes until the container of a pod that fills its part of a GPU runs.
+// probe returns the time until the container of a pod that fills its part of a GPU runs.
 func (w *world) probe() time.Duration {
 	w.Helper()
 	r := w.random(uint64(time.Since(w.begin)))
 	d := newDraft(fmt.Sprintf("probe-%d", w.subjects.next()), "probe", r)
-	// It must be there for long enough to be seen.
+	// The pod must stay long enough to be seen.
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(700), false, fillScript(r, "2"))}
 	w.subjects.add(d.subject)
 	begin := time.Now()
@@ -171,7 +176,7 @@ func (w *world) probe() time.Duration {
 		return 0
 	}
 	w.probes.Go(func() {
-		sleep(w.Context(), probeLife)
+		loop.Sleep(w.Context(), probeLife)
 		w.remove(w.Context(), d.subject)
 	})
 	for time.Since(begin) < startPatience {

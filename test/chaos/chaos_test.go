@@ -1,14 +1,14 @@
-// Package chaos breaks things on a real node, at random and all the time, and
-// looks all the time whether the promises hold: while pods of all kinds come
-// and go, the agent, the patcher, containerd, kubelet and the API server are
-// killed, stopped and slowed, GPUs fail and the state directory is full. Only
-// the GPU is simulated, and its simulator, which knows nothing of limits, is
-// the judge.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chaos breaks things on a real node, at random, and checks all the time whether the
+// promises hold. While pods of all kinds come and go, it kills, stops and slows the agent, the
+// patcher, containerd, kubelet and the API server, makes GPUs fail and fills the state directory.
+// Only the GPU is simulated. Its simulator, which knows no limits, is the judge.
 //
 // `make image` comes first. `make chaos MINUTES=20` is the long form.
 //
-// Jumps of the wall clock are not among what happens: time namespaces have
-// none of their own, so that a jump would be the whole machine's.
+// The wall clock does not jump: time namespaces have no wall clock, so a jump would affect the
+// whole machine.
 package chaos
 
 import (
@@ -27,12 +27,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 var (
 	duration = flag.Duration("chaos.duration", time.Minute, "how long things are broken")
-	round    = flag.Duration("chaos.round", 4*time.Minute, "how often all is mended, and looked at what is left")
+	round    = flag.Duration("chaos.round", 4*time.Minute, "how often to end all faults and check the leftovers")
 	hostile  = flag.Int("chaos.hostile", 2, "tenants that attack the node and others")
 	seed     = flag.Uint64("chaos.seed", 0, "of all random choices; 0: a new one")
 	output   = flag.String("chaos.summary", "", "a file to which the summary is written, as JSON")
@@ -41,26 +42,26 @@ var (
 const (
 	name = "chaos"
 	gpus = 4
-	// gpuMemory is such that every dialect's unit is a whole number of MiB.
+	// gpuMemory is chosen so that every dialect's unit is a whole number of MiB.
 	gpuMemory = 20000 * mib
 	mib       = 1 << 20
-	// contextBytes is what a context takes of a simulated GPU.
+	// contextBytes is the size of a context on a simulated GPU.
 	contextBytes = 512 * mib
 	runDir       = "/run/nri-vgpu"
 
-	// shortestRound is for calms that took long.
+	// shortestRound is the length of a round after calms that took long.
 	shortestRound = 30 * time.Second
-	// patience is for what takes some seconds on an idle machine.
+	// patience bounds operations that take some seconds on an idle machine.
 	patience = 2 * time.Minute
-	// freed is how soon after the last pod's end its reservation is gone. The
-	// promise is 5 s; the rest is for reading it.
+	// freed is how soon after the last pod's end its reservation must be gone. The promise is 5 s;
+	// the rest is the time to read it.
 	freed = 8 * time.Second
 )
 
-// eager makes kubelet start again at once what has ended, or most of the time
-// nothing would be there to be killed.
+// eager makes kubelet restart ended containers immediately. Otherwise there would be nothing to
+// kill most of the time.
 //
-// What is left of the process table is Kubernetes' to divide.
+// Kubernetes divides the rest of the process table.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 podPidsLimit: 300
 `
@@ -70,9 +71,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestChaos: whatever dies, no container holds more than it was given, none
-// that asks for nothing sees a GPU, none runs without its limits, what runs is
-// not disturbed, and what has gone leaves nothing behind.
+// TestChaos: whatever dies, no container exceeds its allocation, none that asks for nothing sees a
+// GPU, and none runs without its limits. Running containers are not disturbed, and ended containers
+// leave nothing behind.
 func TestChaos(t *testing.T) {
 	w := newWorld(t)
 	defer w.down()
@@ -85,7 +86,7 @@ func TestChaos(t *testing.T) {
 	w.summarize()
 }
 
-// world is the node, what runs on it, and what has been seen.
+// world is the node, its pods, and the observations.
 type world struct {
 	*testing.T
 	*testbed.Bed
@@ -93,16 +94,16 @@ type world struct {
 	begin time.Time
 
 	count    *counts
-	told     sync.Map // what brokenOnce has told
+	told     sync.Map // culprits that brokenOnce has reported
 	subjects subjects
 	scanner  *scanner
 	faults   faultLog    // of GPUs
 	full     faultLog    // of /run
 	tenants  []*tenant   // hostile ones
-	calmNow  atomic.Bool // nothing is broken
+	calmNow  atomic.Bool // the test breaks nothing
 	results  results
 	probes   sync.WaitGroup
-	spent    time.Duration // breaking things
+	spent    time.Duration // time spent breaking things
 	stop     context.CancelFunc
 	watchers sync.WaitGroup
 }
@@ -139,11 +140,11 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// slots is how many containers may share a GPU: by default a tenant whose pods ask for little
-// could take the places of all others, as no quota counts them.
+// slots is the number of containers that may share a GPU. By default a tenant whose pods ask for
+// little could take all slots, as no quota counts them.
 const slots = 200
 
-// makeRoom has agent and patcher count so many slots.
+// makeRoom configures agent and patcher with this number of slots.
 func (w *world) makeRoom() {
 	w.Helper()
 	ctx := w.Context()
@@ -165,24 +166,23 @@ func (w *world) makeRoom() {
 	}
 }
 
-// loadGuard restarts containerd, as docs/operations.md has it done once after
-// the first install.
+// loadGuard restarts containerd, as docs/how-to/install.md describes it for the first install.
 func (w *world) loadGuard() {
 	w.Helper()
 	if err := w.Cluster.Restart(w.Context(), cluster.Containerd); err != nil {
 		w.Fatal(err)
 	}
-	if err := eventually(w.Context(), patience, w.agentServes); err != nil {
+	if err := eventually.Check(w.Context(), patience, w.agentServes); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// log prints at once: a test's own log comes when it has ended.
+// log prints immediately: go test prints a test's own log only when it has ended.
 func (w *world) log(format string, args ...any) {
 	fmt.Printf("chaos %6.1fs: %s\n", time.Since(w.begin).Seconds(), strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
-// broken notes that a promise was broken.
+// broken records that a promise was broken.
 func (w *world) broken(promise, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	w.log("BROKEN %s: %s", promise, message)
@@ -190,7 +190,7 @@ func (w *world) broken(promise, format string, args ...any) {
 	w.Errorf("%6.1fs: %s: %s", time.Since(w.begin).Seconds(), promise, message)
 }
 
-// brokenOnce tells of each culprit once: it is looked at all the time.
+// brokenOnce reports each culprit once, because the watchers see it repeatedly.
 func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
 	if _, again := w.told.LoadOrStore(promise+" "+culprit, true); !again {
 		w.broken(promise, format, args...)
@@ -199,7 +199,7 @@ func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
 
 func (w *world) random(lane uint64) *rand.Rand { return rand.New(rand.NewPCG(w.seed, lane)) }
 
-// watch begins to look, until down.
+// watch starts the watchers, until down.
 func (w *world) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
@@ -209,7 +209,7 @@ func (w *world) watch() {
 	}
 }
 
-// round breaks things for a while.
+// round breaks things for a time.
 func (w *world) round(length time.Duration) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(w.Context(), length)
@@ -239,30 +239,7 @@ func (w *world) down() {
 	}
 }
 
-// sleep tells whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// between is a random duration.
+// between returns a random duration between two durations.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
-}
-
-// eventually waits until there is no error; the last is returned.
-func eventually(ctx context.Context, within time.Duration, check func() error) error {
-	for end := time.Now().Add(within); ; {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
-			return err
-		}
-	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -7,26 +9,29 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// crowd is how many subjects are there at most beside the steady ones.
+// crowd is the largest number of subjects beside the steady ones.
 const crowd = 10
 
 // createPods keeps pods of all kinds coming and going.
 func (w *world) createPods(ctx context.Context, r *rand.Rand) {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, crowd)
-	for sleep(ctx, between(r, 50*time.Millisecond, 500*time.Millisecond)) {
+	for loop.Sleep(ctx, between(r, 50*time.Millisecond, 500*time.Millisecond)) {
 		room <- struct{}{}
 		d, make := w.plan(r, w.subjects.next())
 		w.subjects.add(d.subject)
 		w.count.add("subjects", d.kind)
 		if err := make(w, d); err != nil {
-			// It may be there nevertheless, if only the answer was lost.
+			// The subject may exist nevertheless, if only the answer was lost.
 			w.count.add("creations failed", reason(err))
 		}
 		lives.Go(func() {
-			sleep(ctx, d.life)
+			loop.Sleep(ctx, d.life)
 			w.remove(ctx, d.subject)
 			<-room
 		})
@@ -34,15 +39,15 @@ func (w *world) createPods(ctx context.Context, r *rand.Rand) {
 	lives.Wait()
 }
 
-// remove ends a subject, again and again while nobody answers.
+// remove ends a subject, and retries while the API server does not answer.
 func (w *world) remove(ctx context.Context, one *subject) {
 	one.ordered.Store(true)
-	for one.end() != nil && sleep(ctx, time.Second) {
+	for one.end() != nil && loop.Sleep(ctx, time.Second) {
 	}
 }
 
-// makeSteady makes the pods that nothing may disturb: one of every sort that
-// holds something, and one that asks for nothing.
+// makeSteady creates the pods that nothing may disturb: one of every kind that holds something, and
+// one that asks for nothing.
 func (w *world) makeSteady() {
 	w.Helper()
 	r := w.random(1 << 32)
@@ -74,8 +79,8 @@ func (w *world) makeSteady() {
 	} {
 		d := newDraft(make.name, "steady", r)
 		d.steady = true
-		// Static pods are critical to kubelet: when one comes and there is no room
-		// left for what it asks for, kubelet ends pods that are not.
+		// Static pods are critical to kubelet: if a static pod arrives and there is no room for its
+		// request, kubelet ends pods that are not critical.
 		d.pod.Spec.PriorityClassName = "system-node-critical"
 		make.pod(d)
 		w.subjects.add(d.subject)
@@ -83,7 +88,7 @@ func (w *world) makeSteady() {
 			w.Fatal(err)
 		}
 	}
-	if err := eventually(w.Context(), patience, w.scanner.steadyRuns); err != nil {
+	if err := eventually.Check(w.Context(), patience, w.scanner.steadyRuns); err != nil {
 		w.Fatalf("before anything was broken: %v", err)
 	}
 }

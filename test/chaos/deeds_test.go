@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -11,15 +13,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// deed is what a hostile tenant does by a pod.
+// deed is an action of a hostile tenant by a pod.
 type deed struct {
 	name string
 	fill func(*draft, *rand.Rand)
-	// again: the pod is deleted by force while it runs, and made anew, so often.
+	// again is how often the pod is deleted by force while it runs, and created anew.
 	again int
 }
 
-// targetVariable has the address of the agent's metrics.
+// targetVariable contains the address of the agent's metrics.
 const targetVariable = "TARGET"
 
 // deeds are dealt in a random order, each as often as the others.
@@ -53,18 +55,18 @@ var deeds = []deed{
 	{name: "go around the library", fill: around},
 }
 
-// loop repeats a command for ever, also one that finds nothing to attack.
-func loop(command string) string {
+// repeat returns a script that repeats a command for ever, even if it finds nothing to attack.
+func repeat(command string) string {
 	return "trap '' TERM; while :; do " + command + "; sleep 0.1; done"
 }
 
-// tiny is a part of a GPU for a container that does not use it.
+// tiny returns a request for a part of a GPU for a container that does not use it.
 func tiny() ask { return askMemory(64) }
 
-// attacks are by one of these commands.
+// attacks returns a function that makes a pod repeat one of these commands.
 func attacks(commands ...string) func(*draft, *rand.Rand) {
 	return func(d *draft, r *rand.Rand) {
-		c := d.container("main", tiny(), false, loop(commands[r.IntN(len(commands))]))
+		c := d.container("main", tiny(), false, repeat(commands[r.IntN(len(commands))]))
 		if r.IntN(2) == 0 {
 			user := int64(1000)
 			c.SecurityContext = &corev1.SecurityContext{RunAsUser: &user}
@@ -74,20 +76,20 @@ func attacks(commands ...string) func(*draft, *rand.Rand) {
 	}
 }
 
-// attacksWithoutGPU need none of ours in the container.
+// attacksWithoutGPU returns a function that makes a pod without a GPU repeat a command.
 func attacksWithoutGPU(command string) func(*draft, *rand.Rand) {
 	return func(d *draft, _ *rand.Rand) {
-		d.pod.Spec.Containers = []corev1.Container{d.container("main", ask{}, false, loop(command))}
+		d.pod.Spec.Containers = []corev1.Container{d.container("main", ask{}, false, repeat(command))}
 	}
 }
 
-// locks take some seconds of a processor.
+// locks sets locks, which take some seconds of processor time.
 func locks(d *draft, r *rand.Rand) {
 	attacks("attack --way lock --duration 100")(d, r)
 	d.life = between(r, 20*time.Second, 30*time.Second)
 }
 
-// volume gives a pod an emptyDir, and mounts it.
+// volume adds an emptyDir to the pod and mounts it in the container.
 func (d *draft) volume(c *corev1.Container, name, path string) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path})
 	for i := range d.pod.Spec.Volumes {
@@ -100,20 +102,20 @@ func (d *draft) volume(c *corev1.Container, name, path string) {
 }
 
 func renames(d *draft, r *rand.Rand) {
-	c := d.container("main", askMemory(700), false, loop("attack --way rename --duration 1; fill --max 16MiB >/dev/null"))
+	c := d.container("main", askMemory(700), false, repeat("attack --way rename --duration 1; fill --max 16MiB >/dev/null"))
 	d.volume(&c, "above", []string{"/usr/local", "/run"}[r.IntN(2)])
 	d.pod.Spec.Containers = []corev1.Container{c}
 }
 
 func unlinks(d *draft, _ *rand.Rand) {
-	main := d.container("main", askMemory(700), false, loop("sleep 0.5; fill --max 16MiB >/dev/null"))
+	main := d.container("main", askMemory(700), false, repeat("sleep 0.5; fill --max 16MiB >/dev/null"))
 	d.volume(&main, "above", "/etc")
-	beside := d.container("beside", ask{}, false, loop("attack --way unlink --duration 2"))
+	beside := d.container("beside", ask{}, false, repeat("attack --way unlink --duration 2"))
 	d.volume(&beside, "above", "/shared")
 	d.pod.Spec.Containers = []corev1.Container{main, beside}
 }
 
-// covers are refused, again and again, each time with an Event.
+// covers mounts volumes over our files. The agent refuses them repeatedly, each time with an Event.
 func covers(d *draft, r *rand.Rand) {
 	paths := []string{"/usr/local/nri-vgpu", "/usr/local/../local/nri-vgpu/lib/", "/run/nri-vgpu", testbed.Detours + "/home", testbed.Detours + "/run", testbed.Detours + "/etc"}
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)
@@ -134,7 +136,8 @@ func crowd64(d *draft, _ *rand.Rand) {
 	}
 }
 
-// manyInit costs its tenant one container's quota, as the scheduler counts the largest.
+// manyInit adds many init containers. They cost the tenant one container's quota, as the scheduler
+// counts the largest.
 func manyInit(d *draft, _ *rand.Rand) {
 	for i := range most(d.calm) {
 		c := testbed.Container(fmt.Sprintf("i%d", i), testbed.Limits{testbed.Memory: 1}, "sleep", forEver)
@@ -143,8 +146,8 @@ func manyInit(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(1), false, "exec sleep "+forEver)}
 }
 
-// most is how many init containers a pod has: with 3,000 of any sort kubelet starts nothing
-// else for twelve seconds, so that nothing of ours could be measured.
+// most returns the number of init containers of a pod. With 3,000 of any kind kubelet starts nothing
+// else for twelve seconds, so nothing of ours could be measured in a calm.
 func most(calm bool) int {
 	if calm {
 		return 300
@@ -154,7 +157,7 @@ func most(calm bool) int {
 
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
-// mirror claims to be a static pod's; which one, the tenant fills in.
+// mirror claims to be the mirror of a static pod; the tenant chooses which.
 func mirror(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", tiny(), false, "exec sleep "+forEver)}
 	d.pod.Annotations = map[string]string{mirrorAnnotation: ""}
@@ -164,10 +167,10 @@ func mirror(d *draft, _ *rand.Rand) {
 func hangs(d *draft, _ *rand.Rand) {
 	grace := int64(30)
 	d.pod.Spec.TerminationGracePeriodSeconds = &grace
-	d.pod.Spec.Containers = []corev1.Container{d.container("main", tiny(), false, loop("sleep 1"))}
+	d.pod.Spec.Containers = []corev1.Container{d.container("main", tiny(), false, repeat("sleep 1"))}
 }
 
-// otherWays ask for GPUs as none may but by the resources.
+// otherWays asks for GPUs in forbidden ways instead of by resources.
 func otherWays(d *draft, r *rand.Rand) {
 	c := d.container("main", ask{}, false, "exec sleep "+forEver)
 	switch r.IntN(4) {
@@ -186,7 +189,7 @@ func otherWays(d *draft, r *rand.Rand) {
 }
 
 func allVisible(d *draft, _ *rand.Rand) {
-	c := d.container("main", ask{}, false, loop("fill --max 16MiB >/dev/null; sleep 1"))
+	c := d.container("main", ask{}, false, repeat("fill --max 16MiB >/dev/null; sleep 1"))
 	c.Image = testbed.CUDAImage
 	c.Env = append(c.Env, corev1.EnvVar{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"})
 	d.pod.Spec.Containers = []corev1.Container{c}
@@ -200,7 +203,7 @@ func crashes(d *draft, _ *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// long names and values are as long as the API server takes them.
+// long uses names and values of the greatest length that the API server accepts.
 func long(d *draft, _ *rand.Rand) {
 	d.pod.Name += strings.Repeat("-long", (253-len(d.pod.Name))/5)
 	c := d.container(strings.Repeat("c", 63), tiny(), false, "exec sleep "+forEver)
@@ -214,9 +217,9 @@ func long(d *draft, _ *rand.Rand) {
 	}
 }
 
-// longTexts have the runtime and its plugins tell each other more than fits into a message:
-// a refusal quotes the path of a volume, each byte of which takes four in quotes, and a
-// plugin that registers is told of all labels and variables.
+// longTexts makes the messages between the runtime and its plugins exceed their bound. A refusal
+// quotes the path of a volume, in which each byte takes four in quotes. A plugin that registers
+// receives all labels and variables.
 func longTexts(d *draft, r *rand.Rand) {
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)
 	switch r.IntN(3) {
@@ -235,14 +238,14 @@ func longTexts(d *draft, r *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// around uses a GPU without the library, and no more of it than it asks for: what goes
-// around the library is detected, not held.
+// around uses a GPU without the library, and no more of it than it asks for: the agent detects a
+// bypass of the library, and does not limit it.
 func around(d *draft, r *rand.Rand) {
 	commands := []string{
 		"gpusim hold --memory 64MiB /dev/gpusim",
 		"LD_PRELOAD= fill --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --max 16MiB --hold 2 >/dev/null",
 	}
-	c := d.container("main", askMemory(1000), false, loop(commands[r.IntN(len(commands))]))
+	c := d.container("main", askMemory(1000), false, repeat(commands[r.IntN(len(commands))]))
 	d.pod.Spec.Containers = []corev1.Container{c}
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }

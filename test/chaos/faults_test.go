@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -10,12 +12,14 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// breakOurs kills the agent and the patcher, and now and then stops or slows
-// them, or replaces the agent's pod.
+// breakOurs kills the agent and the patcher, and sometimes stops or slows them, or replaces the
+// agent's pod.
 func (w *world) breakOurs(ctx context.Context, r *rand.Rand) {
-	for sleep(ctx, between(r, 300*time.Millisecond, 4*time.Second)) {
+	for loop.Sleep(ctx, between(r, 300*time.Millisecond, 4*time.Second)) {
 		switch r.IntN(16) {
 		case 0:
 			w.halt(ctx, agent, between(r, 100*time.Millisecond, 6*time.Second))
@@ -35,17 +39,17 @@ func (w *world) breakOurs(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// replaceAgent is what an upgrade does to the agent's pod.
+// replaceAgent replaces the agent's pod as an upgrade does.
 func (w *world) replaceAgent() {
 	w.log("replacing the agent's pod")
 	w.count.add("faults", "agent's pod replaced")
-	// The API server may be away: then it is not replaced.
+	// If the API server is away, the agent is not replaced.
 	_ = call(func(ctx context.Context) error { return w.deleteAgent(ctx) })
 }
 
-// breakNode does the same to what the node consists of.
+// breakNode does the same to the components of the node.
 func (w *world) breakNode(ctx context.Context, r *rand.Rand) {
-	for sleep(ctx, between(r, time.Second, 10*time.Second)) {
+	for loop.Sleep(ctx, between(r, time.Second, 10*time.Second)) {
 		t := nodes[r.IntN(len(nodes))]
 		switch r.IntN(6) {
 		case 0:
@@ -58,10 +62,9 @@ func (w *world) breakNode(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// breakHardware lets GPUs fail, /run be full, and
-// tenants' programs die.
+// breakHardware makes GPUs fail, fills /run, and kills tenants' programs.
 func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
-	for sleep(ctx, between(r, time.Second, 8*time.Second)) {
+	for loop.Sleep(ctx, between(r, time.Second, 8*time.Second)) {
 		gpu := strconv.Itoa(r.IntN(gpus))
 		switch r.IntN(8) {
 		case 0:
@@ -71,7 +74,7 @@ func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
 		case 2:
 			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "nvml-error", "999")
 		case 3:
-			// Of an application, of the hardware, fallen off the bus.
+			// XIDs of an application, of the hardware, and of a GPU that fell off the bus.
 			xid := []string{"31", "48", "79"}[r.IntN(3)]
 			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "xid", xid)
 		case 4:
@@ -82,13 +85,13 @@ func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// failGPU injects a fault, and takes it back after a while.
+// failGPU injects a fault, and ends it after a time.
 func (w *world) failGPU(ctx context.Context, length time.Duration, gpu string, fault ...string) {
 	w.log("GPU %s: %v for %v", gpu, fault, length.Round(time.Millisecond))
 	w.count.add("faults", "GPU "+fault[0])
 	w.faults.note()
 	w.inject(append([]string{"--gpu", gpu}, fault...)...)
-	sleep(ctx, length)
+	loop.Sleep(ctx, length)
 	w.inject("--gpu", gpu, "clear")
 	w.faults.note()
 }
@@ -102,7 +105,8 @@ func (w *world) inject(args ...string) {
 	}
 }
 
-// filler is the file that fills the file system of the state directory, which is the node's /run.
+// filler returns the path of the file that fills the node's /run, which contains the state
+// directory.
 func (w *world) filler() string { return filepath.Join(w.Cluster.Root(), runDir, "filler") }
 
 func (w *world) fillDisk(ctx context.Context, length time.Duration) {
@@ -114,13 +118,13 @@ func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 	}()
 	w.full.note()
 	for end := time.Now().Add(length); time.Now().Before(end); {
-		// Again and again: what others free is theirs to take, too.
+		// Repeatedly, because it must also take the room that others free.
 		w.full.note()
 		if err := fill(w.filler()); err != nil {
 			w.Errorf("fill /run: %v", err)
 			return
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if !loop.Sleep(ctx, 50*time.Millisecond) {
 			return
 		}
 	}
@@ -132,7 +136,7 @@ func (w *world) emptyDisk() {
 	}
 }
 
-// fill appends to a file until nothing fits any more.
+// fill appends to a file until the file system is full.
 func fill(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -152,7 +156,7 @@ func fill(path string) error {
 	}
 }
 
-// killTenant kills a program in a container that is restarted then.
+// killTenant kills a program in a container, which then restarts.
 func (w *world) killTenant(r *rand.Rand) {
 	if p, ok := w.scanner.pick(r); ok && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
 		w.log("killed process %d of %s", p.pid, p.where())

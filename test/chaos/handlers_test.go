@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -15,30 +17,30 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// handlerBound is how long agent and guard together may take for a request.
+// handlerBound bounds the time of agent and guard together for a request.
 const handlerBound = time.Second
 
-// handlers measures how long agent and guard keep the runtime waiting. The runtime asks
-// its plugins one after another: the test has one before the agent and one behind the guard.
+// handlers measures how long agent and guard keep the runtime waiting. The runtime asks its plugins
+// one after another: the test registers one before the agent and one behind the guard.
 type handlers struct {
 	stops []stub.Stub
-	log   string // containerd's
-	read  int64  // of it
+	log   string // containerd's log
+	read  int64  // bytes of it that were read
 
 	mu    sync.Mutex
 	open  map[string]opened
 	spent []spent
-	heard time.Time // a request, the last time
+	heard time.Time // time of the last request
 }
 
 // opened is a request on its way between the two plugins.
 type opened struct {
 	at    time.Time
 	where string
-	line  string // by which containerd's log knows it
+	line  string // identifies it in containerd's log
 }
 
-// spent is what a request took.
+// spent is the duration of a request.
 type spent struct {
 	request string
 	took    time.Duration
@@ -50,8 +52,8 @@ func (s spent) String() string {
 	return fmt.Sprintf("%v for %s of %s", s.took.Round(time.Millisecond), s.request, s.where)
 }
 
-// watchHandlers joins the runtime's plugins until stop is called. containerd must not be
-// restarted meanwhile.
+// watchHandlers registers the test's plugins until stop is called. containerd must not be restarted
+// meanwhile.
 func (w *world) watchHandlers() *handlers {
 	w.Helper()
 	h := &handlers{open: map[string]opened{}, log: filepath.Join(w.Cluster.StateDir, "logs/containerd.log")}
@@ -86,7 +88,7 @@ func (h *handlers) begin(request, id, where, line string) {
 	h.open[request+" "+id] = opened{time.Now(), where, line}
 }
 
-// end notes that a request has passed agent and guard, or that it was refused.
+// end records that a request has passed agent and guard, or was refused.
 func (h *handlers) end(request, id string, refused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,15 +99,17 @@ func (h *handlers) end(request, id string, refused bool) {
 	}
 }
 
-// refused ends what was asked of a container and did not pass: the runtime then stops and
-// removes it. That comes later than the refusal: correct looks up when containerd had it.
+// refused ends the requests for a container that did not pass: the runtime then stops and removes
+// the container. That comes later than the refusal; correct finds the time at which containerd had
+// it.
 func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {
 		h.end(request, id, true)
 	}
 }
 
-// idle is an error while the runtime asks: kubelet goes on with pods that are gone.
+// idle returns an error while the runtime sends requests: kubelet continues with pods that are
+// gone.
 func (h *handlers) idle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +119,7 @@ func (h *handlers) idle() error {
 	return nil
 }
 
-// take returns what was spent since the last call, and requests without an end.
+// take returns the durations since the last call, and requests without an end.
 func (h *handlers) take() []spent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,10 +134,10 @@ func (h *handlers) take() []spent {
 	return all
 }
 
-// failure is a line of containerd's log on a container that was not created or not started.
+// failure matches a line of containerd's log about a container that was not created or not started.
 var failure = regexp.MustCompile(`^time="([^"]+)" level=error msg="(CreateContainer within sandbox \\"[0-9a-f]+\\" for name:\\"[^"\\]+\\"|StartContainer for \\"[0-9a-f]+\\") failed"`)
 
-// correct takes, where requests were refused, the time until containerd logged that.
+// correct sets the duration of refused requests to the time until containerd logged the refusal.
 func (h *handlers) correct(all []spent) []spent {
 	file, err := os.Open(h.log)
 	if err != nil {
@@ -161,7 +165,7 @@ func (h *handlers) correct(all []spent) []spent {
 	return all
 }
 
-// created and started are how containerd's log begins to tell of these requests.
+// created and started return the beginnings of containerd's log lines about these requests.
 func created(pod *api.PodSandbox, container *api.Container) string {
 	return fmt.Sprintf(`CreateContainer within sandbox \"%s\" for name:\"%s\"`, pod.GetId(), container.GetName())
 }
@@ -174,7 +178,7 @@ func where(pod *api.PodSandbox, container *api.Container) string {
 	return pod.GetNamespace() + "/" + pod.GetName() + "/" + container.GetName()
 }
 
-// firstPlugin is asked before the agent.
+// firstPlugin comes before the agent.
 type firstPlugin struct{ *handlers }
 
 func (f *firstPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -214,8 +218,8 @@ func (f *firstPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) e
 	return nil
 }
 
-// lastPlugin is asked behind the guard, which registers before any other plugin of its
-// index: the runtime keeps that order.
+// lastPlugin comes behind the guard, which registers before any other plugin of its index: the
+// runtime keeps that order.
 type lastPlugin struct{ *handlers }
 
 func (l *lastPlugin) CreateContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -253,7 +257,7 @@ func (l *lastPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) er
 	return nil
 }
 
-// What the stub does not recognise it leaves out in silence.
+// The stub silently ignores methods that it does not recognise.
 var (
 	_ everything = &firstPlugin{}
 	_ everything = &lastPlugin{}
@@ -269,7 +273,7 @@ type everything interface {
 	stub.RemovePodInterface
 }
 
-// silent drops what the stubs log.
+// silent drops the stubs' logs.
 type silent struct{}
 
 func (silent) Debugf(context.Context, string, ...any) {}

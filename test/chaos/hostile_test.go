@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -18,13 +20,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// hostileCrowd is how many pods a hostile tenant has at a time.
+// hostileCrowd is the number of pods of a hostile tenant at a time.
 const hostileCrowd = 3
 
-// tenant is hostile: it has a namespace, in which it makes pods without privileges.
+// tenant is a hostile tenant: it creates pods without privileges in a namespace.
 type tenant struct {
 	*world
 	number    int
@@ -32,10 +36,11 @@ type tenant struct {
 	dealt     int // deeds
 }
 
-// Names of their namespaces and pods begin so, and those of pods that only work.
+// Prefixes of the names of hostile and of harmless namespaces and pods.
 const hostilePrefix, harmlessPrefix = "hostile-", "harmless-"
 
-// makeTenants makes their namespaces, in which the API server takes no pod with privileges.
+// makeTenants creates the tenants' namespaces, in which the API server accepts no pod with
+// privileges.
 func (w *world) makeTenants(n int) {
 	w.Helper()
 	for i := range n {
@@ -45,7 +50,7 @@ func (w *world) makeTenants(n int) {
 		if _, err := w.Client.CoreV1().Namespaces().Create(w.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		err := eventually(w.Context(), patience, func() error {
+		err := eventually.Check(w.Context(), patience, func() error {
 			_, err := w.Client.CoreV1().ServiceAccounts(t.namespace).Get(w.Context(), "default", metav1.GetOptions{})
 			return err
 		})
@@ -56,14 +61,14 @@ func (w *world) makeTenants(n int) {
 	}
 }
 
-// deal returns the tenant's n-th deed, and its random choices: they depend on the seed alone.
+// deal returns the tenant's n-th deed, and its random choices, which depend only on the seed.
 func (t *tenant) deal(n int) (deed, *rand.Rand) {
 	lane := uint64(1)<<40 | uint64(t.number)<<32
 	order := t.random(lane | 1<<31 | uint64(n/len(deeds))).Perm(len(deeds))
 	return deeds[order[n%len(deeds)]], t.random(lane | uint64(n))
 }
 
-// attack does one deed after another, a few at a time. It returns how many. Harmless pods are
+// attack does one deed after another, a few at a time, and returns their number. Harmless pods are
 // as many, as large and as busy, and ask for nothing of ours.
 func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	var lives sync.WaitGroup
@@ -88,9 +93,9 @@ func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	}
 }
 
-// do makes the deed's pod, and removes it after a while.
+// do creates the deed's pod, and removes it after a time.
 func (t *tenant) do(ctx context.Context, one deed, r *rand.Rand, key string, harmless bool) {
-	if !sleep(ctx, between(r, 0, time.Second)) {
+	if !loop.Sleep(ctx, between(r, 0, time.Second)) {
 		return
 	}
 	d := t.draft(one, r, key, harmless)
@@ -101,11 +106,11 @@ func (t *tenant) do(ctx context.Context, one deed, r *rand.Rand, key string, har
 	}
 	t.create(d)
 	for range one.again {
-		sleep(ctx, 500*time.Millisecond)
+		loop.Sleep(ctx, 500*time.Millisecond)
 		_ = t.remove(key)
 		t.create(d)
 	}
-	sleep(ctx, d.life)
+	loop.Sleep(ctx, d.life)
 	t.world.remove(ctx, d.subject)
 }
 
@@ -140,7 +145,7 @@ func (t *tenant) draft(one deed, r *rand.Rand, key string, harmless bool) *draft
 	return d
 }
 
-// bound lets a container have little of the processors: that is Kubernetes' to divide.
+// bound limits a container to few processors, because Kubernetes divides them.
 func bound(c *corev1.Container) {
 	if c.Resources.Limits == nil {
 		c.Resources.Limits = corev1.ResourceList{}
@@ -151,7 +156,8 @@ func bound(c *corev1.Container) {
 		corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 }
 
-// arm has containers that ask wait for the agent where it is away, as their image names GPUs.
+// arm makes containers that ask wait for the agent while it is away, because their image names
+// GPUs.
 func arm(d *draft) {
 	for i := range d.pod.Spec.Containers {
 		c := &d.pod.Spec.Containers[i]
@@ -161,7 +167,7 @@ func arm(d *draft) {
 	}
 }
 
-// disarm takes from a pod all that it asks of us.
+// disarm removes from a pod all its requests of ours.
 func disarm(d *draft) {
 	d.pod.Annotations, d.pod.Finalizers = nil, nil
 	for _, list := range [][]corev1.Container{d.pod.Spec.InitContainers, d.pod.Spec.Containers} {
@@ -176,7 +182,7 @@ func disarm(d *draft) {
 	}
 }
 
-// aStaticPod is the hash of one of the node's static pods, as its mirror pod has it.
+// aStaticPod returns the hash of one of the node's static pods, from its mirror pod.
 func (t *tenant) aStaticPod() (hash string) {
 	_ = call(func(ctx context.Context) error {
 		pods, err := t.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
@@ -208,7 +214,7 @@ func (t *tenant) create(d *draft) {
 	}
 }
 
-// remove removes the pods of a subject, whatever should keep them.
+// remove removes the pods of a subject, whatever keeps them.
 func (t *tenant) remove(key string) error {
 	return call(func(ctx context.Context) error {
 		pods := t.Client.CoreV1().Pods(t.namespace)
@@ -236,7 +242,7 @@ func notFound(err error) error {
 	return err
 }
 
-// attackAll lets all tenants attack until the context ends.
+// attackAll makes all tenants attack until the context ends.
 func (w *world) attackAll(ctx context.Context, harmless bool) {
 	var all sync.WaitGroup
 	for _, t := range w.tenants {
@@ -250,11 +256,11 @@ func (w *world) attackAll(ctx context.Context, harmless bool) {
 	all.Wait()
 }
 
-// attackLog adds up what the program attack says that it did, from kubelet's files.
+// attackLog sums the attacks that the program attack reports in the logs that kubelet keeps.
 type attackLog map[string]int64
 
 func (l attackLog) read(w *world) {
-	// The pattern is right, and that is the only error.
+	// The pattern is valid, and an invalid pattern is the only error.
 	files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods", hostilePrefix+"*_"+hostilePrefix+"*/*/*.log"))
 	for _, file := range files {
 		content, err := os.ReadFile(file)

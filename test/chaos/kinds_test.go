@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -10,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kinds are the pods that come and go, each with how often it does.
+// kinds are the kinds of pods that come and go, each with its frequency.
 var kinds = []struct {
 	name   string
 	weight int
@@ -50,14 +52,14 @@ func withInit(d *draft, r *rand.Rand) {
 
 func withSidecar(d *draft, r *rand.Rand) {
 	always := corev1.ContainerRestartPolicyAlways
-	// It is ended when the pod's other containers have.
+	// Kubelet ends the sidecar when the pod's other containers have ended.
 	sidecar := d.container("sidecar", askAny(r), false, fillScript(r, forEver))
 	sidecar.RestartPolicy = &always
 	d.pod.Spec.InitContainers = []corev1.Container{d.any("i0", r), sidecar}
 	d.pod.Spec.Containers = []corev1.Container{d.any("main", r)}
 }
 
-// restarting containers are many for the price of one pod.
+// restarting makes a pod whose containers restart: many containers at the price of one pod.
 func restarting(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -70,14 +72,14 @@ func holding(d *draft, r *rand.Rand) {
 	d.life = between(r, 5*time.Second, 30*time.Second)
 }
 
-// namesakes follow each other under one name.
+// namesake makes a pod that follows another under the same name.
 func namesake(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.pod.Name = fmt.Sprintf("same-%d", r.IntN(2))
 	d.life = between(r, time.Second, 10*time.Second)
 }
 
-// hurried ones are deleted while they are created.
+// hurried makes a pod that is deleted while it is created.
 func hurried(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.life = between(r, 0, 1500*time.Millisecond)
@@ -88,7 +90,7 @@ func whole(d *draft, r *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.brief("main", a, r)}
 }
 
-// plan makes a draft of a random kind.
+// plan returns a draft of a random kind.
 func (w *world) plan(r *rand.Rand, number int) (*draft, func(*world, *draft) error) {
 	total := 0
 	for _, k := range kinds {
@@ -136,8 +138,8 @@ func (w *world) makeStatic(d *draft) error {
 	return w.writeManifest(d.key, d.pod)
 }
 
-// makeEphemeral makes a pod that gets another container while it runs, which
-// asks for nothing, as such cannot.
+// makeEphemeral creates a pod that gets an ephemeral container while it runs. Such a container
+// cannot request anything.
 func (w *world) makeEphemeral(d *draft) error {
 	more := d.idle("ephemeral", false)
 	if err := w.makePod(d); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -12,12 +14,13 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
 const memoryInterval = 25 * time.Millisecond
 
-// watchMemory asks the simulator, all the time, what every process holds, and
-// what those held that have ended.
+// watchMemory asks the simulator, all the time, what every process holds, and what ended processes
+// held.
 func (w *world) watchMemory(ctx context.Context) {
 	judge, err := oracle.Open(filepath.Join(w.Cluster.Root(), "dev", "gpusim"))
 	if err != nil {
@@ -26,16 +29,16 @@ func (w *world) watchMemory(ctx context.Context) {
 	}
 	defer judge.Close()
 	past := map[string]bool{}
-	for n := 0; sleep(ctx, memoryInterval); n++ {
+	for n := 0; loop.Sleep(ctx, memoryInterval); n++ {
 		w.checkHeld(judge)
-		// The simulator remembers the last thousand.
+		// The simulator remembers the last thousand processes.
 		if n%20 == 0 {
 			w.checkPast(judge, past)
 		}
 	}
 }
 
-// checkHeld sums up what the processes of each container hold.
+// checkHeld sums what the processes of each container hold.
 func (w *world) checkHeld(judge *oracle.Oracle) {
 	processes, err := judge.Processes()
 	if err != nil {
@@ -48,7 +51,7 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	for _, one := range processes {
 		p, ok := w.scanner.find(one.Pid)
 		if !ok {
-			continue // in the scanner's next look
+			continue // known after the scanner's next look
 		}
 		of[p.id] = p
 		for _, use := range one.GPUs {
@@ -71,8 +74,8 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	}
 }
 
-// checkPast judges processes that have ended, however short they lived, by the
-// host name that the test gave them.
+// checkPast judges processes that have ended, however short they lived, by the host name that the
+// test has set.
 func (w *world) checkPast(judge *oracle.Oracle, past map[string]bool) {
 	finished, err := judge.Finished()
 	if err != nil {
@@ -95,7 +98,7 @@ func (w *world) checkPast(judge *oracle.Oracle, past map[string]bool) {
 	}
 }
 
-// fillResult is what the workload fill prints.
+// fillResult is the output of the workload fill.
 type fillResult struct {
 	Granted uint64 `json:"granted_bytes"`
 	Total   uint64 `json:"total_mem_seen"`
@@ -104,14 +107,13 @@ type fillResult struct {
 	line    string
 }
 
-// watchLogs reads what containers print, from kubelet's files, as nobody needs
-// to be there for that.
+// watchLogs reads the output of containers from kubelet's files, which needs no running component.
 func (w *world) watchLogs(ctx context.Context) {
 	read := map[string]bool{}
 	attacks := attackLog{}
-	for sleep(ctx, time.Second) {
+	for loop.Sleep(ctx, time.Second) {
 		attacks.read(w)
-		// The pattern is right, and that is the only error.
+		// The pattern is valid, and an invalid pattern is the only error.
 		files, _ := filepath.Glob(filepath.Join(w.Cluster.StateDir, "logs/pods/*/*/*.log"))
 		for _, file := range files {
 			if !read[file] && !strings.Contains(file, "/"+hostilePrefix) {
@@ -121,7 +123,7 @@ func (w *world) watchLogs(ctx context.Context) {
 	}
 }
 
-// readLog judges what a container has printed, once it has.
+// readLog judges a container's output once the container has printed it.
 func (w *world) readLog(file string) (done bool) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -129,7 +131,7 @@ func (w *world) readLog(file string) (done bool) {
 	}
 	var m mark
 	for line := range strings.Lines(string(content)) {
-		// Time, stream and a flag stand before what was printed.
+		// Time, stream and a flag precede the output.
 		parts := strings.SplitN(strings.TrimSpace(line), " ", 4)
 		if len(parts) < 4 {
 			continue
@@ -147,7 +149,7 @@ func (w *world) readLog(file string) (done bool) {
 	return false
 }
 
-// judgeFill: a container gets what it was promised, and not more.
+// judgeFill checks that a container gets its allocation, and no more.
 func (w *world) judgeFill(m mark, result fillResult) {
 	w.count.add("fills", cmp.Or(result.Outcome, "could not begin"))
 	least := m.bytes - contextBytes - m.bytes/100
@@ -167,11 +169,11 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	}
 }
 
-// notPermitted is what cuInit answers where there is no room on the usage page
-// for a process: without that, it would not be limited.
+// notPermitted is the result of cuInit if the usage page has no room for a process: without a slot
+// it would not be limited.
 const notPermitted = 800
 
-// faultLog tells when something last failed.
+// faultLog records when something last failed.
 type faultLog struct {
 	mu   sync.Mutex
 	last time.Time
@@ -183,7 +185,7 @@ func (f *faultLog) note() {
 	f.last = time.Now()
 }
 
-// recently tells whether that explains what a program has just said.
+// recently reports whether a recent fault explains a program's failure.
 func (f *faultLog) recently() bool { return f.within(30 * time.Second) }
 
 func (f *faultLog) within(d time.Duration) bool {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -15,8 +17,7 @@ import (
 	"time"
 )
 
-// promises are what must never be broken, by the names in which they are
-// counted.
+// promises are the promises that must never be broken, by their names in the counts.
 var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", "promise", "failed", "mended",
 	"run", "slow", "delayed", "metrics", "grown"}
 
@@ -24,7 +25,7 @@ var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", 
 type counts struct {
 	mu sync.Mutex
 	n  map[string]map[string]int
-	// containers that were ever seen, by the runtime's id.
+	// containers are all containers that were ever seen, by the runtime's id.
 	containers map[string]bool
 	once       map[string]bool
 }
@@ -48,7 +49,7 @@ func (c *counts) addN(group, name string, n int) {
 	c.n[group][name] += n
 }
 
-// container notes that a container was seen by one of the watchers.
+// container records that one of the watchers has seen a container.
 func (c *counts) container(id, how string) {
 	c.mu.Lock()
 	fresh := !c.containers[id]
@@ -85,7 +86,7 @@ func (c *counts) get(group, name string) int {
 	return c.n[group][name]
 }
 
-// summary is what a run comes to.
+// summary is the result of a run.
 type summary struct {
 	Commit     string                    `json:"commit"`
 	Date       string                    `json:"date"`
@@ -128,14 +129,14 @@ func (w *world) summarize() {
 			w.Error(err)
 		}
 	}
-	// A storm in which nothing dies, or nobody looks, tells nothing.
+	// A run without kills or without looks proves nothing.
 	if s.Kills == 0 || s.Containers == 0 || w.count.get("looks", "memory") == 0 || w.count.get("fills", "refused") == 0 {
 		w.Errorf("%d kills, %d containers: that was no chaos", s.Kills, s.Containers)
 	}
 }
 
-// cpuSeconds is the processor time of all that ran on the node, 0 where the
-// kernel does not say it.
+// cpuSeconds returns the processor time of all processes of the node, or 0 if the kernel does not
+// report it.
 func cpuSeconds() int {
 	raw, err := os.ReadFile("/sys/fs/cgroup/cpuacct" + cgroupOfNode + "cpuacct.usage")
 	if err == nil {

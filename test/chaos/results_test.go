@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -6,7 +8,7 @@ import (
 	"time"
 )
 
-// results are what was measured of hostile tenants: the worst of all calms.
+// results are the measurements beside hostile tenants: the worst of all calms.
 type results struct {
 	mu sync.Mutex
 	measured
@@ -20,7 +22,7 @@ type measured struct {
 	Quiet           summed  `json:"quiet"`
 	Harmless        summed  `json:"harmless"`
 	Hostile         summed  `json:"hostile"`
-	// By program: how much it had grown after attacks, at the most.
+	// Growth is, by program, the largest growth after attacks.
 	Growth map[string]growth `json:"growth"`
 }
 
@@ -30,10 +32,10 @@ func (r *results) all() measured {
 	return r.measured
 }
 
-// summed are the figures of several parts.
+// summed contains the figures of several parts.
 type summed struct {
 	Starts    int     `json:"starts"`
-	Median    float64 `json:"start_median_s"` // of the part in which it was largest
+	Median    float64 `json:"start_median_s"` // of the part with the largest median
 	Worst     float64 `json:"start_worst_s"`
 	Requests  int     `json:"requests"`
 	Refused   int     `json:"requests_refused"`
@@ -41,7 +43,7 @@ type summed struct {
 	HandlerOf string  `json:"handler_worst"`
 }
 
-// growth is what a program had more than before.
+// growth is how much a program has grown.
 type growth struct {
 	MiB         int64 `json:"mib"`
 	Descriptors int   `json:"descriptors"`
@@ -63,7 +65,7 @@ func (s *summed) add(p part) {
 	}
 }
 
-// print prints what was measured beside hostile tenants.
+// print prints the measurements beside hostile tenants.
 func (m *measured) print() {
 	if m.Tenants == 0 {
 		return

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -15,39 +17,40 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
 const (
 	scanInterval = 150 * time.Millisecond
-	// cgroupOfNode is in the cgroup paths of all of the node's processes.
+	// cgroupOfNode is a part of the cgroup paths of all of the node's processes.
 	cgroupOfNode = "/nri-vgpu-clusters/" + name + "/"
-	// pageInContainer is where a container has its limits.
+	// pageInContainer is the path of the limits page in a container.
 	pageInContainer = "/run/nri-vgpu/limits"
 	simulatedGPU    = "/dev/gpusim/gpu"
 )
 
-// process is the marked process of a container, as it is found on the machine.
+// process is the marked process of a container, as found on the machine.
 type process struct {
 	mark
 	pid      int
-	id       string // the runtime's, of the container
-	pod      string // its UID there
+	id       string // the runtime's id of the container
+	pod      string // the pod's UID in the runtime
 	promised map[string]uint64
 }
 
-// scanner finds the containers' processes by looking at all of the machine's,
-// and judges each when it is first seen.
+// scanner finds the containers' processes among all processes of the machine, and judges each when
+// it first sees it.
 type scanner struct {
 	*world
 
 	mu      sync.Mutex
-	foreign map[int]bool // no container's, or not marked
+	foreign map[int]bool // in no container, or not marked
 	young   map[int]int  // how often a process was seen without a mark
 	known   map[int]*process
 	homes   map[string]string // subject/container → container's first id, of steady ones
-	killed  map[int]bool      // by the test
-	started map[string]bool   // containers that kubelet has said to run
+	killed  map[int]bool      // killed by the test
+	started map[string]bool   // containers that kubelet has reported as running
 	met     map[string]time.Time
 }
 
@@ -57,7 +60,7 @@ func newScanner(w *world) *scanner {
 }
 
 func (s *scanner) run(ctx context.Context) {
-	for sleep(ctx, scanInterval) {
+	for loop.Sleep(ctx, scanInterval) {
 		s.scan()
 	}
 }
@@ -96,11 +99,11 @@ func (s *scanner) scan() {
 	s.checkPromises()
 }
 
-// unmarkedLooks is how often a process of a pod is looked at before it is
-// taken for one that has no mark, such as a pause; until then it may be runc.
+// unmarkedLooks is how often the scanner looks at a process of a pod before it takes it for one
+// without a mark, such as a pause. Until then the process may be runc.
 const unmarkedLooks = 40
 
-// meet looks at a process that was not known.
+// meet looks at an unknown process.
 func (s *scanner) meet(pid int) {
 	pod, id, ours := containerOf(pid)
 	if !ours {
@@ -132,7 +135,7 @@ func (s *scanner) meet(pid int) {
 	s.home(p)
 }
 
-// judge tells what is wrong with how a container was made.
+// judge returns an error if a container was made wrongly.
 func (s *scanner) judge(p *process) error {
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.pid))
 	if err != nil {
@@ -169,7 +172,7 @@ func (s *scanner) judge(p *process) error {
 	return nil
 }
 
-// metAt tells when a subject's first process was seen.
+// metAt returns when a subject's first process was seen.
 func (s *scanner) metAt(subject string) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,17 +180,17 @@ func (s *scanner) metAt(subject string) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// isHostile tells whether the subject is a hostile tenant's.
+// isHostile reports whether the subject belongs to a hostile tenant.
 func (w *world) isHostile(subject string) bool {
 	one := w.subjects.get(subject)
 	return one != nil && one.hostile
 }
 
-// blind is a container that asks for GPUs and has none: bound to the node while the
-// agent was away, of an image that names no GPU. It fails, and harms nobody.
+// blind reports whether a container asks for GPUs and has none: it was bound to the node while the
+// agent was away, and its image names no GPU. It fails, and harms nobody.
 func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 
-// shownGPUs are the simulated GPUs that a container has, by index.
+// shownGPUs returns the simulated GPUs of a container, by index.
 func shownGPUs(mounts string) []int {
 	var indices []int
 	for line := range strings.Lines(mounts) {
@@ -204,7 +207,7 @@ func shownGPUs(mounts string) []int {
 	return indices
 }
 
-// checkPromises: what living containers were promised fits into each GPU.
+// checkPromises checks that the allocations of living containers fit into each GPU.
 func (s *scanner) checkPromises() {
 	sum := map[string]uint64{}
 	seen := map[string]bool{}
@@ -227,15 +230,15 @@ func (s *scanner) checkPromises() {
 	}
 }
 
-// runs notes that a container has started: until then, who ends kubelet or
-// containerd ends its start, and that is no disturbance.
+// runs records that a container has started. Before that, a kill of kubelet or containerd ends its
+// start, which is no disturbance.
 func (s *scanner) runs(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started[id] = true
 }
 
-// ended judges a process that is no longer there.
+// ended judges a process that has gone.
 func (s *scanner) ended(p *process) {
 	if s.killed[p.pid] {
 		delete(s.killed, p.pid)
@@ -251,7 +254,7 @@ func (s *scanner) ended(p *process) {
 	}
 }
 
-// home notes where a steady container lives; it must not move.
+// home records the container of a steady pod, which must not change.
 func (s *scanner) home(p *process) {
 	one := s.subjects.get(p.subject)
 	if one == nil || !one.steady || !p.eternal {
@@ -265,10 +268,10 @@ func (s *scanner) home(p *process) {
 	}
 }
 
-// steadyContainers are those that hold or idle for ever.
+// steadyContainers is the number of containers that hold or idle for ever.
 const steadyContainers = 8
 
-// steadyRuns is nil when all steady containers run.
+// steadyRuns returns nil if all steady containers run.
 func (s *scanner) steadyRuns() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +281,7 @@ func (s *scanner) steadyRuns() error {
 	return nil
 }
 
-// others are the subjects, beside the steady ones, that have processes.
+// others returns the subjects with processes, except the steady subjects.
 func (s *scanner) others() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +294,7 @@ func (s *scanner) others() []string {
 	return names
 }
 
-// find gives the process with this id.
+// find returns the process with this id.
 func (s *scanner) find(pid int) (process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,8 +304,7 @@ func (s *scanner) find(pid int) (process, bool) {
 	return process{}, false
 }
 
-// containerOf gives the container that a process is in, if it is in one of the
-// node's.
+// containerOf returns the container of a process if the container belongs to the node.
 func containerOf(pid int) (pod, id string, ok bool) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -318,7 +320,7 @@ func containerOf(pid int) (pod, id string, ok bool) {
 	return "", "", false
 }
 
-// markOf gives the mark of a process that is no longer runc.
+// markOf returns the mark of a process that is no longer runc.
 func markOf(pid int) (mark, bool) {
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil || bytes.HasPrefix(comm, []byte("runc")) {
@@ -345,7 +347,7 @@ func alive(pid int) bool {
 	return len(after) > 0 && after[0] != 'Z' && after[0] != 'X'
 }
 
-// pick chooses a container's process that may be killed.
+// pick returns a container's process that may be killed.
 func (s *scanner) pick(r *rand.Rand) (process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -364,7 +366,7 @@ func (s *scanner) pick(r *rand.Rand) (process, bool) {
 	return *p, true
 }
 
-// promised is what the running containers were promised, by GPU.
+// promised returns the allocations of the running containers, by GPU.
 func (s *scanner) promised() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,7 +384,7 @@ func (s *scanner) promised() map[string]uint64 {
 	return sum
 }
 
-// steadyPods are the UIDs, as the runtime knows them, of the steady pods.
+// steadyPods returns the UIDs of the steady pods, as the runtime knows them.
 func (s *scanner) steadyPods() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -17,20 +19,21 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// settle mends everything, removes all but the steady pods, and looks at what
-// is left: nothing may be.
+// settle repairs everything, removes all pods but the steady pods, and checks that nothing else is
+// left.
 func (w *world) settle() {
 	w.Helper()
-	w.log("mending everything")
+	w.log("restoring everything")
 	begin := time.Now()
-	w.mend()
-	// After outages of the API server these wait longer each time before they
-	// look again, which is Kubernetes' own affair.
+	w.restore()
+	// After outages of the API server these components back off ever longer, which nri-vgpu does
+	// not affect.
 	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager} {
 		if err := w.Cluster.Restart(w.Context(), component); err != nil {
 			w.Errorf("start %s again: %v", component, err)
@@ -48,7 +51,7 @@ func (w *world) settle() {
 		{"the node offers its GPUs", "mended", patience, w.capacityIsBack},
 		{"nothing is left", "leaked", freed, w.nothingLeft},
 	} {
-		if err := eventually(w.Context(), check.within, check.still); err != nil {
+		if err := eventually.Check(w.Context(), check.within, check.still); err != nil {
 			w.broken(check.promise, "%v", err)
 		}
 		w.log("  %v: %s", time.Since(begin).Round(100*time.Millisecond), check.what)
@@ -57,8 +60,8 @@ func (w *world) settle() {
 	w.count.add("looks", "settled")
 }
 
-// mend ends all faults and brings back what was killed.
-func (w *world) mend() {
+// restore ends all faults and restarts killed components.
+func (w *world) restore() {
 	w.inject("clear")
 	w.emptyDisk()
 	for _, t := range append([]target{agent, patcher}, nodes...) {
@@ -98,7 +101,7 @@ func (w *world) deleteAgent(ctx context.Context) error {
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=nri-vgpu"})
 }
 
-// agentServes is nil when the agent is ready, and the guard is beside it.
+// agentServes returns nil if the agent is ready, and the guard runs beside it.
 func (w *world) agentServes() error {
 	if _, err := w.ask("/readyz"); err != nil {
 		return err
@@ -110,7 +113,7 @@ func (w *world) agentServes() error {
 	return err
 }
 
-// ask asks the agent over HTTP.
+// ask requests a path of the agent over HTTP.
 func (w *world) ask(path string) (body string, err error) {
 	err = call(func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Cluster.Address+":9394"+path, nil)
@@ -146,14 +149,14 @@ func (w *world) capacityIsBack() error {
 	})
 }
 
-// nothingLeft compares what is taken, on disk and in the agent's ledger, with
-// what the steady containers hold.
+// nothingLeft compares the allocations, on disk and in the agent's ledger, with what the steady
+// containers hold.
 func (w *world) nothingLeft() error {
 	return errors.Join(w.checkFiles(), w.checkMounts(), w.checkLedger(), w.scanner.steadyRuns())
 }
 
 func (w *world) checkFiles() error {
-	entries, err := os.ReadDir(filepath.Join(w.Cluster.Root(), layout.Containers(runDir)))
+	entries, err := os.ReadDir(filepath.Join(w.Cluster.Root(), paths.Containers(runDir)))
 	if err != nil {
 		return err
 	}
@@ -166,7 +169,8 @@ func (w *world) checkFiles() error {
 	return nil
 }
 
-// checkMounts finds file systems below the state directory that were mounted for a pod.
+// checkMounts returns an error for file systems that are still mounted for a pod below the state
+// directory.
 func (w *world) checkMounts() error {
 	mounts, err := os.ReadFile(filepath.Join(w.Cluster.Root(), "proc/1/mountinfo"))
 	if err != nil {

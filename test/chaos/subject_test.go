@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -14,14 +16,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// ask is what a container asks for, and what it must get by it.
+// ask is a container's request, with the part that it must get.
 type ask struct {
 	limits testbed.Limits
 	bytes  uint64 // of each GPU
 	gpus   int    // 0: nothing
 }
 
-// askAny asks in a random dialect for a small part.
+// askAny requests a small part in a random dialect.
 func askAny(r *rand.Rand) ask {
 	n := 1 + r.Int64N(2)
 	size := []int64{700, 1000, 1536, 2048}[r.IntN(4)]
@@ -47,9 +49,8 @@ func askMemory(size int64) ask {
 	return ask{testbed.Limits{testbed.Memory: size}, uint64(size) * mib, 1}
 }
 
-// mark is what a container's processes carry in their environment, by which
-// they are known without asking anybody: the API server may be away, and the
-// agent is what is tested.
+// mark is in the environment of a container's processes. It identifies them without asking another
+// program: the API server may be away, and the agent is under test.
 type mark struct {
 	subject   string
 	container string
@@ -79,26 +80,26 @@ func parseMark(text string) (m mark, ok bool) {
 	return m, errs == [3]error{}
 }
 
-// subject is a pod, or a job with its pods, that the test has made.
+// subject is a pod, or a job with its pods, that the test has created.
 type subject struct {
 	key  string // unique, and the host name of its containers
 	kind string
-	// ordered: it was told to end, or is about to be; what happens to its
-	// containers from then on is no disturbance.
+	// ordered is set when the subject is ended, or is about to be. From then on nothing that
+	// happens to its containers is a disturbance.
 	ordered atomic.Bool
-	// hostile ones may break their own limits, and end as they like.
+	// hostile subjects may break their own limits, and end as they like.
 	hostile bool
-	// steady ones stay until the end of the test.
+	// steady subjects stay until the end of the test.
 	steady bool
 	// most is the most that one of its containers may hold of a GPU.
 	most uint64
-	// end removes it. It may have gone already.
+	// end removes the subject, which may have gone already.
 	end func() error
-	// life is how long it may stay.
+	// life is how long the subject may stay.
 	life time.Duration
 }
 
-// subjects are all that were ever made, by their key.
+// subjects are all subjects ever created, by their key.
 type subjects struct {
 	mu    sync.Mutex
 	byKey map[string]*subject
@@ -119,11 +120,11 @@ func (s *subjects) get(key string) *subject {
 	return s.byKey[key]
 }
 
-// draft is a pod in the making.
+// draft is a pod that has not been created yet.
 type draft struct {
 	*subject
 	pod  *corev1.Pod
-	calm bool // nothing is broken meanwhile
+	calm bool // the test breaks nothing meanwhile
 }
 
 func newDraft(key, kind string, r *rand.Rand) *draft {
@@ -137,10 +138,10 @@ func newDraft(key, kind string, r *rand.Rand) *draft {
 	return &draft{subject: &subject{key: key, kind: kind}, pod: pod}
 }
 
-// subjectLabel has a subject's key.
+// subjectLabel is the label with a subject's key.
 const subjectLabel = "chaos"
 
-// container is a marked container of the draft that runs a script.
+// container returns a marked container of the draft that runs a script.
 func (d *draft) container(name string, a ask, eternal bool, script string) corev1.Container {
 	c := testbed.Container(name, a.limits, "sh", "-c", script)
 	m := mark{d.key, name, a.bytes, a.gpus, eternal}
@@ -149,26 +150,26 @@ func (d *draft) container(name string, a ask, eternal bool, script string) corev
 	return c
 }
 
-// fillScript says whose output it is, and fills what it was given.
+// fillScript returns the command of a container that prints its mark and fills its GPU memory.
 func fillScript(r *rand.Rand, hold string) string {
 	ways := []string{"alloc", "vmm", "async", "managed", "pool"}
-	// As most programs, it does not hear when it is told to end.
+	// Like most programs, it ignores SIGTERM.
 	return "trap '' TERM; echo $" + markVariable + "; exec fill --chunk 256MiB --way " + ways[r.IntN(len(ways))] + " --hold " + hold
 }
 
 const forEver = "1000000"
 
-// brief fills its part and ends.
+// brief returns a container that fills its part and ends.
 func (d *draft) brief(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, false, fillScript(r, fmt.Sprintf("0.%d", 1+r.IntN(9))))
 }
 
-// hold fills its part and keeps it.
+// hold returns a container that fills its part and keeps it.
 func (d *draft) hold(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, true, fillScript(r, forEver))
 }
 
-// idle asks for nothing, of an image that shows all GPUs to whom it may.
+// idle returns a container that asks for nothing. Its image asks for all GPUs.
 func (d *draft) idle(name string, eternal bool) corev1.Container {
 	script := "exec sleep 0.5"
 	if eternal {
@@ -179,7 +180,7 @@ func (d *draft) idle(name string, eternal bool) corev1.Container {
 	return c
 }
 
-// any is a container that ends by itself.
+// any returns a container that ends by itself.
 func (d *draft) any(name string, r *rand.Rand) corev1.Container {
 	if r.IntN(3) == 0 {
 		return d.idle(name, false)
@@ -191,14 +192,14 @@ func (d *draft) any(name string, r *rand.Rand) corev1.Container {
 	return c
 }
 
-// next is a number for a new subject's name.
+// next returns a number for a new subject's name.
 func (s *subjects) next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.byKey)
 }
 
-// remain are the subjects that have not been told to end, but the steady ones.
+// remain returns the subjects that have not been ended, except the steady subjects.
 func (s *subjects) remain() []*subject {
 	s.mu.Lock()
 	defer s.mu.Unlock()

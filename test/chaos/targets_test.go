@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -12,16 +14,18 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// target is a program that is killed, stopped and slowed.
+// target is a program that the test kills, stops and slows.
 type target struct {
 	name string
-	// pids are its processes on this machine now.
+	// pids returns its present processes on this machine.
 	pids func(*world) []int
-	// component is its name as one of the node, "" if kubelet restarts it.
+	// component is its name as a component of the node, "" if kubelet restarts it.
 	component string
 }
 
@@ -35,11 +39,11 @@ var (
 	}
 )
 
-// ours finds the processes of the node's pods whose program has one of these
-// names, without the init container that installs.
+// ours returns the processes of the node's pods whose program has one of these names, without the
+// init container.
 func ours(programs ...string) func(*world) []int {
 	return func(*world) []int {
-		// The pattern is right, and that is the only error.
+		// The pattern is valid, and an invalid pattern is the only error.
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		var pids []int
 		for _, dir := range dirs {
@@ -71,8 +75,7 @@ func component(name string) func(*world) []int {
 	}
 }
 
-// signal sends a signal to all of a target's processes; it tells whether there
-// were any.
+// signal sends a signal to all processes of a target. It reports whether the target had processes.
 func (w *world) signal(t target, sig syscall.Signal) bool {
 	sent := false
 	for _, pid := range t.pids(w) {
@@ -85,7 +88,7 @@ func (w *world) signal(t target, sig syscall.Signal) bool {
 	return sent
 }
 
-// kill kills a target, and starts it again after a while if nobody else does.
+// kill kills a target, and starts it again after a time if nothing else does.
 func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 	if !w.signal(t, syscall.SIGKILL) {
 		return
@@ -98,7 +101,7 @@ func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 	if err := w.awaitEnd(t); err != nil {
 		w.broken("mended", "%s does not end: %v", t.name, err)
 	}
-	sleep(ctx, away)
+	loop.Sleep(ctx, away)
 	if err := w.start(t); err != nil {
 		w.broken("mended", "%s does not come back: %v", t.name, err)
 	}
@@ -106,7 +109,7 @@ func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 
 // awaitEnd waits until the node's supervisor knows that a component has ended.
 func (w *world) awaitEnd(t target) error {
-	return eventually(context.Background(), patience, func() error {
+	return eventually.Check(context.Background(), patience, func() error {
 		state, err := w.state(t)
 		if err == nil && state != node.Exited {
 			err = fmt.Errorf("it is %s", state)
@@ -132,7 +135,7 @@ func (w *world) state(t target) (state node.State, err error) {
 func (w *world) start(t target) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return eventually(ctx, patience, func() error {
+	return eventually.Check(ctx, patience, func() error {
 		if state, err := w.state(t); err != nil || state == node.Ready {
 			return err
 		}
@@ -140,7 +143,7 @@ func (w *world) start(t target) error {
 	})
 }
 
-// halt stops a target for a while.
+// halt stops a target for a time.
 func (w *world) halt(ctx context.Context, t target, length time.Duration) {
 	pids := t.pids(w)
 	if len(pids) == 0 {
@@ -149,11 +152,11 @@ func (w *world) halt(ctx context.Context, t target, length time.Duration) {
 	w.count.add("stops", t.name)
 	w.log("stopping %s for %v", t.name, length.Round(time.Millisecond))
 	signalAll(pids, syscall.SIGSTOP)
-	sleep(ctx, length)
+	loop.Sleep(ctx, length)
 	signalAll(pids, syscall.SIGCONT)
 }
 
-// slow lets a target run for a tenth of the time.
+// slow makes a target run for a tenth of the time.
 func (w *world) slow(ctx context.Context, t target, length time.Duration) {
 	pids := t.pids(w)
 	if len(pids) == 0 {
@@ -162,9 +165,9 @@ func (w *world) slow(ctx context.Context, t target, length time.Duration) {
 	w.count.add("slowed", t.name)
 	w.log("slowing %s for %v", t.name, length.Round(time.Millisecond))
 	const slice = 10 * time.Millisecond
-	for end := time.Now().Add(length); time.Now().Before(end) && sleep(ctx, slice); {
+	for end := time.Now().Add(length); time.Now().Before(end) && loop.Sleep(ctx, slice); {
 		signalAll(pids, syscall.SIGSTOP)
-		sleep(ctx, 9*slice)
+		loop.Sleep(ctx, 9*slice)
 		signalAll(pids, syscall.SIGCONT)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -12,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podWatch follows the pods in the API server.
+// podWatch watches the pods in the API server.
 type podWatch struct {
 	*world
-	// waits are the latest reasons why containers do not start.
+	// waits contains the latest reasons why containers do not start.
 	waits map[string]string
 	ends  map[string]bool // of containers
 }
@@ -81,8 +83,8 @@ func (p *podWatch) seeContainer(pod *corev1.Pod, one *subject, status *corev1.Co
 	p.seeWaiting(string(pod.UID)+"/"+status.Name, status.State.Waiting)
 }
 
-// seeEnd counts how containers ended, each once. A tenant's program may be
-// killed, by its deletion, but nothing of ours makes it crash.
+// seeEnd counts how containers ended, each once. A tenant's program may be killed when its pod is
+// deleted, but nothing of ours may crash it.
 func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateTerminated) {
 	if p.ends[end.ContainerID] {
 		return
@@ -96,6 +98,7 @@ func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateT
 	switch signal := syscall.Signal(end.ExitCode - 128); signal {
 	case syscall.SIGBUS, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGILL, syscall.SIGFPE:
 		p.broken("failed", "%s/%s crashed: %v", one.key, name, signal)
+	default: // it was told to end, or ended itself
 	}
 }
 
@@ -108,7 +111,7 @@ func (p *podWatch) seeWaiting(key string, waiting *corev1.ContainerStateWaiting)
 	p.count.add("refusals", kindOf(waiting.Message))
 }
 
-// refusals are the ways in which a container's creation or start fails.
+// refusals are the texts of failed creations or starts of containers.
 var refusals = []struct{ text, kind string }{
 	{"created without its limits", "created unadjusted, not started"},
 	{"was created with NVIDIA_VISIBLE_DEVICES", "created unadjusted, not started"},

@@ -1,9 +1,9 @@
-// Package cluster brings up real Kubernetes clusters on one machine, without a
-// container engine: etcd, the control plane, kubelet, containerd with NRI and
-// NVIDIA's runtime on one node, and kubelet and containerd on as many others as
-// are wanted. Each node lives in namespaces of its own below one supervisor, so
-// that several stand side by side and nothing of them stays when they are taken
-// down.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster starts real Kubernetes clusters on one machine, without a container engine: etcd,
+// the control plane, kubelet, containerd with NRI and NVIDIA's runtime on one node, and kubelet and
+// containerd on any number of others. Each node lives in separate namespaces below one supervisor.
+// So several clusters run side by side, and nothing of a cluster remains when it is taken down.
 package cluster
 
 import (
@@ -31,30 +31,29 @@ const (
 	kubeconfigFile = "kubeconfig"
 )
 
-// Supervise must be the first call in main, or in TestMain, of a program that
-// brings up clusters: a cluster's supervisor is the same program, started
-// again, and does not return from it.
+// Supervise must be the first call in main, or in TestMain, of a program that starts clusters. A
+// cluster's supervisor is the same program, started again; there Supervise does not return.
 func Supervise() { node.Supervise() }
 
-// A record is what is kept of a cluster for those who come later.
+// A record is the stored description of a cluster, for processes that take it down later.
 type record struct {
 	Name   string `json:"name"`
 	Device string `json:"device"`
-	// Pid and StartTime together name the supervisor, as pids come again.
+	// Pid and StartTime together identify the supervisor, because the kernel reuses pids.
 	Pid       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"`
 	Address   string `json:"address"`
 	Kubectl   string `json:"kubectl"`
 }
 
-// A Cluster is one that runs.
+// A Cluster is a running cluster.
 type Cluster struct {
-	// NodeName is the name of its node, and its own; a worker is a Cluster of its
-	// own, by which its node is reached.
+	// NodeName is the name of the cluster's node. A worker is a separate Cluster, through which its
+	// node is reached.
 	NodeName string
-	// Address is the node's, reached from the machine.
+	// Address is the node's address, as the machine reaches it.
 	Address string
-	// StateDir holds its state and logs.
+	// StateDir contains the cluster's state and logs.
 	StateDir string
 
 	record   record
@@ -66,11 +65,11 @@ type Cluster struct {
 	client   *kubernetes.Clientset
 }
 
-// ErrNotRunning says that there is no running cluster of a name.
+// ErrNotRunning reports that no cluster of this name runs.
 var ErrNotRunning = errors.New("no such cluster runs")
 
-// Find returns a running cluster; of the options, only the name, the state
-// directory and how it is to be taken down matter.
+// Find returns a running cluster. Of the options it uses only the name, the state directory and the
+// way to take the cluster down.
 func Find(o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -104,8 +103,8 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
 		return nil, fmt.Errorf("kubeconfig of cluster %s: %w", r.Name, err)
 	}
-	// The machine's proxy, if it has one, knows nothing of the cluster; and a
-	// test may ask as often as it likes.
+	// The machine's proxy, if any, does not know the cluster. Tests may send requests without a
+	// rate limit.
 	c.config.Proxy = directly
 	c.config.QPS, c.config.Burst = 200, 400
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
@@ -114,11 +113,11 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	return c, nil
 }
 
-// Kubeconfig is the file by which the machine's root reaches the cluster as its
+// Kubeconfig returns the file with which the machine's root reaches the cluster as its
 // administrator.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.StateDir, kubeconfigFile) }
 
-// Kubectl is the program of the cluster's own version.
+// Kubectl returns the path of the cluster's own version of kubectl.
 func (c *Cluster) Kubectl() string { return c.record.Kubectl }
 
 // RestConfig returns a copy of the administrator's configuration.
@@ -127,8 +126,7 @@ func (c *Cluster) RestConfig() *rest.Config { return rest.CopyConfig(c.config) }
 // Client returns the administrator's client.
 func (c *Cluster) Client() *kubernetes.Clientset { return c.client }
 
-// Root is the node's root directory as the machine can reach it, as long as
-// the cluster runs.
+// Root returns the path of the node's root directory on the machine, valid while the cluster runs.
 func (c *Cluster) Root() string { return fmt.Sprintf("/proc/%d/root", c.record.Pid) }
 
 // Down takes the cluster down and removes every trace of it.
@@ -159,9 +157,8 @@ func readRecord(stateDir string) (record, error) {
 	return r, nil
 }
 
-// lockClusters keeps other processes from bringing up or taking down clusters
-// while addresses are chosen. The lock is on the directory itself, so that no
-// lock file is left.
+// lockClusters keeps other processes from starting or taking down clusters while addresses are
+// chosen. It locks the directory itself, so that no lock file remains.
 func lockClusters(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)

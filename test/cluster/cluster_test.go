@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -15,23 +17,24 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// A node that does everything that tests of pods rely on.
+// TestNode checks every property of a node on which tests of pods rely.
 func TestNode(t *testing.T) {
 	c := up(t, cluster.Options{Name: "test-node", GPU: markedGPU()})
 	loadWorkload(t, c)
 	t.Run("pod runs to its end", func(t *testing.T) { testPodEnds(t, c) })
 	t.Run("exec", func(t *testing.T) { testPodExec(t, c) })
 	t.Run("API server from a pod", func(t *testing.T) { testInCluster(t, c) })
-	t.Run("NVIDIA's runtime gives devices", func(t *testing.T) { testRuntime(t, c) })
+	t.Run("NVIDIA's runtime adds devices", func(t *testing.T) { testRuntime(t, c) })
 	t.Run("host user cannot escape into the machine", func(t *testing.T) { testIsolation(t, c) })
 	t.Run("components restart under a running pod", func(t *testing.T) { testRestarts(t, c) })
 	t.Run("another cluster beside it", func(t *testing.T) { testBeside(t, c) })
 }
 
-// markedGPU is a CDI specification that leaves a mark in containers' environment
-// instead of giving them a GPU.
+// markedGPU returns a CDI specification that sets a mark in containers' environment instead of
+// adding a GPU.
 func markedGPU() *cluster.GPU {
 	const spec = `cat > /etc/cdi/nvidia.yaml <<END
 cdiVersion: 0.6.0
@@ -63,8 +66,8 @@ func testPodExec(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// The API server must answer at the address that pods are told, to a client
-// that trusts only what pods are given.
+// testInCluster: the API server answers at the address in pods' environment, to a client that trusts
+// only the certificates in pods.
 func testInCluster(t *testing.T, c *cluster.Cluster) {
 	archive := filepath.Join(t.TempDir(), "kubectl.tar")
 	const name = "localhost/nri-vgpu/kubectl:test"
@@ -117,7 +120,7 @@ func testRuntime(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// What the node writes outside its state directory stays in the node.
+// testIsolation: writes of the node outside its state directory stay in the node.
 func testIsolation(t *testing.T, c *cluster.Cluster) {
 	const marker = "nri-vgpu-cluster-test"
 	for _, dir := range []string{"/dev", "/etc", "/opt", "/run", "/tmp", "/usr/lib", "/var/lib", "/var/run"} {
@@ -151,7 +154,7 @@ func testRestarts(t *testing.T, c *cluster.Cluster) {
 		if again, err := c.Pid(t.Context(), component); err != nil || again == pid {
 			t.Errorf("%s: pid %d before, %d after its restart, %v", component, pid, again, err)
 		}
-		eventually(t, "exec after the restart of "+component, func(ctx context.Context) error {
+		eventually.Succeeds(t, podPatience, "exec after the restart of "+component, func(ctx context.Context) error {
 			_, err := c.PodExec(ctx, "default", "stays", "", "true")
 			return err
 		})
@@ -159,7 +162,7 @@ func testRestarts(t *testing.T, c *cluster.Cluster) {
 	if err := c.Kill(t.Context(), cluster.Kubelet, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kubelet's end", func(ctx context.Context) error {
+	eventually.Succeeds(t, podPatience, "the kubelet's end", func(ctx context.Context) error {
 		_, err := c.Pid(ctx, cluster.Kubelet)
 		if err == nil {
 			return errors.New("it still runs")
@@ -169,8 +172,7 @@ func testRestarts(t *testing.T, c *cluster.Cluster) {
 	if err := c.Start(t.Context(), cluster.Kubelet); err != nil {
 		t.Fatal(err)
 	}
-	// A new pod proves that the kubelet, containerd and the control plane work
-	// together again.
+	// A new pod proves that the kubelet, containerd and the control plane work together again.
 	runPod(t, c, newPod("after", "true"), corev1.PodSucceeded)
 	pod, err := c.Client().CoreV1().Pods("default").Get(t.Context(), "stays", metav1.GetOptions{})
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -6,16 +8,14 @@ import (
 	"strings"
 )
 
-// capSysResource lets a process lower its oom_score_adj; the number is the
-// kernel's.
+// capSysResource is the kernel's number of the capability to lower one's oom_score_adj.
 const capSysResource = 24
 
-// SandboxImage holds the namespaces of every pod.
+// SandboxImage is the image of the process that holds the namespaces of a pod.
 const SandboxImage = "localhost/nri-vgpu/pause:test"
 
-// containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an
-// image that asks for all GPUs by its environment gets them. An empty line is the
-// newest.
+// containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an image that asks for all
+// GPUs by its environment gets them. An empty line is the newest.
 func containerdConfig(line string, mayLowerOOMScore bool) string {
 	version, images, runtime := 4, "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"
 	sandbox := fmt.Sprintf("[plugins.'%s'.pinned_images]\n  sandbox = '%s'\n", images, SandboxImage)
@@ -62,8 +62,7 @@ MORE
 `)
 }
 
-// nvidiaRuntimeConfig makes NVIDIA's runtime give devices by CDI, which needs
-// no driver tools.
+// nvidiaRuntimeConfig makes NVIDIA's runtime inject devices by CDI, which needs no driver tools.
 const nvidiaRuntimeConfig = `accept-nvidia-visible-devices-envvar-when-unprivileged = true
 
 [nvidia-container-runtime]
@@ -76,8 +75,8 @@ default-kind = "nvidia.com/gpu"
 spec-dirs = ["/etc/cdi", "/var/run/cdi"]
 `
 
-// cniConfig connects pods by a bridge. They reach the node and the API server;
-// nothing is translated, so that neither iptables nor nftables is needed.
+// cniConfig connects pods by a bridge. They reach the node and the API server. No address is
+// translated, so the node needs neither iptables nor nftables.
 func cniConfig(pods string) string {
 	return `{
   "cniVersion": "1.0.0",
@@ -99,9 +98,8 @@ func cniConfig(pods string) string {
 `
 }
 
-// kubeletConfiguration keeps the kubelet's defaults but where a machine that
-// was not made to be a node needs otherwise: its disk may be nearly full, it
-// may swap, and its cgroups may be of the first version.
+// kubeletConfiguration keeps the kubelet's defaults except where an ordinary machine needs other
+// values: its disk may be nearly full, it may swap, and its cgroups may be of version 1.
 func kubeletConfiguration() string {
 	return `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

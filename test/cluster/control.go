@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -16,15 +18,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// logTail is how much of a component's log an error shows.
+// logTail is the number of lines of a component's log that an error shows.
 const logTail = 20
 
-// Components lists the components and their states.
+// Components returns the components and their states.
 func (c *Cluster) Components(ctx context.Context) ([]node.Status, error) {
 	return c.control.Components(ctx)
 }
 
-// Pid is a component's process on the machine.
+// Pid returns the pid of a component's process on the machine.
 func (c *Cluster) Pid(ctx context.Context, component string) (int, error) {
 	s, err := c.status(ctx, component)
 	if err != nil {
@@ -44,7 +46,7 @@ func (c *Cluster) Restart(ctx context.Context, component string) error {
 	return c.waitComponent(ctx, component)
 }
 
-// Stop ends a component; it stays away until Start.
+// Stop ends a component; it stays stopped until Start.
 func (c *Cluster) Stop(ctx context.Context, component string) error {
 	if err := c.control.Stop(ctx, component); err != nil {
 		return fmt.Errorf("stop %s: %w", component, err)
@@ -60,8 +62,8 @@ func (c *Cluster) Start(ctx context.Context, component string) error {
 	return c.waitComponent(ctx, component)
 }
 
-// Kill sends a signal to a component's process and to no other. A component
-// that ends of it is not started again until Start.
+// Kill sends a signal to a component's process and to no other. If the component ends, it stays
+// stopped until Start.
 func (c *Cluster) Kill(ctx context.Context, component string, sig syscall.Signal) error {
 	if err := c.control.Signal(ctx, component, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", component, err)
@@ -101,8 +103,7 @@ func (c *Cluster) status(ctx context.Context, component string) (node.Status, er
 	return node.Status{}, fmt.Errorf("no component is called %q; there are %s", component, strings.Join(names, ", "))
 }
 
-// LogFile is where a component's output is; "supervisor" and "setup" have logs
-// as well.
+// LogFile returns the path of a component's log; "supervisor" and "setup" have logs as well.
 func (c *Cluster) LogFile(component string) string { return node.LogFile(c.StateDir, component) }
 
 // Logs returns all that a component has printed.
@@ -114,7 +115,7 @@ func (c *Cluster) Logs(component string) (string, error) {
 	return string(content), nil
 }
 
-// withLog shows the end of a component's log with an error.
+// withLog adds the end of a component's log to an error.
 func (c *Cluster) withLog(component string, err error) error {
 	content, logErr := c.Logs(component)
 	if logErr != nil {
@@ -132,8 +133,8 @@ func tail(text string, count int) string {
 	return "  " + strings.Join(lines, "\n  ")
 }
 
-// Command returns a command that runs in the node's namespaces, with its root
-// and its environment, in its cgroup's place on the machine.
+// Command returns a command that runs in the node's namespaces, with its root and its environment.
+// The command stays in the caller's cgroup on the machine.
 func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	enter := []string{"--target", strconv.Itoa(c.record.Pid),
 		"--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"}
@@ -142,8 +143,8 @@ func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Exec runs a command in the node and returns what it prints; an error shows
-// what it complains.
+// Exec runs a command in the node and returns its standard output; an error contains its standard
+// error.
 func (c *Cluster) Exec(ctx context.Context, argv ...string) (string, error) {
 	return c.execWith(ctx, nil, argv...)
 }
@@ -159,22 +160,22 @@ func (c *Cluster) execWith(ctx context.Context, stdin io.Reader, argv ...string)
 	return stdout.String(), nil
 }
 
-// LoadImage makes the images of an OCI archive known to the node.
+// LoadImage imports the images of an OCI archive into the node.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	f, err := os.Open(archive)
 	if err != nil {
 		return fmt.Errorf("load image: %w", err)
 	}
 	defer f.Close()
-	// The archive comes by standard input: the node's view of the machine's
-	// files may be older than the archive.
+	// Standard input passes the archive: the node's view of the machine's files may be older than
+	// the archive.
 	if _, err := c.execWith(ctx, f, "ctr", "--namespace=k8s.io", "images", "import", "-"); err != nil {
 		return fmt.Errorf("load image %s: %w", archive, err)
 	}
 	return nil
 }
 
-// A progress tells what has happened since it began.
+// A progress prints the steps and the time since it began.
 type progress struct {
 	out   io.Writer
 	start time.Time

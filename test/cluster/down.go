@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -13,12 +15,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// cgroupPatience is how long the kernel may take to let go of a cgroup whose
-// processes have ended.
+// cgroupPatience is how long the kernel may take to release a cgroup whose processes have ended.
 const cgroupPatience = 10 * time.Second
 
-// Down removes every trace of a cluster, whether it runs, has crashed, or has
-// never been there. The logs stay when the options say so.
+// Down removes every trace of a cluster, whether it runs, has crashed, or never existed. The logs
+// stay if the options request it.
 func Down(o Options) error {
 	o, err := o.complete()
 	if err != nil {
@@ -53,13 +54,14 @@ func Down(o Options) error {
 	return removeState(o)
 }
 
-// ownNames are what a cluster's state directory may hold at its top.
+// ownNames are the possible names at the top of a cluster's state directory.
 var ownNames = map[string]bool{
 	"cluster.json": true, "containerd": true, "control.sock": true, "etcd": true, "kubeconfig": true,
 	"kubelet": true, "logs": true, "pause.tar": true, "rootfs": true, "spec.json": true, "tree": true,
 }
 
-// refuseForeign keeps a mistyped state directory from being emptied.
+// refuseForeign returns an error for a directory that is no cluster's state directory, so that a
+// mistyped path is not emptied.
 func refuseForeign(stateDir string) error {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +89,7 @@ func removeState(o Options) error {
 			return fmt.Errorf("remove the state directory: %w", err)
 		}
 		if strings.HasPrefix(o.StateDir, stateRoot+"/") {
-			_ = os.Remove(stateRoot) // stays while it holds other clusters
+			_ = os.Remove(stateRoot) // fails while it contains other clusters
 		}
 		return nil
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -6,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// GPU says how a node gets its GPUs.
+// GPU describes how a node gets its GPUs.
 type GPU struct {
 	// Files are installed on the node: path there → file on this machine.
 	Files map[string]string
@@ -14,7 +16,7 @@ type GPU struct {
 	Setup [][]string
 }
 
-// Where the node has the driver's libraries and the simulated devices.
+// Directories of the driver's libraries and of the simulated devices on the node.
 const (
 	driverDir = "/usr/lib/x86_64-linux-gnu"
 	deviceDir = "/dev/gpusim"
@@ -23,10 +25,9 @@ const (
 	cdiSpec    = "/etc/cdi/nvidia.yaml"
 )
 
-// SimulatedGPU equips a node with simulated GPUs: the driver's libraries and
-// tool that were built into buildDir, the machine-wide state, and the CDI
-// specification by which containers get them. createArgs go to "gpusim create",
-// such as --gpus 2 --memory 16GiB.
+// SimulatedGPU equips a node with simulated GPUs: the driver's libraries and tool from buildDir,
+// the machine-wide state, and the CDI specification by which containers get them. createArgs are
+// arguments of "gpusim create", such as --gpus 2 --memory 16GiB.
 func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 	files := map[string]string{}
 	for target, name := range map[string]string{
@@ -52,8 +53,8 @@ func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 	}, nil
 }
 
-// MachineGPU gives a node the machine's own NVIDIA GPUs: it sees their device
-// nodes and the driver's libraries anyway, and needs the CDI specification.
+// MachineGPU returns the machine's own NVIDIA GPUs. The node sees their device nodes and the
+// driver's libraries anyway; it needs the CDI specification.
 func MachineGPU() (*GPU, error) {
 	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
 		return nil, fmt.Errorf("this machine has no NVIDIA driver: %w", err)

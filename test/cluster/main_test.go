@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -15,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 func TestMain(m *testing.M) {
@@ -22,11 +25,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// podPatience is how long a pod may take to do what a test waits for.
+// podPatience is how long a test waits for a pod.
 const podPatience = 90 * time.Second
 
-// up brings a cluster up that is taken down when the test ends, with its logs
-// kept if the test failed.
+// up starts a cluster and takes it down when the test ends. If the test failed, it keeps the logs.
 func up(t *testing.T, o cluster.Options) *cluster.Cluster {
 	t.Helper()
 	requireRoot(t)
@@ -56,7 +58,7 @@ func requireRoot(t *testing.T) {
 	}
 }
 
-// builtBinaries are the programs that this checkout pins.
+// builtBinaries returns the programs that this checkout pins.
 func builtBinaries(t *testing.T) components.Binaries {
 	t.Helper()
 	wd, err := os.Getwd()
@@ -75,7 +77,7 @@ func builtBinaries(t *testing.T) components.Binaries {
 	return binaries
 }
 
-// testWriter sends progress to the test's log.
+// testWriter writes progress to the test's log.
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -83,7 +85,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// loadWorkload gives the node the workload image.
+// loadWorkload imports the workload image into the node.
 func loadWorkload(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "workload.tar")
@@ -95,7 +97,7 @@ func loadWorkload(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// newPod describes a pod that runs a shell script once.
+// newPod returns a pod that runs a shell script once.
 func newPod(name, script string) *corev1.Pod {
 	grace := int64(0)
 	return &corev1.Pod{
@@ -131,7 +133,7 @@ func waitPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.Pod
 	t.Helper()
 	pods := c.Client().CoreV1().Pods("default")
 	var last *corev1.Pod
-	eventually(t, fmt.Sprintf("pod %s to be %s", pod.Name, phase), func(ctx context.Context) error {
+	eventually.Succeeds(t, podPatience, fmt.Sprintf("pod %s to be %s", pod.Name, phase), func(ctx context.Context) error {
 		var err error
 		if last, err = pods.Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return err
@@ -142,22 +144,4 @@ func waitPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.Pod
 		return nil
 	})
 	return last
-}
-
-// eventually asks until there is no error.
-func eventually(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), podPatience)
-	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s: %v", what, err)
-		}
-	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -13,9 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// linkRange is where clusters take their addresses: RFC 2544 keeps it for
-// tests, so that no network that a machine talks to uses it. A link takes
-// linkSize of them: network, machine, node, broadcast.
+// linkRange is the range of clusters' addresses. RFC 2544 reserves it for tests, so no network that
+// a machine talks to uses it. A link takes linkSize addresses: network, machine, node, broadcast.
 var linkRange = netip.MustParsePrefix("198.18.0.0/15")
 
 const (
@@ -23,13 +24,12 @@ const (
 	linkSize = 4
 )
 
-// Addresses inside every cluster, which no other sees.
+// Addresses inside every cluster, which no other cluster sees.
 const (
 	serviceRange   = "10.96.0.0/16"
 	serviceAddress = "10.96.0.1"
 	dnsAddress     = "10.96.0.10"
-	// podRange is divided among the nodes of a cluster: its first 256th is the
-	// first node's.
+	// podRange is divided among the nodes of a cluster: the first node has its first 256th.
 	podRange = "10.244.0.0/16"
 )
 
@@ -38,18 +38,18 @@ const (
 	podSize = 256
 )
 
-// A link is the pair of devices between a node and the machine, or between a
-// worker and the first node of its cluster, which stands for the machine then.
+// A link is the pair of devices between a node and the machine, or between a worker and the first
+// node of its cluster, which then takes the machine's place.
 type link struct {
-	// device is the machine's end.
+	// device is the name of the machine's end.
 	device        string
 	machine, node netip.Prefix
 	// pods is the range of the node's pods.
 	pods netip.Prefix
 }
 
-// chooseLink takes the first free range at or after one that the name decides,
-// so that a cluster tends to keep its address.
+// chooseLink returns the first free range at or after a range that depends on the name, so that a
+// cluster tends to keep its address.
 func chooseLink(name string, taken []netip.Prefix) (link, error) {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -73,8 +73,7 @@ func podsOf(node int) netip.Prefix {
 	return netip.PrefixFrom(nth(first, uint32(node)*podSize), podBits)
 }
 
-// choosePods takes the first range of pods that no other node of the cluster
-// has.
+// choosePods returns the first range of pods that no other node of the cluster has.
 func choosePods(taken []netip.Prefix) (netip.Prefix, error) {
 	for n := range podSize {
 		if pods := podsOf(n); n > 0 && free(pods, taken) {
@@ -84,8 +83,8 @@ func choosePods(taken []netip.Prefix) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("no range of pods in %s is free", podRange)
 }
 
-// routes lead a worker, and its pods, to the first node, and so to the API
-// server by either of its addresses.
+// routes returns the routes from a worker, and its pods, to the first node, and so to both
+// addresses of the API server.
 func (l link) routes(control string) []node.Route {
 	gateway := l.machine.Addr().String()
 	return []node.Route{
@@ -96,7 +95,7 @@ func (l link) routes(control string) []node.Route {
 
 func free(candidate netip.Prefix, taken []netip.Prefix) bool {
 	for _, t := range taken {
-		// The default route overlaps with everything and means nothing.
+		// The default route overlaps with every range and does not count.
 		if t.Bits() > 0 && t.Overlaps(candidate) {
 			return false
 		}
@@ -112,14 +111,14 @@ func nth(base netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 }
 
-// deviceName fits the kernel's 15 characters whatever the cluster's name.
+// deviceName returns a name that fits the kernel's 15 characters whatever the cluster's name.
 func deviceName(name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	return fmt.Sprintf("nrivgpu%08x", h.Sum32())
 }
 
-// networkOf is the network that a process has; of pid 0 the machine's.
+// networkOf returns the network of a process; pid 0 means the machine's.
 func networkOf(pid int) (*netlink.Handle, error) {
 	if pid == 0 {
 		return netlink.NewHandle()
@@ -132,7 +131,7 @@ func networkOf(pid int) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace)
 }
 
-// takenRanges lists what the devices and routes of a network use.
+// takenRanges returns the ranges that the devices and routes of a network use.
 func takenRanges(network *netlink.Handle) ([]netip.Prefix, error) {
 	var taken []netip.Prefix
 	addresses, err := network.AddrList(nil, netlink.FAMILY_V4)
@@ -164,8 +163,7 @@ func appendRange(ranges []netip.Prefix, n *net.IPNet) []netip.Prefix {
 	return append(ranges, netip.PrefixFrom(addr, ones).Masked())
 }
 
-// connect makes the pair of devices, with the node's end in the network
-// namespace of the process.
+// connect makes the pair of devices. The node's end is in the network namespace of the process.
 func (l link) connect(network *netlink.Handle, pid int) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = l.device
@@ -186,7 +184,7 @@ func (l link) connect(network *netlink.Handle, pid int) error {
 	return nil
 }
 
-// connectPods leads to a worker's pods.
+// connectPods adds a route to a worker's pods.
 func (l link) connectPods(network *netlink.Handle) error {
 	_, pods, err := net.ParseCIDR(l.pods.String())
 	if err != nil {
@@ -198,8 +196,8 @@ func (l link) connectPods(network *netlink.Handle) error {
 	return nil
 }
 
-// disconnect removes the devices at once; the kernel would do it some time
-// after the node's end.
+// disconnect removes the devices immediately; the kernel would do it some time after the node's
+// end.
 func disconnect(device string) error {
 	dev, err := netlink.LinkByName(device)
 	var notFound netlink.LinkNotFoundError
@@ -210,7 +208,7 @@ func disconnect(device string) error {
 		return fmt.Errorf("network device %s: %w", device, err)
 	}
 	if err := netlink.LinkDel(dev); err != nil {
-		// It may have gone just now.
+		// The device may have disappeared meanwhile.
 		if _, again := netlink.LinkByName(device); errors.As(again, &notFound) {
 			return nil
 		}

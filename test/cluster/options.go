@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -11,62 +13,59 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
-// DefaultName is the cluster that is meant when none is named.
+// DefaultName is the name of the default cluster.
 const DefaultName = "nri-vgpu"
 
-// stateRoot holds the state of all clusters.
+// stateRoot contains the state of all clusters.
 const stateRoot = "/var/lib/nri-vgpu-clusters"
 
 // maxStateDir keeps the paths of sockets below the state directory shorter
 // than the kernel allows.
 const maxStateDir = 80
 
-// Options say what cluster is wanted. The zero value is a cluster called
-// nri-vgpu without GPUs, built from the checkout in which the program runs.
+// Options describe a cluster. The zero value is a cluster called nri-vgpu without GPUs, built from
+// the checkout in which the program runs.
 type Options struct {
-	// Name of the cluster and of its node: lower-case letters, digits and "-".
+	// Name is the name of the cluster and of its node: lower-case letters, digits and "-".
 	Name string
-	// StateDir holds all that the cluster writes; it must not exist or be empty
-	// or a cluster's. Default: DefaultStateDir(Name).
+	// StateDir contains all files that the cluster writes. It must not exist, or be empty, or be a
+	// cluster's. Default: DefaultStateDir(Name).
 	StateDir string
-	// Root is the checkout that pins the components. Default: the one that the
-	// working directory lies in.
+	// Root is the checkout that pins the components. Default: the checkout of the working
+	// directory.
 	Root string
-	// Control makes the node a worker of a cluster that runs, instead of a
-	// cluster of its own.
+	// Control makes the node a worker of a running cluster.
 	Control *Cluster
-	// Binaries are the node's programs. Default: those that Root pins, built
-	// when the cache does not have them.
+	// Binaries are the node's programs. Default: the programs that Root pins, built if the cache
+	// lacks them.
 	Binaries components.Binaries
-	// ContainerdLine and KubeletLine choose other versions of these two than the
-	// newest, such as "1.7" and "1.34".
+	// ContainerdLine and KubeletLine choose other versions of these two than the newest, such as
+	// "1.7" and "1.34".
 	ContainerdLine, KubeletLine string
 	// GPU equips the node. Default: no GPU.
 	GPU *GPU
 	// Containerd and Kubelet are appended to their configurations.
 	Containerd, Kubelet string
-	// APIServer are more of its flags, and Files what is installed on the
-	// node besides: path there → file on this machine.
+	// APIServer are additional flags of the API server. Files are additional files on the node:
+	// path there → file on this machine.
 	APIServer []string
 	Files     map[string]string
-	// Images are archives of images that the node has from its beginning.
+	// Images are archives of images that are imported before the cluster is ready.
 	Images []string
-	// Reuse takes a cluster of this name that runs already as it is, instead
-	// of replacing it.
+	// Reuse keeps a running cluster of this name instead of replacing it.
 	Reuse bool
-	// KeepLogs keeps the logs in the state directory when the cluster is taken
-	// down.
+	// KeepLogs keeps the logs in the state directory when the cluster is taken down.
 	KeepLogs bool
-	// Out gets the progress. Default: nobody.
+	// Out receives the progress. Default: none.
 	Out io.Writer
 }
 
-// DefaultStateDir is where a cluster of this name keeps its state.
+// DefaultStateDir returns the state directory of a cluster of this name.
 func DefaultStateDir(name string) string { return filepath.Join(stateRoot, name) }
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// complete fills in defaults and refuses what cannot work.
+// complete sets defaults and returns an error for invalid options.
 func (o Options) complete() (Options, error) {
 	if o.Name == "" {
 		o.Name = DefaultName
@@ -91,7 +90,7 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// withRoot finds the checkout, which only bringing up a cluster needs.
+// withRoot finds the checkout, which only the start of a cluster needs.
 func (o Options) withRoot() (Options, error) {
 	if o.Root != "" {
 		return o, nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -24,7 +26,7 @@ const etcdURL = "http://127.0.0.1:2379"
 // cgroupRoot holds the cgroups of all clusters.
 const cgroupRoot = "nri-vgpu-clusters"
 
-// A plan is everything that is decided before a node starts.
+// A plan contains everything that is decided before a node starts.
 type plan struct {
 	Options
 	link link
@@ -39,7 +41,7 @@ func (p plan) server() string {
 
 func cgroupOf(name string) string { return cgroupRoot + "/" + name }
 
-// clearedPaths are the node's own: what the machine has there is not seen.
+// clearedPaths belong to the node: it does not see the machine's files there.
 var clearedPaths = []string{
 	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
@@ -48,8 +50,8 @@ var clearedPaths = []string{
 	"/var/log/containers", "/var/log/pods",
 }
 
-// ownDirs are on the machine's disk, in the state directory: the snapshots of
-// containers cannot be an overlay upon an overlay.
+// ownDirs are on the machine's disk, in the state directory, because containers' snapshots cannot
+// be an overlay on an overlay.
 var ownDirs = map[string]string{
 	"containerd":      "/var/lib/containerd",
 	"etcd":            "/var/lib/etcd",
@@ -58,16 +60,15 @@ var ownDirs = map[string]string{
 	"logs/pods":       "/var/log/pods",
 }
 
-// runcPath is where containerd finds runc, and runcBehind where runc lies when
-// another program stands before it.
+// runcPath is the path at which containerd finds runc. runcBehind is runc's path if another program
+// stands before it.
 const (
 	runcPath   = "/usr/local/sbin/runc"
 	runcBehind = "/usr/local/libexec/runc"
 )
 
-// copies are programs that become the node's own files, path there → file
-// here, instead of being mounted: runc runs itself from an overlay of the
-// directory in which it lies, where a file that is mounted there is not seen.
+// copies returns the programs that are copied to the node instead of mounted: path there → file
+// here. runc runs itself from an overlay of its own directory, where a mounted file is not visible.
 func (p plan) copies() map[string]string {
 	shim := p.Binaries[components.WithoutSeccomp]
 	if shim == "" {
@@ -76,7 +77,7 @@ func (p plan) copies() map[string]string {
 	return map[string]string{runcPath: shim, runcBehind: p.Binaries["runc"]}
 }
 
-// mountedAt is where a program is mounted on the node, "" when it is copied.
+// mountedAt returns the path at which a program is mounted on the node, "" if it is copied.
 func mountedAt(name string) string {
 	switch name {
 	case "runc", components.WithoutSeccomp:
@@ -117,7 +118,7 @@ func (p plan) spec() node.Spec {
 	return s
 }
 
-// makeDirs makes the directories that the node writes to.
+// makeDirs makes the directories to which the node writes.
 func (p plan) makeDirs() error {
 	for dir := range ownDirs {
 		if err := os.MkdirAll(filepath.Join(p.StateDir, dir), 0o755); err != nil {
@@ -154,7 +155,7 @@ func (p plan) controlPlane(address string) []node.Component {
 			Name: Etcd,
 			Args: []string{"etcd", "--data-dir=/var/lib/etcd", "--listen-client-urls=" + etcdURL,
 				"--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380",
-				// The data is worth nothing once the machine has crashed.
+				// The data is worthless after a crash of the machine.
 				"--unsafe-no-fsync", "--log-level=warn"},
 			Ready: node.Probe{URL: etcdURL + "/readyz"},
 		},
@@ -172,10 +173,10 @@ func (p plan) controlPlane(address string) []node.Component {
 			Args: append([]string{"kube-controller-manager"},
 				append(controllerFlags("controller-manager.conf"),
 					"--use-service-account-credentials=true",
-					// Its controllers start by asking for an account each, which takes
-					// seconds at the rate that is meant for large clusters.
+					// Its controllers first ask for an account each, which takes seconds at the
+					// default rate for large clusters.
 					"--kube-api-qps=200", "--kube-api-burst=400",
-					// A new node is freed of its taints at the next look at it.
+					// The controller removes a new node's taints at its next look.
 					"--node-monitor-period=1s",
 					"--service-account-private-key-file="+pkiDir+"/sa.key",
 					"--root-ca-file="+pkiDir+"/ca.crt",
@@ -190,7 +191,7 @@ func (p plan) controlPlane(address string) []node.Component {
 			Args:  append([]string{"kube-scheduler"}, controllerFlags("scheduler.conf")...),
 			After: []string{APIServer},
 			Ready: node.Probe{URL: "https://127.0.0.1:10259/healthz"},
-			// It ends itself when it finds its view of the pods amiss.
+			// It ends itself when its view of the pods is inconsistent.
 			Restart: true,
 		},
 	}
@@ -202,7 +203,7 @@ func apiServerFlags(address string) []string {
 		"--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address=" + address,
 		"--service-cluster-ip-range=" + serviceRange,
 		"--allow-privileged=true",
-		// When it is stopped it would wait for its watchers for a minute.
+		// Without it, a stopped API server waits for its watchers for a minute.
 		"--shutdown-send-retry-after=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -226,8 +227,8 @@ func apiServerFlags(address string) []string {
 	}
 }
 
-// controllerFlags are common to those that work on the API alone. There is one
-// of each, so that they need not elect a leader.
+// controllerFlags returns the flags that the scheduler and the controller manager share. Each runs
+// once, so they need no leader election.
 func controllerFlags(config string) []string {
 	path := kubeDir + "/" + config
 	return []string{

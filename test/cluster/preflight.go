@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -9,8 +11,8 @@ import (
 	"strings"
 )
 
-// preflight checks, before anything is started, what a node asks of the
-// machine; each error says what to do.
+// preflight checks the machine's requirements before anything starts. Each error states how to meet
+// the requirement.
 func preflight() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a local cluster needs root: run it with sudo")
@@ -32,15 +34,14 @@ func preflight() error {
 	return errors.Join(missing...)
 }
 
-// hasOverlay tells whether the overlay file system is in the kernel by now; as
-// a module it is listed only once it is loaded.
+// hasOverlay reports whether the kernel has the overlay file system. A module is listed only once
+// it is loaded.
 func hasOverlay() bool {
 	fileSystems, err := os.ReadFile("/proc/filesystems")
 	return err == nil && slices.Contains(strings.Fields(string(fileSystems)), "overlay")
 }
 
-// hasCapability tells whether the process may do what a capability allows; the
-// kernel lists them as a bit set.
+// hasCapability reports whether the process has a capability; the kernel lists them as a bit set.
 func hasCapability(number uint) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

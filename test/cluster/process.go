@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -17,13 +19,13 @@ import (
 
 const (
 	lockInterval = 50 * time.Millisecond
-	// endPatience is how long the kernel may take to end all of a node.
+	// endPatience is how long the kernel may take to end all processes of a node.
 	endPatience = 30 * time.Second
 )
 
 func directly(*http.Request) (*url.URL, error) { return nil, nil }
 
-// pause waits, or fails when nobody waits any longer.
+// pause waits for a duration, and fails if the context ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -33,7 +35,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// alive tells whether a process runs and is the one that started then.
+// alive reports whether a process with this pid and start time runs.
 func alive(pid int, startTime uint64) bool {
 	state, start, err := processState(pid)
 	return err == nil && start == startTime && state != 'Z' && state != 'X'
@@ -48,7 +50,7 @@ func processState(pid int) (state byte, startTime uint64, err error) {
 	return parseStat(content)
 }
 
-// parseStat skips the program's name, which may hold anything.
+// parseStat skips the program's name, which may contain any character.
 func parseStat(content []byte) (state byte, startTime uint64, err error) {
 	const startTimeField = 19 // counted from the state
 	end := bytes.LastIndexByte(content, ')')
@@ -66,9 +68,8 @@ func parseStat(content []byte) (state byte, startTime uint64, err error) {
 	return fields[0][0], startTime, nil
 }
 
-// endProcess kills the first process of a pid namespace, and so all of them,
-// and waits until they have gone: a first process is a zombie only when no
-// other is left.
+// endProcess kills the first process of a pid namespace, and so all of them, and waits until they
+// have gone. The first process becomes a zombie only when no other is left.
 func endProcess(pid int, startTime uint64) error {
 	if !alive(pid, startTime) {
 		return nil
@@ -84,8 +85,8 @@ func endProcess(pid int, startTime uint64) error {
 	return nil
 }
 
-// hostPid finds the pid on the machine of a process of a node, given its pid
-// there; nodePid is the node's supervisor.
+// hostPid returns the machine's pid of a process of a node from its pid there; nodePid is the pid
+// of the node's supervisor.
 func hostPid(nodePid, inner int) (int, error) {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", nodePid))
 	if err != nil {
@@ -107,7 +108,7 @@ func hostPid(nodePid, inner int) (int, error) {
 	return 0, fmt.Errorf("the node has no process %d", inner)
 }
 
-// innermostPid is the last of the pids that a status file lists.
+// innermostPid returns the last pid in a status file.
 func innermostPid(status string) int {
 	for _, line := range strings.Split(status, "\n") {
 		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {

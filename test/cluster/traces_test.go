@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -19,15 +21,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// traces are what a cluster could leave on the machine.
+// traces are possible leftovers of a cluster on the machine.
 type traces struct {
 	Devices, Mounts, Cgroups, Processes, Paths []string
 	Tunables                                   map[string]string
 }
 
-// watchedDirs are where a node's programs write.
+// watchedDirs are directories to which a node's programs write.
 var watchedDirs = []string{
 	"/", "/dev", "/dev/shm", "/etc", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/opt", "/run", "/run/netns", "/tmp",
 	"/usr/lib/x86_64-linux-gnu", "/usr/local/bin", "/usr/local/sbin", "/var/lib", "/var/log",
@@ -79,7 +82,7 @@ func takeTraces(t *testing.T) traces {
 	return found
 }
 
-// clusterProcesses lists the programs that a cluster runs.
+// clusterProcesses returns the programs that a cluster runs.
 func clusterProcesses(t *testing.T) []string {
 	t.Helper()
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -90,7 +93,7 @@ func clusterProcesses(t *testing.T) []string {
 	for _, file := range entries {
 		line, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		program, _, _ := bytes.Cut(line, []byte{0})
 		name := filepath.Base(string(program))
@@ -104,7 +107,7 @@ func clusterProcesses(t *testing.T) []string {
 	return found
 }
 
-// belongsTo tells whether a process is in the cgroup of a cluster.
+// belongsTo reports whether a process is in the cgroup of a cluster.
 func belongsTo(cmdline, name string) bool {
 	content, err := os.ReadFile(filepath.Join(filepath.Dir(cmdline), "cgroup"))
 	return err == nil && strings.Contains(string(content), "/nri-vgpu-clusters/"+name)
@@ -123,8 +126,8 @@ func readLines(t *testing.T, path string) []string {
 	return lines
 }
 
-// A cluster with a running pod is taken down, and the machine is as before;
-// also when its supervisor was killed.
+// TestDownLeavesNothing takes down a cluster with a running pod, and checks that the machine is as
+// before, also if the supervisor was killed.
 func TestDownLeavesNothing(t *testing.T) {
 	requireRoot(t)
 	const name = "test-traces"
@@ -159,20 +162,16 @@ func TestUpAfterCrash(t *testing.T) {
 	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := cluster.Find(cluster.Options{Name: name}); errors.Is(err, cluster.ErrNotRunning) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a cluster is still found after its supervisor was killed")
-		}
-	}
+	eventually.Holds(t, 10*time.Second, "no cluster is found after its supervisor was killed", func() bool {
+		_, err := cluster.Find(cluster.Options{Name: name})
+		return errors.Is(err, cluster.ErrNotRunning)
+	})
 	again := up(t, cluster.Options{Name: name, Reuse: true})
 	loadWorkload(t, again)
 	runPod(t, again, newPod("ends", "true"), corev1.PodSucceeded)
 }
 
-// supervisorOf finds the parent of a component.
+// supervisorOf returns the parent of a component.
 func supervisorOf(t *testing.T, pid int) int {
 	t.Helper()
 	for _, line := range readLines(t, filepath.Join("/proc", strconv.Itoa(pid), "status")) {
@@ -201,7 +200,7 @@ func TestUpReuses(t *testing.T) {
 	}
 }
 
-// The reason why a component does not start must be in the error itself.
+// TestUpShowsFailure: the error itself contains the reason why a component does not start.
 func TestUpShowsFailure(t *testing.T) {
 	requireRoot(t)
 	const name = "test-failure"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/pki"
 )
 
-// Places on the node.
+// Paths on the node.
 const (
 	pkiDir        = "/etc/kubernetes/pki"
 	kubeDir       = "/etc/kubernetes"
@@ -22,7 +24,7 @@ const (
 
 const frontProxy = "front-proxy-client"
 
-// A tree is a directory of files that are laid over the node's root.
+// A tree is a directory of files that are copied over the node's root.
 type tree struct{ dir string }
 
 func (t tree) write(path string, content []byte, mode os.FileMode) error {
@@ -48,7 +50,7 @@ func (t tree) copy(path, source string) error {
 	return t.write(path, content, info.Mode().Perm())
 }
 
-// writeConfig lays out everything that the components read.
+// writeConfig writes all files that the components read.
 func (t tree) writeConfig(p plan) error {
 	files := []struct{ path, content string }{
 		{"/etc/containerd/config.toml", containerdConfig(p.ContainerdLine, hasCapability(capSysResource)) + p.Containerd},
@@ -82,8 +84,8 @@ func (t tree) writeConfig(p plan) error {
 	return nil
 }
 
-// A client of the API server: its certificate's file name, user and groups,
-// and the kubeconfig that it is given, if any.
+// An apiClient is a client of the API server: its certificate's file name, user and groups, and its
+// kubeconfig, if any.
 type apiClient struct {
 	file, user, group, kubeconfig string
 }
@@ -98,8 +100,8 @@ func apiClients(nodeName string) []apiClient {
 	}
 }
 
-// writePKI makes all keys and certificates, and the kubeconfigs that hold them.
-// It returns the kubeconfig with which the machine reaches the cluster.
+// writePKI makes all keys and certificates, and the kubeconfigs that contain them. It returns the
+// kubeconfig with which the machine reaches the cluster.
 func (t tree) writePKI(p plan) ([]byte, error) {
 	if p.Control != nil {
 		return t.writeWorkerPKI(p)
@@ -133,8 +135,8 @@ func (t tree) writePKI(p plan) ([]byte, error) {
 	return t.writeClients(p, ca)
 }
 
-// writeWorkerPKI makes the kubelet's identities, signed by the authority of the
-// cluster that the node is to be in, and returns that cluster's kubeconfig.
+// writeWorkerPKI makes the kubelet's identities, signed by the authority of the worker's cluster,
+// and returns that cluster's kubeconfig.
 func (t tree) writeWorkerPKI(p plan) ([]byte, error) {
 	ca, err := readAuthority(filepath.Join(p.Control.StateDir, "tree", pkiDir))
 	if err != nil {
@@ -200,9 +202,8 @@ func (t tree) writeServers(p plan, ca *pki.Authority) error {
 	return nil
 }
 
-// writeFrontProxy makes the identity by which the API server forwards requests
-// to API servers that extend it, signed by an authority that is good for
-// nothing else.
+// writeFrontProxy makes the identity with which the API server forwards requests to API servers
+// that extend it. A separate authority, used for nothing else, signs it.
 func (t tree) writeFrontProxy(p plan) error {
 	ca, err := pki.NewAuthority(p.Name + "-front-proxy-ca")
 	if err != nil {
@@ -249,8 +250,7 @@ func (t tree) writeClients(p plan, ca *pki.Authority) ([]byte, error) {
 	return admin, nil
 }
 
-// kubeconfig names the node's own address, which is reached from the node and
-// from the machine alike.
+// kubeconfig contains the node's own address, which both the node and the machine reach.
 func kubeconfig(p plan, ca []byte, user string, pair pki.Pair) ([]byte, error) {
 	config := api.NewConfig()
 	config.Clusters[p.Name] = &api.Cluster{Server: p.server(), CertificateAuthorityData: ca}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -166,7 +168,7 @@ func TestNodeReady(t *testing.T) {
 	}
 }
 
-// Components report a mistake in their configuration only when they start.
+// TestConfigurationsParse: components report a mistake in their configuration only when they start.
 func TestConfigurationsParse(t *testing.T) {
 	configs := map[string]string{"nvidia-container-runtime": nvidiaRuntimeConfig}
 	for line := range components.ContainerdVersions {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -17,14 +19,14 @@ import (
 )
 
 const (
-	// startPatience bounds each component's start; a busy machine with slow
-	// disks has needed a minute.
+	// startPatience bounds each component's start; a busy machine with slow disks may need a
+	// minute.
 	startPatience = 3 * time.Minute
 	pollInterval  = 100 * time.Millisecond
 )
 
-// Up brings a cluster up and returns when its node is Ready and pods can be
-// created. On failure it removes everything but the logs.
+// Up starts a cluster and returns when its node is Ready and pods can be created. On failure it
+// removes everything but the logs.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -42,7 +44,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if o, err = o.withBinaries(ctx); err != nil {
 		return nil, err
 	}
-	// What an earlier cluster of this name left.
+	// Remove the remains of an earlier cluster of this name.
 	if err := Down(Options{Name: o.Name, StateDir: o.StateDir}); err != nil {
 		return nil, fmt.Errorf("clear what an earlier cluster left: %w", err)
 	}
@@ -76,7 +78,7 @@ func (o Options) withBinaries(ctx context.Context) (Options, error) {
 	return o, err
 }
 
-// clean takes down what failed to come up, but keeps what tells why.
+// clean takes down a cluster that failed to start, but keeps its logs.
 func clean(o Options) error {
 	o.KeepLogs = true
 	if err := Down(o); err != nil {
@@ -94,7 +96,7 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 	if o.StateDir, err = filepath.EvalSymlinks(o.StateDir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	// Others may choose the same addresses until the device has them.
+	// Until the device has the addresses, other processes may choose them.
 	unlock, err := lockClusters(ctx, filepath.Dir(o.StateDir))
 	if err != nil {
 		return nil, err
@@ -114,8 +116,7 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 	return newCluster(o, r)
 }
 
-// beside is the process whose network the node is connected to; 0 is the
-// machine's.
+// beside returns the process to whose network the node is connected; 0 is the machine's.
 func (p plan) beside() int {
 	if p.Control == nil {
 		return 0
@@ -123,7 +124,7 @@ func (p plan) beside() int {
 	return p.Control.record.Pid
 }
 
-// choose takes addresses that nobody uses.
+// choose chooses unused addresses.
 func (p *plan) choose() error {
 	network, err := networkOf(p.beside())
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *plan) choose() error {
 	return err
 }
 
-// prepare writes everything that the node reads.
+// prepare writes all files that the node reads.
 func (p plan) prepare(ctx context.Context) error {
 	if err := p.makeDirs(); err != nil {
 		return fmt.Errorf("state directory: %w", err)
@@ -165,8 +166,8 @@ func (p plan) prepare(ctx context.Context) error {
 
 func pauseArchive(stateDir string) string { return filepath.Join(stateDir, "pause.tar") }
 
-// start starts the supervisor and connects it. The record is written first of
-// all, so that whatever happens next can be undone.
+// start starts the supervisor and connects it. It writes the record first, so that every later step
+// can be undone.
 func (p plan) start() (record, error) {
 	started, err := node.Start(p.StateDir)
 	if err != nil {
@@ -190,7 +191,7 @@ func (p plan) start() (record, error) {
 }
 
 func (p plan) connect(pid int) error {
-	// A device of this name can only be left over from a cluster of this name.
+	// Only an earlier cluster of this name can have left a device of this name.
 	if err := disconnect(p.link.device); err != nil {
 		return err
 	}
@@ -205,8 +206,8 @@ func (p plan) connect(pid int) error {
 	return p.link.connectPods(network)
 }
 
-// waitReady waits for the components, loads the images as soon as containerd
-// takes them, and waits until pods can be created and run.
+// waitReady waits for the components, loads the images as soon as containerd accepts them, and
+// waits until pods can be created and run.
 func (c *Cluster) waitReady(ctx context.Context, progress *progress) error {
 	if err := c.waitComponents(ctx, progress); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (c *Cluster) loadImages(ctx context.Context) error {
 	return nil
 }
 
-// explainSlow names the component that is waited for.
+// explainSlow names the component that is not ready yet.
 func (c *Cluster) explainSlow(statuses []node.Status, cause error) error {
 	for _, s := range statuses {
 		if s.State == node.Starting {
@@ -287,8 +288,8 @@ func (c *Cluster) waitNode(ctx context.Context, progress *progress) error {
 	return nil
 }
 
-// nodeReady is nil when the kubelet says Ready and its taint is gone, without
-// which no pod is scheduled.
+// nodeReady returns nil when kubelet reports Ready and the not-ready taint is gone. The scheduler
+// places no pod on a tainted node.
 func nodeReady(n *corev1.Node) error {
 	for _, t := range n.Spec.Taints {
 		if t.Key == corev1.TaintNodeNotReady {
@@ -306,7 +307,7 @@ func nodeReady(n *corev1.Node) error {
 	return errors.New("the kubelet has not reported yet")
 }
 
-// await asks until there is no error, and tells the last one when time is up.
+// await repeats a check until it succeeds, and returns its last error at the deadline.
 func (c *Cluster) await(ctx context.Context, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()

@@ -1,5 +1,7 @@
-// Command demo shows the main job on this machine: a real Kubernetes node with
-// nri-vgpu on it, and three pods that share its GPUs.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo demonstrates nri-vgpu on this machine: a real Kubernetes node with nri-vgpu on it,
+// and three pods that share its GPUs.
 package main
 
 import (

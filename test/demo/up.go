@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -27,7 +29,7 @@ const (
 //go:embed pods/*.yaml
 var manifests embed.FS
 
-// shown are the pods in the order of the table, with the dialect each speaks.
+// shown are the pods in the order of the table, with the dialect of each.
 var shown = []struct{ dialect, file string }{
 	{"nri-vgpu", "pods/own.yaml"},
 	{"Alnair", "pods/alnair.yaml"},
@@ -66,7 +68,7 @@ func up(ctx context.Context) error {
 	return nil
 }
 
-// A row is what became of one pod.
+// A row is the result of one pod.
 type row struct {
 	dialect, asked string
 	pod            *corev1.Pod
@@ -102,7 +104,7 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 	return nil
 }
 
-// start creates the pod of a manifest, and its namespace where there is none.
+// start creates the pod of a manifest, and its namespace if missing.
 func start(ctx context.Context, bed *testbed.Bed, file string) (*corev1.Pod, error) {
 	raw, err := manifests.ReadFile(file)
 	if err != nil {
@@ -136,7 +138,7 @@ func (r *row) finish(ctx context.Context, bed *testbed.Bed) error {
 	return err
 }
 
-// asked is what the pod's first container asks for, in its own words.
+// asked returns the request of the pod's first container, in its own dialect.
 func asked(pod *corev1.Pod) string {
 	limits := pod.Spec.Containers[0].Resources.Limits
 	words := make([]string, 0, len(limits))
@@ -177,7 +179,7 @@ func printRows(out io.Writer, bed *testbed.Bed, rows []row) {
 	fmt.Fprintln(out, "  its CUDA context counts too. PHYSICALLY HELD is the word of the simulated GPU itself.")
 }
 
-// gpuOf is the GPU's index and UUID.
+// gpuOf returns the GPU's index and UUID.
 func gpuOf(bed *testbed.Bed, uuid string) string {
 	return fmt.Sprintf("%d (%s)", slices.Index(bed.UUIDs, uuid), uuid)
 }
@@ -190,7 +192,7 @@ func sum(held map[string]uint64) uint64 {
 	return total
 }
 
-// mib writes bytes in MiB, exactly.
+// mib formats bytes in MiB, exactly.
 func mib(bytes uint64) string {
 	if rest := bytes % (1 << 20); rest != 0 {
 		return fmt.Sprintf("%d MiB + %d B", bytes>>20, rest)

@@ -1,4 +1,6 @@
-// Package documented compares the bounds that docs/security.md states with those of the code.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package documented compares the bounds that docs/reference/bounds.md states with those of the code.
 package documented
 
 import (
@@ -11,8 +13,8 @@ import (
 	"time"
 )
 
-// Bound fails the test unless the row of the table of bounds that begins with a text states
-// each of some bounds.
+// Bound fails the test unless the table of bounds has a row that begins with a text and states each
+// of these bounds.
 func Bound(t testing.TB, row string, bounds ...string) {
 	t.Helper()
 	for line := range strings.Lines(document(t)) {
@@ -21,12 +23,12 @@ func Bound(t testing.TB, row string, bounds ...string) {
 		}
 		for _, bound := range bounds {
 			if !states(line, bound) {
-				t.Errorf("docs/security.md does not state %q of %s", bound, row)
+				t.Errorf("docs/reference/bounds.md does not state %q of %s", bound, row)
 			}
 		}
 		return
 	}
-	t.Errorf("docs/security.md has no bound on %s", row)
+	t.Errorf("docs/reference/bounds.md has no bound on %s", row)
 }
 
 // states reports whether a row states a bound: "64" is not stated by "640" or "1,064".
@@ -43,17 +45,17 @@ func states(row, bound string) bool {
 	}
 }
 
-// document returns docs/security.md of the repository in which the test runs.
+// document returns docs/reference/bounds.md of the repository in which the test runs.
 func document(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
-		text, err := os.ReadFile(filepath.Join(dir, "docs", "security.md"))
+		text, err := os.ReadFile(filepath.Join(dir, "docs", "reference", "bounds.md"))
 		if err == nil {
 			return string(text)
 		}
 	}
-	t.Fatalf("docs/security.md is in no directory above: %v", err)
+	t.Fatalf("docs/reference/bounds.md is in no directory above: %v", err)
 	return ""
 }
 

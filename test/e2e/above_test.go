@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -6,11 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// unprivileged is what Pod Security's restricted profile lets a container be.
+// unprivileged returns the security context that Pod Security's restricted profile requires.
 func unprivileged() *corev1.SecurityContext {
 	user, no, yes := int64(1000), false, true
 	return &corev1.SecurityContext{
@@ -19,8 +21,8 @@ func unprivileged() *corev1.SecurityContext {
 	}
 }
 
-// sharing is a pod with a volume in two containers: where the first, with a part of a
-// GPU, wants it, and at /volume in the second.
+// sharing returns a pod with a volume in two containers: at a given path in the first, which has a
+// part of a GPU, and at /volume in the second.
 func sharing(name, at, main, sidecar string) *corev1.Pod {
 	pod := testbed.Pod(name,
 		testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", main),
@@ -33,8 +35,8 @@ func sharing(name, at, main, sidecar string) *corev1.Pod {
 	return pod
 }
 
-// Who may write to a volume can rename and remove what is in it, without being root:
-// with it go the mounts that are there, in every container.
+// TestVolumesAboveOurs checks that such volumes are refused. A writer of a volume can rename and
+// remove its content without being root, and with it the mounts there, in every container.
 func TestVolumesAboveOurs(t *testing.T) {
 	small(t)
 	const fill = "exec fill --max 3GiB --hold 3600"
@@ -66,8 +68,9 @@ func TestVolumesAboveOurs(t *testing.T) {
 	}
 }
 
-// Whoever is root in a container, or in another of its pod, can take our files away
-// once it runs. That is detected, though its processes have registered.
+// TestFilesThatAreTakenAwayAreDetected: root in a container, or in another container of its pod,
+// can take our files away once it runs. The agent detects that, though its processes have
+// registered.
 func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 	limits := testbed.Limits{testbed.Memory: 1024}
 	hold := []string{"fill", "--max", "256MiB", "--hold", "3600"}

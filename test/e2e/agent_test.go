@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -17,8 +19,7 @@ func TestAgentRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-	// What the running pod holds must be known to the new agent: this one
-	// fits only beside it.
+	// The new agent must know what the running pod holds: this pod fits only beside it.
 	create(t, testbed.Pod("beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "beside", 12*gib)
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: 16384})))
@@ -26,8 +27,8 @@ func TestAgentRestart(t *testing.T) {
 	check()
 }
 
-// The containers of a pod have limits of their own, which a new agent gives
-// them again.
+// TestContainersKeepTheirLimitsOverAnAgentRestart: the containers of a pod have separate limits,
+// which a new agent restores.
 func TestContainersKeepTheirLimitsOverAnAgentRestart(t *testing.T) {
 	pod := testbed.Pod("each", filler("one", testbed.Limits{testbed.Memory: 2048}), filler("two", testbed.Limits{testbed.Memory: 3072}))
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -67,9 +68,8 @@ func TestContainersKeepTheirLimitsOverAnAgentRestart(t *testing.T) {
 	}
 }
 
-// withdrawn is how soon the patcher must have taken the capacity off a Node
-// whose agent is gone: it holds a heartbeat of 30 s ago for alive, and the
-// machine may be busy.
+// withdrawn is how soon the patcher must have removed the capacity of a Node whose agent is gone.
+// The patcher takes a heartbeat of up to 30 s ago for alive, and the machine may be busy.
 const withdrawn = 60 * time.Second
 
 func TestAgentGone(t *testing.T) {
@@ -96,8 +96,7 @@ func TestAgentGone(t *testing.T) {
 	t.Logf("withdrawn %v after the agent was told to go", time.Since(stopped).Round(time.Second))
 	check()
 
-	// A kubelet that starts admits its pods anew: what is not there at all is
-	// not asked for.
+	// A kubelet that starts admits its pods anew. It ignores a resource that is absent.
 	if err := bed.Cluster.Restart(t.Context(), "kubelet"); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func TestAgentGone(t *testing.T) {
 	}
 	check()
 
-	// The limits hold without it, for new processes, too.
+	// The limits hold without the agent, for new processes, too.
 	create(t, testbed.Pod("later", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	if _, err := bed.WaitPod(t.Context(), "later", "unschedulable", patience, unschedulable); err != nil {
 		t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -20,13 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// likeDCGM is a series as NVIDIA's exporter has it.
+// likeDCGM is a series in the form of NVIDIA's exporter.
 const likeDCGM = `groups:
   - name: test
     rules:
@@ -34,14 +37,13 @@ const likeDCGM = `groups:
         expr: sum by (UUID) (label_replace(nri_vgpu_gpu_memory_bytes, "UUID", "$1", "uuid", "(.+)")) * 0 + 300
 `
 
-// A real Prometheus gets from agent and patcher what the oracle knows; every series
-// that is documented is there; each alert fires when what it tells of is done, and
-// is over when that is; the dashboards' queries, and those in documents, have
-// answers.
+// TestPrometheus checks that a real Prometheus gets from agent and patcher what the oracle
+// measured. Every documented series exists. Each alert fires when its cause is provoked, and clears
+// when the cause ends. The queries of dashboards and documents have answers.
 func TestPrometheus(t *testing.T) {
 	guarded(t)
 	waitCapacity(t, patience)
-	// Each GPU has one of these, and neither has room for 7 GiB more.
+	// Each GPU has one of these pods, and neither has room for 7 GiB more.
 	create(t, testbed.Pod("calm", testbed.Container("main", testbed.Limits{testbed.Memory: 10240}, "fill", "--max", "3GiB", "--hold", "3600")))
 	create(t, testbed.Pod("busy", testbed.Container("main", testbed.Limits{testbed.Memory: 10240, testbed.Cores: 20},
 		"spin", "--kernel-us", "2000", "--duration", "3600")))
@@ -56,7 +58,7 @@ func TestPrometheus(t *testing.T) {
 	checkMemory(t, s, calm, untouched)
 	checkGPUTime(t, s, ticks)
 	checkNode(t, s)
-	eventually(t, "no alert fires but that of the pod that is held back", func() bool {
+	eventually.Holds(t, patience, "no alert fires but that of the pod that is held back", func() bool {
 		firing, err := s.firing()
 		delete(firing, "VGPUThrottledOnIdleGPU")
 		return err == nil && len(firing) == 0
@@ -92,7 +94,7 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// checkMemory compares what Prometheus has with the oracle, to the byte.
+// checkMemory compares Prometheus' values with the oracle's, to the byte.
 func checkMemory(t *testing.T, s *server, calm, untouched *corev1.Pod) {
 	t.Helper()
 	uuid, bytes := onlyGPU(t, held(t, calm))
@@ -141,15 +143,15 @@ func checkMemory(t *testing.T, s *server, calm, untouched *corev1.Pod) {
 	s.wait("sum(nri_vgpu_gpu_processes)", 2)
 }
 
-// tick is what a pod had had of its GPU at a time, by the oracle.
+// tick is the GPU time of a pod at a time, by the oracle.
 type tick struct {
 	at       time.Time
 	busy     time.Duration
 	launches uint64
 }
 
-// tickOf notes, until the test ends, what the pod has; the returned function gives
-// what it had first at a time or after it.
+// tickOf records, until the test ends, what the pod has. The returned function returns the first
+// record at or after a time.
 func tickOf(t *testing.T, pod *corev1.Pod) func(time.Time) (tick, bool) {
 	t.Helper()
 	pids, err := bed.Pids(pod)
@@ -192,20 +194,20 @@ func tickOf(t *testing.T, pod *corev1.Pod) func(time.Time) (tick, bool) {
 	}
 }
 
-// checkGPUTime compares GPU time and launches over the same interval, until they
-// agree: the longer it is, the less counts what a busy machine did at its ends.
+// checkGPUTime compares GPU time and launches over the same interval, until they agree. The longer
+// the interval, the smaller the effect of a busy machine at its ends.
 func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 	t.Helper()
 	const atLeast, points, parts = 8 * time.Second, 0.02, 0.02
 	compared := func(series string, real func(from, to tick, over time.Duration) float64, told func([]sample, time.Duration) float64, off float64) {
 		t.Helper()
-		var says string
+		var phrase string
 		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 			samples, err := s.query("nri_vgpu_container_" + series + `{pod="busy"}[1h]`)
 			if err != nil || len(samples) < 3 {
 				continue
 			}
-			// The first one may be from before the oracle was asked.
+			// The first sample may be older than the oracle's first report.
 			samples = samples[1:]
 			first, last := samples[0].at, samples[len(samples)-1].at
 			from, known := had(first)
@@ -217,9 +219,9 @@ func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 			if math.Abs(tells-is) <= off*max(1, is) {
 				return
 			}
-			says = fmt.Sprintf("it was %.4f over %v, and Prometheus says %.4f", is, last.Sub(first), tells)
+			phrase = fmt.Sprintf("it was %.4f over %v, and Prometheus reports %.4f", is, last.Sub(first), tells)
 		}
-		t.Errorf("%s: %s", series, says)
+		t.Errorf("%s: %s", series, phrase)
 	}
 	rate := func(samples []sample, over time.Duration) float64 {
 		return (samples[len(samples)-1].value - samples[0].value) / over.Seconds()
@@ -241,7 +243,7 @@ func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 	}, rate, parts)
 }
 
-// checkNode compares what the patcher and the agent tell of the Node with it.
+// checkNode compares the patcher's and the agent's metrics of the Node with the Node.
 func checkNode(t *testing.T, s *server) {
 	t.Helper()
 	node, err := bed.Node(t.Context())
@@ -263,7 +265,7 @@ func checkNode(t *testing.T, s *server) {
 	s.wait("sum(nri_vgpu_gpu_free_compute_ratio) + sum(nri_vgpu_gpu_allocated_compute_ratio)", gpus)
 }
 
-// provoke does what the alerts tell of that need not be done one after another.
+// provoke provokes the alerts whose causes can exist at the same time.
 func provoke(t *testing.T, s *server) (undo func()) {
 	t.Helper()
 	create(t, testbed.Pod("refused", filler("main", testbed.Limits{testbed.Memory: 7168})))
@@ -288,14 +290,14 @@ func provoke(t *testing.T, s *server) (undo func()) {
 	inject(t, "--gpu", "1", "xid", "95")
 	s.wait(`sum(nri_vgpu_gpu_xids_total{xid="95"})`, xids[0].value+1)
 
-	for _, pid := range nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "/"+layout.GuardProgram) }) {
+	for _, pid := range nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "/"+paths.GuardProgram) }) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // the stand-in ends with the guard
 	}
 	allow := forbid(t, s)
 	return func() {
 		allow()
 		endOnNode(t, "e2e-fill")
-		if err := bed.Inject("--gpu", "1", "recovery", "0"); err != nil { // the reset was done
+		if err := bed.Inject("--gpu", "1", "recovery", "0"); err != nil { // the GPU was reset
 			t.Error(err)
 		}
 		if err := bed.DeleteAll(t.Context(), "refused", "wants-more", "forger", "busy"); err != nil {
@@ -304,8 +306,7 @@ func provoke(t *testing.T, s *server) (undo func()) {
 	}
 }
 
-// forbid takes from the patcher the right to write to its Node, and changes what
-// stands there.
+// forbid revokes the patcher's right to write to its Node, and changes the Node's capacity.
 func forbid(t *testing.T, s *server) (allow func()) {
 	t.Helper()
 	roles := bed.Client.RbacV1().ClusterRoles()
@@ -333,22 +334,22 @@ func forbid(t *testing.T, s *server) (allow func()) {
 	if err := set(t.Context(), reads); err != nil {
 		t.Fatal(err)
 	}
-	// Until the API server goes by it, the patcher puts it back.
-	eventually(t, "the Node stays as it should not be", func() bool {
+	// Until the API server applies the change, the patcher restores the capacity.
+	eventually.Holds(t, patience, "the Node stays as it should not be", func() bool {
 		const other = `{"status":{"capacity":{"` + testbed.Memory + `":"7"},"allocatable":{"` + testbed.Memory + `":"7"}}}`
 		_, err := bed.Client.CoreV1().Nodes().Patch(t.Context(), bed.Cluster.NodeName, types.MergePatchType, []byte(other), metav1.PatchOptions{}, "status")
 		if err != nil {
 			return false
 		}
-		time.Sleep(time.Second) // between two tries the patcher can win
+		time.Sleep(time.Second) // between two attempts the patcher can win
 		broken, err := s.query("nri_vgpu_patcher_reconciled == 0")
 		return err == nil && len(broken) == 1
 	})
 	return allow
 }
 
-// checkWithoutAgent provokes the alerts that want the agent or the runtime to be
-// away, while the guard is. The runtime has it again when it was started again.
+// checkWithoutAgent provokes the alerts that need the agent or the runtime to be away, while the
+// guard is away. The runtime loads the guard again when it restarts.
 func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	t.Helper()
 	back := away(t)
@@ -388,8 +389,7 @@ func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	return alerts
 }
 
-// changeConfig changes the configuration that the agent's next pod has, until the
-// test ends.
+// changeConfig changes the configuration of the agent's next pod, until the test ends.
 func changeConfig(t *testing.T, change func(string) string) {
 	t.Helper()
 	maps := bed.Client.CoreV1().ConfigMaps(testbed.Namespace)
@@ -415,7 +415,7 @@ func changeConfig(t *testing.T, change func(string) string) {
 	}
 }
 
-// checkLegacy compares what there is under other exporters' names with the oracle.
+// checkLegacy compares the series under other exporters' names with the oracle.
 func checkLegacy(t *testing.T, s *server) {
 	t.Helper()
 	calm := running(t, "calm")
@@ -427,17 +427,17 @@ func checkLegacy(t *testing.T, s *server) {
 	s.wait(fmt.Sprintf("metagpu_device_memory_total{device_uuid=%q}", uuid), gpuMemory/mib)
 }
 
-// checkDocumented looks for every series of docs/metrics.md, of that type and with
-// those labels.
+// checkDocumented checks that every series of docs/reference/metrics.md exists, with its type and
+// labels.
 func checkDocumented(t *testing.T, s *server) {
 	t.Helper()
 	source, err := testbed.SourceRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile("(?m)^\\| `(nri_vgpu_\\w+)` \\| (\\w+) \\| (.*?) \\|").FindAllStringSubmatch(file(t, source, "docs/metrics.md"), -1)
+	rows := regexp.MustCompile("(?m)^\\| `(nri_vgpu_\\w+)` \\| (\\w+) \\| (.*?) \\|").FindAllStringSubmatch(file(t, source, "docs/reference/metrics.md"), -1)
 	if len(rows) < 50 {
-		t.Errorf("docs/metrics.md has only %d series", len(rows))
+		t.Errorf("docs/reference/metrics.md has only %d series", len(rows))
 	}
 	for _, row := range rows {
 		name, kind, want := row[1], row[2], regexp.MustCompile(`\w+`).FindAllString(row[3], -1)
@@ -472,7 +472,7 @@ func checkDocumented(t *testing.T, s *server) {
 	}
 }
 
-// checkQueries has every query of the dashboards and the documents answered.
+// checkQueries checks that every query of the dashboards and the documents has an answer.
 func checkQueries(t *testing.T, s *server) {
 	t.Helper()
 	source, err := testbed.SourceRoot()
@@ -504,9 +504,18 @@ func checkQueries(t *testing.T, s *server) {
 			}
 		}
 	}
-	for _, document := range []string{"README.md", "docs/metrics.md", "docs/operations.md"} {
-		for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(file(t, source, document), -1) {
+	documents, err := filepath.Glob(filepath.Join(source, "docs", "*", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := 0
+	for _, document := range append(documents, filepath.Join(source, "README.md")) {
+		for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(file(t, filepath.Dir(document), filepath.Base(document)), -1) {
+			queries++
 			s.waitAny(document, rangeOver.ReplaceAllString(block[1], "["+lookBack+"]"))
 		}
+	}
+	if queries < 3 {
+		t.Errorf("the documents have only %d queries", queries)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -17,18 +19,20 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// lasting makes a pod's containers start again whenever they end.
+// lasting makes a pod's containers restart whenever they end.
 func lasting(pod *corev1.Pod) *corev1.Pod {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	return pod
 }
 
-// greedy is a pod that asks for no GPU, runs on, and whose image asks for all.
+// greedy returns a pod that asks for no GPU, keeps running, and has an image that asks for all
+// GPUs.
 func greedy(name string) *corev1.Pod {
 	container := testbed.Container("main", nil, "sh", "-c", "info; exec linger")
 	container.Image = testbed.CUDAImage
@@ -47,8 +51,8 @@ func checkGreedy(t *testing.T, name string) {
 	}
 }
 
-// reboot does to the node what losing its power does: every container ends,
-// /run is lost, and the runtime and kubelet start anew.
+// reboot simulates a power loss of the node: every container ends, /run is lost, and the
+// runtime and kubelet start anew.
 func reboot(t *testing.T) {
 	t.Helper()
 	for _, component := range []string{cluster.Kubelet, cluster.Containerd} {
@@ -56,7 +60,7 @@ func reboot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "every container has ended", func() bool {
+	eventually.Holds(t, patience, "every container has ended", func() bool {
 		pids := nodeProcesses(t, func(cgroup, command string) bool {
 			return strings.Contains(cgroup, "kubepods") || strings.Contains(command, "containerd-shim")
 		})
@@ -73,7 +77,7 @@ func reboot(t *testing.T) {
 	}
 }
 
-// emptyDir removes what is in a directory of the node.
+// emptyDir removes the content of a directory of the node.
 func emptyDir(t *testing.T, dir string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(bed.Cluster.Root(), dir, "*"))
@@ -87,8 +91,8 @@ func emptyDir(t *testing.T, dir string) {
 	}
 }
 
-// kubelet starts the pods of before as soon as the runtime is there; the agent
-// is one of them, and comes when it comes. New pods have come meanwhile.
+// TestClosedAtBootWithTheAgentLate: kubelet starts the earlier pods as soon as the runtime is up.
+// The agent is one of them and may start last. New pods have come meanwhile.
 func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	guarded(t)
 	create(t, lasting(testbed.Pod("booted", filler("main", testbed.Limits{testbed.Memory: 2048}))))
@@ -96,7 +100,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
 	back := away(t)
-	// At once: half a minute later the node has no capacity for new pods.
+	// Immediately: half a minute later the node has no capacity for new pods.
 	k := newKinds("absent")
 	checkBroken(t, k)
 	reboot(t)
@@ -119,12 +123,12 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	}
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
-	checkMended(t, k)
+	checkRecovered(t, k)
 }
 
-// A tenant claims to be the mirror of a static pod that asks for GPUs. Should the
-// node boot without the agent, the guard must not take the static pod, which may be
-// the API server, for that pod.
+// TestAForgedMirrorStopsNoStaticPod: a tenant's pod claims to be the mirror of a static pod that
+// asks for GPUs. If the node boots without the agent, the guard must not take the static pod, which
+// may be the API server, for the tenant's pod.
 func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	guarded(t)
 	system := lasting(testbed.Pod("system", testbed.Container("main", nil, "linger")))
@@ -138,7 +142,7 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a tenant may forge a mirror: %v", err)
 	}
-	// As where the policy is not in force.
+	// This has the effect of a cluster without the policy.
 	if _, err := as(t, "tenant", "system:masters", "system:nodes").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +156,8 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the agent has seen the forged mirror", func() bool {
-		list, err := os.ReadFile(filepath.Join(bed.Cluster.Root(), layout.AskingPods("/var/lib/nri-vgpu")))
+	eventually.Holds(t, patience, "the agent has seen the forged mirror", func() bool {
+		list, err := os.ReadFile(filepath.Join(bed.Cluster.Root(), paths.AskingPods("/var/lib/nri-vgpu")))
 		return err == nil && strings.Contains(string(list), hash)
 	})
 	back := away(t)
@@ -170,14 +174,15 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	// No more may it stop the agent, in whatever namespace it is.
+	// Nor may it stop the agent, in whatever namespace the agent is.
 	if info := seen(t, agentLike("the-next-agent", false)); len(info.CUDA.Devices) != gpus {
 		t.Errorf("the next agent sees %d GPUs, want %d", len(info.CUDA.Devices), gpus)
 	}
 	back()
 }
 
-// as are the pods of the default namespace to a user of these groups.
+// as returns a client for the pods of the default namespace that impersonates a user of these
+// groups.
 func as(t *testing.T, user string, groups ...string) typedcorev1.PodInterface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", bed.Cluster.Kubeconfig())

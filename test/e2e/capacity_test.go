@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -12,16 +14,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// nodeMemory is what the node advertises, MiB.
+// nodeMemory is the memory that the node advertises, in MiB.
 const nodeMemory = gpus * gpuMemory / mib
 
-// untouched starts a pod that fills its GPU and returns a check that it still
-// runs, was not restarted, and holds what it held.
+// untouched starts a pod that fills its GPU. It returns a check that the pod still runs, was not
+// restarted, and holds the same memory.
 func untouched(t *testing.T) (check func()) {
 	t.Helper()
 	create(t, testbed.Pod("steady", filler("main", testbed.Limits{testbed.Memory: 4096})))
 	checkFilled(t, "steady", 4*gib)
-	// What a test before this one took is soon advertised again.
+	// The node soon advertises again what an earlier test took.
 	waitCapacity(t, patience)
 	before := running(t, "steady")
 	return func() {
@@ -127,8 +129,8 @@ func TestContainerdRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-	// The plugin has to register with the new containerd by itself; until it
-	// has, the patcher may withdraw the node's capacity.
+	// The plugin must register with the new containerd by itself. Until it has, the patcher may
+	// withdraw the node's capacity.
 	create(t, testbed.Pod("after", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	checkFilled(t, "after", 2*gib)
 	waitCapacity(t, patience)

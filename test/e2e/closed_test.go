@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,30 +11,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// Container runtimes fail open: a plugin that is absent, hangs or dies is passed
-// over, and the container is created as its image wants it. The tests here
-// break the agent in each of these ways, on a node whose default runtime gives
-// all GPUs to an image that asks for all, and look who got what. Where there is
-// no agent at all, see TestClosedAtBootWithTheAgentLate; where it
-// answers with an error, see TestMountsOverOursAreRefused; where its answer to
-// StartContainer is one, TestMountsOverOursByDetoursAreRefused; where the
-// runtime itself requires the plugin, TestRequiredPlugin. Containers of runtimes
-// that heed a failure policy are pkg/hook's TestNoAnswerIsARefusal.
+// Container runtimes fail open: if a plugin is absent, hangs or dies, they create the container as
+// its image requests. These tests break the agent in each of these ways, on a node whose default
+// runtime injects all GPUs into an image that asks for all. Then they check which container got
+// which GPU. Related tests:
+//
+// - TestClosedAtBootWithTheAgentLate has no agent at all.
+// - TestMountsOverOursAreRefused has an agent that answers with an error.
+// - TestMountsOverOursByDetoursAreRefused has one at StartContainer.
+// - TestRequiredPlugin has a runtime that requires the plugin.
+// - TestNoAnswerIsARefusal of pkg/hook has a runtime that heeds a failure policy.
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("not within %v: %s", patience, what)
-}
-
-// The three kinds of pods that are created while the agent is broken.
+// kinds are the three kinds of pods that are created while the agent is broken.
 type kinds struct {
 	asks, greedy, plain *corev1.Pod
 }
@@ -56,8 +50,7 @@ func refusedBy(who string) func(*corev1.Pod) bool {
 
 const theGuard = "nri-vgpu's guard refuses"
 
-// waitRefused waits until the guard has refused a pod's container, which kubelet
-// tries to start again and again.
+// waitRefused waits until the guard has refused a pod's container, which kubelet keeps retrying.
 func waitRefused(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	nudge := bed.Nudger(name)
@@ -71,8 +64,8 @@ func waitRefused(t *testing.T, name string) *corev1.Pod {
 	return refused
 }
 
-// checkBroken creates pods while the agent is broken: whoever may want a GPU is
-// refused, all others start and see none.
+// checkBroken creates pods while the agent is broken. Pods that may want a GPU are refused; all
+// others start and see none.
 func checkBroken(t *testing.T, k kinds) {
 	t.Helper()
 	for _, pod := range []*corev1.Pod{k.plain, k.asks, k.greedy} {
@@ -86,9 +79,8 @@ func checkBroken(t *testing.T, k kinds) {
 	}
 }
 
-// checkMended checks that everybody got what it asked for, once the agent is
-// back.
-func checkMended(t *testing.T, k kinds) {
+// checkRecovered checks that every pod got its request once the agent is back.
+func checkRecovered(t *testing.T, k kinds) {
 	t.Helper()
 	started(t, k.asks.Name)
 	checkFilled(t, k.asks.Name, gib)
@@ -110,12 +102,11 @@ func checkSeesNone(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// The runtime waits for two seconds, drops the agent and goes on.
+// TestClosedWhileTheAgentHangs: the runtime waits for two seconds, drops the agent and goes on.
 func TestClosedWhileTheAgentHangs(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
-	// Its image names no GPU: that its pod asks for one the guard has from the
-	// list alone.
+	// Its image names no GPU: only the list shows the guard that its pod asks for a GPU.
 	again := testbed.Pod("again", filler("main", testbed.Limits{testbed.Memory: 2048}))
 	again.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	create(t, again)
@@ -129,7 +120,7 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	waitRefused(t, "again")
 	check()
 	resume()
-	checkMended(t, k)
+	checkRecovered(t, k)
 	started(t, "again")
 	if after := checkFilled(t, "again", 2*gib); after != uuid {
 		t.Errorf("the container was on %s and is on %s after its restart", uuid, after)
@@ -137,27 +128,26 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	check()
 }
 
-// With the agent away there is only the guard to ask, and the runtime drops it
-// when it doesn't answer: its stand-in is asked of the same container.
+// TestClosedWhileTheGuardHangs: without the agent the runtime asks only the guard. If the guard
+// does not answer, the runtime drops it, and asks the stand-in about the same container.
 func TestClosedWhileTheGuardHangs(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
 	back := away(t)
 	guard := guardPid(t)
 	signal(t, guard, syscall.SIGSTOP)
-	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // unless the runtime has ended it
+	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // unless the runtime has killed it
 	k := newKinds("unguarded")
 	checkBroken(t, k)
 	check()
 	back()
-	checkMended(t, k)
+	checkRecovered(t, k)
 	check()
 }
 
-// What breaks in the middle of a request is done at that very moment, from
-// between the runtime and the agent. To the runtime an agent that dies is a
-// connection that breaks; one is really killed, and no more, as kubelet starts
-// it again each time later.
+// TestClosedWhenItBreaksInARequest breaks the agent in the middle of a request, from a relay
+// between the runtime and the agent. To the runtime an agent that dies is a connection that breaks.
+// The test really kills the agent only once, because kubelet backs off its restarts.
 func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
@@ -165,7 +155,7 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	t.Run("the connection breaks", func(t *testing.T) {
 		k := newKinds("cut")
 		checkInRequest(t, r, cut, k.asks, k.greedy)
-		checkMended(t, k)
+		checkRecovered(t, k)
 	})
 	t.Run("the agent is killed", func(t *testing.T) {
 		k := newKinds("killed")
@@ -177,7 +167,7 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 		configureContainerd(t, requirePlugin)
 		k := newKinds("required")
 		checkInRequest(t, r, cut, k.asks, k.greedy)
-		checkMended(t, k)
+		checkRecovered(t, k)
 	})
 	t.Run("before the container starts", func(t *testing.T) { checkBeforeStart(t, r) })
 	t.Run("the agent is too slow to take over what runs", func(t *testing.T) {
@@ -194,8 +184,8 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	check()
 }
 
-// checkInRequest creates pods, and breaks something as soon as the runtime asks
-// the agent about each. Each is refused, as its Events say, and created anew.
+// checkInRequest creates pods, and breaks something as soon as the runtime asks the agent about
+// each. Each pod is refused, as its Events state, and its container is created anew.
 func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn), pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -205,15 +195,15 @@ func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn
 		if !acted() {
 			t.Fatalf("the runtime did not ask about %s", pod.Name)
 		}
-		eventually(t, pod.Name+" is refused", func() bool {
+		eventually.Holds(t, patience, pod.Name+" is refused", func() bool {
 			messages, err := bed.Messages(t.Context(), pod.Name)
 			return err == nil && strings.Contains(strings.Join(messages, "\n"), theGuard)
 		})
 	}
 }
 
-// checkBeforeStart breaks the connection when a container was created with its
-// limits, and the agent has yet to see that a link in the image hides them.
+// checkBeforeStart breaks the connection after a container was created with its limits, and before
+// the agent has seen that a link in the image hides them.
 func checkBeforeStart(t *testing.T, r *relay) {
 	t.Helper()
 	pod := withVolume("unchecked", testbed.Container("hidden", testbed.Limits{testbed.Memory: 1024}, "fill"),
@@ -236,7 +226,7 @@ func checkBeforeStart(t *testing.T, r *relay) {
 	}
 }
 
-// waitRegistered waits until the runtime has the agent.
+// waitRegistered waits until the agent has registered with the runtime.
 func waitRegistered(t *testing.T) {
 	t.Helper()
 	waitSaid(t, "nri_vgpu_registered 1", patience)

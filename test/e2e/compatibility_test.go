@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -15,11 +17,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// update has TestReadmes write its table.
-var update = flag.Bool("e2e.update", false, "write the table in docs/compatibility.md")
+// update makes TestReadmes write its table.
+var update = flag.Bool("e2e.update", false, "write the table in docs/reference/compatibility.md")
 
 const (
-	compatibility = "../../docs/compatibility.md"
+	compatibility = "../../docs/reference/compatibility.md"
 	tableBegin    = "<!-- Written by `go test ./test/e2e -run TestReadmes -e2e.update`. -->\n"
 	tableEnd      = "<!-- end -->\n"
 )
@@ -27,12 +29,12 @@ const (
 // row is a line of the table.
 type row struct {
 	of, asked, got, seen string
-	// What was measured, by the oracle, on each GPU of each pod.
+	// The oracle's measurements of each GPU of each pod.
 	held []uint64
 	had  []float64
 }
 
-// fixed are the cells that are the same in each run.
+// fixed returns the cells that are the same in each run.
 func (r row) fixed() []string { return []string{r.of, r.asked, r.got, r.seen} }
 
 func (r row) line() string {
@@ -45,7 +47,7 @@ func (r row) line() string {
 	return "| " + strings.Join(append(r.fixed(), measured, time), " | ") + " |\n"
 }
 
-// merged is the row of pods that are alike.
+// merged returns one row for equal pods.
 func merged(rows []row) row {
 	all := rows[0]
 	for _, r := range rows[1:] {
@@ -55,7 +57,7 @@ func merged(rows []row) row {
 	return all
 }
 
-// asked is what a pod asks for, in its own words.
+// asked returns the request of a pod, in its own dialect.
 func asked(pod *corev1.Pod) string {
 	var words []string
 	for name, quantity := range pod.Spec.Containers[0].Resources.Limits {
@@ -65,7 +67,7 @@ func asked(pod *corev1.Pod) string {
 	return strings.Join(words, ", ")
 }
 
-// given is what the node wrote down that a pod's container was given.
+// given returns the allocation of a pod's container from the node's files.
 func given(t *testing.T, pod *corev1.Pod) []placement.Device {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(bed.ContainerFiles(pod, pod.Spec.Containers[0].Name), "assignment.json"))
@@ -105,8 +107,7 @@ func table(rows []row) string {
 	return text
 }
 
-// checkTable compares the fixed columns with those that are published, or
-// publishes them.
+// checkTable compares the fixed columns with the published columns, or publishes them.
 func checkTable(t *testing.T, rows []row) {
 	t.Helper()
 	raw, err := os.ReadFile(compatibility)

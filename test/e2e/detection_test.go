@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -12,21 +14,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// detected is how soon it must be known who uses a GPU and should not.
+// detected is how soon the agent must know an unauthorised user of a GPU.
 const detected = 10 * time.Second
 
-// arounder is a container in which root, on a root file system that it can
-// write, moves the interposer to where the loader does not look.
+// arounder returns a container in which root, on a writable root file system, moves the interposer
+// to where the loader does not look.
 func arounder() corev1.Container {
 	return testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
 		"mv /usr/local/nri-vgpu /usr/local/elsewhere && exec fill --max 3GiB --hold 3600")
 }
 
-// waitHeld waits until a pod holds more than so many bytes, by the oracle.
+// waitHeld waits until a pod holds more than this number of bytes, by the oracle.
 func waitHeld(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
 	var sum uint64
@@ -71,7 +73,7 @@ func onNode(t *testing.T, program string, args ...string) {
 	})
 }
 
-// endOnNode ends a program that uses a GPU, by its name.
+// endOnNode ends the node's program with this name.
 func endOnNode(t *testing.T, name string) {
 	t.Helper()
 	o, err := oracle.Open(filepath.Join(bed.Cluster.Root(), "dev", "gpusim"))
@@ -95,8 +97,8 @@ func unaccounted(t *testing.T, kind string, n float64) {
 	waitMetric(t, detected, n, "nri_vgpu_unaccounted_processes", map[string]string{"kind": kind})
 }
 
-// Who uses a GPU and should not is known within ten seconds, and stopped where
-// the configuration says so; nobody else is touched.
+// TestWhoGoesAroundIsDetectedAndStopped: the agent reports unauthorised users of a GPU within ten
+// seconds, and stops them if configured to. It touches no other process.
 func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("around", arounder()))
@@ -124,8 +126,8 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check()
 }
 
-// drawer is a container that asks for all of the driver, and uses its GPU as a
-// program does that knows Vulkan and not CUDA.
+// drawer returns a container that asks for all of the driver, and uses its GPU like a program that
+// knows Vulkan and not CUDA.
 func drawer() corev1.Container {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
 		`[ "$NVIDIA_DRIVER_CAPABILITIES" = compute,utility ] && exec gpusim hold --graphics --busy --memory 300MiB /dev/gpusim`)
@@ -133,8 +135,8 @@ func drawer() corev1.Container {
 	return container
 }
 
-// Who uses a GPU without CUDA, on which the limits have no hold, goes around them,
-// unless the configuration allows it.
+// TestGraphicsAreDetectedAndStopped: a process that uses a GPU without CUDA is outside the limits.
+// It is a bypass unless the configuration allows it.
 func TestGraphicsAreDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("draws", drawer()))
@@ -148,7 +150,7 @@ func TestGraphicsAreDetectedAndStopped(t *testing.T) {
 	setConfig(t, func(config string) string {
 		return strings.Replace(config, "\ndriver_capabilities = [\"compute\", \"utility\"]", "\ndriver_capabilities = [\"compute\", \"graphics\"]", 1)
 	})
-	// It counts for its container all the same.
+	// Its memory still counts for its container.
 	waitMetric(t, detected, 300*mib, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "draws"})
 	unaccounted(t, "bypass", 0)
 
@@ -187,8 +189,8 @@ func setConfig(t *testing.T, change func(string) string) {
 	}
 }
 
-// A container that forgets on its usage page what its processes hold gets no
-// more than its limit once the agent has looked.
+// TestForgedUsagePage: a container that deletes its processes' use from its usage page gets no more
+// than its limit after the agent's next look.
 func TestForgedUsagePage(t *testing.T) {
 	pod := idle(t, "forger", 4096)
 	background(t, "forger", "fill", "--max", "2GiB", "--hold", "3600")
@@ -204,7 +206,7 @@ func TestForgedUsagePage(t *testing.T) {
 		t.Errorf("observed are %v bytes, want more than 2 GiB: %v", bytes, err)
 	}
 	endAll(t, "forger")
-	// Once nothing is amiss the container has all of its memory again.
+	// Once the page is right again, the container has all of its memory again.
 	waitMetric(t, detected, 0, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"})
 	if fill := execFill(t, "forger"); fill.GrantedBytes+contextBytes != 4*gib {
 		t.Errorf("alone a process was granted %d bytes, want all but its context of 4 GiB", fill.GrantedBytes)

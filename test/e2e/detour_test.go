@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,8 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// withVolume is a pod that has a volume, with something in the file "file",
-// mounted so.
+// withVolume returns a pod with a volume that is mounted like this and contains the file "file".
 func withVolume(name string, container corev1.Container, mount corev1.VolumeMount) *corev1.Pod {
 	mount.Name = "own"
 	container.VolumeMounts = []corev1.VolumeMount{mount}
@@ -25,8 +26,8 @@ func withVolume(name string, container corev1.Container, mount corev1.VolumeMoun
 	return pod
 }
 
-// A link in an image leads a volume to where its path does not say: the
-// runtime mounts it after ours, as its path is longer, and hides ours.
+// TestMountsOverOursByDetoursAreRefused: a link in an image leads a volume to another place than
+// its path. The runtime mounts the volume after our files, as its path is longer, and hides them.
 func TestMountsOverOursByDetoursAreRefused(t *testing.T) {
 	small(t)
 	const detour = testbed.Detours

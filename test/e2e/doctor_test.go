@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -8,17 +10,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 )
 
-// examine is what the doctor finds on the node.
+// examine returns the doctor's findings on the node.
 func examine(t *testing.T) map[string]doctor.Finding {
 	t.Helper()
-	// Its exit status tells that it found something; what, its output.
+	// The exit status shows that it found something; the output lists the findings.
 	out, err := bed.Vgpuctl(t.Context(), "doctor", "-o", "json")
 	var findings []doctor.Finding
 	if json.Unmarshal([]byte(out), &findings) != nil {
-		t.Fatalf("the doctor says %q: %v", out, err)
+		t.Fatalf("the doctor reports %q: %v", out, err)
 	}
 	if (err == nil) != doctor.Sound(findings) {
 		t.Errorf("its exit status: %v, and it found %+v", err, findings)
@@ -58,14 +60,14 @@ func TestDoctor(t *testing.T) {
 	if out, err := bed.KubectlVgpu(t.Context(), "get", "gpus"); err == nil || !strings.Contains(err.Error(), "exit status 3: ") {
 		t.Errorf("without an agent kubectl vgpu prints %q, %v, want exit status 3", out, err)
 	}
-	if got := examine(t)["agent"]; got.Level != doctor.Problem || got.Mend == "" {
+	if got := examine(t)["agent"]; got.Level != doctor.Problem || got.Fix == "" {
 		t.Errorf("without the agent: %+v", got)
 	}
 	back()
 }
 
-// examineFromAfar checks what kubectl vgpu doctor finds, through the API server, and
-// its exit status.
+// examineFromAfar checks the findings of kubectl vgpu doctor, which asks through the API server,
+// and its exit status.
 func examineFromAfar(t *testing.T, sound bool, wants ...string) {
 	t.Helper()
 	var out, missing string

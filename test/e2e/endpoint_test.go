@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,13 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestKubeletAndPrometheusBesideAFlood: while somebody holds all connections that the agent's
-// port takes, and does not read what it asked for, kubelet's probes pass and metrics are read.
+// TestKubeletAndPrometheusBesideAFlood: a client holds all connections that the agent's port
+// accepts, and reads no answer. Kubelet's probes still pass and metrics can be read.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
-	eventually(t, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
+	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
 	before := restarts(t)
 	for range 300 {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(bed.Cluster.Address, "9394"), 5*time.Second)
@@ -39,7 +42,7 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	}
 }
 
-// ourPods are agent and patcher, as other tests' pods come and go beside them.
+// ourPods returns the pods of agent and patcher; other tests' pods come and go beside them.
 func ourPods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(),
@@ -50,7 +53,7 @@ func ourPods(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// restarts is how often kubelet has restarted their containers.
+// restarts returns how often kubelet has restarted their containers.
 func restarts(t *testing.T) (sum int32) {
 	t.Helper()
 	for _, pod := range ourPods(t) {
@@ -61,7 +64,7 @@ func restarts(t *testing.T) (sum int32) {
 	return sum
 }
 
-// unready are those that kubelet has not found ready.
+// unready returns those of our pods that kubelet has not found ready.
 func unready(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -31,8 +34,8 @@ func index(t *testing.T, uuid string) string {
 	return []string{"0", "1"}[slices.Index(bed.UUIDs, uuid)]
 }
 
-// waitEvent waits for an Event about an object that says something.
-func waitEvent(t *testing.T, namespace, selector, reason, says string, within time.Duration) {
+// waitEvent waits for an Event about an object whose message contains a text.
+func waitEvent(t *testing.T, namespace, selector, reason, phrase string, within time.Duration) {
 	t.Helper()
 	var seen []string
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
@@ -42,44 +45,43 @@ func waitEvent(t *testing.T, namespace, selector, reason, says string, within ti
 		}
 		seen = nil
 		for i := range list.Items {
-			if strings.Contains(list.Items[i].Message, says) {
+			if strings.Contains(list.Items[i].Message, phrase) {
 				return
 			}
 			seen = append(seen, list.Items[i].Message)
 		}
 	}
-	t.Errorf("within %v no Event %s of %s says %q, but %q", within, reason, selector, says, seen)
+	t.Errorf("within %v no Event %s of %s contains %q, but %q", within, reason, selector, phrase, seen)
 }
 
-func waitPodEvent(t *testing.T, pod, reason, says string, within time.Duration) {
+func waitPodEvent(t *testing.T, pod, reason, phrase string, within time.Duration) {
 	t.Helper()
-	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Pod,involvedObject.name="+pod, reason, says, within)
+	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Pod,involvedObject.name="+pod, reason, phrase, within)
 }
 
-func waitNodeEvent(t *testing.T, reason, says string) {
+func waitNodeEvent(t *testing.T, reason, phrase string) {
 	t.Helper()
-	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+bed.Cluster.NodeName, reason, says, patience)
+	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+bed.Cluster.NodeName, reason, phrase, patience)
 }
 
-// waitCondition waits until the Node's condition says something.
-func waitCondition(t *testing.T, status corev1.ConditionStatus, says string) {
+// waitCondition waits until the Node's condition has this status and a message with this text.
+func waitCondition(t *testing.T, status corev1.ConditionStatus, phrase string) {
 	t.Helper()
 	if err := bed.WaitNode(t.Context(), patience, func(node *corev1.Node) bool {
 		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == "VGPUReady" && c.Status == status && strings.Contains(c.Message, says)
+			return c.Type == "VGPUReady" && c.Status == status && strings.Contains(c.Message, phrase)
 		})
 	}); err != nil {
-		t.Errorf("the condition VGPUReady is not %s with %q: %v", status, says, err)
+		t.Errorf("the condition VGPUReady is not %s with %q: %v", status, phrase, err)
 	}
 }
 
-// A GPU is lost and comes back: what runs on the other one is untouched, new
-// pods go there, capacity follows both ways, and a kubelet that restarts in
-// between fails nobody.
+// TestGPULostAndBack: a GPU is lost and comes back. Containers on the other GPU are untouched, new
+// pods go there, capacity follows both ways, and a kubelet that restarts in between fails no pod.
 func TestGPULostAndBack(t *testing.T) {
 	check := untouched(t)
 	steady, _ := onlyGPU(t, held(t, running(t, "steady")))
-	// This one fits only on the GPU that is to be lost.
+	// This pod fits only on the GPU that will be lost.
 	create(t, testbed.Pod("unlucky", filler("main", testbed.Limits{testbed.Memory: 14336})))
 	lost := checkFilled(t, "unlucky", 14*gib)
 	if lost == steady {
@@ -88,7 +90,7 @@ func TestGPULostAndBack(t *testing.T) {
 	before := running(t, "unlucky")
 
 	inject(t, "--gpu", index(t, lost), "lost")
-	// What its pods hold stays, and so does what is left of the healthy GPU.
+	// The memory of its pods stays, and so does the free memory of the healthy GPU.
 	if err := bed.WaitCapacity(t.Context(), testbed.Memory, 4096+14336+12288, patience); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +138,8 @@ func TestGPULostAndBack(t *testing.T) {
 	check()
 }
 
-// againIfRejected makes a pod anew, as a controller would, if kubelet has rejected it:
-// it may hear of a Node's new capacity later than the scheduler does.
+// againIfRejected creates a pod anew, as a controller would, if kubelet has rejected it: kubelet
+// may see a Node's new capacity later than the scheduler does.
 func againIfRejected(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	for {
@@ -159,8 +161,8 @@ func againIfRejected(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// An application's XID is nothing; a critical one keeps new containers off its
-// GPU until the driver asks for no recovery any more.
+// TestXIDs: an application's XID has no effect. A critical XID keeps new containers off its GPU
+// until the driver asks for no recovery any more.
 func TestXIDs(t *testing.T) {
 	inject(t, "--gpu", "0", "xid", "31")
 	inject(t, "--gpu", "0", "recovery", "1")
@@ -173,28 +175,27 @@ func TestXIDs(t *testing.T) {
 	if uuid := checkFilled(t, "aside", gib); uuid != bed.UUIDs[1] {
 		t.Errorf("the pod is on %s, which asks for a reset", uuid)
 	}
-	inject(t, "--gpu", "0", "recovery", "0") // the reset was done
+	inject(t, "--gpu", "0", "recovery", "0") // the GPU was reset
 	waitCapacity(t, patience)
 	inject(t, "--gpu", "0", "xid", "31")
-	time.Sleep(6 * time.Second) // a look at the GPUs
+	time.Sleep(6 * time.Second) // the agent's period between two looks
 	waitCapacity(t, time.Second)
 }
 
-// The driver hangs for longer than the agent asks it: containers run on, and
-// all is well when it answers.
+// TestHangingDriver: the driver hangs for longer than the agent waits. Containers run on, and all
+// is well when the driver answers.
 func TestHangingDriver(t *testing.T) {
 	check := untouched(t)
 	inject(t, "nvml-hang", "20")
 	waitNodeEvent(t, "GPUUnhealthy", "does not answer")
 	check()
-	// The capacity may yet have to go.
+	// The patcher may withdraw the capacity only later.
 	waitMetric(t, patience, gpus, "nri_vgpu_gpu_healthy", nil)
 	waitCapacity(t, patience)
 	check()
 }
 
-// occupy takes so much of each GPU that their sum has room for more than any
-// of them.
+// occupy takes so much of each GPU that the sum of the rests exceeds the rest of each.
 func occupy(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"first", "second"} {
@@ -203,7 +204,8 @@ func occupy(t *testing.T) {
 	}
 }
 
-// A pod that the scheduler placed by the sum, and that fits no GPU, moves on.
+// TestPodThatFitsNoGPUIsEvicted: a pod that the scheduler placed by the sum, and that fits no GPU,
+// is evicted.
 func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	occupy(t)
 	set, err := bed.CreateReplicaSet(t.Context(), "moves", filler("main", testbed.Limits{testbed.Memory: 8192}))
@@ -219,11 +221,11 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A pod like it that nobody would make again.
+	// The same pod without a controller.
 	create(t, testbed.Pod("stays", filler("main", testbed.Limits{testbed.Memory: 7168})))
 	free := "GPU 0 (" + bed.UUIDs[0] + "): 6144 MiB"
 	waitPodEvent(t, first.Name, "VGPURefused", free, patience)
-	// Kubelet tries some times more before it comes to that.
+	// Kubelet retries several times first.
 	nudges := []func(context.Context){bed.Nudger(first.Name), bed.Nudger("stays")}
 	nudge := func() {
 		for _, one := range nudges {
@@ -238,13 +240,13 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitPodEvent(t, first.Name, "VGPUEvicted", free, patience)
-	eventually(t, "the pod that nobody would make again stays", func() bool {
+	eventually.Holds(t, patience, "the pod that nobody would make again stays", func() bool {
 		nudge()
 		messages, err := bed.Messages(t.Context(), "stays")
 		return err == nil && strings.Contains(strings.Join(messages, "\n"), "no controller")
 	})
 	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
-	// There is no other node; where there is room it is let in.
+	// There is no other node; the pod starts when this node has room.
 	if err := bed.DeleteAll(t.Context(), "stays", "first"); err != nil {
 		t.Fatal(err)
 	}

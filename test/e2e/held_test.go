@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/contexts"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// A container's page has what a context takes on its GPU, as the agent measured it, and
-// its processes need no NVML to hold to their limit.
+// TestContextsAreMeasuredOnTheHost: a container's limits page has the size of a context on its GPU,
+// as the agent measured it. Its processes need no NVML to keep to their limit.
 func TestContextsAreMeasuredOnTheHost(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("measured", filler("main", testbed.Limits{testbed.Memory: 2048})))
@@ -22,7 +24,7 @@ func TestContextsAreMeasuredOnTheHost(t *testing.T) {
 	if err != nil || len(devices) != 1 || devices[0].UUID != uuid || devices[0].ContextBytes != contextBytes {
 		t.Errorf("its limits page has %+v, %v, want a context of %d bytes", devices, err, contextBytes)
 	}
-	kept, err := contexts.ReadFile(layout.Contexts(filepath.Join(bed.Cluster.Root(), "var/lib/nri-vgpu")))
+	kept, err := contexts.ReadFile(paths.Contexts(filepath.Join(bed.Cluster.Root(), "var/lib/nri-vgpu")))
 	if err != nil || len(kept) != gpus {
 		t.Errorf("the agent keeps %+v, %v, want the contexts of %d GPUs", kept, err, gpus)
 	}

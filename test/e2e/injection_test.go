@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -11,7 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// configure gives the agent a configuration until the test ends.
+// configure replaces the agent's configuration until the test ends.
 func configure(t *testing.T, config string) {
 	t.Helper()
 	before, err := bed.SetConfig(t.Context(), config, patience)
@@ -27,8 +29,8 @@ func configure(t *testing.T, config string) {
 	}
 }
 
-// checkInjection checks that a pod gets its part of a GPU, to the byte, and
-// that one which asks for nothing gets none.
+// checkInjection checks that a pod gets its part of a GPU, to the byte, and that a pod without a
+// request gets none.
 func checkInjection(t *testing.T) {
 	t.Helper()
 	two := testbed.Pod("two-gpus", testbed.Container("main", testbed.Limits{testbed.Number: 2, testbed.Memory: 2048}, "info"))
@@ -45,7 +47,7 @@ func checkInjection(t *testing.T) {
 	}
 }
 
-// The default, cdi, is what all other tests run with.
+// TestInjectionMethods tests the other methods; all other tests use the default, cdi.
 func TestInjectionMethods(t *testing.T) {
 	t.Run("env", func(t *testing.T) {
 		configure(t, "[injection]\nmethod = \"env\"\n")

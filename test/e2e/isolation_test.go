@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -11,8 +13,7 @@ import (
 
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// seen runs a pod to its end in the default namespace and returns what its
-// program sees of the GPUs.
+// seen runs a pod to its end in the default namespace and returns what its program saw of the GPUs.
 func seen(t *testing.T, pod *corev1.Pod) testbed.Info {
 	t.Helper()
 	return seenIn(t, bed, pod)
@@ -37,17 +38,16 @@ func whatSaw(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
 	return info
 }
 
-// cudaContainer is a container of an image that asks for all GPUs, as CUDA
-// base images do.
+// cudaContainer returns a container of an image that asks for all GPUs, as CUDA base images do.
 func cudaContainer(limits testbed.Limits) corev1.Container {
 	container := testbed.Container("main", limits, "info")
 	container.Image = testbed.CUDAImage
 	return container
 }
 
-// Without nri-vgpu the image's wish is granted, by NVIDIA's own runtime: the
-// tests below would pass on a node that has no GPUs, and this shows that ours
-// has.
+// TestExemptNamespaceSeesAllGPUs: without nri-vgpu, NVIDIA's own runtime fulfils the image's
+// request. The tests below would also pass on a node without GPUs; this test shows that our node
+// has GPUs.
 func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
 	const exporters = "exporters"
 	if err := bed.EnsureNamespace(t.Context(), exporters); err != nil {
@@ -71,7 +71,8 @@ func TestNamespaceOfTheReleaseIsAsAnyOther(t *testing.T) {
 	checkAskerIsLimited(t, there, "asks-beside-the-agent")
 }
 
-// agentLike is a pod of an image that wants all GPUs, with what an agent has of the node.
+// agentLike returns a pod of an image that asks for all GPUs, with an agent's privileges and
+// mounts.
 func agentLike(name string, readOnly bool) *corev1.Pod {
 	container, yes := cudaContainer(nil), true
 	container.SecurityContext = &corev1.SecurityContext{Privileged: &yes}
@@ -83,7 +84,8 @@ func agentLike(name string, readOnly bool) *corev1.Pod {
 	return pod
 }
 
-// An agent may have to see the GPUs by NVIDIA's runtime, in whatever namespace it is.
+// TestTheAgentIsKnownByWhatItHas: an agent may have to see the GPUs by NVIDIA's runtime, in
+// whatever namespace it is.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	small(t)
 	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {
@@ -94,8 +96,8 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	}
 }
 
-// checkAskerIsLimited creates a pod whose image wants all GPUs and that asks for a
-// part of one.
+// checkAskerIsLimited creates a pod whose image asks for all GPUs and whose spec asks for a part of
+// one.
 func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
 	t.Helper()
 	info := seenIn(t, bed, testbed.Pod(name, cudaContainer(testbed.Limits{testbed.Memory: 1024})))

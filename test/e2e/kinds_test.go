@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -20,11 +22,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// released is how soon what a pod held must be free when it has gone.
+// released is how soon a pod's capacity must be free after its end.
 const released = 5 * time.Second
 
-// waitReleased waits until nothing is kept for a pod any more, which must not
-// take longer than promised.
+// waitReleased waits until the node keeps nothing for a pod any more, no longer than promised.
 func waitReleased(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	files := filepath.Dir(bed.ContainerFiles(pod, "main"))
@@ -36,8 +37,7 @@ func waitReleased(t *testing.T, pod *corev1.Pod) {
 	t.Errorf("%v after pod %s was gone its GPU is still taken", released, pod.Name)
 }
 
-// nearlyWhole starts a pod that has a GPU nearly for itself, so that one more fits
-// only where it was freed.
+// nearlyWhole starts a pod with nearly a whole GPU, so that another pod fits only after a release.
 func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	create(t, testbed.Pod(name, filler("main", testbed.Limits{testbed.Memory: 15360})))
@@ -49,7 +49,7 @@ func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// A sidecar runs beside the app: what they hold adds up.
+// TestSidecarAddsUp: a sidecar runs beside the app, so their allocations add up.
 func TestSidecarAddsUp(t *testing.T) {
 	small(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -68,8 +68,8 @@ func TestSidecarAddsUp(t *testing.T) {
 	}
 }
 
-// An ephemeral container cannot ask for anything, and sees no GPU whatever its
-// image says; the pod's own is untouched.
+// TestEphemeralContainerSeesNoGPU: an ephemeral container can request nothing, and sees no GPU
+// whatever its image requests. The pod's GPU is untouched.
 func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
@@ -92,7 +92,8 @@ func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	checkFilled(t, "debugged", 4*gib)
 }
 
-// A Job's pods stay when they have succeeded, and hold nothing.
+// TestJobThatHasSucceededHoldsNothing: a Job's pods stay after they have succeeded, and hold
+// nothing.
 func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
 	pod := testbed.Pod("job", testbed.Container("main", testbed.Limits{testbed.Memory: 16384}, "fill"))
 	n, background := int32(4), metav1.DeletePropagationBackground
@@ -134,7 +135,7 @@ func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
 	}
 }
 
-// Pods of one name follow each other, each with a limit of its own.
+// TestNamesakes: pods of one name follow each other, each with a different limit.
 func TestNamesakes(t *testing.T) {
 	var before types.UID
 	for _, memory := range []int64{3072, 9216, 2048} {
@@ -153,7 +154,7 @@ func TestNamesakes(t *testing.T) {
 	}
 }
 
-// Pods that are deleted while they are created leave nothing taken.
+// TestPodsDeletedWhileCreated: pods that are deleted while they are created leak nothing.
 func TestPodsDeletedWhileCreated(t *testing.T) {
 	var all []*corev1.Pod
 	for i := range 6 {
@@ -174,9 +175,9 @@ func TestPodsDeletedWhileCreated(t *testing.T) {
 	nearlyWhole(t, "two")
 }
 
-// staticPod has kubelet start a pod from a file, and returns its mirror and what
-// removes the file. Kubelet refuses a static pod for good where it has not heard yet of
-// what the node has; with the next change of the file it is another pod.
+// staticPod makes kubelet start a pod from a file. It returns the pod's mirror and a function that
+// removes the file. Kubelet rejects a static pod for good if it does not know the node's capacity
+// yet; a change of the file makes it another pod.
 func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func() error) {
 	t.Helper()
 	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests", pod.Name+".yaml")
@@ -201,7 +202,7 @@ func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func()
 	return nil, nil
 }
 
-// A static pod is held to its limits, and freed when its manifest goes.
+// TestStaticPod: a static pod is held to its limits, and freed when its manifest is removed.
 func TestStaticPod(t *testing.T) {
 	pod := testbed.Pod("static", filler("main", testbed.Limits{testbed.Memory: 15360}))
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -209,7 +210,7 @@ func TestStaticPod(t *testing.T) {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	mirror, remove := staticPod(t, pod)
 	name := mirror.Name
-	// The runtime knows it by another UID than the API server.
+	// The runtime uses another UID than the API server.
 	real := mirror.DeepCopy()
 	real.UID = types.UID(mirror.Annotations[corev1.MirrorPodAnnotationKey])
 	if fill := filled(t, name, "main"); fill.TotalBytes != 15*gib {
@@ -225,8 +226,8 @@ func TestStaticPod(t *testing.T) {
 	waitReleased(t, real)
 }
 
-// waitGone waits until no process of a pod holds anything by the oracle, and
-// the API server does not have the pod as alive.
+// waitGone waits until no process of a pod holds anything by the oracle, and the API server does
+// not list the pod as alive.
 func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -239,8 +240,8 @@ func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Fatalf("pod %s does not go", pod.Name)
 }
 
-// What a pod held is free soon after it has gone, whatever was not there to
-// see it go.
+// TestReleaseIsNotMissed: a pod's capacity is free soon after its end, even if a component was away
+// at that time.
 func TestReleaseIsNotMissed(t *testing.T) {
 	zero := int64(0)
 	pods := bed.Client.CoreV1().Pods(metav1.NamespaceDefault)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,13 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
-	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// plugged is what kubectl vgpu prints, with exit status 0: on a busy machine an
-// agent may not answer in time at first.
+// plugged returns the output of kubectl vgpu, with exit status 0. On a busy machine an agent may
+// not answer in time at first.
 func plugged(t *testing.T, args ...string) (output string) {
 	t.Helper()
 	var err error
@@ -39,8 +42,8 @@ func pluggedJSON[T any](t *testing.T, args ...string) T {
 	return answer
 }
 
-// says checks that kubectl vgpu prints all of these, waiting for it.
-func says(t *testing.T, args []string, wants ...string) {
+// prints checks that kubectl vgpu prints all of these texts, and waits for them.
+func prints(t *testing.T, args []string, wants ...string) {
 	t.Helper()
 	var output, missing string
 	var failed error
@@ -60,11 +63,11 @@ func says(t *testing.T, args []string, wants ...string) {
 	t.Errorf("kubectl vgpu %v does not say %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
 }
 
-// squeezed is a text without the room between the columns of its tables.
+// squeezed returns a text without the padding between the columns of its tables.
 func squeezed(text string) string { return regexp.MustCompile(" {2,}").ReplaceAllString(text, "  ") }
 
-// crowded is a node on which one pod has filled what it may, one is held back, one
-// fits no GPU, and one fits no node.
+// crowded makes a node on which a pod has filled its limit, another is throttled, another fits no
+// GPU, and another fits no node.
 func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	t.Helper()
 	create(t, testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 10240})))
@@ -79,21 +82,21 @@ func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	return full, slow
 }
 
-// What kubectl vgpu tells, through the API server, is what the oracle says; and of
-// pods that wait, are refused or are held back it says why, and what to do.
+// TestKubectlVgpu: kubectl vgpu, which asks through the API server, reports what the oracle
+// measured. For pods that wait, are refused or are throttled it explains why and what to do.
 func TestKubectlVgpu(t *testing.T) {
 	waitRegistered(t)
 	full, slow := crowded(t)
 	t.Run("lists", func(t *testing.T) { checkLists(t, full, slow) })
 	t.Run("time", func(t *testing.T) { checkTime(t, slow) })
 	t.Run("describe", func(t *testing.T) {
-		says(t, []string{"describe", "pod", "pending"}, "it asks for 40960 of nri-vgpu.io/vgpu-memory, and the most that a node has in all is 32768",
+		prints(t, []string{"describe", "pod", "pending"}, "it asks for 40960 of nri-vgpu.io/vgpu-memory, and the most that a node has in all is 32768",
 			"→ ask for at most 32768, or add a node with more", "Insufficient nri-vgpu.io/vgpu-memory")
-		says(t, []string{"describe", "pod", "refused"}, "no GPU has room for container", "free now: GPU 0 of "+bed.Cluster.NodeName+": 6144 MiB",
+		prints(t, []string{"describe", "pod", "refused"}, "no GPU has room for container", "free now: GPU 0 of "+bed.Cluster.NodeName+": 6144 MiB",
 			"default/full (10240 MiB)", "VGPURefused")
-		says(t, []string{"describe", "pod", "slow"}, "is held back by its limit on GPU time", "ask for more (nri-vgpu.io/vgpu-cores)")
-		says(t, []string{"describe", "pod", "full"}, "at its limit: it has 10240 of 10240 MiB", "→ ask for more memory of the GPU", "VGPUMemoryLimitReached")
-		says(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused was sent here and has no GPU")
+		prints(t, []string{"describe", "pod", "slow"}, "is held back by its limit on GPU time", "ask for more (nri-vgpu.io/vgpu-cores)")
+		prints(t, []string{"describe", "pod", "full"}, "at its limit: it has 10240 of 10240 MiB", "→ ask for more memory of the GPU", "VGPUMemoryLimitReached")
+		prints(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused was sent here and has no GPU")
 	})
 }
 
@@ -102,8 +105,8 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	for _, pod := range []*corev1.Pod{full, slow} {
 		uuid, bytes := onlyGPU(t, held(t, pod))
 		onGPU[uuid] += bytes
-		eventually(t, fmt.Sprintf("of %s is told that it holds %d bytes of %s, as the oracle says", pod.Name, bytes, uuid), func() bool {
-			list := pluggedJSON[[]ctl.PodEntry](t, "get", "pods", pod.Name, "-n", "default")
+		eventually.Holds(t, patience, fmt.Sprintf("of %s is told that it holds %d bytes of %s, as the oracle measured", pod.Name, bytes, uuid), func() bool {
+			list := pluggedJSON[[]show.PodEntry](t, "get", "pods", pod.Name, "-n", "default")
 			if len(list) != 1 || len(list[0].GPUs) != 1 {
 				return false
 			}
@@ -114,30 +117,30 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 		})
 	}
 	for name, want := range map[string]string{"pending": "Pending", "refused": "CreateContainerError"} {
-		eventually(t, name+" is listed as "+want, func() bool {
-			for _, e := range pluggedJSON[[]ctl.PodEntry](t, "get", "pods", name, "-n", "default") {
+		eventually.Holds(t, patience, name+" is listed as "+want, func() bool {
+			for _, e := range pluggedJSON[[]show.PodEntry](t, "get", "pods", name, "-n", "default") {
 				return e.Status == want && len(e.GPUs) == 0
 			}
 			return false
 		})
 	}
-	// What the pods of the test before had is free within moments.
-	eventually(t, "GPUs are as the oracle says, with 6 GiB left of each", func() bool {
-		gpus := pluggedJSON[[]query.GPU](t, "get", "gpus")
+	// The capacity of the previous test's pods is free within moments.
+	eventually.Holds(t, patience, "GPUs are as the oracle measured, with 6 GiB left of each", func() bool {
+		gpus := pluggedJSON[[]agentapi.GPU](t, "get", "gpus")
 		same := len(gpus) == 2
 		for i, g := range gpus {
 			same = same && g.UUID == bed.UUIDs[i] && g.MemoryUsedBytes != nil && *g.MemoryUsedBytes == onGPU[g.UUID] && g.Room != nil && g.Room.FreeMemoryBytes == 6*gib
 		}
 		return same
 	})
-	eventually(t, "of the processes of pods with a label is told", func() bool {
-		list := pluggedJSON[[]query.Process](t, "ps", "-l", "app=slow")
+	eventually.Holds(t, patience, "of the processes of pods with a label is told", func() bool {
+		list := pluggedJSON[[]agentapi.Process](t, "ps", "-l", "app=slow")
 		return len(list) == 1 && list[0].Pod == "slow" && list[0].ComputeLimitPPM == 250_000 && strings.HasPrefix(list[0].Command, "spin ")
 	})
-	says(t, []string{"get", "pods", "-A"}, "default  full  main  "+bed.Cluster.NodeName, "10240/10240 MiB")
-	says(t, []string{"get", "gpus", "-o", "wide"}, bed.UUIDs[0], bed.UUIDs[1])
-	says(t, []string{"ps"}, "spin --kernel-us 2000")
-	says(t, []string{"top"}, "default/full/main  10240/10240 MiB", "(all)  10240/16384 MiB")
+	prints(t, []string{"get", "pods", "-A"}, "default  full  main  "+bed.Cluster.NodeName, "10240/10240 MiB")
+	prints(t, []string{"get", "gpus", "-o", "wide"}, bed.UUIDs[0], bed.UUIDs[1])
+	prints(t, []string{"ps"}, "spin --kernel-us 2000")
+	prints(t, []string{"top"}, "default/full/main  10240/10240 MiB", "(all)  10240/16384 MiB")
 	if out := plugged(t, "get", "pods", "full", "--no-headers"); strings.Count(out, "\n") != 1 || strings.Contains(out, "NAMESPACE") {
 		t.Errorf("without headings it prints %q", out)
 	}
@@ -145,7 +148,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 		t.Errorf("as YAML it prints %q", out)
 	}
 	for line, want := range map[string]string{"get g": "gpus", "describe pod sl": "slow", "top ": bed.Cluster.NodeName} {
-		eventually(t, fmt.Sprintf("kubectl completes %q by %s", line, want), func() bool {
+		eventually.Holds(t, patience, fmt.Sprintf("kubectl completes %q by %s", line, want), func() bool {
 			out, err := bed.Complete(t.Context(), append([]string{"vgpu"}, strings.Split(line, " ")...)...)
 			return err == nil && strings.Contains(out, want)
 		})
@@ -153,12 +156,12 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("who has no rights is told %q, %v", out, err)
 	}
-	// The same on the node, and of itself in a container.
-	eventually(t, "on the node is told of all", func() bool {
+	// The same on the node, and in a container about the container itself.
+	eventually.Holds(t, patience, "on the node is told of all", func() bool {
 		out, err := bed.Vgpuctl(t.Context(), "top")
 		return err == nil && strings.Contains(out, "default/slow/main") && strings.Contains(out, "default/full/main")
 	})
-	eventually(t, "a container is told of itself", func() bool {
+	eventually.Holds(t, patience, "a container is told of itself", func() bool {
 		out, _, err := bed.ExecOutput(t.Context(), "slow", "vgpuctl", "get", "pods")
 		if strings.Contains(out, "full") {
 			t.Fatalf("a container is told of others: %s", out)
@@ -167,21 +170,21 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	})
 }
 
-// checkTime checks that the pod is said to have what the oracle says that it had.
+// checkTime compares the GPU time that kubectl vgpu reports for the pod with the oracle's.
 func checkTime(t *testing.T, pod *corev1.Pod) {
 	var told, low, high float64
-	eventually(t, "the time that is told is the oracle's", func() bool {
+	eventually.Holds(t, patience, "the time that is told is the oracle's", func() bool {
 		_, from, err := bed.GPUTime(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
 		recorded := record(t, pod)
-		eventually(t, "enough time has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > time.Second+answerAge })
+		eventually.Holds(t, patience, "enough time has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > time.Second+answerAge })
 		_, asked, err := bed.GPUTime(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := pluggedJSON[[]ctl.PodEntry](t, "get", "pods", pod.Name)
+		list := pluggedJSON[[]show.PodEntry](t, "get", "pods", pod.Name)
 		low, high = seconds(recorded(), asked-answerAge)
 		if len(list) != 1 || len(list[0].GPUs) != 1 || list[0].GPUs[0].Utilisation == nil {
 			return false

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -6,8 +8,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// What pods of one dialect have, the scheduler gives to none of another; and a
-// kubelet that admits all of them again finds room for each.
+// TestDialectsShareOneLedger: the scheduler never allocates the capacity of pods of one dialect to
+// pods of another. A kubelet that admits all of them again finds room for each.
 func TestDialectsShareOneLedger(t *testing.T) {
 	const slots, shares = "k8s.amazonaws.com/vgpu", "cnvrg.io/metagpu"
 	create(t, testbed.Pod("ours", filler("main", testbed.Limits{testbed.Memory: 12288, testbed.Cores: 60})))
@@ -18,7 +20,7 @@ func TestDialectsShareOneLedger(t *testing.T) {
 		t.Fatalf("12 GiB and 3 of 10 slots are both on %s", first)
 	}
 	for name, want := range map[string]int64{
-		testbed.Memory: 12288 + 4096 + 16384*7/10, // used, and left of each GPU
+		testbed.Memory: 12288 + 4096 + 16384*7/10, // used, and free on each GPU
 		slots:          3 + 2 + 7,
 		shares:         25 + 70,
 	} {
@@ -57,7 +59,7 @@ func TestDialectsShareOneLedger(t *testing.T) {
 	}
 }
 
-// instance tells one start of a pod's container from another.
+// instance returns a text that differs between starts of a pod's container.
 func instance(t *testing.T, name string) string {
 	t.Helper()
 	return running(t, name).Status.ContainerStatuses[0].ContainerID

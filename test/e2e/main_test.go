@@ -1,6 +1,8 @@
-// Package e2e holds the end-to-end tests: real pods on a real local node with
-// nri-vgpu installed from its released manifest. Only the GPU is simulated;
-// what a pod physically held is asked of the simulator, never of our code.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e contains the end-to-end tests: real pods on a real local node with nri-vgpu installed
+// from its released manifest. Only the GPU is simulated. The tests ask the simulator what a pod
+// physically held, never our code.
 package e2e
 
 import (
@@ -23,21 +25,20 @@ const (
 	gpuMemory = 16 << 30
 	mib       = 1 << 20
 	gib       = 1 << 30
-	// context is what a CUDA context takes on the simulated GPU, bytes.
+	// contextBytes is the size of a CUDA context on the simulated GPU.
 	contextBytes = 512 * mib
 
 	patience = 2 * time.Minute
 )
 
-// name of the cluster. Two runs at a time want two names.
+// name is the name of the cluster. Concurrent runs need different names.
 var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests bring up")
 
-// eager makes kubelet start again at once what was killed, however often.
+// eager makes kubelet restart killed containers immediately, however often.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 `
 
-// bed is the cluster that all tests of the package share, one after another but for
-// small ones.
+// bed is the cluster that all tests of the package share, one after another except small tests.
 var bed *testbed.Bed
 
 func TestMain(m *testing.M) {
@@ -84,16 +85,16 @@ func run(m *testing.M) int {
 	return code
 }
 
-// small lets a test run beside other small ones, at the end, when those are done
-// that have the node for themselves. It takes 6 GiB of one GPU at most, so that
-// there is room for four at a time, and leaves the agent and the node alone.
+// small makes a test run beside other small tests, after the tests that need the node for
+// themselves. A small test takes at most 6 GiB of one GPU, so that four fit at a time, and does not
+// change the agent or the node.
 func small(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 }
 
-// create makes the pod in the default namespace and removes it when the test
-// ends; when the test fails it says first what became of the pod.
+// create makes the pod in the default namespace and removes it when the test ends. If the test
+// fails, create first logs the pod's state.
 func create(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	createIn(t, bed, pod)
@@ -110,7 +111,7 @@ func createIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) {
 	t.Cleanup(func() { remove(t) })
 }
 
-// A leaver is a pod that goes when the test ends which made it.
+// A leaver is a pod that is removed when its test ends.
 type leaver struct {
 	bed  *testbed.Bed
 	name string
@@ -152,7 +153,7 @@ func explain(ctx context.Context, t *testing.T, bed *testbed.Bed, name string) {
 	}
 }
 
-// started waits until a pod runs, or has run, that kubelet could not start so far.
+// started waits until a pod runs or has run that kubelet could not start so far.
 func started(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pod, err := bed.WaitStarted(t.Context(), name, patience)
@@ -171,7 +172,7 @@ func running(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// held are the bytes of the pod on each GPU by the oracle.
+// held returns the bytes that the pod holds on each GPU by the oracle.
 func held(t *testing.T, pod *corev1.Pod) map[string]uint64 {
 	t.Helper()
 	bytes, err := bed.Held(pod)
@@ -181,7 +182,7 @@ func held(t *testing.T, pod *corev1.Pod) map[string]uint64 {
 	return bytes
 }
 
-// onlyGPU is the one GPU in the map, which must have no other.
+// onlyGPU returns the only GPU in the map, and fails if there are others.
 func onlyGPU(t *testing.T, held map[string]uint64) (uuid string, bytes uint64) {
 	t.Helper()
 	if len(held) != 1 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,13 +11,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// filler is a container that fills its GPU's memory until it is refused, then
-// holds what it got.
+// filler returns a container that fills its GPU's memory until it is refused, then holds what it
+// got.
 func filler(name string, limits testbed.Limits) corev1.Container {
 	return testbed.Container(name, limits, "fill", "--hold", "3600")
 }
 
-// filled waits for what a filler prints.
+// filled waits for a filler's output.
 func filled(t *testing.T, pod, container string) testbed.Fill {
 	t.Helper()
 	var fill testbed.Fill
@@ -25,8 +27,8 @@ func filled(t *testing.T, pod, container string) testbed.Fill {
 	return fill
 }
 
-// checkFilled checks that the pod's only container filled its limit to the
-// byte: what it saw, where it was refused, and what it physically holds.
+// checkFilled checks that the pod's only container filled its limit to the byte: the memory that it
+// saw, where it was refused, and what it physically holds.
 func checkFilled(t *testing.T, name string, limit uint64) (uuid string) {
 	t.Helper()
 	pod := running(t, name)
@@ -67,8 +69,8 @@ func TestDialects(t *testing.T) {
 			if fill.TotalBytes != test.want {
 				t.Errorf("its program saw %d bytes, want %d", fill.TotalBytes, test.want)
 			}
-			// Fractions of a GPU are no multiple of what the driver hands out
-			// at once, so the last bytes may stay free.
+			// Fractions of a GPU are no multiple of the driver's granules, so the last bytes may
+			// stay free.
 			_, bytes := onlyGPU(t, held(t, pod))
 			if bytes > test.want || bytes < test.want-2*mib {
 				t.Errorf("by the oracle it holds %d bytes, want %d less at most 2 MiB", bytes, test.want)
@@ -86,7 +88,7 @@ func TestTwoPodsFillOneGPU(t *testing.T) {
 		t.Errorf("the pods are on %s and %s, want the same GPU: bin-packing is the default", large, small)
 	}
 
-	// The other GPU is taken whole; nothing is left for one more.
+	// A pod takes all of the other GPU; nothing is left for another pod.
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: 16384})))
 	if whole := checkFilled(t, "whole", 16*gib); whole == large {
 		t.Errorf("a pod that asks for all of a GPU got %s, where others are", whole)
@@ -96,7 +98,7 @@ func TestTwoPodsFillOneGPU(t *testing.T) {
 	if _, err := bed.WaitPod(t.Context(), "late", "unschedulable", patience, unschedulable); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // long enough for a scheduler that would place it
+	time.Sleep(2 * time.Second) // time in which a scheduler would place it
 	if _, err := bed.WaitPod(t.Context(), "late", "still pending", time.Second, unschedulable); err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +174,8 @@ func TestInitContainerLendsItsGPU(t *testing.T) {
 }
 
 func TestRestartKeepsGPU(t *testing.T) {
-	// A neighbour on the first GPU, then gone, would make bin-packing choose
-	// differently the second time.
+	// A neighbour that was on the first GPU and has gone would make bin-packing choose differently
+	// the second time.
 	create(t, testbed.Pod("neighbour", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "neighbour", 12*gib)
 	pod := testbed.Pod("restarted", filler("main", testbed.Limits{testbed.Memory: 8192}))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,7 +11,7 @@ import (
 	"time"
 )
 
-// metrics are the agent's, from its port on the node.
+// metrics returns the agent's metrics, from its port on the node.
 func metrics(t *testing.T) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -28,7 +30,7 @@ func metrics(t *testing.T) (string, error) {
 	return string(body), err
 }
 
-// waitSaid waits until the agent's metrics have a line.
+// waitSaid waits until the agent's metrics contain a line.
 func waitSaid(t *testing.T, line string, within time.Duration) {
 	t.Helper()
 	var last string

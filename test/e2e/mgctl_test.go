@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -9,13 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/query"
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 const metagpu = "cnvrg.io/metagpu"
 
-// mgctl asks in a pod's container.
+// mgctl runs mgctl in a pod's container and decodes its answer.
 func mgctl(t *testing.T, pod string, answer any, args ...string) {
 	t.Helper()
 	if err := bed.Exec(t.Context(), pod, answer, append([]string{"mgctl"}, args...)...); err != nil {
@@ -23,7 +26,7 @@ func mgctl(t *testing.T, pod string, answer any, args ...string) {
 	}
 }
 
-// 150 shares are one GPU, and half of another.
+// TestOneGPUAndAHalf: 150 shares are one GPU, and half of another.
 func TestOneGPUAndAHalf(t *testing.T) {
 	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "linger")))
 	pod := running(t, "one-and-a-half")
@@ -40,12 +43,12 @@ func TestOneGPUAndAHalf(t *testing.T) {
 		}
 		fill := background(t, pod.Name, "fill", "--device", string('0'+rune(i)), "--hold", "3600")
 		uuid := info.CUDA.Devices[i].UUID
-		eventually(t, "it holds its part", func() bool { return held(t, pod)[uuid] == want || len(fill) > 0 })
+		eventually.Holds(t, patience, "it holds its part", func() bool { return held(t, pod)[uuid] == want || len(fill) > 0 })
 		if got := held(t, pod)[uuid]; got != want {
 			t.Errorf("by the oracle it holds %d bytes of GPU %d, want %d", got, i, want)
 		}
 	}
-	var devices []query.Device
+	var devices []agentapi.Device
 	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
 	if len(devices) != 2 {
 		t.Fatalf("mgctl knows %+v", devices)
@@ -56,23 +59,23 @@ func TestOneGPUAndAHalf(t *testing.T) {
 	}{{100, gpuMemory}, {50, gpuMemory / 2}} {
 		d := devices[i]
 		if d.UUID != info.CUDA.Devices[i].UUID || d.MemoryBytes != want.bytes || d.MemoryUsedBytes == nil || *d.MemoryUsedBytes != want.bytes ||
-			len(d.Sharing) != 1 || d.Sharing[0] != (query.Sharing{Resource: metagpu, PerGPU: 100, ShareBytes: gpuMemory / 100, Held: want.held}) {
-			t.Errorf("of GPU %d mgctl says %+v, want %d shares and %d bytes", i, d, want.held, want.bytes)
+			len(d.Sharing) != 1 || d.Sharing[0] != (agentapi.Sharing{Resource: metagpu, PerGPU: 100, ShareBytes: gpuMemory / 100, Held: want.held}) {
+			t.Errorf("of GPU %d mgctl reports %+v, want %d shares and %d bytes", i, d, want.held, want.bytes)
 		}
 	}
 }
 
-// spinning starts a pod with shares of a GPU whose process never lets it rest.
+// spinning starts a pod with shares of a GPU whose process keeps the GPU busy.
 func spinning(t *testing.T, name string, n int64) *corev1.Pod {
 	t.Helper()
 	create(t, testbed.Pod(name, testbed.Container("main", testbed.Limits{metagpu: n}, "spin", "--kernel-us", "2000", "--duration", "3600")))
 	return running(t, name)
 }
 
-// moment is what a pod had had of its GPU by a time of the simulator's clock.
+// moment is the GPU time of a pod at a time of the simulator's clock.
 type moment struct{ had, at time.Duration }
 
-// record notes moments of a pod until the returned function is called.
+// record records moments of a pod until the returned function is called.
 func record(t *testing.T, pod *corev1.Pod) (stop func() []moment) {
 	t.Helper()
 	ended, done := make(chan struct{}), make(chan struct{})
@@ -96,8 +99,8 @@ func record(t *testing.T, pod *corev1.Pod) (stop func() []moment) {
 	return func() []moment { close(ended); <-done; return moments }
 }
 
-// seconds are the least and the most, in percent, that a pod had of any second
-// that ended since a time.
+// seconds returns the least and the largest share, in percent, that a pod had in any second that
+// ended since a time.
 func seconds(moments []moment, since time.Duration) (low, high float64) {
 	low, high = 100, 0
 	from := 0
@@ -115,15 +118,15 @@ func seconds(moments []moment, since time.Duration) (low, high float64) {
 	return low, high
 }
 
-// answerAge is how old an answer may be: the driver tells of periods of 100 ms
-// that are over, and the agent's last look serves for a quarter of a second.
+// answerAge is how old an answer may be: the driver reports periods of 100 ms that are over, and
+// the agent reuses its last query for a quarter of a second.
 const answerAge = 400 * time.Millisecond
 
-// promised is how far what is told may be from what was so, in points.
+// promised is how far an answer may differ from the truth, in points.
 const promised = 2
 
-// Each container is told of its own processes what the oracle says of them, and of
-// nobody else's; on the node all are told of.
+// TestMgctlTellsWhatTheOracleSays: in a container mgctl reports the container's processes as the
+// oracle measured them, and no others. On the node it reports all processes.
 func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	parts := map[string]int64{"thirty": 30, "fifty": 50}
@@ -131,7 +134,7 @@ func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 		pods[name] = spinning(t, name, n)
 	}
 	for name, pod := range pods {
-		eventually(t, name+" uses its GPU", func() bool { had, _, err := bed.GPUTime(pod); return err == nil && had > time.Second/2 })
+		eventually.Holds(t, patience, name+" uses its GPU", func() bool { had, _, err := bed.GPUTime(pod); return err == nil && had > time.Second/2 })
 	}
 	for name, pod := range pods {
 		_, from, err := bed.GPUTime(pod)
@@ -139,13 +142,13 @@ func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		recorded := record(t, pod)
-		// What is told is of the second just past.
-		eventually(t, "enough time has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > time.Second+answerAge })
+		// Answers describe the last second.
+		eventually.Holds(t, patience, "enough time has passed", func() bool { _, at, err := bed.GPUTime(pod); return err == nil && at-from > time.Second+answerAge })
 		_, asked, err := bed.GPUTime(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var list []query.Process
+		var list []agentapi.Process
 		mgctl(t, name, &list, "get", "processes", "-o", "json")
 		low, high := seconds(recorded(), asked-answerAge)
 		if len(list) != 1 {
@@ -176,29 +179,28 @@ func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 	checkAllAreSeen(t, "in the agent's pod", output, pods)
 }
 
-func describe(p query.Process) string {
+func describe(p agentapi.Process) string {
 	raw, _ := json.Marshal(p)
 	return string(raw)
 }
 
-// checkAllAreSeen checks that the node's root is told of all pods, by the pids of
-// the node.
+// checkAllAreSeen checks that the node's root sees all pods, by the pids of the node.
 func checkAllAreSeen(t *testing.T, where, output string, pods map[string]*corev1.Pod) {
 	t.Helper()
-	var all []query.Process
+	var all []agentapi.Process
 	if err := json.Unmarshal([]byte(output), &all); err != nil {
 		t.Fatalf("%s: %v: %q", where, err, output)
 	}
 	for name := range pods {
-		k := slices.IndexFunc(all, func(p query.Process) bool { return p.Pod == name })
+		k := slices.IndexFunc(all, func(p agentapi.Process) bool { return p.Pod == name })
 		if k < 0 || all[k].PID == 1 || all[k].Container != "main" || all[k].Node != bed.Cluster.NodeName {
 			t.Errorf("%s %s is not among %s", where, name, output)
 		}
 	}
 }
 
-// Whatever else a tenant sends over the agent's socket gets an error, and nothing
-// happens: to its neighbour, to the agent, to what is told.
+// TestGarbageGetsAnErrorAndNothingHappens: any other message of a tenant over the agent's socket
+// gets an error. It changes nothing for its neighbour, the agent, or later answers.
 func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 	victim := spinning(t, "victim", 30)
 	create(t, testbed.Pod("garbage", testbed.Container("main", testbed.Limits{metagpu: 30}, "linger")))
@@ -224,7 +226,7 @@ func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 			t.Errorf("mgctl %v did something: %s%s", args, stdout, stderr)
 		}
 	}
-	var list []query.Process
+	var list []agentapi.Process
 	mgctl(t, "garbage", &list, "get", "processes", "-o", "json")
 	if len(list) != 0 {
 		t.Errorf("a pod without processes is told of %+v", list)
@@ -241,7 +243,7 @@ func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 	}
 }
 
-// The tools run in an image with nothing in it, for a user without rights.
+// TestMgctlInAnEmptyImage: the tools run in an empty image, for a user without rights.
 func TestMgctlInAnEmptyImage(t *testing.T) {
 	user, no := int64(1000), false
 	container := testbed.Container("main", testbed.Limits{metagpu: 10}, "/usr/bin/mgctl", "ping")
@@ -258,14 +260,14 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 	}
 }
 
-// A container with a whole GPU, which runs without the interposer, has the tools,
-// too, and one whose agent is away is told so.
+// TestMgctlWithAWholeGPU: a container with a whole GPU, which runs without the interposer, also has
+// the tools. If the agent is away, they report that.
 func TestMgctlWithAWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
 	pod := running(t, "whole-shares")
 	filled(t, pod.Name, "main")
 	uuid, bytes := onlyGPU(t, held(t, pod))
-	var list []query.Process
+	var list []agentapi.Process
 	mgctl(t, pod.Name, &list, "get", "processes", "-o", "json")
 	if len(list) != 1 || list[0].UUID != uuid || list[0].MemoryUsedBytes == nil || *list[0].MemoryUsedBytes != bytes || list[0].MemoryLimitBytes != gpuMemory {
 		t.Errorf("it is told of %+v; by the oracle it holds %d bytes of %s", list, bytes, uuid)
@@ -275,7 +277,7 @@ func TestMgctlWithAWholeGPU(t *testing.T) {
 		t.Errorf("while the agent is away: %q, %v", stderr, err)
 	}
 	back()
-	var devices []query.Device
+	var devices []agentapi.Device
 	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
 	if len(devices) != 1 || devices[0].UUID != uuid {
 		t.Errorf("it is told of %+v", devices)

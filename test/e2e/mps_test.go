@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -13,19 +15,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 const (
 	mpsProgram = "/usr/bin/nvidia-cuda-mps-control"
-	// blocksOfAll is how many blocks fill the simulated GPU.
+	// blocksOfAll is the number of blocks that fill the simulated GPU.
 	blocksOfAll = "4224"
 	// wellServed is how soon a daemon that has ended must be back.
 	wellServed = 15 * time.Second
 )
 
-// byMPS shares GPU 0 through the Multi-Process Service, and has whatever computes
-// on GPUs beside pods stopped: the service's server must not be.
+// byMPS shares GPU 0 through the Multi-Process Service, and stops processes that compute on GPUs
+// outside of pods. The service's server must not be stopped.
 func byMPS(config string) string {
 	// The first is node.slots_per_gpu.
 	config = strings.Replace(config, "\nslots_per_gpu = 10\n", "\nslots_per_gpu = 100\n", 1)
@@ -36,7 +39,7 @@ func byMPS(config string) string {
 	).Replace(config)
 }
 
-// mpsControl has the node's daemon carry out a command.
+// mpsControl makes the node's daemon run a command.
 func mpsControl(t *testing.T, command string) string {
 	t.Helper()
 	answer, err := bed.Cluster.Exec(t.Context(), "sh", "-c",
@@ -47,7 +50,7 @@ func mpsControl(t *testing.T, command string) string {
 	return strings.TrimSpace(answer)
 }
 
-// mpsClients is how many processes the daemon's server serves.
+// mpsClients returns the number of processes that the daemon's server serves.
 func mpsClients(t *testing.T) int {
 	t.Helper()
 	servers := strings.Fields(mpsControl(t, "get_server_list"))
@@ -57,7 +60,7 @@ func mpsClients(t *testing.T) int {
 	return len(strings.Fields(mpsControl(t, "get_client_list "+servers[0])))
 }
 
-// mpsDaemon is the daemon's process, as this machine knows it.
+// mpsDaemon returns the pid of the daemon's process on this machine.
 func mpsDaemon(t *testing.T) int {
 	t.Helper()
 	pids := nodeProcesses(t, func(_, command string) bool { return strings.HasPrefix(command, mpsProgram+" -f") })
@@ -67,15 +70,15 @@ func mpsDaemon(t *testing.T) int {
 	return pids[0]
 }
 
-// wide is a pod whose kernels would fill the GPU for a millisecond each, for some
-// seconds, and that tells how many ran.
+// wide returns a pod whose kernels would fill the GPU for a millisecond each, for some seconds, and
+// that reports how many ran.
 func wide(name string, percent int64) *corev1.Pod {
 	return testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 2048, testbed.Cores: percent},
 		"spin", "--kernel-us", "1000", "--blocks", blocksOfAll, "--depth", "8", "--warmup", "4", "--duration", "4"))
 }
 
-// Two pods that know nothing of MPS share a GPU at one time, each on its part of
-// it, and another fills no more memory over all of its processes than it was given.
+// testMPSSideBySide: two pods without any knowledge of MPS share a GPU at the same time, each on
+// its part. Another pod fills no more memory over all of its processes than its limit.
 func testMPSSideBySide(t *testing.T) {
 	create(t, wide("quarter", 25))
 	create(t, wide("half", 50))
@@ -101,12 +104,12 @@ func testMPSSideBySide(t *testing.T) {
 	}
 	create(t, testbed.Pod("two", testbed.Container("main", testbed.Limits{testbed.Memory: 2048}, "fill", "--max", "700MiB", "--hold", "3600")))
 	two := running(t, "two")
-	eventually(t, "the first process of the pod is a client", func() bool { return mpsClients(t) == 1 })
+	eventually.Holds(t, patience, "the first process of the pod is a client", func() bool { return mpsClients(t) == 1 })
 	filled(t, two.Name, "main")
 	background(t, two.Name, "fill", "--hold", "3600")
-	eventually(t, "both processes of the pod are clients", func() bool { return mpsClients(t) == 2 })
-	eventually(t, "by the oracle the two processes hold all that the pod was given", func() bool { return held(t, two)[bed.UUIDs[0]] == 2*gib })
-	time.Sleep(100 * time.Millisecond) // in which the second would take what is too much
+	eventually.Holds(t, patience, "both processes of the pod are clients", func() bool { return mpsClients(t) == 2 })
+	eventually.Holds(t, patience, "by the oracle the two processes hold all that the pod was given", func() bool { return held(t, two)[bed.UUIDs[0]] == 2*gib })
+	time.Sleep(100 * time.Millisecond) // time in which the second would exceed the limit
 	if _, bytes := onlyGPU(t, held(t, two)); bytes != 2*gib {
 		t.Errorf("by the oracle the pod's two processes hold %d bytes, want %d", bytes, 2*gib)
 	}
@@ -115,8 +118,8 @@ func testMPSSideBySide(t *testing.T) {
 	}
 }
 
-// A pod as in the README of the AWS virtual GPU plugin, which brings what MPS once
-// needed, runs as it is.
+// awsPod returns a pod as in the README of the AWS virtual GPU plugin. It contains what MPS once
+// needed, and runs unmodified.
 func awsPod(name string) *corev1.Pod {
 	container := filler("resnet-container", testbed.Limits{"k8s.amazonaws.com/vgpu": 1})
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "nvidia-mps", MountPath: "/tmp/nvidia-mps"}}
@@ -127,7 +130,7 @@ func awsPod(name string) *corev1.Pod {
 	return pod
 }
 
-// An agent that is replaced leaves the daemon, and the clients that it has, alone.
+// testMPSOutlivesTheAgent: replacing the agent does not disturb the daemon or its clients.
 func testMPSOutlivesTheAgent(t *testing.T) {
 	create(t, awsPod("resnet"))
 	pod := running(t, "resnet")
@@ -159,7 +162,7 @@ func testMPSOutlivesTheAgent(t *testing.T) {
 	waitSaid(t, "nri_vgpu_mps_clients 1", patience)
 }
 
-// A daemon that is killed comes back; until then containers are refused.
+// testMPSKilledAndBack: a killed daemon comes back; until then containers are refused.
 func testMPSKilledAndBack(t *testing.T) {
 	program := filepath.Join(bed.Cluster.Root(), mpsProgram)
 	if err := os.Rename(program, program+".away"); err != nil {
@@ -186,7 +189,7 @@ func testMPSKilledAndBack(t *testing.T) {
 	daemon := mpsDaemon(t)
 	killed := time.Now()
 	signal(t, daemon, syscall.SIGKILL)
-	eventually(t, "another daemon serves", func() bool {
+	eventually.Holds(t, patience, "another daemon serves", func() bool {
 		pids := nodeProcesses(t, func(_, command string) bool { return strings.HasPrefix(command, mpsProgram+" -f") })
 		ready, err := bed.Metric(t.Context(), "nri_vgpu_mps_ready", nil)
 		return len(pids) == 1 && pids[0] != daemon && err == nil && ready == 1
@@ -199,7 +202,7 @@ func testMPSKilledAndBack(t *testing.T) {
 	}
 }
 
-// crowd is a pod of so many containers.
+// crowd returns a pod with this number of containers.
 func crowd(name string, containers int) *corev1.Pod {
 	pod := testbed.Pod(name)
 	for i := range containers {
@@ -209,8 +212,8 @@ func crowd(name string, containers int) *corev1.Pod {
 	return pod
 }
 
-// No GPU gets more containers than it can serve clients: a pod with the 49th is
-// refused before anything of it starts.
+// testMPS49thClient: no GPU gets more containers than it can serve clients. A pod with the 49th is
+// refused before any of its containers starts.
 func testMPS49thClient(t *testing.T) {
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	if uuid := checkFilledWhole(t, "other"); uuid != bed.UUIDs[1] {
@@ -228,7 +231,7 @@ func testMPS49thClient(t *testing.T) {
 	if err := bed.Delete(t.Context(), "crowd49"); err != nil {
 		t.Fatal(err)
 	}
-	// Of one pod they would start one after another.
+	// The containers of a single pod would start one after another.
 	for i := range 4 {
 		create(t, crowd(fmt.Sprintf("crowd12-%d", i), 12))
 	}
@@ -237,7 +240,7 @@ func testMPS49thClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "no more of GPU 0 is advertised than its pods have", func() bool {
+	eventually.Holds(t, patience, "no more of GPU 0 is advertised than its pods have", func() bool {
 		node, err := bed.Node(t.Context())
 		if err != nil {
 			return false
@@ -247,7 +250,7 @@ func testMPS49thClient(t *testing.T) {
 	})
 }
 
-// checkFilledWhole wants a pod to have all memory of a GPU, which it is.
+// checkFilledWhole checks that a pod has all memory of a GPU.
 func checkFilledWhole(t *testing.T, name string) string {
 	t.Helper()
 	pod := running(t, name)
@@ -275,13 +278,13 @@ func TestMPS(t *testing.T) {
 	t.Run("EndsWhenItIsNoLongerWanted", testMPSEnds)
 }
 
-// Where MPS is no longer wanted nothing of it is left.
+// testMPSEnds: without MPS in the configuration nothing of it is left.
 func testMPSEnds(t *testing.T) {
 	signal(t, mpsDaemon(t), 0)
 	if _, err := bed.SetConfig(t.Context(), "", patience); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the daemon has ended", func() bool {
+	eventually.Holds(t, patience, "the daemon has ended", func() bool {
 		return len(nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "nvidia-cuda-mps") })) == 0
 	})
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -12,35 +14,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 const (
 	outage = 60 * time.Second
-	// wellAgain is how soon after the API server's return the agent must know
-	// the node's pods again.
+	// wellAgain is how soon after the API server's return the agent must know the node's pods
+	// again.
 	wellAgain = 5 * time.Second
 )
 
-// waitHolds waits until the pod physically holds so much of one GPU.
+// waitHolds waits until the pod physically holds this much of one GPU.
 func waitHolds(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
-	eventually(t, pod.Name+" holds its limit", func() bool {
+	eventually.Holds(t, patience, pod.Name+" holds its limit", func() bool {
 		return slices.Equal(slices.Collect(maps.Values(held(t, pod))), []uint64{bytes})
 	})
 }
 
-// restart kills what the pod runs, and waits until it runs again as before.
+// restart kills the pod's program, and waits until it runs again as before.
 func restart(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
 	if err := bed.KillContainer(pod); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, pod.Name+" has ended", func() bool { return len(held(t, pod)) == 0 })
+	eventually.Holds(t, patience, pod.Name+" has ended", func() bool { return len(held(t, pod)) == 0 })
 	waitHolds(t, pod, bytes)
 }
 
-// mainPid is the first process of a pod that has but one container.
+// mainPid returns the first process of a pod with a single container.
 func mainPid(t *testing.T, pod *corev1.Pod, command string) int {
 	t.Helper()
 	pids := nodeProcesses(t, func(cgroup, line string) bool {
@@ -74,12 +77,12 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 		}
 	})
 	restart(t, pod, 2*gib)
-	// A new agent knows from its files what it gave, and of other pods nothing.
+	// A new agent knows its own allocations from its files, and nothing of other pods.
 	signal(t, agentPid(t), syscall.SIGKILL)
 	waitSaid(t, "nri_vgpu_registered 1", patience)
 	restart(t, pod, 2*gib)
 	signal(t, mainPid(t, unknown, "linger"), syscall.SIGKILL)
-	eventually(t, "a pod whose spec is unknown is refused", func() bool {
+	eventually.Holds(t, patience, "a pod whose spec is unknown is refused", func() bool {
 		refused, err := bed.Metric(t.Context(), "nri_vgpu_refusals_total", map[string]string{"reason": "pod-unknown"})
 		return err == nil && refused > 0
 	})
@@ -95,8 +98,8 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	up = true
 	waitSaid(t, "nri_vgpu_pods_synced 1", wellAgain)
-	// Kubernetes' own components would look again up to a minute later, or not
-	// at all; those that start look at once.
+	// Running components of Kubernetes would retry up to a minute later, or not at all; restarted
+	// components retry immediately.
 	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager, cluster.Kubelet} {
 		if err := bed.Cluster.Restart(t.Context(), component); err != nil {
 			t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,12 +12,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// nodeProcesses gives the processes of the node, as this machine knows them, for
-// which the condition holds.
+// nodeProcesses returns the node's processes for which the condition holds, by their ids on this
+// machine.
 func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []int {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -24,7 +27,7 @@ func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []
 	}
 	var pids []int
 	for _, dir := range dirs {
-		// It may end at any time.
+		// The process may end at any time.
 		cgroup, err := os.ReadFile(dir + "/cgroup")
 		if err != nil || !strings.Contains(string(cgroup), "/nri-vgpu-clusters/"+*name+"/") {
 			continue
@@ -46,7 +49,7 @@ func isAgent(_, command string) bool {
 	return strings.HasPrefix(command, "/usr/local/nri-vgpu/bin/nri-vgpu --config")
 }
 
-// agentPid is the agent's process.
+// agentPid returns the pid of the agent's process.
 func agentPid(t *testing.T) int {
 	t.Helper()
 	pids := nodeProcesses(t, isAgent)
@@ -56,14 +59,13 @@ func agentPid(t *testing.T) int {
 	return pids[0]
 }
 
-// guardPid is the guard that the runtime has started, once its stand-in is
-// there, too.
+// guardPid returns the pid of the guard that the runtime has started, once its stand-in also runs.
 func guardPid(t *testing.T) int {
 	t.Helper()
 	var pids []int
-	eventually(t, "the guard has a stand-in", func() bool {
+	eventually.Holds(t, patience, "the guard has a stand-in", func() bool {
 		pids = nodeProcesses(t, func(_, command string) bool {
-			return strings.Contains(command, "/"+layout.GuardProgram)
+			return strings.Contains(command, "/"+paths.GuardProgram)
 		})
 		return len(pids) == 2
 	})
@@ -88,8 +90,7 @@ func signal(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// stopped stops the agent, as if it hung, until the returned function is called
-// or the test ends.
+// stopped stops the agent, as if it hung, until the returned function is called or the test ends.
 func stopped(t *testing.T) (resume func()) {
 	t.Helper()
 	pid := agentPid(t)
@@ -105,8 +106,7 @@ func stopped(t *testing.T) (resume func()) {
 	return resume
 }
 
-// away takes the agent off the node until the returned function is called or
-// the test ends.
+// away removes the agent from the node until the returned function is called or the test ends.
 func away(t *testing.T) (back func()) {
 	t.Helper()
 	if err := bed.StopAgent(t.Context(), patience); err != nil {
@@ -125,12 +125,12 @@ func away(t *testing.T) (back func()) {
 	return back
 }
 
-// guarded sees to it that containerd has loaded the guard, as it has on every
-// node that was booted since nri-vgpu was installed.
+// guarded ensures that containerd has loaded the guard, as on every node that was booted since
+// nri-vgpu was installed.
 func guarded(t *testing.T) {
 	t.Helper()
 	loaded := func() bool {
-		_, ok, err := guard.Loaded(filepath.Join(bed.Cluster.Root(), "run/nri-vgpu"))
+		_, ok, err := guardfile.Loaded(filepath.Join(bed.Cluster.Root(), "run/nri-vgpu"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func guarded(t *testing.T) {
 	if err := bed.Cluster.Restart(t.Context(), "containerd"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the guard runs", loaded)
+	eventually.Holds(t, patience, "the guard runs", loaded)
 	if err := bed.WaitNodeReady(t.Context(), patience); err != nil {
 		t.Fatal(err)
 	}

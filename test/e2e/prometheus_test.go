@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -19,15 +21,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// How the test's Prometheus differs from what is deployed: so often it scrapes, and
-// so long are what rules and dashboards look back on. A scrape may take a second.
+// The differences between the test's Prometheus and the deployed configuration: the scrape
+// interval, and the range of rules and dashboards. A scrape may take a second.
 const (
 	scrapeInterval = "2s"
 	lookBack       = "10s"
-	// staleReport is when the agent is taken to be away; it reports every 5 s.
+	// staleReport is the age, in seconds, of a report at which the agent counts as away; the agent
+	// reports every 5 s.
 	staleReport = "12"
 )
 
@@ -44,8 +48,8 @@ type sample struct {
 	at     time.Time
 }
 
-// prometheus starts one with our configuration, alerts and another file of rules,
-// until the test ends.
+// prometheus starts a Prometheus with our configuration, alerts and another file of rules, until
+// the test ends.
 func prometheus(t *testing.T, rules string) *server {
 	t.Helper()
 	source, err := testbed.SourceRoot()
@@ -78,14 +82,14 @@ func prometheus(t *testing.T, rules string) *server {
 	}
 	s := &server{t, "http://" + bed.Cluster.Address + ":9090"}
 	s.run(dir)
-	eventually(t, "Prometheus has scraped agent and patcher", func() bool {
+	eventually.Holds(t, patience, "Prometheus has scraped agent and patcher", func() bool {
 		up, err := s.query("sum(up) == 2")
 		return err == nil && len(up) == 1
 	})
 	return s
 }
 
-// run starts the program, which lies on the node, and ends it with the test.
+// run starts the program on the node, and ends it with the test.
 func (s *server) run(dir string) {
 	s.t.Helper()
 	const there = "/run/e2e-prometheus/"
@@ -103,7 +107,7 @@ func (s *server) run(dir string) {
 		})
 		defer kill.Stop()
 		if err := s.quit(); err != nil {
-			s.t.Logf("Prometheus was asked to end: %v", err) // it may have before it answered
+			s.t.Logf("Prometheus was asked to end: %v", err) // it may have ended before it answered
 		}
 		_ = command.Wait()
 		if s.t.Failed() {
@@ -136,7 +140,7 @@ func file(t *testing.T, source, path string) string {
 	return string(content)
 }
 
-// scrapeConfig is ours with the node's addresses and shorter intervals.
+// scrapeConfig returns our configuration with the node's addresses and shorter intervals.
 func scrapeConfig(t *testing.T, source string) string {
 	t.Helper()
 	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(), metav1.ListOptions{
@@ -150,7 +154,7 @@ func scrapeConfig(t *testing.T, source string) string {
 		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
 }
 
-// addressed is our configuration with two addresses in it, by README's command.
+// addressed returns our configuration with two addresses in it, by README's command.
 func addressed(t *testing.T, source, agent, patcher string) string {
 	t.Helper()
 	const path = "deploy/prometheus/prometheus.yaml"
@@ -170,7 +174,7 @@ func addressed(t *testing.T, source, agent, patcher string) string {
 	return file(t, dir, path)
 }
 
-// replaced replaces each first string of the pairs, which is there, by its second.
+// replaced replaces the first string of each pair, which must exist, by the second.
 func replaced(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -187,14 +191,14 @@ var (
 	rangeOver = regexp.MustCompile(`\[(\d+[smh]|\$__rate_interval)\]`)
 )
 
-// shortened are the alerts with all durations brought down to seconds.
+// shortened returns the alerts with all durations shortened to seconds.
 func shortened(t *testing.T, alerts string) string {
 	t.Helper()
 	alerts = replaced(t, alerts, "report_age_seconds > 60", "report_age_seconds > "+staleReport)
 	return rangeOver.ReplaceAllString(heldFor.ReplaceAllString(alerts, "for: 1s"), "["+lookBack+"]")
 }
 
-// ask gets what the API answers to a question, with its data in data.
+// ask queries the API and decodes the answer's data into data.
 func (s *server) ask(path string, parameters url.Values, data any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -220,8 +224,8 @@ func (s *server) ask(path string, parameters url.Values, data any) error {
 	return nil
 }
 
-// query gives an expression's value now: a sample for each series, or all that
-// each has in a range.
+// query returns an expression's value now: a sample for each series, or all samples of each series
+// in a range.
 func (s *server) query(expression string) ([]sample, error) {
 	var data struct {
 		Result []struct {
@@ -251,7 +255,7 @@ func (s *server) query(expression string) ([]sample, error) {
 	return all, nil
 }
 
-// wait waits until an expression has one value, and that is want.
+// wait waits until an expression has a single value, and this value is want.
 func (s *server) wait(expression string, want float64) {
 	s.t.Helper()
 	var got []sample
@@ -277,7 +281,7 @@ func (s *server) waitAny(what, expression string) {
 	s.t.Errorf("%s: %s has no value: %v", what, expression, err)
 }
 
-// firing are the alerts that fire.
+// firing returns the alerts that fire.
 func (s *server) firing() (map[string]bool, error) {
 	var data struct {
 		Alerts []struct {
@@ -297,8 +301,7 @@ func (s *server) firing() (map[string]bool, error) {
 	return firing, nil
 }
 
-// waitAlerts waits until each of the alerts has fired, or is at rest, at some time
-// from now.
+// waitAlerts waits until each of the alerts has fired, or has been inactive, at some time from now.
 func (s *server) waitAlerts(fires bool, names ...string) {
 	s.t.Helper()
 	open := map[string]bool{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -16,12 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// readmes are the examples in the READMEs of the systems whose users are to
-// feel at home. What of each stands in testdata/readmes is word for word theirs
-// but for image and command.
+// readmes are the examples in the READMEs of the other systems. testdata/readmes contains them word
+// for word, except for image and command.
 var readmes = []readme{
 	{of: "Alnair, device plugin", file: "alnair-device-plugin.yaml", part: 2 * gib, percent: 50},
 	{of: "Alnair, interpose library", file: "alnair-interpose-library.yaml", part: 2 * gib, percent: 50},
@@ -30,15 +32,15 @@ var readmes = []readme{
 	{of: "MetaGPU", file: "metagpu.yaml", part: gpuMemory * 30 / 100, percent: 30},
 }
 
-// readme is an example and what its containers are to get of each of their GPUs.
+// readme is an example, with the expected part of each of its containers' GPUs.
 type readme struct {
 	of, file string
 	part     uint64 // bytes
 	percent  float64
 }
 
-// TestReadmes runs the examples one after another and writes down, or compares
-// with what is written down, what each asked for, got, saw and was held to.
+// TestReadmes runs the examples one after another. It writes down what each asked for, got, saw and
+// was held to, or compares it with the published table.
 func TestReadmes(t *testing.T) {
 	var rows []row
 	for _, r := range readmes {
@@ -100,8 +102,7 @@ func (r readme) start(t *testing.T) []*corev1.Pod {
 	return []*corev1.Pod{made}
 }
 
-// bind is what a scheduler does that this cluster does not have: of Volcano's
-// own, the simplest part.
+// bind does the work of a scheduler that this cluster lacks: of Volcano's own, the simplest part.
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	err := bed.Client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
@@ -145,7 +146,7 @@ func deploy(t *testing.T, raw []byte) []*corev1.Pod {
 		}
 	})
 	selector := metav1.FormatLabelSelector(deployment.Spec.Selector)
-	eventually(t, "the deployment has all its pods", func() bool {
+	eventually.Holds(t, patience, "the deployment has all its pods", func() bool {
 		list, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return false
@@ -162,22 +163,21 @@ func deploy(t *testing.T, raw []byte) []*corev1.Pod {
 	return pods
 }
 
-// result is what is known of a pod when it has done its work.
+// result is the knowledge about a pod when it has done its work.
 type result struct {
 	info  testbed.Info
 	fills map[string]testbed.Fill // by GPU
-	// shares are the percentages of each GPU's time that it had while it kept
-	// the GPU busy, by the oracle.
+	// shares are the percentages of each GPU's time that the pod had while it kept the GPU busy, by
+	// the oracle.
 	shares map[string]float64
 }
 
-// watch waits until the pods have done their work, and looks at the time they
-// have meanwhile.
+// watch waits until the pods have done their work, and measures their time meanwhile.
 func watch(t *testing.T, pods []*corev1.Pod) []result {
 	t.Helper()
 	results := make([]result, len(pods))
 	meters := make([]meter, len(pods))
-	eventually(t, "the pods have done their work", func() bool {
+	eventually.Holds(t, patience, "the pods have done their work", func() bool {
 		ready := true
 		for i, pod := range pods {
 			busy, err := bed.Busy(pod)
@@ -196,7 +196,7 @@ func watch(t *testing.T, pods []*corev1.Pod) []result {
 	return results
 }
 
-// read takes what the pod's programs have printed so far.
+// read reads what the pod's programs have printed so far.
 func read(t *testing.T, pod *corev1.Pod) result {
 	t.Helper()
 	got := result{fills: map[string]testbed.Fill{}}
@@ -221,8 +221,7 @@ func read(t *testing.T, pod *corev1.Pod) result {
 	return got
 }
 
-// meter measures how much GPU time processes have, from settled after their
-// first on.
+// meter measures the GPU time of processes, starting a settling time after their first.
 type meter map[testbed.Spender]*span
 
 type span struct {
@@ -252,7 +251,7 @@ func (m *meter) note(busy map[testbed.Spender]time.Duration, now time.Time) {
 	}
 }
 
-// shares are those of the process that was busy for longest on each GPU.
+// shares returns the shares of the process that was busy for longest on each GPU.
 func (m *meter) shares() map[string]float64 {
 	shares, longest := map[string]float64{}, map[string]time.Duration{}
 	for who, s := range *m {
@@ -264,14 +263,14 @@ func (m *meter) shares() map[string]float64 {
 	return shares
 }
 
-// Bounds on a share, in points. A machine that is busy with other things can
-// keep a program from using its share, but lets none have more.
+// Bounds on a share, in points. A busy machine can keep a program from using its share, but never
+// increases the share.
 const (
 	over  = 4
 	under = 12
 )
 
-// judge holds what a pod saw, took and had against what it asked for.
+// judge compares what a pod saw, took and had with its request.
 func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 	t.Helper()
 	devices := given(t, pod)
@@ -285,7 +284,7 @@ func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 		if fill.Error != "CUDA_ERROR_OUT_OF_MEMORY" || fill.TotalBytes != r.part {
 			t.Errorf("%s: on %s it saw %d bytes and was refused with %q", pod.Name, d.UUID, fill.TotalBytes, fill.Error)
 		}
-		// The driver hands memory out in pieces of 2 MiB.
+		// The driver allocates memory in pieces of 2 MiB.
 		if holds[d.UUID] > r.part || holds[d.UUID] < r.part-2*mib {
 			t.Errorf("%s: by the oracle it holds %d bytes of %s, want %d less at most 2 MiB", pod.Name, holds[d.UUID], d.UUID, r.part)
 		}
@@ -299,7 +298,7 @@ func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 	return out
 }
 
-// seen is what CUDA and NVML showed in the container, which must be the same.
+// seen returns what CUDA and NVML showed in the container, which must agree.
 func (r readme) seen(t *testing.T, pod *corev1.Pod, info testbed.Info, gpus int) string {
 	t.Helper()
 	if len(info.CUDA.Devices) != gpus || len(info.NVML.Devices) != gpus {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -35,7 +37,7 @@ func background(t *testing.T, pod string, command ...string) (ended <-chan strin
 	return done
 }
 
-// endAll kills all processes of a pod's container but its first.
+// endAll kills all processes of a pod's container except its first.
 func endAll(t *testing.T, pod string) {
 	t.Helper()
 	if stdout, stderr, err := bed.ExecOutput(t.Context(), pod, "sh", "-c", "kill -9 -1"); err != nil {
@@ -43,10 +45,10 @@ func endAll(t *testing.T, pod string) {
 	}
 }
 
-// A process is known to the agent from its first cuInit to its end, also to an
-// agent that is newer than its container.
+// TestProcessesRegister: the agent knows a process from its first cuInit to its end, also if the
+// agent is newer than the container.
 func TestProcessesRegister(t *testing.T) {
-	idle(t, "registers", 2048) // which has room for two contexts
+	idle(t, "registers", 2048) // with room for two contexts
 	processes := func(n float64) {
 		t.Helper()
 		waitMetric(t, patience, n, "nri_vgpu_container_processes", map[string]string{"namespace": "default", "pod": "registers", "container": "main"})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,24 +12,24 @@ import (
 	"time"
 )
 
-// relaySocket is where the agent finds the runtime in the tests that break
-// their connection, as the node sees it.
+// relaySocket is the path, on the node, at which the agent finds the runtime in the tests that
+// break their connection.
 const relaySocket = "/var/run/nri/relay.sock"
 
-// relay stands between the agent and containerd. It passes everything on, and
-// lets a test act at the moment when the runtime asks the agent something.
+// relay forwards messages between the agent and containerd. It lets a test act at the moment when
+// the runtime asks the agent something.
 type relay struct {
 	listener net.Listener
 	runtime  string
 
 	mu      sync.Mutex
 	request string // the NRI request to act on, "" for none
-	mention string // what else that request must hold
+	mention string // a text that the request must also contain
 	act     func(plugin, runtime net.Conn)
 	conns   []net.Conn
 }
 
-// newRelay starts a relay and has the agent use it, until the test ends.
+// newRelay starts a relay and makes the agent use it until the test ends.
 func newRelay(t *testing.T) *relay {
 	t.Helper()
 	dir := filepath.Join(bed.Cluster.Root(), "run/nri")
@@ -65,7 +67,7 @@ func (r *relay) serve() {
 	}
 }
 
-// pass hands on what one end says to the other.
+// pass forwards the messages of one end to the other.
 func (r *relay) pass(to, from net.Conn, fromRuntime bool) {
 	defer to.Close()
 	defer from.Close()
@@ -81,13 +83,13 @@ func (r *relay) pass(to, from net.Conn, fromRuntime bool) {
 			}
 		}
 		if err != nil {
-			return // one of the two has gone, or the test has cut them
+			return // one of the two has gone, or the test has cut the connection
 		}
 	}
 }
 
-// look acts, once, if this is what the test waits for. The requests' names and
-// the pods' stand in clear in what the runtime sends.
+// look acts, once, if this is the message for which the test waits. The runtime's messages contain
+// the names of requests and pods in clear text.
 func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 	r.mu.Lock()
 	act := r.act
@@ -102,8 +104,8 @@ func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 	}
 }
 
-// on acts at the next request of that name that mentions something; it tells
-// whether it has.
+// on acts at the next request of that name that contains a text. The returned function reports
+// whether it has acted.
 func (r *relay) on(request, mention string, act func(plugin, runtime net.Conn)) (acted func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +125,7 @@ func (r *relay) on(request, mention string, act func(plugin, runtime net.Conn)) 
 	}
 }
 
-// cut breaks the connection that there is now.
+// cut breaks the present connection.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -14,8 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// requirePlugin is what docs/operations.md tells operators to put into
-// containerd's configuration.
+// requirePlugin is the text that docs/how-to/install.md adds to containerd's configuration.
 const requirePlugin = `
 [plugins.'io.containerd.nri.v1.nri'.default_validator]
   enable = true
@@ -44,8 +45,8 @@ func configureContainerd(t *testing.T, more string) {
 	set(t.Context(), string(before)+more)
 }
 
-// Where the runtime requires our plugin, no container of a tenant starts
-// while the agent is away, and the agent itself comes back.
+// TestRequiredPlugin: if the runtime requires our plugin, no container of a tenant starts while the
+// agent is away, and the agent itself comes back.
 func TestRequiredPlugin(t *testing.T) {
 	configureContainerd(t, requirePlugin)
 	check := untouched(t)
@@ -98,8 +99,8 @@ func TestRequiredPlugin(t *testing.T) {
 	check()
 }
 
-// mayTolerate lets pods of the default namespace run without the plugin, until
-// the test ends. Nobody may say that of a pod elsewhere.
+// mayTolerate allows pods of the default namespace to run without the plugin until the test ends. In
+// other namespaces nobody may set this annotation.
 func mayTolerate(t *testing.T) {
 	t.Helper()
 	set := func(ctx context.Context, value string) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -15,18 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// Bounds on a share of a GPU's time, in points. A machine that runs a whole node
-// besides can keep a program from using its share, but lets none have more.
+// Bounds on a share of a GPU's time, in points. A machine that also runs a whole node can keep a
+// program from using its share, but never increases the share.
 const (
 	shareOver  = 3
 	shareUnder = 8
 )
 
-// spinner is a pod that wants all of a GPU's time and is given a part of it. It has
-// a part of the processors, too: without any it waits for them, not for the GPU.
+// spinner returns a pod that wants all of a GPU's time and has a limit of a part of it. It also has
+// a part of the processors: otherwise it would wait for processors, not for the GPU.
 func spinner(name, kernelUS string, percent int64) *corev1.Pod {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: percent},
 		"spin", "--kernel-us", kernelUS, "--duration", "3600")
@@ -34,7 +37,7 @@ func spinner(name, kernelUS string, percent int64) *corev1.Pod {
 	return testbed.Pod(name, container)
 }
 
-// gpuTimes is the time that each pod had of GPUs so far, by the oracle.
+// gpuTimes returns the time that each pod had of GPUs so far, by the oracle.
 func gpuTimes(t *testing.T, pods []*corev1.Pod) (times []time.Duration, at time.Time) {
 	t.Helper()
 	o, err := oracle.Open(filepath.Join(bed.Cluster.Root(), "dev", "gpusim"))
@@ -67,8 +70,7 @@ func gpuTimes(t *testing.T, pods []*corev1.Pod) (times []time.Duration, at time.
 	return times, at
 }
 
-// shares are the pods' parts of the GPU's time in percent, while something is
-// done.
+// shares returns the pods' parts of the GPU's time in percent, while a function runs.
 func shares(t *testing.T, pods []*corev1.Pod, during func()) []float64 {
 	t.Helper()
 	before, from := gpuTimes(t, pods)
@@ -85,14 +87,14 @@ func shares(t *testing.T, pods []*corev1.Pod, during func()) []float64 {
 func works(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pod := running(t, name)
-	eventually(t, name+" uses the GPU", func() bool {
+	eventually.Holds(t, patience, name+" uses the GPU", func() bool {
 		times, _ := gpuTimes(t, []*corev1.Pod{pod})
 		return times[0] > 100*time.Millisecond
 	})
 	return pod
 }
 
-// waits is how long the pods' processes waited for processors so far.
+// waits returns how long the pods' processes waited for processors so far.
 func waits(t *testing.T, pods []*corev1.Pod) time.Duration {
 	t.Helper()
 	var sum time.Duration
@@ -114,7 +116,8 @@ func waits(t *testing.T, pods []*corev1.Pod) time.Duration {
 	return sum
 }
 
-// waitOf reads a thread's schedstat: how long it ran, how long it waited, in ns.
+// waitOf returns a thread's waiting time from its schedstat: how long it ran, how long it waited,
+// in ns.
 func waitOf(t *testing.T, schedstat string) time.Duration {
 	t.Helper()
 	raw, err := os.ReadFile(schedstat)
@@ -128,9 +131,9 @@ func waitOf(t *testing.T, schedstat string) time.Duration {
 	return time.Duration(waited)
 }
 
-// sharesWithoutAgent are the pods' shares in two seconds at the beginning of which the
-// agent is killed. Seconds in which they waited for processors say nothing of the GPU,
-// and others are measured; they wait for some 2 % of the time on a node of its own.
+// sharesWithoutAgent returns the pods' shares in two seconds; the agent is killed at their
+// beginning. If the pods waited for processors meanwhile, the result is void, and it measures
+// again. On a node by itself they wait for some 2 % of the time.
 func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 	t.Helper()
 	const interval, idle = 2 * time.Second, 200 * time.Millisecond
@@ -156,15 +159,15 @@ func killAgent(t *testing.T) {
 	t.Helper()
 	before := agentPid(t)
 	signal(t, before, syscall.SIGKILL)
-	eventually(t, "the agent is back", func() bool {
+	eventually.Holds(t, patience, "the agent is back", func() bool {
 		pids := nodeProcesses(t, isAgent)
 		return len(pids) == 1 && pids[0] != before
 	})
 }
 
-// By the policy share the agent lends what nobody uses; it is killed every two
-// seconds while two pods want all of a GPU: each has what it was guaranteed, and
-// nobody is hurt. A new agent knows who may borrow.
+// TestSharesHoldWhileTheAgentIsKilled: by the policy share the agent lends unused time. It is
+// killed every two seconds while two pods want all of a GPU. Each pod keeps its guarantee. A new
+// agent knows which pods may borrow.
 func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	setConfig(t, func(config string) string {
 		return strings.Replace(config, "\npolicy = \"cap\"", "\npolicy = \"share\"", 1)
@@ -174,7 +177,7 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	borrows := func() bool {
 		return shares(t, []*corev1.Pod{borrower}, func() { time.Sleep(time.Second) })[0] > 80
 	}
-	eventually(t, "the pod that is alone is lent the others' time", borrows)
+	eventually.Holds(t, patience, "the pod that is alone is lent the others' time", borrows)
 
 	create(t, spinner("owner", "20000", 70))
 	owner := works(t, "owner")
@@ -199,5 +202,5 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	if err := bed.Delete(t.Context(), "owner"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pod that is alone again is lent the other's time", borrows)
+	eventually.Holds(t, patience, "the pod that is alone again is lent the other's time", borrows)
 }

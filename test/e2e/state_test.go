@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -16,8 +18,8 @@ const (
 	stateDir = "var/lib/nri-vgpu"
 )
 
-// checkTaken checks that the agent knows what the steady pod holds: beside it
-// one GPU has room for just the rest.
+// checkTaken checks that the agent knows what the steady pod holds: beside it one GPU has room for
+// exactly the rest.
 func checkTaken(t *testing.T, prefix string) {
 	t.Helper()
 	create(t, testbed.Pod(prefix+"-beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
@@ -81,14 +83,14 @@ func TestClosedWithTheStateFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// What is mounted shows to those that start from now on.
+	// Only processes that start from now on see the mount.
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
 		t.Fatal(err)
 	}
 	waitRegistered(t)
 	room := filepath.Join(bed.Cluster.Root(), runDir, "room")
 	fill(t, room)
-	// The patcher does not see this directory, and may have withdrawn.
+	// The patcher does not see this directory, and may have withdrawn the capacity.
 	pod := testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 1024}))
 	pod.Spec.NodeName = bed.Cluster.NodeName
 	create(t, pod)
@@ -108,7 +110,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 	check()
 }
 
-// fill takes all room of a file system.
+// fill fills a file system.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,19 +12,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// idle starts a pod that does nothing but wait for kubectl exec.
+// idle starts a pod that only waits for kubectl exec.
 func idle(t *testing.T, name string, memory int64) *corev1.Pod {
 	t.Helper()
 	create(t, testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: memory}, "linger")))
 	return running(t, name)
 }
 
-// execFill fills a GPU in a pod's first container, and gives back what it got.
+// execFill fills a GPU in a pod's first container, and returns what fill reports.
 func execFill(t *testing.T, pod string, args ...string) testbed.Fill {
 	t.Helper()
 	var fill testbed.Fill
@@ -51,7 +53,7 @@ func TestStatusTellsLimitAndUse(t *testing.T) {
 	create(t, testbed.Pod("status", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	pod := running(t, "status")
 	uuid := checkFilled(t, "status", 2*gib)
-	check := func(where string, holders []ctl.Holder) {
+	check := func(where string, holders []local.Holder) {
 		t.Helper()
 		if len(holders) != 1 || len(holders[0].GPUs) != 1 {
 			t.Fatalf("%s: %+v, want one holder with one GPU", where, holders)
@@ -65,7 +67,7 @@ func TestStatusTellsLimitAndUse(t *testing.T) {
 		}
 	}
 
-	var inside []ctl.Holder
+	var inside []local.Holder
 	if err := bed.Exec(t.Context(), "status", &inside, "/usr/local/nri-vgpu/bin/vgpuctl", "status", "-o", "json"); err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +77,11 @@ func TestStatusTellsLimitAndUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []ctl.Holder
+	var all []local.Holder
 	if err := json.Unmarshal([]byte(output), &all); err != nil {
 		t.Fatalf("%v: %q", err, output)
 	}
-	ours := slices.DeleteFunc(all, func(h ctl.Holder) bool { return h.PodUID != string(pod.UID) })
+	ours := slices.DeleteFunc(all, func(h local.Holder) bool { return h.PodUID != string(pod.UID) })
 	check("on the node", ours)
 	if len(ours) == 1 && (ours[0].Namespace != "default" || ours[0].Pod != "status" || ours[0].Container != "main") {
 		t.Errorf("on the node the holder is %+v", ours[0])
@@ -93,7 +95,7 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In place, as the container has this very file.
+	// It writes in place, because the container has this very file mounted.
 	write := func(content []byte) {
 		t.Helper()
 		if err := os.WriteFile(page, content, 0o644); err != nil {
@@ -137,7 +139,8 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 	}
 }
 
-// A process that runs already holds to the limit that its page says now.
+// TestLimitChangesUnderARunningProcess: a running process keeps to the limit that its limits page
+// holds now.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -161,7 +164,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 				r.err = bed.Exec(t.Context(), pod.Name, &r.fill, "fill", "--delay", "5")
 				done <- r
 			}()
-			// Its context is there: it runs, and is yet to allocate.
+			// Its context exists: the process runs, and has not allocated yet.
 			if err := bed.WaitHeld(t.Context(), pod, 1, patience); err != nil {
 				t.Error(err)
 			}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -8,12 +10,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/terminal"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// kubectl vgpu top shows on a terminal what runs, follows keys, the terminal's size
-// and what changes, and leaves the terminal as it was, however it ends.
+// TestTopOnATerminal: on a terminal, kubectl vgpu top shows what runs. It follows keys, the
+// terminal's size and changes, and restores the terminal, however it ends.
 func TestTopOnATerminal(t *testing.T) {
 	waitRegistered(t)
 	create(t, testbed.Pod("large", filler("main", testbed.Limits{testbed.Memory: 2048})))
@@ -74,20 +77,20 @@ func TestTopOnATerminal(t *testing.T) {
 		if strings.Contains(after, "q quit") || strings.Contains(after, "^[") {
 			t.Errorf("after %s the screen is\n%s", end.how, after)
 		}
-		eventually(t, "nobody asks the agent any more", func() bool {
+		eventually.Holds(t, patience, "nobody asks the agent any more", func() bool {
 			return len(nodeProcesses(t, func(_, command string) bool { return strings.HasPrefix(command, "vgpuctl get all") })) == 0
 		})
 		screen.Type("\r")
 	}
 }
 
-// inOrder tells whether texts stand one after the other.
+// inOrder reports whether a text contains one text before another.
 func inOrder(text, first, second string) bool {
 	i, j := strings.Index(text, first), strings.Index(text, second)
 	return i >= 0 && j > i
 }
 
-// signalTop sends a signal to the one kubectl-vgpu of this test.
+// signalTop sends a signal to the only kubectl-vgpu of this test.
 func signalTop(t *testing.T, name string) {
 	t.Helper()
 	wanted := "KUBECONFIG=" + bed.Cluster.Kubeconfig()
@@ -107,7 +110,7 @@ func signalTop(t *testing.T, name string) {
 	}
 }
 
-// pidsOf are the processes of a program, by the name that it was called by.
+// pidsOf returns the processes of a program, by its name in their command lines.
 func pidsOf(t *testing.T, program string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -10,10 +12,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// traces lists what this machine still has of a cluster that was taken down:
-// mounts, processes, cgroups, and files, of which logs may have been kept. The
-// cluster's own tests check the same of a bare node; here nri-vgpu and pods
-// with GPUs have run on it.
+// traces returns the traces of a cluster that was taken down on this machine: mounts, processes,
+// cgroups, and files, of which logs may have been kept. The cluster's own tests check the same for
+// a bare node; here nri-vgpu and pods with GPUs have run on it.
 func traces(name string, keptLogs bool) ([]string, error) {
 	var left []string
 	dir := cluster.DefaultStateDir(name)
@@ -41,7 +42,7 @@ func traces(name string, keptLogs bool) ([]string, error) {
 		return nil, err
 	}
 	for _, file := range processes {
-		// It may have ended since.
+		// The process may have ended since.
 		if content, err := os.ReadFile(file); err == nil && strings.Contains(strings.ReplaceAll(string(content), "\n", "/"), cgroup+"/") {
 			left = append(left, file)
 		}

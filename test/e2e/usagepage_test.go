@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// grow makes its usage page as large as it can, in one way after another and
-// without end, and lets nothing stop it. Its page's own content stays.
+// grow makes its usage page as large as possible, in one way after another and without end, and
+// ignores all failures. The page's own content stays.
 const grow = `page=/run/nri-vgpu/usage
 while :; do
 	fallocate -l 10G $page
@@ -26,7 +28,7 @@ while :; do
 	sleep 0.2
 done`
 
-// restricted is a container as Pod Security's profile "restricted" wants it.
+// restricted returns a container that meets Pod Security's profile "restricted".
 func restricted(c corev1.Container) corev1.Container {
 	user, no, yes := int64(1000), false, true
 	c.SecurityContext = &corev1.SecurityContext{
@@ -39,7 +41,8 @@ func restricted(c corev1.Container) corev1.Container {
 	return c
 }
 
-// A tenant that makes its usage page grow takes nothing of the node's /run.
+// TestATenantDoesNotFillTheNodesRun: a tenant that makes its usage page grow takes nothing of the
+// node's /run.
 func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	used := watchRun(t)
 	create(t, testbed.Pod("greedy", restricted(testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", grow))))
@@ -54,7 +57,7 @@ func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 		t.Errorf("the node's /run was full to %d %%, want 80 %% at most", most)
 	}
 
-	// The next agent finds the mounts that the last one made, and removes them.
+	// The next agent finds the previous agent's mounts, and removes them.
 	mounts := usageMounts(t, greedyPod)
 	if len(mounts) != 1 {
 		t.Errorf("its usage page is mounted at %v, want one place", mounts)
@@ -75,8 +78,8 @@ func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	}
 }
 
-// watchRun bounds the node's /run, as the machine's memory is to be spared, and
-// returns how full it was at most, in percent.
+// watchRun bounds the node's /run, to save the machine's memory, and returns how full it was at
+// most, in percent.
 func watchRun(t *testing.T) (most func() int64) {
 	t.Helper()
 	resize := func(ctx context.Context, size string) {
@@ -123,7 +126,7 @@ func waitLog(t *testing.T, pod, text string) {
 	}
 }
 
-// usageMounts are where the node has file systems of a pod's usage pages.
+// usageMounts returns the mount points of a pod's usage pages on the node.
 func usageMounts(t *testing.T, pod *corev1.Pod) []string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(filepath.Dir(bed.Cluster.Root()), "mountinfo"))

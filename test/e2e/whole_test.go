@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -5,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// A container that has all of a GPU runs as if we were not there, but for the
-// tools, and still nobody else gets its GPU.
+// TestWholeGPU: a container with all of a GPU runs as without nri-vgpu, except for the tools, and
+// no other container gets its GPU.
 func TestWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	uuid := checkFilled(t, "whole", gpuMemory)
@@ -22,9 +24,9 @@ func TestWholeGPU(t *testing.T) {
 		t.Errorf("it has LD_PRELOAD: %s", environment)
 	}
 	for path, want := range map[string]string{
-		layout.ContainerRunDir:  "agent " + layout.Assignment,
-		layout.ContainerPreload: "",
-		layout.ContainerHomeDir: "bin",
+		paths.ContainerRunDir:  "agent " + paths.Assignment,
+		paths.ContainerPreload: "",
+		paths.ContainerHomeDir: "bin",
 	} {
 		got, _, err := bed.ExecOutput(t.Context(), "whole", "ls", path)
 		if want == "" && err == nil || want != "" && strings.Join(strings.Fields(got), " ") != want {
@@ -41,6 +43,6 @@ func TestWholeGPU(t *testing.T) {
 	}
 	checkFilled(t, "whole", gpuMemory)
 	if files, err := filepath.Glob(bed.ContainerFiles(running(t, "whole"), "main") + "/*"); err != nil || len(files) != 1 {
-		t.Errorf("its files on the node are %v, want %s alone: %v", files, layout.Assignment, err)
+		t.Errorf("its files on the node are %v, want %s alone: %v", files, paths.Assignment, err)
 	}
 }

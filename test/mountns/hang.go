@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package mountns
 
 import (
@@ -9,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hung is the server of a FUSE file system which has a root, and answers nothing that
-// is asked about what is in it, as a network's file system does whose server is away.
+// hung is the server of a FUSE file system that has a root directory and answers no request about
+// its content, like a network file system whose server is away.
 type hung struct{ fd int }
 
 func openServer() (hung, error) {
@@ -21,7 +23,7 @@ func openServer() (hung, error) {
 	return hung{fd}, nil
 }
 
-// mount mounts the file system. It is gone when the process ends.
+// mount mounts the file system. The mount ends with the process.
 func (h hung) mount(dir string) error {
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", h.fd)
 	if err := unix.Mount("hung", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
@@ -31,11 +33,11 @@ func (h hung) mount(dir string) error {
 	return nil
 }
 
-// Hang mounts such a file system on a directory until the test ends, or free is called:
-// who waits then gets an error.
+// Hang mounts a file system that hangs on a directory, until the test ends or free is called:
+// waiting processes then get an error.
 func Hang(t testing.TB, dir string) (free func()) {
 	t.Helper()
-	// By a process of its own: one that hangs in it could not end it.
+	// A separate process mounts it: a process that hangs in it could not end it.
 	child, _, output := startSelf(t, hangVariable, dir, 0)
 	if line, err := output.ReadString('\n'); err != nil || line != "ok\n" {
 		t.Fatalf("mount a file system at %s: %s%v", dir, line, err)
@@ -49,7 +51,7 @@ func Hang(t testing.TB, dir string) (free func()) {
 	return free
 }
 
-// hang is the program of the process that Hang starts.
+// hang is the main function of the process that Hang starts.
 func hang(dir string) error {
 	server, err := openServer()
 	if err != nil {
@@ -62,7 +64,7 @@ func hang(dir string) error {
 	select {}
 }
 
-// What the kernel asks and is answered, by the protocol of <linux/fuse.h>.
+// Constants of the kernel's requests and our answers, from the protocol of <linux/fuse.h>.
 const (
 	fuseGetattr = 3
 	fuseInit    = 26
@@ -86,7 +88,7 @@ func (h hung) serve() {
 			body = make([]byte, 64)
 			binary.LittleEndian.PutUint32(body, 7)
 			binary.LittleEndian.PutUint32(body[4:], 31)
-			binary.LittleEndian.PutUint32(body[20:], 4096) // most to write at once
+			binary.LittleEndian.PutUint32(body[20:], 4096) // largest write
 		case fuseGetattr:
 			body = make([]byte, 104)
 			binary.LittleEndian.PutUint64(body[16:], 1)                  // number

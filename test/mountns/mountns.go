@@ -1,6 +1,8 @@
-// Package mountns makes mount namespaces as container runtimes do, and in them file
-// systems that do not answer, for tests of what looks up paths there. It needs root. A
-// test package that uses it calls Main first in its TestMain.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountns makes mount namespaces as container runtimes do, with file systems that hang, for
+// tests of path look-ups there. It needs root. A test package that uses it calls Main first in its
+// TestMain.
 package mountns
 
 import (
@@ -19,18 +21,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind is a bind mount: From is a path of the host, To one in the namespace.
+// Bind is a bind mount: From is a path of the host, To a path in the namespace.
 type Bind struct{ From, To string }
 
-// These tell a test's program that it is to be the first process of a namespace, or to
-// serve a file system.
+// These variables make a test's program the first process of a namespace, or the server of a file
+// system.
 const (
 	bindsVariable = "MOUNTNS_BINDS"
 	hangVariable  = "MOUNTNS_HANG"
 )
 
-// Main runs what New and Hang start, in the processes that they start, and returns in
-// any other.
+// Main runs the programs of New and Hang in the processes that they start. In any other process it
+// returns.
 func Main() {
 	for variable, run := range map[string]func(string) error{bindsVariable: first, hangVariable: hang} {
 		arg, is := os.LookupEnv(variable)
@@ -45,7 +47,7 @@ func Main() {
 	}
 }
 
-// startSelf starts the test's program again, to do something else.
+// startSelf starts the test's program again, with another task.
 func startSelf(t testing.TB, variable, arg string, flags uintptr) (*exec.Cmd, io.Writer, *bufio.Reader) {
 	t.Helper()
 	child := exec.Command("/proc/self/exe")
@@ -69,14 +71,14 @@ func startSelf(t testing.TB, variable, arg string, flags uintptr) (*exec.Cmd, io
 // Namespace is a mount namespace with one process in it.
 type Namespace struct {
 	t testing.TB
-	// PID is that process.
+	// PID is the process in the namespace.
 	PID     int
 	input   io.Writer
 	answers *bufio.Reader
 }
 
-// New makes a namespace whose root is a directory of the host, with mounts made in
-// order as runc does: in the root, after links, where something has to be made first.
+// New makes a namespace whose root is a directory of the host. It makes the mounts in order as runc
+// does: inside the root, after resolving links, with missing mount points created.
 func New(t testing.TB, root string, binds ...Bind) *Namespace {
 	t.Helper()
 	arg, err := json.Marshal(append([]Bind{{root, "/"}}, binds...))
@@ -98,8 +100,8 @@ func (n *Namespace) answer(what string) {
 	}
 }
 
-// Do has the process do something: rename A B, remove A, mkdir A, bind A B, chroot A,
-// hang A, which mounts a file system there that does not answer.
+// Do makes the process run an operation: rename A B, remove A, mkdir A, bind A B, chroot A, or hang
+// A, which mounts a file system that hangs.
 func (n *Namespace) Do(words ...string) {
 	n.t.Helper()
 	if _, err := fmt.Fprintln(n.input, strings.Join(words, " ")); err != nil {
@@ -151,7 +153,7 @@ func do(server hung, words []string) error {
 	}
 }
 
-// enter makes the mounts, and leaves the host's behind, as runc does.
+// enter makes the mounts, and unmounts the host's, as runc does.
 func enter(binds []Bind) error {
 	root := binds[0].From
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -205,7 +207,7 @@ func touch(file string) error {
 	return f.Close()
 }
 
-// inRoot follows links within a root, and makes directories that are missing.
+// inRoot resolves links within a root, and makes missing directories.
 func inRoot(root, path string) (string, error) {
 	at := root
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

@@ -1,5 +1,7 @@
-// Package ownmounts runs tests that mount, in a mount namespace that ends with them.
-// They need not be root outside of it.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ownmounts runs tests that mount, in a mount namespace that ends with them. The tests need
+// no root outside the namespace.
 package ownmounts
 
 import (
@@ -12,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside is set in processes in a namespace of their own.
+// inside is set in processes that run in a separate namespace.
 const inside = "NRI_VGPU_TEST_OWN_MOUNTS"
 
-// Command is this program with other arguments, in a new mount namespace, and where
-// it is not root in a new user namespace in which it is.
+// Command returns this program with other arguments, in a new mount namespace. Without root, the
+// program also gets a new user namespace in which it is root.
 func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), inside+"=1")
@@ -30,8 +32,8 @@ func Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a test by itself, in a new mount namespace that shares no mounts with the
-// machine. It returns whether the caller is there, and is to go on.
+// Run runs a test by itself, in a new mount namespace that shares no mounts with the machine. It
+// reports whether the caller runs in that namespace and must continue.
 func Run(t testing.TB, flags ...string) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {
@@ -48,8 +50,7 @@ func Run(t testing.TB, flags ...string) bool {
 	return false
 }
 
-// Small mounts a small file system in memory, as a node's /run is one, whose mounts
-// propagate.
+// Small mounts a small file system in memory whose mounts propagate, like a node's /run.
 func Small(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -63,7 +64,7 @@ func Small(t testing.TB) (dir string) {
 	return dir
 }
 
-// Mounted are the mount points below a directory, by the kernel.
+// Mounted returns the mount points below a directory, as the kernel lists them.
 func Mounted(t testing.TB, dir string) []string {
 	t.Helper()
 	content, err := os.ReadFile("/proc/self/mountinfo")

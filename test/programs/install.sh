@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages with the CUDA programs that these tests run, where
-# they are missing. Quick, and silent, where nothing is.
+# Installs missing Debian packages with the CUDA programs that these tests run. It is
+# quick, and silent, if none is missing.
 set -eu
 
 packages="ffmpeg gcc-12 gcc-12-offload-nvptx libgomp-plugin-nvptx1 nvptx-tools python3-numba"

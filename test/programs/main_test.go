@@ -1,11 +1,12 @@
-// Package programs runs CUDA programs that nobody wrote for us, as Debian
-// packages them, on simulated GPUs: ffmpeg, programs that gcc compiles for
-// NVIDIA's GPUs (OpenMP, OpenACC) and Numba's layer over the driver. Each runs
-// natively and under limits, with each driver of gpusim/profiles. `make build` comes first.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package programs runs CUDA programs that other projects wrote, as Debian packages them, on
+// simulated GPUs: ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC) and
+// Numba's layer over the driver. Each runs natively and under limits, with each driver of
+// gpusim/profiles. `make build` comes first.
 //
-// A simulated GPU computes nothing: the tests judge what the programs call, what
-// they copy, what they are granted and what they are refused. What they really
-// held the simulator says.
+// A simulated GPU computes nothing. The tests judge what the programs call, copy, are granted and
+// are refused. The simulator reports what they really held.
 package programs
 
 import (
@@ -31,12 +32,12 @@ const (
 	card  = 16 * gib // memory of each GPU
 	limit = 2 * gib  // of --memory 2Gi
 
-	// patience is for programs that take seconds. One that waits for what never
-	// comes must not keep the tests for minutes.
+	// patience bounds programs that take seconds. A program that waits for ever must not delay the
+	// tests for minutes.
 	patience = 2 * time.Minute
 )
 
-// compiled is where the programs of testdata are that gcc has compiled.
+// compiled is the directory of the programs of testdata that gcc has compiled.
 var compiled string
 
 func TestMain(m *testing.M) {
@@ -72,8 +73,8 @@ func run(m *testing.M) (int, error) {
 // kind is the simulator's own driver.
 const kind = "kind"
 
-// profiles returns the drivers that there are, by name, with the files of their profiles;
-// the simulator's own has none.
+// profiles returns the available drivers by name, with the files of their profiles; the simulator's
+// own driver has none.
 func profiles(t testing.TB) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../../gpusim/profiles/*.conf")
@@ -91,8 +92,8 @@ func profiles(t testing.TB) map[string]string {
 type machine struct {
 	testing.TB
 	*simtest.Machine
-	runs    string // where vgpuctl keeps its groups
-	context uint64 // bytes that a context takes
+	runs    string // directory of vgpuctl's groups
+	context uint64 // size of a context in bytes
 	vague   bool   // NVML does not know what a process holds
 }
 
@@ -120,7 +121,7 @@ func newMachine(t testing.TB, profile string) *machine {
 	return m
 }
 
-// oracle tells what processes hold.
+// oracle returns the oracle, which reports what processes hold.
 func (m *machine) oracle() *oracle.Oracle {
 	m.Helper()
 	o, err := oracle.Open(m.Dir)
@@ -130,17 +131,17 @@ func (m *machine) oracle() *oracle.Oracle {
 	return o
 }
 
-// result is what a program did.
+// result is the result of a program.
 type result struct {
 	stdout, stderr string
-	peak           uint64 // bytes that it physically held at most, on both GPUs
+	peak           uint64 // largest number of bytes physically held, on both GPUs
 
-	// Of its line of JSON.
+	// Devices comes from its line of JSON.
 	Devices int
 	Granted uint64
 }
 
-// run runs a program to its end, which must be a good one.
+// run runs a program to its end, which must be a success.
 func (m *machine) run(env []string, args ...string) result {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), patience)
@@ -172,7 +173,7 @@ func (m *machine) limited(options, env []string, args ...string) result {
 	return m.run(env, append(append([]string{vgpuctl, "run"}, options...), append([]string{"--"}, args...)...)...)
 }
 
-// peak is the most that an ended process held.
+// peak returns the most that an ended process held.
 func (m *machine) peak(pid int) uint64 {
 	m.Helper()
 	var sum uint64
@@ -184,7 +185,7 @@ func (m *machine) peak(pid int) uint64 {
 	return sum
 }
 
-// most is the most that any ended process held.
+// most returns the most that any ended process held.
 func (m *machine) most() uint64 {
 	m.Helper()
 	var most uint64
@@ -194,7 +195,7 @@ func (m *machine) most() uint64 {
 	return most
 }
 
-// held is the most that a process held, on all GPUs.
+// held returns the most that a process held, on all GPUs.
 func held(p oracle.Finished) uint64 {
 	var sum uint64
 	for _, g := range p.GPUs {

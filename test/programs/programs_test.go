@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package programs
 
 import (
@@ -15,24 +17,24 @@ import (
 type program struct {
 	name    string
 	fills   bool     // it allocates until it is refused
-	says    string   // how its runtime tells a refusal, on standard error
+	phrase  string   // its runtime's message about a refusal, on standard error
 	command []string // "{compiled}" and "{library}" are filled in
-	library string   // the name by which it opens the driver, where it has the choice
+	library string   // the name by which it opens the driver, if it can choose
 }
 
 var programs = []program{
 	{name: "openmp", command: []string{"{compiled}/openmp", "map"}},
-	{name: "openmp-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openmp", "fill"}},
+	{name: "openmp-fill", fills: true, phrase: "out of memory", command: []string{"{compiled}/openmp", "fill"}},
 	{name: "openmp-tasks", command: []string{"{compiled}/openmp_tasks"}},
 	{name: "openacc-queues", command: []string{"{compiled}/openacc", "queues"}},
-	{name: "openacc-fill", fills: true, says: "out of memory", command: []string{"{compiled}/openacc", "fill"}},
+	{name: "openacc-fill", fills: true, phrase: "out of memory", command: []string{"{compiled}/openacc", "fill"}},
 	{name: "numba-fill", fills: true, command: numba("fill"), library: "libcuda.so"},
 	{name: "numba-fill-by-path", fills: true, command: numba("fill"), library: "{path}"},
 	{name: "numba-streams", command: numba("streams"), library: "libcuda.so"},
 	{name: "numba-modules", command: numba("modules"), library: "libcuda.so"},
 }
 
-// numba is Debian's Numba, which is for Debian's Python.
+// numba returns a command of Debian's Numba, which is for Debian's Python.
 func numba(mode string) []string {
 	return []string{"/usr/bin/python3", "testdata/numba_driver.py", "{library}", mode}
 }
@@ -52,8 +54,8 @@ func (p *program) prepare(m *machine) (command, env []string) {
 	return command, env
 }
 
-// wantFilled expects that a program was granted all that there was, and held no
-// more. What is spare of it, beside its context, may be left.
+// wantFilled checks that a program was granted all of its limit, and held no more. Beside its
+// context, spare may be left.
 func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	t.Helper()
 	if least := most - m.context - spare; r.Granted < least {
@@ -64,8 +66,8 @@ func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	}
 }
 
-// TestNatively: without us the programs run to their end on the simulated driver,
-// and stop at the card's size: what they do under limits is worth something.
+// TestNatively: without nri-vgpu the programs run to their end on the simulated driver, and stop at
+// the card's size. This makes the tests under limits meaningful.
 func TestNatively(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {
@@ -82,22 +84,22 @@ func TestNatively(t *testing.T) {
 				} else if r.peak < m.context {
 					t.Errorf("it held %d bytes at its peak, want a context's", r.peak)
 				}
-				if !strings.Contains(r.stderr, p.says) {
-					t.Errorf("it did not say %q:\n%s", p.says, r.stderr)
+				if !strings.Contains(r.stderr, p.phrase) {
+					t.Errorf("it did not say %q:\n%s", p.phrase, r.stderr)
 				}
 			})
 		}
 	}
 }
 
-// TestNumbaOpensTheSoname: where there is no libcuda.so, Numba opens libcuda.so.1.
+// TestNumbaOpensTheSoname: without a libcuda.so, Numba opens libcuda.so.1.
 func TestNumbaOpensTheSoname(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
 	m.run(nil, "/usr/bin/python3", "testdata/numba_driver.py", "libcuda.so.1", "streams")
 }
 
-// withLinkerName is a directory with the driver by its two names.
+// withLinkerName returns a directory with the driver by its two names.
 func withLinkerName(m *machine) string {
 	m.Helper()
 	dir := m.TempDir()
@@ -109,10 +111,9 @@ func withLinkerName(m *machine) string {
 	return dir
 }
 
-// TestUnderLimits: a program runs as it does natively. It holds no more than its
-// limit; if it allocates until it is refused it has all of it, or where NVML does not
-// know what it holds, all but as much again as its context takes; and its runtime
-// tells the refusal in its own words.
+// TestUnderLimits: a program runs as it does natively, and holds no more than its limit. If it
+// allocates until it is refused, it has all of its limit. Where NVML does not know what it holds,
+// it has all but the size of another context. Its runtime reports the refusal in its own words.
 func TestUnderLimits(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {
@@ -121,7 +122,7 @@ func TestUnderLimits(t *testing.T) {
 				underLimits(t, p, profile, "--memory", "2Gi")
 			})
 			if p.fills || driver != kind {
-				continue // a share of the time is nothing to the one, and one driver's is enough
+				continue // a share of the time does not affect it, and one driver is enough
 			}
 			t.Run(p.name+"/both", func(t *testing.T) {
 				t.Parallel()
@@ -151,8 +152,8 @@ func underLimits(t *testing.T, p program, profile string, options ...string) {
 	wantWords(t, p, r.stderr)
 }
 
-// wantWords expects that we told a refusal once, and nothing else, and the runtime
-// told it too.
+// wantWords checks that the interposer reported a refusal once, and nothing else, and that the
+// runtime reported it too.
 func wantWords(t *testing.T, p program, stderr string) {
 	t.Helper()
 	refusals := 0
@@ -160,13 +161,13 @@ func wantWords(t *testing.T, p program, stderr string) {
 		refusals = 1
 	}
 	if strings.Count(stderr, "nri-vgpu: refused") != refusals || strings.Count(stderr, "nri-vgpu:") != refusals ||
-		!strings.Contains(stderr, p.says) {
-		t.Errorf("want %d lines of ours, and %q; it said:\n%s", refusals, p.says, stderr)
+		!strings.Contains(stderr, p.phrase) {
+		t.Errorf("want %d lines of ours, and %q; it said:\n%s", refusals, p.phrase, stderr)
 	}
 }
 
-// TestLimitIsTight: a program that needs more than its limit fails with its
-// runtime's words, and holds nothing beyond it.
+// TestLimitIsTight: a program that needs more than its limit fails with its runtime's message, and
+// holds nothing beyond the limit.
 func TestLimitIsTight(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
@@ -181,8 +182,8 @@ func TestLimitIsTight(t *testing.T) {
 	}
 }
 
-// TestOnTwoGPUs: a program that uses all GPUs at once runs to its end with two, each of
-// which has the limit.
+// TestOnTwoGPUs: a program that uses all GPUs at once runs to its end with two GPUs, each with the
+// limit.
 func TestOnTwoGPUs(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		t.Run(driver, func(t *testing.T) {
@@ -202,8 +203,8 @@ func TestOnTwoGPUs(t *testing.T) {
 
 // ---- ffmpeg ----
 
-// frames runs ffmpeg over a test picture with some filters, natively or under
-// limits, and returns the sizes and checksums of the frames. ffmpeg must say nothing.
+// frames runs ffmpeg over a test picture with some filters, natively or under limits, and returns
+// the sizes and checksums of the frames. ffmpeg must print nothing else.
 func frames(m *machine, filters string, options ...string) (sums []string, peak uint64) {
 	m.Helper()
 	sums, said, peak := filtered(m, filters, options...)
@@ -213,10 +214,10 @@ func frames(m *machine, filters string, options ...string) (sums []string, peak 
 	return sums, peak
 }
 
-// address is where ffmpeg has a filter, by which it names it.
+// address is a filter's address, by which ffmpeg names it.
 var address = regexp.MustCompile(`0x[0-9a-f]+`)
 
-// filtered runs it, too, and returns what it says as well.
+// filtered runs ffmpeg like frames, and also returns its output.
 func filtered(m *machine, filters string, options ...string) (sums []string, said string, peak uint64) {
 	m.Helper()
 	command := []string{"ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "warning",
@@ -236,8 +237,8 @@ func filtered(m *machine, filters string, options ...string) (sums []string, sai
 	return sums, address.ReplaceAllString(strings.TrimSpace(r.stderr), "0x"), r.peak
 }
 
-// TestFfmpeg: pictures come back from the GPU as they went there, and scaled ones
-// with their new size, natively and under limits.
+// TestFfmpeg: pictures come back from the GPU unchanged, and scaled pictures with their new size,
+// natively and under limits.
 func TestFfmpeg(t *testing.T) {
 	const there, back = "format=yuv420p,hwupload_cuda", "hwdownload,format=yuv420p"
 	plain, _ := frames(newMachine(t, ""), "format=yuv420p")
@@ -280,13 +281,13 @@ func TestFfmpeg(t *testing.T) {
 	}
 }
 
-// filter is a filter of ffmpeg's that works on the GPU.
+// filter is a filter of ffmpeg that works on the GPU.
 type filter struct {
-	graph  string // of filters, from the GPU to the GPU
-	format string // in which the frames come back
-	frames int    // that come back
-	bytes  int    // of each
-	says   string // what ffmpeg itself says on standard error, natively too
+	graph  string // filters, from the GPU to the GPU
+	format string // the format of the resulting frames
+	frames int    // their number
+	bytes  int    // of each frame
+	phrase string // what ffmpeg itself prints on standard error, natively too
 }
 
 var filters = map[string]filter{
@@ -294,10 +295,10 @@ var filters = map[string]filter{
 	"overlay":   {graph: "split[a][b];[b]scale_cuda=320:180[c];[a][c]overlay_cuda=x=10:y=10", format: "yuv420p", frames: 25, bytes: 1280 * 720 * 3 / 2},
 	"chromakey": {graph: "chromakey_cuda=green:0.1:0.0", format: "yuva420p", frames: 25, bytes: 1280 * 720 * 5 / 2},
 	"thumbnail": {graph: "thumbnail_cuda=n=5", format: "yuv420p", frames: 5, bytes: 1280 * 720 * 3 / 2,
-		says: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // it frees memory without a context
+		phrase: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // it frees memory without a context
 }
 
-// TestFfmpegFilters: ffmpeg makes the same frames under limits as natively, and says the same.
+// TestFfmpegFilters: ffmpeg makes the same frames and prints the same under limits as natively.
 func TestFfmpegFilters(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for name, f := range filters {
@@ -305,11 +306,11 @@ func TestFfmpegFilters(t *testing.T) {
 				t.Parallel()
 				m := newMachine(t, profile)
 				graph := "format=yuv420p,hwupload_cuda," + f.graph + ",hwdownload,format=" + f.format
-				want, says, _ := filtered(m, graph)
-				f.check(t, want, says)
+				want, phrase, _ := filtered(m, graph)
+				f.check(t, want, phrase)
 				got, said, peak := filtered(m, graph, "--memory", "2Gi")
-				if !slices.Equal(got, want) || said != says {
-					t.Errorf("under a limit it makes %q and says %q; natively %q and %q", got, said, want, says)
+				if !slices.Equal(got, want) || said != phrase {
+					t.Errorf("under a limit it makes %q and prints %q; natively %q and %q", got, said, want, phrase)
 				}
 				m.wantContext(peak)
 			})
@@ -317,8 +318,9 @@ func TestFfmpegFilters(t *testing.T) {
 	}
 }
 
-// check expects as many frames as the filter makes, of their size, and no more words than its own.
-func (f *filter) check(t *testing.T, frames []string, says string) {
+// check checks that the filter makes its number of frames, of their size, and prints only its own
+// messages.
+func (f *filter) check(t *testing.T, frames []string, phrase string) {
 	t.Helper()
 	if len(frames) != f.frames {
 		t.Errorf("it makes %d frames natively, want %d", len(frames), f.frames)
@@ -328,12 +330,12 @@ func (f *filter) check(t *testing.T, frames []string, says string) {
 			t.Errorf("a frame is %q natively, want one of %d bytes", frame, f.bytes)
 		}
 	}
-	if strings.Count(says, "\n") > 0 || !strings.HasSuffix(says, f.says) || (f.says == "") != (says == "") {
-		t.Errorf("natively it says %q, want %q at its end", says, f.says)
+	if strings.Count(phrase, "\n") > 0 || !strings.HasSuffix(phrase, f.phrase) || (f.phrase == "") != (phrase == "") {
+		t.Errorf("natively it prints %q, want %q at its end", phrase, f.phrase)
 	}
 }
 
-// wantContext expects that a process used the GPU, and kept to its limit.
+// wantContext checks that a process used the GPU, and kept to its limit.
 func (m *machine) wantContext(peak uint64) {
 	m.Helper()
 	if peak < m.context || peak > limit {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package releases
 
 import (
@@ -20,30 +22,30 @@ func field(file, structure string) edit {
 	return edit{file, head, head + "\t// Next is a field of the next release.\n\tNext int `json:\"next\"`\n"}
 }
 
-// edits make the next release of this tree: its pages have another version, its agent
-// still reads this release's pages, and all else that programs exchange has new fields.
-// docs/decisions/0037 says what a release may change.
+// edits make the next release of this tree. Its pages have another version, its agent still reads
+// this release's pages, and all other exchanged data has new fields. docs/decisions/0037 states
+// what a release may change.
 var edits = []edit{
 	{"pkg/limits/internal/layout/layout.go", "Version = 1\n", "Version = 2\n"},
-	{"interposer/src/pages_gen.h", "#define VG_VERSION 1u\n", "#define VG_VERSION 2u\n"},
+	{"interposer/src/pages/pages_gen.h", "#define VG_VERSION 1u\n", "#define VG_VERSION 2u\n"},
 	{"pkg/limits/codec.go", "v != layout.Version {", "v != layout.Version && v != layout.Version-1 {"},
-	field("pkg/nodereport/nodereport.go", "Report"),
-	field("pkg/nodereport/nodereport.go", "Sums"),
+	field("internal/nodereport/nodereport.go", "Report"),
+	field("internal/nodereport/nodereport.go", "Sums"),
 	field("pkg/gpu/gpu.go", "GPU"),
 	field("pkg/placement/placement.go", "Allocation"),
 	field("pkg/placement/placement.go", "Device"),
-	field("pkg/guard/asking.go", "asking"),
-	field("pkg/guard/settings.go", "Settings"),
-	field("pkg/guard/status.go", "Status"),
-	field("pkg/query/query.go", "Pong"),
-	field("pkg/query/query.go", "Process"),
-	field("pkg/query/query.go", "Device"),
-	field("pkg/query/overview.go", "Overview"),
-	field("pkg/query/overview.go", "Container"),
-	// A registration of another version, and longer.
-	{"interposer/src/registration.c", "\tuint32_t pid;\n};", "\tuint32_t pid;\n\tuint32_t next[2];\n};"},
-	{"interposer/src/registration.c", "sizeof(struct vg_registration) == 16", "sizeof(struct vg_registration) == 24"},
-	{"interposer/src/registration.c", ".version = 1, .size = sizeof said,", ".version = 2, .size = sizeof said,"},
+	field("internal/guardfile/asking.go", "asking"),
+	field("internal/guardfile/settings.go", "Settings"),
+	field("internal/guardfile/status.go", "Status"),
+	field("internal/agentapi/agentapi.go", "Pong"),
+	field("internal/agentapi/agentapi.go", "Process"),
+	field("internal/agentapi/agentapi.go", "Device"),
+	field("internal/agentapi/overview.go", "Overview"),
+	field("internal/agentapi/overview.go", "Container"),
+	// A longer registration of another version.
+	{"interposer/src/pages/registration.c", "\tuint32_t pid;\n};", "\tuint32_t pid;\n\tuint32_t next[2];\n};"},
+	{"interposer/src/pages/registration.c", "sizeof(struct vg_registration) == 16", "sizeof(struct vg_registration) == 24"},
+	{"interposer/src/pages/registration.c", ".version = 1, .size = sizeof said,", ".version = 2, .size = sizeof said,"},
 }
 
 // Next returns a release that could follow this tree.
@@ -54,7 +56,7 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 	}
 	files := slices.DeleteFunc(strings.Split(string(listed), "\x00"), func(name string) bool {
 		_, err := os.Lstat(filepath.Join(b.Source, name))
-		return !ingredient(name) || err != nil // it may be deleted, and not committed
+		return !ingredient(name) || err != nil // it may be deleted but not committed
 	})
 	key, err := b.key(files)
 	if err != nil {
@@ -70,11 +72,11 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 	})
 }
 
-// sources are the files and directories that images and charts are made of.
-var sources = []string{"LICENSE", "Makefile", "cmd", "config.toml", "deploy", "go.mod", "go.sum", "interposer", "pkg",
-	"test/cluster/image", "test/workload"}
+// sources are the files and directories from which images and charts are built.
+var sources = []string{"LICENSE", "Makefile", "cmd", "config.toml", "deploy", "go.mod", "go.sum", "include", "internal",
+	"interposer", "pkg", "test/cluster/image", "test/workload"}
 
-// ingredient reports whether a file is one of the sources: a change of any other makes no
+// ingredient reports whether a file is one of the sources: a change of any other file makes no
 // other release.
 func ingredient(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(sources, func(source string) bool {
@@ -82,7 +84,7 @@ func ingredient(name string) bool {
 	})
 }
 
-// key identifies the content of the files, and the edits.
+// key returns a hash of the files' content and the edits.
 func (b Builder) key(files []string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q\n", edits)

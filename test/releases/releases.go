@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package releases builds releases of nri-vgpu other than this one, for tests of
 // upgrades: the previous release, from the commit that the file "previous" records,
 // and a next release, from this tree and the changes in next.go.
@@ -28,15 +30,19 @@ import (
 // rooms are the C programs and libraries that an image contains.
 const rooms = "interposer test/workload cmd/vgpuctl/devices"
 
-// unused is how long a release stays in the cache that no test asks for.
+// versionVariables are the variables with a program's version, in this tree and in older releases.
+// The linker ignores a variable that a program does not have.
+var versionVariables = []string{"internal/version.Version", "pkg/version.Version"}
+
+// unused is how long a release that no test requests stays in the cache.
 const unused = 7 * 24 * time.Hour
 
 //go:embed previous
 var recorded string
 
-// Release is a release that was built.
+// Release is a built release.
 type Release struct {
-	// Version is the name that its programs and its image have.
+	// Version is the version of its programs and its image.
 	Version string
 	// Dir contains its sources, and build with its programs.
 	Dir string
@@ -54,7 +60,7 @@ type Builder struct {
 	Source string
 	// Cache is the directory of the cache; "" means the cache of the components.
 	Cache string
-	// Log, where set, receives a line on each build.
+	// Log, if set, receives a line on each build.
 	Log func(format string, args ...any)
 }
 
@@ -68,7 +74,7 @@ func (b Builder) Previous(ctx context.Context) (Release, error) {
 	return Release{}, errors.New("test/releases/previous names no commit")
 }
 
-// Commit returns the release that a commit of this repository makes.
+// Commit returns the release of a commit of this repository.
 func (b Builder) Commit(ctx context.Context, commit string) (Release, error) {
 	full, err := b.git(ctx, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	if err != nil {
@@ -87,8 +93,8 @@ func (b Builder) Commit(ctx context.Context, commit string) (Release, error) {
 	})
 }
 
-// build returns the release of a key from the cache. If the cache does not contain it,
-// build has fill write the sources into a directory, and builds them.
+// build returns the release of a key from the cache. If the cache lacks it, build calls fill to
+// write the sources into a directory, and builds them.
 func (b Builder) build(ctx context.Context, version, key string, fill func(dir string) error) (Release, error) {
 	cache, err := b.cache()
 	if err != nil {
@@ -127,12 +133,14 @@ func (b Builder) build(ctx context.Context, version, key string, fill func(dir s
 	return r, nil
 }
 
-// compile builds an image from the sources in dir, as the Makefile does, without what
-// no image contains.
+// compile builds an image from the sources in dir, as the Makefile does, without the parts that no
+// image contains.
 func compile(ctx context.Context, dir, version string) error {
 	bin := filepath.Join(dir, "build", "bin") + "/"
-	build := []string{"go", "build", "-trimpath", "-ldflags",
-		"-s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=" + version, "-o", bin}
+	build := []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin}
+	for _, variable := range versionVariables {
+		build[4] += " -X github.com/nri-vgpu/nri-vgpu/" + variable + "=" + version
+	}
 	for _, step := range []struct {
 		cgo  string
 		args []string
@@ -144,7 +152,7 @@ func compile(ctx context.Context, dir, version string) error {
 	} {
 		cmd := exec.CommandContext(ctx, step.args[0], step.args[1:]...)
 		cmd.Dir = dir
-		// Not the variables of a make that runs the tests.
+		// The variables of a make that runs the tests must not apply.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "CGO_ENABLED="+step.cgo,
 			"GOFLAGS=-trimpath", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 		if err := run(cmd); err != nil {
@@ -168,8 +176,8 @@ func (b Builder) cache() (string, error) {
 	return cache, nil
 }
 
-// removeUnused removes releases from the cache that no test has asked for in days: each
-// change of this tree makes another next release.
+// removeUnused removes releases from the cache that no test has requested for days: each change of
+// this tree makes another next release.
 func removeUnused(cache string) error {
 	dirs, err := filepath.Glob(filepath.Join(cache, "release-*"))
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package releases
 
 import (
@@ -11,8 +13,8 @@ import (
 // source is the repository's root.
 const source = "../.."
 
-// TestCommitThatTheCloneLacks: a shallow clone does not contain the previous release,
-// and the error says how to get it.
+// TestCommitThatTheCloneLacks: a shallow clone does not contain the previous release, and the error
+// states how to fetch it.
 func TestCommitThatTheCloneLacks(t *testing.T) {
 	clone := t.TempDir()
 	if out, err := exec.Command("git", "init", "-q", clone).CombinedOutput(); err != nil {
@@ -24,7 +26,7 @@ func TestCommitThatTheCloneLacks(t *testing.T) {
 	}
 }
 
-// TestPreviousIsInThisClone: what CI checks out has the recorded commit.
+// TestPreviousIsInThisClone: the checkout of CI contains the recorded commit.
 func TestPreviousIsInThisClone(t *testing.T) {
 	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
 	if _, err := (Builder{Source: source}).git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err != nil {
@@ -57,11 +59,12 @@ func TestEditsApply(t *testing.T) {
 	}
 }
 
-// TestPagesOfOneVersionAgree: as long as the version of the pages stays, what the previous
-// release has on them stays where it is. Reserved words may become fields.
+// TestPagesOfOneVersionAgree: while the version of the pages stays the same, the fields of the
+// previous release keep their places. Reserved words may become fields.
 func TestPagesOfOneVersionAgree(t *testing.T) {
 	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
-	before, err := (Builder{Source: source}).git(t.Context(), "show", commit+":"+pagesHeader)
+	b := Builder{Source: source}
+	before, err := b.git(t.Context(), "show", commit+":"+headerAt(t, b, commit))
 	if err != nil {
 		t.Fatalf("run git fetch --unshallow: %v", err)
 	}
@@ -75,10 +78,26 @@ func TestPagesOfOneVersionAgree(t *testing.T) {
 	}
 }
 
-const pagesHeader = "interposer/src/pages_gen.h"
+// headerAt returns the path of the pages' header in a commit.
+func headerAt(t *testing.T, b Builder, commit string) string {
+	t.Helper()
+	listed, err := b.git(t.Context(), "ls-tree", "-r", "--name-only", commit, "interposer/src")
+	if err != nil {
+		t.Fatalf("run git fetch --unshallow: %v", err)
+	}
+	for path := range strings.Lines(string(listed)) {
+		if path = strings.TrimSpace(path); filepath.Base(path) == filepath.Base(pagesHeader) {
+			return path
+		}
+	}
+	t.Fatalf("%s has no %s", commit, filepath.Base(pagesHeader))
+	return ""
+}
 
-// lost are the constants, sizes and offsets of a header that a later one of the same
-// version has not.
+const pagesHeader = "interposer/src/pages/pages_gen.h"
+
+// lost returns the constants, sizes and offsets of a header that a later header of the same version
+// lacks.
 func lost(before, now string) []string {
 	const version = "#define VG_VERSION "
 	var all []string

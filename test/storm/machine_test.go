@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package storm
 
 import (
@@ -13,29 +15,30 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
 	gib  = 1 << 30
 	gpus = 2
-	// memory is what each GPU has: enough that a storm can exceed its limit.
+	// memory is each GPU's memory: enough that a storm can exceed its limit.
 	memory = 16 * gib
-	// limit is the group's on each GPU; limitFlag is the same for vgpuctl.
+	// limit is the group's limit on each GPU; limitFlag is the same for vgpuctl.
 	limit     = 6 * gib
 	limitFlag = "6Gi"
 	group     = "storm"
-	// patience is for what happens at once on an idle machine.
+	// patience bounds operations that are immediate on an idle machine.
 	patience = 60 * time.Second
 )
 
 // machine is a machine with simulated GPUs and one group of runs.
 type machine struct {
 	*testing.T
-	build  string // where its copies of what was built are
-	runs   string // where groups are
+	build  string // directory of its copies of the built files
+	runs   string // directory of groups
 	env    []string
 	oracle *oracle.Oracle
-	ways   string // those that the driver has, with commas between
+	ways   string // the driver's ways, separated by commas
 }
 
 func newMachine(t *testing.T) *machine {
@@ -54,7 +57,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// there returns the ways that the driver has, where all are wanted, and logs which it has not.
+// there returns those of the wanted ways that the driver has, and logs the others.
 func (m *machine) there(wanted string) string {
 	m.Helper()
 	if wanted != "all" {
@@ -77,8 +80,8 @@ func (m *machine) there(wanted string) string {
 	return strings.Join(has, ",")
 }
 
-// keep copies what was built, so that a build meanwhile does not disturb the
-// processes that start all the time.
+// keep copies the built files, so that a concurrent build does not disturb the processes that start
+// all the time.
 func (m *machine) keep(simulated *simtest.Machine) {
 	m.Helper()
 	build := filepath.Dir(simulated.ToolDir)
@@ -104,22 +107,22 @@ func (m *machine) keep(simulated *simtest.Machine) {
 	simulated.LibraryDir = filepath.Join(m.build, "gpusim", driver)
 }
 
-// groupDir is where the group's pages are.
+// groupDir returns the directory of the group's pages.
 func (m *machine) groupDir() string { return filepath.Join(m.runs, "nri-vgpu", group) }
 
-// command is a program on this machine that gives way to all others.
+// command returns a command for a program on this machine that runs at the lowest priority.
 func (m *machine) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("nice", append([]string{"-n", "10"}, args...)...)
 	cmd.Env = slices.Clone(m.env)
 	return cmd
 }
 
-// limited is a program in the group.
+// limited returns a command for a program in the group.
 func (m *machine) limited(args ...string) *exec.Cmd {
 	return m.command(append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", group, "--"}, args...)...)
 }
 
-// found makes the group, which stays until the test ends.
+// found creates the group, which stays until the test ends.
 func (m *machine) found() {
 	m.Helper()
 	args := []string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", limitFlag, "--group", group}
@@ -135,9 +138,9 @@ func (m *machine) found() {
 	m.Cleanup(func() {
 		_ = keeper.Process.Kill()
 		_ = keeper.Wait()
-		m.eventually("the group is removed", func() bool { return !exists(m.groupDir()) })
+		eventually.Holds(m, patience, "the group is removed", func() bool { return !exists(m.groupDir()) })
 	})
-	m.eventually("the group is there", func() bool { return exists(filepath.Join(m.groupDir(), "limits")) })
+	eventually.Holds(m, patience, "the group is there", func() bool { return exists(filepath.Join(m.groupDir(), "limits")) })
 }
 
 func (m *machine) workload(name string) string { return filepath.Join(m.build, "workload", name) }
@@ -147,18 +150,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (m *machine) eventually(what string, condition func() bool) {
-	m.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			m.Errorf("not within %s: %s", patience, what)
-			return
-		}
-	}
-}
-
-// peaks is the most that all processes together ever held of each GPU, by the
-// simulated driver's own account.
+// peaks returns the most that all processes together ever held of each GPU, by the simulated
+// driver's own account.
 func (m *machine) peaks() []uint64 {
 	m.Helper()
 	all, err := m.oracle.GPUs()

@@ -1,10 +1,11 @@
-// Package storm tests a group's memory limit with all that processes can do at
-// once: many processes of many threads acquire and free memory of simulated
-// GPUs by every way, fork, end, and are killed at any moment. The simulated
-// driver's own account, which knows nothing of limits, is the judge.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storm tests a group's memory limit with all concurrent actions of processes: many
+// processes of many threads acquire and free memory of simulated GPUs in every way, fork, end, and
+// are killed at any moment. The simulated driver's own account, which knows no limits, is the
+// judge.
 //
-// `make build` comes first. `go test ./test/storm -storm.duration=5m` is the
-// nightly form.
+// `make build` comes first. `go test ./test/storm -storm.duration=5m` is the nightly form.
 package storm
 
 import (
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 var (
@@ -28,7 +30,8 @@ var (
 	ways     = flag.String("storm.ways", "all", "names of ways to take memory, as the workload fill lists them, with commas between")
 )
 
-// processes are at any time in the storm, beside the children that they start.
+// processes is the number of concurrent processes of the storm, without the children that they
+// start.
 const processes = 8
 
 func newSeed() uint64 {
@@ -38,8 +41,8 @@ func newSeed() uint64 {
 	return rand.Uint64()
 }
 
-// TestStorm: whatever happens, the group never holds more than its limit of
-// either GPU, no process hangs or fails, and of the dead nothing stays behind.
+// TestStorm: whatever happens, the group never holds more than its limit of either GPU, no process
+// hangs or fails, and dead processes leave nothing behind.
 func TestStorm(t *testing.T) {
 	m := newMachine(t)
 	m.found()
@@ -48,10 +51,12 @@ func TestStorm(t *testing.T) {
 	m.storm(places)
 	w.end()
 
-	m.eventually("all processes have ended", func() bool {
+	if err := eventually.Wait(patience, "all processes have ended", func() bool {
 		live, err := m.oracle.Processes()
 		return err == nil && len(live) == 0
-	})
+	}); err != nil {
+		m.Error(err)
+	}
 	m.checkPeaks()
 	m.checkUnused("after all have died")
 	m.checkWholeLimit()
@@ -59,7 +64,7 @@ func TestStorm(t *testing.T) {
 	m.summarize(places, w)
 }
 
-// TestStormWithoutLimits is the control: without the interposer the same storm
+// TestStormWithoutLimits runs the control: without the interposer the same storm
 // holds more than the limit, and the oracle notices.
 func TestStormWithoutLimits(t *testing.T) {
 	m := newMachine(t)
@@ -84,7 +89,7 @@ func (m *machine) places(seed uint64, end time.Time) []*place {
 	return all
 }
 
-// storm lets all places run to the end.
+// storm runs all places to the end.
 func (m *machine) storm(places []*place) {
 	m.Helper()
 	var all sync.WaitGroup
@@ -99,7 +104,7 @@ func (m *machine) storm(places []*place) {
 	}
 }
 
-// checkPeaks: never above the limit, and near it, or it was no storm.
+// checkPeaks checks that the peak is never above the limit, and near it; otherwise it was no storm.
 func (m *machine) checkPeaks() {
 	m.Helper()
 	for gpu, peak := range m.peaks() {
@@ -109,11 +114,11 @@ func (m *machine) checkPeaks() {
 	}
 }
 
-// checkUnused: nothing is used on the usage page. The last of a dying process
-// to go, after its memory, is its part of the page.
+// checkUnused checks that nothing is used on the usage page. A dying process releases its part of
+// the page last, after its memory.
 func (m *machine) checkUnused(when string) {
 	m.Helper()
-	m.eventually("nothing is used "+when, func() bool {
+	if err := eventually.Wait(patience, "nothing is used "+when, func() bool {
 		usage, err := limits.ReadUsage(filepath.Join(m.groupDir(), limits.UsageFile))
 		if err != nil {
 			m.Fatal(err)
@@ -124,11 +129,13 @@ func (m *machine) checkUnused(when string) {
 			}
 		}
 		return len(usage.Processes) == 0
-	})
+	}); err != nil {
+		m.Error(err)
+	}
 }
 
-// checkWholeLimit: a new process gets all of each GPU's limit, for which it
-// must find whatever the dead have left on the usage page.
+// checkWholeLimit checks that a new process gets all of each GPU's limit. For that it must reclaim
+// everything that dead processes have left on the usage page.
 func (m *machine) checkWholeLimit() {
 	m.Helper()
 	all, err := m.oracle.GPUs()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package storm
 
 import (
@@ -12,10 +14,10 @@ import (
 	"time"
 )
 
-// report is what the workload storm prints, as far as it is summed up here.
+// report is the part of the workload storm's output that the test sums.
 type report struct {
 	Takes    map[string]uint64 `json:"takes"`
-	Gives    uint64            `json:"gives"`
+	Frees    uint64            `json:"frees"`
 	Refusals uint64            `json:"refusals"`
 	Forks    uint64            `json:"forks"`
 	Execs    uint64            `json:"execs"`
@@ -29,8 +31,8 @@ type tally struct {
 	problems    []string
 }
 
-// place keeps one process of the storm running until the end: each lives for a
-// random time, and then is killed, or has come to its own end.
+// place keeps one process of the storm running until the end. Each process lives for a random time,
+// and then is killed, or has ended by itself.
 type place struct {
 	*machine
 	number  int
@@ -61,12 +63,12 @@ func (p *place) start(duration time.Duration) (*exec.Cmd, *bytes.Buffer, *bytes.
 		"--pause", "20000")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// What it starts may outlive it, and its output.
+	// Its children may outlive the process, and keep its output open.
 	cmd.WaitDelay = time.Second
 	return cmd, &stdout, &stderr, cmd.Start()
 }
 
-// lifetime favours the moments of starting, when least has been settled.
+// lifetime prefers the first moments of a process, when the least has been settled.
 func (p *place) lifetime() time.Duration {
 	longest := []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second}[p.random.IntN(3)]
 	return time.Duration(p.random.Int64N(int64(longest)))
@@ -74,7 +76,7 @@ func (p *place) lifetime() time.Duration {
 
 // die starts a process and kills it at a random moment.
 func (p *place) die() {
-	// Should this test itself be killed, it ends nevertheless.
+	// If this test itself is killed, the process still ends.
 	cmd, _, stderr, err := p.start(time.Until(p.end) + patience)
 	if err != nil {
 		p.problem("start: %v", err)
@@ -97,7 +99,7 @@ func (p *place) die() {
 	}
 }
 
-// live starts a process that ends by itself, and in time.
+// live starts a process that must end by itself, in time.
 func (p *place) live() {
 	duration := 200*time.Millisecond + time.Duration(p.random.Int64N(int64(2*time.Second)))
 	cmd, stdout, stderr, err := p.start(duration)
@@ -128,7 +130,7 @@ func (p *place) problem(format string, args ...any) {
 	p.tally.problems = append(p.tally.problems, fmt.Sprintf("process %d: ", p.number)+fmt.Sprintf(format, args...))
 }
 
-// threadsOf tells where the threads of a process that hangs wait.
+// threadsOf returns where the threads of a process that hangs wait.
 func threadsOf(pid int) string {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {

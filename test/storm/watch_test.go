@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package storm
 
 import (
@@ -11,27 +13,27 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// look is what was seen at one moment.
+// look is an observation at one moment.
 type look struct {
 	at        time.Time
 	processes []oracle.Process
 	usage     limits.Usage
 }
 
-// watcher looks at the oracle all the time.
+// watcher asks the oracle all the time.
 type watcher struct {
 	*machine
 	stop, done chan struct{}
 	began      time.Time
 	samples    int
-	// seen is the most that processes were seen to hold together, by GPU. It
-	// may count twice what one freed and another got during a look.
+	// seen is the most that processes were seen to hold together, by GPU. It may count memory twice
+	// that one process freed and another got during a look.
 	seen [gpus]uint64
 	over [gpus]bool
-	last []look // to tell what led to a failure
+	last []look // for explaining a failure
 }
 
-// lastLooks are remembered.
+// lastLooks is the number of looks that are remembered.
 const lastLooks = 12
 
 func (m *machine) watch() *watcher {
@@ -50,7 +52,7 @@ func (m *machine) watch() *watcher {
 	return w
 }
 
-// end stops the watcher. Its findings may be read then.
+// end stops the watcher. Its findings may be read afterwards.
 func (w *watcher) end() {
 	close(w.stop)
 	<-w.done
@@ -62,7 +64,7 @@ func (w *watcher) look() {
 		w.Error(err)
 		return
 	}
-	// The page only helps to explain what the oracle sees: it may be too busy to be read.
+	// The page only helps to explain the oracle's findings: it may be too busy to be read.
 	usage, err := limits.ReadUsage(filepath.Join(w.groupDir(), limits.UsageFile))
 	if err != nil && !errors.Is(err, limits.ErrBusy) {
 		w.Error(err)
@@ -88,8 +90,8 @@ func (w *watcher) look() {
 	}
 }
 
-// story tells what the last looks saw of a GPU: by process, what it physically
-// held and what the usage page said.
+// story returns what the last looks saw of a GPU: by process, what it physically held and what its
+// usage page contained.
 func (w *watcher) story(gpu int) string {
 	var lines strings.Builder
 	for _, l := range w.last {

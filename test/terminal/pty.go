@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package terminal
 
 import (
@@ -13,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pty is a terminal of the kernel's.
+// pty is a pseudo-terminal of the kernel.
 type pty struct {
 	*testing.T
 	master *os.File
@@ -59,8 +61,8 @@ func startPty(t *testing.T, columns, rows int, env []string, command string) *pt
 	return p
 }
 
-// control does something with the terminal's descriptor, which stays the
-// runtime's to wait for.
+// control runs an operation on the terminal's descriptor. The runtime keeps waiting on the
+// descriptor.
 func (p *pty) control(do func(fd int) error) {
 	p.Helper()
 	raw, err := p.master.SyscallConn()
@@ -84,7 +86,7 @@ func (p *pty) read() {
 		p.screen.write(string(raw[:n]))
 		p.mu.Unlock()
 		if err != nil {
-			return // the last program in it has ended
+			return // the last program in the terminal has ended
 		}
 	}
 }
@@ -114,13 +116,13 @@ func (p *pty) Resize(columns, rows int) {
 
 func (p *pty) Kind() string { return "a terminal of the kernel's" }
 
-// screen is what a terminal shows that knows what our programs write: lines, the
-// way home, clearing, and the other screen.
+// screen is the state of a terminal that knows the sequences of our programs: lines, cursor home,
+// clearing, and the alternate screen.
 type screen struct {
 	columns, rows int
 	lines         [][]rune
 	x, y          int
-	other         [][]rune // the one that is not shown
+	other         [][]rune // the screen that is hidden
 	otherX        int
 	otherY        int
 	pending       string

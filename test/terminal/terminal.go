@@ -1,7 +1,8 @@
-// Package terminal runs programs in a terminal, types, and tells what is on the
-// screen: in tmux, where the machine has it (apt-get install tmux), else in a
-// terminal of the kernel's whose screen is read by the few sequences that our
-// programs write.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package terminal runs programs in a terminal, types, and reads the screen. It uses tmux if the
+// machine has it (apt-get install tmux). Otherwise it uses a pseudo-terminal of the kernel, and
+// interprets the few sequences that our programs write.
 package terminal
 
 import (
@@ -18,13 +19,13 @@ import (
 
 // Session is a terminal with a shell command in it.
 type Session interface {
-	// Screen is what can be seen, lines without the spaces at their ends.
+	// Screen returns the visible lines without trailing spaces.
 	Screen() string
 	// Type sends keys.
 	Type(keys string)
 	// Resize changes the terminal's size.
 	Resize(columns, rows int)
-	// Kind says what it is.
+	// Kind names the kind of terminal.
 	Kind() string
 }
 
@@ -37,7 +38,7 @@ func Start(t *testing.T, columns, rows int, env []string, command string) Sessio
 	return startPty(t, columns, rows, env, command)
 }
 
-// Await waits until the screen is as wanted, and gives it.
+// Await waits until the screen is as wanted, and returns it.
 func Await(t *testing.T, s Session, patience time.Duration, what string, wanted func(screen string) bool) string {
 	t.Helper()
 	screen := ""
@@ -50,7 +51,7 @@ func Await(t *testing.T, s Session, patience time.Duration, what string, wanted 
 	return ""
 }
 
-// tmux is a session of a server of its own.
+// tmux is a session of a separate tmux server.
 type tmux struct {
 	*testing.T
 	program, socket string
@@ -63,7 +64,7 @@ func startTmux(t *testing.T, program string, columns, rows int, env []string, co
 		t.Fatal(err)
 	}
 	s := &tmux{t, program, dir + "/s"}
-	// The session's environment is that of who starts the server.
+	// The session gets the environment of the process that starts the server.
 	start := s.command("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(columns), "-y", strconv.Itoa(rows), command)
 	start.Env = append(slices.Clone(env), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
 	t.Cleanup(func() {
@@ -92,7 +93,7 @@ func (s *tmux) run(args ...string) string {
 func (s *tmux) Screen() string { s.Helper(); return s.run("capture-pane", "-p") }
 func (s *tmux) Type(keys string) {
 	s.Helper()
-	// As bytes, so that none is taken for the name of a key.
+	// Keys are sent as bytes, so that tmux interprets none as the name of a key.
 	args := []string{"send-keys", "-H"}
 	for _, b := range []byte(keys) {
 		args = append(args, fmt.Sprintf("%x", b))

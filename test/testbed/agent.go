@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -13,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
 const (
@@ -34,8 +36,8 @@ func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
 	return b.waitAgent(ctx, timeout)
 }
 
-// waitAgent waits until each node has its new agent, by that agent's own word:
-// kubelet asks for it every five seconds only.
+// waitAgent waits until each node's new agent reports that it is ready. Kubelet probes only every
+// five seconds.
 func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
@@ -65,7 +67,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 		if pods.Items[i].DeletionTimestamp != nil || pods.Items[i].Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("pod %s is %s", pods.Items[i].Name, Describe(&pods.Items[i]))
 		}
-		// By the API server, which reaches all nodes.
+		// The API server reaches all nodes.
 		if _, err := b.Client.CoreV1().Pods(b.home).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
 			return fmt.Errorf("ask pod %s: %w", pods.Items[i].Name, err)
 		}
@@ -73,7 +75,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 	return nil
 }
 
-// Config is the agent's config.toml.
+// Config returns the agent's config.toml.
 func (b *Bed) Config(ctx context.Context) (string, error) {
 	config, err := b.Client.CoreV1().ConfigMaps(b.home).Get(ctx, agent, metav1.GetOptions{})
 	if err != nil {
@@ -82,8 +84,8 @@ func (b *Bed) Config(ctx context.Context) (string, error) {
 	return config.Data[configFile], nil
 }
 
-// SetConfig gives the agent another config.toml and restarts it. It returns
-// the one before.
+// SetConfig replaces the agent's config.toml and restarts the agent. It returns the previous
+// config.toml.
 func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {
 	maps := b.Client.CoreV1().ConfigMaps(b.home)
 	config, err := maps.Get(ctx, agent, metav1.GetOptions{})
@@ -98,7 +100,7 @@ func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Durati
 	return before, b.RestartAgent(ctx, timeout)
 }
 
-// StopAgent takes the agent off the node, and waits until it is gone.
+// StopAgent removes the agent from the node, and waits until it is gone.
 func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes("true")); err != nil {
 		return err
@@ -113,8 +115,7 @@ func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// StartAgent brings the agent back after StopAgent, and waits until it is
-// ready.
+// StartAgent restores the agent after StopAgent, and waits until it is ready.
 func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes(nil)); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 	return b.waitAgent(ctx, timeout)
 }
 
-// onNodes is a template whose pods go to the nodes with this label; nil to all.
+// onNodes returns a template whose pods run on the nodes with this label; nil means all nodes.
 func onNodes(nowhere any) map[string]any {
 	return map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"nri-vgpu.io/nowhere": nowhere}}}
 }
@@ -141,7 +142,7 @@ func (b *Bed) patchAgent(ctx context.Context, template map[string]any) error {
 
 // Vgpuctl runs the installed vgpuctl on the node.
 func (b *Bed) Vgpuctl(ctx context.Context, args ...string) (string, error) {
-	program := filepath.Join(layout.Versioned("/opt/nri-vgpu", version.Version), layout.Vgpuctl)
+	program := filepath.Join(paths.Versioned("/opt/nri-vgpu", version.Version), paths.Vgpuctl)
 	return b.Cluster.Exec(ctx, append([]string{program}, args...)...)
 }
 
@@ -150,14 +151,14 @@ func (b *Bed) InAgent(ctx context.Context, command ...string) (string, error) {
 	return b.kubectlOutput(ctx, append([]string{"-n", b.home, "exec", "daemonset/" + agent, "--"}, command...)...)
 }
 
-// ContainerFiles is the node's directory with the files of a container, as
-// this machine sees it.
+// ContainerFiles returns the node's directory with the files of a container, as a path on this
+// machine.
 func (b *Bed) ContainerFiles(pod *corev1.Pod, container string) string {
-	return filepath.Join(b.Cluster.Root(), layout.Containers("/run/nri-vgpu"), string(pod.UID), container)
+	return filepath.Join(b.Cluster.Root(), paths.Containers("/run/nri-vgpu"), string(pod.UID), container)
 }
 
-// DirectConfig is a config.toml by which the agent gives containers their
-// GPUs itself, with no help of NVIDIA's runtime.
+// DirectConfig returns a config.toml with which the agent injects GPUs itself, without NVIDIA's
+// runtime.
 func (b *Bed) DirectConfig() string {
 	var config strings.Builder
 	config.WriteString("[injection]\nmethod = \"direct\"\n")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -14,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Inject makes simulated GPUs fail, or lifts that; see "gpusim inject".
+// Inject makes simulated GPUs fail, or ends the failure; see "gpusim inject".
 func (b *Bed) Inject(args ...string) error {
 	if !b.options.Simulated() {
 		return errors.New("a real GPU cannot be told to fail")
@@ -46,7 +48,7 @@ func (b *Bed) CreateReplicaSet(ctx context.Context, name string, container corev
 	return set, nil
 }
 
-// DeleteReplicaSet removes it and waits until its pods have gone.
+// DeleteReplicaSet removes a ReplicaSet and waits until its pods have gone.
 func (b *Bed) DeleteReplicaSet(ctx context.Context, set *appsv1.ReplicaSet) error {
 	foreground := metav1.DeletePropagationForeground
 	err := b.Client.AppsV1().ReplicaSets(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{PropagationPolicy: &foreground})
@@ -59,7 +61,7 @@ func (b *Bed) DeleteReplicaSet(ctx context.Context, set *appsv1.ReplicaSet) erro
 	})
 }
 
-// WaitReplica waits for a pod of a ReplicaSet of which the condition holds.
+// WaitReplica waits for a pod of a ReplicaSet for which the condition holds.
 func (b *Bed) WaitReplica(ctx context.Context, set *appsv1.ReplicaSet, timeout time.Duration, condition func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	var found *corev1.Pod
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {

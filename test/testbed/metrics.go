@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -11,11 +13,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// agentPort is where the agent serves its metrics, on the node's address.
+// agentPort is the port of the agent's metrics, on the node's address.
 const agentPort = "9394"
 
-// Metric is the sum of an agent's metric over all of its series that have these
-// labels, and 0 where there is none. It does without the API server.
+// Metric returns the sum of an agent's metric over all series with these labels, and 0 without such
+// a series. It does not use the API server.
 func (b *Bed) Metric(ctx context.Context, name string, labels map[string]string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(b.Cluster.Address, agentPort)+"/metrics", http.NoBody)
 	if err != nil {

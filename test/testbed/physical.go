@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -12,17 +14,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
 
-// A holding is what one process physically has on one GPU.
+// A holding is the memory and time of one process on one GPU.
 type holding struct {
-	pid   int // as this machine knows it
+	pid   int // on this machine
 	uuid  string
 	bytes uint64
-	// busy is the GPU time that it has had; real GPUs do not tell.
+	// busy is the GPU time of the process; real GPUs do not report it.
 	busy time.Duration
 }
 
-// GPUTime is what the pod's processes have had of all GPUs' time, and when, by the
-// simulator's clock: a rate is the quotient of two differences.
+// GPUTime returns how much of all GPUs' time the pod's processes have had, and when, by the
+// simulator's clock. A rate is the quotient of two differences.
 func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {
@@ -46,8 +48,8 @@ func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	return had, time.Duration(simulated.Clock()), nil
 }
 
-// NVMLCalls is how often each living process of the pod that uses a GPU has called NVML
-// itself, by the pid that this machine knows it by.
+// NVMLCalls returns how often each living process of the pod that uses a GPU has called NVML
+// itself, by the process's pid on this machine.
 func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {
@@ -70,8 +72,8 @@ func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	return calls, nil
 }
 
-// physical tells, from outside, what processes really hold: the simulator
-// where the GPUs are simulated, NVML where they are real.
+// physical reports, from outside, what processes really hold: by the simulator for simulated GPUs,
+// by NVML for real GPUs.
 type physical interface {
 	UUIDs() ([]string, error)
 	Holdings() ([]holding, error)

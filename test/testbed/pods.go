@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -6,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Images of the workloads: they hold the same programs, but the second sets
-// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third has nothing in it.
+// Images of the workloads. The first two contain the same programs, but the second sets
+// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third is empty.
 const (
 	Image      = "localhost/nri-vgpu/workload:test"
 	CUDAImage  = "localhost/nri-vgpu/workload:cuda"
@@ -25,7 +27,7 @@ func (l Limits) list() corev1.ResourceList {
 	return list
 }
 
-// Container is a container of Image that runs a command under limits.
+// Container returns a container of Image that runs a command under limits.
 func Container(name string, limits Limits, command ...string) corev1.Container {
 	return corev1.Container{
 		Name:            name,
@@ -36,9 +38,8 @@ func Container(name string, limits Limits, command ...string) corev1.Container {
 	}
 }
 
-// Pod is a pod of these containers that is not restarted and ends a second
-// after it is told to. Without that second the API server would forget it
-// while it still runs.
+// Pod returns a pod of these containers that never restarts and has a grace period of one second.
+// Without that second the API server would forget the pod while it still runs.
 func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	second := int64(1)
 	return &corev1.Pod{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -15,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// WaitResult waits for the JSON line that a workload prints, and reads it into
-// result. Other lines of the log are passed over.
+// WaitResult waits for the JSON line that a workload prints, and reads it into result. It skips
+// other lines of the log.
 func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout time.Duration, result any) error {
 	var last string
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
@@ -39,8 +41,8 @@ func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout tim
 	return nil
 }
 
-// Held are the bytes that a pod's processes physically hold by the oracle, by
-// GPU UUID; GPUs of which they hold nothing are left out.
+// Held returns the bytes that a pod's processes physically hold by the oracle, by GPU UUID. It
+// omits GPUs of which they hold nothing.
 func (b *Bed) Held(pod *corev1.Pod) (map[string]uint64, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {
@@ -61,7 +63,7 @@ type Spender struct {
 	UUID string
 }
 
-// Busy is the GPU time that the pod's processes have had by the oracle.
+// Busy returns the GPU time that the pod's processes have had by the oracle.
 func (b *Bed) Busy(pod *corev1.Pod) (map[Spender]time.Duration, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {
@@ -74,7 +76,7 @@ func (b *Bed) Busy(pod *corev1.Pod) (map[Spender]time.Duration, error) {
 	return busy, nil
 }
 
-// holdings are what the pod's processes have on any GPU.
+// holdings returns what the pod's processes have on any GPU.
 func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
 	all, err := b.physical.Holdings()
 	if err != nil {
@@ -93,7 +95,7 @@ func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
 	return ours, nil
 }
 
-// Pids are the pod's processes that use a GPU, as this machine knows them.
+// Pids returns the pids of the pod's processes that use a GPU, on this machine.
 func (b *Bed) Pids(pod *corev1.Pod) ([]int, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {
@@ -108,12 +110,12 @@ func (b *Bed) Pids(pod *corev1.Pod) ([]int, error) {
 	return pids, nil
 }
 
-// runsIn tells from its cgroup whether the process belongs to the pod, whose
-// UID kubelet puts into the path, with dashes or underscores.
+// runsIn reports whether the process belongs to the pod. Kubelet puts the pod's UID into the path
+// of the process's cgroup, with dashes or underscores.
 func runsIn(pid int, pod *corev1.Pod) (bool, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if os.IsNotExist(err) {
-		return false, nil // it has ended since the oracle looked
+		return false, nil // the process has ended since the oracle's report
 	}
 	if err != nil {
 		return false, fmt.Errorf("find the pod of process %d: %w", pid, err)

@@ -1,6 +1,8 @@
-// Package testbed is a local cluster with nri-vgpu installed on it from the
-// released manifest, as the demo and the end-to-end tests use it, and what
-// they ask of it: pods, their results, and the oracle's word on each.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testbed makes a local cluster with nri-vgpu installed from the released manifest, for the
+// demo and the end-to-end tests. It also has their operations on the cluster: pods, their results,
+// and the oracle's report on each.
 package testbed
 
 import (
@@ -22,7 +24,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// Namespace is where nri-vgpu's manifest puts it.
+// Namespace is the namespace of nri-vgpu's manifest.
 const Namespace = "nri-vgpu-system"
 
 // Resource names of our own dialect.
@@ -32,9 +34,9 @@ const (
 	Cores  = "nri-vgpu.io/vgpu-cores"
 )
 
-// Options say which bed to make.
+// Options describe a bed.
 type Options struct {
-	// Name of the cluster; several may run side by side.
+	// Name is the cluster's name; several clusters may run side by side.
 	Name string
 	// Source is the repository's root.
 	Source string
@@ -43,44 +45,42 @@ type Options struct {
 	GPUMemory uint64
 	// Containerd and Kubelet are appended to their configurations.
 	Containerd, Kubelet string
-	// ContainerdLine and KubeletLine choose other versions than the newest, such
-	// as "1.7" and "1.34".
+	// ContainerdLine and KubeletLine choose other versions than the newest, such as "1.7" and
+	// "1.34".
 	ContainerdLine, KubeletLine string
 	// Setup are commands that run on the node before its components.
 	Setup [][]string
-	// Install installs nri-vgpu in another way than by its manifest.
+	// Install replaces the installation by the manifest.
 	Install func(ctx context.Context, bed *Bed) error
 	// Log receives a line per step.
 	Log func(format string, args ...any)
 }
 
-// usualEnd is how long a pod takes to go; if a runtime that is not there yet kept
-// kubelet from it, it would try again after ten seconds.
+// usualEnd is the usual time in which a pod ends. If the runtime was away when kubelet first tried
+// to end the pod, kubelet would retry only after ten seconds.
 const usualEnd = 3 * time.Second
 
 // Bed is a running cluster with nri-vgpu on it.
 type Bed struct {
 	Cluster *cluster.Cluster
 	Client  kubernetes.Interface
-	// UUIDs of the GPUs, by index.
+	// UUIDs are those of the GPUs, by index.
 	UUIDs []string
 
 	namespace string
-	home      string // the namespace that nri-vgpu is installed in
+	home      string // the namespace of nri-vgpu
 	options   Options
 	physical  physical
 }
 
-// In is the same bed, whose pods are looked for in another namespace than
-// default.
+// In returns the same bed, which looks for pods in another namespace than default.
 func (b *Bed) In(namespace string) *Bed {
 	other := *b
 	other.namespace = namespace
 	return &other
 }
 
-// At is the same bed, on which nri-vgpu is installed in another namespace than
-// Namespace.
+// At returns the same bed with nri-vgpu in another namespace than Namespace.
 func (b *Bed) At(namespace string) *Bed {
 	other := *b
 	other.home = namespace
@@ -91,7 +91,7 @@ func (o Options) build(elem ...string) string {
 	return filepath.Join(append([]string{o.Source, "build"}, elem...)...)
 }
 
-// WaitCapacity waits until the Node has want of a resource to allocate.
+// WaitCapacity waits until the Node has want of a resource as allocatable.
 func (b *Bed) WaitCapacity(ctx context.Context, resource string, want int64, timeout time.Duration) error {
 	var have string
 	err := b.WaitNode(ctx, timeout, func(node *corev1.Node) bool {
@@ -106,7 +106,7 @@ func (b *Bed) WaitCapacity(ctx context.Context, resource string, want int64, tim
 	return nil
 }
 
-// Node is the cluster's Node as the API server has it.
+// Node returns the cluster's Node from the API server.
 func (b *Bed) Node(ctx context.Context) (*corev1.Node, error) {
 	return b.Client.CoreV1().Nodes().Get(ctx, b.Cluster.NodeName, metav1.GetOptions{})
 }
@@ -120,13 +120,13 @@ func (b *Bed) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 	return created, nil
 }
 
-// WaitPod waits until the condition holds of the pod. The error tells the
-// pod's state at the time-out, for want tells what was waited for.
+// WaitPod waits until the condition holds for the pod. At the time-out the error contains want,
+// which names the condition, and the pod's state.
 func (b *Bed) WaitPod(ctx context.Context, name, want string, timeout time.Duration, condition func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	var pod *corev1.Pod
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		seen, err := b.Client.CoreV1().Pods(b.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil { // the API server may be away for a moment, by the test's own doing
+		if err == nil { // the test may have stopped the API server for a moment
 			pod = seen
 		}
 		return err == nil && condition(pod), nil
@@ -152,9 +152,8 @@ func (b *Bed) WaitRunning(ctx context.Context, name string, timeout time.Duratio
 	})
 }
 
-// WaitStarted waits until all containers of a pod have started that kubelet could
-// not start. It is nudged, as by itself it would try again after ten to fifteen
-// seconds.
+// WaitStarted waits until all containers of a pod have started after kubelet failed to start them.
+// It nudges kubelet, which would otherwise retry only after ten to fifteen seconds.
 func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
 	nudge := b.Nudger(name)
 	return b.WaitPod(ctx, name, "started", timeout, func(pod *corev1.Pod) bool {
@@ -168,8 +167,8 @@ func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duratio
 	})
 }
 
-// Nudger gives a function that has kubelet look at a pod anew by a change that
-// means nothing, if it has not done so within a second.
+// Nudger returns a function that makes kubelet look at a pod again. It does so by a change without
+// meaning, at most once a second.
 func (b *Bed) Nudger(name string) func(context.Context) {
 	var last time.Time
 	return func(ctx context.Context) {
@@ -178,12 +177,12 @@ func (b *Bed) Nudger(name string) func(context.Context) {
 		}
 		last = time.Now()
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{"testbed/nudged":"%d"}}}`, last.UnixNano())
-		// It may have gone meanwhile, which whoever waits for it sees.
+		// The pod may have gone meanwhile; the caller that waits for it notices.
 		_, _ = b.Client.CoreV1().Pods(b.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	}
 }
 
-// WaitSucceeded waits until the pod has ended well.
+// WaitSucceeded waits until the pod has succeeded.
 func (b *Bed) WaitSucceeded(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
 	return b.WaitPod(ctx, name, "succeeded", timeout, func(pod *corev1.Pod) bool {
 		return pod.Status.Phase == corev1.PodSucceeded
@@ -221,7 +220,7 @@ func (b *Bed) DeleteAll(ctx context.Context, names ...string) error {
 	return errors.Join(errs...)
 }
 
-// Log is what a container has printed so far.
+// Log returns what a container has printed so far.
 func (b *Bed) Log(ctx context.Context, pod, container string) (string, error) {
 	raw, err := b.Client.CoreV1().Pods(b.namespace).
 		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
@@ -231,7 +230,7 @@ func (b *Bed) Log(ctx context.Context, pod, container string) (string, error) {
 	return string(raw), nil
 }
 
-// Messages are the messages of a pod's Events, oldest first.
+// Messages returns the messages of a pod's Events, oldest first.
 func (b *Bed) Messages(ctx context.Context, pod string) ([]string, error) {
 	events, err := b.Client.CoreV1().Events(b.namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod,
@@ -246,7 +245,7 @@ func (b *Bed) Messages(ctx context.Context, pod string) ([]string, error) {
 	return messages, nil
 }
 
-// Describe tells a pod's state in a line.
+// Describe returns a pod's state in one line.
 func Describe(pod *corev1.Pod) string {
 	if pod == nil {
 		return "it was never seen"
@@ -269,7 +268,7 @@ func Describe(pod *corev1.Pod) string {
 	return line
 }
 
-// SourceRoot is the repository's root, found from the working directory.
+// SourceRoot returns the repository's root, found from the working directory.
 func SourceRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -22,17 +24,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// installPatience bounds the time from applying the manifest to the node's
-// capacity being there, on a busy machine of two cores.
+// installPatience bounds the time from applying the manifest until the node advertises its
+// capacity, on a busy machine of two cores.
 const installPatience = 2 * time.Minute
 
-// workloadPrograms are this machine's programs that the workload images have
-// besides the workloads.
+// workloadPrograms are this machine's programs in the workload images, besides the workloads.
 var workloadPrograms = []string{"sh", "cat", "env", "ls", "sleep", "grep", "mv", "rm", "dd", "fallocate"}
 
-// Up makes a cluster, replacing one of the same name, and installs nri-vgpu
-// on it as a user would: the image, then the manifest. The programs of the
-// repository must have been built, and the image made.
+// Up makes a cluster, which replaces a cluster of the same name, and installs nri-vgpu on it as a
+// user would: the image, then the manifest. The programs of the repository and the image must have
+// been built.
 func Up(ctx context.Context, options Options) (*Bed, error) {
 	gpu, err := options.gpu()
 	if err != nil {
@@ -55,8 +56,8 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	return bed, nil
 }
 
-// Join makes another node, with GPUs of its own, in the cluster of a bed. The
-// bed that it gives is of that node.
+// Join adds another node, with GPUs of its own, to the cluster of a bed. It returns the bed of the
+// new node.
 func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	gpu, err := options.gpu()
 	if err != nil {
@@ -82,14 +83,12 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	return bed, nil
 }
 
-// Remove takes down the cluster of these options, if there is one, and removes
-// every trace of it.
+// Remove takes down the cluster of these options, if it exists, and removes every trace of it.
 func Remove(options Options) error {
 	return cluster.Down(options.cluster())
 }
 
-// Down takes the cluster down; with keepLogs its logs stay in its state
-// directory.
+// Down takes the cluster down; with keepLogs its logs stay in its state directory.
 func (b *Bed) Down(keepLogs bool) error {
 	if b.physical != nil {
 		b.physical.Close()
@@ -106,7 +105,7 @@ func (o Options) cluster() cluster.Options {
 	}
 }
 
-// Simulated tells whether simulated GPUs stand in, as this machine has none.
+// Simulated reports whether the GPUs are simulated, because this machine has none.
 func (o Options) Simulated() bool {
 	_, err := os.Stat("/dev/nvidiactl")
 	return err != nil
@@ -156,8 +155,7 @@ func (b *Bed) WaitAdvertised(ctx context.Context) error {
 	return nil
 }
 
-// images makes the images of the workloads. It gives their archives, and that of
-// nri-vgpu.
+// images builds the images of the workloads and of nri-vgpu. It returns their archives.
 func (o Options) images() ([]string, error) {
 	programs, err := o.workloads()
 	if err != nil {
@@ -188,8 +186,8 @@ func (o Options) images() ([]string, error) {
 	return archives, nil
 }
 
-// Detours is a directory of the workload images with links by which a mount
-// lands elsewhere than its path says.
+// Detours is a directory of the workload images. Its links lead a mount to another place than its
+// path.
 const Detours = "/detour/a/b/c/d/e"
 
 func detours() []image.File {
@@ -201,8 +199,8 @@ func detours() []image.File {
 	}
 }
 
-// workloads are the programs of test/workload as they were built, and the
-// simulator's own, which can use a GPU without CUDA, by their path in the image.
+// workloads returns the built programs of test/workload, and the simulator's program that uses a
+// GPU without CUDA, by their path in the image.
 func (o Options) workloads() (map[string]string, error) {
 	dir := o.build("workload")
 	entries, err := os.ReadDir(dir)
@@ -222,22 +220,21 @@ func (o Options) workloads() (map[string]string, error) {
 	return programs, nil
 }
 
-// Kubectl is the path of the cluster's kubectl.
+// Kubectl returns the path of the cluster's kubectl.
 func (b *Bed) Kubectl() string { return b.Cluster.Kubectl() }
 
-// Plugins is an environment in which kubectl finds kubectl-vgpu, as built, and this
-// cluster.
+// Plugins returns an environment in which kubectl finds the built kubectl-vgpu and this cluster.
 func (b *Bed) Plugins() []string {
 	path := filepath.Dir(b.Kubectl()) + ":" + b.options.build("bin") + ":" + os.Getenv("PATH")
 	return append(os.Environ(), "PATH="+path, "KUBECONFIG="+b.Cluster.Kubeconfig())
 }
 
-// KubectlVgpu runs kubectl vgpu; what it complains of is in the error.
+// KubectlVgpu runs kubectl vgpu; the error contains its standard error.
 func (b *Bed) KubectlVgpu(ctx context.Context, args ...string) (string, error) {
 	return b.kubectlPlugin(ctx, append([]string{"vgpu"}, args...)...)
 }
 
-// Complete is how kubectl completes a command.
+// Complete returns kubectl's completions of a command.
 func (b *Bed) Complete(ctx context.Context, args ...string) (string, error) {
 	return b.kubectlPlugin(ctx, append([]string{"__complete"}, args...)...)
 }
@@ -268,8 +265,7 @@ func (b *Bed) kubectlOutput(ctx context.Context, args ...string) (string, error)
 	return string(output), nil
 }
 
-// explain is what an engineer would look at first when nri-vgpu does not come
-// up.
+// explain returns what an engineer would check first when nri-vgpu does not start.
 func (b *Bed) explain(ctx context.Context) string {
 	var all strings.Builder
 	for _, args := range [][]string{
@@ -287,12 +283,12 @@ func (b *Bed) explain(ctx context.Context) string {
 	return all.String()
 }
 
-// WaitNode waits until the condition holds of the Node.
+// WaitNode waits until the condition holds for the Node.
 func (b *Bed) WaitNode(ctx context.Context, timeout time.Duration, condition func(*corev1.Node) bool) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		var node *corev1.Node
-		// It may be gone, or the API server away, for a moment.
+		// The Node or the API server may be away for a moment.
 		node, last = b.Node(ctx)
 		return last == nil && condition(node), nil
 	})
@@ -321,7 +317,7 @@ func (b *Bed) WaitNodeReady(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// EnsureNamespace makes a namespace where there is none of the name.
+// EnsureNamespace makes a namespace if it does not exist.
 func (b *Bed) EnsureNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testbed
 
 import (
@@ -15,8 +17,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// WaitHeld waits until the pod physically holds memory on so many GPUs and no
-// longer takes more.
+// WaitHeld waits until the pod physically holds memory on this number of GPUs and takes no more.
 func (b *Bed) WaitHeld(ctx context.Context, pod *corev1.Pod, gpus int, timeout time.Duration) error {
 	var last map[string]uint64
 	steady := 0
@@ -61,7 +62,7 @@ func (b *Bed) KillContainer(pod *corev1.Pod) error {
 		return fmt.Errorf("pod %s has no process on a GPU to kill", pod.Name)
 	}
 	for _, h := range holdings {
-		// A process on two GPUs is there twice, and may be dead the second time.
+		// A process on two GPUs is listed twice, and may be dead the second time.
 		if err := syscall.Kill(h.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("kill process %d of pod %s: %w", h.pid, pod.Name, err)
 		}
@@ -69,8 +70,8 @@ func (b *Bed) KillContainer(pod *corev1.Pod) error {
 	return nil
 }
 
-// Exec runs a command in the pod's first container, as kubectl exec does, and
-// reads the JSON that it prints into result.
+// Exec runs a command in the pod's first container, as kubectl exec does, and reads its JSON output
+// into result.
 func (b *Bed) Exec(ctx context.Context, pod string, result any, command ...string) error {
 	stdout, stderr, err := b.ExecOutput(ctx, pod, command...)
 	if err != nil {
@@ -82,13 +83,13 @@ func (b *Bed) Exec(ctx context.Context, pod string, result any, command ...strin
 	return nil
 }
 
-// ExecOutput runs a command in the pod's only container and returns what it
-// prints. A command that fails is an error.
+// ExecOutput runs a command in the pod's only container and returns its output. A command that
+// fails is an error.
 func (b *Bed) ExecOutput(ctx context.Context, pod string, command ...string) (stdout, stderr string, err error) {
 	return b.ExecIn(ctx, pod, "", command...)
 }
 
-// ExecIn does so in one of several containers.
+// ExecIn runs a command in one of several containers.
 func (b *Bed) ExecIn(ctx context.Context, pod, container string, command ...string) (stdout, stderr string, err error) {
 	request := b.Client.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(b.namespace).Name(pod).SubResource("exec").
@@ -102,7 +103,7 @@ func (b *Bed) ExecIn(ctx context.Context, pod, container string, command ...stri
 	return out.String(), errs.String(), err
 }
 
-// Fill is what the workload fill prints; sizes in bytes.
+// Fill is the output of the workload fill; sizes in bytes.
 type Fill struct {
 	UUID           string `json:"uuid"`
 	TotalBytes     uint64 `json:"total_mem_seen"`
@@ -113,7 +114,7 @@ type Fill struct {
 	Error          string `json:"error"`
 }
 
-// Info is what the workload info prints.
+// Info is the output of the workload info.
 type Info struct {
 	CUDA struct {
 		InitError string `json:"init_error"`

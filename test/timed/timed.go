@@ -1,5 +1,7 @@
-// Package timed runs tests that judge how long something took, or what part of a
-// time something had, on machines whose processors others use as well.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package timed runs tests that judge durations, or shares of time, on machines whose processors
+// run other programs as well.
 package timed
 
 import (
@@ -14,28 +16,25 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// pauses come before a test's attempts: what else keeps the machine busy is given
-// time to end.
+// pauses precede a test's attempts, so that other work on the machine can end.
 var pauses = []time.Duration{0, time.Second, 5 * time.Second, 15 * time.Second}
 
-// beside is how many attempts are made while others run; those after them have the
-// test's process to themselves.
+// beside is the number of attempts beside other tests. Later attempts have the test's process to
+// themselves.
 const beside = 2
 
-// most is how many attempts may be made at a time; one that is made alone takes all
-// places.
+// most is the number of attempts that may run at a time; an attempt alone takes all places.
 const most = 1000
 
 var places = semaphore.NewWeighted(most)
 
-// Run runs a test until it passes, at most four times. A machine that stands still
-// for a second can make any judgement of time wrong, once; what the code under test
-// does wrong it does wrong each time. The last two attempts have the process to
-// themselves. What a failed attempt said is logged, and what the last one said are
-// the test's errors.
+// Run runs a test until it passes, at most four times. A machine that pauses for a second can make
+// any judgement of time wrong, once; a defect of the code under test shows each time. The last two
+// attempts have the process to themselves. Run logs the errors of failed attempts, and reports the
+// errors of the last attempt as the test's.
 //
-// The test is given a testing.TB of its own attempt, and must use nothing else:
-// what it registers with Cleanup runs when the attempt ends. It cannot be skipped.
+// The test gets a separate testing.TB for each attempt, and must use nothing else: functions
+// registered with Cleanup run when the attempt ends. The test cannot be skipped.
 func Run(t testing.TB, test func(testing.TB)) {
 	t.Helper()
 	var last []string
@@ -55,13 +54,13 @@ func turn(number int, attempt func() []string) []string {
 	if number >= beside {
 		weight = most
 	}
-	_ = places.Acquire(context.Background(), weight) // fails with its context alone
+	_ = places.Acquire(context.Background(), weight) // fails only when its context ends
 	defer places.Release(weight)
 	return attempt()
 }
 
-// Test is a part of a test that Run runs, beside other such parts: most of what is
-// timed waits for a (simulated) GPU, not for processors.
+// Test returns a part of a test that Run runs beside other parts: timed tests mostly wait for a
+// (simulated) GPU, not for processors.
 func Test(test func(testing.TB)) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -70,7 +69,7 @@ func Test(test func(testing.TB)) func(*testing.T) {
 	}
 }
 
-// try is one attempt, and what it said if it failed.
+// try makes one attempt, and returns its errors.
 func try(t testing.TB, test func(testing.TB)) []string {
 	a := &attempt{TB: t}
 	done := make(chan struct{})
@@ -88,7 +87,7 @@ type attempt struct {
 	testing.TB
 
 	mu       sync.Mutex
-	errors   []string // it has failed if there are any
+	errors   []string // not empty if the attempt has failed
 	cleanups []func()
 }
 
@@ -98,7 +97,7 @@ func (a *attempt) fail(message string) {
 	a.errors = append(a.errors, strings.TrimRight(message, "\n"))
 }
 
-// Failed tells whether this attempt has failed so far.
+// Failed reports whether this attempt has failed so far.
 func (a *attempt) Failed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,16 +131,16 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skip and its like would end the wrong goroutine.
+// Skip fails the attempt: the real Skip would end the wrong goroutine.
 func (a *attempt) Skip(args ...any) { a.Fatal(append([]any{"skipped:"}, args...)...) }
 
-// Skipf is as Skip.
+// Skipf fails the attempt like Skip.
 func (a *attempt) Skipf(format string, args ...any) { a.Fatalf("skipped: "+format, args...) }
 
-// SkipNow is as Skip.
+// SkipNow fails the attempt like Skip.
 func (a *attempt) SkipNow() { a.Fatal("skipped") }
 
-// Cleanup has f called when the attempt ends, the last one first.
+// Cleanup registers f to be called when the attempt ends, the last first.
 func (a *attempt) Cleanup(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

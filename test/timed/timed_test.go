@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package timed
 
 import (
@@ -10,7 +12,7 @@ import (
 	"time"
 )
 
-// recorder is a test that notes what it is told.
+// recorder is a test that records its messages.
 type recorder struct {
 	testing.TB
 	said []string
@@ -73,8 +75,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCleanup: what an attempt leaves is gone before the next one begins, the last
-// thing first, also if it ends early.
+// TestCleanup: an attempt's cleanups run before the next attempt begins, the last first, also if
+// the attempt ends early.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []int
@@ -94,8 +96,8 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestAloneInTheEnd: an attempt that comes after two have failed is not disturbed by those
-// of other parts.
+// TestAloneInTheEnd: after two failed attempts, a third is not disturbed by the attempts of other
+// parts.
 func TestAloneInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int32

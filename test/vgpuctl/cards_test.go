@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -10,10 +12,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// profileDir has the drivers and the cards that the simulator can be.
+// profileDir contains the simulator's profiles of drivers and cards.
 const profileDir = "../../gpusim/profiles"
 
-// newMachineOf makes a machine with two GPUs as these profiles say.
+// newMachineOf makes a machine with two GPUs of these profiles.
 func newMachineOf(t testing.TB, profiles ...string) *machine {
 	t.Helper()
 	m := newMachine(t)
@@ -23,7 +25,7 @@ func newMachineOf(t testing.TB, profiles ...string) *machine {
 	return m
 }
 
-// newMachineWith makes one of these profiles with other settings.
+// newMachineWith makes a machine of one of these profiles with other settings.
 func newMachineWith(t testing.TB, settings string, profiles ...string) *machine {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "settings.conf")
@@ -47,7 +49,7 @@ func cards(t testing.TB) map[string]string {
 	return named
 }
 
-// competition is tenants who share a GPU.
+// competition is a set of tenants that share a GPU.
 type competition struct {
 	name    string
 	tenants []tenant
@@ -63,11 +65,11 @@ var (
 	oneQueue = competition{"one queue by the environment", short.tenants, "CUDA_DEVICE_MAX_CONNECTIONS=1"}
 )
 
-// oddities is what cards need beyond what TestComputeSharesOnCards does with each.
+// oddities lists cards that need more than TestComputeSharesOnCards does with each card.
 var oddities = map[string]struct {
 	driver string        // profile of a driver
-	more   []competition // what else is tried
-	safe   bool          // who shares the GPU may have less than his limit
+	more   []competition // additional competitions
+	safe   bool          // tenants that share the GPU may have less than their limits
 }{
 	"h200":            {driver: "r580-h200", more: []competition{waiting}},
 	"fast-clock":      {more: []competition{short, waiting}},
@@ -76,7 +78,7 @@ var oddities = map[string]struct {
 	"stamped-at-once": {safe: true},
 }
 
-// TestComputeSharesOnCards: limits hold whatever the card's clock, slices and queues are like.
+// TestComputeSharesOnCards: limits hold whatever the card's clock, slices and queues.
 func TestComputeSharesOnCards(t *testing.T) {
 	for name, card := range cards(t) {
 		odd := oddities[name]
@@ -101,7 +103,7 @@ func TestComputeSharesOnCards(t *testing.T) {
 	}
 }
 
-// wantNoMore expects that tenants had no more than their limits, and a third of them.
+// wantNoMore checks that tenants had no more than their limits, and at least a third of them.
 func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 	t.Helper()
 	for i, share := range shares {
@@ -112,7 +114,7 @@ func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 	}
 }
 
-// TestOddCardsExist: an exception is made for cards that there are.
+// TestOddCardsExist: every card with an exception exists.
 func TestOddCardsExist(t *testing.T) {
 	all := cards(t)
 	for name := range oddities {

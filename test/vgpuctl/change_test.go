@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -7,9 +9,10 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// change sets the memory limit of the group g, which runs.
+// change sets the memory limit of the running group g.
 func (m *machine) change(bytes uint64) {
 	m.Helper()
 	dir := filepath.Join(m.runs, "nri-vgpu/g")
@@ -25,13 +28,13 @@ func (m *machine) change(bytes uint64) {
 	}
 }
 
-// A process that fills its memory, gives it back and fills it again follows
-// its limit both ways while it runs.
+// TestLimitChangesUnderARunningProcess: a process that fills its memory, frees it and fills it
+// again follows changes of its limit in both directions while it runs.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
-	// A limit that rises while fill asks for its smallest piece is filled with
-	// such pieces: bytes would take minutes.
+	// If the limit rises while fill asks for its smallest piece, it fills the difference with such
+	// pieces: single bytes would take minutes.
 	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "100000", "--chunk", "32MiB", "--granularity", "1MiB"))
 	const look = 50 * time.Millisecond
 	most := func(during time.Duration) uint64 {
@@ -42,28 +45,28 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 		}
 		return seen
 	}
-	m.eventually("it fills its memory", func() bool { return most(look) > 1<<30 })
+	eventually.Holds(m, patience, "it fills its memory", func() bool { return most(look) > 1<<30 })
 	for _, next := range []struct{ limit, more uint64 }{{1 << 30, 1 << 29}, {3 << 30, 1 << 30}, {2 << 30, 1 << 30}, {6 << 30, 3 << 30}} {
 		limit := next.limit
 		m.change(limit)
-		// What it has it may keep until it gives it back.
-		m.eventually("it holds no more than its limit", func() bool { bytes, _ := m.held(o); return bytes <= limit })
+		// The process may keep what it holds until it frees it.
+		eventually.Holds(m, patience, "it holds no more than its limit", func() bool { bytes, _ := m.held(o); return bytes <= limit })
 		if seen := most(500 * time.Millisecond); seen > limit {
 			t.Errorf("after its limit became %d bytes it took %d", limit, seen)
 		}
-		m.eventually("it uses what it may have now", func() bool { return most(look) > next.more })
+		eventually.Holds(m, patience, "it uses what it may have now", func() bool { return most(look) > next.more })
 	}
 }
 
-// A limit below what is used takes nothing away: it refuses more, until less
-// is used.
+// TestLimitBelowUse: a limit below the use takes nothing away. It refuses further memory until the
+// use is below it.
 func TestLimitBelowUse(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
 	first := m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--hold", "3600"))
-	m.eventually("the group is there", func() bool { _, err := os.Stat(filepath.Join(m.runs, "nri-vgpu/g")); return err == nil })
+	eventually.Holds(m, patience, "the group is there", func() bool { _, err := os.Stat(filepath.Join(m.runs, "nri-vgpu/g")); return err == nil })
 	m.start(m.command("run", "--group", "g", "--", "sleep", "3600")) // keeps the group
-	m.eventually("the first process is full", func() bool { bytes, _ := m.held(o); return bytes == 4<<30 })
+	eventually.Holds(m, patience, "the first process is full", func() bool { bytes, _ := m.held(o); return bytes == 4<<30 })
 	fill := func(status int) {
 		m.Helper()
 		m.finish(status, m.command("run", "--group", "g", "--", m.workload("fill")))
@@ -81,7 +84,7 @@ func TestLimitBelowUse(t *testing.T) {
 	}
 	m.change(2 << 30)
 	_ = first.Process.Kill()
-	m.eventually("the first process is gone", func() bool { _, processes := m.held(o); return processes == 0 })
+	eventually.Holds(m, patience, "the first process is gone", func() bool { _, processes := m.held(o); return processes == 0 })
 	if fill(0); m.peak(o) != 4<<30 {
 		t.Errorf("a process held %d bytes", m.peak(o))
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -15,11 +17,12 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// Bounds on a share, in points. A machine that is busy with other things can
-// keep a program from using its share, but lets none have more.
+// Bounds on a share, in points. A busy machine can keep a program from using its share, but never
+// increases the share.
 const (
 	over  = 4
 	under = 12
@@ -32,7 +35,7 @@ type tenant struct {
 	kernel  string // µs
 }
 
-// gpuTime is the time each process had on all GPUs.
+// gpuTime returns the time that each process had on all GPUs.
 func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	m.Helper()
 	live, err := o.Processes()
@@ -48,8 +51,8 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	return times
 }
 
-// shares runs tenants beside each other, by a policy, and measures their shares, of
-// two seconds, in percent.
+// shares runs tenants beside each other, by a policy, and returns their shares of two seconds, in
+// percent.
 func (m *machine) shares(policy string, tenants []tenant, arguments ...string) []float64 {
 	m.Helper()
 	pids := m.compete(policy, tenants, arguments...)
@@ -80,7 +83,7 @@ func (m *machine) spin(group string, t tenant, options []string, arguments ...st
 func (m *machine) waitForGPUTime(pids []int) {
 	m.Helper()
 	o := m.oracle()
-	m.eventually("all use the GPU", func() bool {
+	eventually.Holds(m, patience, "all use the GPU", func() bool {
 		times := m.gpuTime(o)
 		for _, pid := range pids {
 			if times[pid] == 0 {
@@ -91,7 +94,7 @@ func (m *machine) waitForGPUTime(pids []int) {
 	})
 }
 
-// sharesOf measures the shares of processes from now on.
+// sharesOf returns the shares of processes, measured from now on.
 func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
 	m.Helper()
 	o := m.oracle()
@@ -105,7 +108,7 @@ func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
 	return shares
 }
 
-// wantLimits expects that tenants had their limits of a GPU's time.
+// wantLimits checks that tenants had their limits of a GPU's time.
 func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 	t.Helper()
 	for i, share := range shares {
@@ -117,9 +120,8 @@ func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 	}
 }
 
-// TestComputeShares: a container has the part of the GPU's time that it was
-// given, whatever its kernels are and however they are launched, alone and
-// beside others.
+// TestComputeShares: a container gets its part of the GPU's time, whatever its kernels and their
+// launches, alone and beside others.
 func TestComputeShares(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -146,8 +148,8 @@ func TestComputeShares(t *testing.T) {
 	}
 }
 
-// TestWorkThatIsNewEachTime: work of which nothing is known, as each kernel has another
-// shape, is held to the limit, too.
+// TestWorkThatIsNewEachTime: work without any estimate, because each kernel has another shape, is
+// held to the limit, too.
 func TestWorkThatIsNewEachTime(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -164,8 +166,8 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 	}
 }
 
-// TestStreamsRunSideBySide: kernels of several streams that can run at the same
-// time do so under a limit, too, and take the GPU's time once.
+// TestStreamsRunSideBySide: kernels of several streams that can run at the same time also do so
+// under a limit, and use the GPU's time once.
 func TestStreamsRunSideBySide(t *testing.T) { timed.Run(t, testStreamsRunSideBySide) }
 
 func testStreamsRunSideBySide(t testing.TB) {
@@ -187,8 +189,8 @@ func testStreamsRunSideBySide(t testing.TB) {
 		}
 		return 0, 0
 	}
-	m.eventually("it is known how they overlap", func() bool { took, kernels = sum(); return took > 100*time.Millisecond })
-	m.eventually("more is done", func() bool { now, _ := sum(); return now > took+100*time.Millisecond })
+	eventually.Holds(m, patience, "it is known how they overlap", func() bool { took, kernels = sum(); return took > 100*time.Millisecond })
+	eventually.Holds(m, patience, "more is done", func() bool { now, _ := sum(); return now > took+100*time.Millisecond })
 	after, more := sum()
 	at := float64(time.Duration(more-kernels)*kernel) / float64(after-took)
 	t.Logf("%.1f of %d kernels at a time", at, streams)
@@ -197,8 +199,7 @@ func testStreamsRunSideBySide(t testing.TB) {
 	}
 }
 
-// mostWrong bounds the difference between what work was charged and what it
-// took, in percent.
+// mostWrong bounds the difference between the charge for work and its time, in percent.
 const mostWrong = 3
 
 // chargedEach returns the GPU time that each process of a group was charged.
@@ -214,7 +215,7 @@ func (m *machine) chargedEach(group string) (each []time.Duration) {
 	return each
 }
 
-// charged is the GPU time that a group was charged.
+// charged returns the GPU time that a group was charged.
 func (m *machine) charged(group string) (sum time.Duration) {
 	m.Helper()
 	usage, err := limits.ReadUsage(filepath.Join(m.runs, "nri-vgpu", group, "usage"))
@@ -227,13 +228,12 @@ func (m *machine) charged(group string) (sum time.Duration) {
 	return sum
 }
 
-// TestComputeCharges: what is charged for work is what it takes, however busy the
-// machine is, for programs too that wait for each launch, for kernels of several
-// streams, whether they run side by side or fill the GPU and run one after another, for such
-// as are never launched twice, so that nothing is known of them, and for such as last
-// now longer and now shorter, so that what is known is wrong.
+// TestComputeCharges: the charge for work equals its time, however busy the machine. This also
+// holds for programs that wait for each launch, and for kernels of several streams, whether they
+// run side by side or one after another. It holds for kernels that are never launched twice, which
+// have no estimate, and for kernels of varying length, whose estimate is wrong.
 func TestComputeCharges(t *testing.T) {
-	const few, filling = "1", "4224" // blocks, of which a GPU has room for so many
+	const few, filling = "1", "4224" // blocks; a GPU has room for 4224
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}
 	varying := func(other string, runs ...string) []string {
 		return []string{"--other-us", other, "--run", runs[0], "--other-run", runs[len(runs)-1]}
@@ -258,7 +258,7 @@ func TestComputeCharges(t *testing.T) {
 		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			known := 300 * time.Millisecond
 			if slices.Contains(c.more, "--other-us") {
-				known = 2 * time.Second // that it varies has to be learnt
+				known = 2 * time.Second // the interposer must learn that it varies
 			}
 			spin := []string{"--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--streams", "8"}
 			if wrong := newMachine(t).overcharge(known, append(spin, c.more...)...); math.Abs(wrong) > mostWrong {
@@ -268,8 +268,8 @@ func TestComputeCharges(t *testing.T) {
 	}
 }
 
-// TestLaunchesAreNotCharged: launches take as long as on an H200, which is not the GPU's time;
-// where they wait for the kernel, that is not taken for a launch.
+// TestLaunchesAreNotCharged: launches take as long as on an H200, which is not the GPU's time. A
+// launch that waits for the kernel does not count as a launch.
 func TestLaunchesAreNotCharged(t *testing.T) {
 	for _, c := range []struct {
 		kernel, env string
@@ -289,35 +289,35 @@ func TestLaunchesAreNotCharged(t *testing.T) {
 	}
 }
 
-// overcharge runs a program under a limit, and returns by how many percent more it is charged than
-// it takes in one second of the GPU's time, once it has taken `known`.
+// overcharge runs a program under a limit, and returns by how many percent its charge exceeds its
+// time in one second of the GPU's time, after it has used `known`.
 func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 	m.Helper()
 	run := []string{"run", "--group", "charged", "--cores", "50", "--", m.workload("spin"), "--duration", "60"}
 	cmd := m.start(m.command(append(run, spin...)...))
 	o := m.oracle()
 	took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
-	m.eventually("it is known what work takes", func() bool { return took() > known })
+	eventually.Holds(m, patience, "it is known what work takes", func() bool { return took() > known })
 	before, charged := took(), m.charged("charged")
-	m.eventually("more work is done", func() bool { return took() > before+time.Second })
+	eventually.Holds(m, patience, "more work is done", func() bool { return took() > before+time.Second })
 	charged, after := m.charged("charged")-charged, took()-before
 	m.Logf("%s was charged for %s", charged, after)
 	return 100 * (float64(charged)/float64(after) - 1)
 }
 
-// TestFirstKernelsAreChargedForThemselves has two processes of a container share the GPU with
-// kernels of which nothing is known, one of them without a processor for some time, so that
-// it cannot tell all along whose the GPU was.
+// TestFirstKernelsAreChargedForThemselves: two processes of a container share the GPU with kernels
+// without an estimate. One of them has no processor for some time, so it cannot always tell whose
+// the GPU was.
 func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		pattern               string
-		kernel, stopped, most time.Duration // charged for the other's, too, they would come to four kernels
+		kernel, stopped, most time.Duration // charged for the other's, too, they would amount to four kernels
 	}{
-		// Together they take less than the 100 ms for which a second kernel waits for the measure of
-		// the first.
+		// Together they take less than the 100 ms for which a second kernel waits for the first
+		// measurement.
 		{"short", "async", 40 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
-		// A program that waits for its kernel has no second one, however long that is.
+		// A program that waits for its kernel has no second kernel, however long the first is.
 		{"long", "sync", 200 * time.Millisecond, 30 * time.Millisecond, 450 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -328,8 +328,8 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	}
 }
 
-// ready starts a program with --wait-line, waits until it is ready, and returns its process and
-// what lets it go on.
+// ready starts a program with --wait-line, and waits until it is ready. It returns the process and
+// a function that lets it continue.
 func (m *machine) ready(cmd *exec.Cmd) (pid int, begin func()) {
 	m.Helper()
 	in, err := cmd.StdinPipe()
@@ -342,7 +342,7 @@ func (m *machine) ready(cmd *exec.Cmd) (pid int, begin func()) {
 	}
 	m.start(cmd)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		m.Fatalf("%s says %q (%v), want ready", cmd, line, err)
+		m.Fatalf("%s printed %q (%v), want ready", cmd, line, err)
 	}
 	return cmd.Process.Pid, func() {
 		m.Helper()
@@ -358,15 +358,15 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 	spin := []string{m.workload("spin"), "--pattern", pattern, "--kernel-us", strconv.FormatInt(kernel.Microseconds(), 10), "--duration", "60", "--wait-line"}
 	var pids []int
 	var begin []func()
-	for _, limit := range [][]string{{"--cores", "10"}, nil} { // they have no second kernel in the test's time
+	for _, limit := range [][]string{{"--cores", "10"}, nil} { // neither launches a second kernel
 		args := append([]string{"run", "--group", "first"}, limit...)
 		pid, ready := m.ready(m.command(append(append(args, "--"), spin...)...))
 		pids, begin = append(pids, pid), append(begin, ready)
 	}
-	for _, launch := range begin { // only now: to start takes about as long as the short kernel
+	for _, launch := range begin { // only now: a start takes about as long as the short kernel
 		launch()
 	}
-	m.eventually("both kernels run", func() bool {
+	eventually.Holds(m, patience, "both kernels run", func() bool {
 		took := m.gpuTime(o)
 		return min(took[pids[0]], took[pids[1]]) > uint64(kernel/10)
 	})
@@ -378,8 +378,8 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 	}
 	var charged []time.Duration
 	defer func() { t.Logf("charged %s for %s each", charged, kernel) }()
-	// What was the other's is taken off once the other was charged.
-	m.eventually("each is charged for its kernel, and not for the other's", func() bool {
+	// The other's time is deducted once the other was charged.
+	eventually.Holds(m, patience, "each is charged for its kernel, and not for the other's", func() bool {
 		charged = m.chargedEach("first")
 		return len(charged) == 2 && min(charged[0], charged[1]) > kernel-kernel/10 && charged[0]+charged[1] <= most
 	})

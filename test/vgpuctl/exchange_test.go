@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -7,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// A peer that the machine's processors keep waiting makes the other GPU spin.
+// A peer that waits for the machine's processors makes the other GPU spin.
 const spinning = 15
 
-// TestExchangeGoesOnAtItsShare: kernels on two GPUs that wait for each other,
-// spinning, go on at the smaller of the two limits, and do not burn what the
-// GPUs' limits allow beyond that, or more.
+// TestExchangeGoesOnAtItsShare: kernels on two GPUs that spin for each other proceed at the smaller
+// of the two limits. They do not waste what the GPUs' limits allow beyond that, or more.
 func TestExchangeGoesOnAtItsShare(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -31,7 +33,7 @@ func TestExchangeGoesOnAtItsShare(t *testing.T) {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--cores", "50", "--gpu", "0", "--gpu", "1", "--", "sleep", "3600"))
-			m.eventually("the group is there", func() bool { return m.groupExists("g") })
+			eventually.Holds(m, patience, "the group is there", func() bool { return m.groupExists("g") })
 			m.setCores("g", c.limits)
 			const duration = 2.0
 			out := m.finish(0, m.command(append([]string{"run", "--group", "g", "--", m.workload("exchange"), "--duration", "2"}, c.args...)...))
@@ -72,7 +74,7 @@ func (m *machine) setCores(group string, percent [2]uint32) {
 	}
 }
 
-// finishedGPUTime is the time in seconds that a finished program had, by GPU.
+// finishedGPUTime returns the time in seconds that a finished program had, by GPU.
 func (m *machine) finishedGPUTime(program string) []float64 {
 	m.Helper()
 	finished, err := m.oracle().Finished()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -12,18 +14,19 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
 	smallContext  = 107 << 20
-	smallContexts = "context = 107MiB\n" // the profile
+	smallContexts = "context = 107MiB\n" // a setting of the profile
 )
 
-// asker builds the program that asks what it holds, below the interposer.
+// asker builds the program that asks what it holds, below the interposer, and returns its path.
 func (m *machine) asker() string {
 	m.Helper()
 	program := filepath.Join(m.TempDir(), "asker")
-	output, err := exec.Command("gcc", "-std=gnu11", "-o", program, "../../pkg/held/testdata/asker.c", "-ldl").CombinedOutput()
+	output, err := exec.Command("gcc", "-std=gnu11", "-o", program, "../../internal/registry/held/testdata/asker.c", "-ldl").CombinedOutput()
 	if err != nil {
 		m.Fatalf("%v: %s", err, output)
 	}
@@ -52,7 +55,7 @@ func (m *machine) startAsker(command *exec.Cmd) talk {
 	read := func() string {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			m.Fatalf("the asker says no more: %v", err)
+			m.Fatalf("the asker stopped reporting: %v", err)
 		}
 		return strings.TrimSuffix(line, "\n")
 	}
@@ -67,10 +70,10 @@ func (m *machine) startAsker(command *exec.Cmd) talk {
 
 const askerBytes = 30 << 20
 
-// asking is the command line of an asker under limits, in the group "g".
+// asking returns the command line of an asker under limits, in the group "g".
 func (m *machine) asking(limits ...string) []string {
 	line := append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", "g"}, limits...)
-	// It stands for any program below the interposer: what is tested is who answers.
+	// The asker represents any program below the interposer: the test is about the server.
 	return append(line, "--", "env", "-u", "LD_PRELOAD", m.asker(), filepath.Join(m.build, "gpusim/libcuda.so.1"), "", strconv.Itoa(askerBytes))
 }
 
@@ -89,8 +92,8 @@ func (m *machine) page(group string) []limits.Device {
 	return devices
 }
 
-// Without an agent the run's watcher measures the context, and answers what the
-// program holds, wherever NVML knows.
+// TestARunIsToldWhatItHolds: without an agent the run's watcher measures the context, and answers
+// what the program holds, wherever NVML knows it.
 func TestARunIsToldWhatItHolds(t *testing.T) {
 	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
 	for _, tt := range []struct {
@@ -98,7 +101,7 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 		host, contained bool
 	}{
 		{"true", true, true},
-		{"host-pids", true, false}, // NVML's pids are others than the container's
+		{"host-pids", true, false}, // NVML's pids differ from the container's
 		{"own-zero", true, false},
 		{"own-bytes", true, true},
 		{"not-available", false, false},
@@ -113,10 +116,10 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 				}
 				asker := m.startAsker(m.cmd(line...))
 				if got := m.page("g")[0].ContextBytes; got != smallContext {
-					t.Errorf("its page says that a context takes %d bytes", got)
+					t.Errorf("its page records %d bytes for a context", got)
 				}
 				if told {
-					m.eventually("it is told what it holds", func() bool {
+					eventually.Holds(m, patience, "it is told what it holds", func() bool {
 						return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes))
 					})
 				} else if got := asker.ask(); got != "none" {
@@ -127,8 +130,8 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 	}
 }
 
-// Whatever NVML tells, a program under a limit gets it but for its context, holds no more
-// by the oracle, and calls no NVML.
+// TestLimitsAreExactInEveryRegime: whatever NVML reports, a program under a limit gets all of it
+// except its context, holds no more by the oracle, and calls no NVML.
 func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
 		t.Run(regime, func(t *testing.T) {
@@ -158,7 +161,7 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	}
 }
 
-// One run measures; those after it, and those beside it, do not.
+// TestRunsMeasureOnce: one run measures; later and concurrent runs do not.
 func TestRunsMeasureOnce(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	o := m.oracle()
@@ -185,7 +188,7 @@ func TestRunsMeasureOnce(t *testing.T) {
 	}
 }
 
-// Without NVML a run goes on with what any context takes at most.
+// TestARunWithoutNVML: without NVML a run uses the largest size of any context.
 func TestARunWithoutNVML(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	dir := t.TempDir()
@@ -200,7 +203,7 @@ func TestARunWithoutNVML(t *testing.T) {
 	o := m.oracle()
 	asker := m.startAsker(m.cmd(m.asking("--memory", "2Gi")...))
 	if got := m.page("g")[0].ContextBytes; got != 0 {
-		t.Errorf("its page says %d bytes", got)
+		t.Errorf("its page records %d bytes", got)
 	}
 	if got := asker.ask(); got != "none" {
 		t.Errorf("it was told %q", got)
@@ -216,30 +219,30 @@ func TestARunWithoutNVML(t *testing.T) {
 	}
 }
 
-// A watcher that was killed is replaced by the next run of its group: until then its
-// processes go on by estimates.
+// TestAKilledWatcherIsReplaced: the next run of a group replaces a killed watcher. Until then the
+// group's processes use estimates.
 func TestAKilledWatcherIsReplaced(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
 	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }
-	m.eventually("it is told what it holds", told)
+	eventually.Holds(m, patience, "it is told what it holds", told)
 
 	pid := m.watcher("g")
 	if err := exec.Command("kill", "-9", strconv.Itoa(pid)).Run(); err != nil {
 		t.Fatal(err)
 	}
-	m.eventually("nobody answers", func() bool { return asker.ask() == "none" })
+	eventually.Holds(m, patience, "nobody answers", func() bool { return asker.ask() == "none" })
 	m.start(m.cmd(m.asking()...))
-	m.eventually("it is told again", told)
+	eventually.Holds(m, patience, "it is told again", told)
 	if again := m.watcher("g"); again == pid {
 		t.Errorf("process %d watches still", pid)
 	}
 	m.start(m.cmd(m.asking()...))
 	time.Sleep(200 * time.Millisecond)
-	m.watcher("g") // is one, not two
+	m.watcher("g") // checks that there is only one
 }
 
-// watcher is the pid of a group's only watcher.
+// watcher returns the pid of a group's only watcher.
 func (m *machine) watcher(group string) int {
 	m.Helper()
 	dir := filepath.Join(m.runs, "nri-vgpu")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -12,20 +14,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 const (
-	// disturbed is how many points of its share a container may lose to
-	// another one's hostility, or win.
+	// disturbed is the number of points of its share that a container may lose or gain by another
+	// container's attacks.
 	disturbed = 2.0
 	// agentMemory bounds the agent's resident memory meanwhile, bytes.
 	agentMemory = 50 << 20
 )
 
-// agent starts the real agent, without runtime and API server, and gives its
-// directory of what runs.
+// agent starts the real agent, without runtime and API server. It returns the command and the
+// directory of the agent's runtime files.
 func (m *machine) agent() (cmd *exec.Cmd, runDir string) {
 	m.Helper()
 	dir, err := os.MkdirTemp("", "agent") // a socket's path is short
@@ -54,11 +57,11 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name
 	cmd.Env = slices.Clone(m.env)
 	cmd.Stderr = os.Stderr
 	m.start(cmd)
-	m.eventually("the agent's socket is there", func() bool { _, err := os.Stat(layout.AgentSocket(runDir)); return err == nil })
+	eventually.Holds(m, patience, "the agent's socket is there", func() bool { _, err := os.Stat(paths.AgentSocket(runDir)); return err == nil })
 	return cmd, runDir
 }
 
-// resident is the most memory that a process had so far, bytes.
+// resident returns the most memory that a process had so far, in bytes.
 func (m *machine) resident(pid int) int64 {
 	m.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -73,9 +76,9 @@ func (m *machine) resident(pid int) int64 {
 	return kib << 10
 }
 
-// TestHostileClients: who sends nonsense to the agent's socket, holds thousands of
-// connections open, floods it from processes that come and go, or forges its own
-// usage page changes neither others' shares nor what memory the agent takes.
+// TestHostileClients: some clients send garbage to the agent's socket, hold thousands of
+// connections open, flood it from short-lived processes, or forge their own usage page. They change
+// neither others' shares nor the agent's memory.
 func TestHostileClients(t *testing.T) { timed.Run(t, testHostileClients) }
 
 func testHostileClients(t testing.TB) {
@@ -88,7 +91,7 @@ func testHostileClients(t testing.TB) {
 		cmd := m.command("run", "--cores", cores, "--", m.workload("spin"), "--kernel-us", "2000", "--duration", "3600")
 		victims = append(victims, m.start(cmd).Process.Pid)
 	}
-	m.eventually("the victims use the GPU", func() bool {
+	eventually.Holds(m, patience, "the victims use the GPU", func() bool {
 		times := m.gpuTime(o)
 		return times[victims[0]] > 0 && times[victims[1]] > 0
 	})
@@ -101,7 +104,7 @@ func testHostileClients(t testing.TB) {
 		}
 		return shares
 	}
-	time.Sleep(2 * time.Second) // the first moments are another matter
+	time.Sleep(2 * time.Second) // the first moments do not count
 	peace := share(func() { time.Sleep(3 * time.Second) })
 	t.Logf("in peace the victims have %.1f %%, the agent %.1f MiB", peace, float64(m.resident(agent.Process.Pid))/(1<<20))
 	for _, hostile := range []struct{ way, duration, dir string }{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -6,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// lendingTime is how long after a change those who may borrow have what they may, and no more.
+// lendingTime is how long after a change borrowers have their due, and no more.
 const lendingTime = 20 * time.Millisecond
 
-// wantShares expects what processes had of the GPU's time, in percent.
+// wantShares checks the processes' shares of the GPU's time, in percent.
 func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
 	t.Helper()
 	for i, share := range shares {
@@ -23,14 +26,14 @@ func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
 	}
 }
 
-// TestMaximum: a container has up to its maximum of what others leave idle, and its guarantee
-// beside one that wants all, soon after that has begun.
+// TestMaximum: a container has up to its maximum while others are idle. Beside a container that
+// wants all, it has its guarantee, soon after that container has begun.
 func TestMaximum(t *testing.T) {
 	for _, kernel := range []string{"200", "20000"} {
 		t.Run(kernel, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
 			m.start(m.command("run", "--group", "idle", "--cores", "80", "--policy", "share", "--", "sleep", "3600"))
-			m.eventually("the idle group is there", func() bool { return m.groupExists("idle") })
+			eventually.Holds(m, patience, "the idle group is there", func() bool { return m.groupExists("idle") })
 			pid := m.spin("t", tenant{20, "async", kernel}, []string{"--cores-max", "50"})
 			m.waitForGPUTime([]int{pid})
 			time.Sleep(time.Second)
@@ -46,7 +49,7 @@ func TestMaximum(t *testing.T) {
 			}
 			time.Sleep(lendingTime)
 			soon := m.sharesOf([]int{pid}, 300*time.Millisecond)
-			if kernel == "200" { // a long kernel is too much of the time to tell
+			if kernel == "200" { // a long kernel is too coarse for this check
 				wantShares(t, "as soon as that has stopped", soon, 50)
 			}
 			wantShares(t, "when that has stopped", m.sharesOf([]int{pid}, 2*time.Second), 50)
@@ -54,7 +57,7 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
-// TestMaximumLeavesTheRestToOthers: what one may not have, as it is at its maximum, goes to the
+// TestMaximumLeavesTheRestToOthers: time that a container at its maximum may not have goes to the
 // others.
 func TestMaximumLeavesTheRestToOthers(t *testing.T) {
 	timed.Run(t, testMaximumLeavesTheRestToOthers)
@@ -71,16 +74,16 @@ func testMaximumLeavesTheRestToOthers(t testing.TB) {
 	wantShares(t, "a and b", m.sharesOf(pids, 2*time.Second), 40, 60)
 }
 
-// TestMoreThanThereIs: where limits add up to more than the GPU can give, equal ones are equal
-// parts of what it can give, and of others the smaller ones hold. What is left for the larger
-// one depends on how often the GPU changes between them: more than every slice it does not.
+// TestMoreThanThereIs: limits add up to more than the GPU can deliver. Equal limits get equal parts
+// of the GPU's time, and of unequal limits the smaller hold. The rest for the larger depends on how
+// often the GPU changes between them, which is at most after every slice.
 func TestMoreThanThereIs(t *testing.T) {
 	const h200 = "slice = 2ms\nswitch = 200us"
 	for _, c := range []struct {
 		name, card string
 		limits     [2]int
 		want       []float64
-		most       float64 // that the larger one may have, where it is not what is wanted
+		most       float64 // bound on the larger share, which may exceed want
 	}{
 		{"equal", "", [2]int{60, 60}, []float64{50, 50}, 50},
 		{"equal, on an H200", h200, [2]int{60, 60}, []float64{45, 45}, 45},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -10,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
 )
 
 // compile builds a C program that is linked to a driver's library.
@@ -28,8 +30,8 @@ func (m *machine) compile(driver, source string, flags ...string) string {
 // oneGiB is a memory limit.
 var oneGiB = []string{"--memory", "1Gi"}
 
-// under runs a program by a driver's libraries, natively without a limit, and returns
-// what it printed and what was said on standard error.
+// under runs a program with a driver's libraries, natively if there is no limit, and returns its
+// standard output and standard error.
 func (m *machine) under(branch string, limit []string, program string, args ...string) (stdout, stderr string, status int) {
 	m.Helper()
 	command := append([]string{program}, args...)
@@ -73,7 +75,7 @@ static int begin(void)
 }
 `
 
-// importsLater imports a name that came with CUDA 13.2.
+// importsLater imports a name of CUDA 13.2.
 const importsLater = declarations + `
 int cuLaunchHostFunc_v2(void *, void (*)(void *), void *, unsigned);
 static void call(void *data) { *(int *)data = 1; }
@@ -87,7 +89,7 @@ int main(void)
 }
 `
 
-// asks prints which names there are, by dlsym and by cuGetProcAddress.
+// asks prints which names exist, by dlsym and by cuGetProcAddress.
 const asks = declarations + `
 int cuGetProcAddress_v2(const char *, void **, int, unsigned long, int *);
 int main(int count, char **names)
@@ -106,7 +108,7 @@ int main(int count, char **names)
 }
 `
 
-// callsUnknown calls names that nobody knows: imported, and looked up.
+// callsUnknown calls unknown names: imported, and looked up.
 const callsUnknown = declarations + `
 int cuFrobnicate(int *);
 int cuMemAllocFrob(address *, size_t);
@@ -132,8 +134,8 @@ int main(void)
 }
 `
 
-// A program that imports a name of a driver newer than 580 starts and runs, under
-// limits as without.
+// TestImportOfALaterDriver: a program that imports a name of a driver newer than 580 starts and
+// runs, with and without limits.
 func TestImportOfALaterDriver(t *testing.T) {
 	m := newMachine(t)
 	for _, flags := range [][]string{nil, {"-Wl,-z,now"}, {"-Wl,-z,lazy"}} {
@@ -147,7 +149,7 @@ func TestImportOfALaterDriver(t *testing.T) {
 	}
 }
 
-// A program that asks whether the driver has a name gets the driver's answer.
+// TestFeatureTests: a program that asks whether the driver has a name gets the driver's answer.
 func TestFeatureTests(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/libcuda.so.1"), asks)
@@ -164,8 +166,8 @@ func TestFeatureTests(t *testing.T) {
 	}
 }
 
-// copiesLater copies within the device by a function that came with CUDA 13.2, looked up
-// as programs do, and prints for how long.
+// copiesLater copies within the device by a function of CUDA 13.2, which it looks up as programs
+// do. It prints the duration.
 const copiesLater = declarations + `
 #include <time.h>
 int cuMemAlloc_v2(address *, size_t);
@@ -196,7 +198,8 @@ int main(int count, char **how)
 }
 `
 
-// Copies that came with CUDA 13.2 take no more of the GPU than the limit.
+// TestLaterCopiesAreLimited: copies by functions of CUDA 13.2 take no more of the GPU than the
+// limit.
 func TestLaterCopiesAreLimited(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/future/libcuda.so.1"), copiesLater)
@@ -209,7 +212,7 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 			}
 			return took
 		}
-		// What a machine that stands still adds makes both longer.
+		// A pause of the machine makes both longer.
 		native, limited := seconds(), seconds("--memory", "2Gi", "--cores", "25")
 		if limited < 3*native {
 			t.Errorf("%s: at 25 %% the copies took %.2f s, natively %.2f s", how, limited, native)
@@ -217,8 +220,8 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 	}
 }
 
-// A driver that nobody knows: what cannot allocate passes, what can is refused, and
-// nothing is held beyond the limit.
+// TestUnknownNames: with an unknown driver, functions that cannot allocate pass, functions that can
+// are refused, and nothing is held beyond the limit.
 func TestUnknownNames(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/unknown/libcuda.so.1"), callsUnknown)
@@ -236,8 +239,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// A driver whose library cannot be read, or a place that cannot be written: the
-// libraries as they are built, which know 580's names and later ones.
+// TestLibrariesAsTheyAreBuilt: if the driver's library cannot be read, or the copy cannot be
+// written, programs get the libraries as built, which know 580's names and later names.
 func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 	build, err := filepath.Abs("../../build")
 	if err != nil {
@@ -250,20 +253,21 @@ func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		parent, driver, says string
+		parent, driver, phrase string
 	}{
 		"a broken driver":     {t.TempDir(), broken, broken},
 		"no driver":           {t.TempDir(), "", "libcuda.so.1 was not found"},
 		"a parent of no kind": {"/dev/null/drivers", good, "/dev/null"},
 	} {
 		v, err := driverlib.Make(lib, c.parent, driverlib.Paths{"libcuda.so.1": c.driver})
-		if v.Dir != lib || err == nil || !strings.Contains(err.Error(), c.says) || len(v.Libraries) != 2 || v.Libraries[0].Error == "" {
-			t.Errorf("%s: %+v, %v, want %s with %q", name, v, err, lib, c.says)
+		if v.Dir != lib || err == nil || !strings.Contains(err.Error(), c.phrase) || len(v.Libraries) != 2 || v.Libraries[0].Error == "" {
+			t.Errorf("%s: %+v, %v, want %s with %q", name, v, err, lib, c.phrase)
 		}
 	}
 }
 
-// Half of a driver: the library that can be made is, the other is used as it is built.
+// TestVariantOfOneLibrary: with half of a driver, one library gets its variant and the other is
+// used as built.
 func TestVariantOfOneLibrary(t *testing.T) {
 	m := newMachine(t)
 	lib := filepath.Join(m.build, "lib")
@@ -283,7 +287,7 @@ func TestVariantOfOneLibrary(t *testing.T) {
 	}
 }
 
-// The loader binds every name of a variant, and complains of nothing.
+// TestLoaderIsContent: the loader binds every name of a variant, and prints no error.
 func TestLoaderIsContent(t *testing.T) {
 	m := newMachine(t)
 	for _, branch := range []string{"r535", "r550", "r580", "future", "unknown"} {
@@ -306,8 +310,8 @@ func TestLoaderIsContent(t *testing.T) {
 	}
 }
 
-// asksMusl prints whether names are found, and what cuInit and unknown functions return
-// where there is no driver.
+// asksMusl prints whether names are found, and the results of cuInit and of unknown functions
+// without a driver.
 const asksMusl = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -322,8 +326,8 @@ int main(int count, char **names)
 }
 `
 
-// Programs of images with musl start with the interposer preloaded, and find the
-// driver's names in it.
+// TestMusl: programs of images with musl start with the interposer preloaded, and find the driver's
+// names in it.
 func TestMusl(t *testing.T) {
 	m := newMachine(t)
 	compiler, err := exec.LookPath("musl-gcc")

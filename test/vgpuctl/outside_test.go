@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -18,36 +20,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
+	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/detection"
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/injected"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// outsideUID and outsideID are the pod's and the container's that the group's
-// processes are said to be in.
+// outsideUID and outsideID are the UID of the pod and the id of the container to which the test
+// assigns the group's processes.
 const outsideUID = "0fa3c2d1-1111-2222-3333-444455556666"
 
 var outsideID = strings.Repeat("0123abcd", 8)
 
-// outside is the agent's view of a group as of a container: its socket, and who
-// uses the GPUs. Processes, pages and interposer are real; which cgroup they are
-// in the test says.
+// outside is the agent's view of a group as a container: its socket, and the users of the GPUs.
+// Processes, pages and interposer are real. The test decides in which cgroup the processes are.
 type outside struct {
 	*machine
 	oracle   *oracle.Oracle
-	dir      string // the group's
+	dir      string // the group's directory
 	proc     string
 	registry *registry.Registry
 
 	mu    sync.Mutex
 	told  []string
-	looks int // how often the driver was asked
+	looks int // how often the driver was queried
 }
 
 func (o *outside) Processes(context.Context) (map[string][]gpu.Process, error) {
@@ -83,8 +85,8 @@ func (o *outside) Holders() map[string]placement.Allocation {
 	return map[string]placement.Allocation{outsideID: held}
 }
 
-// Carried is nothing: what vgpuctl runs has no mounts of ours.
-func (o *outside) Carried() map[string]injected.Carried                    { return nil }
+// Carried returns nothing: programs under vgpuctl run have no mounts of ours.
+func (o *outside) Carried() map[string]ourfiles.Carried                    { return nil }
 func (o *outside) Synchronized() bool                                      { return true }
 func (o *outside) Unlimited(string) bool                                   { return false }
 func (o *outside) HasSynced() bool                                         { return true }
@@ -116,14 +118,14 @@ func newOutside(t testing.TB) *outside {
 	o := &outside{machine: newMachine(t), registry: registry.New(), proc: t.TempDir()}
 	o.oracle = o.machine.oracle()
 	o.dir = filepath.Join(o.runs, "nri-vgpu/g")
-	// It keeps the group while others come and go.
+	// This process keeps the group while others come and go.
 	o.start(o.command("run", "--group", "g", "--memory", "4Gi", "--", "sleep", "3600"))
-	o.eventually("the group is there", func() bool { _, err := limits.Read(filepath.Join(o.dir, limits.LimitsFile)); return err == nil })
+	eventually.Holds(o, patience, "the group is there", func() bool { _, err := limits.Read(filepath.Join(o.dir, limits.LimitsFile)); return err == nil })
 	log := slog.New(slog.DiscardHandler)
 	server := &registry.Server{
 		Path: filepath.Join(o.dir, "agent", "agent.sock"), Registry: o.registry, Proc: registry.Proc(o.proc), Log: log,
 	}
-	detector := detection.New(detection.Options{
+	detector := detect.New(detect.Options{
 		Config: config.Detection{Interval: config.Duration{Duration: time.Second}, Action: config.DetectReport, HostAction: config.DetectReport},
 		GPUs:   o, Containers: o, Pods: o, Events: o, Registered: o.registry.Has,
 		Dir:  func(string, string) (string, error) { return o.dir, nil },
@@ -134,12 +136,12 @@ func newOutside(t testing.TB) *outside {
 	all.Go(func() { server.Run(ctx) })
 	all.Go(func() { detector.Run(ctx) })
 	t.Cleanup(func() { cancel(); all.Wait() })
-	o.eventually("the socket is there", func() bool { _, err := os.Stat(server.Path); return err == nil })
+	eventually.Holds(o, patience, "the socket is there", func() bool { _, err := os.Stat(server.Path); return err == nil })
 	return o
 }
 
-// contained starts a program as a process of the container; it begins when the
-// agent can see where it is.
+// contained returns a command that runs a program as a process of the container. The program begins
+// when the agent can see its container.
 func (o *outside) contained(program ...string) *exec.Cmd {
 	o.Helper()
 	cmd := exec.Command("sh", append([]string{"-c", `read go && exec "$@"`, "sh"}, program...)...)
@@ -168,19 +170,18 @@ func (o *outside) contained(program ...string) *exec.Cmd {
 	return cmd
 }
 
-// fill fills a GPU, as a program of the group, held to its limits.
+// fill returns a command that fills a GPU, as a program of the group, under its limits.
 func (o *outside) fill(args ...string) *exec.Cmd {
 	o.Helper()
 	return o.contained(append([]string{filepath.Join(o.build, "bin/vgpuctl"), "run", "--group", "g", "--", o.workload("fill")}, args...)...)
 }
 
-// TestTheAgentKnowsItsProcesses: a process registers at its first cuInit, by what
-// the kernel says, and tells which slot of the usage page is its own; when it has
-// ended it is forgotten.
+// TestTheAgentKnowsItsProcesses: a process registers at its first cuInit with its slot of the usage
+// page. The kernel identifies the process. The agent forgets it when it has ended.
 func TestTheAgentKnowsItsProcesses(t *testing.T) {
 	o := newOutside(t)
 	cmd := o.fill("--max", "1GiB", "--hold", "3600")
-	o.eventually("it is known, with its slot", func() bool {
+	eventually.Holds(o, patience, "it is known, with its slot", func() bool {
 		list := o.registry.Processes(outsideID)
 		if len(list) != 1 || list[0].PID != cmd.Process.Pid {
 			return false
@@ -189,30 +190,30 @@ func TestTheAgentKnowsItsProcesses(t *testing.T) {
 		return ok
 	})
 	before := o.looked()
-	o.eventually("it was looked at often enough to be told of", func() bool { return o.looked() >= before+6 })
+	eventually.Holds(o, patience, "it was looked at often enough to be told of", func() bool { return o.looked() >= before+6 })
 	if o.wasTold(events.VGPUBypassed) || o.wasTold(events.VGPUUsageForged) {
 		t.Errorf("of a process as it should be was told: %v", o.told)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	o.eventually("it is forgotten", func() bool { return len(o.registry.Processes(outsideID)) == 0 })
+	eventually.Holds(o, patience, "it is forgotten", func() bool { return len(o.registry.Processes(outsideID)) == 0 })
 }
 
-// TestWhoGoesAroundTheInterposerIsSeen: a process of the container that the
-// library is not in shows.
+// TestWhoGoesAroundTheInterposerIsSeen: the agent finds a process of the container that has not
+// loaded the library.
 func TestWhoGoesAroundTheInterposerIsSeen(t *testing.T) {
 	o := newOutside(t)
 	o.contained(o.workload("fill"), "--max", "64MiB", "--hold", "3600")
-	o.eventually("it is told of", func() bool { return o.wasTold(events.VGPUBypassed) })
+	eventually.Holds(o, patience, "it is told of", func() bool { return o.wasTold(events.VGPUBypassed) })
 }
 
-// TestAForgedUsagePageGrantsNoMore: who writes zeros over what others hold gets,
-// once the agent has looked, no more than the limit; and all of it again when
-// nothing is amiss any more.
+// TestAForgedUsagePageGrantsNoMore: a process writes zeros over other processes' use. After the
+// agent's next look it gets no more than the limit, and all of the limit again once the page is
+// right.
 func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 	o := newOutside(t)
 	first := o.fill("--max", "2GiB", "--hold", "3600")
-	o.eventually("the first process holds its part", func() bool { bytes, _ := o.held(o.oracle); return bytes > 2<<30 })
+	eventually.Holds(o, patience, "the first process holds its part", func() bool { bytes, _ := o.held(o.oracle); return bytes > 2<<30 })
 	forger := o.start(exec.Command(o.workload("pester"), "--way", "forge", "--dir", o.dir, "--duration", "3600"))
 	observed := func() uint64 {
 		bytes, err := limits.Observed(filepath.Join(o.dir, limits.LimitsFile))
@@ -221,7 +222,7 @@ func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 		}
 		return slices.Max(bytes)
 	}
-	o.eventually("what it holds is seen", func() bool { return observed() > 2<<30 })
+	eventually.Holds(o, patience, "what it holds is seen", func() bool { return observed() > 2<<30 })
 	held, _ := o.held(o.oracle)
 	_ = o.fill("--chunk", "64MiB").Wait()
 	if peak := o.peak(o.oracle); peak == 0 || held+peak > 4<<30 {
@@ -231,7 +232,7 @@ func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	o.eventually("nothing is amiss", func() bool { return observed() == 0 })
+	eventually.Holds(o, patience, "nothing is amiss", func() bool { return observed() == 0 })
 	o.fill("--hold", "3600")
-	o.eventually("one process has all of it", func() bool { bytes, _ := o.held(o.oracle); return bytes == 4<<30 })
+	eventually.Holds(o, patience, "one process has all of it", func() bool { bytes, _ := o.held(o.oracle); return bytes == 4<<30 })
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// built is what was built of a release.
+// built returns the directory of a built release.
 func built(t testing.TB, get func(releases.Builder) (releases.Release, error)) string {
 	t.Helper()
 	source, err := filepath.Abs("../..")
@@ -34,16 +36,16 @@ func nextRelease(t testing.TB) string {
 	return built(t, func(b releases.Builder) (releases.Release, error) { return b.Next(t.Context()) })
 }
 
-// mixed is `vgpuctl args…` of one release, which makes pages, with the interposer of
-// another.
+// mixed returns the command `vgpuctl args…` of one release, which makes the pages, with the
+// interposer of another.
 func (m *machine) mixed(pages, interposer string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(pages, "bin/vgpuctl"), args...)
 	cmd.Env = append(slices.Clone(m.env), "NRI_VGPU_LIB="+filepath.Join(interposer, "lib"))
 	return cmd
 }
 
-// TestReleasesOneApartHoldLimits: on the previous release's pages this interposer holds a
-// program to its limits, as that release's interposer does on these pages.
+// TestReleasesOneApartHoldLimits: on the previous release's pages this interposer holds a program
+// to its limits, and that release's interposer does so on these pages.
 func TestReleasesOneApartHoldLimits(t *testing.T) {
 	previous, this := previousRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer string }{
@@ -67,7 +69,7 @@ func TestReleasesOneApartHoldLimits(t *testing.T) {
 	}
 }
 
-// mixedShare has a program beside another that both have a limit on GPU time.
+// mixedShare runs two programs beside each other, each with a limit on GPU time.
 func mixedShare(t testing.TB, pages, interposer string) {
 	m := newMachine(t)
 	tenants := []tenant{{30, "async", "200"}, {50, "async", "200"}}
@@ -82,8 +84,8 @@ func mixedShare(t testing.TB, pages, interposer string) {
 	wantLimits(t, tenants, m.sharesOf(pids, 2*time.Second))
 }
 
-// TestPagesOfAnUnknownVersionAreRefused: where pages and interposer cannot read each
-// other, no program gets any of a GPU.
+// TestPagesOfAnUnknownVersionAreRefused: if pages and interposer cannot read each other, no program
+// gets any of a GPU.
 func TestPagesOfAnUnknownVersionAreRefused(t *testing.T) {
 	next, this := nextRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer, want string }{

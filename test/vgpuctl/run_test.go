@@ -1,6 +1,7 @@
-// Package vgpuctl tests the built vgpuctl with the built interposer on
-// simulated GPUs, as a user without Kubernetes runs it: `make build` comes
-// first.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vgpuctl tests the built vgpuctl with the built interposer on simulated GPUs, as a user
+// without Kubernetes runs it: `make build` comes first.
 package vgpuctl
 
 import (
@@ -19,20 +20,21 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
-	"github.com/nri-vgpu/nri-vgpu/pkg/ctl"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
 	limit    = 2 << 30     // bytes, of --memory 2Gi
-	patience = time.Minute // of which a machine with nothing else to do takes a part
+	patience = time.Minute // an idle machine needs only a part of it
 )
 
 // machine is a simulated machine with two GPUs of 16 GiB.
 type machine struct {
 	testing.TB
-	build string // where programs were built
-	state string // of the simulator
-	runs  string // where groups are
+	build string // directory of the built programs
+	state string // the simulator's state
+	runs  string // directory of groups
 	env   []string
 }
 
@@ -55,7 +57,7 @@ func newMachine(t testing.TB) *machine {
 
 func (m *machine) workload(name string) string { return filepath.Join(m.build, "workload", name) }
 
-// command is `vgpuctl args…`.
+// command returns the command `vgpuctl args…`.
 func (m *machine) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(m.build, "bin/vgpuctl"), args...)
 	cmd.Env = slices.Clone(m.env)
@@ -84,7 +86,7 @@ func (m *machine) finish(status int, cmd *exec.Cmd) string {
 	return stdout.String()
 }
 
-// start starts a command that is killed when the test ends.
+// start starts a command, and kills it when the test ends.
 func (m *machine) start(cmd *exec.Cmd) *exec.Cmd {
 	m.Helper()
 	if err := cmd.Start(); err != nil {
@@ -107,8 +109,7 @@ func (m *machine) oracle() *oracle.Oracle {
 	return o
 }
 
-// peak is the largest sum that any finished process physically held, over all
-// GPUs.
+// peak returns the largest sum that any finished process physically held, over all GPUs.
 func (m *machine) peak(o *oracle.Oracle) uint64 {
 	m.Helper()
 	finished, err := o.Finished()
@@ -126,7 +127,7 @@ func (m *machine) peak(o *oracle.Oracle) uint64 {
 	return most
 }
 
-// held is what live processes physically hold.
+// held returns what live processes physically hold.
 func (m *machine) held(o *oracle.Oracle) (sum uint64, processes int) {
 	m.Helper()
 	live, err := o.Processes()
@@ -141,17 +142,7 @@ func (m *machine) held(o *oracle.Oracle) (sum uint64, processes int) {
 	return sum, len(live)
 }
 
-// eventually waits for a condition.
-func (m *machine) eventually(what string, condition func() bool) {
-	m.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			m.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
-
-// names lists the first words of a program's --list.
+// names returns the first words of a program's --list.
 func (m *machine) names(program string) []string {
 	m.Helper()
 	var names []string
@@ -190,8 +181,8 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 		t.Fatal(err)
 	} else {
 		for _, e := range entries {
-			// Those use no GPU, and the scenes are a library's and of two GPUs: the interposer's
-			// own tests play them.
+			// These programs use no GPU, or need a library or two GPUs, like the scenes: the
+			// interposer's own tests run them.
 			if !e.IsDir() && !slices.Contains([]string{"attack", "linger", "pester", "scenes", "scenes_constructor.so"}, e.Name()) && !slices.ContainsFunc(programs, func(p []string) bool { return p[0] == e.Name() }) {
 				t.Errorf("workload %s is not tried", e.Name())
 			}
@@ -202,7 +193,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 			m := newMachine(t)
 			args := append([]string{"run", "--memory", "2Gi", "--", m.workload(p[0])}, p[1:]...)
 			cmd := m.command(args...)
-			// What a way is refused with is the interposer's to test.
+			// The interposer's own tests check the errors of refused ways.
 			if out, err := cmd.CombinedOutput(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -213,7 +204,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryIsThere: what was asked for can be had, to the last per cent.
+// TestMemoryIsThere: a program can allocate its limit, to the last per cent.
 func TestMemoryIsThere(t *testing.T) {
 	m := newMachine(t)
 	m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "1", "--", m.workload("fill")))
@@ -234,7 +225,7 @@ func TestMemoryIsThere(t *testing.T) {
 	}
 }
 
-// TestWithoutLimitThereIsMore: the other tests would notice if nothing held.
+// TestWithoutLimitThereIsMore: the other tests would notice if no limit held.
 func TestWithoutLimitThereIsMore(t *testing.T) {
 	m := newMachine(t)
 	m.run(m.workload("fill"))
@@ -243,21 +234,21 @@ func TestWithoutLimitThereIsMore(t *testing.T) {
 	}
 }
 
-// TestGroupSharesItsMemory: four programs of a group at once have one limit,
-// which status shows, and of which nothing stays when they are killed.
+// TestGroupSharesItsMemory: four concurrent programs of a group have one limit, which status shows.
+// When they are killed, none of their memory stays charged.
 func TestGroupSharesItsMemory(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
 	fill := []string{m.workload("fill"), "--chunk", "4MiB", "--hold", "600"}
 	first := m.start(m.command(append([]string{"run", "--memory", "2Gi", "--group", "lab", "--"}, fill...)...))
 	group := filepath.Join(m.runs, "nri-vgpu/lab")
-	m.eventually("the group is there", func() bool { _, err := os.Stat(group); return err == nil })
+	eventually.Holds(m, patience, "the group is there", func() bool { _, err := os.Stat(group); return err == nil })
 	all := []*exec.Cmd{first}
-	m.eventually("the first holds memory", func() bool { held, _ := m.held(o); return held > 0 })
+	eventually.Holds(m, patience, "the first holds memory", func() bool { held, _ := m.held(o); return held > 0 })
 	for range 3 {
 		all = append(all, m.start(m.command(append([]string{"run", "--group", "lab", "--"}, fill...)...)))
 	}
-	m.eventually("they hold 99 % of their limit", func() bool {
+	eventually.Holds(m, patience, "they hold 99 % of their limit", func() bool {
 		held, _ := m.held(o)
 		if held > limit {
 			t.Fatalf("they hold %d bytes, want at most %d", held, limit)
@@ -265,14 +256,14 @@ func TestGroupSharesItsMemory(t *testing.T) {
 		return held >= limit/100*99
 	})
 
-	var holders []ctl.Holder
+	var holders []local.Holder
 	if err := json.Unmarshal([]byte(m.finish(0, m.command("status", "-o", "json"))), &holders); err != nil {
 		t.Fatal(err)
 	}
 	held, _ := m.held(o)
 	if len(holders) != 1 || holders[0].Group != "lab" || holders[0].GPUs[0].MemoryLimitBytes != limit ||
 		holders[0].GPUs[0].MemoryUsedBytes < held || holders[0].GPUs[0].MemoryUsedBytes > limit {
-		t.Errorf("status says %+v; held are %d bytes", holders, held)
+		t.Errorf("status reports %+v; held are %d bytes", holders, held)
 	}
 
 	for _, cmd := range all {
@@ -280,14 +271,14 @@ func TestGroupSharesItsMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.eventually("the group is gone", func() bool { _, err := os.Stat(group); return errors.Is(err, os.ErrNotExist) })
+	eventually.Holds(m, patience, "the group is gone", func() bool { _, err := os.Stat(group); return errors.Is(err, os.ErrNotExist) })
 	if held, n := m.held(o); held != 0 || n != 0 {
 		t.Errorf("%d processes still hold %d bytes", n, held)
 	}
 }
 
-// TestProgramTakesOurPlace: exit status, process id, signals and environment
-// are the program's.
+// TestProgramTakesOurPlace: the program has vgpuctl's exit status, process id, signals and
+// environment.
 func TestProgramTakesOurPlace(t *testing.T) {
 	m := newMachine(t)
 	run := func(args ...string) *exec.Cmd {
@@ -329,14 +320,14 @@ func TestProgramTakesOurPlace(t *testing.T) {
 		t.Errorf("the program ended with %v, want SIGTERM", pid.ProcessState)
 	}
 
-	m.eventually("no run is left", func() bool {
+	eventually.Holds(m, patience, "no run is left", func() bool {
 		left, err := filepath.Glob(filepath.Join(m.runs, "nri-vgpu/*/limits"))
 		return err == nil && len(left) == 0
 	})
 }
 
-// TestProgramHasNoChildren: the watcher is no child of the program, which may
-// wait for all that it has.
+// TestProgramHasNoChildren: the watcher is no child of the program, which may wait for all its
+// children.
 func TestProgramHasNoChildren(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()
@@ -365,7 +356,7 @@ func TestStatusInARun(t *testing.T) {
 	vgpuctl := filepath.Join(m.build, "bin/vgpuctl")
 	got := m.finish(0, m.command("run", "--memory", "2Gi", "--cores", "30", "--group", "lab", "--", vgpuctl, "status"))
 	if !strings.Contains(got, "run lab  GPU-") || !strings.Contains(got, "2048 MiB  30 %") {
-		t.Errorf("status says\n%s", got)
+		t.Errorf("status printed\n%s", got)
 	}
 }
 
@@ -399,6 +390,6 @@ func TestRefusals(t *testing.T) {
 	blind := m.command("run", "--memory", "1Gi", "--", "true")
 	blind.Env = append(blind.Env, "LD_LIBRARY_PATH=/nonexistent")
 	if got := m.finish(1, blind); !strings.Contains(got, "cannot open the CUDA driver: libcuda.so.1") {
-		t.Errorf("without a driver it says %q", got)
+		t.Errorf("without a driver it prints %q", got)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -14,16 +16,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu/nvml"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/registry"
-	"github.com/nri-vgpu/nri-vgpu/pkg/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// groups are the machine's groups t0, t1, … as an agent has containers.
+// groups are the machine's groups t0, t1, …, in place of an agent's containers.
 type groups struct {
 	*machine
 	pids []int
@@ -57,7 +59,7 @@ func (g groups) place(i int) selfcheck.Place {
 	return selfcheck.Place{PodUID: "t" + strconv.Itoa(i), Container: "main", UUID: g.uuid}
 }
 
-// distrust is what the interposer of a group says of its measurements.
+// distrust returns what the interposer of a group reports about its measurements.
 func (g groups) distrust(i int) limits.Distrust {
 	g.Helper()
 	dir, _ := g.dir("t"+strconv.Itoa(i), "")
@@ -68,20 +70,20 @@ func (g groups) distrust(i int) limits.Distrust {
 	return usage.Devices[0].Distrust
 }
 
-// counted is what the counters of a group say, in seconds.
+// counted are the values of a group's counters, in seconds.
 type counted struct{ observed, metered float64 }
 
-// TestBrokenMeterIsFound: the agent's check finds the container whose usage page says half of
-// what it was charged, and not the one beside it, by the real driver library over the
-// simulator. The oracle knows what both had.
+// TestBrokenMeterIsFound: the agent's check finds the container whose usage page records half of
+// its charges, and spares its neighbour. It runs on the real driver library over the simulator. The
+// oracle measures what both had.
 func TestBrokenMeterIsFound(t *testing.T) {
 	brokenMeterIsFound(t, "exact", 0.05)
 }
 
-// TestBrokenMeterIsFoundBySamples is the same where the driver names one process six times a
+// TestBrokenMeterIsFoundBySamples does the same with a driver that names one process six times a
 // second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
 func TestBrokenMeterIsFoundBySamples(t *testing.T) {
-	// The driver's library stays with the machine on which a process opened it.
+	// A process that opened the driver's library keeps it for one machine.
 	const alone = "NRI_VGPU_TEST_ALONE"
 	if os.Getenv(alone) == "" {
 		again := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
@@ -178,14 +180,14 @@ func pod(metric *dto.Metric) string {
 	return ""
 }
 
-// TestInterposerTellsOfItsMeasurements: containers with long kernels beside each other measure
-// the card's clock and slices; and where probes stand behind the work, or others hide what they use,
-// that is counted by cause.
+// TestInterposerTellsOfItsMeasurements: containers with long kernels beside each other measure the
+// card's clock and slices. If probes are queued behind the work, or others hide their use, the
+// interposer counts that by cause.
 func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {
 		name, card string
-		hide       bool // the second's usage page says that it was charged nothing
+		hide       bool // the second's usage page records no charges
 		check      func(limits.Distrust) bool
 	}{
 		{"a card", "clock_drift = 80ppm\nslice = 2ms\nswitch = 200us", false, func(d limits.Distrust) bool {
@@ -205,7 +207,7 @@ func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 			}
 			time.Sleep(4 * time.Second)
 			if d := g.distrust(0); !c.check(d) {
-				t.Errorf("the interposer says %+v", d)
+				t.Errorf("the interposer reports %+v", d)
 			} else {
 				t.Logf("%+v", d)
 			}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -10,18 +12,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// A lender that is late, as the machine is busy, lends less for a while; what one
-// cannot take meanwhile the others get.
+// A lender that is late on a busy machine lends less for a time; the others get what one container
+// cannot take meanwhile.
 const (
 	lentUnder = 15
 	lentOver  = 12
 )
 
-// TestShareLends: by the policy share a container alone has all of the GPU's
-// time, and such that want all have what they are guaranteed.
+// TestShareLends: by the policy share a container alone has all of the GPU's time, and containers
+// that all want the GPU have their guarantees.
 func TestShareLends(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -46,13 +49,13 @@ func TestShareLends(t *testing.T) {
 	}
 }
 
-// TestShareKeepsCaps: who has a cap neither lends nor borrows.
+// TestShareKeepsCaps: a container with a cap neither lends nor borrows.
 func TestShareKeepsCaps(t *testing.T) { timed.Run(t, testShareKeepsCaps) }
 
 func testShareKeepsCaps(t testing.TB) {
 	m := newMachine(t)
 	m.start(m.command("run", "--group", "idle", "--cores", "40", "--policy", "cap", "--", "sleep", "3600"))
-	m.eventually("the group is there", func() bool { return m.groupExists("idle") })
+	eventually.Holds(m, patience, "the group is there", func() bool { return m.groupExists("idle") })
 	if share := m.shares("share", []tenant{{30, "async", "200"}})[0]; share > 60+over || share < 60-lentUnder {
 		t.Errorf("beside an idle cap of 40 it had %.1f %%, want 60", share)
 	}
@@ -63,9 +66,8 @@ func (m *machine) groupExists(name string) bool {
 	return err == nil
 }
 
-// TestGuaranteeReturns: a container that lent its time and wakes up has its
-// guarantee back: what takes 60 ms of GPU time takes 86 ms at 70 %, and 120 ms
-// if the GPU is divided evenly.
+// TestGuaranteeReturns: a container that lent its time and wakes up has its guarantee back. 60 ms
+// of GPU time take 86 ms at 70 %, and 120 ms if the GPU is divided evenly.
 func TestGuaranteeReturns(t *testing.T) { timed.Run(t, testGuaranteeReturns) }
 
 func testGuaranteeReturns(t testing.TB) {
@@ -82,7 +84,7 @@ func testGuaranteeReturns(t testing.TB) {
 	}
 }
 
-// watchers are the processes that watch groups, one of which lends.
+// watchers returns the processes that watch groups, one of which lends.
 func (m *machine) watchers() []int {
 	m.Helper()
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -106,7 +108,7 @@ func (m *machine) watchers() []int {
 	return pids
 }
 
-// killWatchers kills all that watch groups, and with them whoever lends.
+// killWatchers kills all processes that watch groups, including the lender.
 func (m *machine) killWatchers() {
 	m.Helper()
 	for _, pid := range m.watchers() {
@@ -116,7 +118,7 @@ func (m *machine) killWatchers() {
 	}
 }
 
-// TestLeasesEndWithTheirLender: what is lent is lent for milliseconds.
+// TestLeasesEndWithTheirLender: leases last for milliseconds.
 func TestLeasesEndWithTheirLender(t *testing.T) { timed.Run(t, testLeasesEndWithTheirLender) }
 
 func testLeasesEndWithTheirLender(t testing.TB) {
@@ -132,8 +134,8 @@ func testLeasesEndWithTheirLender(t testing.TB) {
 	}
 }
 
-// TestLimitsHoldWhileTheLenderDies: the lender is killed and started again every
-// two seconds, and those who want all have what they were given, at each time.
+// TestLimitsHoldWhileTheLenderDies: the lender is killed and started again every two seconds.
+// Containers that want all of the GPU have their due each time.
 func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
 	for policy, tenants := range map[string][]tenant{
 		"cap":   {{30, "async", "200"}, {60, "async", "20000"}},
@@ -147,7 +149,7 @@ func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
 				for i := range tenants {
 					m.start(m.command("watch-group", "--detached", filepath.Join(m.runs, "nri-vgpu"), "t"+strconv.Itoa(i)))
 				}
-				m.eventually("both are watched again", func() bool { return len(m.watchers()) == len(tenants) })
+				eventually.Holds(m, patience, "both are watched again", func() bool { return len(m.watchers()) == len(tenants) })
 				shares := m.sharesOf(pids, 2*time.Second)
 				t.Logf("%.1f", shares)
 				for i, share := range shares {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vgpuctl
 
 import (
@@ -13,19 +15,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/verify"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/verify"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// eachGroup selects a check of each group but one: latencies are judged by themselves, as
-// whatever else the machine does spoils them, and they must not have the others repeated.
+// eachGroup selects a check of each group but latency. Latencies are judged separately, because
+// other work on the machine disturbs them, and a failure must not repeat the other checks.
 const (
 	eachGroup = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|pair: .*|capture: blocking.*|hang: a persistent kernel)$`
 	latency   = `^latency: `
 )
 
-// verify runs `vgpuctl verify` with an interposer, "" for the one that was built, and
-// returns what it reports; its exit status must agree.
+// verify runs `vgpuctl verify` with an interposer, "" for the built interposer, and returns its
+// report; its exit status must agree.
 func (m *machine) verify(lib, only string) verify.Report {
 	m.Helper()
 	dir := m.TempDir()
@@ -59,8 +62,8 @@ func (m *machine) verify(lib, only string) verify.Report {
 	return report
 }
 
-// wantVerdicts expects that the checks whose names begin so do not hold, and all others
-// do. There is a check of each such name, and another one.
+// wantVerdicts checks that the checks with these prefixes do not hold, and all others do. For each
+// prefix there is a check, and there is another check.
 func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
 	t.Helper()
 	checked := map[string]bool{}
@@ -83,8 +86,8 @@ func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
 	}
 }
 
-// TestVerify: with each driver, and on a card whose clock drifts and whose context has one
-// queue, all limits are found to hold, and what the card is like is found.
+// TestVerify: with each driver, and on a card whose clock drifts and whose context has one queue,
+// verify finds that all limits hold, and finds the card's properties.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	profiles, err := filepath.Glob("../../gpusim/profiles/*.conf")
@@ -111,7 +114,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// fact is the value of a fact.
+// fact returns the value of a fact.
 func fact(r verify.Report, name string) string {
 	for _, f := range r.Facts {
 		if f.Name == name {
@@ -128,8 +131,8 @@ func near(text string, want float64) bool {
 	return err == nil && math.Abs(got-want) < 10
 }
 
-// without makes a directory like build/lib, with libraries that are compiled from source in
-// the interposer's place, or none where source is empty.
+// without makes a directory like build/lib, with libraries compiled from source in place of the
+// interposer, or none if source is empty.
 func (m *machine) without(source string) string {
 	m.Helper()
 	dir := m.TempDir()
@@ -155,8 +158,8 @@ func (m *machine) without(source string) string {
 	return dir
 }
 
-// TestVerifyWithoutInterposer: a library that limits nothing is found out, and so is one
-// that is not there; what does not depend on limits holds with the former.
+// TestVerifyWithoutInterposer: verify detects a library that limits nothing, and a missing library.
+// With the former, checks that do not depend on limits hold.
 func TestVerifyWithoutInterposer(t *testing.T) {
 	t.Parallel()
 	const checks = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|capture: blocking.*|hang: a persistent kernel)$`
@@ -172,12 +175,12 @@ func TestVerifyWithoutInterposer(t *testing.T) {
 	}))
 }
 
-// reverted is what undoes the rules that hold limits on a card whose clock drifts: probes
-// are believed whatever others were charged, and the least delay is kept for seconds.
+// reverted lists edits that undo the rules against drifting clocks: probes count whatever others
+// were charged, and the least delay is kept for seconds.
 var reverted = []struct{ file, from, to string }{
 	{"time/others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
 	{"time/others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
-	{"time/stretch.c", "\tvg_window_ns = 50000000,", ""},
+	{"time/stretch.c", "\tvg_stretch_window_ns = 50000000,", ""},
 }
 
 // revert builds an interposer without these rules.
@@ -193,7 +196,7 @@ func (m *machine) revert() string {
 		}
 		to := r.from + r.to
 		if r.to == "" {
-			to = "\tvg_window_ns = 1000000000,"
+			to = "\tvg_stretch_window_ns = 1000000000,"
 		}
 		changed := strings.Replace(string(text), r.from, to, 1)
 		if changed == string(text) {
@@ -206,8 +209,8 @@ func (m *machine) revert() string {
 	return m.built(source)
 }
 
-// TestVerifyFindsDrift: where the rules against drift are undone, long kernels are found to
-// have more than their limit on a card whose clock is fast, and nothing else fails.
+// TestVerifyFindsDrift: without the rules against drift, long kernels have more than their limit on
+// a card whose clock is fast. verify finds that, and nothing else fails.
 func TestVerifyFindsDrift(t *testing.T) {
 	t.Parallel()
 	lib := newMachine(t).revert()
@@ -218,7 +221,7 @@ func TestVerifyFindsDrift(t *testing.T) {
 	})
 }
 
-// older is an interposer as it once was: its sources at commit e47f2d2.
+// older contains the sources of an old interposer, of commit e47f2d2.
 const older = "testdata/interposer-e47f2d2.tar.gz"
 
 // built makes a directory like build/lib with an interposer of these sources.
@@ -235,8 +238,9 @@ func (m *machine) built(source string) string {
 	return dir
 }
 
-// TestVerifyFindsAnOlderBuild: an interposer of before is found not to know the driver's names,
-// to break captures, and to be opened by a variable of the environment; what it did right holds.
+// TestVerifyFindsAnOlderBuild: verify finds that an older interposer does not know the driver's
+// names, breaks captures, and can be disabled by a variable of the environment. Its other checks
+// hold.
 func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -250,8 +254,8 @@ func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	})
 }
 
-// TestCountedTime: the GPU time that verify counts, kernels times their length, is what the
-// oracle says that the tenant had, alone and beside another.
+// TestCountedTime: the GPU time that verify counts, kernels times their length, equals what the
+// oracle measured for the tenant, alone and beside another tenant.
 func TestCountedTime(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -286,13 +290,13 @@ func TestCountedTime(t *testing.T) {
 				}
 			}
 			if had == 0 || math.Abs(spun.Counted-had) > 0.01*had {
-				t.Errorf("counted %.4f s, and the oracle says %.4f s", spun.Counted, had)
+				t.Errorf("counted %.4f s, and the oracle measured %.4f s", spun.Counted, had)
 			}
 		}))
 	}
 }
 
-// TestVerifyCannotRun: what keeps it from testing has an exit status of its own.
+// TestVerifyCannotRun: a reason that prevents the test has a separate exit status.
 func TestVerifyCannotRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -309,7 +313,7 @@ func TestVerifyCannotRun(t *testing.T) {
 	}
 	busy := m.command("run", "--cores", "10", "--", m.workload("spin"), "--duration", "60")
 	m.start(busy)
-	m.eventually("it is said that the GPU is used", func() bool {
+	eventually.Holds(m, patience, "it is said that the GPU is used", func() bool {
 		cmd := m.command("verify", "--only", "^driver")
 		said, _ := cmd.CombinedOutput()
 		return cmd.ProcessState.ExitCode() == 2 && strings.Contains(string(said), "use the GPU")

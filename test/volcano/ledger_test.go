@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volcano
 
 import (
@@ -12,14 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	protocol "github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	protocol "github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// A view is what Volcano's scheduler makes of a Node; see tools/volcano/ledger.
+// A view is Volcano's scheduler's account of a Node; see tools/volcano/ledger.
 type view struct {
 	Known bool `json:"known"`
 	GPUs  []struct {
@@ -36,7 +38,7 @@ type view struct {
 	Refused     string            `json:"refused"`
 }
 
-// viewOf asks Volcano's own code, of one version or the other.
+// viewOf asks Volcano's own code, of either version.
 func viewOf(t *testing.T, version string, node *corev1.Node, pods []corev1.Pod, assign *corev1.Pod) view {
 	t.Helper()
 	question, err := json.Marshal(map[string]any{"node": node, "pods": pods, "assign": assign})
@@ -67,7 +69,7 @@ func nodeOf(t *testing.T, bed *testbed.Bed) *corev1.Node {
 	return node
 }
 
-// podsOn are the pods of a node that have not ended.
+// podsOn returns the pods of a node that have not ended.
 func podsOn(t *testing.T, bed *testbed.Bed) []corev1.Pod {
 	t.Helper()
 	list, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(),
@@ -78,10 +80,10 @@ func podsOn(t *testing.T, bed *testbed.Bed) []corev1.Pod {
 	return list.Items
 }
 
-// given is what the agent's files say that a container has.
+// given returns what a container has according to the agent's files.
 func given(t *testing.T, pod *corev1.Pod, container string) placement.Allocation {
 	t.Helper()
-	file := filepath.Join(bedOf(t, pod).ContainerFiles(pod, container), layout.Assignment)
+	file := filepath.Join(bedOf(t, pod).ContainerFiles(pod, container), paths.Assignment)
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -106,13 +108,13 @@ func bedOf(t *testing.T, pod *corev1.Pod) *testbed.Bed {
 	return nil
 }
 
-// checkLedgers holds each GPU to what it has, in Volcano's ledger and in ours.
+// checkLedgers checks that no GPU is overcommitted, in Volcano's ledger and in ours.
 func checkLedgers(t *testing.T) {
 	t.Helper()
 	for _, bed := range beds {
 		pods := podsOn(t, bed)
 		seen := viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)
-		// A busy node may be late to say what it has.
+		// A busy node may report its GPUs late.
 		for deadline := time.Now().Add(patience); len(seen.GPUs) != gpus && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			pods = podsOn(t, bed)
 			seen = viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volcano
 
 import (
@@ -6,14 +8,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	protocol "github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+	protocol "github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// The scheduler of 1.15.1 asks for nothing: that the resources are there tells it
-// that the node lives.
+// TestNextGeneration: the scheduler of 1.15.1 asks for nothing. The presence of the resources shows
+// it that the node lives.
 func TestNextGeneration(t *testing.T) {
 	installed.Next = true
 	if err := volcano.Configure(t.Context(), beds[0].Cluster, installed); err != nil {
@@ -63,8 +65,8 @@ func waitAssigning(t *testing.T) {
 	}
 }
 
-// A node whose agent is away is none that has GPUs, to either generation; it is
-// one again when the agent is back.
+// TestANodeWithoutItsAgentIsNotKnown: a node whose agent is away has no GPUs for either generation,
+// until the agent is back.
 func TestANodeWithoutItsAgentIsNotKnown(t *testing.T) {
 	known := func(want bool) {
 		t.Helper()

@@ -1,6 +1,8 @@
-// Package volcano holds the tests with Volcano's own scheduler: two real nodes
-// with two simulated GPUs each, on which its scheduler places pods by their parts
-// of GPUs. What it takes to be used of each GPU is asked of its own code.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volcano contains the tests with Volcano's own scheduler: two real nodes with two
+// simulated GPUs each, on which the scheduler places pods by their parts of GPUs. The tests ask the
+// scheduler's own code for its account of each GPU.
 package volcano
 
 import (
@@ -25,13 +27,13 @@ const (
 	patience = 2 * time.Minute
 )
 
-// name of the cluster and its first node. Two runs at a time want two names.
+// name is the name of the cluster and its first node. Concurrent runs need different names.
 var name = flag.String("volcano.name", "volcano", "name of the cluster that the tests bring up")
 
 var (
 	// beds are the nodes; the first has the control plane.
 	beds []*testbed.Bed
-	// installed is how Volcano is.
+	// installed is the present configuration of Volcano.
 	installed volcano.Options
 )
 
@@ -88,7 +90,7 @@ func up(ctx context.Context) error {
 		return err
 	}
 	for _, bed := range beds {
-		// It loads the guard when it starts, for the time without an agent.
+		// The runtime loads the guard when it starts, for the time without an agent.
 		if err := bed.Cluster.Restart(ctx, cluster.Containerd); err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volcano
 
 import (
@@ -13,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	protocol "github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	protocol "github.com/nri-vgpu/nri-vgpu/pkg/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 var defaults = config.Default().Dialects.Volcano
 
-// ask are a container's limits, in Volcano's words.
+// ask returns a container's limits, in Volcano's dialect.
 func ask(number, memory, percent, cores int64) testbed.Limits {
 	limits := testbed.Limits{}
 	for name, units := range map[string]int64{
@@ -34,25 +36,24 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 	return limits
 }
 
-// filler takes all that it may have of its GPUs, and keeps it.
-// Its image wants all GPUs, as CUDA's do: by that the guard knows it while there is
-// no agent.
+// filler returns a container that fills its GPUs and keeps the memory. Its image asks for all GPUs,
+// like CUDA's images. By that the guard recognises it while there is no agent.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage
 	return c
 }
 
-// podFor is a pod for Volcano's scheduler.
+// podFor returns a pod for Volcano's scheduler.
 func podFor(name string, containers ...corev1.Container) *corev1.Pod {
 	pod := testbed.Pod(name, containers...)
 	pod.Spec.SchedulerName = volcano.Scheduler
 	return pod
 }
 
-// mixed are 20 pods: one with a GPU of its own, three on two GPUs, and others by
-// MiB, by percent, without a number, and with a first container that asks for
-// nothing. Those that not every node has room for come first.
+// mixed returns 20 pods: one with a GPU for itself, three on two GPUs, and others by MiB, by
+// percent, without a number, and with a first container that asks for nothing. Pods that do not fit
+// on every node come first.
 func mixed(prefix string) []*corev1.Pod {
 	shapes := []func(name string) *corev1.Pod{
 		func(name string) *corev1.Pod { return podFor(name+"-mib", filler(ask(1, 2000, 0, 20))) },
@@ -77,7 +78,7 @@ func mixed(prefix string) []*corev1.Pod {
 }
 
 func TestPodsEndWhereVolcanoSays(t *testing.T) {
-	// What comes after this test has it off as well.
+	// Later tests also run with it off.
 	for _, lock := range []bool{true, false} {
 		t.Run(fmt.Sprintf("NodeLockEnable=%t", lock), func(t *testing.T) { place(t, lock) })
 	}
@@ -87,13 +88,13 @@ func place(t *testing.T, lock bool) {
 	configure(t, lock)
 	pods := mixed(fmt.Sprintf("lock-%t", lock))
 	t.Cleanup(func() { remove(t, pods) })
-	create(t, pods[:1]) // while there is a GPU that nobody is on
+	create(t, pods[:1]) // while some GPU is unused
 	waitBound(t, pods[:1])
 	create(t, pods[1:8])
 	waitBound(t, pods[:8])
 	restartScheduler(t)
 	restarted := time.Now()
-	create(t, pods[8:11]) // which it may send anywhere, as it knows no GPUs yet
+	create(t, pods[8:11]) // it may send them anywhere, as it knows no GPUs yet
 	waitAsked(t, restarted)
 	create(t, pods[11:15])
 	var agents sync.WaitGroup
@@ -125,8 +126,8 @@ func place(t *testing.T, lock bool) {
 	}
 }
 
-// checkPod checks that a pod has the GPUs that its annotations say, that Volcano
-// was told so, and that it is held to them.
+// checkPod checks that a pod has the GPUs that its annotations name, that Volcano was informed, and
+// that the pod is held to its limits.
 func checkPod(t *testing.T, name string) {
 	t.Helper()
 	var pod *corev1.Pod
@@ -170,8 +171,8 @@ func checkPod(t *testing.T, name string) {
 	}
 }
 
-// checkHeld waits until the pod has filled its GPUs, by the oracle, and checks
-// that it holds what it may.
+// checkHeld waits until the pod has filled its GPUs, by the oracle, and checks that it holds its
+// limits.
 func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 	t.Helper()
 	var held map[string]uint64
@@ -184,7 +185,7 @@ func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 			if bytes/mib > want[uuid] {
 				return false, fmt.Errorf("pod %s holds %d MiB of GPU %s, and may hold %d", pod.Name, bytes/mib, uuid, want[uuid])
 			}
-			// fill takes one GPU, to its last MiB.
+			// fill fills one GPU, to its last MiB.
 			if bytes/mib >= want[uuid]*98/100 {
 				return true, nil
 			}
@@ -196,9 +197,9 @@ func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 	}
 }
 
-// configure has Volcano's scheduler lock nodes or not, and waits until it knows
-// their GPUs: it reads them when a Node changes, and the first pods that it sends
-// without having read them make that so.
+// configure sets whether Volcano's scheduler locks nodes, and waits until it knows their GPUs. The
+// scheduler reads them when a Node changes; the first pods that it sends without having read them
+// cause such a change.
 func configure(t *testing.T, lock bool) {
 	t.Helper()
 	begin := time.Now().Add(-time.Second)
@@ -253,7 +254,7 @@ func create(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// askedSince tells whether Volcano's scheduler has asked the node since then.
+// askedSince reports whether Volcano's scheduler has asked the node since then.
 func askedSince(node *corev1.Node, since time.Time) bool {
 	at, err := time.Parse("Requesting_2006.01.02 15:04:05", node.Annotations[protocol.Handshake])
 	return err == nil && at.After(since)
@@ -269,7 +270,7 @@ func waitBound(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// restartScheduler ends the scheduler, whereupon its Deployment makes another.
+// restartScheduler ends the scheduler; its Deployment makes another.
 func restartScheduler(t *testing.T) {
 	t.Helper()
 	err := beds[0].Client.CoreV1().Pods(volcano.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volcano
 
 import (
@@ -7,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	protocol "github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+	protocol "github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// An assignment that contradicts the spec, which none but an administrator could
-// write, is refused, and the scheduler hears of it.
+// TestAForgedAssignmentIsRefused: an assignment that contradicts the spec, which only an
+// administrator could write, is refused, and the scheduler is informed.
 func TestAForgedAssignmentIsRefused(t *testing.T) {
 	bed := beds[1]
 	ids := protocol.Assignment{{{UUID: bed.UUIDs[0], Type: "NVIDIA", MiB: 16000}}}.String()
@@ -41,7 +43,7 @@ func TestAForgedAssignmentIsRefused(t *testing.T) {
 	}
 }
 
-// A container that ends and is started again keeps what it was assigned.
+// TestARestartedContainerKeepsItsGPU: a container that ends and restarts keeps its assignment.
 func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 	configure(t, false)
 	pod := podFor("restarts", filler(ask(0, 3000, 0, 0)))
@@ -70,7 +72,7 @@ func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 	}
 }
 
-// What a pod in another dialect holds the scheduler counts as well.
+// TestPodsOfOthersAreCounted: the scheduler also counts the allocations of pods in other dialects.
 func TestPodsOfOthersAreCounted(t *testing.T) {
 	configure(t, false)
 	marker := podFor("marker", testbed.Container("main", ask(1, 100, 0, 0), "linger"))
@@ -85,7 +87,7 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := given(t, told, "main").Devices[0].UUID
-	// Neither of these two fits beside it: Volcano must send both to the other GPU.
+	// Neither of these two pods fits beside it: Volcano must send both to the other GPU.
 	var others []*corev1.Pod
 	for _, name := range []string{"beside-1", "beside-2"} {
 		pod := podFor(name, testbed.Container("main", ask(1, 2000, 0, 0), "linger"))
@@ -106,8 +108,8 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 	}
 }
 
-// What we register and what Volcano assigns is read and written in the same way by
-// both sides.
+// TestEncodings: both sides read and write our registrations and Volcano's assignments in the same
+// way.
 func TestEncodings(t *testing.T) {
 	node := nodeOf(t, beds[0])
 	for _, tt := range []struct {
@@ -151,7 +153,7 @@ func TestEncodings(t *testing.T) {
 			if !protocol.Assigned(pod) {
 				t.Errorf("it is not taken for an assignment: %v", v.Annotations)
 			}
-			// And it counts what we write.
+			// Volcano also counts what we write.
 			counted := viewOf(t, components.VolcanoLedger, node, []corev1.Pod{*pod}, nil)
 			var mem uint
 			for _, g := range counted.GPUs {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // attack does to the node what a container without privileges can try: it grows, locks and
-// overwrites its usage page, exhausts the agent's HTTP server, renames what is mounted, makes
+// overwrites its usage page, exhausts the agent's HTTP server, renames mounted files, makes
 // namespaces, and forks. It uses no GPU. The program pester attacks the agent's socket.
 
 #define _GNU_SOURCE

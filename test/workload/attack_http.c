@@ -35,7 +35,7 @@ static struct sockaddr_in wl_address(const char *text)
 	return address;
 }
 
-// wl_dial gives a connection, or -1 after a rest.
+// wl_dial returns a connection. If it fails it waits and returns -1.
 static int wl_dial(struct wl_attack *attack)
 {
 	struct sockaddr_in address = wl_address(attack->address);
@@ -62,7 +62,7 @@ static int wl_dial(struct wl_attack *attack)
 	return fd;
 }
 
-// wl_hold makes a connection, says something, and keeps it in the place of the oldest.
+// wl_hold opens a connection, sends a text on it, and keeps it in place of the oldest.
 static void wl_hold(struct wl_attack *attack, const char *say)
 {
 	static int *held;
@@ -97,7 +97,7 @@ static void wl_half(struct wl_attack *attack)
 	wl_hold(attack, "GET /metr");
 }
 
-// wl_scrape asks for all metrics by as many connections at once as it may, and reads none.
+// wl_scrape requests all metrics over as many connections as possible, and reads no answer.
 static void wl_scrape(struct wl_attack *attack)
 {
 	static const char *const paths[] = {"/metrics", "/readyz", "/healthz", "/nonsense"};

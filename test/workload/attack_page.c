@@ -14,7 +14,7 @@
 
 #include "attack.h"
 
-// wl_open opens one of the container's pages, or rests.
+// wl_open opens one of the container's pages; if it fails, it pauses.
 static int wl_open(struct wl_attack *attack, const char *name, int flags)
 {
 	char path[200];
@@ -29,7 +29,7 @@ static int wl_open(struct wl_attack *attack, const char *name, int flags)
 	return fd;
 }
 
-// wl_reserve takes as much of the page's file system as it can get.
+// wl_reserve takes as much of the page's file system as possible.
 static void wl_reserve(struct wl_attack *attack, int fd, int mode)
 {
 	off_t at = 0;
@@ -89,7 +89,7 @@ static void wl_shrink(struct wl_attack *attack)
 	wl_attack_rest(20);
 }
 
-// wl_scribble overwrites a piece of the page: at its beginning, where the header is, or anywhere.
+// wl_scribble overwrites a piece of the page, in the header at its beginning or anywhere.
 static void wl_scribble(struct wl_attack *attack)
 {
 	unsigned char noise[256];
@@ -109,7 +109,7 @@ static void wl_scribble(struct wl_attack *attack)
 	wl_attack_rest(5);
 }
 
-// wl_lock sets locks that do not touch each other, and keeps them.
+// wl_lock sets locks that do not overlap, and keeps them.
 static void wl_lock(struct wl_attack *attack)
 {
 	static int fd = -1;
@@ -128,8 +128,8 @@ static void wl_lock(struct wl_attack *attack)
 	wl_count(attack, fcntl(fd, F_OFD_SETLK, &lock));
 }
 
-// wl_lease takes read leases, which delay whoever opens the file to write, and does not hear
-// that it should give them back.
+// wl_lease takes read leases, which delay processes that open the file for writing, and ignores
+// requests to release them.
 static void wl_lease(struct wl_attack *attack)
 {
 	static const char *const files[] = {"usage", "limits"};

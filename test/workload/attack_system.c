@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Attacks on what is mounted in the container, and on the kernel's tables.
+// Attacks on the container's mounts, and on the kernel's tables.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 #include "attack.h"
 
-// wl_ours are the files of ours that programs in the container start with.
+// wl_ours are those of our files with which programs in the container start.
 static const char *const wl_ours[] = {
 	"/etc/ld.so.preload",      "/usr/local/nri-vgpu/lib/libcuda.so.1",
 	"/usr/local/nri-vgpu/lib", "/usr/local/nri-vgpu",
@@ -44,7 +44,7 @@ static void wl_rename(struct wl_attack *attack)
 	wl_attack_rest(200);
 }
 
-// wl_unlink removes the file by which programs load ours, from a volume that this container
+// wl_unlink removes the file by which programs load our library, from a volume that this container
 // shares with another.
 static void wl_unlink(struct wl_attack *attack)
 {
@@ -63,7 +63,7 @@ static void wl_write(const char *path, const char *text)
 	close(fd);
 }
 
-// wl_hide mounts over our files in namespaces of its own, and fills what it finds there.
+// wl_hide mounts over our files in new namespaces, and runs fill there.
 __attribute__((noreturn)) static void wl_hide(void)
 {
 	static char *const fill[] = {"fill", "--max", "16MiB", "--hold", "1", NULL};
@@ -96,7 +96,7 @@ static void wl_namespaces(struct wl_attack *attack)
 	wl_attack_rest(500);
 }
 
-// wl_fork makes processes until it may not any more.
+// wl_fork creates processes until the kernel refuses.
 static void wl_fork(struct wl_attack *attack)
 {
 	pid_t child = fork();

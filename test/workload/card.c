@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// card looks at the driver and the card: what a start costs and the management library says
-// of it, whether the GPU's clock goes as fast as the host's, how many hardware queues there
-// are, and how long time slices take.
+// card measures the driver and the card: the cost of a start, what the management library reports,
+// whether the GPU's clock runs as fast as the host's, the number of hardware queues, and the length
+// of time slices.
 
 #include "card.h"
 
@@ -82,13 +82,13 @@ static int wl_start(struct wl_session *session, const struct wl_card_options *op
 
 // ---- clock
 
-// wl_moment is when something happened by the clock of the host, and by that of the GPU.
+// wl_moment is the time of an event by the host's clock and by the GPU's clock.
 struct wl_moment {
 	double host, gpu;
 };
 
-// wl_read_clocks records events on an idle stream, and takes the one whose journey was
-// shortest: that was delayed by nobody.
+// wl_read_clocks records events on an idle stream, and uses the event with the shortest way:
+// nothing delayed it.
 static int wl_read_clocks(struct wl_session *session, CUevent base, CUevent event,
 			  struct wl_moment *moment)
 {
@@ -166,8 +166,8 @@ static int wl_queues_make(struct wl_session *session, struct wl_queues *queues)
 	return 0;
 }
 
-// wl_queues_fill has a kernel run in the first stream, and an event behind it and in each
-// other.
+// wl_queues_fill runs a kernel in the first stream, and records an event behind it and in each
+// other stream.
 static int wl_queues_fill(struct wl_session *session, const struct wl_queues *queues)
 {
 	const struct wl_driver *driver = &session->driver;
@@ -186,9 +186,9 @@ static int wl_queues_fill(struct wl_session *session, const struct wl_queues *qu
 	return 0;
 }
 
-// wl_queues finds the first stream whose work waits for a kernel of another stream: there
-// are as many hardware queues as streams before it. 0: none does. A kernel that has ended
-// before all were asked says nothing.
+// wl_queues finds the first stream whose work waits for a kernel of another stream: there are as
+// many hardware queues as streams before it. 0: no stream waits. The result is void if the kernel
+// ended before all streams were checked.
 static int wl_queues(struct wl_session *session)
 {
 	enum { tries = 10 };

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What card looks at.
+// The measurements of card.
 
 #ifndef WORKLOAD_CARD_H
 #define WORKLOAD_CARD_H
 
 #include "session.h"
 
-// wl_card_slice measures how long the GPU stays with this process and with others, beside
-// a process that saturates it, and reports it. It returns 0, or -1 with the failure in the
-// session.
+// wl_card_slice measures and reports how long the GPU stays with this process and with others,
+// beside a process that saturates it. It returns 0, or -1 with the failure in the session.
 int wl_card_slice(struct wl_session *session, uint64_t kernels);
 
 #endif

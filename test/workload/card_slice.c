@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The GPU's time slices, seen in a row of short kernels with an event after each: where
-// another process had the GPU, two events are far apart.
+// The GPU's time slices, from a row of short kernels with an event after each: where another
+// process had the GPU, two events are far apart.
 
 #include "card.h"
 
@@ -13,7 +13,7 @@
 
 enum {
 	wl_in_flight = 300, // kernels, each with an event: a queue has room for 1,024
-	wl_far = 5,         // events that are so many kernels apart have others' slices between
+	wl_far = 5,         // events this many kernels apart have others' slices between them
 };
 
 static const uint64_t wl_kernel_ns = 20000;
@@ -86,8 +86,8 @@ static double wl_median(double *values, size_t count)
 	return count ? values[count / 2] : 0;
 }
 
-// wl_row_report reports the median of what lies between others' slices, and of these. What
-// was ours before the first and after the last of them is a part of a slice.
+// wl_row_report reports the median of the time between others' slices, and of these slices. Our
+// time before the first and after the last of them is only a part of a slice.
 static void wl_row_report(const struct wl_row *row, double *ours, double *others)
 {
 	double kernel_ms = (double)wl_kernel_ns / 1e6;
@@ -99,7 +99,7 @@ static void wl_row_report(const struct wl_row *row, double *ours, double *others
 			since_ms += row->apart_ms[i];
 			continue;
 		}
-		// Our kernel is in it, before or behind the others' slice.
+		// The interval contains our kernel, before or behind the others' slice.
 		others[seen] = row->apart_ms[i] - kernel_ms;
 		ours[seen++] = since_ms + kernel_ms;
 		since_ms = 0;

@@ -32,7 +32,7 @@ typedef struct {
 	unsigned char bytes[16];
 } CUuuid;
 
-// Values of the enumerations, as far as they are used.
+// Values of the enumerations that the workloads use.
 enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -155,8 +155,8 @@ typedef struct {
 	void *cig;
 } CUctxCreateParams;
 
-// A device resource is only handed from one call to the next; drivers write at
-// most 144 bytes, and the rest is room for those to come.
+// A device resource is only passed from one call to the next; drivers write at most 144 bytes, and
+// the rest is reserved for later drivers.
 typedef struct {
 	unsigned char opaque[256];
 } CUdevResource;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The CUDA driver as a program reaches it at run time: opened by dlopen, each
-// function got through cuGetProcAddress as CUDA's runtime library does it, or
-// by dlsym as other frameworks do.
+// The CUDA driver as a program reaches it at run time: dlopen opens it, and cuGetProcAddress
+// returns each function, as for CUDA's runtime library, or dlsym, as for other frameworks.
 
 #ifndef WORKLOAD_DRIVER_H
 #define WORKLOAD_DRIVER_H
@@ -12,8 +11,8 @@
 #include "cuda_abi.h"
 
 // Every driver function that a workload calls:
-// X(member, name asked for, version asked for, flags, exported name, arguments)
-// Versions are those that CUDA's runtime library asks for, where it asks.
+// X(member, requested name, requested version, flags, exported name, arguments)
+// The versions are those that CUDA's runtime library requests, if it does.
 #define WL_DRIVER_FUNCTIONS(X)                                                 \
 	X(init, "cuInit", 2000, 0, "cuInit", unsigned)                         \
 	X(driver_version, "cuDriverGetVersion", 2020, 0, "cuDriverGetVersion", \
@@ -204,8 +203,8 @@
 	X(graph_mem_trim, "cuDeviceGraphMemTrim", 11040, 0,                    \
 	  "cuDeviceGraphMemTrim", CUdevice)
 
-// wl_driver is the opened driver. A function that this driver does not have
-// stands as NULL; WL_CALL turns a call of it into CUDA_ERROR_NOT_FOUND.
+// wl_driver is the opened driver. A function that this driver lacks is NULL; WL_CALL then returns
+// CUDA_ERROR_NOT_FOUND.
 struct wl_driver {
 	void *library;
 #define WL_DRIVER_MEMBER(member, name, version, flags, exported, ...) \
@@ -224,23 +223,23 @@ enum wl_lookup {
 	((driver)->member ? (driver)->member(__VA_ARGS__)       \
 			  : (CUresult)CUDA_ERROR_NOT_FOUND)
 
-// wl_driver_open opens `path` and looks every function up. It returns 0, or -1
-// with what failed in `why` (of `why_size` bytes).
+// wl_driver_open opens `path` and looks every function up. It returns 0, or -1 with the cause in
+// `why` (of `why_size` bytes).
 int wl_driver_open(struct wl_driver *driver, const char *path,
 		   enum wl_lookup lookup, char *why, size_t why_size);
 
-// wl_driver_forget_later drops the functions that came with a later CUDA version than
-// the driver's: for their names, cuGetProcAddress answers with older functions, which
-// take other arguments. The driver has been initialised.
+// wl_driver_forget_later drops the functions of a later CUDA version than the driver's: for their
+// names, cuGetProcAddress returns older functions, which take other arguments. The driver has been
+// initialised.
 void wl_driver_forget_later(struct wl_driver *driver);
 
-// wl_driver_differences calls `tell` for each function of which the two drivers, of one
-// library opened by different lookups, have different addresses. It returns how many they
+// wl_driver_differences compares two drivers, which one library opened by different look-ups. It
+// calls `tell` for each function with different addresses, and returns the number of functions that
 // both have.
 size_t wl_driver_differences(const struct wl_driver *one, const struct wl_driver *other,
 			     void (*tell)(const char *name));
 
-// wl_error_name names a result as the driver does ("CUDA_ERROR_…").
+// wl_error_name returns the driver's name of a result ("CUDA_ERROR_…").
 const char *wl_error_name(const struct wl_driver *driver, CUresult result);
 
 // wl_uuid_text writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// evade keeps the GPU busy in ways by which a program may hope to get more of its time than
-// its limit: work spread over streams, contexts, threads or processes, of high priority, or
-// on streams that do not last.
+// evade keeps the GPU busy in ways by which a program may hope to exceed its limit: work spread
+// over streams, contexts, threads or processes, with high priority, or on short-lived streams,
+// contexts or processes.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -26,16 +26,18 @@ enum {
 	wl_highest_priority = -5,
 	wl_sm = 1,             // a resource: CU_DEV_RESOURCE_TYPE_SM
 	wl_default_stream = 1, // CU_GREEN_CTX_DEFAULT_STREAM
-	wl_lasting = 8,        // launches of a stream that does not last
+	wl_lasting = 8,        // launches of a short-lived stream
 	wl_runners = 4,
-	wl_one_short = 7,      // kernel in so many is short
+	wl_one_short = 7,      // one kernel in this many is short
 	wl_short_ns = 2000000,
 	wl_long_ns = 20000000,
+	wl_exit_ns = 25000000, // length of a kernel for which a process is started
+	wl_kinds = 30,          // of grids and of blocks
 };
 
-// wl_lane is a stream and what can be launched on it.
+// wl_lane is a stream with the kernels that can be launched on it.
 struct wl_lane {
-	CUcontext context; // NULL: the one that is current
+	CUcontext context; // NULL: the current context
 	CUstream stream;
 	CUfunction spin;
 };
@@ -45,6 +47,7 @@ struct wl_evasion {
 	uint64_t kernel_ns;
 	double until;
 	uint64_t launches;
+	unsigned grid, block; // 0: 1
 	size_t lanes;
 	struct wl_lane lane[wl_most_lanes];
 };
@@ -79,8 +82,8 @@ static int wl_launch(struct wl_evasion *evasion, const struct wl_lane *lane)
 	    WL_TRY(evasion, ctx_set_current, "cuCtxSetCurrent", lane->context))
 		return -1;
 	evasion->launches++;
-	return WL_TRY(evasion, launch, "cuLaunchKernel", lane->spin, 1, 1, 1, 1, 1, 1, 0, lane->stream,
-		      params, NULL);
+	return WL_TRY(evasion, launch, "cuLaunchKernel", lane->spin, evasion->grid ? evasion->grid : 1, 1, 1,
+		      evasion->block ? evasion->block : 1, 1, 1, 0, lane->stream, params, NULL);
 }
 
 // wl_in_turn launches on all lanes in turn.
@@ -158,7 +161,56 @@ static int wl_run_churn(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_thread launches on a stream of its own.
+// wl_run_unlike launches kernels of another kind each time, with a stream for each.
+static int wl_run_unlike(struct wl_evasion *evasion)
+{
+	while (wl_now() < evasion->until) {
+		evasion->grid = 1 + (unsigned)(evasion->launches % wl_kinds);
+		evasion->block = 1 + (unsigned)(evasion->launches / wl_kinds % wl_kinds);
+		evasion->lanes = 0;
+		if (wl_lane_add(evasion, NULL, 0) || wl_launch(evasion, &evasion->lane[0]) ||
+		    WL_TRY(evasion, stream_destroy, "cuStreamDestroy", evasion->lane[0].stream))
+			return -1;
+	}
+	return 0;
+}
+
+// wl_run_leaving makes a context for each kernel, and destroys it while the kernel runs.
+static int wl_run_leaving(struct wl_evasion *evasion)
+{
+	evasion->kernel_ns = wl_long_ns;
+	while (wl_now() < evasion->until) {
+		CUcontext context;
+
+		evasion->lanes = 0;
+		if (WL_TRY(evasion, ctx_create, "cuCtxCreate", &context, 0, evasion->session.device) ||
+		    wl_session_load_spin(&evasion->session) || wl_lane_add(evasion, NULL, 0) ||
+		    wl_launch(evasion, &evasion->lane[0]) ||
+		    WL_TRY(evasion, ctx_destroy, "cuCtxDestroy", context))
+			return -1;
+	}
+	return 0;
+}
+
+// wl_run_stall first launches work on one stream, and then on so many streams that they share the
+// hardware's queues with other work.
+static int wl_run_stall(struct wl_evasion *evasion)
+{
+	double alone = wl_now() + 1;
+
+	if (wl_lane_add(evasion, NULL, 0))
+		return -1;
+	evasion->kernel_ns = wl_long_ns;
+	while (wl_now() < alone)
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+	while (evasion->lanes < wl_threads)
+		if (wl_lane_add(evasion, NULL, 0))
+			return -1;
+	return wl_in_turn(evasion);
+}
+
+// wl_thread launches on a separate stream.
 static void *wl_thread(void *of)
 {
 	static _Atomic size_t next;
@@ -187,7 +239,7 @@ static int wl_run_threads(struct wl_evasion *evasion)
 	return started == wl_threads && evasion->session.result == 0 ? 0 : -1;
 }
 
-// wl_run_forks has children that use the GPU; this process does not, after which they may.
+// wl_run_forks starts children that use the GPU. This process does not use it, so the children may.
 static int wl_run_forks(struct wl_evasion *evasion)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -209,7 +261,47 @@ static int wl_run_forks(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
-// wl_next_length has one kernel in so many be short, so that the least says nothing of the others.
+// wl_exits_run runs one kernel, makes no call of the driver meanwhile, and ends.
+static int wl_exits_run(struct wl_evasion *evasion)
+{
+	static const struct wl_common common = WL_COMMON_DEFAULTS;
+
+	evasion->kernel_ns = wl_exit_ns;
+	if (wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
+	    wl_lane_add(evasion, NULL, 0) || wl_launch(evasion, &evasion->lane[0]))
+		return -1;
+	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9); // as the others use the GPU, too
+	return 0;
+}
+
+// wl_run_exits starts a process for each kernel, a few of them at a time.
+static int wl_run_exits(struct wl_evasion *evasion)
+{
+	int status, running = 0;
+
+	while (wl_now() < evasion->until) {
+		pid_t child;
+
+		if (running == wl_runners) {
+			if (wait(&status) < 0 || status)
+				return -1;
+			running--;
+		}
+		child = fork();
+		if (child < 0)
+			return -1;
+		if (child == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			_exit(wl_exits_run(evasion) != 0);
+		}
+		running++;
+		evasion->launches++;
+	}
+	return 0;
+}
+
+// wl_next_length makes one kernel in so many short, so that the shortest does not reveal the
+// others' length.
 static void wl_next_length(struct wl_evasion *evasion)
 {
 	evasion->kernel_ns = evasion->launches % wl_one_short ? wl_long_ns : wl_short_ns;
@@ -227,8 +319,8 @@ static int wl_run_varying(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_relay_run waits for its turn, has one kernel, and passes the turn on. While the kernel runs it
-// asks the driver nothing.
+// wl_relay_run waits for its turn, runs one kernel, and passes the turn on. While the kernel runs
+// it makes no call of the driver.
 static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -243,13 +335,13 @@ static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 			return -1;
 		wl_sleep_until(wl_now() + (double)evasion->kernel_ns / 1e9);
 		if (write(to, &turn, 1) != 1)
-			break; // the next one's time is over
+			break; // the next runner's time is over
 	}
 	return 0;
 }
 
-// wl_relay_close closes all ends of the pipes but those that a runner reads from and writes to, so
-// that who waits for one that has ended sees the end of its pipe.
+// wl_relay_close closes all ends of the pipes except those that a runner reads and writes. So a
+// runner that waits for an ended runner sees the end of its pipe.
 static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
 {
 	for (int i = 0; i < wl_runners; i++) {
@@ -260,7 +352,7 @@ static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
 	}
 }
 
-// wl_run_relay has children that use the GPU one after another, and never at the same time.
+// wl_run_relay starts children that use the GPU one after another, and never at the same time.
 static int wl_run_relay(struct wl_evasion *evasion)
 {
 	int pipes[wl_runners][2], status, worst = 0, start;
@@ -296,8 +388,12 @@ static const struct wl_way wl_ways[] = {
 	{"contexts", "eight contexts in turn", wl_run_contexts},
 	{"green", "streams of eight green contexts", wl_run_green},
 	{"churn", "a new stream for every few launches", wl_run_churn},
+	{"unlike", "a new stream for every kernel, each of another kind", wl_run_unlike},
+	{"leaving", "a new context for every kernel", wl_run_leaving},
+	{"stall", "one stream, then as many as share the hardware's queues", wl_run_stall},
 	{"threads", "sixteen threads with a stream each", wl_run_threads},
 	{"forks", "sixteen children with a context each", wl_run_forks},
+	{"exits", "a new process for every kernel", wl_run_exits},
 	{"varying", "short and long kernels of one kind", wl_run_varying},
 	{"relay", "children in turn, with short and long kernels", wl_run_relay},
 };
@@ -312,7 +408,7 @@ static const struct wl_way *wl_way_find(const char *name)
 
 static int wl_evade(struct wl_evasion *evasion, const struct wl_way *way, const struct wl_common *common)
 {
-	if (way->run != wl_run_forks && way->run != wl_run_relay &&
+	if (way->run != wl_run_forks && way->run != wl_run_relay && way->run != wl_run_exits &&
 	    (wl_session_open(&evasion->session, common) || wl_session_load_spin(&evasion->session)))
 		return -1;
 	return way->run(evasion);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// exchange runs kernels on two GPUs of which each waits, spinning, for the one
-// on the other GPU, as collectives do. A limit that holds back one GPU and not
-// the other makes that other one spin all the while.
+// exchange runs kernels on two GPUs. Each kernel spins until its peer on the other GPU has come as
+// far, as in collectives. A limit that throttles only one GPU makes the other spin all the time.
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +16,7 @@ enum {
 	WL_GPUS = 2,
 	WL_HOST_PORTABLE = 1,
 	WL_HOST_MAPPED = 2,
-	WL_FLAG_STRIDE = 16, // words: each flag in a cache line of its own
+	WL_FLAG_STRIDE = 16, // words: each flag in a separate cache line
 };
 
 struct wl_exchange_options {
@@ -39,8 +38,8 @@ struct wl_rank {
 struct wl_exchange {
 	const struct wl_exchange_options *options;
 	struct wl_rank ranks[WL_GPUS];
-	uint64_t *flags;       // by rank: the turn that it is through with
-	_Atomic uint64_t last; // turn that both still do
+	uint64_t *flags;       // by rank: the turn that it has completed
+	_Atomic uint64_t last; // last turn of both ranks
 	double deadline, took;
 	uint64_t turns;
 };
@@ -86,7 +85,7 @@ static int wl_rank_wait(struct wl_rank *rank)
 					stream_synchronize, rank->stream));
 }
 
-// wl_rank_step launches one turn, and waits for it now and then.
+// wl_rank_step launches one turn, and sometimes waits for it.
 static int wl_rank_step(struct wl_rank *rank, uint64_t turn)
 {
 	if (wl_rank_launch(rank, turn))
@@ -96,8 +95,8 @@ static int wl_rank_step(struct wl_rank *rank, uint64_t turn)
 	return 0;
 }
 
-// wl_exchange_ends says whether a turn is behind the last one. The first rank
-// chooses that when the time is over: the other one is at most a depth ahead.
+// wl_exchange_ends reports whether a turn is behind the last turn. The first rank chooses the last
+// turn when the time is over: the other rank is at most a depth ahead.
 static bool wl_exchange_ends(struct wl_exchange *exchange, uint64_t rank,
 			     uint64_t turn)
 {
@@ -120,13 +119,13 @@ static void *wl_rank_run(void *argument)
 		rank->failed = wl_rank_wait(rank);
 	if (rank->index == 0)
 		rank->exchange->turns = turn - 1;
-	if (rank->failed) // the other one would wait for ever
+	if (rank->failed) // the other rank would wait for ever
 		exit(wl_session_fail(&rank->session, "exchange"));
 	return NULL;
 }
 
-// wl_exchange_alone has one thread launch on both GPUs, as a framework does
-// that drives several.
+// wl_exchange_alone launches on both GPUs from one thread, like a framework that drives several
+// GPUs.
 static int wl_exchange_alone(struct wl_exchange *exchange)
 {
 	uint64_t first = exchange->options->swapped ? 1 : 0;

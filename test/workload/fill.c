@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// fill takes device memory by one named way, in pieces that get smaller, until
-// the driver refuses the smallest, and says how much it got.
+// fill takes device memory by one named way, in ever smaller pieces, until the driver refuses the
+// smallest. It reports how much it got.
 
 #include <pthread.h>
 #include <sched.h>
@@ -26,12 +26,12 @@ enum wl_outcome { WL_REFUSED, WL_REACHED_MAX, WL_REACHED_PIECES, WL_FAILED };
 
 static const char *const wl_outcomes[] = {"refused", "max", "pieces", "error"};
 
-// wl_fill is what the threads share.
+// wl_fill is the data that the threads share.
 struct wl_fill {
 	const struct wl_fill_options *options;
 	const struct wl_way *way;
 	size_t max;            // bytes at which to stop
-	atomic_size_t taken;   // bytes granted or being asked for: bounded by max
+	atomic_size_t taken;   // bytes granted or requested: bounded by max
 	atomic_size_t granted; // bytes
 	atomic_size_t pieces;
 };
@@ -83,15 +83,15 @@ static size_t wl_allowance(struct wl_fill *fill, size_t size, size_t unit)
 	return allowed;
 }
 
-// wl_under_way tells whether other threads wait for answers: what they have
-// reserved of --max may come back.
+// wl_under_way reports whether other threads wait for answers: their reservations of --max may come
+// back.
 static bool wl_under_way(struct wl_fill *fill)
 {
 	return atomic_load(&fill->taken) > atomic_load(&fill->granted);
 }
 
-// wl_take_one asks for one piece of `size` bytes. It returns 1 when it was
-// granted, 0 when refused, -1 when something else failed.
+// wl_take_one asks for one piece of `size` bytes. It returns 1 if it was granted, 0 if refused, -1
+// if something else failed.
 static int wl_take_one(struct wl_worker *worker, size_t size)
 {
 	struct wl_fill *fill = worker->fill;
@@ -140,7 +140,7 @@ static enum wl_outcome wl_take_all(struct wl_worker *worker)
 	return WL_REFUSED;
 }
 
-// Pieces with a size of their own are asked for as they are until refused.
+// Pieces with a fixed size are requested unchanged until refused.
 static enum wl_outcome wl_take_whole(struct wl_worker *worker)
 {
 	struct wl_fill *fill = worker->fill;
@@ -183,7 +183,7 @@ static void *wl_work(void *argument)
 	struct wl_worker *worker = argument;
 	struct wl_session *session = &worker->session;
 
-	// Every round has threads of its own, and a context is current to a thread.
+	// Every round starts new threads, and a context is current to a thread.
 	if (wl_session_check(session, "cuCtxSetCurrent",
 			     WL_CALL(&session->driver, ctx_set_current, session->context)))
 		worker->outcome = WL_FAILED;
@@ -196,7 +196,7 @@ static void *wl_work(void *argument)
 	return NULL;
 }
 
-// wl_run lets every worker fill at once, the calling thread being the first.
+// wl_run makes every worker fill at once; the calling thread is the first.
 static int wl_run(struct wl_worker *workers, size_t count)
 {
 	pthread_t threads[count];
@@ -217,7 +217,7 @@ static int wl_run(struct wl_worker *workers, size_t count)
 	return -1;
 }
 
-// wl_give_back frees everything, from the thread that began.
+// wl_give_back frees everything, from the first thread.
 static int wl_give_back(struct wl_worker *workers, size_t count)
 {
 	const struct wl_way *way = workers[0].fill->way;
@@ -238,7 +238,7 @@ static int wl_give_back(struct wl_worker *workers, size_t count)
 	return 0;
 }
 
-// wl_worst finds the worker whose outcome stands for all.
+// wl_worst returns the worker whose outcome counts for all.
 static struct wl_worker *wl_worst(struct wl_worker *workers, size_t count)
 {
 	struct wl_worker *worst = &workers[0];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// info prints what a program sees of the GPUs, through CUDA and through NVML.
-// That there is no device, no driver or no permission is something seen, too.
+// info prints what a program sees of the GPUs, through CUDA and through NVML. A missing device,
+// driver or permission is also a result.
 
 #include <stdio.h>
 #include <stdlib.h>

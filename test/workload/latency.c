@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// latency launches one short kernel at a fixed period, as a server does that
-// answers requests, and says how long each took from launch to end.
+// latency launches a short kernel at a fixed period, like a server that answers requests. It
+// reports how long each took from launch to end.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int wl_compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-// wl_quantile is the smallest sample that at least `share` of all do not exceed.
+// wl_quantile returns the smallest sample that at least `share` of all samples do not exceed.
 static double wl_quantile(const double *sorted, size_t count, double share)
 {
 	double rank = share * (double)count;
@@ -49,7 +49,7 @@ static int wl_measure(struct wl_launcher *launcher, double period,
 		samples[i] = wl_now() - began;
 		next += period;
 		if (next < wl_now())
-			next = wl_now(); // late: don't send a burst after it
+			next = wl_now(); // late: do not send a burst afterwards
 	}
 	return 0;
 }
@@ -93,7 +93,7 @@ static int wl_latency_run(struct wl_launcher *launcher,
 	    wl_session_load_spin(launcher->session) ||
 	    wl_launcher_prepare(launcher))
 		return -1;
-	// The first launches load code; those of --warmup find what is slow once.
+	// The first launches load code; the launches of --warmup cover costs that occur once.
 	if (wl_measure(launcher, 0, samples, wl_first) ||
 	    wl_measure(launcher, options->period_ms / 1e3, samples, wl_warmup(options)))
 		return -1;

@@ -10,7 +10,7 @@
 			 WL_CALL(&(launcher)->session->driver, member, \
 				 __VA_ARGS__))
 
-// wl_blocks is the size of the next grid.
+// wl_blocks returns the size of the next grid.
 static unsigned wl_blocks(struct wl_launcher *launcher)
 {
 	uint64_t blocks = launcher->blocks ? launcher->blocks : 1;
@@ -20,7 +20,7 @@ static unsigned wl_blocks(struct wl_launcher *launcher)
 	return (unsigned)blocks;
 }
 
-// wl_length is how long the next kernel lasts.
+// wl_length returns the length of the next kernel.
 static uint64_t *wl_length(struct wl_launcher *launcher)
 {
 	uint64_t turn;
@@ -162,8 +162,8 @@ static int wl_event_prepare(struct wl_launcher *launcher)
 			     &launcher->joins[0], 0);
 }
 
-// wl_launcher_poll asks for an event behind the last launch, as programs do
-// that have other things to do meanwhile.
+// wl_launcher_poll polls an event behind the last launch, like programs that do other work
+// meanwhile.
 static int wl_launcher_poll(struct wl_launcher *launcher)
 {
 	const double pause_s = 50e-6;
@@ -198,7 +198,7 @@ static int wl_download_prepare(struct wl_launcher *launcher)
 			     &launcher->word, sizeof(uint32_t));
 }
 
-// wl_launcher_download waits as programs do that need the result.
+// wl_launcher_download waits like programs that need the result.
 static int wl_launcher_download(struct wl_launcher *launcher)
 {
 	uint32_t word;
@@ -301,7 +301,7 @@ int wl_launcher_prepare(struct wl_launcher *launcher)
 	return launcher->pattern->prepare(launcher);
 }
 
-// wl_burst is how many launches there are before each wait.
+// wl_burst returns the number of launches before each wait.
 static uint64_t wl_burst(const struct wl_launcher *launcher)
 {
 	return launcher->pattern->waits && launcher->burst ? launcher->burst : 1;

@@ -14,19 +14,19 @@ struct wl_launcher {
 	struct wl_session *session;
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
-	uint64_t other_ns;    // of every other run of kernels; 0: all are alike
+	uint64_t other_ns;    // of every other run of kernels; 0: all are equal
 	uint64_t run;         // kernels in a run…
-	uint64_t other_run;   // …and in every other one
+	uint64_t other_run;   // …and in every other run
 	uint64_t next_kernel;
 	uint64_t burst;       // launches before each wait; 0 is 1
-	uint64_t blocks;      // of a thread each; 0 is 1
-	uint64_t shapes;      // grids in turn, each a block larger; 0 is 1
+	uint64_t blocks;      // of one thread each; 0 is 1
+	uint64_t shapes;      // grids in turn, each one block larger; 0 is 1
 	uint64_t next_shape;
 	size_t graph_nodes;   // kernels in one graph
-	size_t stream_count;  // for the pattern that uses several
-	CUstream streams[WL_MAX_STREAMS]; // the first is everyone's
+	size_t stream_count;  // for patterns with several streams
+	CUstream streams[WL_MAX_STREAMS]; // all patterns use the first
 	CUevent joins[WL_MAX_STREAMS];
-	CUdeviceptr word;     // that is downloaded
+	CUdeviceptr word;     // the downloaded word
 	CUgraphExec graph;
 	size_t next_stream;
 };
@@ -34,10 +34,10 @@ struct wl_launcher {
 struct wl_pattern {
 	const char *name;
 	const char *help;
-	bool waits;           // after each burst of launches for its end
+	bool waits;           // after each burst, for its end
 	bool per_thread;      // uses the per-thread default stream
 	int (*prepare)(struct wl_launcher *launcher);
-	// wait waits for all that was launched, by other means than cuStreamSynchronize.
+	// wait waits for all launched work, by other means than cuStreamSynchronize.
 	int (*wait)(struct wl_launcher *launcher);
 	// launch starts one kernel, or the kernels of one graph.
 	int (*launch)(struct wl_launcher *launcher);
@@ -48,13 +48,13 @@ struct wl_pattern {
 const struct wl_pattern *wl_pattern_find(const char *name);
 void wl_pattern_list(void);
 
-// These return 0, or -1 with the failure in the session.
+// These functions return 0, or -1 with the failure in the session.
 int wl_launcher_prepare(struct wl_launcher *launcher);
 int wl_launcher_launch(struct wl_launcher *launcher);
 int wl_launcher_record(struct wl_launcher *launcher, CUevent event);
 int wl_launcher_wait(struct wl_launcher *launcher);
 
-// wl_launcher_kernels is how many kernels one launch is.
+// wl_launcher_kernels returns the number of kernels of one launch.
 size_t wl_launcher_kernels(const struct wl_launcher *launcher);
 
 #endif

@@ -5,8 +5,8 @@
 #ifndef WORKLOAD_NVML_VIEW_H
 #define WORKLOAD_NVML_VIEW_H
 
-// wl_nvml_view writes a member "nvml" of the open JSON object: the devices with
-// memory and processes, or why there is none to see. It never fails.
+// wl_nvml_view writes a member "nvml" of the open JSON object: the devices with memory and
+// processes, or the reason why there are none. It never fails.
 void wl_nvml_view(const char *library);
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// pester does what a hostile program in a container can do to the agent and to
-// its own container's usage page, for as long as it is told to. It uses no GPU.
-// Where there is no agent it says so, and fails.
+// pester attacks the agent and its own container's usage page as a hostile program in a container
+// can, for a given time. It uses no GPU. Without an agent it prints an error and fails.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +24,7 @@
 #include "json.h"
 #include "options.h"
 
-#include "../../interposer/src/pages_gen.h"
+#include "../../interposer/src/pages/pages_gen.h"
 
 struct wl_pester {
 	const char *way;
@@ -34,8 +33,8 @@ struct wl_pester {
 	double duration;
 	uint64_t made;
 	uint64_t refused;
-	uint64_t errors;  // the agent's answers that say so
-	uint64_t answers; // …and all others
+	uint64_t errors;  // the agent's answers that are errors
+	uint64_t answers; // …and all other answers
 };
 
 static double wl_seconds(void)
@@ -53,7 +52,7 @@ static void wl_rest(long ns)
 	nanosleep(&nap, NULL);
 }
 
-// wl_connect gives a connection to the agent, or -1: its queue is full.
+// wl_connect returns a connection to the agent, or -1 if the agent's queue is full.
 static int wl_connect(struct wl_pester *pester)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -85,7 +84,7 @@ static uint32_t wl_random(void)
 	return (uint32_t)(state >> 32);
 }
 
-// wl_fuzz says what is neither a registration nor a question, or nearly one.
+// wl_fuzz sends bytes that are, or nearly are, neither a registration nor a question.
 static void wl_fuzz(struct wl_pester *pester)
 {
 	unsigned char said[256] = {'N', 'V', 'G', wl_random() % 2 ? 'R' : 'Q', 1, 0, 16, 0};
@@ -101,7 +100,7 @@ static void wl_fuzz(struct wl_pester *pester)
 	close(fd);
 }
 
-// wl_garbage says something of the kind once, and waits for what comes back.
+// wl_garbage sends garbage like wl_fuzz once, and waits for the answer.
 static void wl_garbage(struct wl_pester *pester)
 {
 	static const char error[] = {'N', 'V', 'G', 'A', 1, 0, 3, 0};
@@ -126,7 +125,7 @@ static void wl_garbage(struct wl_pester *pester)
 	close(wait.fd);
 }
 
-// wl_flood connects and hangs up, from processes that last no longer.
+// wl_flood connects and disconnects, from processes that end immediately afterwards.
 static void wl_flood(struct wl_pester *pester)
 {
 	pid_t child = fork();
@@ -146,8 +145,7 @@ static void wl_flood(struct wl_pester *pester)
 	pester->made += 100;
 }
 
-// wl_half_open keeps connections and says nothing; those that the agent has
-// closed are made anew.
+// wl_half_open holds connections without sending, and replaces those that the agent has closed.
 static void wl_half_open(struct wl_pester *pester)
 {
 	static int *held;
@@ -194,7 +192,7 @@ static struct vg_usage_page *wl_usage_page(const struct wl_pester *pester)
 	return page;
 }
 
-// wl_forge claims that nobody in the container holds anything.
+// wl_forge claims that no process of the container holds anything.
 static void wl_forge(const struct wl_pester *pester)
 {
 	struct vg_usage_page *page = wl_usage_page(pester);
@@ -207,8 +205,7 @@ static void wl_forge(const struct wl_pester *pester)
 	wl_rest(1000000);
 }
 
-// wl_forge_time takes back half of what is added to a sum of GPU time. What is added
-// meanwhile stays.
+// wl_forge_time removes half of the increase of a sum of GPU time. Concurrent additions stay.
 static void wl_forge_time(uint64_t *sum, uint64_t *last)
 {
 	uint64_t now = __atomic_load_n(sum, __ATOMIC_SEQ_CST);
@@ -217,7 +214,7 @@ static void wl_forge_time(uint64_t *sum, uint64_t *last)
 	*last = __atomic_sub_fetch(sum, half, __ATOMIC_SEQ_CST);
 }
 
-// wl_forge_times claims that the container was charged half of the GPU time that it was.
+// wl_forge_times halves the GPU time that the container claims to have been charged.
 static void wl_forge_times(const struct wl_pester *pester)
 {
 	static uint64_t last[VG_MAX_SLOTS][VG_MAX_DEVICES];
@@ -229,7 +226,8 @@ static void wl_forge_times(const struct wl_pester *pester)
 	wl_rest(1000000);
 }
 
-// wl_forge_spent claims that the container was charged nothing, to those who count for others.
+// wl_forge_spent claims to the programs that count for others that the container was charged
+// nothing.
 static void wl_forge_spent(const struct wl_pester *pester)
 {
 	static uint64_t first[VG_MAX_DEVICES];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// scenes plays one scene and prints how long it took, and what broke.
+// scenes plays one scene and prints how long it took, and which parts broke.
 
 #include "scenes.h"
 

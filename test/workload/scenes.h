@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Scenes: short programs that are known to hang, break or crawl where something
-// stands between a program and its driver.
+// Scenes: short programs that are known to hang, break or crawl if a library stands between a
+// program and its driver.
 
 #ifndef WORKLOAD_SCENES_H
 #define WORKLOAD_SCENES_H
@@ -21,13 +21,13 @@ struct wl_scenes {
 	uint64_t launches;
 	uint64_t threads;    // for the scene "crowd"
 	double kernel_us;
-	double idle_us;      // between two kernels of the thread that works beside
-	double hold_ms;      // for which a capture lasts, and longer work runs
+	double idle_us;      // between two kernels of the thread beside
+	double hold_ms;      // length of a capture, and of longer work
 	const char *mode;    // of captures, by its name
-	uint64_t broken;     // captures that ended otherwise than they should
-	CUresult broken_by;  // the first error that one did
-	double longest;      // call, in seconds
-	double loading;      // code, in seconds, in the scene "two-gpus"
+	uint64_t broken;     // captures that ended wrongly
+	CUresult broken_by;  // the first error of such a capture
+	double longest;      // longest call, in seconds
+	double loading;      // time to load code, in seconds, in the scene "two-gpus"
 };
 
 struct wl_scene {
@@ -40,14 +40,14 @@ extern const struct wl_scene wl_capture_scenes[]; // ends with a NULL name
 extern const struct wl_scene wl_wait_scenes[];
 extern const struct wl_scene wl_many_scenes[];
 
-// wl_scene_launch launches a kernel of this length, and notes how long the call took.
+// wl_scene_launch launches a kernel of this length, and records the duration of the call.
 int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us);
-// wl_scene_timed notes how long a call took that began at this wl_now.
+// wl_scene_timed records the duration of a call that began at this wl_now.
 void wl_scene_timed(struct wl_scenes *scenes, double began);
 void wl_scene_sleep(double seconds);
 
-// A thread that works on a stream of its own until it is told to end: kernels with
-// pauses between them, each waited for.
+// A thread that works on a separate stream until it is ended: it runs kernels with pauses between
+// them, and waits for each.
 struct wl_beside {
 	struct wl_scenes *scenes;
 	struct wl_scenes own; // failures and times of the thread

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures of streams, beside other work of the process that a driver allows there.
+// Captures of streams, beside other work of the process that a driver permits meanwhile.
 
 #include "scenes.h"
 
@@ -17,7 +17,7 @@ enum {
 	wl_nodes = 5,
 };
 
-// wl_capture_mode is the mode by its name, or -1.
+// wl_capture_mode returns the mode by its name, or -1.
 static int wl_capture_mode(struct wl_scenes *scenes)
 {
 	static const char *const names[] = {
@@ -50,7 +50,7 @@ static void wl_capture_failed(struct wl_scenes *scenes, CUresult result)
 		scenes->broken_by = result;
 }
 
-// wl_graph_run launches what was captured, once.
+// wl_graph_run launches the captured graph once.
 static int wl_graph_run(struct wl_scenes *scenes, CUstream stream, CUgraph graph)
 {
 	struct wl_session *session = &scenes->session;
@@ -67,8 +67,8 @@ static int wl_graph_run(struct wl_scenes *scenes, CUstream stream, CUgraph graph
 	return wl_session_check(session, "cuGraphExecDestroy", WL_CALL(driver, graph_exec_destroy, exec));
 }
 
-// wl_capture captures some kernels in a stream, and takes its time. A capture that
-// breaks is counted.
+// wl_capture captures some kernels in a stream, for the configured time. It counts a capture that
+// breaks.
 static int wl_capture(struct wl_scenes *scenes, CUstream stream, int mode)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -96,8 +96,8 @@ static int wl_capture(struct wl_scenes *scenes, CUstream stream, int mode)
 	return failed;
 }
 
-// Streams that block are captured in turn; before each capture there are launches on the
-// legacy stream, which is unusable during it. Another thread works on a stream that does not block.
+// Captures blocking streams in turn. Before each capture it launches on the legacy stream, which is
+// unusable during the capture. Another thread works on a non-blocking stream.
 static int wl_scene_captures(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_streams], beside_stream;
@@ -117,7 +117,7 @@ static int wl_scene_captures(struct wl_scenes *scenes)
 	return wl_beside_stop(&beside) || failed ? -1 : 0;
 }
 
-// A thread that captures its own stream over and over.
+// A thread that captures its own stream repeatedly.
 struct wl_capturer {
 	struct wl_scenes own;
 	CUstream stream;
@@ -138,8 +138,8 @@ static void *wl_capturer_run(void *argument)
 	return NULL;
 }
 
-// Four threads capture streams that do not block, all at once, while another launches on
-// the legacy stream all the time.
+// Four threads capture non-blocking streams at the same time, while another thread launches on the
+// legacy stream all the time.
 static int wl_scene_captures_at_once(struct wl_scenes *scenes)
 {
 	struct wl_capturer capturers[wl_streams];
@@ -169,7 +169,7 @@ static int wl_scene_captures_at_once(struct wl_scenes *scenes)
 	return wl_beside_stop(&beside) || failed ? -1 : 0;
 }
 
-// ---- somebody waits for an event when a capture begins that forbids asking for one
+// ---- a thread waits for an event when a capture begins that forbids queries
 
 struct wl_waiter {
 	struct wl_session session;
@@ -192,7 +192,7 @@ static void *wl_waiter_run(void *argument)
 	return NULL;
 }
 
-// wl_wait_and_capture lets a thread wait for the end of long work, and then captures.
+// wl_wait_and_capture makes a thread wait for the end of long work, and then captures.
 static int wl_wait_and_capture(struct wl_scenes *scenes, CUstream working, CUstream captured)
 {
 	struct wl_waiter waiter = {.session = scenes->session};
@@ -209,7 +209,7 @@ static int wl_wait_and_capture(struct wl_scenes *scenes, CUstream working, CUstr
 		return -1;
 	while (!waiter.waits)
 		wl_scene_sleep(1e-4);
-	wl_scene_sleep(5e-3); // it is in the driver by now
+	wl_scene_sleep(5e-3); // by now it is in the driver
 	failed = wl_capture(scenes, captured, wl_capture_global);
 	pthread_join(thread, NULL);
 	if (waiter.failed)
@@ -229,7 +229,7 @@ static int wl_scene_event_wait(struct wl_scenes *scenes)
 	return 0;
 }
 
-// ---- launches beside a capture that goes on for long
+// ---- launches beside a long capture
 
 static int wl_launch_and_wait(struct wl_scenes *scenes, CUstream stream, uint64_t count)
 {
@@ -241,7 +241,7 @@ static int wl_launch_and_wait(struct wl_scenes *scenes, CUstream stream, uint64_
 	return 0;
 }
 
-// What is launched beside the capture has been launched before, so that it can be known.
+// The work beside the capture has been launched before, so that it has an estimate.
 static int wl_scene_beside(struct wl_scenes *scenes)
 {
 	enum { before = 20 };

@@ -74,7 +74,7 @@ static int wl_crowd_play(struct wl_scenes *scenes, struct wl_one *crowd, const C
 	return failed;
 }
 
-// Many threads launch kernels on a few streams, and wait for each.
+// Many threads launch kernels on a few streams, and wait for each kernel.
 static int wl_scene_crowd(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_crowd_streams];
@@ -113,8 +113,8 @@ static int wl_second_context(struct wl_scenes *second)
 							"spin")) ? -1 : 0;
 }
 
-// Kernels on the default stream of one context, of which some are under way while those of
-// another context are launched and waited for, which are shorter.
+// Some kernels on the default stream of one context run while shorter kernels of another context
+// are launched and waited for.
 static int wl_scene_contexts(struct wl_scenes *scenes)
 {
 	enum { at_a_time = 4 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work beside a kernel that does not end for long: whoever waits for it hangs where it
-// never ends.
+// Work beside a kernel that runs for long: a caller that waits for this kernel hangs if it never
+// ends.
 
 #include "scenes.h"
 
@@ -46,7 +46,8 @@ static int wl_scene_launches(struct wl_scenes *scenes)
 	return wl_new_stream(scenes, &stream) ? -1 : wl_some_launches(scenes, stream);
 }
 
-// A stream of a green context, whose events are that context's, while another is current.
+// A stream of a green context, whose events belong to that context, while another context is
+// current.
 static int wl_scene_green(struct wl_scenes *scenes)
 {
 	enum { resource_sm = 1, default_stream = 1 };
@@ -70,8 +71,7 @@ static int wl_scene_green(struct wl_scenes *scenes)
 	return wl_some_launches(scenes, stream);
 }
 
-// wl_row launches kernels, with pauses between them, which nobody waits for until all are
-// under way.
+// wl_row launches kernels, with pauses between them, and waits for none until all are under way.
 static int wl_row(struct wl_scenes *scenes, double pause)
 {
 	CUstream stream;
@@ -108,8 +108,8 @@ static int wl_scene_persistent(struct wl_scenes *scenes)
 	return wl_wait(scenes, streams[0]);
 }
 
-// The first allocation of a process, beside a kernel that goes on. It is asynchronous
-// where the memory comes from the driver's pool, and takes no wait in any case.
+// The first allocation of a process, beside a running kernel. It is asynchronous if the memory
+// comes from the driver's pool, and in any case waits for nothing.
 static int wl_scene_allocation(struct wl_scenes *scenes)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -164,7 +164,7 @@ static void *wl_second_run(void *argument)
 	return NULL;
 }
 
-// wl_load loads code, which a driver does with the module, or when a function of it is looked up.
+// wl_load loads code. A driver does so with the module, or when a function of it is looked up.
 static int wl_load(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -182,8 +182,8 @@ static int wl_load(struct wl_scenes *scenes)
 	return 0;
 }
 
-// On the first GPU a kernel runs for long, and code is loaded meanwhile, which may wait for
-// it. A thread works on the second GPU, where nothing waits.
+// A kernel runs for long on the first GPU, and code is loaded meanwhile, which may wait for the
+// kernel. A thread works on the second GPU, where nothing waits.
 static int wl_scene_two_gpus(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -225,7 +225,7 @@ static void *wl_crowd_run(void *argument)
 	return NULL;
 }
 
-// wl_ask asks whether a stream has anything to do.
+// wl_ask asks whether a stream has work.
 static int wl_ask(struct wl_scenes *scenes, CUstream stream)
 {
 	double began = wl_now();
@@ -254,8 +254,8 @@ static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 				WL_CALL(driver, ctx_set_current, scenes->session.context));
 }
 
-// One thread waits for room in the queue of the first GPU. Meanwhile nothing waits that needs
-// none: questions there, and streams that come and go on the second GPU.
+// One thread waits for room in the queue of the first GPU. Meanwhile calls that need no room do not
+// wait: queries there, and streams that come and go on the second GPU.
 static int wl_scene_full(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -272,7 +272,7 @@ static int wl_scene_full(struct wl_scenes *scenes)
 	    wl_make_and_destroy(scenes, second) ||
 	    pthread_create(&crowd.thread, NULL, wl_crowd_run, &crowd) != 0)
 		return -1;
-	wl_scene_sleep(wl_persistent_us / 10 / 1e6); // it is full by now
+	wl_scene_sleep(wl_persistent_us / 10 / 1e6); // by now it is full
 	scenes->longest = 0;
 	for (int i = 0; !failed && i < 200; i++) {
 		failed = wl_ask(scenes, idle) || wl_ask(scenes, crowd.stream) ||
@@ -285,7 +285,7 @@ static int wl_scene_full(struct wl_scenes *scenes)
 	return failed ? -1 : 0;
 }
 
-// Code that is loaded when it is first used, beside work of another stream.
+// Code that is loaded at its first use, beside work of another stream.
 static int wl_scene_lazy(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -331,7 +331,7 @@ static int wl_scene_constructor(struct wl_scenes *scenes)
 			       wl_scene_launches(scenes) ? -1 : 0;
 }
 
-// ---- calls that a library between a program and its driver makes of itself
+// ---- calls that a library between a program and its driver makes by itself
 
 static CUresult wl_call_event(const struct wl_driver *driver, const char *name, CUstream stream)
 {
@@ -369,7 +369,7 @@ static CUresult wl_call(const struct wl_driver *driver, const char *name, CUstre
 	return wl_call_event(driver, name, stream);
 }
 
-// One function of the driver over and over, on a stream that has nothing to do.
+// Calls one function of the driver repeatedly, on an idle stream.
 static int wl_scene_call(struct wl_scenes *scenes)
 {
 	static const char *const names[] = {

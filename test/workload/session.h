@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What every workload begins with: a driver, a device, its primary context,
-// and the kernel that spins for a given time.
+// The beginning of every workload: a driver, a device, its primary context, and the kernel that
+// spins for a given time.
 
 #ifndef WORKLOAD_SESSION_H
 #define WORKLOAD_SESSION_H
@@ -16,10 +16,10 @@ struct wl_session {
 	CUfunction spin;       // after wl_session_load_spin
 	CUfunction exchange;   // likewise
 	char uuid[41];
-	size_t total;          // bytes, as cuDeviceTotalMem says
+	size_t total;          // bytes, from cuDeviceTotalMem
 	CUresult result;       // of the driver call that failed
 	const char *call;      // its name
-	char message[256];     // set when the failure was not a driver call's
+	char message[256];     // set if the failure was not a driver call's
 };
 
 // The options that all workloads share, and their default values.
@@ -39,16 +39,16 @@ struct wl_common {
 	 "getproc: cuGetProcAddress, as the CUDA runtime does (default); "  \
 	 "dlsym"}
 
-// Each of these returns 0, or -1 with the failure in the session.
-// wl_session_load opens the library; wl_session_device also initialises it and
-// finds the device; wl_session_open also makes its primary context current.
+// Each of these functions returns 0, or -1 with the failure in the session. wl_session_load opens
+// the library; wl_session_device also initialises it and finds the device; wl_session_open also
+// makes its primary context current.
 int wl_session_load(struct wl_session *session, const struct wl_common *common);
 int wl_session_device(struct wl_session *session,
 		      const struct wl_common *common);
 int wl_session_open(struct wl_session *session, const struct wl_common *common);
 int wl_session_load_spin(struct wl_session *session);
 
-// wl_session_check notes a failed driver call; it returns 0 on success.
+// wl_session_check records a failed driver call; it returns 0 on success.
 int wl_session_check(struct wl_session *session, const char *call,
 		     CUresult result);
 
@@ -56,8 +56,8 @@ int wl_session_check(struct wl_session *session, const char *call,
 // object: error, error_code, call, message.
 void wl_session_report(const struct wl_session *session);
 
-// wl_session_fail prints a JSON object with nothing but the failure, and one
-// line on standard error. It returns the exit status 1.
+// wl_session_fail prints a JSON object with only the failure, and one line on standard error. It
+// returns the exit status 1.
 int wl_session_fail(const struct wl_session *session, const char *program);
 
 double wl_now(void);              // monotonic seconds

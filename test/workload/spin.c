@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// spin keeps the GPU busy with kernels of a known length, launched in a named
-// pattern, and says how many it got through.
+// spin keeps the GPU busy with kernels of a known length, launched in a named pattern. It reports
+// how many ran.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,16 +21,16 @@ struct wl_spin_options {
 
 enum { WL_MARKS = 3 };
 
-// wl_spin is the measurement. Kernels go out in batches with an event after
-// each; two batches are in flight, so that the GPU never waits for the program,
-// nor the program's queue grows without bound.
+// wl_spin is the measurement. Kernels are launched in batches with an event after each. Two batches
+// are in flight, so the GPU never waits for the program, and the program's queue does not grow
+// without bound.
 struct wl_spin {
 	struct wl_session session;
 	struct wl_launcher launcher;
 	CUevent marks[WL_MARKS]; // the ends of the last batches, in turn
 	uint64_t batches;
 	uint64_t launches; // since the measurement began
-	double gpu_s;      // between the first event and the last that was waited for
+	double gpu_s;      // between the first event and the last completed event
 };
 
 static int wl_marks_create(struct wl_spin *spin)
@@ -43,8 +43,8 @@ static int wl_marks_create(struct wl_spin *spin)
 	return 0;
 }
 
-// wl_collect waits for the end of a batch and adds the time since the end of
-// the one before it. Batch 0 is the mark at the start and holds nothing.
+// wl_collect waits for the end of a batch and adds the time since the end of the previous batch.
+// Batch 0 is the mark at the start and contains nothing.
 static int wl_collect(struct wl_spin *spin, uint64_t batch)
 {
 	CUevent end = spin->marks[batch % WL_MARKS];
@@ -116,7 +116,7 @@ static int wl_spin_for(struct wl_spin *spin,
 	return spin->batches > 1 ? wl_collect(spin, spin->batches - 1) : 0;
 }
 
-// wl_mean_us is how long a kernel lasts on average.
+// wl_mean_us returns the average length of a kernel.
 static double wl_mean_us(const struct wl_spin_options *options)
 {
 	double run = (double)options->run, other_run = (double)options->other_run;
@@ -147,8 +147,8 @@ static void wl_report(const struct wl_spin *spin,
 	wl_json_close();
 }
 
-// wl_wait_line says that all is prepared, and waits for a line, so that several
-// programs can begin at one time however long each takes to start.
+// wl_wait_line prints that all is prepared, and waits for a line, so that several programs can
+// begin together however long each takes to start.
 static void wl_wait_line(void)
 {
 	int c;

@@ -2,11 +2,10 @@
 
 // A kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
 //
-// It adds up the advance of the global timer between two of its own readings,
-// which are some ten nanoseconds apart while it runs. A longer advance is
-// another process's time slice, in which this kernel stood still, and counts as
-// 5 µs at most: so the work is the same alone and beside others, as that of a
-// real kernel is, and the kernel ends however coarse the timer.
+// It adds up the advance of the global timer between two of its readings, which are some ten
+// nanoseconds apart while it runs. A longer advance is another process's time slice, in which this
+// kernel stood still, and counts as 5 µs at most. So the work is the same alone and beside others,
+// like a real kernel's, and the kernel ends however coarse the timer.
 
 #ifndef WORKLOAD_SPIN_PTX_H
 #define WORKLOAD_SPIN_PTX_H
@@ -32,8 +31,8 @@ static const char wl_spin_ptx[] =
 	"	@%again bra spinning;\n"
 	"	ret;\n"
 	"}\n"
-	// exchange does so and then writes its turn to one place, and waits for
-	// it at another, where a kernel on another GPU writes.
+	// exchange does the same, then writes its turn to one place, and waits for it at another place,
+	// which a kernel on another GPU writes.
 	".visible .entry exchange(.param .u64 ns, .param .u64 mine,\n"
 	"	.param .u64 theirs, .param .u64 turn)\n"
 	"{\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// storm takes and gives back device memory at random, in many threads, by every
-// way at once, and forks meanwhile. It may be killed at any moment. Being
-// refused with out of memory is part of it; every other failure ends it.
+// storm allocates and frees device memory at random, in many threads, by all ways at once, and
+// forks meanwhile. It may be killed at any moment. Out of memory is an expected result; every other
+// failure ends the storm.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 #include "json.h"
 #include "storm.h"
 
-// wl_childhood is a child without exec. The driver is of no use to it, and it
-// must not be able to take memory that nobody would account to it.
+// wl_childhood runs a child without exec. The driver does not work there, and the child must not be
+// able to take memory that is charged to no process.
 __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 						   uint64_t random)
 {
@@ -34,8 +34,7 @@ __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 	_exit(0);
 }
 
-// wl_new_life is a child with exec: a small storm of its own, which outlives a
-// parent that is killed.
+// wl_new_life runs a child with exec: another, small storm, which outlives a killed parent.
 __attribute__((noreturn)) static void wl_new_life(const struct wl_storm *storm,
 						  uint64_t random)
 {
@@ -123,9 +122,9 @@ static void wl_watch(struct wl_storm *storm)
 	}
 }
 
-// ---- all of it
+// ---- the whole storm
 
-// A process may find its container full: then it waits for its context.
+// A process may find its container full; it then waits for its context.
 static int wl_start(struct wl_storm *storm)
 {
 	struct wl_session *session = &storm->session;
@@ -172,7 +171,7 @@ static void wl_report(const struct wl_storm *storm,
 	wl_json_bytes("seed", storm->options->seed);
 	wl_json_bytes("threads", storm->options->threads);
 	wl_json_bytes("device", storm->options->common.device);
-	wl_json_bytes("gives", storm->gives);
+	wl_json_bytes("frees", storm->frees);
 	wl_json_bytes("refusals", storm->refusals);
 	wl_json_bytes("start_refusals", storm->start_refusals);
 	wl_json_bytes("forks", storm->forks);

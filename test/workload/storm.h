@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a storm's threads (storm_thread.c) and its process (storm.c) share.
+// The data that a storm's threads (storm_thread.c) and its process (storm.c) share.
 #ifndef WL_STORM_H
 #define WL_STORM_H
 
@@ -14,8 +14,8 @@ enum {
 	wl_most_held = 16,          // pieces of one thread
 	wl_most_children = 8,       // at a time
 	wl_child_threads = 4,       // of a child that calls exec
-	wl_child_patience_s = 20,   // after which a child has hung
-	wl_phase_steps = 64,        // between changes of a thread's mood
+	wl_child_patience_s = 20,   // after this time a child has hung
+	wl_phase_steps = 64,        // steps between changes of a thread's greed
 };
 
 struct wl_storm_options {
@@ -25,7 +25,7 @@ struct wl_storm_options {
 	double duration, fork_period;
 };
 
-// wl_storm is what the threads share.
+// wl_storm is the data that the threads share.
 struct wl_storm {
 	const struct wl_storm_options *options;
 	const char *program;
@@ -35,7 +35,7 @@ struct wl_storm {
 	double deadline;
 	atomic_bool stop;
 	atomic_size_t takes[wl_most_ways]; // granted, by way
-	atomic_size_t refusals, gives;
+	atomic_size_t refusals, frees;
 	size_t start_refusals, forks, execs, child_failures;
 	int child_status; // of the child that failed last
 	size_t children;
@@ -52,7 +52,7 @@ struct wl_thread {
 	pthread_t id;
 	uint64_t random;
 	bool failed;
-	unsigned greed; // of 100 steps, those that take
+	unsigned greed; // of 100 steps, the number that allocate
 	struct wl_session session;
 	CUstream stream;
 	struct wl_filler fillers[wl_most_ways];
@@ -60,8 +60,8 @@ struct wl_thread {
 	size_t held_count;
 };
 
-// wl_random is xorshift64*: a storm is repeated by its seed as far as the
-// kernel's scheduling of threads allows.
+// wl_random is xorshift64*: the seed repeats a storm as far as the kernel's scheduling of threads
+// allows.
 static inline uint64_t wl_random(uint64_t *state)
 {
 	*state ^= *state >> 12;
@@ -81,7 +81,7 @@ static inline uint64_t wl_seeded(uint64_t seed, uint64_t stream)
 	       (stream + 1) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
-// wl_storm_work is a thread of the storm, until its end or the storm's.
+// wl_storm_work runs a thread of the storm, until its end or the storm's.
 void *wl_storm_work(void *argument);
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What one thread of a storm does: it takes, gives back and looks, at random.
+// One thread of a storm: it allocates, frees and looks, at random.
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "storm.h"
 
-// Sizes are even over the orders of magnitude, as programs' are.
+// Sizes are uniform over the orders of magnitude, like those of programs.
 static size_t wl_size(struct wl_thread *thread, size_t unit, size_t largest)
 {
 	unsigned bits = 0;
@@ -74,7 +74,7 @@ static int wl_give(struct wl_thread *thread)
 	struct wl_held held = thread->held[which];
 
 	thread->held[which] = thread->held[--thread->held_count];
-	atomic_fetch_add(&thread->storm->gives, 1);
+	atomic_fetch_add(&thread->storm->frees, 1);
 	if (held.way->give(held.filler, &held.grant))
 		return -1;
 	if (!held.way->settle || wl_below(&thread->random, 4) > 0)
@@ -82,8 +82,8 @@ static int wl_give(struct wl_thread *thread)
 	return held.way->settle(held.filler);
 }
 
-// wl_look asks for what a program may ask at any time, and retains the primary
-// context once more for a moment.
+// wl_look makes queries that a program may make at any time, and retains the primary context once
+// more for a moment.
 static int wl_look(struct wl_thread *thread)
 {
 	const struct wl_driver *driver = &thread->session.driver;
@@ -107,8 +107,8 @@ static int wl_look(struct wl_thread *thread)
 					thread->session.device));
 }
 
-// A thread is greedy for some time, and generous for some: so the container is
-// full often, and has room for a process that starts now and then.
+// A thread alternates between mostly allocating and mostly freeing. So the container is often full,
+// and sometimes has room for a process that starts.
 static int wl_step(struct wl_thread *thread)
 {
 	bool room = thread->held_count < wl_most_held;

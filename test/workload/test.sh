@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks what the workloads do where there is no driver and on wrong usage.
+# Checks the workloads without a driver and with wrong arguments.
 # Usage: test.sh DIRECTORY-OF-PROGRAMS
 
 set -u
@@ -9,7 +9,7 @@ programs=${1:?usage: test.sh DIRECTORY-OF-PROGRAMS}
 missing=/nonexistent/libcuda.so.1
 failures=0
 
-# expect STATUS TEXT COMMAND…: the command ends so, and prints the text.
+# expect STATUS TEXT COMMAND…: the command ends with this status, and prints the text.
 expect() {
 	status=$1
 	text=$2

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ways of acquiring device memory, each as one pair of take and give back.
+// The ways of acquiring device memory, each a pair of take and give back.
 
 #ifndef WORKLOAD_WAYS_H
 #define WORKLOAD_WAYS_H
 
 #include "session.h"
 
-// wl_grant is one piece of memory that was granted.
+// wl_grant is one piece of granted memory.
 struct wl_grant {
-	uint64_t handle; // pointer, array, graph, context … by the way's own mind
+	uint64_t handle; // pointer, array, graph, context …, depending on the way
 	uint64_t extra;
-	size_t bytes;    // what it takes of the device, as far as the driver says
+	size_t bytes;    // device memory that it takes, as the driver reports
 };
 
 // wl_filler is one thread's use of a way.
 struct wl_filler {
-	struct wl_session *session; // its own copy: failures are noted in it
+	struct wl_session *session; // its own copy, which records failures
 	CUstream stream;
 	CUmemoryPool pool;
 	size_t granularity; // requests are multiples of this
@@ -26,21 +26,21 @@ struct wl_way {
 	const char *name;
 	const char *help;
 	size_t largest; // a single request's limit in bytes; 0: none
-	bool whole;     // pieces have a size of their own: requests have none
+	bool whole;     // pieces have a fixed size: requests have none
 	bool elastic;   // a driver may grant more than the device has
-	// prepare may be NULL; it and take return 0, or -1 with the failure in
-	// the session. take grants `bytes`, or more where the way rounds up.
+	// prepare may be NULL. prepare and take return 0, or -1 with the failure in the session. take
+	// grants `bytes`, or more if the way rounds up.
 	int (*prepare)(struct wl_filler *filler);
 	int (*take)(struct wl_filler *filler, size_t bytes,
 		    struct wl_grant *grant);
 	int (*give)(struct wl_filler *filler, const struct wl_grant *grant);
-	// settle, where set, runs after everything was given back.
+	// settle, if set, runs after all memory was freed.
 	int (*settle)(struct wl_filler *filler);
 };
 
 const struct wl_way *wl_way_find(const char *name);
 
-// wl_way_at is the way with this number, NULL after the last.
+// wl_way_at returns the way with this number, NULL after the last.
 const struct wl_way *wl_way_at(size_t number);
 
 // wl_way_list prints every way with its help to standard output.
@@ -53,7 +53,7 @@ extern const struct wl_way wl_ordered_ways[];
 extern const struct wl_way wl_graph_ways[];
 extern const struct wl_way wl_context_ways[];
 
-// WL_TRY calls a driver function and notes its failure under its exported name.
+// WL_TRY calls a driver function and records its failure under its exported name.
 #define WL_TRY(filler, member, name, ...)                                \
 	wl_session_check((filler)->session, name,                        \
 			 WL_CALL(&(filler)->session->driver, member,     \

@@ -16,8 +16,7 @@ static size_t wl_at_most(size_t value, size_t limit)
 	return value < limit ? value : limit;
 }
 
-// The shape of an array never holds more than was asked for; what it holds less
-// is taken by later, smaller pieces.
+// An array's shape never contains more than requested; later, smaller pieces take the difference.
 static int wl_array_take(struct wl_filler *filler, size_t bytes,
 			 struct wl_grant *grant)
 {

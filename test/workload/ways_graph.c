@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory nodes of graphs, added in three ways. Such memory is acquired when the
-// graph is launched, and stays when the launch has ended, since nothing frees it.
+// Memory nodes of graphs, added in three ways. The launch of the graph acquires their memory, which
+// stays after the launch, because nothing frees it.
 
 #include "ways.h"
 
@@ -26,8 +26,7 @@ static int wl_graph_launch(struct wl_filler *filler, CUgraphExec exec)
 		      filler->stream);
 }
 
-// wl_graph_run instantiates the graph and launches it once; the graph itself is
-// destroyed in any case.
+// wl_graph_run instantiates the graph, launches it once, and destroys the graph itself in any case.
 static int wl_graph_run(struct wl_filler *filler, CUgraph graph,
 			CUdeviceptr pointer, size_t bytes,
 			struct wl_grant *grant)

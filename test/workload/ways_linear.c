@@ -42,9 +42,8 @@ static int wl_alloc_v1_give(struct wl_filler *filler,
 		      (unsigned)grant->handle);
 }
 
-// A pitched piece is as many rows of `wl_pitch_width` bytes as fit, so that the
-// driver's rounding of rows, which it does to 512 bytes or less, adds nothing;
-// what is smaller than a row is one row of its own.
+// A pitched piece has as many rows of `wl_pitch_width` bytes as fit, so that the driver's rounding
+// of rows to 512 bytes or less adds nothing. A piece that is smaller than a row is a single row.
 enum { wl_pitch_width = 4096 };
 
 static int wl_pitch_take(struct wl_filler *filler, size_t bytes,
@@ -91,8 +90,7 @@ static int wl_vmm_prepare(struct wl_filler *filler)
 		      &filler->granularity, &properties, 0);
 }
 
-// wl_vmm_place maps the memory and makes it accessible; on failure nothing
-// stays behind but the handle.
+// wl_vmm_place maps the memory and makes it accessible; on failure only the handle remains.
 static int wl_vmm_place(struct wl_filler *filler, struct wl_grant *grant)
 {
 	CUmemAccessDesc access = {
@@ -147,7 +145,7 @@ static int wl_vmm_give(struct wl_filler *filler, const struct wl_grant *grant)
 		      grant->bytes);
 }
 
-// A module's memory is taken by a variable of the wanted size.
+// A variable of the wanted size takes a module's memory.
 static int wl_module_take(struct wl_filler *filler, size_t bytes,
 			  struct wl_grant *grant)
 {

@@ -1,6 +1,7 @@
-// Package components builds the programs that a Kubernetes node is made of,
-// each from a tools module that pins its version, and keeps them in a cache
-// that outlives the working tree.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package components builds the programs of a Kubernetes node, each from a tools module that pins
+// its version. It keeps them in a cache that outlives the working tree.
 package components
 
 import (
@@ -24,24 +25,23 @@ import (
 // CacheVariable names the environment variable that moves the cache.
 const CacheVariable = "NRI_VGPU_CACHE"
 
-// progressInterval is how often a running build says that it still runs.
+// progressInterval is the interval at which a running build reports that it still runs.
 const progressInterval = 20 * time.Second
 
-// Binaries tells where each built program lies, by its name.
+// Binaries maps the name of each built program to its path.
 type Binaries map[string]string
 
 // Builder builds tools modules into a cache.
 type Builder struct {
-	// Root is the repository's root directory, which holds tools/.
+	// Root is the repository's root directory, which contains tools/.
 	Root string
-	// Cache is the directory that keeps the programs; "" means CacheDir().
+	// Cache is the directory of the built programs; "" means CacheDir().
 	Cache string
-	// Out gets a line now and then on what is being built; nil means nobody
-	// wants to know.
+	// Out receives progress lines about the running build; nil discards them.
 	Out io.Writer
 }
 
-// CacheDir is $NRI_VGPU_CACHE, else nri-vgpu/bin in the user's cache directory.
+// CacheDir returns $NRI_VGPU_CACHE, or else nri-vgpu/bin in the user's cache directory.
 func CacheDir() (string, error) {
 	if dir := os.Getenv(CacheVariable); dir != "" {
 		return filepath.Abs(dir)
@@ -53,8 +53,8 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "nri-vgpu", "bin"), nil
 }
 
-// FindRoot returns the repository's root: the nearest directory at or above
-// dir that holds tools/kubernetes/go.mod.
+// FindRoot returns the repository's root: the nearest directory at or above dir that contains
+// tools/kubernetes/go.mod.
 func FindRoot(dir string) (string, error) {
 	start := dir
 	for {
@@ -69,8 +69,7 @@ func FindRoot(dir string) (string, error) {
 	}
 }
 
-// Build returns the programs of all modules, building those that the cache
-// does not hold yet.
+// Build returns the programs of all modules. It builds those that the cache lacks.
 func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error) {
 	cache := b.Cache
 	if cache == "" {
@@ -99,8 +98,8 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 	return binaries, nil
 }
 
-// module returns the directory of a module's programs, built if need be. Only
-// one process builds a module at a time; others wait and find it built.
+// module returns the directory of a module's programs, and builds them if needed. Only one process
+// builds a module at a time; the others wait and find it built.
 func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module) (string, error) {
 	source := filepath.Join(b.Root, "tools", m.Name)
 	key, err := cacheKey(source, goVersion, m)
@@ -125,8 +124,8 @@ func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module)
 	return dir, nil
 }
 
-// build compiles a module into a directory beside dir and renames it to dir,
-// so that a build that was interrupted leaves nothing that looks complete.
+// build compiles a module into a directory beside dir and renames it to dir. So an interrupted
+// build leaves no directory that looks complete.
 func (b *Builder) build(ctx context.Context, source, dir string, m Module) error {
 	staging := dir + ".building"
 	if err := os.RemoveAll(staging); err != nil {
@@ -190,7 +189,7 @@ func buildFlags(m Module) []string {
 	return flags
 }
 
-// buildError keeps all output in a file and shows its end.
+// buildError writes all output to a file and shows its end.
 func buildError(log string, m Module, output []byte, cause error) error {
 	where := " (all of it in " + log + ")"
 	if err := os.WriteFile(log, output, 0o644); err != nil {
@@ -203,8 +202,8 @@ func buildError(log string, m Module, output []byte, cause error) error {
 	return fmt.Errorf("build %s: %w%s:\n%s", m.Name, cause, where, strings.Join(lines, "\n"))
 }
 
-// cacheKey changes with everything that decides what the build yields: the
-// files of the tools module, among them go.sum, the compiler and its flags.
+// cacheKey returns a hash of all inputs of the build: the files of the tools module, including
+// go.sum, the compiler and its flags.
 func cacheKey(source, goVersion string, m Module) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
@@ -235,7 +234,7 @@ func complete(dir string, m Module) bool {
 	return true
 }
 
-// lock waits for the file's lock, which its holder's death releases.
+// lock waits for the file's lock, which the kernel releases when its holder dies.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -268,7 +267,7 @@ func (b *Builder) say(format string, args ...any) {
 	}
 }
 
-// tick reports at intervals, until the returned function is called.
+// tick reports progress at intervals until the returned function is called.
 func (b *Builder) tick(name string, start time.Time) (stop func()) {
 	ticker := time.NewTicker(progressInterval)
 	done := make(chan struct{})

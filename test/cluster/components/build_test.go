@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package components
 
 import (
@@ -41,7 +43,7 @@ func TestBuildUsesCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(first["hi"]); err != nil {
-		t.Fatalf("the program is not where Build says: %v", err)
+		t.Fatalf("the program is not where Build reports it: %v", err)
 	}
 	if !strings.Contains(out.String(), "building hello") {
 		t.Errorf("a build that takes time said only %q", out.String())
@@ -52,7 +54,7 @@ func TestBuildUsesCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.Len() != 0 || second["hi"] != first["hi"] {
-		t.Errorf("second build gave %v and said %q, want the cached program and silence", second, out.String())
+		t.Errorf("second build returned %v and printed %q, want the cached program and silence", second, out.String())
 	}
 }
 
@@ -95,7 +97,7 @@ func TestCacheKeyFollowsInputs(t *testing.T) {
 	}
 }
 
-// The version that is stamped into the binaries must be the one that is built.
+// TestModulesMatchTools: the version that is stamped into the binaries is the built version.
 func TestModulesMatchTools(t *testing.T) {
 	wd, err := os.Getwd()
 	if err != nil {

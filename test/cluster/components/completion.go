@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package components
 
 import (
@@ -10,9 +12,8 @@ import (
 	"path/filepath"
 )
 
-// completeModules copies the modules that lack something, adds it, and gives a
-// go.mod by which the copies are used, beside its go.sum. What the Go command
-// complained of comes with an error.
+// completeModules copies the incomplete modules and adds what they lack. It returns a go.mod that
+// uses the copies; its go.sum lies beside it. Errors come with the output of the Go command.
 func completeModules(ctx context.Context, source, work string, m Module) (modFile string, output []byte, err error) {
 	if err := os.RemoveAll(work); err != nil {
 		return "", nil, fmt.Errorf("clear an interrupted build of %s: %w", m.Name, err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package components
 
 import (
@@ -6,21 +8,21 @@ import (
 	"time"
 )
 
-// A Module is one tools module of the repository, tools/<Name>: its go.mod
-// pins the version of a component, whose programs are built from it.
+// A Module is one tools module of the repository, tools/<Name>. Its go.mod pins the version of a
+// component, whose programs are built from it.
 type Module struct {
 	Name     string
 	Programs []Program
 	CGO      bool
 	Tags     string
 	LDFlags  string
-	// ModFile is the module's go.mod, where it is another file.
+	// ModFile is the path of the module's go.mod, if it is not the default.
 	ModFile string
-	// Completed are modules that were published without something: copies of
-	// them that have it take their place.
+	// Completed are modules that were published without some of their files. Copies with these
+	// files replace them.
 	Completed []Completion
-	// FirstBuild is what two cores need with an empty build cache; it is shown
-	// to whoever waits.
+	// FirstBuild is the build time on two cores with an empty build cache; Build prints it for the
+	// waiting user.
 	FirstBuild time.Duration
 }
 
@@ -33,15 +35,14 @@ type Completion struct {
 // A Program is one executable: its file name and its main package.
 type Program struct{ Name, Package string }
 
-// KubernetesVersion is what the Kubernetes components report; the tools module
-// must require the same, which a test checks. The kubelet's version decides
-// what the API server and kubectl accept of it, so that an unstamped build is
-// not good enough.
+// KubernetesVersion is the version that the Kubernetes components report. The tools module must
+// require the same version, which a test checks. The kubelet's version decides what the API server
+// and kubectl accept of it, so the build must be stamped.
 const KubernetesVersion = "v1.37.1"
 
 const k8sVersionPackage = "k8s.io/component-base/version"
 
-// kubernetesStamp makes the programs say which version they are.
+// kubernetesStamp returns linker flags that set the version that the programs report.
 func kubernetesStamp(version string) string {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
@@ -51,7 +52,7 @@ func kubernetesStamp(version string) string {
 		" -X " + k8sVersionPackage + ".gitTreeState=clean"
 }
 
-// Modules lists all components of a node, in the order in which they are built.
+// Modules returns all components of a node, in the order in which they are built.
 func Modules() []Module {
 	return []Module{
 		{
@@ -103,9 +104,9 @@ func Modules() []Module {
 	}
 }
 
-// Volcano lists what runs on a cluster beside a node's components, where a test
-// wants it: Volcano's scheduler and controllers, and the ledger by which tests
-// ask that scheduler's code, and its successor's.
+// Volcano returns the programs that a test may run on a cluster beside a node's components:
+// Volcano's scheduler and controllers, and the ledgers. Through a ledger, tests ask the code of
+// that scheduler and of its successor.
 func Volcano() []Module {
 	const ledger = "github.com/nri-vgpu/nri-vgpu/tools/volcano/ledger"
 	const scheduler = "volcano.sh/volcano/cmd/scheduler"
@@ -138,8 +139,8 @@ func Volcano() []Module {
 	}
 }
 
-// Programs of Volcano 1.14.1, and of 1.15.1, which tells a live node from a dead
-// one in another way; see tools/volcano for the ledgers.
+// Programs of Volcano 1.14.1, and of 1.15.1, which detects dead nodes in another way. See
+// tools/volcano for the ledgers.
 const (
 	VolcanoScheduler     = "scheduler"
 	VolcanoSchedulerNext = "scheduler-next"
@@ -147,12 +148,12 @@ const (
 	VolcanoLedgerNext    = "ledger-next"
 )
 
-// WithoutSeccomp is the program that lets a runc without system call filters
-// run Kubernetes' pods; see tools/runc.
+// WithoutSeccomp is the program that makes Kubernetes' pods run on a runc without system call
+// filters; see tools/runc.
 const WithoutSeccomp = "without-seccomp"
 
-// runcModule is runc with system call filters, as on any node, where libseccomp
-// can be linked, and else without them.
+// runcModule returns runc with system call filters, as on any node, if libseccomp can be linked,
+// and else without them.
 func runcModule(seccomp bool) Module {
 	m := Module{
 		Name:     "runc",
@@ -170,7 +171,7 @@ func runcModule(seccomp bool) Module {
 	return m
 }
 
-// hasLibseccomp tells whether a program can be linked with libseccomp here.
+// hasLibseccomp reports whether a program can be linked with libseccomp here.
 func hasLibseccomp() bool {
 	return exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package components
 
 import (
@@ -6,8 +8,8 @@ import (
 	"time"
 )
 
-// Prometheus is the server that a test has scrape what we serve; without its ways
-// of finding what to scrape, which would take half of the time to build.
+// Prometheus returns the server that scrapes our metrics in a test. It lacks service discovery,
+// which would take half of the build time.
 func Prometheus() Module {
 	return Module{
 		Name:       "prometheus",
@@ -17,7 +19,7 @@ func Prometheus() Module {
 	}
 }
 
-// PrometheusProgram is the server, built if need be.
+// PrometheusProgram returns the path of the server, and builds it if needed.
 func PrometheusProgram(ctx context.Context, root string, out io.Writer) (string, error) {
 	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Prometheus()})
 	return binaries["prometheus"], err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package components
 
 import (
@@ -7,21 +9,21 @@ import (
 	"time"
 )
 
-// Versions of what a node runs, by their lines: what the end-to-end matrix puts
-// in the place of the defaults, which are the newest of each. Their modules are
-// tools/containerd-<line> and tools/kubernetes-<line>.
+// Versions of a node's programs, by their lines. The end-to-end matrix replaces the defaults, which
+// are the newest of each, by these. Their modules are tools/containerd-<line> and
+// tools/kubernetes-<line>.
 var (
 	ContainerdVersions = map[string]string{"1.7": "v1.7.35", "2.0": "v2.0.14", "2.2": "v2.2.9", DefaultContainerd: "v2.4.2"}
 	KubeletVersions    = map[string]string{"1.34": "v1.34.4", DefaultKubelet: KubernetesVersion}
 )
 
-// The lines of which Modules are.
+// The lines of the default Modules.
 const (
 	DefaultContainerd = "2.4"
 	DefaultKubelet    = "1.37"
 )
 
-// ContainerdModule is containerd of another line than the default one.
+// ContainerdModule returns containerd of another line than the default.
 func ContainerdModule(line string) (Module, error) {
 	if _, known := ContainerdVersions[line]; !known || line == DefaultContainerd {
 		return Module{}, fmt.Errorf("containerd %s has no tools module of its own", line)
@@ -38,8 +40,8 @@ func ContainerdModule(line string) (Module, error) {
 	return m, nil
 }
 
-// KubeletModule is the kubelet of another line than the default one. It works
-// with the default's API server, as kubelets may be three lines older.
+// KubeletModule returns the kubelet of another line than the default. It works with the default's
+// API server, as kubelets may be three lines older.
 func KubeletModule(line string) (Module, error) {
 	version, known := KubeletVersions[line]
 	if !known || line == DefaultKubelet {
@@ -53,8 +55,8 @@ func KubeletModule(line string) (Module, error) {
 	}, nil
 }
 
-// NodeModules are a node's, with containerd and kubelet of these lines; an empty
-// one is the default.
+// NodeModules returns a node's modules, with containerd and kubelet of these lines; an empty line
+// is the default.
 func NodeModules(containerd, kubelet string) ([]Module, error) {
 	all := Modules()
 	if containerd != "" && containerd != DefaultContainerd {
@@ -74,7 +76,7 @@ func NodeModules(containerd, kubelet string) ([]Module, error) {
 	return all, nil
 }
 
-// Helm is what installs the chart in tests.
+// Helm returns the program that installs the chart in tests.
 func Helm() Module {
 	return Module{
 		Name: "helm", Programs: []Program{{"helm", "helm.sh/helm/v4/cmd/helm"}},
@@ -83,10 +85,10 @@ func Helm() Module {
 	}
 }
 
-// HelmVersion is what tools/helm requires.
+// HelmVersion is the version that tools/helm requires.
 const HelmVersion = "v4.3.1"
 
-// HelmProgram is helm, built if need be.
+// HelmProgram returns the path of helm, and builds it if needed.
 func HelmProgram(ctx context.Context, root string, out io.Writer) (string, error) {
 	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Helm()})
 	return binaries["helm"], err

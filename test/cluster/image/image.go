@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package image makes OCI image archives out of files, without a container
 // engine and without a registry.
 package image
@@ -26,32 +28,32 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Annotations of an index's image that tell importers how to name it.
+// Annotations of an index's image by which importers name it.
 const (
 	containerdName = "io.containerd.image.name"
 	ociRefName     = "org.opencontainers.image.ref.name"
 )
 
-// epoch is the time of everything in an image, so that the same files give the
-// same image.
+// epoch is the time stamp of all files in an image, so that the same files result in the same
+// image.
 var epoch = time.Unix(0, 0).UTC()
 
 // A File is one entry of an image.
 type File struct {
-	// Path is absolute, in the image.
+	// Path is the absolute path in the image.
 	Path string
-	// Source is the file on this machine whose content is taken; without it,
-	// the content is Content.
+	// Source is the file on this machine with the entry's content; without it, Content is the
+	// content.
 	Source  string
 	Content []byte
 	// Link makes the entry a symbolic link to this target.
 	Link string
-	// Mode has the permission bits, and fs.ModeDir for a directory; 0 means
-	// the source's own, or 0644.
+	// Mode contains the permission bits, and fs.ModeDir for a directory; 0 means the source's own
+	// mode, or 0644.
 	Mode fs.FileMode
 }
 
-// A Spec says what an image is to be.
+// A Spec describes an image.
 type Spec struct {
 	// Name is the full reference, such as localhost/nri-vgpu/workload:test.
 	Name       string
@@ -60,15 +62,14 @@ type Spec struct {
 	Entrypoint []string
 	Cmd        []string
 	User       string
-	// Plain leaves the layer as it is: compressing it takes longer than it saves
-	// where the image never leaves this machine.
+	// Plain leaves the layer uncompressed: compressing takes longer than it saves if the image
+	// never leaves this machine.
 	Plain      bool
 	WorkingDir string
 	Labels     map[string]string
 }
 
-// Build writes an OCI archive of one image to the file at archive, which it
-// replaces at once or not at all.
+// Build writes an OCI archive of one image to the file at archive. It replaces the file atomically.
 func Build(archive string, spec Spec) error {
 	img, err := assemble(spec)
 	if err != nil {
@@ -95,7 +96,7 @@ func Build(archive string, spec Spec) error {
 	return nil
 }
 
-// assemble makes an image of one layer in memory.
+// assemble returns an image of one layer, in memory.
 func assemble(spec Spec) (v1.Image, error) {
 	content, err := layerTar(spec.Files)
 	if err != nil {
@@ -213,7 +214,7 @@ func writeEntry(w *tar.Writer, f File) error {
 	return err
 }
 
-// tarMode is the mode as tar has it, with the sticky bit that /tmp needs.
+// tarMode returns the mode as tar encodes it, with the sticky bit that /tmp needs.
 func tarMode(m fs.FileMode) int64 {
 	mode := int64(m.Perm())
 	if m&fs.ModeSticky != 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -8,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// pauseSource is the program that holds a pod's namespaces: it sleeps, takes
-// away the dead where it is their init process, and ends on request.
+// pauseSource is the program that holds a pod's namespaces. It sleeps, reaps dead children if it is
+// their init process, and ends on a signal.
 const pauseSource = `
 #include <signal.h>
 #include <sys/wait.h>
@@ -37,8 +39,7 @@ int main(void)
 }
 `
 
-// BuildPause writes an archive of a sandbox image, whose one program gcc
-// compiles.
+// BuildPause writes an archive of a sandbox image. gcc compiles its only program.
 func BuildPause(ctx context.Context, archive, name string) error {
 	dir, err := os.MkdirTemp("", "pause-")
 	if err != nil {

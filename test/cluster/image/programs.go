@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -14,11 +16,11 @@ import (
 	"strings"
 )
 
-// mergedDirs are the links by which a distribution with a merged /usr keeps
-// the old paths working; images get the same.
+// mergedDirs are the links by which a distribution with a merged /usr keeps the old paths. Images
+// get the same links.
 var mergedDirs = []string{"bin", "lib", "lib64", "sbin"}
 
-// BaseLayout is what any image for Linux programs has: the merged /usr, a
+// BaseLayout returns the files that any image for Linux programs needs: the merged /usr, a
 // world-writable /tmp, and a root user.
 func BaseLayout() []File {
 	files := []File{
@@ -35,8 +37,8 @@ func BaseLayout() []File {
 	return files
 }
 
-// HostPrograms returns the named programs of this machine, found in PATH, as
-// files in /usr/bin of an image, with the shared libraries that they need.
+// HostPrograms returns the named programs of this machine, found in PATH, as files in /usr/bin of
+// an image, with the shared libraries that they need.
 func HostPrograms(names ...string) ([]File, error) {
 	programs := make(map[string]string, len(names))
 	for _, name := range names {
@@ -49,9 +51,9 @@ func HostPrograms(names ...string) ([]File, error) {
 	return Programs(programs)
 }
 
-// Programs returns files for programs given as path in the image → path on
-// this machine, together with their dynamic linker and all shared libraries
-// that they need, at the places where the linker looks for them.
+// Programs returns files for programs, given as a map from path in the image to path on this
+// machine. It adds their dynamic linker and all shared libraries that they need, at the paths where
+// the linker looks for them.
 func Programs(programs map[string]string) ([]File, error) {
 	r := resolver{dirs: libraryDirs(), seen: map[string]string{}}
 	files := make([]File, 0, len(programs))
@@ -105,7 +107,7 @@ func (r *resolver) resolve(file string) error {
 	return nil
 }
 
-// add takes a library, and what it needs itself, unless that was done already.
+// add adds a library and its dependencies, unless it has been added already.
 func (r *resolver) add(file string) error {
 	target := mergedPath(file)
 	if _, done := r.seen[target]; done {
@@ -145,7 +147,7 @@ func interpreterOf(f *elf.File) string {
 	return ""
 }
 
-// mergedPath is where a path lies in an image with a merged /usr.
+// mergedPath returns the path of a file in an image with a merged /usr.
 func mergedPath(file string) string {
 	for _, d := range mergedDirs {
 		if strings.HasPrefix(file, "/"+d+"/") {
@@ -155,7 +157,7 @@ func mergedPath(file string) string {
 	return path.Clean(file)
 }
 
-// libraryDirs are the dynamic linker's directories on this machine.
+// libraryDirs returns the dynamic linker's directories on this machine.
 func libraryDirs() []string {
 	dirs := []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
 		"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -12,20 +14,19 @@ import (
 // WorkloadName is the image in which tests run programs.
 const WorkloadName = "localhost/nri-vgpu/workload:test"
 
-// shellTools are this machine's programs that a workload image has.
+// shellTools are the programs of this machine in a workload image.
 var shellTools = []string{
 	"cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "grep", "head", "id", "kill", "ln", "ls",
 	"mkdir", "mktemp", "mv", "printf", "pwd", "readlink", "rm", "sed", "seq", "sleep", "sort", "stat", "tail", "test",
 	"timeout", "touch", "tr", "true", "uname", "uniq", "wc",
 }
 
-// optionalTools are of use where the machine has them.
+// optionalTools are added if the machine has them.
 var optionalTools = []string{"awk", "bash", "mount", "nsenter", "pgrep", "ps", "strace", "umount", "unshare", "xargs"}
 
-// BuildWorkload writes an archive of an image with a shell, the usual tools
-// and, in /usr/local/bin, all programs of a directory ("" means none), with
-// the libraries that they need. The environment is the image's, such as
-// NVIDIA_VISIBLE_DEVICES=all.
+// BuildWorkload writes an archive of an image with a shell, the usual tools and, in /usr/local/bin,
+// all programs of a directory ("" means none), with the libraries that they need. env is the
+// image's environment, such as NVIDIA_VISIBLE_DEVICES=all.
 func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	programs := map[string]string{}
 	own, err := programsIn(programsDir)
@@ -61,8 +62,7 @@ func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	})
 }
 
-// programsIn lists the executable files of a directory, as programs of an
-// image.
+// programsIn returns the executable files of a directory, as programs of an image.
 func programsIn(dir string) (map[string]string, error) {
 	programs := map[string]string{}
 	if dir == "" {

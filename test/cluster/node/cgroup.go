@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -11,25 +13,22 @@ import (
 	"time"
 )
 
-// systemCgroup holds the supervisor and the components, below the node's own
-// cgroup: in cgroup v2 a cgroup with children that are limited has no
-// processes itself.
+// systemCgroup contains the supervisor and the components, below the node's own cgroup. In cgroup
+// v2 a cgroup with limited children may contain no processes itself.
 const systemCgroup = "system"
 
 // A hierarchy is one mounted tree of cgroups.
 type hierarchy struct {
 	root string
 	v2   bool
-	// options mount it again; for v1 they name its controllers.
+	// options are the mount options; for v1 they name the hierarchy's controllers.
 	options string
 }
 
-// cgroupOptions are the super options of a v1 hierarchy that are not
-// controllers.
+// cgroupOptions are the super options of a v1 hierarchy that are not controllers.
 var cgroupOptions = map[string]bool{"rw": true, "ro": true, "xattr": true, "noprefix": true}
 
-// hierarchies finds all trees of cgroups; each is taken where it is first
-// mounted.
+// hierarchies returns all trees of cgroups, each at its first mount point.
 func hierarchies(mounts []mount) []hierarchy {
 	var found []hierarchy
 	seen := map[string]bool{}
@@ -62,8 +61,7 @@ func controllersOf(options []string) string {
 	return strings.Join(controllers, ",")
 }
 
-// enterCgroup makes the node's cgroup in every hierarchy and moves the calling
-// process into it.
+// enterCgroup makes the node's cgroup in every hierarchy and moves the calling process into it.
 func enterCgroup(trees []hierarchy, cgroup string) error {
 	if len(trees) == 0 {
 		return errors.New("no cgroups are mounted: mount cgroup2 on /sys/fs/cgroup")
@@ -86,8 +84,8 @@ func enterCgroup(trees []hierarchy, cgroup string) error {
 	return nil
 }
 
-// enterSystemCgroup moves the calling process, and so the components, below
-// the node's own cgroup, which then can limit pods.
+// enterSystemCgroup moves the calling process, and so the components, below the node's own cgroup,
+// which then can limit pods.
 func enterSystemCgroup(trees []hierarchy, cgroup string) error {
 	for _, h := range trees {
 		dir := filepath.Join(h.root, cgroup)
@@ -104,7 +102,7 @@ func enterSystemCgroup(trees []hierarchy, cgroup string) error {
 	return nil
 }
 
-// makeCgroup makes a cgroup that can hold processes.
+// makeCgroup makes a cgroup that can contain processes.
 func makeCgroup(parent, name string) error {
 	dir := filepath.Join(parent, name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -121,7 +119,7 @@ func join(dir string) error {
 	return nil
 }
 
-// delegate lets the children of a v2 cgroup limit what the cgroup itself can.
+// delegate allows the children of a v2 cgroup to use the cgroup's own controllers.
 func (h hierarchy) delegate(dir string) error {
 	if !h.v2 {
 		return nil
@@ -144,11 +142,11 @@ func (h hierarchy) delegate(dir string) error {
 	return nil
 }
 
-// inheritCPUSet gives a new cpuset of cgroup v1 the processors and memory nodes
-// of its parent, without which it can hold no process.
+// inheritCPUSet copies the parent's processors and memory nodes to a new cpuset of cgroup v1. A
+// cpuset without them can hold no process.
 func inheritCPUSet(parent, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
-		return nil // cgroup v2 inherits by itself
+		return nil // cgroup v2 inherits them itself
 	}
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
@@ -165,9 +163,9 @@ func inheritCPUSet(parent, dir string) error {
 	return nil
 }
 
-// RemoveCgroup removes a node's cgroup from all hierarchies, with everything
-// below it, and the cgroup above it when that has become empty. Processes must
-// have ended; the kernel may take a moment to notice, hence the deadline.
+// RemoveCgroup removes a node's cgroup from all hierarchies, with everything below it, and the
+// cgroup above it if that has become empty. Processes must have ended; the kernel may take a moment
+// to notice, hence the deadline.
 func RemoveCgroup(cgroup string, patience time.Duration) error {
 	mounts, err := readMounts()
 	if err != nil {
@@ -178,7 +176,7 @@ func RemoveCgroup(cgroup string, patience time.Duration) error {
 		if err := removeTree(filepath.Join(h.root, cgroup), deadline); err != nil {
 			return err
 		}
-		// Other nodes may still be there.
+		// It fails while other nodes have cgroups there.
 		_ = syscall.Rmdir(filepath.Join(h.root, filepath.Dir(cgroup)))
 	}
 	return nil

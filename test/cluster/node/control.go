@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -18,8 +20,7 @@ import (
 	"syscall"
 )
 
-// serveControl answers requests about the components on a socket that root
-// alone can reach.
+// serveControl answers requests about the components on a socket that only root can reach.
 func serveControl(socket string, m *manager) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("control socket: %w", err)
@@ -68,8 +69,7 @@ func controlHandler(m *manager) http.Handler {
 // A Client talks to a node's supervisor.
 type Client struct{ http http.Client }
 
-// NewClient returns a client of the node with the given state directory, which
-// need not run.
+// NewClient returns a client of the node with the given state directory. The node need not run.
 func NewClient(stateDir string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(stateDir, controlFile))
@@ -77,7 +77,7 @@ func NewClient(stateDir string) *Client {
 	return &Client{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// Components lists the components.
+// Components returns the components.
 func (c *Client) Components(ctx context.Context) ([]Status, error) {
 	body, err := c.do(ctx, http.MethodGet, "/components")
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Client) Start(ctx context.Context, name string) error { return c.act(ct
 // Stop ends a component and returns when it has ended.
 func (c *Client) Stop(ctx context.Context, name string) error { return c.act(ctx, name, "stop") }
 
-// Restart stops and starts a component; it need not serve yet on return.
+// Restart stops and starts a component, and does not wait until it serves.
 func (c *Client) Restart(ctx context.Context, name string) error { return c.act(ctx, name, "restart") }
 
 // Signal sends a signal to a component.

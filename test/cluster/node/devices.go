@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -11,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownDevices are below /dev and belong to the node itself.
+// ownDevices are names below /dev that belong to the node itself.
 var ownDevices = []string{"gpusim", "mqueue", "pts", "shm", "ptmx", "log", "hugepages"}
 
-// mountDevices gives the node a /dev of its own with the machine's device
-// nodes, real GPUs among them, so that what is added there stays in the node.
+// mountDevices mounts a /dev for the node, with the machine's device nodes including real GPUs.
+// Device nodes added there stay in the node.
 func mountDevices() error {
 	if err := mountAt("/dev", "tmpfs", unix.MS_NOSUID, "mode=0755"); err != nil {
 		return err
@@ -35,7 +37,7 @@ func mountDevices() error {
 	return mountAt("/dev/mqueue", "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// copyDevices makes the same nodes, links and directories in another place.
+// copyDevices makes the same nodes, links and directories in another directory.
 func copyDevices(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -17,15 +19,14 @@ import (
 // stopPatience is how long a component may take to end before it is killed.
 const stopPatience = 10 * time.Second
 
-// probeInterval is how often a starting component is asked whether it serves.
+// probeInterval is the interval between probes of a starting component.
 const probeInterval = 100 * time.Millisecond
 
-// restartPause is how long after its end a component starts anew.
+// restartPause is the time between a component's end and its restart.
 const restartPause = time.Second
 
-// A manager starts and stops the components and takes away the dead. It is the
-// only one in its process that waits for children, as the containers' shims
-// are its children too, when they have lost their parents.
+// A manager starts and stops the components and reaps dead processes. No other code in its process
+// waits for children, because containers' shims also become its children when their parents end.
 type manager struct {
 	stateDir string
 	order    []string
@@ -35,7 +36,7 @@ type manager struct {
 	components map[string]*component
 }
 
-// A component is one that the manager knows; the manager's lock guards it.
+// A component is a component of the manager; the manager's lock guards it.
 type component struct {
 	spec     Component
 	status   Status
@@ -52,7 +53,7 @@ func newManager(s Spec) *manager {
 	return m
 }
 
-// startAll starts every component as soon as those before it are ready.
+// startAll starts every component as soon as its predecessors are ready.
 func (m *manager) startAll() {
 	for _, name := range m.order {
 		go func() {
@@ -66,8 +67,8 @@ func (m *manager) startAll() {
 	}
 }
 
-// await blocks until all that a component comes after is ready; it is false
-// when somebody else started or stopped it meanwhile.
+// await blocks until all predecessors of a component are ready. It returns false if another caller
+// started or stopped the component meanwhile.
 func (m *manager) await(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +114,7 @@ func (m *manager) start(name string) error {
 		return err
 	}
 	defer out.Close()
-	// The lock is held until the pid is noted, so that the reaper finds it.
+	// The lock is held until the pid is recorded, so that the reaper finds it.
 	process, err := os.StartProcess(program, c.spec.Args, &os.ProcAttr{
 		Dir:   "/",
 		Env:   nodeEnvironment(),
@@ -132,7 +133,7 @@ func (m *manager) start(name string) error {
 	return nil
 }
 
-// watchStart notes when a started component serves.
+// watchStart records when a started component serves.
 func (m *manager) watchStart(c *component, pid int) {
 	for {
 		err := c.spec.Ready.check()
@@ -152,7 +153,7 @@ func (m *manager) watchStart(c *component, pid int) {
 	}
 }
 
-// stop asks a component to end and kills it when it does not.
+// stop sends SIGTERM to a component and kills it if it does not end.
 func (m *manager) stop(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,7 +184,7 @@ func (m *manager) stop(name string) error {
 	return nil
 }
 
-// signal sends a signal to a component; how it ends is seen in its status.
+// signal sends a signal to a component; the component's status shows how it ends.
 func (m *manager) signal(name string, sig syscall.Signal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,7 +201,7 @@ func (m *manager) signal(name string, sig syscall.Signal) error {
 	return nil
 }
 
-// statuses lists all components in their order.
+// statuses returns all components in their order.
 func (m *manager) statuses() []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +212,7 @@ func (m *manager) statuses() []Status {
 	return all
 }
 
-// reap waits for dead children for ever.
+// reap waits for dead children and never returns.
 func (m *manager) reap() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -256,7 +257,7 @@ func (m *manager) ended(c *component, ws unix.WaitStatus) {
 	}
 }
 
-// restart starts a component that has ended, unless somebody else has.
+// restart starts a component that has ended, unless another caller has started it.
 func (m *manager) restart(c *component) {
 	m.mu.Lock()
 	state := c.status.State

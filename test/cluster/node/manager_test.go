@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // newTestManager serves a manager of the components on a control socket.
@@ -29,8 +34,8 @@ func newTestManager(t *testing.T, components ...Component) (*manager, *Client) {
 	return m, NewClient(dir)
 }
 
-// served listens on a socket, so that components that are probed there count
-// as ready as soon as they run.
+// served listens on a socket, so that components with this probe count as ready as soon as they
+// run.
 func served(t *testing.T) Probe {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -49,8 +54,8 @@ func served(t *testing.T) Probe {
 func waitState(t *testing.T, c *Client, name string, want State) Status {
 	t.Helper()
 	var last Status
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		all, err := c.Components(context.Background())
+	eventually.Succeeds(t, 10*time.Second, fmt.Sprintf("%s is %s", name, want), func(ctx context.Context) error {
+		all, err := c.Components(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,11 +64,11 @@ func waitState(t *testing.T, c *Client, name string, want State) Status {
 				last = s
 			}
 		}
-		if last.State == want {
-			return last
+		if last.State != want {
+			return fmt.Errorf("it is %+v", last)
 		}
-	}
-	t.Fatalf("%s is %+v, want %s", name, last, want)
+		return nil
+	})
 	return last
 }
 
@@ -127,19 +132,15 @@ func TestManager(t *testing.T) {
 	checkRestart(t, c, starts)
 }
 
-// checkRestart checks that a component which ended by itself has been started
-// anew, and is not when it is killed.
+// checkRestart checks that a component which ended by itself restarts, and that a killed component
+// does not.
 func checkRestart(t *testing.T, c *Client, starts string) {
 	t.Helper()
 	const name = "ends once"
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if content, _ := os.ReadFile(starts); strings.Count(string(content), "\n") == 2 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a component that ended by itself is not started anew")
-		}
-	}
+	eventually.Holds(t, 10*time.Second, "a component that ended by itself is started anew", func() bool {
+		content, _ := os.ReadFile(starts)
+		return strings.Count(string(content), "\n") == 2
+	})
 	waitState(t, c, name, Ready)
 	if err := c.Signal(context.Background(), name, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -12,8 +14,7 @@ import (
 // A mount is one line of /proc/self/mountinfo.
 type mount struct {
 	point, fsType, options string
-	// superOptions are the file system's own; for cgroup v1 they name the
-	// controllers.
+	// superOptions are the options of the file system; for cgroup v1 they name the controllers.
 	superOptions []string
 }
 
@@ -45,7 +46,7 @@ func parseMounts(r io.Reader) ([]mount, error) {
 	return mounts, lines.Err()
 }
 
-// unescape undoes the kernel's octal escapes of blanks in paths.
+// unescape decodes the kernel's octal escapes of blanks in paths.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -61,7 +62,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// kernelFileSystems hold no files of the machine.
+// kernelFileSystems contain no files of the machine.
 var kernelFileSystems = map[string]bool{
 	"autofs": true, "binfmt_misc": true, "bpf": true, "cgroup": true, "cgroup2": true,
 	"configfs": true, "debugfs": true, "devpts": true, "devtmpfs": true, "efivarfs": true,
@@ -69,13 +70,11 @@ var kernelFileSystems = map[string]bool{
 	"pstore": true, "rpc_pipefs": true, "securityfs": true, "sysfs": true, "tracefs": true,
 }
 
-// freshDirs are mounted anew in a node, so that nothing mounted below them on
-// the machine is taken over.
+// freshDirs are mounted anew in a node, which takes over no mount of the machine below them.
 var freshDirs = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
-// extraMounts are the mounts besides the root whose files a node needs to see:
-// a separate /usr, say, or a GPU driver's libraries in a container. What lies
-// below the cleared paths is not for the node to see.
+// extraMounts returns the mounts besides the root whose files a node needs, such as a separate /usr
+// or a GPU driver's libraries in a container. It omits mounts below the cleared paths.
 func extraMounts(mounts []mount, cleared []string) []mount {
 	var extra []mount
 	for _, m := range mounts {

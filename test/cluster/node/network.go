@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -10,8 +12,8 @@ import (
 // Interface is the node's network device; its other end is on the machine.
 const Interface = "eth0"
 
-// setupNetwork gives the node its addresses. The service address is its own as
-// well, so that the API server is reached there without a kube-proxy.
+// setupNetwork assigns the node's addresses. The node also holds the service address, so that
+// clients reach the API server there without a kube-proxy.
 func setupNetwork(s Spec) error {
 	own := []string{}
 	if s.Services != "" {
@@ -42,7 +44,7 @@ func (r Route) add() error {
 	return nil
 }
 
-// assign gives a device its addresses and sets it up.
+// assign adds addresses to a device and sets it up.
 func assign(device string, addresses ...string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {

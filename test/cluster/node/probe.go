@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -11,10 +13,10 @@ import (
 	"time"
 )
 
-// probeTimeout bounds one question to a component.
+// probeTimeout bounds one probe.
 const probeTimeout = 2 * time.Second
 
-// check asks once.
+// check probes once.
 func (p Probe) check() error {
 	switch {
 	case p.Socket != "":
@@ -52,8 +54,8 @@ func (p Probe) get() error {
 
 func (p Probe) tlsConfig() (*tls.Config, error) {
 	if p.CA == "" {
-		// A component that signs its certificate itself, on loopback.
-		return &tls.Config{InsecureSkipVerify: true}, nil //nolint:gosec // nothing secret is asked
+		// The component signs its certificate itself, on loopback.
+		return &tls.Config{InsecureSkipVerify: true}, nil // nothing secret is asked
 	}
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(p.CA)

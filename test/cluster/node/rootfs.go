@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -12,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineRoot is where the machine's root is seen while the node's is built.
+// machineRoot is the mount point of the machine's root while the node's root is built.
 const machineRoot = "/.machine"
 
-// buildRoot makes the node's root: a copy-on-write view of the machine's, in
-// which the node's own directories are fresh. Nothing of it is seen outside
-// the mount namespace, and nothing is written outside the state directory. The
-// root is changed first, so that absolute links on the way lead into the
+// buildRoot makes the node's root: a copy-on-write view of the machine's root with fresh
+// directories of the node. The root is visible only in the mount namespace, and writes go only to
+// the state directory. buildRoot changes the root first, so that absolute links lead into the
 // node's root and never into the machine's.
 func buildRoot(s Spec, mounts []mount) error {
-	// What is mounted from here on must not show on the machine.
+	// Later mounts must not propagate to the machine.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -36,7 +37,7 @@ func buildRoot(s Spec, mounts []mount) error {
 		return err
 	}
 	for _, m := range extraMounts(mounts, s.Clear) {
-		// A mount that another one hides cannot be taken over, and is not missed.
+		// A mount hidden by another mount cannot be taken over, and is not needed.
 		if err := bind(Bind{Source: m.point, Target: m.point, ReadOnly: true}); err != nil {
 			log.Printf("mount of the machine left out: %v", err)
 		}
@@ -55,9 +56,8 @@ func buildRoot(s Spec, mounts []mount) error {
 	return leaveMachine()
 }
 
-// mountOverlay mounts the copy-on-write view; where dir lies on a file system
-// that cannot hold an overlay's upper layer (another overlay, say), that layer
-// is in memory.
+// mountOverlay mounts the copy-on-write view. If dir lies on a file system that cannot hold an
+// overlay's upper layer, such as another overlay, that layer is in memory.
 func mountOverlay(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("node's root: %w", err)
@@ -87,7 +87,7 @@ func tryOverlay(dir string) (string, error) {
 	return merged, nil
 }
 
-// freshMounts mounts what a node does not share with its machine.
+// freshMounts mounts the directories that a node does not share with its machine.
 func freshMounts(mounts []mount) error {
 	tmpfs := func(dir, options string) error {
 		return mountAt(dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
@@ -120,8 +120,8 @@ func mountAt(dir, fsType string, flags uintptr, options string) error {
 	return nil
 }
 
-// mountCgroups mounts all hierarchies at their places. In the node's cgroup
-// namespace their roots are the node's own cgroups.
+// mountCgroups mounts all hierarchies at their usual paths. In the node's cgroup namespace their
+// roots are the node's own cgroups.
 func mountCgroups(trees []hierarchy) error {
 	for _, h := range trees {
 		fsType := "cgroup"
@@ -143,8 +143,8 @@ func mountCgroups(trees []hierarchy) error {
 	return nil
 }
 
-// linkControllers gives each of several controllers of one hierarchy a path of
-// its own, as distributions do: /sys/fs/cgroup/cpu → cpu,cpuacct.
+// linkControllers links each controller of a joint hierarchy to it, as distributions do:
+// /sys/fs/cgroup/cpu → cpu,cpuacct.
 func linkControllers(h hierarchy) error {
 	controllers := strings.Split(h.options, ",")
 	if len(controllers) < 2 {
@@ -167,9 +167,8 @@ func isMountPoint(dir string) bool {
 	return self.Dev != parent.Dev
 }
 
-// kernelTunables are settings of the whole machine that a kubelet insists on.
-// The node sees them as files that say what the kubelet wants to read, so that
-// it leaves the machine's alone.
+// kernelTunables are settings of the whole machine that a kubelet requires. The node sees them as
+// files with the required values, so the kubelet does not change the machine's settings.
 var kernelTunables = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -179,7 +178,7 @@ var kernelTunables = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// coverKernelTunables mounts those files.
+// coverKernelTunables mounts the files of kernelTunables.
 func coverKernelTunables() error {
 	const dir = "/run/kernel-tunables"
 	for name, value := range kernelTunables {
@@ -200,7 +199,7 @@ func coverKernelTunables() error {
 	return nil
 }
 
-// linkVarRun makes /var/run the same as /run, where it is not already.
+// linkVarRun links /var/run to /run, unless it is a link already.
 func linkVarRun() error {
 	const dir = "/var/run"
 	if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -215,8 +214,7 @@ func linkVarRun() error {
 	return nil
 }
 
-// bind mounts a file or directory of the machine, making its mount point where
-// needed.
+// bind mounts a file or directory of the machine, and makes its mount point if needed.
 func bind(b Bind) error {
 	source := filepath.Join(machineRoot, b.Source)
 	if err := makeMountPoint(source, b.Target); err != nil {
@@ -255,7 +253,7 @@ func makeMountPoint(source, target string) error {
 	return f.Close()
 }
 
-// clearPaths hides what the machine has at these paths; directories stay, empty.
+// clearPaths hides the machine's files at these paths; directories stay, empty.
 func clearPaths(paths []string) error {
 	for _, p := range paths {
 		info, err := os.Lstat(p)
@@ -277,8 +275,7 @@ func clearPaths(paths []string) error {
 	return nil
 }
 
-// copyTree copies regular files and directories; links on the way, such as
-// /lib, are followed in the target.
+// copyTree copies regular files and directories. It follows links such as /lib in the target.
 func copyTree(from, root string) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -304,7 +301,7 @@ func copyTree(from, root string) error {
 	return nil
 }
 
-// changeRoot makes root the root, with the machine's below it.
+// changeRoot makes root the root directory, with the machine's root below it.
 func changeRoot(root string) error {
 	machine := filepath.Join(root, machineRoot)
 	if err := os.MkdirAll(machine, 0o700); err != nil {
@@ -319,7 +316,7 @@ func changeRoot(root string) error {
 	return nil
 }
 
-// leaveMachine lets go of the machine's root.
+// leaveMachine unmounts the machine's root.
 func leaveMachine() error {
 	if err := unix.Unmount(machineRoot, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("let go of the machine's root: %w", err)
@@ -327,7 +324,7 @@ func leaveMachine() error {
 	if err := os.Remove(machineRoot); err != nil {
 		return fmt.Errorf("let go of the machine's root: %w", err)
 	}
-	// As init systems leave it: volumes with mount propagation need it.
+	// Init systems share all mounts: volumes with mount propagation need it.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("make mounts shared: %w", err)
 	}

@@ -1,8 +1,9 @@
-// Package node runs one Kubernetes node in namespaces of its own: its first
-// process, the supervisor, is pid 1 there, builds the node's file system and
-// network, starts the components and answers on a control socket. When it
-// ends, the kernel ends everything else of the node with it: processes,
-// mounts, network.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node runs one Kubernetes node in separate namespaces. Its first process, the supervisor,
+// is pid 1 there. It builds the node's file system and network, starts the components and answers
+// on a control socket. When the supervisor ends, the kernel ends everything else of the node:
+// processes, mounts, network.
 package node
 
 import (
@@ -13,25 +14,24 @@ import (
 	"time"
 )
 
-// A Spec says what the supervisor is to build; it is handed over as a file.
+// A Spec describes what the supervisor builds. The supervisor reads it from a file.
 type Spec struct {
 	// Name is the node's host name.
 	Name string `json:"name"`
-	// StateDir is the one directory on the machine that the node writes to. It
-	// has the same path inside the node.
+	// StateDir is the only directory on the machine to which the node writes. It has the same path
+	// inside the node.
 	StateDir string `json:"stateDir"`
-	// Address is the node's own address with its prefix length, and Services
-	// the address at which the API server is reached inside the cluster; empty
-	// where the API server is on another node, to which Routes lead.
+	// Address is the node's own address with its prefix length, and Services the address of the API
+	// server inside the cluster. Services is empty if the API server is on another node, to which
+	// Routes lead.
 	Address  string  `json:"address"`
 	Services string  `json:"services,omitempty"`
 	Routes   []Route `json:"routes,omitempty"`
-	// Clear are paths at which the node must not see what the machine has.
+	// Clear are paths at which the node must not see the machine's files.
 	Clear []string `json:"clear"`
 	// Tree is a directory whose content is copied over the node's root.
 	Tree string `json:"tree"`
-	// Binds are files and directories of the machine that the node has at
-	// another place.
+	// Binds are files and directories of the machine that appear at another path in the node.
 	Binds []Bind `json:"binds"`
 	// Cgroup is the node's cgroup below the root of each hierarchy.
 	Cgroup string `json:"cgroup"`
@@ -53,21 +53,20 @@ type Bind struct {
 	ReadOnly bool   `json:"readOnly"`
 }
 
-// A Component is a program that the supervisor starts and watches. It is not
-// restarted when it ends: a test is to see that.
+// A Component is a program that the supervisor starts and watches. The supervisor does not restart
+// it when it ends, because tests should see that.
 type Component struct {
 	Name string   `json:"name"`
 	Args []string `json:"args"`
 	// After names the components that must be ready before this one starts.
 	After []string `json:"after"`
 	Ready Probe    `json:"ready"`
-	// Restart has a component start anew that ends by itself, as kubelet does
-	// with the control plane's pods. One that is stopped or killed stays so.
+	// Restart restarts a component that ends by itself, as kubelet does with the control plane's
+	// pods. A stopped or killed component stays stopped.
 	Restart bool `json:"restart,omitempty"`
 }
 
-// A Probe tells when a component serves: Socket accepts connections, or URL is
-// answered with 200.
+// A Probe reports whether a component serves: Socket accepts connections, or URL answers with 200.
 type Probe struct {
 	Socket string `json:"socket,omitempty"`
 	URL    string `json:"url,omitempty"`
@@ -77,27 +76,27 @@ type Probe struct {
 	Key  string `json:"key,omitempty"`
 }
 
-// State is where a component is in its life.
+// State is a stage in the life of a component.
 type State string
 
 // The states of a component.
 const (
 	Waiting  State = "waiting"  // for other components
 	Starting State = "starting" // runs, does not serve yet
-	Ready    State = "ready"    // has served since it was started
+	Ready    State = "ready"    // has served since its start
 	Exited   State = "exited"   // ended by itself or by a signal
 	Stopped  State = "stopped"  // ended on request
 )
 
-// Status is what the supervisor knows of a component.
+// Status is the supervisor's knowledge of a component.
 type Status struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
 	// Pid is the process in the node's pid namespace, 0 when none runs.
 	Pid int `json:"pid"`
-	// Since is when the state was reached.
+	// Since is the time at which the component reached the state.
 	Since time.Time `json:"since"`
-	// Detail says how a component ended.
+	// Detail describes how a component ended.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -108,7 +107,7 @@ const (
 	logDir      = "logs"
 )
 
-// LogFile is where a component's output goes.
+// LogFile returns the path of a component's log.
 func LogFile(stateDir, component string) string {
 	return filepath.Join(stateDir, logDir, component+".log")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -8,22 +10,22 @@ import (
 	"syscall"
 )
 
-// namespaces are a node's own; the cgroup namespace comes later, once the
-// supervisor is in its cgroup.
+// namespaces are the new namespaces of a node. The cgroup namespace follows once the supervisor is
+// in its cgroup.
 const namespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
 	syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 
 // A Started node waits for its network device.
 type Started struct {
-	// Pid is the supervisor, as this process sees it.
+	// Pid is the supervisor's pid in this process's namespace.
 	Pid int
 	// Ended is closed when the supervisor has ended.
 	Ended   <-chan struct{}
 	goAhead *os.File
 }
 
-// Start starts the supervisor of the specification that was written to
-// stateDir, detached from the calling process, whose end it survives.
+// Start starts the supervisor of the specification in stateDir, detached from the calling process,
+// so that it survives that process.
 func Start(stateDir string) (*Started, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot start nodes: its main, or TestMain, does not call Supervise first")
@@ -55,7 +57,7 @@ func Start(stateDir string) (*Started, error) {
 	return &Started{Pid: cmd.Process.Pid, Ended: ended, goAhead: write}, nil
 }
 
-// GoAhead lets the supervisor build the node.
+// GoAhead signals the supervisor to build the node.
 func (s *Started) GoAhead() error {
 	_, err := s.goAhead.Write([]byte{1})
 	if err = errors.Join(err, s.goAhead.Close()); err != nil {

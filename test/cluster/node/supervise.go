@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node
 
 import (
@@ -15,27 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// argv0 is how a program is started to be a supervisor instead of itself.
+// argv0 is the program name that starts a program as a supervisor.
 const argv0 = "nri-vgpu-node"
 
-// The supervisor is executed twice: a cgroup namespace is a thread's own until
-// an exec makes that thread the whole process.
+// The supervisor is executed twice: a cgroup namespace belongs to a single thread until an exec
+// makes that thread the whole process.
 const (
 	stageEnter = "enter"
 	stageRun   = "run"
 )
 
-// goAheadFD is the pipe on which the starting process says that the node's
-// network device is there.
+// goAheadFD is a pipe. The starting process writes a byte to it when the node's network device
+// exists.
 const goAheadFD = 3
 
-// hooked says that Supervise was called, and so that the running program can
-// be started again as a supervisor.
+// hooked records that the running program called Supervise, so that it can be started again as a
+// supervisor.
 var hooked bool
 
-// Supervise must be the first call in main, or in TestMain, of a program that
-// starts nodes: it takes over where the program was started as a supervisor,
-// and returns otherwise.
+// Supervise must be the first call in main, or in TestMain, of a program that starts nodes. If the
+// program was started as a supervisor, Supervise runs it and does not return. Otherwise it returns.
 func Supervise() {
 	hooked = true
 	if len(os.Args) != 3 || os.Args[0] != argv0 {
@@ -90,7 +91,7 @@ func awaitGoAhead() error {
 	return nil
 }
 
-// run builds the node and serves until it is told to end.
+// run builds the node and serves until a signal ends it.
 func run(stateDir string) error {
 	s, err := readSpec(stateDir)
 	if err != nil {
@@ -124,8 +125,8 @@ func run(stateDir string) error {
 	return nil
 }
 
-// nodeEnvironment is what components and commands of a node get, whatever the
-// starting process had: a proxy for the machine is none for the cluster.
+// nodeEnvironment returns the environment of a node's components and commands. It ignores the
+// starting process's environment: the machine's proxy is no proxy for the cluster.
 func nodeEnvironment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 }

@@ -1,5 +1,7 @@
-// Package pki makes the certificates and keys of one local cluster: an
-// authority that lives and dies with it, and what that authority signs.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pki makes the certificates and keys of one local cluster: an authority that exists as
+// long as the cluster, and the certificates that it signs.
 package pki
 
 import (
@@ -18,7 +20,7 @@ import (
 	"time"
 )
 
-// validity is longer than any local cluster lives.
+// validity exceeds the life of any local cluster.
 const validity = 10 * 365 * 24 * time.Hour
 
 // An Authority signs certificates.
@@ -56,7 +58,7 @@ func NewAuthority(name string) (*Authority, error) {
 	return &Authority{cert: cert, key: key, PEM: encode("CERTIFICATE", der)}, nil
 }
 
-// ReadAuthority reads an authority that was stored as KeyPEM and PEM give it.
+// ReadAuthority reads an authority from the texts that KeyPEM returns and PEM contains.
 func ReadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	cert, _ := pem.Decode(certPEM)
 	if cert == nil {
@@ -77,11 +79,11 @@ func ReadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return a, nil
 }
 
-// KeyPEM is the authority's private key, for components that sign themselves.
+// KeyPEM returns the authority's private key, for components that sign certificates themselves.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
 
-// Client signs a client certificate: the API server takes user for the user's
-// name and groups for its groups.
+// Client signs a client certificate: the API server reads user as the user's name and groups as its
+// groups.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	template, err := newTemplate(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -108,7 +110,7 @@ func (a *Authority) Server(name string, hosts ...string) (Pair, error) {
 	return a.sign(template)
 }
 
-// NewKey makes a private key of its own, as service account tokens need it.
+// NewKey returns a new private key, as service account tokens need it.
 func NewKey() ([]byte, error) {
 	key, err := newKey()
 	if err != nil {
@@ -162,7 +164,7 @@ func newTemplate(subject pkix.Name) (*x509.Certificate, error) {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		// A clock that is set back a little must not make the cluster fail.
+		// A clock that is set back a little must not break the cluster.
 		NotBefore: now.Add(-time.Hour),
 		NotAfter:  now.Add(validity),
 	}, nil

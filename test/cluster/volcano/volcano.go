@@ -1,6 +1,7 @@
-// Package volcano installs Volcano on a local cluster, from its own manifest:
-// its scheduler and its controllers, without its webhooks. Its scheduler places
-// pods by their parts of GPUs.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volcano installs Volcano on a local cluster, from its own manifest: its scheduler and its
+// controllers, without its webhooks. Its scheduler places pods by their parts of GPUs.
 package volcano
 
 import (
@@ -19,8 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// Scheduler is the name by which pods ask for Volcano's scheduler, and
-// Namespace is where it runs.
+// Scheduler is the name by which pods ask for Volcano's scheduler, and Namespace is its namespace.
 const (
 	Scheduler = "volcano"
 	Namespace = "volcano-system"
@@ -32,8 +32,8 @@ const (
 	ControllersDeployment = "volcano-controllers"
 )
 
-// images are what the deployments run: the name of each program in its image,
-// and as it was built.
+// images are the programs of the deployments: the path of each program in its image, and its name
+// as built.
 var images = map[string]struct{ path, built string }{
 	SchedulerDeployment:   {"/vc-scheduler", components.VolcanoScheduler},
 	nextScheduler:         {"/vc-scheduler", components.VolcanoSchedulerNext},
@@ -43,33 +43,32 @@ var images = map[string]struct{ path, built string }{
 // nextScheduler is the image of the scheduler of the next generation.
 const nextScheduler = SchedulerDeployment + "-next"
 
-// Options say how Volcano is to be.
+// Options configure Volcano.
 type Options struct {
 	// Root is the repository's root.
 	Root string
-	// NodeLock has the scheduler lock a node from an assignment until the node
-	// has acknowledged it.
+	// NodeLock makes the scheduler lock a node from an assignment until the node has acknowledged
+	// it.
 	NodeLock bool
-	// Next has the scheduler of 1.15.1 run instead of that of 1.14.1.
+	// Next runs the scheduler of 1.15.1 instead of that of 1.14.1.
 	Next bool
-	// Built are Volcano's programs, as Build gives them.
+	// Built are Volcano's programs, as Build returns them.
 	Built components.Binaries
 	// Archives is a directory for the images.
 	Archives string
 }
 
-// Build gives Volcano's programs; those that the cache does not have are built.
+// Build returns Volcano's programs. It builds those that the cache lacks.
 func Build(ctx context.Context, builder components.Builder) (components.Binaries, error) {
 	return builder.Build(ctx, components.Volcano())
 }
 
-// Install puts Volcano on a cluster, on its first node, and waits until it
-// serves.
+// Install installs Volcano on a cluster, on its first node, and waits until it serves.
 func Install(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err := o.loadImages(ctx, c); err != nil {
 		return err
 	}
-	if o.Next { // which leaves the controllers as they are
+	if o.Next { // leaves the controllers unchanged
 		first := o
 		first.Next = false
 		if err := Configure(ctx, c, first); err != nil {
@@ -109,7 +108,8 @@ func Await(ctx context.Context, c *cluster.Cluster) error {
 
 func nameOf(image string) string { return "localhost/nri-vgpu/" + image + ":test" }
 
-// version tells configurations apart, and imageOf is what a deployment runs.
+// version returns a text that differs between configurations, and imageOf the image of a
+// deployment.
 func (o Options) version() string { return fmt.Sprintf("next=%t lock=%t", o.Next, o.NodeLock) }
 
 func (o Options) imageOf(deployment string) string {
@@ -139,8 +139,8 @@ func (o Options) loadImages(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// manifest is what of Volcano's own manifest is wanted, with our images on the
-// given node and the scheduler's configuration.
+// manifest returns the needed part of Volcano's own manifest, with our images on the given node and
+// the scheduler's configuration.
 func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 	dir, err := o.moduleDir(ctx)
 	if err != nil {
@@ -170,8 +170,8 @@ func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 	return kept.Bytes(), nil
 }
 
-// deviceConfig tells the scheduler the names of resources. Without it, it knows
-// of no memory in percent, and counts all of a GPU's for pods that ask so.
+// deviceConfig configures the names of resources. Without it, the scheduler knows no memory in
+// percent, and counts all of a GPU's memory for pods that request percent.
 const deviceConfig = `---
 apiVersion: v1
 kind: ConfigMap
@@ -187,7 +187,7 @@ data:
       resourceCoreName: volcano.sh/vgpu-cores
 `
 
-// moduleDir is where the Go command has put Volcano's sources.
+// moduleDir returns the directory of Volcano's sources in the module cache.
 func (o Options) moduleDir(ctx context.Context) (string, error) {
 	modFile := "go.mod"
 	if o.Next {
@@ -204,7 +204,7 @@ func (o Options) moduleDir(ctx context.Context) (string, error) {
 	if dir != "" {
 		return dir, nil
 	}
-	// Its programs came from the cache: the sources were never needed here.
+	// The cache supplied Volcano's programs, so the sources may be missing.
 	download := exec.CommandContext(ctx, "go", "mod", "download", "-modfile="+modFile, "volcano.sh/volcano")
 	download.Dir, download.Env = list.Dir, list.Env
 	if out, err := download.CombinedOutput(); err != nil {
@@ -213,8 +213,7 @@ func (o Options) moduleDir(ctx context.Context) (string, error) {
 	return o.moduleDir(ctx)
 }
 
-// wanted leaves out webhooks and what belongs to them, and services, which
-// nobody here asks for.
+// wanted omits webhooks with their objects, and services, which no test uses.
 func (o Options) wanted(object map[string]any) bool {
 	kind, _ := object["kind"].(string)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -243,7 +242,7 @@ func (o Options) adapt(object map[string]any, node string) {
 		// Two schedulers at a time would both place pods.
 		spec["strategy"] = map[string]any{"type": "Recreate"}
 		template := spec["template"].(map[string]any)
-		if name == SchedulerDeployment { // it reads its configuration when it starts
+		if name == SchedulerDeployment { // it reads its configuration only at its start
 			template["metadata"].(map[string]any)["annotations"] = map[string]any{"test/version": o.version()}
 		}
 		pod := template["spec"].(map[string]any)
@@ -254,7 +253,7 @@ func (o Options) adapt(object map[string]any, node string) {
 	}
 }
 
-// schedulerConfig is what Volcano's documentation has for parts of GPUs.
+// schedulerConfig returns the configuration from Volcano's documentation for parts of GPUs.
 func (o Options) schedulerConfig() string {
 	return fmt.Sprintf(`actions: "enqueue, allocate, backfill"
 tiers:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flood
 
 import (
@@ -14,24 +16,24 @@ import (
 )
 
 const (
-	// asks is how many containers of a pod may ask.
+	// asks is the number of containers of a pod that may ask.
 	asks = 64
-	// other is a resource that has nothing to do with us.
+	// other is a resource that nri-vgpu does not know.
 	other = "example.com/other"
-	// crowdLabel marks the crowd's pods. Its value is "fits" or "refused", what the test
-	// expects of the pod.
+	// crowdLabel marks the crowd's pods. Its value, "fits" or "refused", is the expected result of
+	// the pod.
 	crowdLabel  = "crowd"
 	normalLabel = "normal"
-	// fitting is how many pods fit. Each takes a slot, as a normal pod does.
+	// fitting is the number of pods that fit. Each takes a slot, as a normal pod does.
 	fitting = 40
-	// tooLarge is how many pods have a last container that no GPU has room for: as many
-	// as the node has memory for by the scheduler's sum.
+	// tooLarge is the number of pods with a last container for which no GPU has room: as many as
+	// fit into the node's memory by the scheduler's sum.
 	tooLarge = 6
 )
 
-// crowdPod is a pod of the crowd. The first ones fit: their containers run one after
-// another. A few have a last container that no GPU has room for. All others have more
-// containers at a time than the GPUs have slots.
+// crowdPod returns a pod of the crowd. The first pods fit: their containers run one after another.
+// A few have a last container for which no GPU has room. All others have more containers at a time
+// than the GPUs have slots.
 func crowdPod(i int) *corev1.Pod {
 	name := fmt.Sprintf("crowd-%d", i)
 	var pod *corev1.Pod
@@ -52,7 +54,8 @@ func crowdPod(i int) *corev1.Pod {
 	return pod
 }
 
-// oneByOne is a pod whose containers ask for a MiB one after another, the last for so much.
+// oneByOne returns a pod whose containers ask for 1 MiB one after another, and the last for a given
+// amount.
 func oneByOne(name string, last int64) *corev1.Pod {
 	pod := testbed.Pod(name, testbed.Container("main", nil, "linger"))
 	for k := range asks {
@@ -69,9 +72,9 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 	return testbed.Container(fmt.Sprintf("c%d", k), testbed.Limits{testbed.Memory: memory}, command...)
 }
 
-// harmless is the pod without what it asks of us. Its containers ask for as much of another
-// resource: for each container that it starts or tries to, kubelet writes down the resources
-// of all containers of the node.
+// harmless returns the pod without its requests of our resources. Its containers ask for as much of
+// another resource: for each container that kubelet starts or tries to start, it writes down the
+// resources of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -83,8 +86,8 @@ func harmless(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// refuser is a plugin of NRI that refuses the containers of pods which say that they are
-// to be refused. It takes our agent's place where a crowd asks for nothing of ours.
+// refuser is an NRI plugin that refuses the containers of pods with the label value "refused". It
+// takes our agent's place where a crowd asks for nothing of ours.
 type refuser struct{}
 
 func (refuser) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -94,7 +97,7 @@ func (refuser) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Co
 	return nil, nil, nil
 }
 
-// refuseMarked has the node refuse what asks for nothing and is to be refused.
+// refuseMarked starts a refuser on the node.
 func (s *suite) refuseMarked() stub.Stub {
 	s.Helper()
 	plugin, err := stub.New(refuser{}, stub.WithPluginName("flood"), stub.WithPluginIdx("10"),

@@ -1,6 +1,8 @@
-// Package flood measures how long pods take to start on a real node beside as many
-// pods with 64 asking containers as kubelet admits. It takes some minutes and two
-// processors, and is "make e2e-flood", no part of "make test".
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flood measures how long pods take to start on a real node beside as many pods with 64
+// asking containers as kubelet admits. It takes some minutes and two processors, and runs as "make
+// e2e-flood", not in "make test".
 package flood
 
 import (
@@ -24,22 +26,22 @@ const (
 	gpus      = 7
 	gpuMemory = 16 << 30
 	mib       = 1 << 20
-	// slots of a GPU. All GPUs together have fewer than a pod of the crowd has
-	// containers, and enough for all pods that take one.
+	// slots is the number of slots of a GPU. All GPUs together have fewer slots than a pod of the
+	// crowd has containers, and enough for all pods that take one slot.
 	slots = 9
 
-	// apart are the normal pods that start one after another, and together those that
+	// apart is the number of normal pods that start one after another, and together the number that
 	// start at once. All stay until the end.
 	apart, together = 10, 10
-	// apartFor bounds how long those one after another may take, on a slow machine.
+	// apartFor bounds the time of the pods that start one after another, on a slow machine.
 	apartFor = 40 * time.Second
 	patience = 2 * time.Minute
 
-	// later is how much later a normal pod may start because of what others ask for.
+	// later is how much later a normal pod may start because of other pods' requests.
 	later = 5 * time.Second
 )
 
-// config is the agent's.
+// config is the agent's configuration.
 var config = fmt.Sprintf("[node]\nslots_per_gpu = %d\n", slots)
 
 func TestMain(m *testing.M) {
@@ -47,17 +49,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// suite is the node, and what is measured on it.
+// suite is the node with its measurements.
 type suite struct {
 	*testing.T
 	bed *testbed.Bed
-	// crowded is how many pods of a crowd there is room for.
+	// crowded is the number of pods of a crowd for which the node has room.
 	crowded int
 }
 
-// TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU, alone,
-// beside a crowd that asks for nothing of ours, and beside one that asks. The second crowd
-// may cost what the first costs kubelet, containerd and the machine, and no more.
+// TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU: alone, beside a
+// crowd that asks for nothing of ours, and beside a crowd that asks. The second crowd may cost
+// kubelet, containerd and the machine as much as the first, and no more.
 func TestNormalPodsStartBesideAFlood(t *testing.T) {
 	s := newSuite(t)
 	s.advertise(other, gpus*gpuMemory/mib)
@@ -112,8 +114,7 @@ func newSuite(t *testing.T) *suite {
 	return &suite{T: t, bed: bed, crowded: room}
 }
 
-// advertise has the node offer a resource of which nobody but the scheduler and kubelet
-// knows.
+// advertise makes the node offer a resource that only the scheduler and kubelet know.
 func (s *suite) advertise(resource string, amount int64) {
 	s.Helper()
 	patch := fmt.Sprintf(`{"status":{"capacity":{%[1]q:"%[2]d"},"allocatable":{%[1]q:"%[2]d"}}}`, resource, amount)
@@ -126,7 +127,7 @@ func (s *suite) advertise(resource string, amount int64) {
 	}
 }
 
-// measure starts a crowd, where there is one, and normal pods beside it, and removes all.
+// measure starts a crowd, if given, and normal pods beside it, and removes all.
 func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	s.Helper()
 	r := result{name: name}
@@ -156,8 +157,8 @@ func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	return r
 }
 
-// start makes normal pods at once, and waits until all run. Those that do not run in the
-// end have taken all of its patience.
+// start creates normal pods at once, and waits until all run. A pod that does not run in time
+// counts with all of the patience.
 func (s *suite) start(names ...string) []start {
 	s.Helper()
 	created := map[string]time.Time{}
@@ -223,7 +224,7 @@ func (s *suite) clear() {
 	}
 }
 
-// gather makes the crowd and waits until kubelet has admitted all of it.
+// gather creates the crowd and waits until kubelet has admitted all of it.
 func (s *suite) gather(crowd func(i int) *corev1.Pod) {
 	s.Helper()
 	for i := range s.crowded {
@@ -247,7 +248,7 @@ func (s *suite) gather(crowd func(i int) *corev1.Pod) {
 	}
 }
 
-// became counts the containers of the crowd that were started, and those that were refused.
+// became returns how many containers of the crowd were started, and how many were refused.
 func (s *suite) became() (granted, refused int) {
 	s.Helper()
 	list, err := s.pods(s.Context(), crowdLabel)

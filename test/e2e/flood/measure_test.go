@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flood
 
 import (
@@ -19,8 +21,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// start is how long a normal pod took from its creation to its running, and by the
-// API server's whole seconds until it had its sandbox and its container had started.
+// start contains how long a normal pod took from its creation to its running. By the API server's
+// whole seconds, it also contains the time until the sandbox existed and until the container had
+// started.
 type start struct{ took, sandbox, container time.Duration }
 
 func newStart(pod *corev1.Pod, took time.Duration) start {
@@ -36,15 +39,15 @@ func newStart(pod *corev1.Pod, took time.Duration) start {
 	return s
 }
 
-// result is what was measured beside a crowd.
+// result is the measurement beside a crowd.
 type result struct {
 	name string
-	// crowd is how many pods it has; of their containers so many were started, and so
-	// many wait as they were refused.
+	// crowd is the number of its pods, granted the number of their started containers, and refused
+	// the number of containers that wait because they were refused.
 	crowd, granted, refused int
 	apart, together         []start
 	took                    time.Duration
-	// spent is what it cost whom meanwhile.
+	// spent is the cost for each program meanwhile.
 	spent readings
 }
 
@@ -86,8 +89,8 @@ func (r result) String() string {
 	return line
 }
 
-// reading is a time that was spent, and, where it is of calls, how many there were and how
-// many took at most a tenth of a second.
+// reading is a time spent. For calls it also has their number, and how many took at most a tenth of
+// a second.
 type reading struct {
 	seconds      float64
 	count, quick uint64
@@ -104,8 +107,8 @@ func (r readings) since(before readings) readings {
 	return spent
 }
 
-// read reads how long calls have taken by the agent's and kubelet's metrics, and which
-// program has used the processors for how long.
+// read reads the durations of calls from the agent's and kubelet's metrics, and each program's
+// processor time.
 func (s *suite) read() readings {
 	s.Helper()
 	all := readings{}
@@ -137,13 +140,13 @@ func (s *suite) read() readings {
 	return all
 }
 
-// relists are kubelet's looks at all containers.
+// relists is the metric of kubelet's looks at all containers.
 const relists = "kubelet_pleg_relist"
 
-// ticks of the kernel a second.
+// ticks is the number of the kernel's clock ticks per second.
 const ticks = 100
 
-// processor adds up fields of the first line of a file.
+// processor returns the sum of fields of the first line of a file.
 func (s *suite) processor(path string, fields ...int) (seconds float64) {
 	s.Helper()
 	content, err := os.ReadFile(path)
@@ -179,7 +182,7 @@ func (r readings) add(name string, family *dto.MetricFamily) {
 	}
 }
 
-// families are the metrics of the agent or of kubelet.
+// families returns the metrics of the agent or of kubelet.
 func (s *suite) families(of string) map[string]*dto.MetricFamily {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
@@ -215,7 +218,7 @@ func (s *suite) get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// judge compares a crowd that asks with one that does not. On two processors either keeps
+// judge compares a crowd that asks with a crowd that does not. On two processors either keeps
 // kubelet and containerd busy, so that alone is no measure.
 func (s *suite) judge(control, hostile result) {
 	s.Helper()
@@ -228,8 +231,8 @@ func (s *suite) judge(control, hostile result) {
 	if got, most := hostile.median(), control.median()+later; got > most {
 		s.Errorf("half of the normal pods took more than %v to start beside a crowd that asks, and %v beside one that does not", got, control.median())
 	}
-	// When kubelet notices that a container has started is chance: it looks at all
-	// containers, again and again, and each look takes some seconds.
+	// Chance decides when kubelet notices that a container has started: it looks at all containers
+	// repeatedly, and each look takes some seconds.
 	relist := hostile.spent[relists]
 	look := time.Duration(relist.seconds / float64(max(relist.count, 1)) * float64(time.Second))
 	if got, most := hostile.longest(), control.longest()+look+later; got > most {

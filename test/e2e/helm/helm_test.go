@@ -1,6 +1,8 @@
-// Package helm installs nri-vgpu with Helm on a real local node, upgrades it under
-// pods that run, rolls it back and uninstalls it. Who runs may not notice, and in
-// the end nothing may be left.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package helm installs nri-vgpu with Helm on a real local node, upgrades it under running pods,
+// rolls it back and uninstalls it. Running pods must not notice, and in the end nothing may be
+// left.
 package helm
 
 import (
@@ -22,25 +24,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/version"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/releases"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 const (
-	// namespace is where MetaGPU's README installs, and runs its example pod.
+	// namespace is the namespace of MetaGPU's README and of its example pod.
 	namespace = "cnvrg"
 	gpus      = 2
 	gpuMemory = 16 << 30
 	patience  = 2 * time.Minute
 )
 
-// previous is the commit of the release that is upgraded from.
+// previous is the commit from which the test upgrades.
 var previous = flag.String("helm.previous", "", "the commit to upgrade from, such as HEAD~1; by default the recorded previous release")
 
-// more is what takes too long for every run.
+// more enables the parts that take too long for every run.
 var more = flag.Bool("helm.more", false, "also give the agent the driver by a RuntimeClass, and install by the manifest")
 
 func TestMain(m *testing.M) {
@@ -64,17 +67,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-func (s *suite) eventually(what string, ok func() bool) {
-	s.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	s.Fatalf("not within %v: %s", patience, what)
-}
-
-// say tells the progress, and when.
+// say logs the progress with its time.
 func (s *suite) say(format string, args ...any) {
 	fmt.Printf("helm: %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }
@@ -100,8 +93,8 @@ func (s *suite) helmDo(verb string, args ...string) {
 	s.run(s.helm, append(args, "--namespace", namespace, "--wait", "--timeout", "5m")...)
 }
 
-// values are what each release is installed with. Detection ends what it takes for a
-// process around the limits: a false alarm disturbs pods.
+// values returns the values with which each release is installed. Detection ends processes that it
+// takes for bypasses, so a false alarm disturbs pods.
 func values(r releases.Release) []string {
 	return []string{"--set", "image.tag=" + r.Version, "--set", "config.detection.action=stop"}
 }
@@ -112,13 +105,13 @@ func (s *suite) release(verb string, r releases.Release, args ...string) {
 	s.helmDo(verb, slices.Concat([]string{r.Chart()}, values(r), args)...)
 }
 
-// rollback takes back what the test changed by kubectl, too.
+// rollback also undoes the test's changes by kubectl.
 func (s *suite) rollback(revision string) {
 	s.Helper()
 	s.helmDo("rollback", revision, "--force-conflicts")
 }
 
-// this is the release under test.
+// this returns the release under test.
 func (s *suite) this() releases.Release {
 	return releases.Release{Version: version.Version, Dir: s.source}
 }
@@ -128,8 +121,8 @@ func (s *suite) kubectl(args ...string) string {
 	return s.run(s.bed.Kubectl(), args...)
 }
 
-// newSuite makes a node of that name, on which nothing is installed, with the images
-// of this release and another.
+// newSuite makes a node with a name, without any installation, with the images of this release and
+// another.
 func newSuite(t *testing.T, name string, build func(releases.Builder) (releases.Release, error)) (*suite, releases.Release) {
 	source, err := testbed.SourceRoot()
 	if err != nil {
@@ -197,7 +190,7 @@ func TestHelm(t *testing.T) {
 	s.checkRuns(old.Version)
 	s.fits("old")
 	w.checkPages()
-	w.watch.stop()
+	w.watch.stopAfter(old)
 	s.loadGuard()
 	s.kubectl("-n", namespace, "delete", "configmap", configOf(old), configOf(now))
 
@@ -222,8 +215,8 @@ func TestHelm(t *testing.T) {
 	}
 }
 
-// metaGPU runs the example pod of MetaGPU's README, which is in the namespace of the
-// release. By the oracle it may have the part of a GPU that it asks for.
+// metaGPU runs the example pod of MetaGPU's README in the namespace of the release. By the oracle
+// it must get the part of a GPU that it asks for.
 func (s *suite) metaGPU() {
 	s.Helper()
 	const part = gpuMemory * 30 / 100
@@ -248,7 +241,7 @@ func (s *suite) metaGPU() {
 		}
 		return sum
 	}
-	s.eventually("the example holds its part of a GPU, and no more", func() bool { return held() >= part-2<<20 })
+	eventually.Holds(s, patience, "the example holds its part of a GPU, and no more", func() bool { return held() >= part-2<<20 })
 	if bytes := held(); bytes > part {
 		s.Errorf("the example holds %d bytes, and asks for %d", bytes, part)
 	}
@@ -256,7 +249,7 @@ func (s *suite) metaGPU() {
 }
 
 // byKubectl installs and uninstalls by the rendered manifests, with the commands of
-// docs/operations.md.
+// docs/how-to.
 func (s *suite) byKubectl() {
 	s.say("installing by the manifest")
 	s.kubectl("delete", "namespace", namespace)
@@ -274,8 +267,8 @@ func (s *suite) byKubectl() {
 	s.checkNothingLeft(before)
 }
 
-// waitSlots waits until the Node offers as many parts of its GPUs as the release's
-// values say, less those of pods in the tens.
+// waitSlots waits until the Node offers the number of slots in the release's values, less up to five
+// for each GPU that pods use.
 func (s *suite) waitSlots(perGPU int64) {
 	s.Helper()
 	s.must(s.bed.WaitNode(s.Context(), patience, func(node *corev1.Node) bool {
@@ -295,16 +288,15 @@ func (s *suite) checkRuns(want string) {
 	}
 }
 
-// loadGuard restarts the runtime once, as the notes of the chart say.
+// loadGuard restarts the runtime once, as the notes of the chart instruct.
 func (s *suite) loadGuard() {
 	s.must(s.bed.Cluster.Restart(s.Context(), cluster.Containerd))
 	s.must(s.bed.WaitNodeReady(s.Context(), patience))
-	s.eventually("the guard runs", func() bool { return len(s.guards()) == 2 })
+	eventually.Holds(s, patience, "the guard runs", func() bool { return len(s.guards()) == 2 })
 	s.must(s.bed.WaitAdvertised(s.Context()))
 }
 
-// byRuntimeClass upgrades once more, to an agent that has the driver from NVIDIA's
-// runtime.
+// byRuntimeClass upgrades once more, to an agent that gets the driver from NVIDIA's runtime.
 func (s *suite) byRuntimeClass(w *work) {
 	s.say("upgrading again, with the driver by a RuntimeClass")
 	s.release("upgrade", s.this(), "--set", "driver.runtimeClassName=nvidia")
@@ -312,7 +304,7 @@ func (s *suite) byRuntimeClass(w *work) {
 	s.fits("by-class")
 }
 
-// runtimeClass names the node's NVIDIA runtime, as NVIDIA's operator does.
+// runtimeClass creates a RuntimeClass for the node's NVIDIA runtime, as NVIDIA's operator does.
 func (s *suite) runtimeClass() {
 	_, err := s.bed.Client.NodeV1().RuntimeClasses().Create(s.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "nvidia"}, Handler: "nvidia",
@@ -320,7 +312,7 @@ func (s *suite) runtimeClass() {
 	s.must(err)
 }
 
-// fits runs a pod to its end that is given a part of a GPU.
+// fits runs a pod with a part of a GPU to its end.
 func (s *suite) fits(name string) {
 	s.Helper()
 	_, err := s.bed.Create(s.Context(), testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill")))
@@ -335,7 +327,7 @@ func (s *suite) fits(name string) {
 	s.must(s.bed.Delete(s.Context(), name))
 }
 
-// validate has the API server check what the chart makes, by its own schemas.
+// validate makes the API server check the chart's objects by its own schemas.
 func (s *suite) validate() {
 	golden, err := filepath.Glob(filepath.Join(s.source, "deploy", "render", "testdata", "*.golden"))
 	s.must(err)
@@ -358,14 +350,14 @@ func (s *suite) validate() {
 		s.must(os.WriteFile(path, []byte(strings.Join(known, "\n---\n")), 0o600))
 		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", path)
 	}
-	// That they go is waited for in the end.
+	// The test waits for their end later.
 	s.kubectl("delete", "--wait=false", "namespace", "gpus", testbed.Namespace)
 }
 
-// describe is for errors.
+// describe returns a pod's state for errors.
 func describe(pod *corev1.Pod) string { return testbed.Describe(pod) }
 
-// pause is between two looks at everything.
+// pause waits between two looks at everything.
 func (s *suite) pause() {
 	select {
 	case <-s.Context().Done():

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helm
 
 import (
@@ -17,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// state is what could be left of nri-vgpu: each thing in a line.
+// state lists possible leftovers of nri-vgpu, one in a line.
 type state []string
 
-// watched are directories of the node in which something could be installed; own
-// are those in them that belong to containerd, kubelet and the pods.
+// watched are directories of the node in which an installation could write. own are directories in
+// them that belong to containerd, kubelet and the pods.
 var (
 	watched = []string{"/dev", "/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 		"/etc/nvidia-container-runtime", "/opt", "/run", "/usr/local", "/var/lib/nri-vgpu", "/var/lib/kubelet/device-plugins"}
@@ -30,14 +32,14 @@ var (
 	own  = []string{"/dev/gpusim", "/dev/pts", "/run/containerd", "/run/netns", "/run/nvidia-container-runtime", "/run/runc"}
 )
 
-// state looks at the node's files, mounts and processes, and at all of the API's
-// objects but for pods and what is the cluster's own bookkeeping.
+// state returns the node's files, mounts and processes, and all objects of the API except pods and
+// the cluster's own bookkeeping.
 func (s *suite) state() state {
 	s.Helper()
 	var all state
 	root := s.bed.Cluster.Root()
 	for _, dir := range watched {
-		// Some are gone before they are looked at.
+		// Some files disappear during the walk.
 		_ = filepath.WalkDir(root+dir, func(path string, _ fs.DirEntry, err error) error {
 			name := strings.TrimPrefix(path, root)
 			if slices.Contains(own, name) {
@@ -59,7 +61,7 @@ func (s *suite) state() state {
 	return slices.Compact(all)
 }
 
-// mounts are the node's, but for those of containers.
+// mounts returns the node's mounts, except those of containers.
 func (s *suite) mounts() []string {
 	content, err := os.ReadFile(filepath.Join(filepath.Dir(s.bed.Cluster.Root()), "mountinfo"))
 	s.must(err)
@@ -73,8 +75,8 @@ func (s *suite) mounts() []string {
 	return all
 }
 
-// guards are the processes of the guard and its stand-in, and all others of ours,
-// by their pids on this machine.
+// guards returns the processes of the guard and its stand-in, and all other processes of ours, by
+// their pids on this machine.
 func (s *suite) guards() []int {
 	var pids []int
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -99,7 +101,7 @@ func (s *suite) guards() []int {
 // bookkeeping are kinds of objects that come and go by themselves.
 var bookkeeping = []string{"events", "leases", "pods", "controllerrevisions", "endpointslices", "componentstatuses"}
 
-// objects are all of the API's, by kind and name.
+// objects returns all objects of the API, by kind and name.
 func (s *suite) objects() []string {
 	config := s.bed.Cluster.RestConfig()
 	config.WarningHandler = rest.NoWarnings{}
@@ -128,7 +130,7 @@ func (s *suite) objects() []string {
 	return all
 }
 
-// node is what the Node carries besides its name.
+// node returns the fields of the Node besides its name.
 func (s *suite) node() []string {
 	node, err := s.bed.Node(s.Context())
 	s.must(err)
@@ -153,7 +155,7 @@ func (s *suite) node() []string {
 	return all
 }
 
-// since are the differences from an earlier state.
+// since returns the differences from an earlier state.
 func (now state) since(before state) []string {
 	var all []string
 	for _, line := range now {
@@ -169,8 +171,8 @@ func (now state) since(before state) []string {
 	return all
 }
 
-// stillUsed tells whether a line is of what pods use that run: their files, the
-// libraries, and the guard that watches over them.
+// stillUsed reports whether a line belongs to running pods: their files, the libraries, and the
+// guard that watches over them.
 func (w *work) stillUsed(line string) bool {
 	if strings.HasPrefix(line, "+ process ") {
 		return len(w.guards()) == 2
@@ -189,7 +191,7 @@ func (w *work) stillUsed(line string) bool {
 	return slices.Contains([]string{"/opt/nri", "/opt/nri/plugins", "/run/nri-vgpu", "/run/nri-vgpu/containers", "/run/nri-vgpu/usage", "/run/nri-vgpu/agent", "/run/nri-vgpu/guard.json"}, path)
 }
 
-// checkLeft checks that nothing is left but what the pods use that run.
+// checkLeft checks that only what running pods use is left.
 func (s *suite) checkLeft(before state, w *work) {
 	s.Helper()
 	s.settles(before, "of what no pod uses", func(difference []string) []string {
@@ -197,14 +199,14 @@ func (s *suite) checkLeft(before state, w *work) {
 	})
 }
 
-// checkNothingLeft checks that the node and the API are as they were.
+// checkNothingLeft checks that the node and the API are as before.
 func (s *suite) checkNothingLeft(before state) {
 	s.Helper()
 	s.settles(before, "of nri-vgpu", func(difference []string) []string { return difference })
 }
 
-// settles waits until nothing is left. Namespaces' and DaemonSets' objects go some
-// time after them.
+// settles waits until nothing is left. Objects of namespaces and DaemonSets disappear some time
+// after them.
 func (s *suite) settles(before state, what string, left func([]string) []string) {
 	s.Helper()
 	var difference []string

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helm
 
 import (
@@ -16,33 +18,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/releases"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// alarms are the Events about pods that are false while nobody does anything wrong.
+// alarms are Events about pods that are false as long as all pods behave.
 var alarms = []string{
 	events.VGPUEvicted.Name, events.VGPUNotEvicted.Name, events.VGPUUnadjusted.Name, events.VGPUStopped.Name,
 	events.VGPUUsageForged.Name, events.VGPUBypassed.Name,
 }
 
-// watch sees each change of what the Node offers.
+// withdraws are the versions of releases whose agents report no registered plugin from their start
+// until the runtime has their plugin. As operations.md of these releases states, the Node offers
+// nothing meanwhile.
+var withdraws = []string{"0.0.1-f23a02b1375a"}
+
+// watch records each change of the memory that the Node offers.
 type watch struct {
 	*testing.T
 	end  context.CancelFunc
 	done chan struct{}
 	mu   sync.Mutex
-	// seen is how often the Node offered an amount of memory.
+	// seen counts how often the Node offered each amount of memory, and last is the last amount.
 	seen map[int64]int
-	why  []string // the Node's condition, where it offered nothing
+	last int64
+	why  []string // the Node's condition, each time it offered nothing
 }
 
-// watchNode watches the Node's memory until the test ends, or stop.
+// watchNode watches the Node's memory until the test ends, or until stop.
 func (s *suite) watchNode() *watch {
 	s.Helper()
 	ctx, end := context.WithCancel(s.Context())
@@ -88,10 +97,11 @@ func (w *watch) note(node *corev1.Node) {
 		w.why = append(w.why, why.Reason+": "+why.Message)
 	}
 	w.seen[offered.Value()]++
+	w.last = offered.Value()
 }
 
-// stop ends the watch, and checks that the Node offered the same all the while: it was
-// not withdrawn, nor did a lost ledger make it more.
+// stop ends the watch, and checks that the Node offered the same amount all the time: the capacity
+// was not withdrawn, nor did a lost ledger increase it.
 func (w *watch) stop() {
 	w.Helper()
 	w.end()
@@ -101,12 +111,29 @@ func (w *watch) stop() {
 	}
 }
 
-// assignments are what the pods' containers were given, by their files.
+// stopAfter ends the watch of a time in which agents of a release started. If that release
+// withdraws capacity meanwhile, it checks the rest: the Node offered nothing for that reason alone,
+// never another amount, and the same amount again in the end.
+func (w *watch) stopAfter(started releases.Release) {
+	w.Helper()
+	if slices.Contains(withdraws, started.Version) {
+		w.end()
+		<-w.done
+		w.Logf("while agents of %s started, the Node offered these amounts of memory: %v", started.Version, w.seen)
+		other := slices.ContainsFunc(w.why, func(why string) bool { return !strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":") })
+		if !other && len(w.why) == w.seen[0] && w.last != 0 {
+			delete(w.seen, 0)
+		}
+	}
+	w.stop()
+}
+
+// assignments returns the allocations of the pods' containers, from their files.
 func (w *work) assignments() map[string]string {
 	w.Helper()
 	all := map[string]string{}
 	for _, pod := range w.pods() {
-		content, err := os.ReadFile(filepath.Join(w.bed.ContainerFiles(pod, "main"), layout.Assignment))
+		content, err := os.ReadFile(filepath.Join(w.bed.ContainerFiles(pod, "main"), paths.Assignment))
 		w.must(err)
 		// Other releases may write other fields.
 		var file struct {
@@ -127,14 +154,14 @@ func (w *work) assignments() map[string]string {
 	return all
 }
 
-// checkKept checks that nothing of the pods was lost or put aside, that the agent reads
-// their pages, and that nobody complains of them.
+// checkKept checks that no file of the pods was lost or renamed, that the agent reads their pages,
+// and that no Event or log line complains of them.
 func (w *work) checkKept() {
 	w.Helper()
 	if given := w.assignments(); !maps.Equal(given, w.given) {
 		w.Errorf("the pods were given %v, now %v", w.given, given)
 	}
-	aside, err := filepath.Glob(filepath.Join(w.bed.Cluster.Root(), layout.Containers("/run/nri-vgpu"), "*", "*", "*.bad-*"))
+	aside, err := filepath.Glob(filepath.Join(w.bed.Cluster.Root(), paths.Containers("/run/nri-vgpu"), "*", "*", "*.bad-*"))
 	w.must(err)
 	if len(aside) > 0 {
 		w.Errorf("the agent put aside %v", aside)
@@ -154,22 +181,21 @@ func (w *work) checkAlarms() {
 	}
 }
 
-// checkPages checks that the agent reads on the pods' pages what they use: all that they
-// hold, and no more than their limits.
+// checkPages checks that the agent reads the pods' use from their pages: all that they hold, and no
+// more than their limits.
 func (w *work) checkPages() {
 	w.Helper()
 	for _, pod := range w.pods() {
 		labels := map[string]string{"namespace": pod.Namespace, "pod": pod.Name}
 		most := pod.Spec.Containers[0].Resources.Limits[testbed.Memory]
-		w.eventually("the agent reads the usage page of "+pod.Name, func() bool {
+		eventually.Holds(w, patience, "the agent reads the usage page of "+pod.Name, func() bool {
 			counted, err := w.bed.Metric(w.Context(), "nri_vgpu_container_accounted_memory_bytes", labels)
 			return err == nil && uint64(counted) >= w.held(pod) && int64(counted) <= most.Value()<<20
 		})
 	}
 }
 
-// checkTools checks that vgpuctl, as the pod has it, understands the agent and the pod's
-// pages.
+// checkTools checks that the pod's vgpuctl understands the agent and the pod's pages.
 func (w *work) checkTools(pod string) {
 	w.Helper()
 	for _, command := range []string{"status", "ping", "ps"} {
@@ -192,7 +218,7 @@ func (w *work) mix(old, now releases.Release) {
 	w.fits("old-patcher")
 	w.say("agent %s beside patcher and guard %s", old.Version, now.Version)
 	w.put(now, "patcher", "extended-resource-patcher")
-	// While the runtime is away, no plugin is registered, and nothing is offered.
+	// While the runtime is away, no plugin is registered, and the Node offers nothing.
 	w.watch.stop()
 	w.must(w.bed.Cluster.Restart(w.Context(), cluster.Containerd))
 	w.must(w.bed.WaitNodeReady(w.Context(), patience))
@@ -205,8 +231,8 @@ func (w *work) mix(old, now releases.Release) {
 	w.checkGuard("old-agent-new-guard")
 }
 
-// TestNext upgrades to a release of tomorrow and back: it has another version of the
-// pages, and new fields in all that programs exchange.
+// TestNext upgrades to a next release and back. That release has another version of the pages, and
+// new fields in all data that programs exchange.
 func TestNext(t *testing.T) {
 	s, next := newSuite(t, "next", func(b releases.Builder) (releases.Release, error) { return b.Next(t.Context()) })
 	s.say("installing %s", s.this().Version)
@@ -242,8 +268,7 @@ func TestNext(t *testing.T) {
 	w.watch.stop()
 }
 
-// restart ends the container of a pod: the next is held to its limits by the release
-// that is installed now.
+// restart ends the container of a pod. The installed release limits the next container.
 func (w *work) restart() {
 	w.Helper()
 	w.must(w.bed.KillContainer(w.again))
@@ -255,7 +280,7 @@ func (w *work) restart() {
 	})
 	w.must(err)
 	w.again = pod
-	w.eventually("the restarted container has its memory, and no more", func() bool { return w.held(w.again) == memory<<20/2 })
+	eventually.Holds(w, patience, "the restarted container has its memory, and no more", func() bool { return w.held(w.again) == memory<<20/2 })
 	w.pids = w.processes()
 }
 
@@ -282,29 +307,29 @@ func (s *suite) put(r releases.Release, template, daemonSet string) {
 // guardIs waits until the runtime runs the guard of a release.
 func (s *suite) guardIs(r releases.Release) {
 	s.Helper()
-	s.eventually("the guard of "+r.Version+" runs", func() bool {
-		status, loaded, err := guard.Loaded(s.bed.Cluster.Root() + "/run/nri-vgpu")
+	eventually.Holds(s, patience, "the guard of "+r.Version+" runs", func() bool {
+		status, loaded, err := guardfile.Loaded(s.bed.Cluster.Root() + "/run/nri-vgpu")
 		return err == nil && loaded && status.Version == r.Version && len(s.guards()) == 2
 	})
 }
 
-// configOf is the name of the ConfigMap that put makes.
+// configOf returns the name of the ConfigMap that put makes.
 func configOf(r releases.Release) string { return "nri-vgpu-" + r.Version }
 
-// checkGuard takes the agent away, and checks that the guard refuses a pod that asks for
-// a GPU, by the list that the agent has written for it.
+// checkGuard removes the agent, and checks that the guard refuses a pod that asks for a GPU, by the
+// list that the agent has written.
 func (s *suite) checkGuard(name string) {
 	s.Helper()
 	pod := testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "fill"))
 	pod.Spec.InitContainers = []corev1.Container{testbed.Container("before", nil, "sleep", "15")}
 	created, err := s.bed.Create(s.Context(), pod)
 	s.must(err)
-	s.eventually("the agent lists "+name, func() bool {
-		listed, err := os.ReadFile(filepath.Join(s.bed.Cluster.Root(), layout.AskingPods("/var/lib/nri-vgpu")))
+	eventually.Holds(s, patience, "the agent lists "+name, func() bool {
+		listed, err := os.ReadFile(filepath.Join(s.bed.Cluster.Root(), paths.AskingPods("/var/lib/nri-vgpu")))
 		return err == nil && strings.Contains(string(listed), string(created.UID))
 	})
 	s.must(s.bed.StopAgent(s.Context(), patience))
-	s.eventually("the guard refuses "+name, func() bool {
+	eventually.Holds(s, patience, "the guard refuses "+name, func() bool {
 		messages, err := s.bed.Messages(s.Context(), name)
 		return err == nil && slices.ContainsFunc(messages, func(m string) bool {
 			return strings.Contains(m, "nri-vgpu's guard refuses") && strings.Contains(m, "its pod asks for a GPU")

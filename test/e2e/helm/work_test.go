@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helm
 
 import (
@@ -10,26 +12,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// The limits of the pod that works, and how far above its part of the time it may
-// be, in points.
+// The limits of the working pod, and the number of points by which it may exceed its part of the
+// time.
 const (
 	memory = 4096 // MiB
 	cores  = 30
 	over   = 4
 )
 
-// work are pods under load: one holds memory, one wants all of the GPU's time, and
-// one is made to start again in the end.
+// work are pods under load: one holds memory, one wants all of the GPU's time, and one restarts in
+// the end.
 type work struct {
 	*suite
 	steady, spins, again *corev1.Pod
 	pids                 []int
 	had, at              time.Duration
-	given                map[string]string // what each pod was given
-	watch                *watch            // of the Node
+	given                map[string]string // the allocation of each pod
+	watch                *watch            // watches the Node
 }
 
 // startWork starts pods under load, whose names end in suffix.
@@ -49,7 +52,7 @@ func (s *suite) startWork(suffix string) *work {
 	}
 	w := &work{suite: s}
 	w.steady, w.spins, w.again = w.running("steady"+suffix), w.running("spins"+suffix), w.running("again"+suffix)
-	s.eventually("the pods hold their memory, and compute", func() bool {
+	eventually.Holds(s, patience, "the pods hold their memory, and compute", func() bool {
 		w.look()
 		return w.held(w.steady) == memory<<20 && w.held(w.again) == memory<<20/2 && w.had > 0
 	})
@@ -88,23 +91,23 @@ func (w *work) processes() []int {
 	return all
 }
 
-// look notes the time that the pod had of the GPU so far.
+// look records the pod's GPU time so far.
 func (w *work) look() {
 	var err error
 	w.had, w.at, err = w.bed.GPUTime(w.spins)
 	w.must(err)
 }
 
-// check checks by the oracle that the pods were not disturbed since the last look:
-// the same processes, with all of their memory, had GPU time all the while, and no
-// more of it than their limit.
+// check checks by the oracle that nothing disturbed the pods since the last look. The same
+// processes, with all of their memory, had GPU time all the time, and no more of it than their
+// limit.
 func (w *work) check() {
 	w.Helper()
 	before, from := w.had, w.at
 	w.look()
 	share := 100 * float64(w.had-before) / float64(w.at-from)
 	w.say("the pod that runs had %.1f %% of the GPU's time, of %d", share, cores)
-	// On a busy machine it may have little of it, but time goes on.
+	// On a busy machine the share may be small, but it grows.
 	if share > cores+over || share < 1 {
 		w.Errorf("the pod that runs had %.1f %% of the GPU's time, want %d", share, cores)
 	}
@@ -126,7 +129,7 @@ func (w *work) check() {
 	w.checkKept()
 }
 
-// checkFull checks that a new process in the container is refused, as it is full.
+// checkFull checks that a new process in the full container is refused.
 func (w *work) checkFull() {
 	w.Helper()
 	stdout, stderr, err := w.bed.ExecOutput(w.Context(), w.steady.Name, "fill")
@@ -135,8 +138,8 @@ func (w *work) checkFull() {
 	}
 }
 
-// checkClosed makes a container start again where nri-vgpu was removed: nobody
-// would limit it, so it is refused.
+// checkClosed restarts a container after nri-vgpu was removed. Nothing would limit the container,
+// so the guard refuses it.
 func (w *work) checkClosed() {
 	w.Helper()
 	w.must(w.bed.KillContainer(w.again))
@@ -159,8 +162,8 @@ func (w *work) end() {
 	w.must(w.bed.DeleteAll(w.Context(), w.steady.Name, w.spins.Name, w.again.Name))
 }
 
-// files are the directories of the pods' containers on the node, and where their
-// usage pages are mounted, as both are named there.
+// files returns the directories of the pods' containers on the node, and the mount points of their
+// usage pages, by their paths on the node.
 func (w *work) files() []string {
 	var all []string
 	for _, pod := range w.pods() {

@@ -1,6 +1,8 @@
-// Package matrix runs a smoke test of nri-vgpu on nodes with other versions of
-// containerd and kubelet than the end-to-end tests have. It takes some minutes,
-// and is "make e2e-matrix", no part of "make test".
+// SPDX-License-Identifier: Apache-2.0
+
+// Package matrix runs a smoke test of nri-vgpu on nodes with other versions of containerd and
+// kubelet than the end-to-end tests use. It takes some minutes, and runs as "make e2e-matrix", not
+// in "make test".
 package matrix
 
 import (
@@ -14,12 +16,12 @@ import (
 )
 
 var (
-	write = flag.Bool("matrix.write", false, "write the table in docs/compatibility.md")
+	write = flag.Bool("matrix.write", false, "write the table in docs/reference/compatibility.md")
 	only  = flag.String("matrix.only", "", "one node of the matrix, such as 1.7/1.34")
 )
 
-// nodes are the combinations: each version of one with the newest of the other,
-// and the oldest of both.
+// nodes are the combinations: each version of one with the newest of the other, and the oldest of
+// both.
 var nodes = []node{
 	{"2.4", "1.37"}, {"2.2", "1.37"}, {"2.0", "1.37"}, {"1.7", "1.37"}, {"2.4", "1.34"}, {"1.7", "1.34"},
 }
@@ -55,8 +57,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// smoke brings a node up, looks at everything that a user meets first, and takes
-// it down.
+// smoke starts a node, checks everything that a user meets first, and takes the node down.
 func smoke(t *testing.T, source string, n node) row {
 	t.Helper()
 	options := testbed.Options{

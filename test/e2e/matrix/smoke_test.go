@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package matrix
 
 import (
@@ -11,9 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/guard"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -25,9 +28,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-// What the pods that stay are given, and how far from its part of the time it may
-// be, in points: a machine that is busy can keep it from using its part, but lets
-// it have no more.
+// The limits of the lasting pods, and the allowed deviation from their part of the time, in points.
+// A busy machine can keep a pod from using its part, but never increases the part.
 const (
 	stayMemory = 4096 // MiB
 	stayCores  = 30
@@ -39,19 +41,9 @@ const (
 type suite struct {
 	*testing.T
 	bed *testbed.Bed
-	// stays and spins are pods under limits that nothing may disturb.
+	// stays and spins are pods under limits; nothing may disturb them.
 	stays, spins *corev1.Pod
 	method       string
-}
-
-func (s *suite) eventually(what string, ok func() bool) {
-	s.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	s.Fatalf("not within %v: %s", patience, what)
 }
 
 func (s *suite) must(err error) {
@@ -61,7 +53,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-// create makes a pod. If the test fails it says what became of it.
+// create makes a pod. If the test fails, it logs the pod's state.
 func (s *suite) create(pod *corev1.Pod) *corev1.Pod {
 	s.Helper()
 	created, err := s.bed.Create(s.Context(), pod)
@@ -109,7 +101,7 @@ func (s *suite) checkHeld(pod *corev1.Pod, want uint64) {
 	}
 }
 
-// held has a pod for each of the limits.
+// held runs a pod for each of the limits.
 func (s *suite) held() {
 	s.fills("stays", stayMemory)
 	s.stays = s.running("stays")
@@ -121,19 +113,19 @@ func (s *suite) held() {
 	s.checkTime()
 	environment, _, err := s.bed.ExecOutput(s.Context(), "stays", "env")
 	s.must(err)
-	// With CDI devices NVIDIA's runtime is told to add nothing.
+	// With CDI devices the agent tells NVIDIA's runtime to add nothing.
 	s.method = config.InjectEnv
 	if strings.Contains(environment, "NVIDIA_VISIBLE_DEVICES=void") {
 		s.method = config.InjectCDI
 	}
 }
 
-// checkTime measures the part of the GPU's time that the pod has, again where the
-// machine was too busy.
+// checkTime measures the pod's part of the GPU's time, and repeats this if the machine was too
+// busy.
 func (s *suite) checkTime() {
 	s.Helper()
 	share := 0.0
-	s.eventually("the pod has its part of the time", func() bool {
+	eventually.Holds(s, patience, "the pod has its part of the time", func() bool {
 		had, from, err := s.bed.GPUTime(s.spins)
 		s.must(err)
 		time.Sleep(3 * time.Second)
@@ -148,7 +140,7 @@ func (s *suite) checkTime() {
 	s.Logf("it had %.1f %% of the GPU's time", share)
 }
 
-// checkStays checks that the pod was not disturbed.
+// checkStays checks that nothing disturbed the pod.
 func (s *suite) checkStays() {
 	s.Helper()
 	for _, pod := range []*corev1.Pod{s.stays, s.spins} {
@@ -161,7 +153,7 @@ func (s *suite) checkStays() {
 	s.checkTime()
 }
 
-// cuda is a pod whose image asks for all GPUs, and whose spec does not.
+// cuda returns a pod whose image asks for all GPUs, and whose spec asks for none.
 func cuda(name string) *corev1.Pod {
 	container := testbed.Container("main", nil, "info")
 	container.Image = testbed.CUDAImage
@@ -184,7 +176,7 @@ func (s *suite) hidden() {
 	s.checkSeesNone("asks-not")
 }
 
-// refused asks for what both GPUs have together and none has alone.
+// refused asks for memory that both GPUs have together and neither has alone.
 func (s *suite) refused() {
 	s.fills("large", 14336)
 	s.create(testbed.Pod("split", testbed.Container("main", testbed.Limits{testbed.Memory: 13312}, "fill")))
@@ -219,12 +211,11 @@ func (s *suite) restarted() {
 	s.must(s.bed.Delete(s.Context(), "beside"))
 }
 
-// guarded restarts the runtime, by which the guard is loaded, and takes the agent
-// away.
+// guarded restarts the runtime, which loads the guard, and removes the agent.
 func (s *suite) guarded() {
 	s.must(s.bed.Cluster.Restart(s.Context(), cluster.Containerd))
-	s.eventually("the guard runs", func() bool {
-		_, loaded, err := guard.Loaded(filepath.Join(s.bed.Cluster.Root(), "run/nri-vgpu"))
+	eventually.Holds(s, patience, "the guard runs", func() bool {
+		_, loaded, err := guardfile.Loaded(filepath.Join(s.bed.Cluster.Root(), "run/nri-vgpu"))
 		s.must(err)
 		return loaded
 	})
@@ -241,12 +232,13 @@ func (s *suite) guarded() {
 	s.checkStays()
 }
 
-// givenBack deletes the pod: its files go, and the Node has everything again.
+// givenBack deletes the pod, and checks that its files disappear and the Node has all capacity
+// again.
 func (s *suite) givenBack() {
 	files := filepath.Dir(s.bed.ContainerFiles(s.stays, "main"))
 	s.must(s.bed.Delete(s.Context(), "stays"))
 	s.must(s.bed.Delete(s.Context(), "spins"))
-	s.eventually("the pod's files are gone", func() bool {
+	eventually.Holds(s, patience, "the pod's files are gone", func() bool {
 		_, err := os.Stat(files)
 		return os.IsNotExist(err)
 	})

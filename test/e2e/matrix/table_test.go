@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package matrix
 
 import (
@@ -14,7 +16,7 @@ import (
 )
 
 const (
-	document   = "docs/compatibility.md"
+	document   = "docs/reference/compatibility.md"
 	tableBegin = "<!-- Written by `make e2e-matrix`. -->\n"
 	tableEnd   = "<!-- end of the matrix -->\n"
 )
@@ -25,7 +27,7 @@ type row struct {
 	nri, runtime, kubeletVersion, method string
 }
 
-// versions are what the node says of itself, which must be what was asked for.
+// versions reads the versions from the Node, and checks that they are the requested versions.
 func (r *row) versions(s *suite) {
 	n, err := s.bed.Node(s.Context())
 	s.must(err)
@@ -41,7 +43,7 @@ func (r *row) versions(s *suite) {
 
 var nriModule = regexp.MustCompile(`github.com/containerd/nri v(\S+)`)
 
-// nriVersion is the one that containerd was built with.
+// nriVersion returns the version of NRI with which containerd was built.
 func nriVersion(t *testing.T, source, line string) string {
 	t.Helper()
 	directory := "containerd-" + line
@@ -59,20 +61,20 @@ func nriVersion(t *testing.T, source, line string) string {
 	return string(match[1])
 }
 
-// line is the row as the table has it.
+// line returns the row in the form of the table.
 func (r row) line(commit string) string {
 	return fmt.Sprintf("| %s | %s | %s | `%s` | %s, %s |\n", strings.TrimPrefix(r.runtime, "v"), r.nri,
 		strings.TrimPrefix(r.kubeletVersion, "v"), r.method, time.Now().UTC().Format(time.DateOnly), commit)
 }
 
-// is tells whether a line of the table is of this node.
+// is reports whether a line of the table describes this node.
 func (n node) is(line string) bool {
 	cells := strings.Split(line, "|")
 	return len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), n.containerd+".") &&
 		strings.HasPrefix(strings.TrimSpace(cells[3]), n.kubelet+".")
 }
 
-// commitOf is what was tested; what this writes itself is no change of it.
+// commitOf returns the tested commit; the table that this test writes is no change of it.
 func commitOf(t *testing.T, source string) string {
 	t.Helper()
 	git := func(args ...string) string {
@@ -89,8 +91,8 @@ func commitOf(t *testing.T, source string) string {
 	return commit
 }
 
-// writeTable puts the rows into the table of the document, and leaves those of
-// nodes that were not run.
+// writeTable writes the rows into the table of the document, and keeps the rows of nodes that were
+// not run.
 func writeTable(t *testing.T, source string, rows []row) {
 	t.Helper()
 	commit := commitOf(t, source)

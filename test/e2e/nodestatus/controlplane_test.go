@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -23,7 +25,7 @@ import (
 // startTimeout is generous: a busy machine of two cores may build meanwhile.
 const startTimeout = 2 * time.Minute
 
-// controlPlane is an etcd and a kube-apiserver on ports of their own.
+// controlPlane is an etcd and a kube-apiserver on separate ports.
 type controlPlane struct {
 	dir       string
 	binaries  components.Binaries
@@ -131,7 +133,7 @@ func (c *controlPlane) startAPI(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// start runs a component, which dies with this process.
+// start runs a component, which the kernel kills when this process ends.
 func (c *controlPlane) start(name string, args ...string) (*exec.Cmd, error) {
 	log, err := os.OpenFile(c.logFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -189,7 +191,7 @@ func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // it was killed, which is an error to Wait
+	_ = cmd.Wait() // it was killed, for which Wait returns an error
 	return nil
 }
 
@@ -202,7 +204,7 @@ func tail(file string) []byte {
 	return bytes.Join(lines[max(0, len(lines)-30):], []byte("\n"))
 }
 
-// freePorts are ports of loopback on which nobody listens now.
+// freePorts returns ports of loopback on which no process listens now.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -9,10 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// event is one that an agent on a node reports.
+// event returns an Event that an agent on a node reports.
 func event(reporter, node string) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e-", Namespace: system}, EventTime: metav1.NewMicroTime(time.Now()),
@@ -21,15 +24,15 @@ func event(reporter, node string) *eventsv1.Event {
 	}
 }
 
-// The agent's token writes the Events of its own node's agent, and changes no
-// others.
+// TestAgentMayWriteItsOwnEvents: the agent's token writes the Events of its own node's agent, and
+// changes no others.
 func TestAgentMayWriteItsOwnEvents(t *testing.T) {
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "reports")
 	if err != nil {
 		t.Fatal(err)
 	}
 	admin, stolen := clientOf(t, plane.admin).EventsV1().Events(system), clientOf(t, cfg).EventsV1().Events(system)
-	eventually(t, "the policy is at work", func() bool {
+	eventually.Holds(t, 10*time.Second, "the policy is at work", func() bool {
 		_, err := stolen.Create(t.Context(), event("kubelet", "reports"), metav1.CreateOptions{})
 		return refused(err)
 	})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -16,26 +18,27 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// host is a directory with what agent, patcher and init container find of a node: an NRI
+// host is a directory with everything that agent, patcher and init container find on a node: an NRI
 // runtime's socket, simulated GPUs and their driver, directories to write to.
 type host struct {
 	t         *testing.T
 	dir, node string
-	probes    string // where the agent answers kubelet
+	probes    string // the address of the agent's probes
 	runtime   *adaptation.Adaptation
 	agent     *running
-	first     []string // what the node's first process is, where it is not the machine's
+	first     []string // the command of the node's first process, if it is not the machine's
 }
 
-// at is a directory of the host.
+// at returns the path of a directory of the host.
 func (h *host) at(name string) string { return filepath.Join(h.dir, name) }
 
 const built = "../../../build"
 
-// hosts counts them.
+// hosts counts the hosts.
 var hosts atomic.Uint32
 
 func newHost(t *testing.T) *host {
@@ -65,7 +68,7 @@ cp "$1"/drivers/future/lib*.so.1 driver/lib
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A port may be another host's by the time that it is used; an address is not.
+	// Another host may take a port before it is used; an address stays free.
 	number := hosts.Add(1)
 	loopback := fmt.Sprintf("127.1.%d.%d", number>>8, number&0xff)
 	h.probes = fmt.Sprintf("http://%s:%d/readyz", loopback, ports[1])
@@ -96,7 +99,7 @@ func (h *host) configure(line string) {
 	}
 }
 
-// What can be missing besides directories of the host.
+// Names of missing things that are no directories of the host.
 const (
 	network    = "the host's network"
 	hostPID    = "the host's process namespace"
@@ -104,19 +107,18 @@ const (
 	root       = "root"
 )
 
-// unprivileged are the capabilities that a runtime leaves to root in a container that is
-// not privileged.
+// unprivileged are the capabilities that a runtime leaves to root in an unprivileged container.
 const unprivileged = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap," +
 	"+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
 
-// nonRoot is the user that the manifest gives to what need not be root.
+// nonRoot is the user under which the manifest runs programs that need no root.
 const nonRoot = 65532
 
-// A process namespace ends with the program that was started in it.
+// A process namespace ends with its first program.
 var ownProcesses = []string{"--pid", "--fork", "--kill-child"}
 
-// start runs a program of ours as a user, without one of the host's directories or a
-// privilege, until the test ends.
+// start runs one of our programs as a user, without one of the host's directories or privileges,
+// until the test ends.
 func (h *host) start(missing string, user int, name string, args ...string) *running {
 	h.t.Helper()
 	if missing == hostPID {
@@ -125,7 +127,7 @@ func (h *host) start(missing string, user int, name string, args ...string) *run
 	return h.startIn(nil, ":", missing, user, name, args...)
 }
 
-// startIn runs a program in namespaces of its own, which shell commands prepare.
+// startIn runs a program in separate namespaces, which shell commands prepare.
 func (h *host) startIn(namespaces []string, prepare, missing string, user int, name string, args ...string) *running {
 	h.t.Helper()
 	program, err := filepath.Abs(filepath.Join(built, "bin", name))
@@ -151,13 +153,13 @@ func (h *host) startIn(namespaces []string, prepare, missing string, user int, n
 		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups"}, bounds, []string{program}, args)...)
 }
 
-// launch starts a program, which the test's end kills.
+// launch starts a program, which is killed when the test ends.
 func (h *host) launch(name string, args ...string) *running {
 	h.t.Helper()
 	r := &running{ended: make(chan struct{})}
 	command := slices.Concat(h.first, []string{name}, args)
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"), "NODE="+h.at("node"), "USAGE="+layout.Usage(h.at("run")), "PIPES="+layout.MPSPipes(h.at("run")))
+	cmd.Env = append(os.Environ(), "NODE_NAME="+h.node, "GPUSIM_STATE="+h.at("dev/gpusim/state"), "NODE="+h.at("node"), "USAGE="+paths.Usage(h.at("run")), "PIPES="+paths.MPSPipes(h.at("run")))
 	cmd.Stdout, cmd.Stderr = &r.log, &r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -172,14 +174,14 @@ func (h *host) launch(name string, args ...string) *running {
 	return r
 }
 
-// asFirst has programs started by the first process of a node that has process and mount
-// namespaces of its own: a shell's script, with the program as its arguments.
+// asFirst makes the first process of a node with separate process and mount namespaces start
+// programs: a shell's script, with the program as its arguments.
 func (h *host) asFirst(script string) {
 	h.first = slices.Concat([]string{"unshare", "--mount", "--propagation", "private"}, ownProcesses,
 		[]string{"--mount-proc", "--", "sh", "-c", script, h.mpsProgram()})
 }
 
-// running is a program that was started. ended is closed when it ends, with err set.
+// running is a started program. ended is closed when it ends, with err set.
 type running struct {
 	log     bytes.Buffer
 	err     error
@@ -201,7 +203,7 @@ func (r *running) wait() error {
 	return nil
 }
 
-// account writes a kubeconfig with the token that a service account has.
+// account writes a kubeconfig with the token of a service account.
 func (h *host) account(name string) string {
 	h.t.Helper()
 	cfg, err := credentials(h.t.Context(), plane.admin, name, h.node)
@@ -216,8 +218,8 @@ func (h *host) account(name string) string {
 	return path
 }
 
-// container starts a process as a runtime does: with a root of its own, and the mounts at
-// their places in it. The sources are what the agent sees.
+// container starts a process as a runtime does: with a separate root, and the mounts at their
+// places in it. The agent sees the sources.
 func (h *host) container(mounts []*api.Mount) (pid int, err error) {
 	const script = `set -e; dir=$0
 mount -t tmpfs none "$dir"
@@ -239,7 +241,7 @@ exec chroot "$dir/root" sleep infinity`
 	}
 	r := h.launch("nsenter", args...)
 	command := fmt.Sprintf("/proc/%d/cmdline", r.process.Pid)
-	err = within(symptom, "the container's root is made", func() bool {
+	err = eventually.Wait(symptom, "the container's root is made", func() bool {
 		line, err := os.ReadFile(command)
 		return err == nil && bytes.HasPrefix(line, []byte("sleep\x00"))
 	})

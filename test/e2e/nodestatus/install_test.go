@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -26,7 +28,7 @@ const (
 	account = "extended-resource-patcher"
 )
 
-// kinds are those of the manifest, and whether they are namespaced.
+// kinds are the kinds in the manifest, and whether they are namespaced.
 var kinds = map[string]struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
@@ -41,8 +43,7 @@ var kinds = map[string]struct {
 	"ValidatingAdmissionPolicyBinding": {resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}},
 }
 
-// install creates everything in the released manifest. The API server checks
-// every field of it.
+// install creates everything in the released manifest. The API server checks every field of it.
 func install(ctx context.Context, admin *rest.Config, file string) error {
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {
@@ -86,8 +87,8 @@ func create(ctx context.Context, client dynamic.Interface, document []byte) erro
 	return nil
 }
 
-// credentials are what kubelet gives a pod of ours on a node: a token of
-// its service account that names the pod and the node.
+// credentials returns what kubelet hands to a pod of ours on a node: a token of its service account
+// that names the pod and the node.
 func credentials(ctx context.Context, admin *rest.Config, account, node string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -26,18 +28,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/doctor"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// program is agent or patcher, as built, with metrics.authentication, beside the API server.
+// program is the built agent or patcher, with metrics.authentication, beside the API server.
 type program struct {
 	t           *testing.T
 	config      config.Config
 	url, probes string
 }
 
-// startProgram starts it with the rights that its service account has, until the test ends.
+// startProgram starts a program with the rights of its service account, until the test ends.
 func startProgram(t *testing.T, name string) *program {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "metrics") // a socket's path is short
@@ -104,7 +107,7 @@ func writeKubeconfig(t *testing.T, cfg *rest.Config, path string) {
 	}
 }
 
-// get asks for a path, with a token unless it is empty, from an address of loopback.
+// get requests a path, with a token unless it is empty, from an address of loopback.
 func (p *program) get(url, token, from string) (int, string) {
 	p.t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -138,7 +141,7 @@ func (p *program) wants(status int, what, token string) {
 	}
 }
 
-// scraper makes a service account, which may read metrics or not.
+// scraper makes a service account with or without the right to read metrics.
 func scraper(t *testing.T, name string, may bool) {
 	t.Helper()
 	admin := clientOf(t, plane.admin)
@@ -171,7 +174,7 @@ func bind(t *testing.T, name, role string, accounts ...string) {
 	})
 }
 
-// tokenOf makes a new token of an account.
+// tokenOf returns a new token of an account.
 func tokenOf(t *testing.T, account string) string {
 	t.Helper()
 	token, err := clientOf(t, plane.admin).CoreV1().ServiceAccounts(system).
@@ -184,7 +187,7 @@ func tokenOf(t *testing.T, account string) string {
 
 var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="tokenreviews".*\} (\d+)$`)
 
-// reviewed is how many tokens the API server has reviewed.
+// reviewed returns how many tokens the API server has reviewed.
 func reviewed(t *testing.T) int {
 	t.Helper()
 	text, err := clientOf(t, plane.admin).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -202,8 +205,8 @@ func reviewed(t *testing.T) int {
 	return sum
 }
 
-// TestMetricsNeedAToken: with metrics.authentication the API server says who reads the metrics
-// of agent and patcher. Nobody does without it.
+// TestMetricsNeedAToken: with metrics.authentication the API server decides who reads the metrics
+// of agent and patcher. Without a token nobody does.
 func TestMetricsNeedAToken(t *testing.T) {
 	if err := install(t.Context(), plane.admin, "../../../deploy/metrics-authentication.yaml"); err != nil {
 		t.Fatal(err)
@@ -214,7 +217,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 	agent := startProgram(t, "nri-vgpu")
 	patcher := startProgram(t, account)
 	for _, p := range []*program{agent, patcher} {
-		eventually(t, "it serves", func() bool { status, _ := p.get(p.probes+"/healthz", "", "127.0.0.1"); return status != 0 })
+		eventually.Holds(t, 10*time.Second, "it serves", func() bool { status, _ := p.get(p.probes+"/healthz", "", "127.0.0.1"); return status != 0 })
 		p.wants(http.StatusUnauthorized, "no token", "")
 		p.wants(http.StatusUnauthorized, "a token of nobody's", "x.y.z")
 		p.wants(http.StatusForbidden, "a token without the right", mayNot)
@@ -277,7 +280,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 	})
 	t.Run("while the API server hangs", func(t *testing.T) {
 		signal(t, plane.api, syscall.SIGSTOP)
-		eventually(t, "it is stopped", func() bool {
+		eventually.Holds(t, 10*time.Second, "it is stopped", func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", plane.api.Process.Pid))
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
@@ -299,7 +302,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 		if err := clientOf(t, plane.admin).RbacV1().ClusterRoleBindings().Delete(t.Context(), "nri-vgpu-reviews", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the right is gone", func() bool {
+		eventually.Holds(t, 10*time.Second, "the right is gone", func() bool {
 			status, _ := patcher.get(patcher.url+"/metrics", tokenOf(t, "may"), "127.0.0.11")
 			return status == http.StatusServiceUnavailable
 		})

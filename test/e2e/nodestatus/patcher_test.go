@@ -1,5 +1,7 @@
-// Package nodestatus_test runs the patcher against a real API server, with
-// the rights that the released manifest gives it and no others.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodestatus_test runs the patcher against a real API server, with exactly the rights of
+// the released manifest.
 package nodestatus_test
 
 import (
@@ -23,17 +25,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 const (
 	memory = "nri-vgpu.io/vgpu-memory"
-	full   = 16384 // MiB that one simulated card is worth
-	// promptly is the promise for a drift.
+	full   = 16384 // MiB of one simulated card
+	// promptly is the promised time to correct a drift.
 	promptly = time.Second
 )
 
@@ -122,7 +124,7 @@ func clientOf(t *testing.T, cfg *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// counter counts the writes that leave the patcher.
+// counter counts the patcher's writes.
 type counter struct {
 	next    http.RoundTripper
 	patches *atomic.Int64
@@ -161,7 +163,7 @@ func (w *world) agentReports(registered bool) {
 	w.reports(registered, gpu.GPU{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: true})
 }
 
-// reports says that the node has one GPU, of which nobody has anything.
+// reports writes a node report of one unused GPU.
 func (w *world) reports(registered bool, g gpu.GPU) {
 	w.t.Helper()
 	gpus := []gpu.GPU{g}
@@ -174,8 +176,8 @@ func (w *world) reports(registered bool, g gpu.GPU) {
 	}
 }
 
-// newerAgentReports is a report with fields that this patcher does not know, of a GPU
-// that is twice as large.
+// newerAgentReports writes a report with fields that this patcher does not know, of a GPU that is
+// twice as large.
 func (w *world) newerAgentReports() {
 	w.t.Helper()
 	report := w.report
@@ -194,7 +196,7 @@ func (w *world) newerAgentReports() {
 	w.report = report
 }
 
-// patch is another program's write to the Node's status.
+// patch writes to the Node's status as another program.
 func (w *world) patch(body string) {
 	w.t.Helper()
 	_, err := w.admin.CoreV1().Nodes().Patch(w.t.Context(), w.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
@@ -217,7 +219,7 @@ func (w *world) await(want int64, limit time.Duration) {
 	w.t.Fatalf("after %s %s is not %d: capacity %v, allocatable %v", limit, memory, want, node.Status.Capacity, node.Status.Allocatable)
 }
 
-// units are those of the memory resource: 0 if absent, -1 if it is there as 0.
+// units returns the units of the memory resource: 0 if absent, -1 if present as 0.
 func units(list corev1.ResourceList) int64 {
 	quantity, ok := list[memory]
 	if ok && quantity.IsZero() {
@@ -226,7 +228,7 @@ func units(list corev1.ResourceList) int64 {
 	return quantity.Value()
 }
 
-// run runs a subtest, whose failures are its own.
+// run runs a subtest, to which the world's failures belong meanwhile.
 func (w *world) run(name string, test func()) {
 	w.t.Run(name, func(t *testing.T) {
 		outer := w.t
@@ -304,7 +306,7 @@ func TestPatcherMayNotDoMore(t *testing.T) {
 	mine.agentReports(true)
 	mine.await(full, 3*time.Second)
 	mine.patch(`{"status":{"capacity":{"example.com/nic":"4"},"allocatable":{"example.com/nic":"4"}}}`)
-	// The credentials of a patcher, in hostile hands.
+	// The credentials of a patcher, stolen by an attacker.
 	stolen := clientOf(t, patcherConfig(t, mine.node))
 	nodes := stolen.CoreV1().Nodes()
 	tests := []struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -13,10 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// The policy follows config.toml: names that it gives to dialects may be
-// advertised, and such that it does not name any more may be withdrawn.
+// TestPolicyFollowsTheConfiguration: the policy follows config.toml. The patcher may advertise the
+// names of its dialects and withdraw names that it no longer contains.
 func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	w := &world{t: t, node: "follows", admin: clientOf(t, plane.admin)}
 	w.register()
@@ -32,15 +35,15 @@ func TestPolicyFollowsTheConfiguration(t *testing.T) {
 		t.Errorf("a name that is not configured was not refused: %v", err)
 	}
 	configure(t, w.admin, "[dialects]\nmetagpu.device_sharing = [{ resource_name = \"example.com/part\" }]\n")
-	eventually(t, "the policy takes a name that is configured", func() bool { return advertise() == nil })
+	eventually.Holds(t, 10*time.Second, "the policy takes a name that is configured", func() bool { return advertise() == nil })
 	configure(t, w.admin, "[dialects]\nnative.enabled = true\n")
 	if err := patch(`null`, `null`); err != nil {
 		t.Errorf("a name that was advertised before cannot be withdrawn: %v", err)
 	}
-	eventually(t, "the policy refuses a name that is not configured any more", func() bool { return refused(advertise()) })
+	eventually.Holds(t, 10*time.Second, "the policy refuses a name that is not configured any more", func() bool { return refused(advertise()) })
 }
 
-// configure sets config.toml for the time of the test.
+// configure sets config.toml for the duration of the test.
 func configure(t *testing.T, admin kubernetes.Interface, content string) {
 	t.Helper()
 	maps := admin.CoreV1().ConfigMaps(system)
@@ -66,18 +69,8 @@ func configure(t *testing.T, admin kubernetes.Interface, content string) {
 
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Errorf("not within 10 s: %s", what)
-}
-
-// What a pod was assigned is ours to write, and who may run while the plugin
-// is away, the cluster's to say.
+// TestAnnotationsOnPodsAreReserved: only our programs may write a pod's assignment, and only the
+// cluster decides which pods may run while the plugin is away.
 func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	for name, labels := range map[string]map[string]string{
@@ -102,7 +95,7 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 		{"forged assignment where more is allowed", "network", "nri-vgpu.io/assignment", forged, false},
 		{"what is not known yet", "tenant", "nri-vgpu.io/future", "x", false},
 		{"running without the plugin", "tenant", "nri-vgpu.io/tolerate-missing", "true", false},
-		{"running without the plugin where the cluster says so", "network", "nri-vgpu.io/tolerate-missing", "true", true},
+		{"running without the plugin where the cluster allows it", "network", "nri-vgpu.io/tolerate-missing", "true", true},
 		{"a policy of its own", "tenant", "nri-vgpu.io/compute-policy", "share", true},
 		{"somebody else's annotation", "tenant", "example.com/nri-vgpu.io", "x", true},
 	}
@@ -142,7 +135,7 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	}
 }
 
-// A pod from before the policy goes on being written by kubelet.
+// TestWhatAPodHadBeforeThePolicyStays: kubelet can still write a pod from before the policy.
 func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -155,7 +148,7 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	}
 	pods := admin.CoreV1().Pods(system)
 	var old *corev1.Pod
-	eventually(t, "a pod with the annotation is made while there is no policy", func() bool {
+	eventually.Holds(t, 10*time.Second, "a pod with the annotation is made while there is no policy", func() bool {
 		old, err = pods.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "old-", Annotations: map[string]string{"nri-vgpu.io/assignment": "x"}},
 			Spec:       corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
@@ -166,7 +159,7 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the policy is back", func() bool {
+	eventually.Holds(t, 10*time.Second, "the policy is back", func() bool {
 		changed := old.DeepCopy()
 		changed.Annotations["nri-vgpu.io/assignment"] = "y"
 		_, err := pods.Update(t.Context(), changed, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -178,8 +171,8 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	}
 }
 
-// Mirrors of static pods are kubelet's to make: one that is forged claims to be
-// a static pod of the node.
+// TestOnlyKubeletMakesMirrors: only kubelet makes mirrors of static pods. A forged mirror claims to
+// be a static pod of the node.
 func TestOnlyKubeletMakesMirrors(t *testing.T) {
 	tenant := clientOf(t, plane.admin)
 	as := rest.CopyConfig(plane.admin)
@@ -193,13 +186,13 @@ func TestOnlyKubeletMakesMirrors(t *testing.T) {
 		if annotation != "" {
 			pod.Annotations = map[string]string{annotation: "hash"}
 		}
-		if annotation == mirror { // the API server wants it so
+		if annotation == mirror { // the API server requires it
 			pod.Spec.ServiceAccountName, pod.Spec.NodeName = "", "n"
 		}
 		return pod
 	}
 	dry := []string{metav1.DryRunAll}
-	eventually(t, "the policy is in force", func() bool {
+	eventually.Holds(t, 10*time.Second, "the policy is in force", func() bool {
 		_, err := tenant.CoreV1().Pods(system).Create(t.Context(), pod(mirror), metav1.CreateOptions{DryRun: dry})
 		return apierrors.IsForbidden(err)
 	})
@@ -233,7 +226,7 @@ func TestOnlyKubeletMakesMirrors(t *testing.T) {
 			}
 			check("bound with "+key, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: dry}))
 			if key == mirror {
-				continue // which the API server itself lets nobody add
+				continue // the API server itself lets nobody add it
 			}
 			plain.Annotations = map[string]string{key: "hash"}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{DryRun: dry})

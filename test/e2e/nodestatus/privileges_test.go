@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -22,12 +24,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
-	"github.com/nri-vgpu/nri-vgpu/pkg/mps"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/mps"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// install is what the init container does.
+// install runs the work of the init container.
 func (h *host) install(missing string) error {
 	source, err := filepath.Abs(built)
 	if err != nil {
@@ -47,7 +50,7 @@ func there(pattern string) error {
 	return nil
 }
 
-// startRuntime starts what an agent finds beside it.
+// startRuntime starts the programs that an agent needs beside it.
 func (h *host) startRuntime() {
 	h.t.Helper()
 	if err := h.install(""); err != nil {
@@ -76,9 +79,9 @@ func (h *host) startAgent(missing string) {
 	h.agent = h.start(missing, 0, "nri-vgpu", "--config", h.at("config/config.toml"), "--kubeconfig", h.account("nri-vgpu"))
 }
 
-// sees is what the agent reports of the node.
+// sees waits until the agent's report of the node satisfies a condition.
 func (h *host) sees(what string, ok func(nodereport.Report) bool) error {
-	return within(symptom, what, func() bool {
+	return eventually.Wait(symptom, what, func() bool {
 		report, err := nodereport.Read(h.at("run/" + nodereport.FileName))
 		return err == nil && ok(report)
 	})
@@ -96,14 +99,14 @@ func (h *host) findsGPUs() error {
 	return h.sees("the agent sees the GPU", func(r nodereport.Report) bool { return len(r.GPUs) == 1 })
 }
 
-// created is a container that asks for a part of the GPU, and what the agent makes of it.
+// created is a container that asks for a part of the GPU, with the agent's adjustment.
 type created struct {
 	pod       *api.PodSandbox
 	container *api.Container
 	adjusted  *api.ContainerAdjustment
 }
 
-// creates has the runtime create a container.
+// creates makes the runtime create a container.
 func (h *host) creates() (c created, err error) {
 	if err := errors.Join(h.registers(), h.findsGPUs()); err != nil {
 		return c, err
@@ -124,7 +127,7 @@ func (h *host) creates() (c created, err error) {
 	uid := string(pod.UID)
 	c.pod = &api.PodSandbox{Id: "s" + uid, Uid: uid, Name: pod.Name, Namespace: pod.Namespace}
 	c.container = &api.Container{Id: "c" + uid, PodSandboxId: "s" + uid, Name: "main", Args: []string{"main"}}
-	late := within(symptom, "the container is created", func() bool {
+	late := eventually.Wait(symptom, "the container is created", func() bool {
 		var answer *api.CreateContainerResponse
 		answer, err = h.runtime.CreateContainer(h.t.Context(), &api.CreateContainerRequest{Pod: c.pod, Container: c.container})
 		c.adjusted = answer.GetAdjust()
@@ -133,7 +136,7 @@ func (h *host) creates() (c created, err error) {
 	return c, errors.Join(late, err)
 }
 
-// serviceAccount makes an account, as no controller does here.
+// serviceAccount makes an account, because no controller runs here.
 func serviceAccount(t *testing.T, namespace, name string) error {
 	t.Helper()
 	accounts := clientOf(t, plane.admin).CoreV1().ServiceAccounts(namespace)
@@ -144,10 +147,10 @@ func serviceAccount(t *testing.T, namespace, name string) error {
 	return nil
 }
 
-// Kubelet asks at the node's loopback.
+// answersKubelet checks the probes at the node's loopback, as kubelet does.
 func (h *host) answersKubelet() error {
 	client := http.Client{Timeout: time.Second}
-	return within(2*symptom, "the agent is ready for kubelet", func() bool {
+	return eventually.Wait(2*symptom, "the agent is ready for kubelet", func() bool {
 		answer, err := client.Get(h.probes)
 		if err != nil {
 			return false
@@ -159,7 +162,7 @@ func (h *host) answersKubelet() error {
 
 func (h *host) givesGPU() error { _, err := h.creates(); return err }
 
-// The driver has names that our libraries, as they are built, lack.
+// makesLibraries checks the copies of our libraries for a driver with names that they lack as built.
 func (h *host) makesLibraries() error {
 	return errors.Join(h.givesGPU(), there(h.at("opt/*/drivers/*")))
 }
@@ -181,13 +184,13 @@ func (h *host) listsAskingPods() error {
 	if _, err := h.creates(); err != nil {
 		return err
 	}
-	return within(symptom, "the pod is listed for the guard", func() bool {
-		text, err := os.ReadFile(layout.AskingPods(h.at("state")))
+	return eventually.Wait(symptom, "the pod is listed for the guard", func() bool {
+		text, err := os.ReadFile(paths.AskingPods(h.at("state")))
 		return err == nil && len(text) > 50
 	})
 }
 
-// startsContainer has the runtime start the container, too, when it has its mounts.
+// startsContainer also makes the runtime start the container, after its mounts.
 func (h *host) startsContainer() error {
 	c, err := h.creates()
 	if err != nil {
@@ -212,8 +215,8 @@ touch "$NODE/ended"; exec sleep infinity`)
 	h.t.Cleanup(func() {
 		cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/" + mps.Cgroup)
 		for _, dir := range append(cgroups, "/sys/fs/cgroup/"+mps.Cgroup) {
-			// Its processes may take a moment to end; those of another test may stay.
-			_ = within(promptly, dir+" is gone", func() bool {
+			// The processes of this test may take a moment to end; those of another test may stay.
+			_ = eventually.Wait(promptly, dir+" is gone", func() bool {
 				err := os.Remove(dir)
 				return err == nil || errors.Is(err, os.ErrNotExist)
 			})
@@ -230,10 +233,10 @@ touch "$NODE/ended"; exec sleep infinity`)
 	if err := os.WriteFile(h.at("node/end"), nil, 0o600); err != nil {
 		return err
 	}
-	if err := within(symptom, "the agent ends", func() bool { return there(h.at("node/ended")) == nil }); err != nil {
+	if err := eventually.Wait(symptom, "the agent ends", func() bool { return there(h.at("node/ended")) == nil }); err != nil {
 		return err
 	}
-	if err := within(promptly, "the daemon ends", func() bool { return !h.mpsAnswers() }); err == nil {
+	if err := eventually.Wait(promptly, "the daemon ends", func() bool { return !h.mpsAnswers() }); err == nil {
 		return errors.New("the MPS control daemon has ended with the agent")
 	}
 	return nil
@@ -251,11 +254,11 @@ func (h *host) mpsProgram() string {
 // mpsAnswers reports whether an MPS control daemon runs.
 func (h *host) mpsAnswers() bool {
 	cmd := exec.Command(h.mpsProgram())
-	cmd.Env, cmd.Stdin = []string{"CUDA_MPS_PIPE_DIRECTORY=" + layout.MPSPipes(h.at("run"))}, strings.NewReader("get_server_list\n")
+	cmd.Env, cmd.Stdin = []string{"CUDA_MPS_PIPE_DIRECTORY=" + paths.MPSPipes(h.at("run"))}, strings.NewReader("get_server_list\n")
 	return cmd.Run() == nil
 }
 
-// admitted has the API server look at the agent's DaemonSet.
+// admitted makes the API server check the agent's DaemonSet.
 func (h *host) admitted(missing string) error {
 	content, err := os.ReadFile(manifest)
 	if err != nil {
@@ -279,7 +282,7 @@ func (h *host) admitted(missing string) error {
 	return errors.New("the manifest has no agent")
 }
 
-// advertised is what the patcher does with what an agent has written.
+// advertised checks what the patcher does with an agent's report.
 func (h *host) advertised(missing string) error {
 	w := &world{t: h.t, node: h.node, report: h.at("run/" + nodereport.FileName), admin: clientOf(h.t, plane.admin)}
 	w.register()
@@ -290,8 +293,8 @@ func (h *host) advertised(missing string) error {
 	return w.offers(symptom, "the Node offers its GPU")
 }
 
-// TestEachPrivilegeIsNeeded: with all of a node's directories that the manifest mounts, agent,
-// patcher and init container do their work; without any one of them they do not.
+// TestEachPrivilegeIsNeeded: with all directories of the node that the manifest mounts, agent,
+// patcher and init container do their work. Without any single one they do not.
 func TestEachPrivilegeIsNeeded(t *testing.T) {
 	agent := func(does func(*host) error) func(*host, string) error {
 		return func(h *host, missing string) error {
@@ -312,7 +315,7 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 	for _, row := range []struct {
 		container, missing string
 		does               func(h *host, missing string) error
-		says               string // what is told without it, if the row says so
+		phrase             string // the error without it, if the row has one
 	}{
 		{"install", "config", install, ""},
 		{"install", "opt", install, ""},
@@ -355,8 +358,8 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 			err := row.does(newHost(t), missing)
 			if err == nil {
 				t.Error("nothing breaks without it")
-			} else if !strings.Contains(err.Error(), row.says) {
-				t.Errorf("something else breaks, want %q: %v", row.says, err)
+			} else if !strings.Contains(err.Error(), row.phrase) {
+				t.Errorf("something else breaks, want %q: %v", row.phrase, err)
 			}
 			t.Log(err)
 		})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -22,28 +24,29 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/uninstall/cluster"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/events"
-	"github.com/nri-vgpu/nri-vgpu/pkg/evict"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/pods"
-	"github.com/nri-vgpu/nri-vgpu/pkg/release"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// symptom is how long something is waited for that does not come without a right.
+// symptom is the waiting time for a result that does not come without a right.
 const symptom = 4 * time.Second
 
-// work is what a right is for: done by our own code, with a client that has the account's
-// rights. It returns what is wrong.
+// work is the purpose of a right: our own code runs it, with a client that has the account's
+// rights. It returns an error if it fails.
 type work func(t *testing.T, client kubernetes.Interface) error
 
-// needs names the work that each right of the manifests is for: by the role, then the verb
-// and resource, and the object where the rule names one.
+// needs maps each right of the manifests to its work: by the role, then the verb and resource, and
+// the object if the rule names one.
 var needs = map[string]map[string]work{
 	"nri-vgpu": {
 		"get pods":             getsPod,
@@ -68,13 +71,13 @@ var needs = map[string]map[string]work{
 	},
 }
 
-// manifest and rendered are what is installed with kubectl, and with Helm.
+// manifest and rendered are the files installed with kubectl, and with Helm.
 const (
 	manifest = "../../../deploy/nri-vgpu.yaml"
 	rendered = "../../../deploy/render/testdata/default.golden"
 )
 
-// roles are the rules of the manifest and of the chart, by the account's name.
+// roles returns the rules of the manifest and of the chart, by the account's name.
 func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
@@ -103,7 +106,7 @@ type one struct {
 	rule rbacv1.PolicyRule
 }
 
-// single takes rules apart into single rights.
+// single splits rules into single rights.
 func single(rules []rbacv1.PolicyRule) []one {
 	var all []one
 	for _, rule := range rules {
@@ -127,8 +130,8 @@ func single(rules []rbacv1.PolicyRule) []one {
 	return all
 }
 
-// TestEachRightIsNeeded: with the rights of the manifests our code does its work, and without
-// any one of them it does not.
+// TestEachRightIsNeeded: with the rights of the manifests our code does its work, and without any
+// single right it does not.
 func TestEachRightIsNeeded(t *testing.T) {
 	// API servers before 1.34 do not list by a watch.
 	plane.gates = "WatchList=false"
@@ -151,7 +154,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 				t.Parallel()
 				does := needs[account][right.what]
 				if does == nil {
-					t.Fatal("nothing says what this right is for")
+					t.Fatal("nothing states what this right is for")
 				}
 				name := strings.NewReplacer(" ", "-", "/", "-").Replace(account + "-" + right.what)
 				if err := does(t, as(t, name+"-all", rulesOf(rights)...)); err != nil {
@@ -172,23 +175,13 @@ func rulesOf(rights []one) []rbacv1.PolicyRule {
 	for _, right := range rights {
 		rules = append(rules, right.rule)
 	}
-	// Volcano's annotations are kept to schedulers and the agent, by its name; this client
-	// has another.
+	// Volcano's annotations are reserved for schedulers and the agent, by its name; this client has
+	// another name.
 	return append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}})
 }
 
-// within waits until something is so.
-func within(limit time.Duration, what string, ok func() bool) error {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if ok() {
-			return nil
-		}
-	}
-	return fmt.Errorf("not within %v: %s", limit, what)
-}
-
-// repeatedly does something several times, after client-go has waited ever longer to list
-// again what it may not watch.
+// repeatedly runs a function several times, because client-go backs off between lists of a resource
+// that it may not watch.
 func repeatedly(do func() error) error {
 	time.Sleep(2 * symptom)
 	for range 5 {
@@ -199,7 +192,7 @@ func repeatedly(do func() error) error {
 	return nil
 }
 
-// during runs something in the background of a function.
+// during runs a program in the background of a function.
 func during(t *testing.T, run func(context.Context), do func() error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +211,7 @@ func newCache(t *testing.T, client kubernetes.Interface, node string) *pods.Cach
 	return cache
 }
 
-// A container is created before the watch has brought its pod.
+// getsPod creates a container before the watch has reported its pod.
 func getsPod(t *testing.T, client kubernetes.Interface) error {
 	pod := bare(t, clientOf(t, plane.admin), "rights-get", nil)
 	_, err := newCache(t, client, "rights-get").Get(t.Context(), pods.Ref{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name})
@@ -227,18 +220,18 @@ func getsPod(t *testing.T, client kubernetes.Interface) error {
 
 func syncsPods(t *testing.T, client kubernetes.Interface) error {
 	cache := newCache(t, client, "rights-list")
-	return during(t, cache.Run, func() error { return within(symptom, "the node's pods are known", cache.HasSynced) })
+	return during(t, cache.Run, func() error { return eventually.Wait(symptom, "the node's pods are known", cache.HasSynced) })
 }
 
 func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 	cache := newCache(t, client, "rights-watch")
 	return during(t, cache.Run, func() error {
-		if err := within(symptom, "the node's pods are known", cache.HasSynced); err != nil {
+		if err := eventually.Wait(symptom, "the node's pods are known", cache.HasSynced); err != nil {
 			return err
 		}
 		return repeatedly(func() error {
 			pod := bare(t, clientOf(t, plane.admin), "rights-watch", nil)
-			return within(promptly, "a new pod is known", func() bool {
+			return eventually.Wait(promptly, "a new pod is known", func() bool {
 				_, ok := cache.Cached(pods.Ref{UID: string(pod.UID)})
 				return ok
 			})
@@ -246,14 +239,15 @@ func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 	})
 }
 
-// told counts what the Events say that a recorder of a node writes.
+// told makes a recorder of a node report an Event a number of times, and waits until an Event has
+// this count.
 func told(t *testing.T, client kubernetes.Interface, node string, times int, limit time.Duration) error {
 	recorder := events.New(events.Options{Client: client, Node: node, Log: slog.New(slog.DiscardHandler)})
 	return during(t, recorder.Run, func() error {
 		for range times {
 			recorder.OnNode(events.VGPUEvicted, "for a test")
 		}
-		return within(limit, fmt.Sprintf("an Event counts %d times", times), func() bool {
+		return eventually.Wait(limit, fmt.Sprintf("an Event counts %d times", times), func() bool {
 			all, err := clientOf(t, plane.admin).EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return false
@@ -273,7 +267,7 @@ func writesEvent(t *testing.T, client kubernetes.Interface) error {
 	return told(t, client, unique("rights-event"), 1, symptom)
 }
 
-// The count of what happens again is written once a minute.
+// countsEvent waits for the count of a repeated Event, which the recorder writes once a minute.
 func countsEvent(t *testing.T, client kubernetes.Interface) error {
 	return told(t, client, unique("rights-series"), 2, 100*time.Second)
 }
@@ -284,7 +278,7 @@ type nobodyTold struct{}
 
 func (nobodyTold) OnPod(events.Pod, events.Reason, string, ...any) {}
 
-// A pod that fits no GPU goes, so that its controller makes another.
+// evictsPod evicts a pod that fits no GPU, so that its controller makes another.
 func evictsPod(t *testing.T, client kubernetes.Interface) error {
 	admin := clientOf(t, plane.admin)
 	pod := bare(t, admin, "rights-evict", nil)
@@ -297,13 +291,13 @@ func evictsPod(t *testing.T, client kubernetes.Interface) error {
 	cache := newCache(t, admin, "rights-evict")
 	return during(t, cache.Run, func() error {
 		ref := pods.Ref{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name}
-		if err := within(symptom, "the pod is known", func() bool { _, ok := cache.Cached(ref); return ok }); err != nil {
+		if err := eventually.Wait(symptom, "the pod is known", func() bool { _, ok := cache.Cached(ref); return ok }); err != nil {
 			return err
 		}
 		evictor := evict.New(evict.Options{Client: client, Pods: cache, Events: nobodyTold{}, After: 1, Log: slog.New(slog.DiscardHandler)})
 		return during(t, evictor.Run, func() error {
 			evictor.Refused(ref, "main", "for a test")
-			return within(symptom, "the pod is evicted", func() bool {
+			return eventually.Wait(symptom, "the pod is evicted", func() bool {
 				now, err := admin.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 				return err != nil || now.DeletionTimestamp != nil
 			})
@@ -316,7 +310,7 @@ type held []placement.Allocation
 func (held) Reserve(*corev1.Pod) error            { return nil }
 func (h held) Held(string) []placement.Allocation { return nil }
 
-// Volcano's scheduler is told that its assignment failed.
+// answersVolcano reports to Volcano's scheduler that its assignment failed.
 func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	admin := clientOf(t, plane.admin)
 	pod := bare(t, admin, "rights-answer", map[string]string{
@@ -329,7 +323,7 @@ func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	answerer := volcano.New(volcano.Options{Client: client, Config: cfg, Pods: cache, Places: held{}, Log: slog.New(slog.DiscardHandler)})
 	return during(t, cache.Run, func() error {
 		return during(t, answerer.Run, func() error {
-			return within(2*symptom, "the scheduler is answered", func() bool {
+			return eventually.Wait(2*symptom, "the scheduler is answered", func() bool {
 				answerer.Outcome(string(pod.UID), "main", true)
 				now, err := admin.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 				return err == nil && now.Annotations[volcano.Phase] != "allocating"
@@ -338,7 +332,7 @@ func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	})
 }
 
-// patches runs a patcher of a Node, until a function returns.
+// patches runs a patcher of a Node until a function returns.
 func patches(t *testing.T, client kubernetes.Interface, do func(w *world) error) error {
 	t.Helper()
 	w := &world{t: t, node: unique("rights"), report: filepath.Join(t.TempDir(), nodereport.FileName), admin: clientOf(t, plane.admin)}
@@ -361,7 +355,7 @@ func patches(t *testing.T, client kubernetes.Interface, do func(w *world) error)
 }
 
 func (w *world) offers(limit time.Duration, what string) error {
-	return within(limit, what, func() bool {
+	return eventually.Wait(limit, what, func() bool {
 		node, err := w.admin.CoreV1().Nodes().Get(w.t.Context(), w.node, metav1.GetOptions{})
 		return err == nil && units(node.Status.Allocatable) == full
 	})
@@ -383,14 +377,14 @@ func correctsDrift(t *testing.T, client kubernetes.Interface) error {
 	})
 }
 
-// installed makes a namespace with the DaemonSets of an installation.
+// installed makes a namespace with the DaemonSets of an installation, and returns its name.
 func installed(t *testing.T) string {
 	t.Helper()
 	admin, name := clientOf(t, plane.admin), unique("rights")
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, set := range []string{"nri-vgpu", "extended-resource-patcher", release.Cleanup} {
+	for _, set := range []string{"nri-vgpu", "extended-resource-patcher", cluster.Cleanup} {
 		labels := map[string]string{"app": set}
 		_, err := admin.AppsV1().DaemonSets(name).Create(t.Context(), &appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{Name: set},
@@ -411,7 +405,7 @@ func installed(t *testing.T) string {
 
 func begins(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
-	err := release.Options{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Begin(deadline(t))
+	err := cluster.Removal{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Begin(deadline(t))
 	left, listErr := clientOf(t, plane.admin).AppsV1().DaemonSets(namespace).List(t.Context(), metav1.ListOptions{})
 	if err == nil && listErr == nil && len(left.Items) != 1 {
 		return fmt.Errorf("%d DaemonSets are left", len(left.Items))
@@ -419,20 +413,21 @@ func begins(t *testing.T, client kubernetes.Interface) error {
 	return errors.Join(err, listErr)
 }
 
-// awaits is done at once but for a DaemonSet's generation, which nobody observes here.
+// awaits waits as the chart's Job does. Only a DaemonSet's generation could delay it, which no
+// controller observes here.
 func awaits(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
 	if err := observed(t, namespace); err != nil {
 		return err
 	}
-	return release.Options{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Await(deadline(t))
+	return cluster.Removal{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Await(deadline(t))
 }
 
-// observed is what a controller does with the DaemonSet that cleans nodes.
+// observed updates the DaemonSet that cleans nodes as a controller would.
 func observed(t *testing.T, namespace string) error {
 	t.Helper()
 	sets := clientOf(t, plane.admin).AppsV1().DaemonSets(namespace)
-	set, err := sets.Get(t.Context(), release.Cleanup, metav1.GetOptions{})
+	set, err := sets.Get(t.Context(), cluster.Cleanup, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

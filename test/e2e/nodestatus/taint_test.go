@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -10,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// Where the configuration says so, and the rights are given, a Node with an
-// unhealthy GPU has a taint; and that right is good for nothing else.
+// TestTaint: if configured, and with the right to do so, the patcher taints a Node with an
+// unhealthy GPU. The right permits nothing else.
 func TestTaint(t *testing.T) {
 	if err := install(t.Context(), plane.admin, "../../../deploy/taint.yaml"); err != nil {
 		t.Fatal(err)
@@ -56,7 +59,7 @@ func TestTaint(t *testing.T) {
 		}
 	}
 	w.reportGPU(false)
-	eventually(t, "the taint is set, and the other stays", has(true))
+	eventually.Holds(t, 10*time.Second, "the taint is set, and the other stays", has(true))
 	for what, body := range map[string]string{
 		"another taint removed": `{"spec":{"taints":[{"key":"nri-vgpu.io/unhealthy","effect":"NoSchedule"}]}}`,
 		"unschedulable":         `{"spec":{"unschedulable":true}}`,
@@ -68,7 +71,7 @@ func TestTaint(t *testing.T) {
 		}
 	}
 	w.reportGPU(true)
-	eventually(t, "the taint is removed, and the other stays", has(false))
+	eventually.Holds(t, 10*time.Second, "the taint is removed, and the other stays", has(false))
 }
 
 // runPatcher runs a patcher with this policy of taints until the test ends.
@@ -97,5 +100,5 @@ func (w *world) runPatcher(taint string) {
 
 func (w *world) reportGPU(healthy bool) {
 	w.t.Helper()
-	w.reports(true, gpu.GPU{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: healthy, Reason: "as the test says"})
+	w.reports(true, gpu.GPU{UUID: "GPU-a", MemoryBytes: 16 << 30, Healthy: healthy, Reason: "by the test"})
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -14,19 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/layout"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/uninstall/cluster"
+	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
-	"github.com/nri-vgpu/nri-vgpu/pkg/nodereport"
-	"github.com/nri-vgpu/nri-vgpu/pkg/release"
-	"github.com/nri-vgpu/nri-vgpu/pkg/usagefs"
 )
 
-// uninstall is what the container does that cleans a node, on which a usage page is left.
+// uninstall runs the container that cleans a node, on which a usage page is left.
 func (h *host) uninstall(missing string) error {
 	if err := h.install(""); err != nil {
 		return err
 	}
-	usage := layout.Usage(h.at("run"))
+	usage := paths.Usage(h.at("run"))
 	h.t.Cleanup(func() { _ = usagefs.Remove(usage) })
 	page, err := usagefs.New(usage, limits.UsageFile, limits.UsageBytes).Make("a-pod", "main")
 	if err != nil {
@@ -41,8 +43,8 @@ func (h *host) uninstall(missing string) error {
 	return nil
 }
 
-// clean runs what the container runs that cleans a node. It has a process namespace of its
-// own, and the host's root, with the usage pages that are mounted there, at node.
+// clean runs the program of the container that cleans a node, in a separate process namespace. The
+// host's root, with the mounted usage pages, is at node.
 func (h *host) clean(missing string) *running {
 	h.t.Helper()
 	const prepare = `mount --rbind / "$NODE" && { umount --lazy "$USAGE"/*/*/* 2>/dev/null; mount -t proc none /proc; }`
@@ -51,7 +53,7 @@ func (h *host) clean(missing string) *running {
 
 // endsMPS cleans a node whose first process has started an MPS control daemon.
 func (h *host) endsMPS(missing string) error {
-	for _, dir := range []string{layout.MPSPipes(h.at("run")), layout.MPSSHM(h.at("run"))} {
+	for _, dir := range []string{paths.MPSPipes(h.at("run")), paths.MPSSHM(h.at("run"))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -68,7 +70,7 @@ exit 1`)
 	return nil
 }
 
-// removes takes off a Node what a patcher has put there.
+// removes removes a patcher's fields from a Node.
 func (h *host) removes(missing string) error {
 	w := &world{t: h.t, node: h.node, report: h.at("run/" + nodereport.FileName), admin: clientOf(h.t, plane.admin)}
 	w.register()
@@ -103,14 +105,14 @@ func (h *host) awaits(missing string) error {
 	return h.job("await", namespace, missing)
 }
 
-// job runs what a Job of the chart runs, for an installation in another namespace.
+// job runs the program of a Job of the chart, for an installation in another namespace.
 func (h *host) job(step, namespace, missing string) error {
-	if err := serviceAccount(h.t, system, release.Cleanup); err != nil {
+	if err := serviceAccount(h.t, system, cluster.Cleanup); err != nil {
 		return err
 	}
-	allow(h.t, unique("job"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: system, Name: release.Cleanup}, roles(h.t)[release.Cleanup]...)
-	args := append(jobArgs(h.t, release.Cleanup+"-"+step),
-		"--namespace", namespace, "--timeout", symptom.String(), "--kubeconfig", h.account(release.Cleanup))
+	allow(h.t, unique("job"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: system, Name: cluster.Cleanup}, roles(h.t)[cluster.Cleanup]...)
+	args := append(jobArgs(h.t, cluster.Cleanup+"-"+step),
+		"--namespace", namespace, "--timeout", symptom.String(), "--kubeconfig", h.account(cluster.Cleanup))
 	return h.start(missing, nonRoot, "nri-vgpu", args...).wait()
 }
 
@@ -131,8 +133,9 @@ func jobArgs(t *testing.T, name string) []string {
 	return nil
 }
 
-// The container that cleans a node has a process namespace of its own. It knows of the
-// node's processes by the node's /proc, and keeps what a pod uses that has some.
+// TestUninstallKeepsWhatPodsUse: the container that cleans a node has a separate process namespace.
+// It sees the node's processes through the node's /proc, and keeps the files of a pod that has
+// processes.
 func TestUninstallKeepsWhatPodsUse(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -140,7 +143,7 @@ func TestUninstallKeepsWhatPodsUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	uid := string(uuid.NewUUID())
-	files := filepath.Join(layout.Containers(h.at("run")), uid)
+	files := filepath.Join(paths.Containers(h.at("run")), uid)
 	if err := os.MkdirAll(files, 0o755); err != nil {
 		t.Fatal(err)
 	}

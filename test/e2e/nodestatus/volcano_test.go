@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodestatus_test
 
 import (
@@ -12,10 +14,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/volcano"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 )
 
-// as is the administrator in the place of somebody who may do what a role says.
+// as returns a client that impersonates a user with the rights of these rules.
 func as(t *testing.T, user string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
 	allow(t, user, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}, rules...)
@@ -24,7 +26,7 @@ func as(t *testing.T, user string, rules ...rbacv1.PolicyRule) kubernetes.Interf
 	return clientOf(t, cfg)
 }
 
-// allow gives rights to a user or account until the test ends, by a role with a name.
+// allow grants rights to a user or account, through a named role, until the test ends.
 func allow(t *testing.T, name string, subject rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	admin := clientOf(t, plane.admin)
@@ -47,7 +49,7 @@ func allow(t *testing.T, name string, subject rbacv1.Subject, rules ...rbacv1.Po
 	})
 }
 
-// bare is a pod of the agent's own namespace, where there are service accounts.
+// bare returns a pod of the agent's own namespace, where service accounts exist.
 func bare(t *testing.T, admin kubernetes.Interface, node string, annotations map[string]string) *corev1.Pod {
 	t.Helper()
 	pod, err := admin.CoreV1().Pods(system).Create(t.Context(), &corev1.Pod{
@@ -74,8 +76,8 @@ func annotations(values map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": values}}
 }
 
-// Volcano's scheduler believes what pods say that it has assigned; so nobody but
-// a scheduler may say it.
+// TestOnlySchedulersAssign: Volcano's scheduler trusts the assignments on pods, so only a scheduler
+// may write them.
 func TestOnlySchedulersAssign(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	write := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"*"}}
@@ -110,8 +112,8 @@ func TestOnlySchedulersAssign(t *testing.T) {
 	}
 }
 
-// The agent's token names its node, and it may write of that node's pods what
-// Volcano's scheduler reads, and nothing else.
+// TestAgentMayOnlyAnswer: the agent's token names its node. On that node's pods the agent may write
+// only the annotations that Volcano's scheduler reads.
 func TestAgentMayOnlyAnswer(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "answers")
@@ -141,8 +143,8 @@ func TestAgentMayOnlyAnswer(t *testing.T) {
 	}
 }
 
-// Of what Volcano's scheduler reads on a Node the patcher may write its own, and
-// take the lock away that the scheduler has set.
+// TestPatcherMayRegisterAndUnlock: of the annotations that Volcano's scheduler reads on a Node, the
+// patcher may write its own, and remove the scheduler's lock.
 func TestPatcherMayRegisterAndUnlock(t *testing.T) {
 	w := &world{t: t, node: "registers", admin: clientOf(t, plane.admin)}
 	w.register()

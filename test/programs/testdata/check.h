@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CHECK ends the program where a condition does not hold.
+// CHECK ends the program if a condition does not hold.
 
 #ifndef TEST_PROGRAMS_CHECK_H
 #define TEST_PROGRAMS_CHECK_H

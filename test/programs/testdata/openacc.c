@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program for OpenACC: gcc's runtime makes of it what a GPU is asked for. It
-// checks what a GPU that computes nothing can show: what is copied, in which
-// order, what is granted and what is refused. It prints one line of JSON.
+// A program for OpenACC: gcc's runtime translates it into requests to a GPU. It
+// checks what a GPU that computes nothing can show: the copied data, their
+// order, the granted and the refused memory. It prints one line of JSON.
 //
 //	openacc queues|fill
 #include <openacc.h>
@@ -12,10 +12,10 @@
 
 #include "check.h"
 
-// A driver takes memory in chunks of this size, which small pieces share.
+// A driver allocates memory in chunks of this size, which small pieces share.
 #define CHUNK (2 * MIB)
 
-// A driver may keep some empty chunks, and what modules take may be known late.
+// A driver may keep some empty chunks, and the size of modules may be known late.
 #define KEPT (16 * MIB)
 
 enum { queues = 4, numbers = 1 << 20, rounds = 400 };
@@ -25,7 +25,8 @@ static size_t available(void)
 	return acc_get_property(0, acc_device_nvidia, acc_property_free_memory);
 }
 
-// order: in a queue the last copy counts, and what a queue waits for precedes it.
+// order: in a queue the last copy counts, and a queue's work comes after the work for which it
+// waits.
 static void order(void)
 {
 	int *first = malloc(numbers * sizeof *first), *last = malloc(numbers * sizeof *last);
@@ -56,9 +57,9 @@ static void order(void)
 	free(last);
 }
 
-// regions: kernels in queues, each with memory of its own that the runtime gives
-// back when the queue has come so far: from a callback, in which the driver frees
-// nothing, and so later. Together they would fill more than any limit here.
+// regions: kernels in queues. Each has memory that the runtime frees when the queue has reached it:
+// from a callback, in which the driver frees nothing, so the memory is freed later. Together the
+// regions would exceed every limit of the tests.
 static void regions(void)
 {
 	float *a[queues];
@@ -79,7 +80,7 @@ static void regions(void)
 		free(a[q]);
 }
 
-// fill allocates until it is refused, then smaller pieces: all that there is.
+// fill allocates until it is refused, then smaller pieces, until all is taken.
 static size_t fill(void)
 {
 	size_t granted = 0, piece = 64 * MIB;
@@ -120,7 +121,7 @@ int main(int argc, char **argv)
 	} else {
 		granted = fill();
 	}
-	// The runtime frees what is left of queues when it next allocates.
+	// The runtime frees the rest of queues when it next allocates.
 	acc_free(acc_malloc(MIB));
 	CHECK(available() < before + KEPT && available() + KEPT > before);
 	printf("{\"devices\": %d, \"granted\": %zu}\n", acc_get_num_devices(acc_device_nvidia), granted);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program for OpenMP's target constructs: gcc's runtime makes of them what a
-// GPU is asked for. It checks what a GPU that computes nothing can show: what is
-// copied, what is granted and what is refused. It prints one line of JSON.
+// A program for OpenMP's target constructs: gcc's runtime translates them into
+// requests to a GPU. It checks what a GPU that computes nothing can show: the
+// copied data, the granted and the refused memory. It prints one line of JSON.
 //
 //	openmp map|fill
 #include <omp.h>
@@ -24,7 +24,7 @@ int moved(int i)
 }
 #pragma omp end declare target
 
-// globals: what is on the GPU has the initial values of the source.
+// globals: variables on the GPU have the initial values of the source.
 static void globals(void)
 {
 	memset(squares, -1, sizeof squares);
@@ -35,7 +35,7 @@ static void globals(void)
 	CHECK(shift == -3);
 }
 
-// mapping: what is copied there comes back, at any offset.
+// mapping: data that is copied to the GPU comes back, at any offset.
 static void mapping(void)
 {
 	int *a = malloc(numbers * sizeof *a);
@@ -55,7 +55,7 @@ static void mapping(void)
 	free(a);
 }
 
-// tasks: target tasks that need not be waited for, in their order.
+// tasks: target tasks in their order, without waiting for each.
 static void tasks(void)
 {
 	int *a = calloc(numbers, sizeof *a);
@@ -85,7 +85,7 @@ static void copying(void)
 	free(here);
 }
 
-// fill allocates until it is refused, then smaller pieces: all that there is.
+// fill allocates until it is refused, then smaller pieces, until all is taken.
 static size_t fill(void)
 {
 	size_t granted = 0, piece = 64 * MIB;
@@ -104,7 +104,7 @@ static size_t fill(void)
 		}
 	}
 	CHECK(count < 4096);
-	// What is given back can be had again.
+	// Freed memory can be allocated again.
 	omp_target_free(all[0], device);
 	all[0] = omp_target_alloc(64 * MIB, device);
 	CHECK(all[0]);
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
 	int target = 0;
 
 	CHECK(argc == 2 && omp_get_num_devices() > 0);
-	// Only a program that runs on the host would be told a 1.
+	// Only a program that runs on the host would get a 1.
 #pragma omp target map(from : target)
 	target = omp_is_initial_device();
 	CHECK(target != 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that uses all GPUs at once by OpenMP's target constructs: chains of tasks that are not
-// waited for, several threads of the host, and OpenMP's functions for memory. It checks what a GPU
-// that computes nothing can show, which is what is copied. It prints one line of JSON.
+// A program that uses all GPUs at once by OpenMP's target constructs: chains of tasks without waits
+// between them, several threads of the host, and OpenMP's functions for memory. It checks what a GPU
+// that computes nothing can show, namely the copied data. It prints one line of JSON.
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int entry(int i)
 }
 #pragma omp end declare target
 
-// tables: each GPU has a table of its own, which is written there and read back.
+// tables: each GPU has a table, which is written there and read back.
 static void tables(int device)
 {
 	for (int i = 0; i < 1 << 16; i++)
@@ -83,7 +83,7 @@ static void rectangle(const char *there, int device)
 		}
 }
 
-// memory: what is copied to a GPU, and from there to other memory of it, comes back.
+// memory: data that is copied to a GPU, and from there to other memory of the GPU, comes back.
 static void memory(int device)
 {
 	int host = omp_get_initial_device();

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -199,8 +201,7 @@ func loadImageCommand(o *cluster.Options) *cobra.Command {
 	}
 }
 
-// become replaces this process, so that terminals, signals and exit codes are
-// the program's own.
+// become replaces this process, so that the program itself gets terminals, signals and exit codes.
 func become(path string, argv, env []string) error {
 	path, err := exec.LookPath(path)
 	if err != nil {

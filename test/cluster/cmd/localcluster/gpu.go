@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// gpuFlags say what GPUs a new cluster's node has.
+// gpuFlags select the GPUs of a new cluster's node.
 type gpuFlags struct {
 	kind, memory, buildDir string
 	count                  int

@@ -1,5 +1,6 @@
-// Command localcluster brings up and takes down real single-node Kubernetes
-// clusters on this machine.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command localcluster starts and takes down real single-node Kubernetes clusters on this machine.
 package main
 
 import (

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package eventually waits in tests for effects of other goroutines, processes or nodes, instead of
+// sleeping.
+//
+// Each function checks at once, then ever less often, and a last time when the patience ends.
+package eventually
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+const (
+	// A check may be late by a twentieth of the wait.
+	lateness = 20
+	// soonest and latest bound the time between two checks.
+	soonest = time.Millisecond
+	latest  = 200 * time.Millisecond
+)
+
+// Holds waits until a condition holds, and fails the test if patience runs out first. The text what
+// names the condition, as in "the daemon is ready".
+func Holds(t testing.TB, patience time.Duration, what string, condition func() bool) {
+	t.Helper()
+	if err := Wait(patience, what, condition); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Succeeds waits until a check returns no error. If patience runs out first, the test ends with the
+// check's last error. The check's context ends with the patience.
+func Succeeds(t testing.TB, patience time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := Check(t.Context(), patience, func() error { return check(ctx) }); err != nil {
+		t.Fatalf("not within %v: %s: %v", patience, what, err)
+	}
+}
+
+// Wait waits until a condition holds. If patience runs out first, it returns an error that names
+// the condition.
+func Wait(patience time.Duration, what string, condition func() bool) error {
+	err := Check(context.Background(), patience, func() error {
+		if condition() {
+			return nil
+		}
+		return errNot
+	})
+	if err != nil {
+		return fmt.Errorf("not within %v: %s", patience, what)
+	}
+	return nil
+}
+
+var errNot = errors.New("the condition does not hold")
+
+// Check waits until a check returns no error. If patience runs out or the context ends first, it
+// returns the check's last error.
+func Check(ctx context.Context, patience time.Duration, check func() error) error {
+	begin := time.Now()
+	for {
+		err := check()
+		waited := time.Since(begin)
+		if err == nil || waited >= patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause(waited, patience)):
+		}
+	}
+}
+
+// pause returns the time until the next check.
+func pause(waited, patience time.Duration) time.Duration {
+	return min(patience-waited, max(soonest, min(waited/lateness, latest)))
+}
