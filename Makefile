@@ -1,28 +1,44 @@
-# Everything is built, tested and shown from here; `make help` lists the targets.
+# SPDX-License-Identifier: Apache-2.0
+# Builds, tests and runs everything. `make help` lists the targets.
 
 BUILD   := $(CURDIR)/build
-VERSION ?= $(shell sed -n 's/^const Base = "\(.*\)"/\1/p' pkg/version/version.go)
+VERSION ?= $(shell sed -n 's/^const Base = "\(.*\)"/\1/p' internal/version/version.go)
 
 GO      ?= go
-# go-nvml declares functions that NVIDIA has deprecated; calling none of them,
-# we need not hear of each.
+# go-nvml declares functions that NVIDIA has deprecated. nri-vgpu calls none of
+# them, so the warnings are off.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
-LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/pkg/version.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/internal/version.Version=$(VERSION)
 # Everywhere, so that builds, vet and tests share compiled packages.
 export GOFLAGS := $(GOFLAGS) -trimpath
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-# Packages that judge memory and time under load, and want the machine alone.
+# Packages that judge memory and time under load. The packages need the machine
+# alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano)
 
-C_ROOMS := interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
+C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 
 .DEFAULT_GOAL := help
 
+##@ Try
+
+.PHONY: demo
+demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs
+	$(BUILD)/bin/demo up
+
+.PHONY: demo-down
+demo-down: root ## remove every trace of the demo
+	@if [ -x $(BUILD)/bin/demo ]; then $(BUILD)/bin/demo down; else $(GO) run ./test/demo down; fi
+
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' ' \
+	  /^##@ / { printf "%s%s\n", (groups++ ? "\n" : ""), substr($$0, 5) } \
+	  /^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build
 
 .PHONY: build
 build: c go ## build everything into build/
@@ -40,36 +56,47 @@ go:
 c:
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) all || exit 1; done
 
-.PHONY: image
-image: build ## make the OCI image build/image/nri-vgpu.tar, without a container engine
-	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
-
-.PHONY: plugin
-plugin: build ## pack kubectl's plugin into build/kubectl-vgpu_linux_amd64.tar.gz
-	tar -czf $(BUILD)/kubectl-vgpu_linux_amd64.tar.gz --owner=0 --group=0 --dereference -C $(BUILD)/bin kubectl-vgpu -C $(CURDIR) LICENSE
-
-.PHONY: test
-test: unit stress e2e ## run all tests; needs root, as it starts a real node
-
-.PHONY: helm
-helm:
-	@$(GO) run ./deploy/render --helm >/dev/null
-
 .PHONY: chart
 chart: ## render the one-file manifest and what else follows from chart and configuration
 	$(GO) run ./deploy/render
 	$(GO) test ./deploy/render -update
 
+.PHONY: helm
+helm:
+	@$(GO) run ./deploy/render --helm >/dev/null
+
+.PHONY: clean
+clean: ## remove what was built; the cache of Kubernetes' components stays
+	rm -rf $(BUILD)
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "this starts a Kubernetes node and needs root: run 'sudo make $(MAKECMDGOALS)'" >&2; exit 1; }
+
+##@ Test
+
+.PHONY: test
+test: unit stress e2e ## run all tests; needs root, as it starts a real node
+
 .PHONY: unit
 unit: build helm ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
-	@# What passed is in the cache: the second time runs those packages alone that failed.
+	@# Passed packages are in the cache, so the repetition runs only the failed packages.
 	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "once more what failed" && $(GO) test -timeout 5m $(UNIT_PKGS); }
 	@for room in $(C_ROOMS) interposer/fuzz; do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
 
 .PHONY: stress
 stress: build ## hold workloads to their limits on simulated GPUs, storms among them
 	$(GO) test -count=1 -timeout 15m -p 1 -parallel 3 $(STRESS_PKGS)
+
+.PHONY: lint
+lint: build ## check the style of Go, C and shell
+	@tools/lint.sh
+
+RANGE ?= origin/main..HEAD
+.PHONY: lint-commits
+lint-commits: ## check the subjects of the commits in RANGE=origin/main..HEAD
+	@tools/commit-message.sh --range $(RANGE)
 
 .PHONY: sanitize
 sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
@@ -87,17 +114,17 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(MAKE) --no-print-directory -C interposer/fuzz BUILD=$(BUILD) nightly
 	$(GO) test -run '^$$' -fuzz FuzzReadUsage -fuzztime 10m ./pkg/limits
 	$(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
-	$(GO) test -run '^$$' -fuzz FuzzExports -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
-	$(GO) test -run '^$$' -fuzz FuzzRewrite -fuzztime 10m -fuzzminimizetime 10x ./pkg/driverlib
+	$(GO) test -run '^$$' -fuzz FuzzExports -fuzztime 10m -fuzzminimizetime 10x ./internal/driverlib
+	$(GO) test -run '^$$' -fuzz FuzzRewrite -fuzztime 10m -fuzzminimizetime 10x ./internal/driverlib
 
 .PHONY: mutate
 mutate: build ## see how many small changes of the code the unit tests notice, as every night; ARGS="--packages=pkg/hook --all"
 	$(GO) run ./tools/mutate $(ARGS)
 
-# How long chaos lasts, in minutes, and how many nodes there are at a time.
+# Duration of chaos in minutes, and number of concurrent nodes.
 MINUTES ?= 3
 NODES   ?= 3
-# How many tenants attack the node in chaos.
+# Number of tenants that attack the node in chaos.
 HOSTILE ?= 2
 
 .PHONY: e2e
@@ -116,35 +143,18 @@ e2e-helm: image root ## install with Helm, upgrade from another commit under loa
 e2e-privileges: build root ## take each privilege away that accounts and pods have, and see that something breaks
 	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'
 
-.PHONY: e2e-flood
-e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
-	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)
-
 .PHONY: chaos
 chaos: image root ## break things on a real local node for MINUTES=3, beside HOSTILE=2 hostile tenants, and check the promises
 	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m -chaos.hostile=$(HOSTILE) $(ARGS)
 
-.PHONY: demo
-demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs
-	$(BUILD)/bin/demo up
-
-.PHONY: demo-down
-demo-down: root ## remove every trace of the demo
-	@if [ -x $(BUILD)/bin/demo ]; then $(BUILD)/bin/demo down; else $(GO) run ./test/demo down; fi
-
-.PHONY: root
-root:
-	@[ "$$(id -u)" = 0 ] || { echo "this starts a Kubernetes node and needs root: run 'sudo make $(MAKECMDGOALS)'" >&2; exit 1; }
-
-.PHONY: lint
-lint: build ## check the style of Go, C and shell
-	@tools/lint.sh
+##@ Measure
 
 .PHONY: bench
 bench: build ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(UNIT_PKGS)
 
-# What both benchmarks write in their headings.
+# The options of all benchmarks: the build directory, and the commit for the
+# heading.
 BENCH := --build $(BUILD) --commit "$$(git describe --always --dirty)"
 
 .PHONY: bench-memory
@@ -168,6 +178,16 @@ bench-agent: build root ## measure what agent and patcher cost a node with 500 p
 	@$(GO) build -o $(BUILD)/bench/ ./bench/agent
 	@$(BUILD)/bench/agent $(BENCH) $(ARGS)
 
-.PHONY: clean
-clean: ## remove what was built; the cache of Kubernetes' components stays
-	rm -rf $(BUILD)
+.PHONY: e2e-flood
+e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
+	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)
+
+##@ Release
+
+.PHONY: image
+image: build ## make the OCI image build/image/nri-vgpu.tar, without a container engine
+	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
+
+.PHONY: plugin
+plugin: build ## pack kubectl's plugin into build/kubectl-vgpu_linux_amd64.tar.gz
+	tar -czf $(BUILD)/kubectl-vgpu_linux_amd64.tar.gz --owner=0 --group=0 --dereference -C $(BUILD)/bin kubectl-vgpu -C $(CURDIR) LICENSE

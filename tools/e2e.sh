@@ -1,34 +1,34 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the end-to-end tests, several local nodes at a time: pods, kubelets and
-# time-outs are waited for more than anything is computed. What each says comes
-# with its name in front, and is kept in build/e2e.
+# Runs the end-to-end tests on several local nodes at a time, because they mostly wait
+# for pods, kubelets and time-outs. Each line of output begins with the name of its
+# part. The output is kept in build/e2e.
 #
-# What fails beside other nodes is run once more with the machine to itself, and is
-# said to have been: nodes that share two processors make each other wait. Chaos is not,
-# if a container had more than it was given or was disturbed.
+# A failed part is run again with the machine to itself, and the output reports the
+# repetition. Nodes that share two processors delay each other. Chaos is not repeated if
+# a container got more than its share or was disturbed.
 #
-#   NODES     how many nodes at a time (3; with 4, programs on two processors wait for
-#             them more than for GPUs; more than 5 want more than 128 of
+#   NODES     number of concurrent nodes (3; with 4, programs on two processors wait more for
+#             processors than for GPUs; more than 5 need more than 128
 #             fs.inotify.max_user_instances)
-#   CHAOS     how long chaos lasts (3m)
-#   HOSTILE   how many hostile tenants there are meanwhile (2)
+#   CHAOS     duration of chaos (3m)
+#   HOSTILE   number of hostile tenants during chaos (2)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 nodes=${NODES:-3}
 chaos=${CHAOS:-3m}
-# More parts than this and their nodes' coming up costs more than it saves.
+# More parts cost more time for starting their nodes than they save.
 parts=6
 logs=build/e2e
 rm -rf "$logs"
 mkdir -p "$logs"
 
-build() { # DIRECTORY...: their tests, built once
+build() { # DIRECTORY...: builds the tests of directories once
   "${GO:-go}" test -c -ldflags=-w -o "$PWD/$logs/" "${@/#/./}"
 }
 
-# run NAME DIRECTORY ARGUMENT...: one test program, in its directory as go test does
+# run NAME DIRECTORY ARGUMENT...: runs a test program in its directory, as go test does.
 run() {
   local name=$1 directory=$2
   printf '%s\n' "${@:2}" >"$logs/$name.command"
@@ -42,28 +42,29 @@ run() {
   fi
 }
 
-# start waits until there is room for one more node.
+# start waits for a free node and runs a part in the background.
 start() {
   while (($(jobs -rp | wc -l) >= nodes)); do wait -n || true; done
   run "$@" &
 }
 
-# again NAME: what of it failed, once more; all of it where no test did, but its node
+# again NAME: repeats the failed tests of a part, or the whole part if its node failed
+# but no test.
 again() {
   local name=$1 log=$logs/$1.log command failed
   if grep -qE '^panic: | BROKEN (over|unlimited|oversold|disturbed):' "$log"; then return 1; fi
   mapfile -t command <"$logs/$name.command"
   failed=$(grep -oP '^--- FAIL: \K\w+' "$log" | sort -u | paste -sd '|') || failed=
   echo "e2e: once more, alone: $name ${failed//|/ }"
-  run "$name-again" "${command[@]}" ${failed:+-test.run "^($failed)\$"} # the last pattern counts
+  run "$name-again" "${command[@]}" ${failed:+-test.run "^($failed)\$"} # the last pattern applies
   ! grep -q "^$name-again\$" "$logs/failed"
 }
 
-# What holds shares of a GPU's time against their bounds every two seconds: beside other
-# nodes, its programs wait for processors for longer than that leaves.
+# This test checks shares of a GPU's time every two seconds. Beside other nodes, its
+# programs wait longer for processors than the bounds allow.
 alone=TestSharesHoldWhileTheAgentIsKilled
 
-# About how many seconds those take that take long; others are reckoned at 5.
+# Approximate durations of the long tests in seconds. Other tests count as 5 s.
 slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
 TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestPodsDeletedWhileCreated 20
 TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
@@ -74,8 +75,8 @@ TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11
 TestClosedWhileTheAgentHangs 10 TestClosedWhenContainerdRestartsWithManyPods 10
 TestMgctlTellsWhatTheOracleSays 10 TestMgctlWithAWholeGPU 10'
 
-# tests_of PART: a pattern of its tests; each goes to the part that has least to do,
-# the longest first
+# tests_of PART: prints a pattern of its tests. Each test, the longest first, goes to
+# the part with the shortest total duration.
 tests_of() {
   "$logs/e2e.test" -test.list . | grep -vx "$alone" |
     awk -v slow="$slow" 'BEGIN { n = split(slow, s); for (i = 1; i < n; i += 2) takes[s[i]] = s[i + 1] }
@@ -86,10 +87,10 @@ tests_of() {
       if (least == wanted) { printf "%s%s", separator, $2; separator = "|" } }'
 }
 
-# Before anything else, which would wait for processors.
+# First, because the build would otherwise wait for processors.
 echo "e2e: building what nodes are made of, where it is not in the cache"
 build/bin/localcluster build
-# While there is no other node, as it compares the machine before and after.
+# While no other node runs, because it compares the machine before and after.
 build test/cluster
 run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
@@ -104,7 +105,8 @@ for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
 start node test/cluster -test.skip '^TestDownLeavesNothing$'
-# What takes privileges away waits for what does not happen: make e2e-privileges.
+# The tests that remove privileges wait for events that do not occur: make
+# e2e-privileges.
 start nodestatus test/e2e/nodestatus -test.skip '^TestEach(Right|Privilege)IsNeeded$'
 wait
 run alone test/e2e "-e2e.name=e2e$((parts + 1))" -test.run "^$alone\$"

@@ -1,47 +1,106 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0
-# Checks the style of all Go, C and shell in the repository; prints nothing
-# but what it is doing and what is wrong.
+# SPDX-License-Identifier: Apache-2.0 Checks the style of all Go, C and shell sources in the
+# repository. The script prints only progress and problems.
+#
+#   lint.sh            every check
+#   lint.sh CHECK...   only these: spdx, words, gofmt, golangci-lint, imports, clayers, cppcheck, shellcheck
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for tool in cppcheck shellcheck; do
-  command -v "$tool" >/dev/null || {
-    echo "lint: $tool is missing; on Debian: apt-get install cppcheck shellcheck" >&2
+# need TOOL: fails with the command that installs the tool if the tool is missing.
+need() {
+  command -v "$1" >/dev/null || {
+    echo "lint: $1 is missing; on Debian: apt-get install cppcheck shellcheck" >&2
     exit 1
   }
-done
+}
 
-# sources PATTERN: the repository's files with such names, also where it came without git's data.
+# sources PATTERN...: lists the repository's files with these names, even without git's data.
 sources() {
   if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    git ls-files "$1"
+    git ls-files -- "$@"
   else
-    find . -path ./build -prune -o -type f -name "$1" -print
+    local pattern
+    for pattern; do
+      find . -path ./build -prune -o -type f -name "${pattern##*/}" -print
+    done
   fi
 }
 
-golangci=build/tools/golangci-lint
-if [[ ! -x $golangci || tools/golangci-lint/go.sum -nt $golangci ]]; then
-  echo "lint: building golangci-lint (some minutes, the first time)"
-  go build -C tools/golangci-lint -o "$PWD/$golangci" \
-    github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+check_spdx() {
+  local missing
+  missing=$(sources '*.go' '*.c' '*.h' '*.S' '*.awk' '*.sh' '*Makefile' '*.mk' '.ci/run' | xargs awk '
+    FNR == 1 { files[FILENAME] }
+    /SPDX-License-Identifier: Apache-2.0/ { licensed[FILENAME] }
+    FNR == 3 { nextfile }
+    END { for (f in files) if (!(f in licensed)) print f }' | sort)
+  if [[ -n $missing ]]; then
+    printf 'lint: begin with a line "SPDX-License-Identifier: Apache-2.0":\n%s\n' "$missing" >&2
+    return 1
+  fi
+}
+
+# Code does not speak: what it does has a verb of its own (returns, reports, contains, allocates).
+check_words() {
+  local banned
+  # Brackets keep the pattern from matching its own line.
+  if banned=$(sources '*.go' '*.c' '*.h' '*.S' '*.md' '*.sh' '*.yaml' '*.yml' '*.toml' '*.conf' '*.awk' '*Makefile' '*.mk' |
+    xargs grep -nwiE '[g]ives|[s]ays|[t]ells whether'); then
+    printf 'lint: use the verb for what the code does:\n%s\n' "$banned" >&2
+    return 1
+  fi
+}
+
+check_gofmt() {
+  local unformatted
+  unformatted=$(sources '*.go' | xargs gofmt -l)
+  if [[ -n $unformatted ]]; then
+    printf 'lint: run gofmt -w on:\n%s\n' "$unformatted" >&2
+    return 1
+  fi
+}
+
+check_golangci-lint() {
+  local program=build/tools/golangci-lint
+  if [[ ! -x $program || tools/golangci-lint/go.sum -nt $program ]]; then
+    echo "lint: building golangci-lint (some minutes, the first time)"
+    go build -C tools/golangci-lint -o "$PWD/$program" \
+      github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+  fi
+  "$program" run ./...
+}
+
+check_imports() {
+  go run ./tools/imports
+}
+
+check_clayers() {
+  go run ./tools/clayers interposer/src/layers.txt gpusim/layers.txt
+}
+
+check_cppcheck() {
+  need cppcheck
+  need shellcheck # the Makefiles check their scripts with it
+  local room
+  for room in include interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls; do
+    echo "lint: cppcheck $room"
+    make --no-print-directory -C "$room" BUILD="$PWD/build" lint
+  done
+}
+
+check_shellcheck() {
+  need shellcheck
+  sources '*.sh' '.ci/run' | xargs shellcheck
+}
+
+checks=("$@")
+if ((${#checks[@]} == 0)); then
+  need cppcheck
+  need shellcheck
+  checks=(spdx words gofmt golangci-lint imports clayers cppcheck shellcheck)
 fi
-
-echo "lint: gofmt"
-unformatted=$(sources '*.go' | xargs gofmt -l)
-if [[ -n $unformatted ]]; then
-  printf 'lint: run gofmt -w on:\n%s\n' "$unformatted" >&2
-  exit 1
-fi
-
-echo "lint: golangci-lint"
-"$golangci" run ./...
-
-for room in interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls; do
-  echo "lint: cppcheck $room"
-  make --no-print-directory -C "$room" BUILD="$PWD/build" lint
+for check in "${checks[@]}"; do
+  declare -F "check_$check" >/dev/null || { echo "lint: there is no check $check" >&2; exit 2; }
+  echo "lint: $check"
+  "check_$check"
 done
-
-echo "lint: shellcheck"
-{ sources '*.sh'; echo .ci/run; } | xargs shellcheck

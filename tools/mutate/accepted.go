@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -5,11 +7,11 @@ import (
 	"strings"
 )
 
-// accepted holds why some mutants may survive, by their keys.
+// accepted maps the keys of mutants that may survive to the reasons.
 type accepted map[string]string
 
-// parseAccepted reads the list of accepted survivors: lines with keys, under each the reason,
-// which is indented. Lines that begin with # are comments.
+// parseAccepted parses the list of accepted survivors. The list contains lines with
+// keys, each followed by the indented reason. Lines that begin with # are comments.
 func parseAccepted(text string) (accepted, error) {
 	a := accepted{}
 	key := ""

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,20 +8,20 @@ import (
 	"strings"
 )
 
-// cSwaps are the operators that replace others, in C.
+// cSwaps maps each operator of C to its replacement.
 var cSwaps = map[string]string{
 	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
 	"+": "-", "-": "+", "*": "/", "/": "*", "%": "*", "&": "|", "|": "&", "<<": ">>", ">>": "<<",
 	"+=": "-=", "-=": "+=",
 }
 
-// cWords are the names that replace others.
+// cWords maps names to their replacements.
 var cWords = map[string]string{
 	"true": "false", "false": "true", "break": "continue", "continue": "break",
 	"vg_min": "vg_max", "vg_max": "vg_min",
 }
 
-// cKeywords begin what is neither a call nor an assignment.
+// cKeywords are words that begin neither a call nor an assignment.
 var cKeywords = strings.Fields(`break case const continue default do else enum extern for goto if
 	register return sizeof static struct switch typedef union volatile while _Static_assert`)
 
@@ -33,7 +35,7 @@ var cToken = regexp.MustCompile(strings.Join([]string{
 	`[^\s\w]`,
 }, "|"))
 
-// A cTok is a token of a C file; comments and directives are none.
+// A cTok is a token of a C file. Comments and directives are not tokens.
 type cTok struct {
 	text       string
 	start, end int
@@ -59,8 +61,8 @@ func cTokens(text string) []cTok {
 	return tokens
 }
 
-// cMutants returns the mutants of a C file in the style of this repository, whose operators
-// with two operands stand between blanks and whose functions begin at depth 0.
+// cMutants returns the mutants of a C file in the style of this repository. Binary operators
+// stand between blanks, and functions begin at depth 0.
 func cMutants(file, text string) []mutant {
 	c := &cSource{source: source{file: file, text: text}, tokens: cTokens(text)}
 	depth := 0
@@ -95,7 +97,7 @@ type cSource struct {
 	function string
 }
 
-// at returns a token's text, empty where there is none.
+// at returns the text of a token, "" out of range.
 func (c *cSource) at(i int) string {
 	if i < 0 || i >= len(c.tokens) {
 		return ""
@@ -124,7 +126,7 @@ func (c *cSource) token(i int) {
 	case t.text == "!":
 		c.replace(i, i, "")
 	case isNumber(t.text):
-		if c.at(i-1) != "-" || c.isBinary(c.tokens[i-1]) { // -2 is seldom more than another -1
+		if c.at(i-1) != "-" || c.isBinary(c.tokens[i-1]) { // -2 rarely differs in effect from -1
 			c.replace(i, i, "("+t.text+" + 1)")
 		}
 		c.replace(i, i, "("+t.text+" - 1)")
@@ -133,15 +135,15 @@ func (c *cSource) token(i int) {
 	}
 }
 
-// isBinary reports whether an operator has two operands: a pointer's star or a sign has no
-// blank behind it.
+// isBinary reports whether an operator has two operands. The star of a pointer and a sign are
+// not followed by a blank.
 func (c *cSource) isBinary(t cTok) bool {
 	const blanks = " \t\n"
 	return t.start > 0 && t.end < len(c.text) &&
 		strings.IndexByte(blanks, c.text[t.start-1]) >= 0 && strings.IndexByte(blanks, c.text[t.end]) >= 0
 }
 
-// closing returns the index of the bracket that closes the one at i, or -1.
+// closing returns the index of the bracket that closes the bracket at i, or -1.
 func (c *cSource) closing(i int) int {
 	depth := 0
 	for ; i < len(c.tokens); i++ {
@@ -188,13 +190,13 @@ func (c *cSource) startsStatement(i int) bool {
 		return true
 	case ")":
 		return c.endsHeader(i - 1)
-	case ":": // of a case, or else a line of its own follows
+	case ":": // a new line follows the colon of a case, but not that of ?:
 		return strings.Contains(c.text[c.tokens[i-1].end:c.tokens[i].start], "\n")
 	}
 	return false
 }
 
-// endsHeader reports whether the parenthesis at i closes that of an if, for or while.
+// endsHeader reports whether the parenthesis at i closes the header of an if, for or while.
 func (c *cSource) endsHeader(i int) bool {
 	depth := 0
 	for ; i >= 0; i-- {
@@ -211,8 +213,8 @@ func (c *cSource) endsHeader(i int) bool {
 	return false
 }
 
-// statement adds the mutants of the statement at i: a call or an assignment is dropped, a
-// value that is returned becomes 0.
+// statement adds the mutants of the statement at i. The mutants drop a call or an assignment,
+// or replace a returned value by 0.
 func (c *cSource) statement(i int) {
 	end := c.endOfStatement(i)
 	if end <= i || c.at(i) == "{" {
@@ -270,7 +272,7 @@ func (c *cSource) assignment(i, end int) int {
 	return -1
 }
 
-// parenthesis returns the index of the first parenthesis that opens at i or after it.
+// parenthesis returns the index of the first opening parenthesis at or after i.
 func (c *cSource) parenthesis(i int) int {
 	for i < len(c.tokens) && c.at(i) != "(" {
 		i++
@@ -278,8 +280,8 @@ func (c *cSource) parenthesis(i int) int {
 	return i
 }
 
-// declares reports whether what is assigned to is declared there: two names follow each
-// other, perhaps with a star between them.
+// declares reports whether an assignment declares its target: two names follow each other,
+// perhaps with a star between them.
 func (c *cSource) declares(i, equals int) bool {
 	for ; i+1 < equals; i++ {
 		if c.at(i) == "[" {
@@ -291,7 +293,7 @@ func (c *cSource) declares(i, equals int) bool {
 	return false
 }
 
-// calls reports whether there is a call among the tokens.
+// calls reports whether the tokens contain a call.
 func (c *cSource) calls(i, end int) bool {
 	for ; i+1 < end; i++ {
 		if c.tokens[i].isWord() && c.at(i+1) == "(" && c.at(i) != "sizeof" {
@@ -301,8 +303,8 @@ func (c *cSource) calls(i, end int) bool {
 	return false
 }
 
-// isConstant reports whether a returned value is a constant of which there are other mutants,
-// or nothing at all.
+// isConstant reports whether a returned value is absent, or a constant that has other
+// mutants.
 func isConstant(tokens []cTok) bool {
 	if len(tokens) != 1 {
 		return false

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -22,15 +24,15 @@ type campaign struct {
 	packages []string
 	held     []string // packages that must reach the floor
 	accepted accepted
-	matches  *regexp.Regexp // what --only says, or nil
+	matches  *regexp.Regexp // the expression of --only, or nil
 	out      io.Writer
 
-	files  map[string]bool // those of the packages
+	files  map[string]bool // files of the packages
 	fits   map[string]bool // accepted mutants that exist; with --all, that survive
 	scores []score
 }
 
-// A score is what the tests of a package reached.
+// A score is the result of a package's tests.
 type score struct {
 	name                      string
 	mutants, killed, accepted int
@@ -86,13 +88,14 @@ func (c *campaign) visit(ctx context.Context, name string, tests suite) error {
 	return err
 }
 
-// excludes reports whether a mutant is not wanted. Accepted ones are not, unless all are.
+// excludes reports whether a mutant is excluded. Accepted mutants are excluded unless --all
+// is set.
 func (c *campaign) excludes(m mutant) bool {
 	_, ok := c.accepted[m.key]
 	return ok && !c.all || c.matches != nil && !c.matches.MatchString(m.String())
 }
 
-// try tries mutants until as many as wanted count.
+// try tries mutants until the requested number of them count.
 func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (score, error) {
 	var s score
 	for _, m := range mutants {
@@ -121,7 +124,7 @@ func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (scor
 	return s, nil
 }
 
-// report prints the table. It returns an error if a package is below the floor.
+// report prints the table. report returns an error if a package is below the floor.
 func (c *campaign) report() error {
 	var err error
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -135,8 +138,8 @@ func (c *campaign) report() error {
 	return errors.Join(err, table.Flush())
 }
 
-// stale returns an error that names the accepted mutants which fit nothing. Those in files of
-// other packages are not looked at, unless all packages are.
+// stale returns an error that lists the accepted entries without a mutant. stale ignores
+// entries for files of other packages, unless all packages are tried.
 func (c *campaign) stale() error {
 	var err error
 	if c.matches != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,9 +11,9 @@ import (
 	"time"
 )
 
-// repository has a Go package and a part of an interposer. Their tests notice some changes
-// and miss others. Some changes do not compile, and one compiles to the same code: what larger
-// returns for equal values.
+// repository has a Go package and a part of an interposer. The tests of both notice some
+// changes and miss others. Some changes do not compile. A change of larger for equal values
+// compiles to the same code.
 var repository = map[string]string{
 	"go.mod":                    "module example.com/tiny\n\ngo 1.24\n",
 	"tools/mutate/packages.txt": "pkg/tiny # the one in Go\ninterposer/tiny\n",
@@ -74,7 +76,7 @@ $(BUILD)/%_test: test/%_test.c $(BUILD)/%.o $(BUILD)/other.o
 `,
 }
 
-// built is a package that its tests run in a program alone, which they build.
+// built is a package whose tests build and run it in a separate program.
 var built = map[string]string{
 	"pkg/built/built.go":       "package built\n\nfunc Answer() int { return 7 }\n",
 	"pkg/built/answer/main.go": "package main\n\nimport \"example.com/tiny/pkg/built\"\n\nfunc main() { print(built.Answer()) }\n",
@@ -235,7 +237,7 @@ func TestListPrintsWithoutTrying(t *testing.T) {
 	}
 }
 
-// A mutant that hangs, and leaves a process behind that keeps its output open, ends in time.
+// A hanging mutant that leaves a process with its output open ends in time.
 func TestIsolatedEnds(t *testing.T) {
 	passed, _, err := isolated(t.Context(), time.Second, t.TempDir(), nil, "sh", "-c", "setsid sleep 1000 & sleep 1000")
 	if err != nil || passed {
@@ -243,7 +245,7 @@ func TestIsolatedEnds(t *testing.T) {
 	}
 }
 
-// A program's temporary files and processes end with it.
+// A program's temporary files and processes end with the program.
 func TestIsolatedCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	passed, output, err := isolated(t.Context(), timeout(0), dir, nil, "sh", "-c", `mktemp; kill -9 -1; echo $TMPDIR > temp`)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -5,24 +7,24 @@ import (
 	"strings"
 )
 
-// coverage holds the blocks of code that the tests of a package run, or do not.
+// coverage contains the blocks of code of a package, and whether its tests run them.
 type coverage map[string][]block
 
-// A block is a stretch of code without branches.
+// A block is a section of code without branches.
 type block struct {
 	start, end place
 	runs       bool
 }
 
-// A place is a line and a column, both from 1.
+// A place is a line and a column, both starting at 1.
 type place struct{ line, column int }
 
 func (p place) before(q place) bool {
 	return p.line < q.line || p.line == q.line && p.column < q.column
 }
 
-// parseCoverage reads a profile as go test writes it. Files of the package are named by its
-// directory, and files of other packages are left out.
+// parseCoverage parses a profile of go test. parseCoverage names the package's files by its
+// directory, and omits files of other packages.
 func parseCoverage(profile, importPath, dir string) (coverage, error) {
 	c := coverage{}
 	for line := range strings.Lines(profile) {
@@ -44,7 +46,7 @@ func parseCoverage(profile, importPath, dir string) (coverage, error) {
 	return c, nil
 }
 
-// reaches reports whether tests run the code at an offset of a file. What is in no block,
+// reaches reports whether tests run the code at an offset of a file. Code outside blocks,
 // such as a constant of the package, counts as run.
 func (c coverage) reaches(file, text string, offset int) bool {
 	before := text[:offset]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,17 +18,17 @@ import (
 	"time"
 )
 
-// A cSuite is a part of the interposer: the files NAME.c and NAME_*.c. Its unit tests are
-// those programs of interposer/test that one of the files is linked into.
+// A cSuite is a part of the interposer: the files NAME.c and NAME_*.c. The unit tests of a
+// cSuite are the programs of interposer/test that link one of these files.
 type cSuite struct {
 	build *cBuild
 	name  string
 
 	texts map[string]string   // by file
-	tests map[string][]*cTest // by file, the quickest first
+	tests map[string][]*cTest // by file, the fastest first
 }
 
-// A cTest is a unit test of the interposer as it is without a mutant.
+// A cTest is a unit test of the interposer without a mutant.
 type cTest struct {
 	program string
 	sum     [sha256.Size]byte
@@ -42,7 +44,7 @@ func (s *cSuite) mutants() ([]mutant, error) {
 		if err != nil || entry.IsDir() || !isC || part != s.name && !strings.HasPrefix(part, s.name+"_") {
 			return err
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(path) //nolint:gosec // the tree is the developer's
 		if err != nil {
 			return err
 		}
@@ -108,8 +110,8 @@ func (s *cSuite) try(ctx context.Context, m mutant) (v verdict, err error) {
 	return v, nil
 }
 
-// A cBuild is a copy of the interposer's sources with a build directory of its own. It stays
-// from one run to the next, so that only what has changed is built again.
+// A cBuild is a copy of the interposer's sources with a separate build directory. The copy
+// persists between runs, so that only changed files are rebuilt.
 type cBuild struct {
 	root, dir string
 	ready     bool
@@ -136,16 +138,17 @@ func (b *cBuild) prepare(ctx context.Context) error {
 	return nil
 }
 
-// make builds the tests. A compiler's warning is no test, and without debug information the
-// same code makes the same program.
+// make builds the tests. Warnings are off, because a compiler's warning is no test. Debug
+// information is off, so that equal code results in equal programs.
 func (b *cBuild) make(ctx context.Context, args ...string) *exec.Cmd {
-	common := []string{"-C", b.interposer(), "BUILD=" + filepath.Join(b.dir, "build"), "CFLAGS=-O3", "WARNINGS=-w", "unit-programs"}
+	common := []string{"-C", b.interposer(), "BUILD=" + filepath.Join(b.dir, "build"),
+		"INCLUDE=" + filepath.Join(b.root, "include"), "CFLAGS=-O3", "WARNINGS=-w", "unit-programs"}
 	return exec.CommandContext(ctx, "make", append(common, args...)...)
 }
 
 var linked = regexp.MustCompile(` -o (\S+_test) `)
 
-// programsWith returns the tests that a file is linked into.
+// programsWith returns the tests that link a file.
 func (b *cBuild) programsWith(ctx context.Context, file string) ([]string, error) {
 	inside := strings.TrimPrefix(filepath.ToSlash(file), interposerPrefix)
 	out, err := b.make(ctx, "--dry-run", "--what-if="+inside).Output()
@@ -162,7 +165,7 @@ func (b *cBuild) programsWith(ctx context.Context, file string) ([]string, error
 	return programs, nil
 }
 
-// test runs a test without a mutant, once.
+// test runs a test once without a mutant, and caches the result.
 func (b *cBuild) test(ctx context.Context, program string) (*cTest, error) {
 	if known, ok := b.tests[program]; ok {
 		return known, nil
@@ -190,8 +193,8 @@ func sumOf(path string) ([sha256.Size]byte, error) {
 	return sha256.Sum256(content), err
 }
 
-// mirror makes one directory a copy of another. Files that are the same already keep their
-// times, by which make goes.
+// mirror makes one directory a copy of another. Unchanged files keep their times, which make
+// compares.
 func mirror(from, to string) error {
 	old := os.DirFS(to)
 	err := fs.WalkDir(old, ".", func(path string, entry fs.DirEntry, err error) error {

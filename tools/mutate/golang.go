@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 )
 
-// goSwaps are the operators that replace others, in C too.
+// goSwaps maps each operator to its replacement.
 var goSwaps = map[token.Token]token.Token{
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND,
@@ -82,7 +84,7 @@ func (g *goSource) swap(at token.Pos, operator token.Token) {
 	}
 }
 
-// visit adds the mutants of a node; it returns whether to look inside.
+// visit adds the mutants of a node. visit reports whether to visit the children.
 func (g *goSource) visit(node ast.Node, stack []ast.Node) bool {
 	switch n := node.(type) {
 	case *ast.ImportSpec:
@@ -98,7 +100,7 @@ func (g *goSource) visit(node ast.Node, stack []ast.Node) bool {
 	case *ast.BasicLit:
 		if n.Kind == token.INT {
 			if sign, ok := stack[len(stack)-1].(*ast.UnaryExpr); !ok || sign.Op != token.SUB {
-				g.replace(n.Pos(), n.End(), "("+n.Value+" + 1)") // -2 is seldom more than another -1
+				g.replace(n.Pos(), n.End(), "("+n.Value+" + 1)") // -2 rarely differs in effect from -1
 			}
 			g.replace(n.Pos(), n.End(), "("+n.Value+" - 1)")
 		}
@@ -141,11 +143,11 @@ func (g *goSource) ident(n *ast.Ident, stack []ast.Node) {
 	}
 }
 
-// assignment drops an assignment. What is on its right is still evaluated.
+// assignment drops an assignment. Its right side is still evaluated.
 func (g *goSource) assignment(n *ast.AssignStmt, stack []ast.Node) {
 	switch parent := stack[len(stack)-1].(type) {
 	case *ast.CommClause:
-		return // a receive operation, without which a case is none
+		return // a receive operation, which a case requires
 	case *ast.ForStmt:
 		if parent.Post == n {
 			return // without it a loop does not end
@@ -166,11 +168,12 @@ func (g *goSource) branch(n *ast.BranchStmt) {
 		g.replace(n.TokPos, n.TokPos+token.Pos(len("break")), "continue")
 	case token.CONTINUE:
 		g.replace(n.TokPos, n.TokPos+token.Pos(len("continue")), "break")
+	default: // goto and fallthrough have no opposite
 	}
 }
 
-// returned replaces an error that is returned by nil. It returns whether the results have more
-// mutants: no caller looks at those beside an error.
+// returned replaces a returned error by nil. returned reports whether the results have more
+// mutants: callers ignore results beside an error.
 func (g *goSource) returned(n *ast.ReturnStmt, stack []ast.Node) bool {
 	results := resultsOf(stack)
 	if len(n.Results) == 0 || len(n.Results) != results.NumFields() {
@@ -189,7 +192,7 @@ func (g *goSource) returned(n *ast.ReturnStmt, stack []ast.Node) bool {
 	return false
 }
 
-// isError reports whether a result is hardly nil.
+// isError reports whether a result is probably not nil.
 func isError(result ast.Expr) bool {
 	switch r := result.(type) {
 	case *ast.Ident:
@@ -220,7 +223,7 @@ func resultsOf(stack []ast.Node) *ast.FieldList {
 	return nil
 }
 
-// isText reports whether an operand is a string, so that no other operator fits.
+// isText reports whether an operand is a string, which fits no other operator.
 func isText(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
@@ -242,7 +245,7 @@ func isNegatedElsewhere(condition ast.Expr) bool {
 	return false
 }
 
-// isLog reports whether a call only writes to the log, which tests need not read.
+// isLog reports whether a call only writes to the log, which tests need not check.
 func isLog(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -271,7 +274,7 @@ func allBlank(expressions []ast.Expr) bool {
 	return true
 }
 
-// mentionsNil reports whether nil is among the values, which no blank can be.
+// mentionsNil reports whether nil is among the values. nil cannot be assigned to a blank.
 func mentionsNil(values []ast.Expr) bool {
 	for _, v := range values {
 		if name, ok := v.(*ast.Ident); ok && name.Name == "nil" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,20 +15,20 @@ import (
 	"time"
 )
 
-// A goSuite is a Go package. Mutants replace its files in an overlay, so that the tree is
-// never written to.
+// A goSuite is a Go package. Mutants replace its files in an overlay, so that the tree
+// never changes.
 type goSuite struct {
-	root, dir string // the repository, and where to build
+	root, dir string // the repository, and the build directory
 	name      string // the package's directory in the repository
 
 	listed  goPackage
-	builds  bool              // its tests build programs, which may have the package in them
+	builds  bool              // its tests build programs, which may contain the package
 	texts   map[string]string // by file
 	covered coverage
 	limit   time.Duration
 }
 
-// A goPackage is what go list prints of a package.
+// A goPackage is the output of go list for a package.
 type goPackage struct {
 	Dir, ImportPath           string
 	GoFiles, CgoFiles         []string
@@ -104,7 +106,7 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 		return void, err
 	}
 	text := s.texts[m.file]
-	// What runs in a program that a test builds is not known.
+	// The coverage of programs that tests build is unknown.
 	if !s.builds && !s.covered.reaches(m.file, text, m.start) {
 		return s.build(ctx, "build", "-overlay", overlay, "./"+s.name)
 	}
@@ -112,7 +114,7 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 	if err != nil || v == void {
 		return v, err
 	}
-	// The test's own limit comes first, so that it says where it hangs.
+	// The test's own time-out is shorter, so that the test reports where it hangs.
 	passed, _, err := isolated(ctx, s.limit+slack, s.listed.Dir, []string{"GOFLAGS=-overlay=" + overlay},
 		s.program(), "-test.failfast", "-test.timeout="+s.limit.String())
 	if err != nil || passed {
@@ -156,7 +158,7 @@ func (s *goSuite) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// withOutput returns a program's error with what it wrote to its standard error.
+// withOutput adds a program's standard error to its error.
 func withOutput(err error) error {
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {

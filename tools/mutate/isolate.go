@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,18 +12,18 @@ import (
 	"time"
 )
 
-// slack is the least time that tests of a mutant get.
+// slack is the shortest time-out of a mutant's tests.
 const slack = 10 * time.Second
 
-// timeout returns how long tests of a mutant may take, if they take some time without it.
+// timeout returns the time-out of a mutant's tests, given their duration without a mutant.
 func timeout(unmutated time.Duration) time.Duration {
 	return max(4*unmutated, slack)
 }
 
-// isolated runs a test program in a directory and reports whether it passed. A mutant may
-// kill any process or leave others behind. The program therefore runs in a process namespace
-// and with a directory for temporary files that both end with it. Its environment has some
-// variables more than this program's.
+// isolated runs a test program in a directory and reports whether it passed. A mutant may kill
+// any process or leave processes behind. The program therefore runs in a process namespace, and
+// with a temporary directory, both of which end with it. env is added to this program's
+// environment.
 func isolated(ctx context.Context, limit time.Duration, dir string, env []string, program string, args ...string) (passed bool, output string, err error) {
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {
@@ -35,7 +37,8 @@ func isolated(ctx context.Context, limit time.Duration, dir string, env []string
 	if os.Geteuid() != 0 {
 		command = append(command, "--map-current-user")
 	}
-	// The shell is the namespace's init: process 1 ignores signals that a test program must not.
+	// The shell is the namespace's init, because process 1 ignores signals that a test program
+	// must not ignore.
 	command = append(command, "sh", "-c", `"$@"; exit $?`, "sh", program)
 	cmd := exec.CommandContext(run, "unshare", append(command, args...)...)
 	var all bytes.Buffer

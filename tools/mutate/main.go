@@ -1,9 +1,11 @@
-// Command mutate measures how many small changes of the code the unit tests notice. It makes
-// one change at a time, a mutant, and runs the unit tests of the package that it is in. Each
-// mutant that no test notices is printed, and at the end a table.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command mutate measures how many small changes of the code the unit tests notice. The
+// command makes one change, a mutant, at a time, and runs the unit tests of the mutant's
+// package. The command prints each mutant that no test notices, and a table at the end.
 //
-// It exits with 1 when a package of packages.txt is below what it should reach, or when
-// accepted.txt has an entry that fits nothing.
+// The command exits with 1 if a package of packages.txt is below the floor, or if
+// accepted.txt has an entry without a mutant.
 package main
 
 import (
@@ -27,7 +29,7 @@ type options struct {
 	list     bool
 }
 
-// errWeak is returned when all went well but for the result.
+// errWeak is returned if the campaign succeeded but the tests are too weak.
 var errWeak = errors.New("the unit tests are weaker than they should be")
 
 func main() {
@@ -60,7 +62,7 @@ func run(ctx context.Context, o options) error {
 	return c.run(ctx)
 }
 
-// newCampaign reads what to try from the options and from the lists in the repository.
+// newCampaign reads the options and the lists in the repository.
 func newCampaign(root string, o options) (*campaign, error) {
 	var matches *regexp.Regexp
 	if o.only != "" {
@@ -91,7 +93,7 @@ func newCampaign(root string, o options) (*campaign, error) {
 	}, nil
 }
 
-// parsePackages reads a list of packages, one on each line; # begins a comment.
+// parsePackages parses a list of packages, one on each line. # begins a comment.
 func parsePackages(text string) []string {
 	var packages []string
 	for line := range strings.Lines(text) {

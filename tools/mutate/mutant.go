@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,26 +15,26 @@ import (
 type mutant struct {
 	file     string // relative to the repository
 	line     int
-	function string // the function it is in, such as "Ledger.Plan"
-	key      string // identifies the mutant wherever its function moves in the file
+	function string // the changed function, such as "Ledger.Plan"
+	key      string // identifies the mutant even if its function moves in the file
 
-	start, end int    // the bytes of the file that are replaced
-	text       string // what replaces them
+	start, end int    // the range of replaced bytes in the file
+	text       string // the replacement
 
 	rank [sha256.Size]byte // its place in a shuffled list
 }
 
-// packageLevel stands for the function of a change that is in none.
+// packageLevel replaces the function of a change outside functions.
 const packageLevel = "package"
 
-// A source is a file that mutants are made of.
+// A source is a file from which mutants are made.
 type source struct {
 	file    string // relative to the repository
 	text    string
 	mutants []mutant
 }
 
-// add records the mutant that replaces bytes of the source by a text.
+// add records the mutant that replaces bytes of the source by text.
 func (s *source) add(function string, start, end int, text string) {
 	if function == "" {
 		function = packageLevel
@@ -54,7 +56,7 @@ func (s *source) add(function string, start, end int, text string) {
 	})
 }
 
-// oneLine joins lines with single blanks and cuts the result where it gets long.
+// oneLine joins lines with single blanks and truncates a long result.
 func oneLine(text string) string {
 	const longest = 160
 	text = strings.Join(strings.Fields(text), " ")
@@ -68,19 +70,19 @@ func oneLine(text string) string {
 	return text[:cut] + "…"
 }
 
-// apply returns the text of the mutant's file with the change made. Lines keep their numbers.
+// apply returns the text of the mutant's file with the change. Lines keep their numbers.
 func (m mutant) apply(text string) string {
 	lines := strings.Count(text[m.start:m.end], "\n") - strings.Count(m.text, "\n")
 	return text[:m.start] + m.text + strings.Repeat("\n", max(lines, 0)) + text[m.end:]
 }
 
-// String returns the mutant as it is reported: its key with the line's number.
+// String formats the mutant for the output: its key with the line's number.
 func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d%s", m.file, m.line, strings.TrimPrefix(m.key, m.file))
 }
 
-// shuffle orders mutants by chance. A mutant's place depends on the seed and its key alone:
-// code that comes or goes elsewhere does not change which of the others are drawn.
+// shuffle orders mutants randomly. A mutant's place depends only on the seed and its key, so
+// changes of other code do not change the draw.
 func shuffle(mutants []mutant, seed uint64) {
 	same := map[string]int{}
 	for i := range mutants {

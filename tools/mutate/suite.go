@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,11 +8,11 @@ import (
 	"strings"
 )
 
-// A verdict is what the tests make of a mutant.
+// A verdict is the result of the tests for a mutant.
 type verdict int
 
 const (
-	void     verdict = iota // it does not compile, or to the same code: it does not count
+	void     verdict = iota // the mutant does not compile, or compiles to the same code, and does not count
 	killed                  // a test fails
 	survived                // all tests pass
 )
@@ -25,10 +27,10 @@ type suite interface {
 	try(ctx context.Context, m mutant) (verdict, error)
 }
 
-// interposerPrefix begins the names of the interposer's files among the packages.
+// interposerPrefix begins the names of the interposer's parts among the packages.
 const interposerPrefix = "interposer/"
 
-// A workshop is where mutants are built: the repository, and a directory for what is built.
+// A workshop is the place where mutants are built: the repository and a build directory.
 type workshop struct {
 	root, dir string
 	c         *cBuild
@@ -43,6 +45,6 @@ func (w *workshop) suite(name string) suite {
 	if part, ok := strings.CutPrefix(name, interposerPrefix); ok {
 		return &cSuite{build: w.c, name: part}
 	}
-	// Go programs do not look into directories with such names: a mutant is no package.
+	// Go ignores directories with this prefix, so a mutant is no package.
 	return &goSuite{root: w.root, dir: filepath.Join(w.dir, "_go"), name: name}
 }

@@ -1,7 +1,9 @@
-// Command without-seccomp stands before a runc that was built without
-// libseccomp and refuses every container that has a system call filter, which
-// Kubernetes gives to every pod's sandbox. It takes the filter out of the
-// container's specification and becomes runc.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command without-seccomp wraps a runc that was built without libseccomp. That
+// runc rejects every container with a system call filter, and Kubernetes sets a
+// filter for every pod's sandbox. The command removes the filter from the
+// container's specification and executes runc.
 package main
 
 import (
@@ -13,7 +15,7 @@ import (
 	"syscall"
 )
 
-// realRunc is where the node has the runc that is meant.
+// realRunc is the path of the wrapped runc on the node.
 const realRunc = "/usr/local/libexec/runc"
 
 func main() {
@@ -32,7 +34,7 @@ func run(argv []string) error {
 	return fmt.Errorf("execute %s: %w", realRunc, syscall.Exec(realRunc, argv, os.Environ()))
 }
 
-// createdBundle returns the bundle of a runc command that makes a container.
+// createdBundle returns the bundle of a runc command that creates a container.
 func createdBundle(args []string) (dir string, ok bool) {
 	dir = "."
 	creates := false
@@ -49,8 +51,8 @@ func createdBundle(args []string) (dir string, ok bool) {
 	return dir, creates
 }
 
-// dropFilter rewrites a specification, if it has a filter, leaving all else as
-// it was.
+// dropFilter removes the filter from a specification and keeps the rest
+// unchanged.
 func dropFilter(file string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {

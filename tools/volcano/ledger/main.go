@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ledger tells, by Volcano's own code, what its scheduler makes of a
-// Node and of the pods on it: whether it counts the Node's GPUs at all, what of
-// each it takes to be used, and how it would write an assignment. It reads a
-// question from standard input and writes the answer to standard output, both
-// in JSON.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command ledger reports, by Volcano's own code, how Volcano's scheduler
+// interprets a Node and the pods on the Node. The report states whether the
+// scheduler counts the Node's GPUs, which part of each GPU the scheduler
+// considers used, and how the scheduler would write an assignment. The command
+// reads a question from standard input and writes the answer to standard
+// output, both in JSON.
 package main
 
 import (
@@ -22,23 +25,24 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/api/devices/nvidia/vgpu"
 )
 
-// question is what to judge.
+// question is the input.
 type question struct {
 	Node *corev1.Node `json:"node"`
-	// Pods are those that the scheduler knows to be on the Node.
+	// Pods are the pods that the scheduler knows to be on the Node.
 	Pods []*corev1.Pod `json:"pods"`
-	// Assign, where there is one, is a pod to be placed on the Node after them.
+	// Assign is a pod to place on the Node after them. Assign may be nil.
 	Assign *corev1.Pod `json:"assign,omitempty"`
 }
 
-// answer is what Volcano makes of it.
+// answer is the output.
 type answer struct {
-	// Known: the scheduler counts the Node's GPUs.
+	// Known reports whether the scheduler counts the Node's GPUs.
 	Known bool  `json:"known"`
 	GPUs  []gpu `json:"gpus"`
-	// Annotations are what it would write on the pod.
+	// Annotations are the annotations that the scheduler would write on the
+	// pod.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Refused is why it would not place the pod.
+	// Refused is the reason that the scheduler would not place the pod.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -53,8 +57,8 @@ type gpu struct {
 	UsedCores uint   `json:"usedCores"`
 }
 
-// handshake is the scheduler's own annotation on a Node. Left as it is, its
-// code would write a new one to an API server that is not there.
+// handshake is the scheduler's annotation on a Node. If it stayed unchanged,
+// the scheduler's code would write a new value to a nonexistent API server.
 const handshake = "volcano.sh/node-vgpu-handshake"
 
 func main() {
@@ -106,7 +110,8 @@ func gpus(node *vgpu.GPUDevices) []gpu {
 	return all
 }
 
-// assign has Volcano place the pod, and keeps what it writes.
+// assign has Volcano place the pod, and records the annotations that Volcano
+// writes.
 func (a *answer) assign(node *vgpu.GPUDevices, pod *corev1.Pod) error {
 	client := fake.NewSimpleClientset(pod)
 	if err := node.Allocate(client, pod); err != nil {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command clayers checks that C files include and call only files below them.
+//
+// The files NAME.c, NAME.h and NAME.S are one unit, FOLDER/NAME. A unit needs another unit if
+// it includes the other's header, or if its object file has an undefined symbol that the other
+// defines. Units must not need each other in a circle, nor need units above them in the rules.
+// The names of functions with external linkage begin with the name of their file.
+//
+// The arguments are files of rules (see rules.go), which lie beside the folders of the sources.
+// The command runs at the root of the repository, and after a build, because it reads object
+// files.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	failed := false
+	for _, path := range os.Args[1:] {
+		problems, err := check(".", path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "clayers:", err)
+			os.Exit(2)
+		}
+		for _, p := range problems {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", path, p)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command imports checks that packages do not import the packages that
+// docs/reference/packages.md forbids.
+//
+// Each table with a column "knows nothing of" is a list of rules. The first column names
+// packages, in backquotes: `pkg/gpu` is that package, and `pkg/gpu/...` includes those below
+// it. The last column names forbidden direct and indirect imports: packages in backquotes,
+// which include those below them, or a word of the list in rules.go. Every package in pkg and
+// internal must be in a table.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+// document contains the rules.
+const document = "docs/reference/packages.md"
+
+func main() {
+	problems, err := check(".")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "imports:", err)
+		os.Exit(2)
+	}
+	for _, p := range problems {
+		fmt.Fprintln(os.Stderr, p)
+	}
+	if len(problems) > 0 {
+		os.Exit(1)
+	}
+}
