@@ -194,7 +194,7 @@ func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu
 	defer cancel()
 	gpus, err := inventory.Refresh(ctx)
 	if err != nil {
-		log.Warn("there are no GPUs yet", "error", err)
+		log.Warn("found no GPUs yet", "error", err)
 	}
 	return gpus
 }

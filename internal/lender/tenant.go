@@ -110,7 +110,7 @@ func (l *Lender) open(dir string) {
 		return
 	}
 	if l.refused.Note(dir, err) == loop.Failed {
-		l.Log.Error("a container neither lends nor borrows GPU time", "error", err)
+		l.Log.Error("failed to open a container's pages; it neither lends nor borrows GPU time", "error", err)
 	}
 	if l.Given != nil {
 		l.tenants[dir] = unreadable(l.Given(dir))
@@ -124,6 +124,6 @@ func (l *Lender) forget(dir string, t *tenant) {
 		return
 	}
 	if err := t.pages.Close(); err != nil {
-		l.Log.Error("a container's pages cannot be closed", "error", err)
+		l.Log.Error("failed to close a container's pages", "error", err)
 	}
 }

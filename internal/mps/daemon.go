@@ -245,12 +245,12 @@ func (s *Supervisor) restoreModes() {
 	}
 	for uuid, mode := range r.Modes {
 		if _, err := s.Modes.Set(uuid, mode); err != nil {
-			s.Log.Warn("a GPU does not have its compute mode back", "uuid", uuid, "mode", mode, "error", err)
+			s.Log.Warn("failed to restore a GPU's compute mode", "uuid", uuid, "mode", mode, "error", err)
 			continue
 		}
 		delete(r.Modes, uuid)
 	}
 	if err := s.writeRecord(r); err != nil {
-		s.Log.Warn("the compute modes were restored", "error", err)
+		s.Log.Warn("restored the compute modes", "error", err)
 	}
 }

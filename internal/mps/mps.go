@@ -230,7 +230,7 @@ func (s *Supervisor) renew(ctx context.Context, d *daemon, clients int) {
 	d.renewed = true
 	s.Log.Info("restarting the MPS control daemon for other GPUs", "gpus", want)
 	if _, err := s.control(ctx, "quit"); err != nil {
-		s.Log.Warn("the MPS control daemon does not quit", "error", err)
+		s.Log.Warn("failed to stop the MPS control daemon", "error", err)
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Supervisor) retire(ctx context.Context) {
 			d.close()
 		}
 		if err != nil {
-			s.Log.Warn("an MPS control daemon that is no longer wanted goes on", "error", err)
+			s.Log.Warn("failed to stop an MPS control daemon that is no longer needed", "error", err)
 		}
 		loop.Sleep(ctx, lookEvery)
 	}
@@ -268,7 +268,7 @@ func (s *Supervisor) quit(ctx context.Context, d *daemon) error {
 	if !d.waitEnd(answerTime) {
 		return fmt.Errorf("process %d does not end", d.PID)
 	}
-	s.Log.Info("ended the MPS control daemon", "pid", d.PID)
+	s.Log.Info("stopped the MPS control daemon", "pid", d.PID)
 	return nil
 }
 
@@ -284,7 +284,7 @@ func (s *Supervisor) up(d *daemon) {
 		s.Events.OnNode(events.MPSRecovered, "the MPS control daemon (process %d) serves %s", d.PID, strings.Join(d.GPUs, ", "))
 	}
 	s.told, s.said = false, ""
-	s.Log.Info("the MPS control daemon is ready", "pid", d.PID, "gpus", d.GPUs)
+	s.Log.Info("connected to the MPS control daemon", "pid", d.PID, "gpus", d.GPUs)
 }
 
 func (s *Supervisor) down(reason string) {
@@ -297,7 +297,7 @@ func (s *Supervisor) down(reason string) {
 		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it does", reason)
 	}
 	if reason != s.said {
-		s.Log.Warn("the MPS control daemon does not run", "reason", reason)
+		s.Log.Warn("failed to run the MPS control daemon", "reason", reason)
 	}
 	s.told, s.said = true, reason
 }

@@ -29,7 +29,7 @@ type Admin struct {
 func (a *Admin) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := a.session(ctx); err != nil && ctx.Err() == nil && a.failure.Note(err) == loop.Failed {
-			a.Log.Error("the node's root cannot ask who uses the GPUs", "error", err)
+			a.Log.Error("failed to open the administrators' socket; vgpuctl cannot list the GPUs' users", "error", err)
 		}
 		loop.Sleep(ctx, sweepInterval)
 	}

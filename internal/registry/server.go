@@ -103,7 +103,7 @@ func (s *Server) Run(ctx context.Context) {
 // tell logs a repeated failure once.
 func (s *Server) tell(err error) {
 	if s.failure.Note(err) == loop.Failed {
-		s.Log.Error("processes of containers cannot register; their limits hold nevertheless", "error", err)
+		s.Log.Error("failed to open the registration socket; limits still hold", "error", err)
 	}
 }
 

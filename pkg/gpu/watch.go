@@ -92,9 +92,9 @@ func (o WatchOptions) tell(change loop.Change, err error) {
 	switch change {
 	case loop.Unchanged:
 	case loop.Recovered:
-		o.Log.Info("the driver's reports of errors are heard again")
+		o.Log.Info("subscribed to the driver's error reports again")
 	case loop.Failed:
-		o.Log.Warn("the driver's reports of errors cannot be heard: GPUs are looked at every few seconds only", "error", err)
+		o.Log.Warn("failed to subscribe to the driver's error reports; polling the GPUs every few seconds", "error", err)
 		o.Changed()
 	}
 }

@@ -36,7 +36,7 @@ func (h *Hook) KeepAsking(ctx context.Context) {
 	var failure loop.Failure
 	for {
 		if err := h.writeAsking(); failure.Note(err) == loop.Failed {
-			h.opts.Log.Error("should this node reboot now, pods that ask for GPUs may start without", "error", err)
+			h.opts.Log.Error("failed to write the list of GPU pods; after a reboot, pods may start without GPUs", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -59,7 +59,7 @@ func (h *Hook) writeAsking() error {
 		return nil
 	}
 	if errors.Is(err, guardfile.ErrAsking) {
-		h.opts.Log.Error("the list of pods that ask for GPUs is not trusted, and is written anew", "error", err)
+		h.opts.Log.Error("failed to read the list of GPU pods; writing it again", "error", err)
 	}
 	return guardfile.WriteAsking(h.opts.Config.Paths.StateDir, asking)
 }

@@ -51,7 +51,7 @@ func (h *Hook) Serve(ctx context.Context) {
 		}
 		// Log a repeated failure once, not once a second.
 		if failure.Note(err) == loop.Failed {
-			h.opts.Log.Warn("not connected to the container runtime; trying on", "error", err)
+			h.opts.Log.Warn("lost connection to the container runtime; retrying", "error", err)
 		}
 		if !loop.Sleep(ctx, jitter(backoff)) {
 			return

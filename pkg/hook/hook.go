@@ -135,11 +135,11 @@ func New(opts Options) *Hook {
 	h.runtime.Store(&runtimes.Runtime{Name: "the runtime", Version: "?"})
 	allocations, errs := opts.Store.Load()
 	for _, err := range errs {
-		h.opts.Log.Error("the files of a container cannot be trusted", "error", err)
+		h.opts.Log.Error("found a container's files invalid", "error", err)
 	}
 	for _, a := range allocations {
 		if err := h.opts.Ledger.Restore(a); err != nil {
-			h.opts.Log.Error("an assignment was not restored", "error", err)
+			h.opts.Log.Error("failed to restore an assignment", "error", err)
 		}
 	}
 	return h
@@ -218,7 +218,7 @@ func (h *Hook) unknown(c adjust.Container, err error) error {
 		return nil
 	}
 	if source := c.PodAnnotations[pods.SourceAnnotation]; source == "file" || source == "http" {
-		h.opts.Log.Warn("a static pod's container starts without GPUs: what it asks for is not known",
+		h.opts.Log.Warn("started a static pod's container without GPUs, as its spec is not known",
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
 		return nil
 	}

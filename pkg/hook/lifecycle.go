@@ -97,7 +97,7 @@ func (h *Hook) Sweep() {
 	// assignment was renamed. The listing may take long, so h.mu is not held.
 	left, err := h.opts.Store.Pods()
 	if err != nil {
-		h.opts.Log.Error("the containers' files cannot be listed", "error", err)
+		h.opts.Log.Error("failed to list the containers' files", "error", err)
 		return
 	}
 	for _, uid := range left {
@@ -133,7 +133,7 @@ func (h *Hook) bury(now time.Time) {
 		ended, ok := live[id]
 		ok = ok && ended.process == c.process
 		if ok {
-			h.opts.Log.Info("a container has ended, which the runtime did not tell", "uid", c.podUID, "container", c.name)
+			h.opts.Log.Info("dropped a container whose exit the runtime did not report", "uid", c.podUID, "container", c.name)
 		}
 		return ok
 	})
@@ -169,7 +169,7 @@ func (h *Hook) compare() {
 				continue
 			}
 			h.opts.Metrics.unexplained.Inc()
-			h.opts.Log.Warn("a container holds a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
+			h.opts.Log.Warn("found a container with a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
 				"namespace", pod.Namespace, "pod", pod.Name, "container", a.Container, "error", err)
 		}
 	}
@@ -202,7 +202,7 @@ func (h *Hook) releaseIfGone(podUID string) {
 	if err := h.opts.Store.Remove(podUID); err != nil {
 		// The ledger keeps the allocation, since a restarted agent would load it
 		// again.
-		h.opts.Log.Error("a pod's GPUs are not freed yet", "uid", podUID, "error", err)
+		h.opts.Log.Error("failed to free a pod's GPUs; retrying", "uid", podUID, "error", err)
 		return
 	}
 	h.opts.Ledger.Release(podUID)
@@ -310,27 +310,27 @@ func (h *Hook) adopt(c adjust.Container) {
 	var given placement.Allocation
 	err := json.Unmarshal([]byte(c.Assignment), &given)
 	if err != nil || given.PodUID != c.PodUID || given.Container != c.Name {
-		log.Error("a running container's assignment cannot be read back from the runtime", "error", err)
+		log.Error("failed to read a running container's assignment back from the runtime", "error", err)
 		return
 	}
 	replaced, err := h.opts.Ledger.Adopt(given)
 	if err != nil {
-		log.Error("a running container's assignment cannot be taken over", "error", err)
+		log.Error("failed to adopt a running container's assignment", "error", err)
 		return
 	}
 	if _, err := h.opts.Store.Dir(c.PodUID, c.Name); err != nil {
-		log.Error("a running container's files have no place", "error", err)
+		log.Error("failed to create the directory of a running container's files", "error", err)
 		return
 	}
 	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err == nil && !replaced {
 		return
 	}
 	if err := h.opts.Store.Rewrite(given); err != nil {
-		log.Error("a running container's assignment cannot be written", "error", err)
+		log.Error("failed to write a running container's assignment", "error", err)
 		return
 	}
 	h.opts.Metrics.recovered.Inc()
-	log.Warn("recovered the assignment of a running container whose files were lost, or said something else", "replaced", replaced)
+	log.Warn("recovered the assignment of a running container whose files were lost or differed", "replaced", replaced)
 }
 
 // audit checks running containers without limits, and reports those that request a GPU
@@ -371,16 +371,16 @@ func (h *Hook) Unlimited(id string) bool {
 func (h *Hook) reportUnadjusted(c adjust.Container, why error) {
 	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	if !h.opts.Config.Guard.StopUnadjusted {
-		log.Error("a container runs without adjustment: delete its pod", "error", why)
+		log.Error("found a container that runs without limits: delete its pod", "error", why)
 		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, as it was created while nri-vgpu was away: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
 		return
 	}
 	if err := stop(c, h.opts.Proc); err != nil {
-		log.Error("a container runs without adjustment and cannot be stopped: delete its pod", "error", err)
+		log.Error("failed to stop a container that runs without limits: delete its pod", "error", err)
 		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits and cannot be stopped (%v): delete the pod", c.Name, err)
 		return
 	}
-	log.Warn("stopped a container that ran without adjustment", "error", why)
+	log.Warn("stopped a container that ran without limits", "error", why)
 	h.tell(c, kubeevents.VGPUStopped, "container %q ran without its limits, as it was created while nri-vgpu was away, and was stopped", c.Name)
 }
 

@@ -170,7 +170,7 @@ func (e *edge) note(ctx context.Context, handler string, work func(context.Conte
 	begin := time.Now()
 	_, late := within(ctx, e.Hook, func(ctx context.Context) bool { work(ctx); return true })
 	if late != nil {
-		e.opts.Log.Error("the runtime was answered before what it told was taken in", "handler", handler, "error", late)
+		e.opts.Log.Error("answered the runtime before all its reports were processed", "handler", handler, "error", late)
 	}
 	e.opts.Metrics.observe(handler, outcomeDone, begin)
 }
@@ -187,9 +187,9 @@ func (e *edge) report(c adjust.Container, result outcome, err error) error {
 		log.Warn("refused a container", "error", err)
 	case result == outcomeGranted:
 		e.tellGrant(c)
-		log.Info("gave a container its part of a GPU")
+		log.Info("assigned a container its part of a GPU")
 	default:
-		log.Debug("looked at a container", "outcome", result)
+		log.Debug("checked a container without GPUs", "outcome", result)
 	}
 	return err
 }

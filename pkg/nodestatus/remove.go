@@ -56,7 +56,7 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 		if node, err = p.write(ctx, patch); err != nil {
 			return false, err
 		}
-		p.opts.Log.Info("took everything off the node", "node", node.Name)
+		p.opts.Log.Info("removed everything of nri-vgpu from the node", "node", node.Name)
 	}
 	if tainted {
 		err = p.writeTaints(ctx, node, list)

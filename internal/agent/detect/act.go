@@ -103,11 +103,11 @@ func (d *Detector) stop(f finding) {
 		err = handle.Kill()
 	}
 	if err != nil {
-		d.Log.Error("a process that goes around the limits was not stopped", "pid", f.PID, "error", err)
+		d.Log.Error("failed to stop a process that bypasses its limits", "pid", f.PID, "error", err)
 		return
 	}
 	d.Metrics.stopped.WithLabelValues(string(f.kind)).Inc()
-	d.Log.Warn("stopped a process that used a GPU and should not", "pid", f.PID, "name", f.Name, "cgroup", f.Cgroup)
+	d.Log.Warn("stopped a process that used a GPU without permission", "pid", f.PID, "name", f.Name, "cgroup", f.Cgroup)
 	d.write(f.PodUID, events.VGPUStopped, fmt.Sprintf("stopped process %d (%q) on %s, as [detection] in config.toml requests", f.PID, f.Name, f.uuid))
 }
 

@@ -211,7 +211,7 @@ func (d *Detector) lookAgain(p *picture) {
 // answer, too.
 func (d *Detector) tell(err error) {
 	if d.failure.Note(err) == loop.Failed {
-		d.Log.Warn("the processes on the GPUs cannot be looked at", "error", err)
+		d.Log.Warn("failed to list the processes on the GPUs", "error", err)
 	}
 }
 
@@ -271,7 +271,7 @@ func (d *Detector) observe(p *picture, mismatches []mismatch) {
 			bytes = make([]uint64, len(c.Devices))
 		}
 		if err := d.put(c, bytes); err != nil {
-			d.Log.Error("a container cannot be told what it was seen to hold", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
+			d.Log.Error("failed to write the observed memory to a container's limits page", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
 			continue
 		}
 		d.observed[id] = amiss
@@ -305,7 +305,7 @@ func (d *Detector) wasObserved(id string, c container) bool {
 	}
 	words, err := limits.Observed(filepath.Join(dir, limits.LimitsFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.Log.Error("a limits page cannot be read", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
+		d.Log.Error("failed to read a limits page", "namespace", c.Namespace, "pod", c.Pod, "container", c.Container, "error", err)
 	}
 	d.observed[id] = slices.ContainsFunc(words, func(bytes uint64) bool { return bytes != 0 })
 	return d.observed[id]

@@ -41,7 +41,7 @@ func (d *Detector) usage(c *container) limits.Usage {
 	if err == nil {
 		return usage
 	}
-	d.Log.Debug("a usage page cannot be read", "pod", c.Pod, "container", c.Container, "error", err)
+	d.Log.Debug("failed to read a usage page", "pod", c.Pod, "container", c.Container, "error", err)
 	switch {
 	case errors.Is(err, limits.ErrBusy):
 		c.busy = true

@@ -247,7 +247,7 @@ func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, count int, why str
 		e.tell(pod, events.VGPUNotEvicted, "it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; %s", why)
 	default:
 		e.metrics.results.WithLabelValues(resultFailed).Inc()
-		log.Warn("a pod that fits no GPU could not be evicted; trying again when it is refused again", "error", err)
+		log.Warn("failed to evict a pod that fits no GPU; retrying at its next refusal", "error", err)
 	}
 }
 

@@ -128,7 +128,7 @@ func (h *Heartbeat) tellGuard() {
 		return
 	}
 	if _, loaded, err := guardfile.Loaded(h.Config.Paths.RunDir); err != nil || !loaded {
-		h.Log.Warn("the container runtime has not loaded nri-vgpu's guard: until it is restarted once, containers that are created while this agent is away may see GPUs", "error", err)
+		h.Log.Warn("found that the container runtime has not loaded the guard: restart the runtime once; until then, containers created while the agent is down may see GPUs", "error", err)
 		h.Events.OnNode(events.VGPUGuardNotLoaded, "the container runtime has not loaded nri-vgpu's guard: until it is restarted once (systemctl restart containerd; running containers go on), containers that are created while the agent is away may see GPUs")
 	}
 }
@@ -182,7 +182,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 	h.Ledger.SetGPUs(gpus)
 	h.tellHealth(gpus)
 	if err := h.Changed(gpus); err != nil {
-		h.Log.Error("the node's GPUs could not be made known to the runtime", "error", err)
+		h.Log.Error("failed to write the CDI spec of the node's GPUs", "error", err)
 	}
 	h.report(gpus, h.sums(gpus))
 	h.beat.Store(time.Now().UnixNano())
@@ -192,9 +192,9 @@ func (h *Heartbeat) round(ctx context.Context) {
 func (h *Heartbeat) tell(err error) {
 	switch h.failure.Note(err) {
 	case loop.Recovered:
-		h.Log.Info("the NVIDIA driver answers again")
+		h.Log.Info("reached the NVIDIA driver again")
 	case loop.Failed:
-		h.Log.Error("the node's GPUs cannot be used", "error", err)
+		h.Log.Error("failed to reach the NVIDIA driver; offering no GPUs", "error", err)
 	case loop.Unchanged:
 	}
 }
@@ -212,11 +212,11 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 		}
 		h.health[g.UUID] = now
 		if now == "" {
-			h.Log.Info("a GPU takes containers again", "gpu", g.UUID, "index", g.Index)
+			h.Log.Info("marked a GPU healthy", "gpu", g.UUID, "index", g.Index)
 			h.Events.OnNode(events.GPURecovered, "GPU %d (%s) takes containers again", g.Index, g.UUID)
 			continue
 		}
-		h.Log.Error("a GPU takes no containers", "gpu", g.UUID, "index", g.Index, "reason", now)
+		h.Log.Error("marked a GPU unhealthy; placing no new containers on it", "gpu", g.UUID, "index", g.Index, "reason", now)
 		h.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, now)
 	}
 }
@@ -255,6 +255,6 @@ func (h *Heartbeat) report(gpus []gpu.GPU, sums *nodereport.Sums) {
 		Sums:             sums,
 	})
 	if err != nil {
-		h.Log.Error("the node's report could not be written: the patcher will withdraw the node's capacity", "error", err)
+		h.Log.Error("failed to write the node's report; the patcher will withdraw the node's capacity", "error", err)
 	}
 }

@@ -47,7 +47,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	defer c.mu.Unlock()
 	if c.dir != "" {
 		if err := c.read(); err != nil {
-			c.log.Error("the certificate of the metrics cannot be read; the one before is used", "error", err)
+			c.log.Error("failed to read the certificate of the metrics endpoint; keeping the previous certificate", "error", err)
 		}
 	}
 	return c.current, nil

@@ -100,13 +100,13 @@ func (p *pages) fill(next *page) {
 func (p *pages) collect() []byte {
 	families, err := p.metrics.Gather()
 	if err != nil {
-		p.log.Error("some metrics are missing", "error", err)
+		p.log.Error("failed to collect some metrics", "error", err)
 	}
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, family := range families {
 		if err := encoder.Encode(family); err != nil {
-			p.log.Error("a metric is missing", "metric", family.GetName(), "error", err)
+			p.log.Error("failed to collect a metric", "metric", family.GetName(), "error", err)
 		}
 	}
 	return text.Bytes()

@@ -103,7 +103,7 @@ func (v *reviewer) require(next http.Handler) http.Handler {
 			http.Error(w, no.text, no.status)
 		default:
 			v.said.Do(func() {
-				v.log.Error("failed to have the API server review a token: requests for metrics are refused", "error", err)
+				v.log.Error("failed to have the API server review a token; refusing requests for metrics", "error", err)
 			})
 			http.Error(w, "the API server cannot be asked who may read this; try again", http.StatusServiceUnavailable)
 		}

@@ -167,7 +167,7 @@ func (r *Recorder) record(ctx context.Context, e event) {
 	name, err := r.create(ctx, e)
 	if err != nil {
 		r.metrics.drop(causeAPI)
-		r.Log.Debug("an event could not be written", "reason", e.reason.Name, "error", err)
+		r.Log.Debug("failed to write an event", "reason", e.reason.Name, "error", err)
 		return
 	}
 	r.metrics.wrote(e.reason)
@@ -224,7 +224,7 @@ func (r *Recorder) update(ctx context.Context, now time.Time) {
 		case apierrors.IsNotFound(err): // the Event, or its pod's namespace, was deleted
 			delete(r.series, key)
 		default:
-			r.Log.Debug("an event could not be brought up to date", "reason", key.reason, "error", err)
+			r.Log.Debug("failed to update an event", "reason", key.reason, "error", err)
 			return
 		}
 	}

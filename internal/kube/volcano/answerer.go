@@ -242,7 +242,7 @@ func (a *Answerer) patch(ctx context.Context, pod *corev1.Pod, changes map[strin
 // say logs each error of a pod once.
 func (a *Answerer) say(pod *corev1.Pod, err error) {
 	if a.failures.Note(string(pod.UID), err) == loop.Failed {
-		a.Log.Warn("an assignment by Volcano's scheduler is not answered yet", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		a.Log.Warn("failed to answer an assignment by Volcano's scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 	}
 }
 
