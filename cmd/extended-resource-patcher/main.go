@@ -45,20 +45,20 @@ func command() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "extended-resource-patcher",
-		Short: "Keep the node's GPU capacity on its Node object",
+		Short: "Advertise the node's GPU capacity as extended resources of its Node",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
 	set := cmd.PersistentFlags()
-	set.StringVar(&f.config, "config", "", "config.toml; without it the defaults hold")
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
-	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the Node to keep; $NODE_NAME by default")
+	set.StringVar(&f.config, "config", "", "path of config.toml; defaults apply without a file")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
+	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the Node to update; default: $NODE_NAME")
 	set = cmd.Flags()
-	set.StringVar(&f.report, "report", "", "the agent's report; "+nodereport.FileName+" in paths.run_dir by default")
-	set.DurationVar(&f.staleAfter, "stale-after", 30*time.Second, "age of the agent's heartbeat at which the resources are withdrawn")
-	set.StringVar(&f.address, "http-address", ":9395", "where /metrics, /healthz and /readyz are served; empty for nowhere")
-	set.StringVar(&f.probes, "probe-address", ":9397", "where /healthz and /readyz are served to kubelet; empty for nowhere")
-	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "tls.crt and tls.key for metrics.authentication; without it the certificate is self-signed")
+	set.StringVar(&f.report, "report", "", "path of the agent's report; default: "+nodereport.FileName+" in paths.run_dir")
+	set.DurationVar(&f.staleAfter, "stale-after", 30*time.Second, "withdraw the resources when the agent's heartbeat is older than this")
+	set.StringVar(&f.address, "http-address", ":9395", "address that serves /metrics, /healthz and /readyz; empty: do not serve")
+	set.StringVar(&f.probes, "probe-address", ":9397", "address that serves /healthz and /readyz to kubelet; empty: do not serve")
+	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "directory of tls.crt and tls.key for metrics.authentication; default: a self-signed certificate")
 	cmd.AddCommand(removeCommand(&f))
 	return cmd
 }
@@ -67,7 +67,7 @@ func removeCommand(f *flags) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "remove",
-		Short: "Take off the Node all that patchers have put there; none may run beside it",
+		Short: "Remove everything that the patcher wrote to the Node; stop the patcher first",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := assemble(f)
@@ -79,7 +79,7 @@ func removeCommand(f *flags) *cobra.Command {
 			return p.patcher.Remove(ctx)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to try")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "time after which to stop retrying")
 	return cmd
 }
 

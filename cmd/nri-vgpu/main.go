@@ -55,16 +55,16 @@ func command() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "nri-vgpu",
-		Short: "Give the node's containers their parts of its GPUs",
+		Short: "Assign parts of the node's GPUs to its containers",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
-	cmd.PersistentFlags().StringVar(&f.config, "config", "", "config.toml; without it the defaults hold")
+	cmd.PersistentFlags().StringVar(&f.config, "config", "", "path of config.toml; defaults apply without a file")
 	set := cmd.Flags()
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
-	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "the own Node; $NODE_NAME by default")
-	set.StringVar(&f.driverRoot, "driver-root", "", "the driver's root file system, instead of driver.root in config.toml")
-	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "tls.crt and tls.key for metrics.authentication; without it the certificate is self-signed")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
+	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node's Node object; default: $NODE_NAME")
+	set.StringVar(&f.driverRoot, "driver-root", "", "root file system of the driver; overrides driver.root of config.toml")
+	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "directory of tls.crt and tls.key for metrics.authentication; default: a self-signed certificate")
 	cmd.AddCommand(installCommand(&f), uninstallCommand(&f))
 	return cmd
 }
@@ -73,7 +73,7 @@ func installCommand(f *flags) *cobra.Command {
 	var source, dir, namespace string
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install the libraries and vgpuctl on the host, in a directory of this version, and the guard",
+		Short: "Install the guard, and the libraries and vgpuctl in a directory of this version, on the host",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.Config(f.config)
@@ -85,8 +85,8 @@ func installCommand(f *flags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "where the files are, in lib and bin")
-	cmd.Flags().StringVar(&dir, "dir", "", "where to install; paths.install_dir by default")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "the own namespace, for a guard of the previous release, which lets no agent start elsewhere")
+	cmd.Flags().StringVar(&source, "source", "/usr/local/nri-vgpu", "directory whose lib and bin have the files to install")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory to install into; default: paths.install_dir")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace of this pod; the guard of the previous release starts agents in this namespace only")
 	return cmd
 }

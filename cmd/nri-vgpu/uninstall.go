@@ -19,10 +19,10 @@ func uninstallCommand(f *flags) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove from the node what was installed, but for what containers use that run",
-		Long: `Remove from the node what was installed, but for what containers use that run.
-Of these the guard keeps watch: they keep their limits, start no more, and when
-the last of their pods has gone it removes what is left, and itself.`,
+		Short: "Remove nri-vgpu from the node, except for files that running containers use",
+		Long: `Remove nri-vgpu from the node, except for files that running containers use.
+Those containers keep their limits, and no new ones start. When the last of their
+pods has gone, the guard removes the remaining files and itself.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.Config(f.config)
@@ -34,7 +34,7 @@ the last of their pods has gone it removes what is left, and itself.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "", "where the node's root is; the own by default")
+	cmd.Flags().StringVar(&root, "root", "", "mount point of the node's root; default: /")
 	cmd.AddCommand(releaseCommand(), idleCommand())
 	return cmd
 }
@@ -56,7 +56,7 @@ func releaseCommand() *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:       "release [begin|await]",
-		Short:     "What helm uninstall does in the cluster, before and after all nodes have run uninstall",
+		Short:     "Do the cluster's part of helm uninstall, before and after the nodes' part",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"begin", "await"},
 		Hidden:    true,
@@ -77,8 +77,8 @@ func releaseCommand() *cobra.Command {
 			return o.Await(ctx)
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig; without it the pod's service account is used")
-	cmd.Flags().StringVar(&o.Namespace, "namespace", "nri-vgpu-system", "where nri-vgpu is installed")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long nodes have")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
+	cmd.Flags().StringVar(&o.Namespace, "namespace", "nri-vgpu-system", "namespace of the release")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "time that the nodes have to finish")
 	return cmd
 }

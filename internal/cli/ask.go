@@ -20,7 +20,7 @@ import (
 func mgctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           paths.Mgctl,
-		Short:         "See who uses the GPUs of this container, or on the node of all",
+		Short:         "Show the users of this container's GPUs or, on a node, of all GPUs",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -30,7 +30,7 @@ func mgctl() *cobra.Command {
 
 // socketFlag adds the flag for the path of the agent's socket.
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVar(socket, "socket", "", "the agent's socket; that of this container, or of the node, if left out")
+	cmd.Flags().StringVar(socket, "socket", "", "path of the agent's socket; default: the socket of this container or node")
 }
 
 // socketOr returns socket, or the default socket of the agent if socket is empty.
@@ -50,25 +50,25 @@ func asking(cmd *cobra.Command, socket string) show.Asking {
 func getCommand(aliases ...string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show GPUs, and the processes that use them",
-		Long: `Show GPUs, and the processes that use them, as the node's agent tells.
+		Short: "Show GPUs and the processes that use them",
+		Long: `Show GPUs and the processes that use them, as the node's agent measures them.
 
-In a container these are its own and its pod's. On the node, as root, and in the
-agent's pod they are all:
+A container sees the GPUs and processes of its pod. Root on the node and the agent's pod
+see all:
 
   kubectl -n nri-vgpu-system exec POD-OF-THE-NODE -- vgpuctl get processes -o wide
 
-What is shown is what the driver measured; a process cannot change it.
-The exit status is 0 after an answer, 3 where no agent answers, else 1.`,
+The numbers are the driver's; a process cannot change them.
+Exit status: 0 success, 3 no agent answers, 1 any other error.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to show; --help has what there is")
+			return errors.New("name what to show: devices or processes; see --help")
 		},
 	}
 	cmd.AddCommand(
-		listCommand("processes", "Show the processes that use the GPUs: their part of the time, their memory, what their container may use",
+		listCommand("processes", "Show the processes that use GPUs, with their GPU time, memory and limits",
 			show.Asking.Processes, "process", "ps"),
-		listCommand("devices", "Show the GPUs: memory used and in all, shares", show.Asking.Devices, append(aliases, "device")...))
+		listCommand("devices", "Show the GPUs, with used and total memory and shares", show.Asking.Devices, append(aliases, "device")...))
 	return cmd
 }
 
@@ -88,8 +88,8 @@ func listCommand(name, short string, list func(show.Asking, context.Context) err
 			return list(a, ctx)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", show.FormatTable, strings.Join(show.Formats, ", ")+" (raw: fields parted by tabs, full amounts, no headings)")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again every second: in place on a terminal, else line after line")
+	cmd.Flags().StringVarP(&output, "output", "o", show.FormatTable, strings.Join(show.Formats, ", ")+" (raw: tab-separated, unrounded, no headings)")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every second; on a terminal, in place")
 	socketFlag(cmd, &socket)
 	return cmd
 }
@@ -98,7 +98,7 @@ func pingCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "See whether the node's agent answers",
+		Short: "Test whether the node's agent answers",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return asking(cmd, socket).Ping(context.Background()) },
 	}

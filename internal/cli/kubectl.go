@@ -38,14 +38,14 @@ func kubectlVgpu() *cobra.Command {
 	root := &cobra.Command{
 		Use:         plugin,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vgpu"},
-		Short:       "See GPUs, who has them, and what keeps pods from them",
-		Long: `See the GPUs of a cluster, who has which part of them and what they make of it, why
-a pod waits, was refused or is slow, and what is wrong with a node.
+		Short:       "Show GPUs, their users, and why pods wait for them",
+		Long: `Show the GPUs of a cluster, their users and the use of each part, why a pod waits, was
+refused or is slow, and what is wrong with a node.
 
-Agents are asked through the API server, by running a command in their pods: no port
-of a node has to be open. That takes the rights to list pods and nodes, and to create
-pods/exec in the agents' namespace. The latter is root on the nodes, as for any
-privileged pod: give it to those who have that already.`,
+The plugin runs a command in the agents' pods through the API server, so no port of a
+node has to be open. It needs the rights to list pods and nodes, and to create
+pods/exec in the agents' namespace. The right to create pods/exec there amounts to
+root on the nodes, as with any privileged pod: grant it only to administrators.`,
 		Example: `  kubectl vgpu top
   kubectl vgpu get gpus
   kubectl vgpu get pods -A --sort-by time
@@ -53,11 +53,11 @@ privileged pod: give it to those who have that already.`,
   kubectl vgpu doctor node-1`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	get := &cobra.Command{Use: "get", Short: "List GPUs, or containers with GPUs", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("say what to list: gpus or pods") }}
+	get := &cobra.Command{Use: "get", Short: "List GPUs or containers with GPUs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("name what to list: gpus or pods") }}
 	get.AddCommand(gpusCommand(c), podsCommand(c))
-	describe := &cobra.Command{Use: "describe", Short: "Say why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("say what to describe: pod or node") }}
+	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
 	root.AddCommand(topCommand(c), psCommand(c), get, describe, examineCommand(c), versionCommand())
 	c.global(root)
@@ -93,8 +93,8 @@ func noFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellC
 }
 
 func (c *cluster) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "pods of all namespaces")
-	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "only pods with these labels, such as app=train")
+	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "include pods of all namespaces")
+	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "select pods by labels, such as app=train")
 	kind := "pods"
 	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "top" {
 		kind = "nodes"
@@ -209,12 +209,12 @@ func describePodCommand(c *cluster) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "pod POD...",
 		Aliases: []string{"pods", "po"},
-		Short:   "Say why a pod waits, was refused or is slow",
-		Long: `Say what a pod asks for of GPUs and what it has, why it waits, was refused or is slow,
-and what to do: behind the arrows.
+		Short:   "Explain why a pod waits, was refused or is slow",
+		Long: `Show which part of GPUs a pod requests and has, and explain why it waits, was refused or
+is slow. The text after each arrow states what to do.
 
-It takes a second, in which it is looked at twice. The exit status is 0 if the pod is
-there, whatever is wrong with it.`,
+The command samples the pod twice, a second apart. Exit status: 0 if the pod exists, even
+if something is wrong with it.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.complete("pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -253,11 +253,11 @@ func describeNodeCommand(c *cluster) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "node NODE...",
 		Aliases: []string{"nodes", "no"},
-		Short:   "Say what a node has, who has it, and what is wrong",
-		Long: `Say what a node offers, what is given away of each of its GPUs and to whom, what is
-wrong with it and what to do, and what nri-vgpu told about it of late.
+		Short:   "Show a node's GPUs, their users, and what is wrong",
+		Long: `Show what a node offers, which containers have which part of each GPU, what is wrong with
+the node and how to fix it, and its latest Events of nri-vgpu.
 
-The exit status is 0 if the node is there, whatever is wrong with it: see doctor.`,
+Exit status: 0 if the node exists, even if something is wrong with it; see doctor.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -289,12 +289,12 @@ func examineCommand(c *cluster) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor [NODE...]",
-		Short: "Look what keeps nri-vgpu from working on nodes, and say what fixes it",
-		Long: `Look at nodes: at what the API server knows of them, and, from the agent's pod, at the
-runtime, NRI, the guard, the agent, the driver, CDI, the kubelet, MPS and our files.
-Without a name, at all that have an agent, or had one.
+		Short: "Find what keeps nri-vgpu from working on nodes, and show how to fix it",
+		Long: `Examine nodes: their objects at the API server and, from the agent's pod, the runtime,
+NRI, the guard, the agent, the driver, CDI, kubelet, MPS and nri-vgpu's files. Without
+a name, examine all nodes that have or had an agent.
 
-The exit status is 1 if something is a problem. What fixes it stands behind the arrows.`,
+Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
 		ValidArgsFunction: c.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
@@ -335,7 +335,7 @@ The exit status is 1 if something is a problem. What fixes it stands behind the 
 	return cmd
 }
 
-var errUnsoundNodes = errors.New("there are problems; what fixes them stands behind the arrows")
+var errUnsoundNodes = errors.New("found problems; to fix each, do what follows its arrow")
 
 func writeExamined(out io.Writer, all []examined, output string) error {
 	if output == "json" {

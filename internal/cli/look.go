@@ -49,7 +49,7 @@ func (h *here) everywhere()                                                     
 func listing(cmd *cobra.Command, l *show.Listing) {
 	cmd.Flags().StringVarP(&l.Format, "output", "o", show.FormatTable, strings.Join(show.ViewFormats, ", "))
 	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByName, strings.Join(show.Orders, ", "))
-	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "leave out the headings of tables")
+	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "omit the headings of tables")
 	for name, values := range map[string][]string{"output": show.ViewFormats, "sort-by": show.Orders} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -97,15 +97,15 @@ func lister(use, short, long string, s sight, choose func(f *show.Filter, args [
 }
 
 const exitStatus = `
-The exit status is 0 where all was told, 3 where no agent answers, else 1.`
+Exit status: 0 success, 3 no agent answers, 1 any other error.`
 
 func gpusCommand(s sight) *cobra.Command {
-	cmd := lister("gpus [NODE...]", "Show GPUs: memory and time, used and given away, health", `Show GPUs, of all nodes or of some.
+	cmd := lister("gpus [NODE...]", "Show GPUs with their memory, time and health", `Show the GPUs of all nodes, or of the named nodes.
 
-  MEMORY      used by processes, and all there is, as the driver reports
-  GIVEN       given to containers, of what may be given: memory, then time
-  TIME        the part of the last second in which it computed
-  CONTAINERS  that may be on it at one time
+  MEMORY      used by processes and total, as the driver reports it
+  ALLOCATED   allocated to containers, of what may be allocated: memory, then time
+  TIME        part of the last second in which the GPU computed
+  CONTAINERS  containers with a part of the GPU
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Nodes = args },
 		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
@@ -116,13 +116,13 @@ func gpusCommand(s sight) *cobra.Command {
 }
 
 func podsCommand(s sight) *cobra.Command {
-	cmd := lister("pods [POD...]", "Show containers with GPUs, their use and their limits", `Show the containers that were given GPUs, whether or not they use them, each GPU in
-a line; and pods that wait for some.
+	cmd := lister("pods [POD...]", "Show containers with GPUs, with their use and limits", `Show the containers with GPUs, in use or not, with a line for each GPU, and the pods
+that wait for GPUs.
 
-  MEMORY     used, of the limit
-  TIME       of the GPU's, in the last second, of the limit
-  HELD BACK  how long its threads waited for its limit on time, added up
-  REFUSED    allocations that its limit on memory refused
+  MEMORY     used memory and memory limit
+  TIME       used part of the GPU's last second, and the limit
+  HELD BACK  total time that threads waited because of the compute limit
+  REFUSED    allocations that the memory limit refused
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Names = args },
 		func(ctx context.Context, l show.Listing, f show.Filter, all []agentapi.Overview) error {
@@ -143,8 +143,8 @@ a line; and pods that wait for some.
 }
 
 func psCommand(s sight) *cobra.Command {
-	return lister("ps [POD...]", "Show the processes on GPUs", `Show the processes that use GPUs, and their part of the limit of their container.
-PID is the node's; in a container it is the container's.
+	return lister("ps [POD...]", "Show the processes on GPUs", `Show the processes that use GPUs, with their part of their container's limits.
+PID is the process id on the node or, in a container, in that container.
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Names = args },
 		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
@@ -160,7 +160,7 @@ func allCommand() *cobra.Command {
 	var each bool
 	cmd := &cobra.Command{
 		Use:   "all",
-		Short: "Print everything at one moment, as JSON: GPUs, containers, processes",
+		Short: "Print GPUs, containers and processes of one moment as JSON",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd)
@@ -176,7 +176,7 @@ func allCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", show.FormatJSON, "json")
-	cmd.Flags().BoolVar(&each, "each-line", false, "once for each line of standard input, until its end or a minute without one")
+	cmd.Flags().BoolVar(&each, "each-line", false, "print once for each line of standard input; stop at its end or after a minute without a line")
 	h.flags(cmd)
 	return cmd
 }
@@ -186,16 +186,16 @@ func topCommand(s sight) *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "top [NODE...]",
-		Short: "Watch GPUs and who is on them, with their memory and time against their limits",
-		Long: `Watch the GPUs, and the containers on each: what they use of the memory and of the
-GPU's time, against their limits. A bar is full where the limit is reached. On a
-terminal this goes on until q is pressed; else it is written once, as a table.
+		Short: "Watch GPUs and their containers, with use and limits",
+		Long: `Watch the GPUs and the containers on each, with used memory and GPU time against the
+limits. A full bar means that the limit is reached. On a terminal, top runs until you
+press q; elsewhere it writes a table once.
 
   m, t, n            sort by memory, by time, by name
   up, down, space, b scroll
-  q, ctrl-c          end
+  q, ctrl-c          quit
 
-Bars have colours unless NO_COLOR is set.
+The environment variable NO_COLOR turns colours off.
 ` + exitStatus,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
@@ -225,8 +225,8 @@ Bars have colours unless NO_COLOR is set.
 		},
 	}
 	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByMemory, strings.Join(show.Orders, ", "))
-	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "leave out the headings of the table")
-	cmd.Flags().BoolVar(&once, "once", false, "write a table once, on a terminal too")
+	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "omit the headings of the table")
+	cmd.Flags().BoolVar(&once, "once", false, "write a table once, also on a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.Orders, cobra.ShellCompDirectiveNoFileComp))
 	s.flags(cmd)
 	return cmd

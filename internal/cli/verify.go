@@ -35,21 +35,21 @@ func verifyCommand() *cobra.Command {
 	var only, jsonFile, htmlFile string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Test on this machine's GPU whether limits hold",
-		Long: `Test on this machine's GPU whether limits hold, without Kubernetes and without a
-CUDA toolkit. It takes five minutes, with --quick one. Nobody else should use the
-GPU meanwhile.
+		Short: "Test whether limits hold on this machine's GPU",
+		Long: `Test whether limits hold on this machine's GPU, without Kubernetes or a CUDA toolkit.
+The test takes five minutes, or one with --quick. Nothing else should use the GPU
+meanwhile.
 
-It runs workloads first without limits and then under them, as vgpuctl run does:
+verify runs workloads without limits and then under limits, as vgpuctl run does:
 memory by each way of allocating, GPU time for kernels of four lengths in five
-patterns, tenants side by side, captures of streams, programs that hung where a
-library stands before the driver, and the latency of short kernels. The GPU time of
-a tenant is the number of kernels that it completed times the length that such a
-kernel has without limits; nothing of it comes from the library that limits.
+patterns, tenants side by side, captures of streams, programs that have hung under
+interposers, and the latency of short kernels. It computes a tenant's GPU time as the
+number of completed kernels times the length of such a kernel without limits, so the
+figure does not depend on the library under test.
 
-The table has for each check whether it holds, does not hold or was not tested, the
-bound, and the figure. Exit status: 0 all hold, 1 something does not hold, 2 it
-could not be tested.`,
+The table shows for each check whether it holds, does not hold or was not tested, with
+the bound and the measured figure. Exit status: 0 all hold, 1 something does not hold,
+2 the test could not run.`,
 		Example: `  vgpuctl verify --quick
   vgpuctl verify --json report.json --html report.html
   vgpuctl verify --only '^compute: one stream'`,
@@ -69,19 +69,19 @@ could not be tested.`,
 					writeFile(jsonFile, report, verify.WriteJSON), writeFile(htmlFile, report, verify.WriteHTML))
 			}
 			if err == nil && report.Count(verify.DoesNotHold) > 0 {
-				return statusError{errors.New("not all limits hold: see the rows that say so"), exitDoesNotHold}
+				return statusError{errors.New("not all limits hold: see the rows marked \"does not hold\""), exitDoesNotHold}
 			}
 			return notVerified(err)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notVerified(err) })
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.Quick, "quick", false, "the most important checks alone, in a minute")
-	flags.StringVar(&only, "only", "", "regular expression of the checks to make, as \"group: name\"")
-	flags.DurationVar(&opts.Measure, "measure", 0, "for how long tenants are measured, such as 500ms; 2s if left out, or 900ms with --quick")
-	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; the first if left out")
-	flags.StringVar(&jsonFile, "json", "", "file to write the report to, as JSON")
-	flags.StringVar(&htmlFile, "html", "", "file to write the report to, as a page that needs nothing else")
+	flags.BoolVar(&opts.Quick, "quick", false, "run only the most important checks, in a minute")
+	flags.StringVar(&only, "only", "", "run only checks whose \"group: name\" matches this regular expression")
+	flags.DurationVar(&opts.Measure, "measure", 0, "time to measure each tenant, such as 500ms; default: 2s, or 900ms with --quick")
+	flags.StringVar(&opts.GPU, "gpu", "", "index or UUID of the GPU; default: the first")
+	flags.StringVar(&jsonFile, "json", "", "write the report to this file as JSON")
+	flags.StringVar(&htmlFile, "html", "", "write the report to this file as a self-contained HTML page")
 	return cmd
 }
 

@@ -54,7 +54,7 @@ func Main(args []string) int {
 func vgpuctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vgpuctl",
-		Short:         "Run programs under GPU limits, see limits and use, and what is wrong",
+		Short:         "Run programs under GPU limits, show limits and use, find problems",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -70,13 +70,14 @@ func runCommand() *cobra.Command {
 	var gpus []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
-		Short: "Run a program under limits, without Kubernetes",
-		Long: `Run a program, with all that it starts, under limits on one GPU or several.
-The program takes vgpuctl's place: process id, terminal, signals, exit status.
+		Short: "Run a program under limits without Kubernetes",
+		Long: `Run a program and all its child processes under limits on one or more GPUs.
+The program replaces vgpuctl: it keeps the process id, terminal, signals and
+exit status.
 
-Runs with the same --group share one limit; the first sets it, the others
-leave it out. This keeps programs to what was agreed; it is no fence against
-one that wants out, for which there are containers.`,
+Runs with the same --group share one limit; the first run sets it, the others
+omit it. The limits hold programs that cooperate. A program that wants to
+evade them can; run it in a container instead.`,
 		Example: `  vgpuctl run --memory 2Gi -- python train.py
   vgpuctl run --memory 2Gi --cores 30 --gpu 1 --group lab -- ./a
   vgpuctl run --group lab -- ./b
@@ -91,19 +92,19 @@ one that wants out, for which there are containers.`,
 				return err
 			}
 			if request.Empty() && group == "" {
-				return errors.New("nothing to hold the program to; give --memory, --cores or both, or a --group that has them")
+				return errors.New("no limit is set: set --memory, --cores or both, or the --group of a run that has limits")
 			}
 			return local.Run(cmd.Context(), request, group, args)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; all of it if left out")
-	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; no limit if left out")
-	flags.IntVar(&most, "cores-max", 0, "makes --cores a guarantee: up to so many percent of each GPU's time while your other runs with a maximum leave some idle")
-	flags.StringVar(&policy, "policy", "", "cap, the default, is --cores-max as --cores, never more; share is --cores-max 100")
-	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; the first if left out")
-	flags.StringVar(&group, "group", "", "name of the runs that share the limit")
+	flags.StringVar(&memory, "memory", "", "memory of each GPU, such as 2Gi; default: all of it")
+	flags.IntVar(&cores, "cores", 0, "percent of each GPU's time; default: no limit")
+	flags.IntVar(&most, "cores-max", 0, "maximum percent of each GPU's time, above the guarantee --cores, while your other runs with a maximum leave time idle")
+	flags.StringVar(&policy, "policy", "", "cap (default): --cores is also the maximum; share: same as --cores-max 100")
+	flags.StringArrayVar(&gpus, "gpu", nil, "index or UUID of a GPU, may be repeated; default: the first")
+	flags.StringVar(&group, "group", "", "name of the group of runs that share one limit")
 	return cmd
 }
 
@@ -117,7 +118,7 @@ func statusCommand() *cobra.Command {
 	var output, runDir string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show each GPU's limit and use, of this container or of all on the node",
+		Short: "Show limits and use of each GPU, for this container or for all on the node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := formats[output]
@@ -138,13 +139,13 @@ func statusCommand() *cobra.Command {
 }
 
 // errUnsound reports that doctor found problems. doctor has already printed them.
-var errUnsound = errors.New("this node has problems; what fixes them stands behind the arrows")
+var errUnsound = errors.New("found problems on this node; to fix each, do what follows its arrow")
 
 func doctorCommand() *cobra.Command {
 	var output, path, root string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look what keeps nri-vgpu from working on this node, and say what fixes it",
+		Short: "Find what keeps nri-vgpu from working on this node, and show how to fix it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg := config.Default()
@@ -176,8 +177,8 @@ func doctorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().StringVar(&path, "config", "", "the node's config.toml; without it the defaults hold")
-	cmd.Flags().StringVar(&root, "root", "", "where the node's root directory is mounted, in a container; its network has to be the node's")
+	cmd.Flags().StringVar(&path, "config", "", "path of the node's config.toml; defaults apply without a file")
+	cmd.Flags().StringVar(&root, "root", "", "mount point of the node's root, in a container; the container needs the node's network")
 	return cmd
 }
 
@@ -201,6 +202,6 @@ func watchCommand() *cobra.Command {
 			return local.Watch(args[0], args[1], detached)
 		},
 	}
-	cmd.Flags().BoolVar(&detached, "detached", false, "stay and wait")
+	cmd.Flags().BoolVar(&detached, "detached", false, "keep running in the foreground")
 	return cmd
 }

@@ -367,7 +367,7 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no limit", []string{"run", "--", "true"}, "vgpuctl: nothing to hold the program to; give --memory, --cores or both"},
+		{"no limit", []string{"run", "--", "true"}, "vgpuctl: no limit is set: set --memory, --cores or both"},
 		{"no program", []string{"run", "--memory", "2Gi"}, "requires at least 1 arg"},
 		{"unknown program", []string{"run", "--memory", "2Gi", "--", "no-such-program"}, "find the program"},
 		{"bad memory", []string{"run", "--memory", "2GB", "--", "true"}, `--memory is "2GB"`},

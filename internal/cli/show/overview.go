@@ -288,12 +288,12 @@ var gpuView = view[agentapi.GPU]{
 		{title: "UUID", text: func(g agentapi.GPU) string { return g.UUID }, wide: true},
 		{title: "NAME", text: func(g agentapi.GPU) string { return cmp.Or(g.Name, "-") }},
 		{title: "MEMORY", text: func(g agentapi.GPU) string { return ofLimit(g.MemoryUsedBytes, g.MemoryBytes) }},
-		{title: "GIVEN", text: ofRoom(func(r *agentapi.Room) string {
+		{title: "ALLOCATED", text: ofRoom(func(r *agentapi.Room) string {
 			given := r.MemoryBytes - r.FreeMemoryBytes
 			return ofLimit(&given, r.MemoryBytes)
 		})},
 		{title: "TIME", text: func(g agentapi.GPU) string { return percentOr(g.Utilisation) }},
-		{title: "GIVEN", text: ofRoom(func(r *agentapi.Room) string { return Percent(wholePPM - r.FreeComputePPM) })},
+		{title: "ALLOCATED", text: ofRoom(func(r *agentapi.Room) string { return Percent(wholePPM - r.FreeComputePPM) })},
 		{title: "CONTAINERS", text: ofRoom(func(r *agentapi.Room) string { return strconv.Itoa(r.Holders) })},
 		{title: "SLOTS LEFT", text: ofRoom(func(r *agentapi.Room) string { return strconv.Itoa(r.FreeSlots) }), wide: true},
 		{title: "SHARED BY", text: ofRoom(sharedBy), wide: true},

@@ -49,7 +49,7 @@ func TestListings(t *testing.T) {
 	table := Listing{Format: FormatTable, Order: ByName}
 	for name, c := range map[string]struct{ got, want string }{
 		"gpus": {written(t, table, func(l Listing) error { return l.GPUs(all) }),
-			"NODE  GPU  NAME  MEMORY        GIVEN         TIME  GIVEN  CONTAINERS  HEALTH\nn1    0    -     500/1000 MiB  600/1000 MiB  30 %  25 %   2           ok\n"},
+			"NODE  GPU  NAME  MEMORY        ALLOCATED     TIME  ALLOCATED  CONTAINERS  HEALTH\nn1    0    -     500/1000 MiB  600/1000 MiB  30 %  25 %       2           ok\n"},
 		"pods": {written(t, table, func(l Listing) error { return l.Pods(Entries(all)) }),
 			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME          HELD BACK  REFUSED  PROCESSES  STATUS\n" +
 				"a          p    c          n1    0    10/100 MiB   20.0/25-50 %  1m15s      2        0          -\n" +
