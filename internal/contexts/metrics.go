@@ -21,10 +21,10 @@ type Metrics struct{ Sizes *Sizes }
 
 var (
 	descBytes = prometheus.NewDesc("nri_vgpu_gpu_context_bytes",
-		fmt.Sprintf("What a CUDA context takes on the GPU, as measured or configured; missing where it is not known and contexts are charged %d MiB.", limits.UnknownContextBytes>>20),
+		fmt.Sprintf("Size of a CUDA context on the GPU, measured or configured; missing if unknown, in which case a context is charged %d MiB.", limits.UnknownContextBytes>>20),
 		[]string{"uuid"}, nil)
 	descAttempts = prometheus.NewDesc("nri_vgpu_context_measurements_total",
-		"Attempts to measure what a CUDA context takes, by outcome: measured; failed, the agent logs why and tries again.",
+		"Attempts to measure the size of a CUDA context, by outcome: measured; failed, the agent logs the reason and retries.",
 		[]string{"outcome"}, nil)
 )
 

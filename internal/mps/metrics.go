@@ -12,11 +12,11 @@ type metrics struct {
 func newMetrics() metrics {
 	return metrics{
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nri_vgpu_mps_ready", Help: "1 when the control daemon of the Multi-Process Service answers; 0 also where no GPU is shared by it."}),
+			Name: "nri_vgpu_mps_ready", Help: "1 if the MPS control daemon answers; 0 also if no GPU is shared by MPS."}),
 		clients: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nri_vgpu_mps_clients", Help: "Processes that the Multi-Process Service serves."}),
+			Name: "nri_vgpu_mps_clients", Help: "Processes that MPS serves."}),
 		starts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nri_vgpu_mps_starts_total", Help: "How often the control daemon of the Multi-Process Service was started."}),
+			Name: "nri_vgpu_mps_starts_total", Help: "Starts of the MPS control daemon."}),
 	}
 }
 

@@ -16,16 +16,16 @@ type Metrics struct {
 
 var (
 	descProcesses = prometheus.NewDesc("nri_vgpu_container_processes",
-		"Processes of the container that have begun to use CUDA and told this agent, at most 256; those from before its start are missing.",
+		"Processes of the container that use CUDA and registered with this agent, at most 256; processes started before the agent are missing.",
 		[]string{"namespace", "pod", "container"}, nil)
 	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
-		"Connections of processes that begin to use CUDA, by outcome: registered; known, it had registered before; foreign, of no pod; full; gone, it had ended; busy, too many were open.",
+		"Registrations of processes that begin to use CUDA, by outcome: registered; known, registered before; foreign, in no pod; full, the container has 256; gone, the process had ended; busy, too many connections were open.",
 		[]string{"outcome"}, nil)
 	descHeld = prometheus.NewDesc("nri_vgpu_holdings_questions_total",
-		"Questions of processes about what they physically hold, by outcome: answered; unanswered, the driver was slow or hung; busy, too many waited; gone, the process had ended.",
+		"Requests of processes for the memory they physically hold, by outcome: answered; unanswered, the driver was slow or hung; busy, too many requests waited; gone, the process had ended.",
 		[]string{"outcome"}, nil)
 	descInvalid = prometheus.NewDesc("nri_vgpu_registrations_invalid_total",
-		"Messages of processes at the agent's socket that were neither a registration nor a question.", nil, nil)
+		"Invalid messages of processes at the agent's socket.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -50,19 +50,19 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"handler", "outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_refusals_total",
-			Help: "Containers that were refused, by reason.",
+			Help: "Refused containers, by reason.",
 		}, []string{"reason"}),
 		unadjusted: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unadjusted_containers",
-			Help: "Running containers that were created without the plugin and ask for or may see GPUs.",
+			Help: "Running containers that request or can see GPUs but were created without the plugin.",
 		}),
 		recovered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_recovered_assignments_total",
-			Help: "Assignments whose files were lost, or said something else, and that were recovered from a running container.",
+			Help: "Assignments recovered from running containers because their files were lost or differed.",
 		}),
 		unexplained: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_unexplained_assignments_total",
-			Help: "Containers that were found, at the start, to hold what their pod's spec does not ask for.",
+			Help: "Containers found at the agent's start with a part of a GPU that their pod's spec does not request.",
 		}),
 	}
 	for _, reason := range adjust.Reasons {

@@ -38,7 +38,7 @@ func newMetrics(node string, snapshot func() state) *metrics {
 		registry: prometheus.NewRegistry(),
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: name("reconciles_total"),
-			Help: "Comparisons of the Node with the agent's report, by result: unchanged; written; deferred, a write is due and waits for its turn; failed, the API server did not take it; unknown, there is no Node to compare with.",
+			Help: "Comparisons of the Node with the agent's report, by result: unchanged; written; deferred, the write waits for the rate limit; failed, the API server rejected the write; unknown, the Node cannot be read.",
 		}, []string{"result"}),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: name("patches_total"), Help: "Writes to the Node's status, by reason.",
@@ -47,19 +47,19 @@ func newMetrics(node string, snapshot func() state) *metrics {
 			Name: name("patch_failures_total"), Help: "Writes to the Node's status that failed.",
 		}),
 		drifts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: name("drift_restored_total"), Help: "Changes by other writers that were undone.",
+			Name: name("drift_restored_total"), Help: "Changes by other writers that the patcher reverted.",
 		}),
 		node: node, snapshot: snapshot,
 		build: prometheus.NewDesc(name("build_info"),
-			"Always 1; the patcher's version, and its node.", []string{"node", "version", "go_version"}, nil),
+			"Always 1; labels state the patcher's version and node.", []string{"node", "version", "go_version"}, nil),
 		reconciled: prometheus.NewDesc(name("reconciled"),
-			"1 when the Node is as it should be.", nil, nil),
+			"1 if the Node matches the agent's report.", nil, nil),
 		desired: prometheus.NewDesc(name("desired"),
-			"Units that the node should advertise.", []string{"resource"}, nil),
+			"Units of each resource that the Node should have.", []string{"resource"}, nil),
 		advertised: prometheus.NewDesc(name("advertised"),
-			"Units that the Node has as allocatable.", []string{"resource"}, nil),
+			"Units of each resource that the Node has as allocatable.", []string{"resource"}, nil),
 		reportAge: prometheus.NewDesc(name("report_age_seconds"),
-			"Time since the agent was last known to live.", nil, nil),
+			"Age of the agent's last heartbeat.", nil, nil),
 	}
 	for _, reason := range []string{reasonAdvertise, reasonRestore, reasonWithdraw, reasonCondition, reasonVolcano} {
 		m.patches.WithLabelValues(reason)

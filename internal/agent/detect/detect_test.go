@@ -397,10 +397,10 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP nri_vgpu_container_observed_memory_bytes Memory of the GPU that the container was seen to hold, where its usage page reports less.
+# HELP nri_vgpu_container_observed_memory_bytes GPU memory that the driver reports for the container, where its usage page reports less.
 # TYPE nri_vgpu_container_observed_memory_bytes gauge
 nri_vgpu_container_observed_memory_bytes{container="main",namespace="ns",pod="p",uuid="` + gpuA + `"} 4.194304e+08
-# HELP nri_vgpu_unaccounted_processes Processes on the GPU now that no container of ours accounts for, by kind: bypass (in a container of ours, around its limits), pod (in another pod), host.
+# HELP nri_vgpu_unaccounted_processes Processes on the GPU that no container with a part of it accounts for, by kind: bypass (in a container with a part, outside its limits), pod (in another pod), host.
 # TYPE nri_vgpu_unaccounted_processes gauge
 nri_vgpu_unaccounted_processes{kind="host",uuid="` + gpuA + `"} 1
 `

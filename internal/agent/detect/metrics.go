@@ -24,36 +24,36 @@ func newMetrics() *Metrics {
 	m := &Metrics{
 		kinds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_gpu_api_processes",
-			Help: "Processes that use the GPU through a kind of API, as the driver lists them: compute (CUDA, OpenCL), graphics (Vulkan, OpenGL), video (encoder, decoder). A process may count in more than one.",
+			Help: "Processes that use the GPU, by kind of API, as the driver lists them: compute (CUDA, OpenCL), graphics (Vulkan, OpenGL), video (encoder, decoder). A process can count under several kinds.",
 		}, []string{"uuid", "api"}),
 		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unaccounted_processes",
-			Help: "Processes on the GPU now that no container of ours accounts for, by kind: bypass (in a container of ours, around its limits), pod (in another pod), host.",
+			Help: "Processes on the GPU that no container with a part of it accounts for, by kind: bypass (in a container with a part, outside its limits), pod (in another pod), host.",
 		}, []string{"uuid", "kind"}),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_found_total",
-			Help: "Processes that were found on a GPU, and that no container of ours accounts for, by kind.",
+			Help: "Processes found on a GPU that no container with a part of it accounts for, by kind.",
 		}, []string{"kind"}),
 		stopped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_stopped_total",
-			Help: "Processes that were stopped, as no container of ours accounts for them and the configuration requests it, by kind.",
+			Help: "Processes stopped because no container with a part of the GPU accounts for them and detection.action or host_action is stop, by kind.",
 		}, []string{"kind"}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_container_observed_memory_bytes",
-			Help: "Memory of the GPU that the container was seen to hold, where its usage page reports less.",
+			Help: "GPU memory that the driver reports for the container, where its usage page reports less.",
 		}, []string{"namespace", "pod", "container", "uuid"}),
 		mismatches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_usage_mismatches_total",
-			Help: "Times that a container was found to hold more than its usage page owned up to, or than its limit.",
+			Help: "Times that a container held more memory than its usage page reported, or than its limit.",
 		}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_usage_pages_cut_total",
-			Help: "Times that a container had made its usage page grow, and the page was cut back to its size.",
+			Help: "Times that the agent truncated a usage page that a container had made larger.",
 		}),
 	}
 	m.displaced = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nri_vgpu_displaced_containers",
-		Help: "Running containers in which the files that hold them to their limits are no longer where they were mounted.",
+		Help: "Running containers in which nri-vgpu's files are no longer where the agent mounted them.",
 	})
 	for _, kind := range []Kind{Bypass, Pod, Host} {
 		m.found.WithLabelValues(string(kind))

@@ -17,7 +17,7 @@ type metrics struct{ results *prometheus.CounterVec }
 func newMetrics() metrics {
 	m := metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nri_vgpu_evictions_total",
-		Help: "Evictions of pods that fit no GPU of the node, tried or considered, by result: evicted; kept, it would help nobody; budget, a disruption budget forbids it; failed.",
+		Help: "Attempts to evict pods that fit no GPU of the node, by result: evicted; kept, no controller would recreate the pod elsewhere; budget, a disruption budget forbids the eviction; failed.",
 	}, []string{"result"})}
 	for _, result := range []string{resultEvicted, resultKept, resultBudget, resultFailed} {
 		m.results.WithLabelValues(result)

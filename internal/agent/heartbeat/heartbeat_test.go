@@ -275,16 +275,16 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP nri_vgpu_container_compute_limit_ratio Part of the GPU's time that the container may use, 0 to 1; 1 without a limit.
+# HELP nri_vgpu_container_compute_limit_ratio Compute limit of the container as a part of the GPU's time, 0 to 1; 1 without a limit.
 # TYPE nri_vgpu_container_compute_limit_ratio gauge
 nri_vgpu_container_compute_limit_ratio{container="c",namespace="ns",pod="p",uuid="GPU-1"} 0.25
-# HELP nri_vgpu_container_memory_limit_bytes Memory of the GPU that the container may use.
+# HELP nri_vgpu_container_memory_limit_bytes GPU memory limit of the container, in bytes.
 # TYPE nri_vgpu_container_memory_limit_bytes gauge
 nri_vgpu_container_memory_limit_bytes{container="c",namespace="ns",pod="p",uuid="GPU-1"} 5.36870912e+08
-# HELP nri_vgpu_gpu_free_memory_bytes Memory of the GPU that is given to nobody.
+# HELP nri_vgpu_gpu_free_memory_bytes GPU memory that is not allocated.
 # TYPE nri_vgpu_gpu_free_memory_bytes gauge
 nri_vgpu_gpu_free_memory_bytes{index="0",name="Test GPU",uuid="GPU-1"} 5.36870912e+08
-# HELP nri_vgpu_registered 1 when the container runtime has the plugin.
+# HELP nri_vgpu_registered 1 if the agent is registered with the container runtime.
 # TYPE nri_vgpu_registered gauge
 nri_vgpu_registered 1
 `

@@ -19,36 +19,36 @@ var (
 	containerLabels = []string{"namespace", "pod", "container", "uuid"}
 
 	descBuild = prometheus.NewDesc("nri_vgpu_build_info",
-		"Always 1; the agent's version, and its node.", []string{"node", "version", "go_version"}, nil)
+		"Always 1; labels state the agent's version and node.", []string{"node", "version", "go_version"}, nil)
 	descRegistered = prometheus.NewDesc("nri_vgpu_registered",
-		"1 when the container runtime has the plugin.", nil, nil)
+		"1 if the agent is registered with the container runtime.", nil, nil)
 	descPodsSynced = prometheus.NewDesc("nri_vgpu_pods_synced",
-		"1 when the node's pods are known.", nil, nil)
+		"1 if the agent knows the node's pods.", nil, nil)
 
 	descGuard = prometheus.NewDesc("nri_vgpu_guard_loaded",
-		"1 when the container runtime has loaded the guard, which it does when it starts; left out where there is to be none.", nil, nil)
+		"1 if the container runtime has loaded the guard, as it does at its start; missing if no guard is configured.", nil, nil)
 
 	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
-		"1 when the GPU may be given to new containers.", gpuLabels, nil)
+		"1 if the GPU accepts new containers.", gpuLabels, nil)
 	descXIDs = prometheus.NewDesc("nri_vgpu_gpu_xids_total",
-		"Errors (XIDs) that the driver has reported of the GPU, by number; uuid is empty where it did not tell of which.", []string{"uuid", "xid"}, nil)
+		"Errors (XIDs) that the driver reported for the GPU, by number; uuid is empty if the driver did not name the GPU.", []string{"uuid", "xid"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
-		"Memory of the GPU that may be given to containers.", gpuLabels, nil)
+		"GPU memory that can be allocated to containers.", gpuLabels, nil)
 	descAllocatedMemory = prometheus.NewDesc("nri_vgpu_gpu_allocated_memory_bytes",
-		"Memory of the GPU that was given to containers.", gpuLabels, nil)
+		"GPU memory that is allocated to containers.", gpuLabels, nil)
 	descFreeMemory = prometheus.NewDesc("nri_vgpu_gpu_free_memory_bytes",
-		"Memory of the GPU that is given to nobody.", gpuLabels, nil)
+		"GPU memory that is not allocated.", gpuLabels, nil)
 	descAllocatedCompute = prometheus.NewDesc("nri_vgpu_gpu_allocated_compute_ratio",
-		"Part of the GPU's time that was given to containers, 0 to 1.", gpuLabels, nil)
+		"Part of the GPU's time that is allocated to containers, 0 to 1.", gpuLabels, nil)
 	descFreeCompute = prometheus.NewDesc("nri_vgpu_gpu_free_compute_ratio",
-		"Part of the GPU's time that is given to nobody, 0 to 1.", gpuLabels, nil)
+		"Part of the GPU's time that is not allocated, 0 to 1.", gpuLabels, nil)
 	descContainers = prometheus.NewDesc("nri_vgpu_gpu_containers",
-		"Containers that hold a part of the GPU.", gpuLabels, nil)
+		"Containers with a part of the GPU.", gpuLabels, nil)
 
 	descLimitMemory = prometheus.NewDesc("nri_vgpu_container_memory_limit_bytes",
-		"Memory of the GPU that the container may use.", containerLabels, nil)
+		"GPU memory limit of the container, in bytes.", containerLabels, nil)
 	descLimitCompute = prometheus.NewDesc("nri_vgpu_container_compute_limit_ratio",
-		"Part of the GPU's time that the container may use, 0 to 1; 1 without a limit.", containerLabels, nil)
+		"Compute limit of the container as a part of the GPU's time, 0 to 1; 1 without a limit.", containerLabels, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -12,17 +12,17 @@ var (
 	containerLabels = []string{"namespace", "pod", "container", "uuid"}
 
 	descObserved = prometheus.NewDesc("nri_vgpu_container_observed_gpu_seconds_total",
-		"GPU time that the container had while it was checked, as the driver samples it.", containerLabels, nil)
+		"GPU time that the container used during checks, as the driver samples it.", containerLabels, nil)
 	descMetered = prometheus.NewDesc("nri_vgpu_container_metered_gpu_seconds_total",
-		"GPU time that the container was charged while it was checked, by its own account.", containerLabels, nil)
+		"GPU time charged to the container during checks, as its usage page reports it.", containerLabels, nil)
 	descRatio = prometheus.NewDesc("nri_vgpu_container_meter_ratio",
-		"Observed to metered GPU time of the last 10 minutes; missing where nothing was metered.", containerLabels, nil)
+		"Ratio of observed to metered GPU time in the last 10 minutes; missing if nothing was metered.", containerLabels, nil)
 	descLow = prometheus.NewDesc("nri_vgpu_container_meter_low_ratio",
-		"The least that the ratio may be, as what is observed are samples: 3 sigma below.", containerLabels, nil)
+		"Lower bound of the ratio: 3 sigma of the sampling error below it.", containerLabels, nil)
 	descHigh = prometheus.NewDesc("nri_vgpu_container_meter_high_ratio",
-		"The most that the ratio may be, as what is observed are samples: 3 sigma above.", containerLabels, nil)
+		"Upper bound of the ratio: 3 sigma of the sampling error above it.", containerLabels, nil)
 	descDisagreement = prometheus.NewDesc("nri_vgpu_container_meter_disagreement_ratio",
-		"Part of the GPU's time by which observed and metered time of the last 10 minutes differ beyond 3 sigma, -1 to 1; above 0 the container had more than it was charged.", containerLabels, nil)
+		"Part of the GPU's time by which observed and metered time differ beyond 3 sigma in the last 10 minutes, -1 to 1; positive if the container used more than it was charged.", containerLabels, nil)
 )
 
 // Describe implements prometheus.Collector.

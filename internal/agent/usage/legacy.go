@@ -36,15 +36,15 @@ var (
 	volcanoContainer = []string{"podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid"}
 
 	descVolcanoGPUMemory = prometheus.NewDesc("HostGPUMemoryUsage",
-		"Memory of the GPU that processes hold, bytes.", volcanoGPU, volcanoZone)
+		"GPU memory that processes hold, in bytes.", volcanoGPU, volcanoZone)
 	descVolcanoGPUUtilisation = prometheus.NewDesc("HostCoreUtilization",
-		"The GPU's time that processes had, percent.", volcanoGPU, volcanoZone)
+		"GPU time that processes used, in percent.", volcanoGPU, volcanoZone)
 	descVolcanoMemory = prometheus.NewDesc("vGPU_device_memory_usage_in_bytes",
-		"Memory of the GPU that the container's processes hold.", volcanoContainer, volcanoZone)
+		"GPU memory that the container's processes hold, in bytes.", volcanoContainer, volcanoZone)
 	descVolcanoLimit = prometheus.NewDesc("vGPU_device_memory_limit_in_bytes",
-		"Memory of the GPU that the container may use.", volcanoContainer, volcanoZone)
+		"GPU memory limit of the container, in bytes.", volcanoContainer, volcanoZone)
 	descVolcanoUtilisation = prometheus.NewDesc("Device_utilization_desc_of_container",
-		"The GPU's time that the container had, percent.", volcanoContainer, volcanoZone)
+		"GPU time that the container used, in percent.", volcanoContainer, volcanoZone)
 )
 
 // volcanoNames exports the names of Volcano's exporter, which are HAMi's.
@@ -100,30 +100,30 @@ var (
 	metaGPUProcess = []string{"uuid", "pid", "cmdline", "pod_name", "pod_namespace", "resource_name", "node_name"}
 
 	descMetaGPUShares = prometheus.NewDesc("metagpu_device_shares",
-		"Shares of the GPU.", metaGPUDevice, nil)
+		"Number of shares of the GPU.", metaGPUDevice, nil)
 	descMetaGPUTotal = prometheus.NewDesc("metagpu_device_memory_total",
-		"Memory of the GPU, MiB.", metaGPUDevice, nil)
+		"Memory of the GPU, in MiB.", metaGPUDevice, nil)
 	descMetaGPUFree = prometheus.NewDesc("metagpu_device_memory_free",
-		"Memory of the GPU that no process holds, MiB.", metaGPUDevice, nil)
+		"GPU memory that no process holds, in MiB.", metaGPUDevice, nil)
 	descMetaGPUUsed = prometheus.NewDesc("metagpu_device_memory_used",
-		"Memory of the GPU that processes hold, MiB.", metaGPUDevice, nil)
+		"GPU memory that processes hold, in MiB.", metaGPUDevice, nil)
 	descMetaGPUShareSize = prometheus.NewDesc("metagpu_device_memory_share_size",
-		"Memory of a share, MiB.", metaGPUDevice, nil)
+		"Memory of a share, in MiB.", metaGPUDevice, nil)
 
 	descMetaGPURequests = prometheus.NewDesc("metagpu_process_metagpu_requests",
-		"Shares that the pod asks for.", []string{"pod_name", "pod_namespace", "resource_name", "node_name"}, nil)
+		"Shares that the pod requests.", []string{"pod_name", "pod_namespace", "resource_name", "node_name"}, nil)
 	descMetaGPUUtilisation = prometheus.NewDesc("metagpu_process_absolute_gpu_utilization",
-		"The GPU's time that the process had, percent.", metaGPUProcess, nil)
+		"GPU time that the process used, in percent.", metaGPUProcess, nil)
 	descMetaGPUMaxUtilisation = prometheus.NewDesc("metagpu_process_max_allowed_metagpu_gpu_utilization",
-		"The GPU's time that its container may have, percent.", metaGPUProcess, nil)
+		"Compute limit of the process's container, in percent.", metaGPUProcess, nil)
 	descMetaGPURelativeUtilisation = prometheus.NewDesc("metagpu_process_metagpu_relative_gpu_utilization",
-		"The time that the process had of what its container may have, percent.", metaGPUProcess, nil)
+		"GPU time that the process used, in percent of its container's compute limit.", metaGPUProcess, nil)
 	descMetaGPUMemory = prometheus.NewDesc("metagpu_process_memory_usage",
-		"Memory that the process holds, MiB.", metaGPUProcess, nil)
+		"GPU memory that the process holds, in MiB.", metaGPUProcess, nil)
 	descMetaGPUMaxMemory = prometheus.NewDesc("metagpu_process_max_allowed_metagpu_memory",
-		"Memory that its container may use, MiB.", metaGPUProcess, nil)
+		"Memory limit of the process's container, in MiB.", metaGPUProcess, nil)
 	descMetaGPURelativeMemory = prometheus.NewDesc("metagpu_process_metagpu_relative_memory_utilization",
-		"Memory that the process holds of what its container may use, percent.", metaGPUProcess, nil)
+		"GPU memory that the process holds, in percent of its container's memory limit.", metaGPUProcess, nil)
 )
 
 // metaGPUNames exports the names of MetaGPU's exporter. Unlike our metrics, it has a series for

@@ -18,18 +18,18 @@ func TestVolcanosNames(t *testing.T) {
 	n, c, _ := populated(t)
 	names := c.Legacy(config.LegacyVolcano)
 	want := `
-# HELP Device_utilization_desc_of_container The GPU's time that the container had, percent.
+# HELP Device_utilization_desc_of_container GPU time that the container used, in percent.
 # TYPE Device_utilization_desc_of_container gauge
 Device_utilization_desc_of_container{ctrname="main",deviceuuid="` + first + `",podname="other",podnamespace="ns",vdeviceid="0",zone="vGPU"} 10
 Device_utilization_desc_of_container{ctrname="main",deviceuuid="` + second + `",podname="other",podnamespace="ns",vdeviceid="1",zone="vGPU"} 50
 Device_utilization_desc_of_container{ctrname="main",deviceuuid="` + first + `",podname="own",podnamespace="ns",vdeviceid="0",zone="vGPU"} 20
-# HELP HostCoreUtilization The GPU's time that processes had, percent.
+# HELP HostCoreUtilization GPU time that processes used, in percent.
 # TYPE HostCoreUtilization gauge
 HostCoreUtilization{deviceidx="1",deviceuuid="` + second + `",zone="vGPU"} 50
-# HELP HostGPUMemoryUsage Memory of the GPU that processes hold, bytes.
+# HELP HostGPUMemoryUsage GPU memory that processes hold, in bytes.
 # TYPE HostGPUMemoryUsage gauge
 HostGPUMemoryUsage{deviceidx="1",deviceuuid="` + second + `",zone="vGPU"} 3.221225472e+09
-# HELP vGPU_device_memory_usage_in_bytes Memory of the GPU that the container's processes hold.
+# HELP vGPU_device_memory_usage_in_bytes GPU memory that the container's processes hold, in bytes.
 # TYPE vGPU_device_memory_usage_in_bytes gauge
 vGPU_device_memory_usage_in_bytes{ctrname="main",deviceuuid="` + first + `",podname="other",podnamespace="ns",vdeviceid="0",zone="vGPU"} 2.147483648e+09
 vGPU_device_memory_usage_in_bytes{ctrname="main",deviceuuid="` + second + `",podname="other",podnamespace="ns",vdeviceid="1",zone="vGPU"} 3.221225472e+09
@@ -56,33 +56,33 @@ func TestMetaGPUsNames(t *testing.T) {
 			`",pod_namespace="ns",resource_name="cnvrg.io/metagpu",uuid="` + uuid + `"} ` + value + "\n"
 	}
 	want := `
-# HELP metagpu_device_memory_share_size Memory of a share, MiB.
+# HELP metagpu_device_memory_share_size Memory of a share, in MiB.
 # TYPE metagpu_device_memory_share_size gauge
 metagpu_device_memory_share_size{device_index="0",device_uuid="` + first + `",node_name="n1",resource_name="cnvrg.io/metagpu"} 163
-# HELP metagpu_device_shares Shares of the GPU.
+# HELP metagpu_device_shares Number of shares of the GPU.
 # TYPE metagpu_device_shares gauge
 metagpu_device_shares{device_index="0",device_uuid="` + first + `",node_name="n1",resource_name="cnvrg.io/metagpu"} 100
-# HELP metagpu_process_metagpu_requests Shares that the pod asks for.
+# HELP metagpu_process_metagpu_requests Shares that the pod requests.
 # TYPE metagpu_process_metagpu_requests gauge
 metagpu_process_metagpu_requests{node_name="n1",pod_name="other",pod_namespace="ns",resource_name="cnvrg.io/metagpu"} 25
 metagpu_process_metagpu_requests{node_name="n1",pod_name="own",pod_namespace="ns",resource_name="cnvrg.io/metagpu"} 50
-# HELP metagpu_process_max_allowed_metagpu_gpu_utilization The GPU's time that its container may have, percent.
+# HELP metagpu_process_max_allowed_metagpu_gpu_utilization Compute limit of the process's container, in percent.
 # TYPE metagpu_process_max_allowed_metagpu_gpu_utilization gauge
 ` + series("metagpu_process_max_allowed_metagpu_gpu_utilization", "other", "other", first, "25") +
 		series("metagpu_process_max_allowed_metagpu_gpu_utilization", "other", "second", second, "100") +
 		series("metagpu_process_max_allowed_metagpu_gpu_utilization", "own", "main", first, "25") +
 		series("metagpu_process_max_allowed_metagpu_gpu_utilization", "own", "side", first, "25") +
-		`# HELP metagpu_process_memory_usage Memory that the process holds, MiB.
+		`# HELP metagpu_process_memory_usage GPU memory that the process holds, in MiB.
 # TYPE metagpu_process_memory_usage gauge
 ` + series("metagpu_process_memory_usage", "other", "other", first, "2048") +
 		series("metagpu_process_memory_usage", "other", "second", second, "3072") +
 		series("metagpu_process_memory_usage", "own", "main", first, "1024") +
-		`# HELP metagpu_process_metagpu_relative_gpu_utilization The time that the process had of what its container may have, percent.
+		`# HELP metagpu_process_metagpu_relative_gpu_utilization GPU time that the process used, in percent of its container's compute limit.
 # TYPE metagpu_process_metagpu_relative_gpu_utilization gauge
 ` + series("metagpu_process_metagpu_relative_gpu_utilization", "other", "other", first, "40") +
 		series("metagpu_process_metagpu_relative_gpu_utilization", "other", "second", second, "50") +
 		series("metagpu_process_metagpu_relative_gpu_utilization", "own", "main", first, "80") +
-		`# HELP metagpu_process_metagpu_relative_memory_utilization Memory that the process holds of what its container may use, percent.
+		`# HELP metagpu_process_metagpu_relative_memory_utilization GPU memory that the process holds, in percent of its container's memory limit.
 # TYPE metagpu_process_metagpu_relative_memory_utilization gauge
 ` + series("metagpu_process_metagpu_relative_memory_utilization", "other", "other", first, "50") +
 		series("metagpu_process_metagpu_relative_memory_utilization", "other", "second", second, "18.75") +

@@ -24,39 +24,39 @@ var (
 	containerLabels = []string{"namespace", "pod", "container", "uuid"}
 
 	descGPUUsed = prometheus.NewDesc("nri_vgpu_gpu_used_memory_bytes",
-		"Memory of the GPU that processes hold, as the driver lists them.", gpuLabels, nil)
+		"GPU memory that processes hold, as the driver reports it.", gpuLabels, nil)
 	descGPUUtilisation = prometheus.NewDesc("nri_vgpu_gpu_utilisation_ratio",
-		"Part of the GPU's time that processes had in the second before, as the driver samples it, 0 to 1.", gpuLabels, nil)
+		"Part of the GPU's time that processes used in the last second, as the driver samples it, 0 to 1.", gpuLabels, nil)
 
 	descGPUProcesses = prometheus.NewDesc("nri_vgpu_gpu_processes",
 		"Processes that use the GPU, as the driver lists them.", gpuLabels, nil)
 
 	descUsed = prometheus.NewDesc("nri_vgpu_container_used_memory_bytes",
-		"Memory of the GPU that the container's processes hold, as the driver lists them.", containerLabels, nil)
+		"GPU memory that the container's processes hold, as the driver reports it.", containerLabels, nil)
 	descUtilisation = prometheus.NewDesc("nri_vgpu_container_utilisation_ratio",
-		"Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.", containerLabels, nil)
+		"Part of the GPU's time that the container used in the last second, as the driver samples it, 0 to 1.", containerLabels, nil)
 
 	descContainerProcesses = prometheus.NewDesc("nri_vgpu_container_gpu_processes",
 		"Processes of the container that use the GPU, as the driver lists them.", containerLabels, nil)
 
 	descAccounted = prometheus.NewDesc("nri_vgpu_container_accounted_memory_bytes",
-		"Memory that counts against the container's limit, by its own account.", containerLabels, nil)
+		"Memory charged against the container's limit, as its usage page reports it.", containerLabels, nil)
 	descPeak = prometheus.NewDesc("nri_vgpu_container_peak_memory_bytes",
-		"The most memory that counted against the container's limit at a time, by its own account.", containerLabels, nil)
+		"Highest memory charged against the container's limit, as its usage page reports it.", containerLabels, nil)
 	descBusy = prometheus.NewDesc("nri_vgpu_container_gpu_seconds_total",
-		"GPU time that counts against the container's limit, by its own account; 0 for one without a limit on time.", containerLabels, nil)
+		"GPU time charged against the container's compute limit, as its usage page reports it; 0 without a compute limit.", containerLabels, nil)
 	descThrottled = prometheus.NewDesc("nri_vgpu_container_throttled_seconds_total",
-		"Time that the container's threads were held back by its limit on GPU time, added up.", containerLabels, nil)
+		"Total time that the container's threads waited because of its compute limit, as its usage page reports it.", containerLabels, nil)
 	descLaunches = prometheus.NewDesc("nri_vgpu_container_launches_total",
-		"Kernels, graphs and copies on the GPU that the container launched, by its own account.", containerLabels, nil)
+		"Kernels, graphs and copies that the container launched, as its usage page reports it.", containerLabels, nil)
 	descDistrusted = prometheus.NewDesc("nri_vgpu_container_distrusted_probes_total",
-		"Measurements of others' GPU time that the container's interposer did not believe, by its own account and by cause: uncharged, the others were not charged for as much; aliased, the probes stood behind the work.", append(slices.Clone(containerLabels), "cause"), nil)
+		"Measurements of other containers' GPU time that the interposer rejected, as the usage page reports them, by cause: uncharged, the others were charged less; aliased, the probes were queued behind the container's work.", append(slices.Clone(containerLabels), "cause"), nil)
 	descDrift = prometheus.NewDesc("nri_vgpu_container_clock_drift_ratio",
-		"By what part the GPU's clock is faster than the host's, as the container's interposer measured it; 0 where it did not.", containerLabels, nil)
+		"Ratio by which the GPU's clock is faster than the host's, as the container's interposer measured it; 0 if not measured.", containerLabels, nil)
 	descSlice = prometheus.NewDesc("nri_vgpu_container_slice_seconds",
-		"How long the container has the GPU at a time beside others, as its interposer measured it; 0 where it did not.", containerLabels, nil)
+		"Length of the container's time slice beside other containers, as its interposer measured it; 0 if not measured.", containerLabels, nil)
 	descRefused = prometheus.NewDesc("nri_vgpu_container_refused_allocations_total",
-		"Allocations that the container was refused for its limit on memory, by the way of asking for it and its own account.", append(slices.Clone(containerLabels), "way"), nil)
+		"Allocations that the memory limit refused, as the usage page reports them, by way of allocating.", append(slices.Clone(containerLabels), "way"), nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -28,7 +28,7 @@ nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uui
 nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 1
 nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1
 nri_vgpu_container_gpu_processes{container="side",namespace="ns",pod="own",uuid="` + first + `"} 1
-# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.
+# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container used in the last second, as the driver samples it, 0 to 1.
 # TYPE nri_vgpu_container_utilisation_ratio gauge
 nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + first + `"} 0.3
 nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + second + `"} 0.5
@@ -57,19 +57,19 @@ nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="other",uui
 nri_vgpu_container_gpu_processes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1
 nri_vgpu_container_gpu_processes{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
 nri_vgpu_container_gpu_processes{container="side",namespace="ns",pod="own",uuid="` + first + `"} 1
-# HELP nri_vgpu_container_used_memory_bytes Memory of the GPU that the container's processes hold, as the driver lists them.
+# HELP nri_vgpu_container_used_memory_bytes GPU memory that the container's processes hold, as the driver reports it.
 # TYPE nri_vgpu_container_used_memory_bytes gauge
 nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="other",uuid="` + first + `"} 2.147483648e+09
 nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="other",uuid="` + second + `"} 3.221225472e+09
 nri_vgpu_container_used_memory_bytes{container="main",namespace="ns",pod="own",uuid="` + first + `"} 1.073741824e+09
 nri_vgpu_container_used_memory_bytes{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
-# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container had in the second before, as the driver samples it, 0 to 1.
+# HELP nri_vgpu_container_utilisation_ratio Part of the GPU's time that the container used in the last second, as the driver samples it, 0 to 1.
 # TYPE nri_vgpu_container_utilisation_ratio gauge
 nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + first + `"} 0.1
 nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="other",uuid="` + second + `"} 0.5
 nri_vgpu_container_utilisation_ratio{container="main",namespace="ns",pod="own",uuid="` + first + `"} 0.2
 nri_vgpu_container_utilisation_ratio{container="new",namespace="ns",pod="other",uuid="` + first + `"} 0
-# HELP nri_vgpu_gpu_used_memory_bytes Memory of the GPU that processes hold, as the driver lists them.
+# HELP nri_vgpu_gpu_used_memory_bytes GPU memory that processes hold, as the driver reports it.
 # TYPE nri_vgpu_gpu_used_memory_bytes gauge
 nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
 `

@@ -63,7 +63,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(first, "while the file is broken")
-	if !strings.Contains(log.String(), "cannot be read") {
+	if !strings.Contains(log.String(), "failed to read the certificate") {
 		t.Errorf("the log does not say that it is broken: %s", log.String())
 	}
 	is(write(t, dir, time.Unix(2000, 0)), "when it is renewed")

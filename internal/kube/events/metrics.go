@@ -17,11 +17,11 @@ func newMetrics() metrics {
 	m := metrics{
 		written: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_events_total",
-			Help: "Kubernetes Events that were written, by reason.",
+			Help: "Kubernetes Events written, by reason.",
 		}, []string{"reason"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_events_dropped_total",
-			Help: "Kubernetes Events that were not written, by cause: queue and rate, there were too many; api, the API server did not take them.",
+			Help: "Kubernetes Events not written, by cause: queue and rate, too many Events; api, the API server rejected them.",
 		}, []string{"cause"}),
 	}
 	for _, cause := range []string{causeQueue, causeRate, causeAPI} {
