@@ -64,7 +64,7 @@ type Device struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
 	Name  string `json:"name,omitempty"`
-	// Unhealthy is the reason why the GPU takes no containers.
+	// Unhealthy is the reason why the GPU gets no new containers.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	// MemoryBytes is the container's limit, on the node the GPU's memory.
 	MemoryBytes uint64 `json:"memoryBytes"`

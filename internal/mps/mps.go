@@ -294,7 +294,7 @@ func (s *Supervisor) down(reason string) {
 	s.metrics.ready.Set(0)
 	s.metrics.clients.Set(0)
 	if !s.told {
-		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it does", reason)
+		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it runs", reason)
 	}
 	if reason != s.said {
 		s.Log.Warn("failed to run the MPS control daemon", "reason", reason)

@@ -86,7 +86,7 @@ func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 	shell(t, "moved", "main", "mv /usr/local/nri-vgpu /usr/local/x")
 	shell(t, "unlinked", "sidecar", "for p in /proc/[0-9]*; do rm -f $p/root/etc/ld.so.preload; done")
 	for _, pod := range []*corev1.Pod{moved, unlinked} {
-		waitPodEvent(t, pod.Name, events.VGPUBypassed.Name, "files have been taken away", detected)
+		waitPodEvent(t, pod.Name, events.VGPUBypassed.Name, "files were removed", detected)
 	}
 	waitMetric(t, detected, 2, "nri_vgpu_displaced_containers", nil)
 	unaccounted(t, "bypass", 2)

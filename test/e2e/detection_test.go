@@ -104,7 +104,7 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	create(t, testbed.Pod("around", arounder()))
 	pod := running(t, "around")
 	waitHeld(t, pod, 2*gib)
-	waitPodEvent(t, "around", events.VGPUBypassed.Name, "nri-vgpu's files have been taken away", detected)
+	waitPodEvent(t, "around", events.VGPUBypassed.Name, "nri-vgpu's files were removed", detected)
 	unaccounted(t, "bypass", 1)
 
 	onNode(t, "fill", "--max", "64MiB", "--hold", "3600")

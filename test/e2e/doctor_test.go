@@ -49,7 +49,7 @@ func TestDoctor(t *testing.T) {
 
 	inject(t, "--gpu", "1", "lost")
 	waitCondition(t, corev1.ConditionFalse, bed.UUIDs[1])
-	examineFromAfar(t, false, "VGPUReady is False", "GPU 1 ("+bed.UUIDs[1]+") takes no containers: ", "fallen off the bus", "→ nvidia-smi -q -i "+bed.UUIDs[1])
+	examineFromAfar(t, false, "VGPUReady is False", "GPU 1 ("+bed.UUIDs[1]+") is unhealthy and gets no new containers: ", "fallen off the bus", "→ nvidia-smi -q -i "+bed.UUIDs[1])
 	if err := bed.Inject("clear"); err != nil {
 		t.Fatal(err)
 	}

@@ -70,9 +70,9 @@ func (f finding) line() string {
 	case f.kind == Bypass && other != 0:
 		return who + ", on which the limits of its container have no hold: use CUDA, ask for whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
 	case f.kind == Bypass && f.displaced != nil:
-		return who + ", and nri-vgpu's files have been taken away in its container, so that nothing holds it to its limits: " + f.displaced.Error() + ": delete the pod, and see docs/explanation/security.md for what keeps its image from that"
+		return who + ", and nri-vgpu's files were removed in its container, so it runs without limits: " + f.displaced.Error() + ": delete the pod; docs/explanation/security.md explains how to prevent this"
 	case f.kind == Bypass:
-		return who + " and goes around the limits of its container, or around what it was given: delete the pod, and see docs/explanation/security.md for what keeps its image from that"
+		return who + " and bypasses its container's limits or uses a GPU that the container was not assigned: delete the pod; docs/explanation/security.md explains how to prevent this"
 	case f.kind == Pod:
 		return who + ", and its pod was given no GPU by nri-vgpu: ask for one by resource limits, or exempt the namespace in config.toml (node.exempt_namespaces)"
 	default:
@@ -116,7 +116,7 @@ func (d *Detector) accuse(c container, m mismatch) {
 	if d.observed[m.container] || m.explained {
 		return
 	}
-	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page reports %d MiB, and its limit is %d MiB: something in it wrote to that page, or goes around the interposer. What the driver sees counts from now on",
+	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page reports %d MiB, and its limit is %d MiB: a program in it wrote to that page or bypasses the interposer. From now on the agent charges what the driver reports",
 		c.Container, m.held>>20, c.Devices[m.device].UUID, m.claimed>>20, c.Devices[m.device].Limit()>>20)
 	d.Metrics.mismatches.Inc()
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)

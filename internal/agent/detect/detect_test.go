@@ -273,7 +273,7 @@ func TestStop(t *testing.T) {
 	host := h.process("/system.slice", mib)
 	h.round()
 	if !h.ended(bypass) {
-		t.Error("who goes around the limits was not stopped")
+		t.Error("a process that bypasses the limits was not stopped")
 	}
 	if h.ended(unknown) || h.ended(host) {
 		t.Error("one was stopped that the configuration does not name")

@@ -111,7 +111,7 @@ func (d *Detector) tellDisplaced(p *picture, displaced map[string]error) {
 		said++
 		d.displaced[id] = true
 		c := p.containers[id]
-		line := fmt.Sprintf("in container %s nri-vgpu's files have been taken away: programs that are started there are not held to its limits: %v: delete the pod, and see docs/explanation/security.md for what keeps its image from that", c.Container, amiss)
+		line := fmt.Sprintf("nri-vgpu's files were removed in container %s, so programs started there run without limits: %v: delete the pod; docs/explanation/security.md explains how to prevent this", c.Container, amiss)
 		d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 		d.write(c.PodUID, events.VGPUBypassed, line)
 	}

@@ -70,7 +70,7 @@ func TestFilesThatAreTakenAway(t *testing.T) {
 	h.wantMetric(0, h.detector.Metrics.displaced)
 	n.Do("rename", paths.ContainerHomeDir, aside)
 	h.round()
-	h.wantTold("p VGPUBypassed in container main nri-vgpu's files have been taken away", "p VGPUBypassed process ")
+	h.wantTold("p VGPUBypassed nri-vgpu's files were removed in container main", "p VGPUBypassed process ")
 	h.wantMetric(1, h.detector.Metrics.displaced)
 	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "bypass"))
 	h.round()
@@ -87,7 +87,7 @@ func TestFilesThatAreTakenAway(t *testing.T) {
 	n.Do("remove", "/data")
 	n.Do("rename", paths.ContainerHomeDir, aside)
 	h.round()
-	h.wantTold("p VGPUBypassed in container main")
+	h.wantTold("p VGPUBypassed nri-vgpu's files were removed in container main")
 }
 
 func TestWhoUsesAGPUWithoutOurFilesIsStopped(t *testing.T) {
@@ -102,7 +102,7 @@ func TestWhoUsesAGPUWithoutOurFilesIsStopped(t *testing.T) {
 	}
 	n.Do("rename", paths.ContainerHomeDir, "/data/x")
 	h.round()
-	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUStopped")
+	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process", "p VGPUStopped")
 	eventually.Holds(t, 5*time.Second, "it has ended", func() bool { return !alive(n.PID) })
 }
 
@@ -113,7 +113,7 @@ func TestAProcessWithItsOwnMounts(t *testing.T) {
 	other := mountns.New(t, t.TempDir())
 	h.inContainer(other.PID)
 	h.round()
-	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process", "p VGPUBypassed process")
+	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process", "p VGPUBypassed process")
 }
 
 // A container that hangs its own file systems is still reported.
@@ -122,7 +122,7 @@ func TestFilesThatCannotBeLookedAt(t *testing.T) {
 	n := inMounts(h)
 	n.Do("hang", "/usr/local")
 	h.round()
-	h.wantTold("p VGPUBypassed in container", "p VGPUBypassed process")
+	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process")
 }
 
 // The first process's id may belong to another container's process by now.

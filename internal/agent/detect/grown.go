@@ -32,7 +32,7 @@ func (d *Detector) cut(c *container, path string) {
 		return
 	}
 	d.grown[key] = now
-	line := fmt.Sprintf("container %s made its usage page grow to %d KiB, which no program does that is as it should be: the page was cut back to %d KiB", c.Container, was>>10, limits.UsageBytes>>10)
+	line := fmt.Sprintf("container %s made its usage page grow to %d KiB, which no well-behaved program does; the agent truncated the page to %d KiB", c.Container, was>>10, limits.UsageBytes>>10)
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 	d.write(c.PodUID, events.VGPUUsageForged, line)
 }

@@ -85,7 +85,7 @@ func (d *Detector) settle(p *picture) {
 }
 
 func (d *Detector) tellBusy(c container) {
-	line := fmt.Sprintf("container %s keeps its usage page from being read, by locks or leases on it: it counts as a page that reports no use", c.Container)
+	line := fmt.Sprintf("container %s prevents reads of its usage page by locks or leases; the agent treats the page as reporting no use", c.Container)
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 	d.write(c.PodUID, events.VGPUUsageForged, line)
 }

@@ -78,7 +78,7 @@ func TestAVersionOfTheTenantsIsDamage(t *testing.T) {
 	h.newer(limits.UsageFile)
 	h.round()
 	if !h.ended(child) {
-		t.Error("who goes around the limits was not stopped")
+		t.Error("a process that bypasses the limits was not stopped")
 	}
 	h.wantTold("p VGPUBypassed", "p VGPUStopped", "p VGPUUsageForged")
 }
@@ -175,7 +175,7 @@ func TestABusyPageHidesNothingForLong(t *testing.T) {
 	}
 	h.detector.patience = 0
 	h.round()
-	h.wantTold("p VGPUBypassed", "p VGPUUsageForged container main keeps", "p VGPUUsageForged container main holds")
+	h.wantTold("p VGPUBypassed", "p VGPUUsageForged container main prevents", "p VGPUUsageForged container main holds")
 	h.round()
 	h.wantTold()
 	if got := h.observed(); got != 400*mib {

@@ -25,7 +25,7 @@ func (h *Heartbeat) unhealthy(now time.Time) []string {
 		why = append(why, fmt.Sprintf("a handler has been running for %v", stuck.Round(time.Second)))
 	}
 	if beat := h.beat.Load(); beat != 0 && now.Sub(time.Unix(0, beat)) > stuckRound {
-		why = append(why, fmt.Sprintf("the GPUs were last looked at %v ago", now.Sub(time.Unix(0, beat)).Round(time.Second)))
+		why = append(why, fmt.Sprintf("the GPUs were last examined %v ago", now.Sub(time.Unix(0, beat)).Round(time.Second)))
 	}
 	return why
 }

@@ -129,7 +129,7 @@ func (h *Heartbeat) tellGuard() {
 	}
 	if _, loaded, err := guardfile.Loaded(h.Config.Paths.RunDir); err != nil || !loaded {
 		h.Log.Warn("found that the container runtime has not loaded the guard: restart the runtime once; until then, containers created while the agent is down may see GPUs", "error", err)
-		h.Events.OnNode(events.VGPUGuardNotLoaded, "the container runtime has not loaded nri-vgpu's guard: until it is restarted once (systemctl restart containerd; running containers go on), containers that are created while the agent is away may see GPUs")
+		h.Events.OnNode(events.VGPUGuardNotLoaded, "the container runtime has not loaded nri-vgpu's guard: restart it once (systemctl restart containerd; running containers continue). Until then, containers created while the agent is down may see GPUs")
 	}
 }
 
@@ -213,11 +213,11 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 		h.health[g.UUID] = now
 		if now == "" {
 			h.Log.Info("marked a GPU healthy", "gpu", g.UUID, "index", g.Index)
-			h.Events.OnNode(events.GPURecovered, "GPU %d (%s) takes containers again", g.Index, g.UUID)
+			h.Events.OnNode(events.GPURecovered, "GPU %d (%s) is healthy and accepts containers again", g.Index, g.UUID)
 			continue
 		}
 		h.Log.Error("marked a GPU unhealthy; placing no new containers on it", "gpu", g.UUID, "index", g.Index, "reason", now)
-		h.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, now)
+		h.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, now)
 	}
 }
 

@@ -143,9 +143,9 @@ func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
 		a.round(t.Context())
 	}
 	want := []string{
-		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: lost",
-		"GPUUnhealthy: GPU 0 (GPU-1) takes no containers: reset",
-		"GPURecovered: GPU 0 (GPU-1) takes containers again",
+		"GPUUnhealthy: GPU 0 (GPU-1) is unhealthy and gets no new containers: lost",
+		"GPUUnhealthy: GPU 0 (GPU-1) is unhealthy and gets no new containers: reset",
+		"GPURecovered: GPU 0 (GPU-1) is healthy and accepts containers again",
 	}
 	if diff := cmp.Diff(want, n.told); diff != "" {
 		t.Error(diff)
@@ -237,7 +237,7 @@ func TestProbes(t *testing.T) {
 		{"not registered", func(n *node, _ *Heartbeat) { n.registered = false }, true, false, "ok", "not registered"},
 		{"pods unknown", func(n *node, _ *Heartbeat) { n.synced = false }, true, false, "ok", "pods are not known"},
 		{"a handler hangs", func(n *node, _ *Heartbeat) { n.stuck = time.Minute }, false, true, "handler", "ok"},
-		{"no heartbeat", func(_ *node, a *Heartbeat) { a.beat.Store(time.Now().Add(-time.Hour).UnixNano()) }, false, true, "looked at", "ok"},
+		{"no heartbeat", func(_ *node, a *Heartbeat) { a.beat.Store(time.Now().Add(-time.Hour).UnixNano()) }, false, true, "examined", "ok"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

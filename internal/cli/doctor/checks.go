@@ -122,7 +122,7 @@ func checkAgent(f Facts) []Finding {
 			"%d containers run without their limits: they were created while nri-vgpu was away", f.Agent.Unadjusted)}
 	case f.Agent.Displaced > 0:
 		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUBypassed   # then delete these pods",
-			"in %d containers nri-vgpu's files have been taken away: programs that are started there are not held to their limits", f.Agent.Displaced)}
+			"nri-vgpu's files were removed in %d containers, so programs started there run without limits", f.Agent.Displaced)}
 	case f.Report.AgentVersion != "" && f.Report.AgentVersion != version.Version:
 		return []Finding{found(Warning, "", "the agent is of version %s, and this vgpuctl of %s", f.Report.AgentVersion, version.Version)}
 	}
@@ -156,7 +156,7 @@ func checkDriver(f Facts) []Finding {
 	var all []Finding
 	for _, g := range f.Report.GPUs {
 		if !g.Healthy {
-			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, g.Reason))
+			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, g.Reason))
 		}
 	}
 	if len(all) > 0 {

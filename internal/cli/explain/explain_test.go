@@ -203,7 +203,7 @@ func TestNode(t *testing.T) {
 		"not ready":     {Node{Node: &bad, Agent: agent}, "GPUUnhealthy: 1 of 2"},
 		"never ready":   {Node{Node: &bare, Agent: agent}, "has no condition VGPUReady"},
 		"a lost GPU": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{GPUs: []agentapi.GPU{{Device: agentapi.Device{UUID: "a", Unhealthy: "XID 79"}}}}},
-			"GPU 0 (a) takes no containers: XID 79"},
+			"GPU 0 (a) is unhealthy and gets no new containers: XID 79"},
 		"no driver": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Driver: "the driver does not answer"}}, "the driver does not answer"},
 	} {
 		findings := c.node.Findings()

@@ -104,7 +104,7 @@ func (n Node) overview() []doctor.Finding {
 	}
 	for _, g := range n.Overview.GPUs {
 		if g.Unhealthy != "" {
-			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) takes no containers: %s", g.Index, g.UUID, g.Unhealthy))
+			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, g.Unhealthy))
 		}
 	}
 	for _, p := range n.Overview.Processes {

@@ -50,7 +50,7 @@ var (
 var (
 	// GPUUnhealthy: a GPU takes no new containers, and the note contains the reason.
 	GPUUnhealthy = Reason{"GPUUnhealthy", corev1.EventTypeWarning, "Watch"}
-	// GPURecovered: a GPU that was unhealthy takes containers again.
+	// GPURecovered: an unhealthy GPU became healthy and accepts containers again.
 	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
 	// VGPUGuardNotLoaded: the runtime has not loaded the guard yet, so that containers that are
 	// created while the agent is away are not isolated.
