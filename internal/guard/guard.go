@@ -43,7 +43,7 @@ type Guard struct {
 	configured loop.Wakeup
 	bound      *deadline.Bound
 	looks      *ourfiles.Looks
-	told       *told
+	messages   *messages
 }
 
 // The guard reads small files of the host, and looks up paths in containers. Both may hang, and a
@@ -61,7 +61,7 @@ const (
 func New(program string) *Guard {
 	return &Guard{
 		program: program, proc: "/proc", configured: loop.NewWakeup(), nriVersion: func() string { return "" },
-		bound: deadline.New(patience, maxAtWork), looks: ourfiles.NewLooks(), told: newTold(),
+		bound: deadline.New(patience, maxAtWork), looks: ourfiles.NewLooks(), messages: newMessages(),
 	}
 }
 
@@ -73,7 +73,7 @@ func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
 		// Runtimes with NRI 0.12.4 or newer honour the policy. Older runtimes ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 		stub.WithLogger(silent{}),
-		nri.Synchronizing(g.told.synchronizing()),
+		nri.Synchronizing(g.messages.synchronizing()),
 	}, opts...)...)
 	if err != nil {
 		return fmt.Errorf("set up the guard: %w", err)
@@ -145,9 +145,9 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool
 // decides alike.
 func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	size := pod.SizeVT()
-	long, many := nri.CheckPod(pod), g.told.check(pod.GetNamespace(), size)
+	long, many := nri.CheckPod(pod), g.messages.check(pod.GetNamespace(), size)
 	if long == nil && many == nil {
-		g.told.add(podKey(pod.GetId()), pod.GetNamespace(), size)
+		g.messages.add(podKey(pod.GetId()), pod.GetNamespace(), size)
 		return nil // even while files hang
 	}
 	_, err := g.within(ctx, describe(pod, nil), func(r rules) (bool, error) {
@@ -157,14 +157,14 @@ func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		return false, fmt.Errorf("nri-vgpu's guard refuses the pod: %w", cmp.Or(long, many))
 	})
 	if err == nil {
-		g.told.add(podKey(pod.GetId()), pod.GetNamespace(), size)
+		g.messages.add(podKey(pod.GetId()), pod.GetNamespace(), size)
 	}
 	return err
 }
 
 // RemovePodSandbox forgets the size of a pod.
 func (g *Guard) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	g.told.remove(podKey(pod.GetId()))
+	g.messages.remove(podKey(pod.GetId()))
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, contai
 	hide, err := g.within(ctx, c, func(r rules) (bool, error) {
 		err := nri.CheckContainer(container)
 		if err == nil && !r.trusts(c.Namespace) {
-			err = g.told.check(c.Namespace, container.SizeVT())
+			err = g.messages.check(c.Namespace, container.SizeVT())
 		}
 		if err != nil {
 			return false, fmt.Errorf("nri-vgpu's guard refuses container %q: %w", c.Name, err)
@@ -192,13 +192,13 @@ func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, contai
 // PostCreateContainer counts the size of a container that the runtime has created. containerd 2.4
 // reports no removal of a container that a plugin refused.
 func (g *Guard) PostCreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	g.told.add(containerKey(container.GetId()), pod.GetNamespace(), container.SizeVT())
+	g.messages.add(containerKey(container.GetId()), pod.GetNamespace(), container.SizeVT())
 	return nil
 }
 
 // RemoveContainer forgets the size of a container.
 func (g *Guard) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
-	g.told.remove(containerKey(container.GetId()))
+	g.messages.remove(containerKey(container.GetId()))
 	return nil
 }
 

@@ -44,9 +44,9 @@ func TestSynchronizingCounts(t *testing.T) {
 	pod := func(id, namespace string) *api.PodSandbox {
 		return &api.PodSandbox{Id: "p-" + id, Namespace: namespace}
 	}
-	told := newTold()
-	told.add(podKey("gone"), "a", 1<<20)
-	reduce := told.synchronizing()
+	m := newMessages()
+	m.add(podKey("gone"), "a", 1<<20)
+	reduce := m.synchronizing()
 	first := &api.SynchronizeRequest{
 		Pods: []*api.PodSandbox{pod("2", "b")}, Containers: []*api.Container{long("1"), long("1")}, More: true,
 	}
@@ -62,14 +62,14 @@ func TestSynchronizingCounts(t *testing.T) {
 			t.Error("the message was not emptied")
 		}
 	}
-	if got := fmt.Sprint(told.spaces); got != fmt.Sprint(want) || told.all != want["a"]+want["b"]+want[""] {
-		t.Errorf("%s, %d in all, want %v", got, told.all, want)
+	if got := fmt.Sprint(m.spaces); got != fmt.Sprint(want) || m.all != want["a"]+want["b"]+want[""] {
+		t.Errorf("%s, %d in all, want %v", got, m.all, want)
 	}
 	for _, key := range []string{podKey("p-1"), podKey("p-2"), containerKey("1"), containerKey("2"), containerKey("3"), "unknown"} {
-		told.remove(key)
+		m.remove(key)
 	}
-	if len(told.objects) != 0 || len(told.spaces) != 0 || told.all != 0 {
-		t.Errorf("after all were removed: %v, %v, %d", told.objects, told.spaces, told.all)
+	if len(m.objects) != 0 || len(m.spaces) != 0 || m.all != 0 {
+		t.Errorf("after all were removed: %v, %v, %d", m.objects, m.spaces, m.all)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestNoNamespaceFillsTheNode(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `"greedy"`) || !strings.Contains(err.Error(), "32 MiB") {
 			t.Fatalf("after %d MiB: %v", bytes>>20, err)
 		}
-		if held := len(n.containers) * length; held > mostTold/2 || held < mostTold/2-2*length {
+		if held := len(n.containers) * length; held > maxMessageBytes/2 || held < maxMessageBytes/2-2*length {
 			t.Fatalf("the namespace has %d KiB", held>>10)
 		}
 		n.runtime.Stop()
@@ -145,7 +145,7 @@ func TestNoNamespaceFillsTheNode(t *testing.T) {
 func BenchmarkRegister(b *testing.B) {
 	const length = 400 << 10
 	n := newNode(b)
-	for i := range mostTold / length {
+	for i := range maxMessageBytes / length {
 		n.containers = append(n.containers, &api.Container{Id: fmt.Sprint("c", i), Env: []string{strings.Repeat("x", length)}})
 	}
 	for b.Loop() {
