@@ -32,15 +32,17 @@ fail() {
 	failed=1
 }
 
-# seen WHAT FIGURE PROFILES: checks that a change is out of bounds twice, as chance may cause one
+# seen WHAT FIGURE PROFILES: checks that a change is out of bounds in two of four runs. A busy host
+# may put one run out of bounds, and may slow down a call that is too cheap until it is within.
 seen() {
-	for _ in 1 2; do
+	off=0
+	for _ in 1 2 3 4; do
 		status=0
 		measure "$3" "$2" || status=$?
-		[ "$status" -eq 75 ] && continue
-		fail "$1 is not seen by $2 (status $status)"
-		return
+		[ "$status" -eq 75 ] && off=$((off + 1))
+		[ "$off" -lt 2 ] || return 0
 	done
+	fail "$1 is not seen by $2 (status $status)"
 }
 
 # scaled PERCENT: converts "2ms" to ns and scales it
@@ -52,15 +54,20 @@ scaled() {
 	}'
 }
 
-# Each figure has a separate run, so that only figures distorted by a busy host are repeated.
-for figure in pair gaps latency costs; do
+# holds FIGURE: checks that a figure is within bounds at the fourth attempt at the latest
+holds() {
 	for attempt in 1 2 3 4; do
 		status=0
-		measure "$driver:$card" "$figure" || status=$?
+		measure "$driver:$card" "$1" || status=$?
 		[ "$status" -eq 75 ] || break
-		echo "attempt $attempt of $figure was out of bounds: $(grep '^OFF' "$work/log")"
+		echo "attempt $attempt of $1 was out of bounds: $(grep '^OFF' "$work/log")"
 	done
-	if [ "$status" -eq 0 ]; then cat "$work/log"; else fail "$figure, status $status"; fi
+	if [ "$status" -eq 0 ]; then cat "$work/log"; else fail "$1, status $status"; fi
+}
+
+# Each figure has a separate run, so that only figures distorted by a busy host are repeated.
+for figure in pair gaps latency $("$out/test/fidelity" calls); do
+	holds "$figure"
 done
 
 sed -n 's/^\([a-z_]*\) *= *\([0-9].*\)/\1 \2/p' "$card" >"$work/parameters"
