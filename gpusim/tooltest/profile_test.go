@@ -179,8 +179,8 @@ func TestH200Costs(t *testing.T) {
 		"cuMemGetInfo":    "5232ns", "cuMemGetInfo_v2": "5232ns",
 		"cuMemAlloc": "39133ns", "cuMemAlloc_v2": "39133ns",
 		"cuMemFree": "39133ns", "cuMemFree_v2": "39133ns",
-		"cuMemAllocAsync": "90ns", "cuMemAllocAsync_ptsz": "90ns",
-		"cuMemFreeAsync": "570ns", "cuMemFreeAsync_ptsz": "570ns",
+		"cuMemAllocAsync": "330ns", "cuMemAllocAsync_ptsz": "330ns",
+		"cuMemFreeAsync": "330ns", "cuMemFreeAsync_ptsz": "330ns",
 	}
 	costs := map[string]string{}
 	for _, cost := range values(t, profiles(t)["r580-h200"])["cost"] {
