@@ -186,8 +186,9 @@ var reverted = []struct{ file, from, to string }{
 // revert builds an interposer without these rules.
 func (m *machine) revert() string {
 	m.Helper()
-	source := filepath.Join(m.TempDir(), "interposer")
-	m.run("cp", "-r", "../../interposer", source)
+	tree := m.TempDir()
+	source := filepath.Join(tree, "interposer")
+	m.run("cp", "-r", "../../interposer", "../../include", tree)
 	for _, r := range reverted {
 		path := filepath.Join(source, "src", r.file)
 		text, err := os.ReadFile(path)
