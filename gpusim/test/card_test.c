@@ -36,27 +36,40 @@ static double stamped(uint64_t ns)
 
 static void the_clock_is_fast(void *unused)
 {
+	double least = 1e9;
+
 	(void)unused;
 	begin();
 	kernel("spin");
-	BETWEEN(stamped(80 * MS), 81.6, 81.7); /* two periods of the slew */
+	for (int i = 0; i < 4; i++) { /* a busy host delays launches */
+		double ms = stamped(80 * MS); /* two periods of the slew */
+
+		least = ms < least ? ms : least;
+	}
+	BETWEEN(least, 81.6, 81.7);
+}
+
+static int by_length(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
 }
 
 static void the_clock_is_slewed(void *unused)
 {
-	double least = 1e9, most = 0;
+	enum { KERNELS = 60 };
+	double ms[KERNELS];
 
 	(void)unused;
 	begin();
 	kernel("spin");
-	for (int i = 0; i < 60; i++) {
-		double ms = stamped(4 * MS);
-
-		least = ms < least ? ms : least;
-		most = ms > most ? ms : most;
-	}
-	BETWEEN(least, 4.035, 4.055); /* 4 × (1.02 − 0.01), and the time of two launches */
-	BETWEEN(most, 4.115, 4.16);
+	for (int i = 0; i < KERNELS; i++)
+		ms[i] = stamped(4 * MS);
+	qsort(ms, KERNELS, sizeof(ms[0]), by_length);
+	BETWEEN(ms[0], 4.035, 4.055); /* 4 × (1.02 − 0.01), and the time of two launches */
+	/* The clock is at its fastest for nearly half of the time. A busy host delays some launches. */
+	BETWEEN(ms[KERNELS * 3 / 4], 4.115, 4.16);
 }
 
 /* The streams use queues 1, 0 and 1. The default stream uses the first. */
