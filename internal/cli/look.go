@@ -105,7 +105,7 @@ func gpusCommand(s sight) *cobra.Command {
   MEMORY      used by processes and total, as the driver reports it
   ALLOCATED   allocated to containers, of what may be allocated: memory, then time
   TIME        part of the last second in which the GPU computed
-  CONTAINERS  containers with a part of the GPU
+  CONTAINERS  containers that may run on the GPU at the same time
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Nodes = args },
 		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {

@@ -19,7 +19,7 @@ var (
 		"Processes of the container that use CUDA and registered with this agent, at most 256; processes started before the agent are missing.",
 		[]string{"namespace", "pod", "container"}, nil)
 	descRegistrations = prometheus.NewDesc("nri_vgpu_registrations_total",
-		"Registrations of processes that begin to use CUDA, by outcome: registered; known, registered before; foreign, in no pod; full, the container has 256; gone, the process had ended; busy, too many connections were open.",
+		"Registrations of processes that begin to use CUDA, by outcome: registered; known, registered before; foreign, in no pod; full, the container or the agent records no more; gone, the process had ended; busy, too many connections were open.",
 		[]string{"outcome"}, nil)
 	descHeld = prometheus.NewDesc("nri_vgpu_holdings_questions_total",
 		"Requests of processes for the memory they physically hold, by outcome: answered; unanswered, the driver was slow or hung; busy, too many requests waited; gone, the process had ended.",

@@ -38,7 +38,7 @@ func newMetrics(node string, snapshot func() state) *metrics {
 		registry: prometheus.NewRegistry(),
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: name("reconciles_total"),
-			Help: "Comparisons of the Node with the agent's report, by result: unchanged; written; deferred, the write waits for the rate limit; failed, the API server rejected the write; unknown, the Node cannot be read.",
+			Help: "Comparisons of the Node with the agent's report, by result: unchanged; written; deferred, the write waits for the rate limit; failed, the API server rejected the write; unknown, there is no Node.",
 		}, []string{"result"}),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: name("patches_total"), Help: "Writes to the Node's status, by reason.",
