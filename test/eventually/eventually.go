@@ -3,7 +3,8 @@
 // Package eventually waits in tests for effects of other goroutines, processes or nodes, instead of
 // sleeping.
 //
-// Each function checks at once, then ever less often, and a last time when the patience ends.
+// Each function checks at once, then ever less often, and a last time when the patience ends. The
+// checks take a small part of a processor, because the effects may need the processors too.
 package eventually
 
 import (
@@ -17,6 +18,8 @@ import (
 const (
 	// A check may be late by a twentieth of the wait.
 	lateness = 20
+	// Checks take at most one of this many parts of a processor, until latest bounds the pause.
+	parts = 20
 	// soonest and latest bound the time between two checks.
 	soonest = time.Millisecond
 	latest  = 200 * time.Millisecond
@@ -64,20 +67,21 @@ var errNot = errors.New("the condition does not hold")
 func Check(ctx context.Context, patience time.Duration, check func() error) error {
 	begin := time.Now()
 	for {
+		checked := time.Now()
 		err := check()
-		waited := time.Since(begin)
+		waited, took := time.Since(begin), time.Since(checked)
 		if err == nil || waited >= patience {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pause(waited, patience)):
+		case <-time.After(pause(waited, took, patience)):
 		}
 	}
 }
 
-// pause returns the time until the next check.
-func pause(waited, patience time.Duration) time.Duration {
-	return min(patience-waited, max(soonest, min(waited/lateness, latest)))
+// pause returns the time until the next check, after a check that took some time.
+func pause(waited, took, patience time.Duration) time.Duration {
+	return min(patience-waited, latest, max(soonest, waited/lateness, (parts-1)*took))
 }

@@ -64,6 +64,21 @@ func TestLooksGetRarer(t *testing.T) {
 	})
 }
 
+func TestSlowChecksGetRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const cost = 5 * time.Millisecond
+		checks := 0
+		_ = Wait(2*time.Second, "never", func() bool {
+			time.Sleep(cost)
+			checks++
+			return false
+		})
+		if spent := time.Duration(checks) * cost; spent > 2*time.Second/parts+2*cost {
+			t.Errorf("%d checks took %v of 2s", checks, spent)
+		}
+	})
+}
+
 func TestSucceedsSaysWhatWasWrongLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, begin := &record{TB: t}, time.Now()
