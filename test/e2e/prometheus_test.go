@@ -154,11 +154,12 @@ func scrapeConfig(t *testing.T, source string) string {
 		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
 }
 
-// addressed returns our configuration with two addresses in it, by README's command.
+// addressed returns our configuration with two addresses in it, by the command of
+// docs/how-to/monitor.md.
 func addressed(t *testing.T, source, agent, patcher string) string {
 	t.Helper()
 	const path = "deploy/prometheus/prometheus.yaml"
-	command := regexp.MustCompile(`(?m)^sed -i .* ` + path + `$`).FindString(file(t, source, "README.md"))
+	command := regexp.MustCompile(`(?m)^sed -i .* ` + path + `$`).FindString(file(t, source, "docs/how-to/monitor.md"))
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
 		t.Fatal(err)
