@@ -58,9 +58,11 @@ scaled() {
 	}'
 }
 
-# holds FIGURE: checks that a figure is within bounds at the fourth attempt at the latest
+# holds FIGURE: checks that a figure is within bounds at the eighth attempt at the latest. The pauses
+# grow, because what else runs on a busy host may take a while.
 holds() {
-	for attempt in 1 2 3 4; do
+	for attempt in 1 2 3 4 5 6 7 8; do
+		sleep $((attempt - 1))
 		status=0
 		measure "$driver:$card" "$1" || status=$?
 		[ "$status" -eq 75 ] || break
