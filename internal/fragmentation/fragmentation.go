@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fragmentation chooses the node and the GPUs of a pod so that the cluster keeps room for
+// the pods that it usually gets.
+//
+// The room of a node for a shape of pods is the number of such pods that would still fit there. A
+// placement costs, for each usual shape, the part that it takes of the cluster's room for that
+// shape. The best placement costs least. docs/decisions/0038 explains the choice.
+package fragmentation
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Part is a part of a GPU, or what is free of one. The units are the caller's, and the same for all
+// parts.
+type Part struct{ Memory, Compute int64 }
+
+// Shape is what a pod needs of a node.
+type Shape struct {
+	CPU, Memory int64 // of the host, in the caller's units
+	// GPUs is the number of GPUs, each with such a Part; 0 for a pod without GPUs.
+	GPUs int
+	Part Part
+	// Models are the allowed models of GPUs; empty: all.
+	Models []string
+}
+
+// Usual is a usual shape of pods.
+type Usual struct {
+	Shape
+	// Weight is the shape's part of the pods.
+	Weight float64
+}
+
+// Node is what is free of a node.
+type Node struct {
+	CPU, Memory int64
+	Model       string
+	GPUs        []Part
+}
+
+// Placement is the place of a pod: the GPUs of a node, by index.
+type Placement struct {
+	Node int
+	GPUs []int
+}
+
+// Cluster is the free capacity of a cluster, as its usual pods see it. It is not safe for
+// concurrent use.
+type Cluster struct {
+	usual []Usual
+	nodes []*account
+	// room is the cluster's room for each usual shape.
+	room []float64
+}
+
+// account is a node and its room for each usual shape.
+type account struct {
+	Node
+	rooms []room
+}
+
+// room is a node's room for one shape.
+type room struct {
+	// parts counts the shape's parts that fit in the node's GPUs, and gpus the GPUs that have a part.
+	parts, gpus int64
+	pods        float64
+}
+
+// New returns a cluster with these nodes, that gets these usual pods. Usual pods without GPUs do not
+// count: no placement of GPUs changes their room.
+func New(usual []Usual, nodes []Node) *Cluster {
+	usual = slices.DeleteFunc(slices.Clone(usual), func(u Usual) bool { return u.GPUs == 0 })
+	c := &Cluster{usual: usual, room: make([]float64, len(usual))}
+	for i := range nodes {
+		c.nodes = append(c.nodes, c.open(&nodes[i]))
+	}
+	return c
+}
+
+func (c *Cluster) open(n *Node) *account {
+	a := &account{Node: *n, rooms: make([]room, len(c.usual))}
+	a.GPUs = slices.Clone(n.GPUs)
+	for k := range c.usual {
+		for _, free := range a.GPUs {
+			a.rooms[k].add(c.usual[k].Part.in(free), 1)
+		}
+		a.rooms[k].pods = a.podsOf(&c.usual[k].Shape, a.rooms[k], a.CPU, a.Memory)
+		c.room[k] += a.rooms[k].pods
+	}
+	return a
+}
+
+// in returns how often a part fits in what is free of a GPU. A part of nothing fits once.
+func (p Part) in(free Part) int64 {
+	switch {
+	case p.Memory == 0 && p.Compute == 0:
+		return 1
+	case p.Compute == 0:
+		return free.Memory / p.Memory
+	case p.Memory == 0:
+		return free.Compute / p.Compute
+	}
+	return min(free.Memory/p.Memory, free.Compute/p.Compute)
+}
+
+func (p Part) minus(q Part) Part { return Part{p.Memory - q.Memory, p.Compute - q.Compute} }
+
+func (p Part) times(n int64) Part { return Part{p.Memory * n, p.Compute * n} }
+
+// add counts n GPUs that have the same number of parts each.
+func (r *room) add(parts, n int64) {
+	r.parts += n * parts
+	if parts > 0 {
+		r.gpus += n
+	}
+}
+
+// podsOf returns the number of pods of a shape that fit in the GPUs' room r and the host's
+// resources, as a fraction: the host's rest is worth something for larger hosts, too. Where no
+// whole pod fits there is no room.
+func (n *Node) podsOf(s *Shape, r room, cpu, memory int64) float64 {
+	if r.gpus < int64(s.GPUs) || cpu < s.CPU || memory < s.Memory || !s.allows(n.Model) {
+		return 0
+	}
+	pods := float64(r.parts)
+	if s.GPUs > 1 {
+		pods /= float64(s.GPUs)
+	}
+	if s.CPU > 0 {
+		pods = min(pods, float64(cpu)/float64(s.CPU))
+	}
+	if s.Memory > 0 {
+		pods = min(pods, float64(memory)/float64(s.Memory))
+	}
+	return pods
+}
+
+func (s *Shape) allows(model string) bool {
+	return s.GPUs == 0 || len(s.Models) == 0 || slices.Contains(s.Models, model)
+}
+
+// Choose returns the placement of a pod that costs least, the first of equals, and whether the pod
+// fits on any node.
+func (c *Cluster) Choose(pod *Shape) (best Placement, fits bool) {
+	var least float64
+	for i := range c.nodes {
+		gpus, cost, ok := c.Cost(i, pod)
+		if ok && (!fits || cost < least) {
+			best, least, fits = Placement{i, gpus}, cost, true
+		}
+	}
+	return best, fits
+}
+
+// Cost returns the GPUs of a node that cost least for a pod, their cost, and whether the pod fits on
+// the node.
+func (c *Cluster) Cost(node int, pod *Shape) (gpus []int, cost float64, fits bool) {
+	a := c.nodes[node]
+	if a.CPU < pod.CPU || a.Memory < pod.Memory || !pod.allows(a.Model) {
+		return nil, 0, false
+	}
+	if pod.GPUs == 1 {
+		return c.cheapest(a, pod)
+	}
+	if gpus, fits = a.fullest(pod); fits {
+		cost = c.cost(a, pod, gpus)
+	}
+	return gpus, cost, fits
+}
+
+// cheapest returns the GPU that costs least for a pod that needs one.
+func (c *Cluster) cheapest(a *account, pod *Shape) (gpus []int, least float64, fits bool) {
+	var one [1]int
+	for g, free := range a.GPUs {
+		if pod.Part.in(free) == 0 || slices.Contains(a.GPUs[:g], free) {
+			continue
+		}
+		one[0] = g
+		if cost := c.cost(a, pod, one[:]); !fits || cost < least {
+			gpus, least, fits = []int{g}, cost, true
+		}
+	}
+	return gpus, least, fits
+}
+
+// fullest returns the GPUs with the least free that have room for a pod.
+func (a *account) fullest(pod *Shape) (gpus []int, fits bool) {
+	for g, free := range a.GPUs {
+		if pod.Part.in(free) > 0 {
+			gpus = append(gpus, g)
+		}
+	}
+	if len(gpus) < pod.GPUs {
+		return nil, false
+	}
+	slices.SortStableFunc(gpus, func(g, h int) int {
+		return cmp.Or(cmp.Compare(a.GPUs[g].Memory, a.GPUs[h].Memory), cmp.Compare(a.GPUs[g].Compute, a.GPUs[h].Compute))
+	})
+	return gpus[:pod.GPUs], true
+}
+
+// cost returns what a placement takes of the cluster's room.
+func (c *Cluster) cost(a *account, pod *Shape, gpus []int) (cost float64) {
+	for k := range c.usual {
+		before := a.rooms[k]
+		if before.pods == 0 {
+			continue
+		}
+		after := a.without(&c.usual[k].Shape, before, pod, gpus, 1)
+		cost += c.usual[k].Weight * (before.pods - after.pods) / c.room[k]
+	}
+	return cost
+}
+
+// without returns the room r of a node for a shape after n times a pod was placed on GPUs.
+func (a *account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) room {
+	for _, g := range gpus {
+		free := a.GPUs[g]
+		r.add(s.Part.in(free), -1)
+		r.add(s.Part.in(free.minus(pod.Part.times(n))), 1)
+	}
+	r.pods = a.podsOf(s, r, a.CPU-n*pod.CPU, a.Memory-n*pod.Memory)
+	return r
+}
+
+// Add takes a pod's part from what is free.
+func (c *Cluster) Add(p Placement, pod *Shape) { c.apply(p, pod, 1) }
+
+// Remove returns a pod's part to what is free.
+func (c *Cluster) Remove(p Placement, pod *Shape) { c.apply(p, pod, -1) }
+
+func (c *Cluster) apply(p Placement, pod *Shape, n int64) {
+	a := c.nodes[p.Node]
+	for k := range c.usual {
+		after := a.without(&c.usual[k].Shape, a.rooms[k], pod, p.GPUs, n)
+		c.room[k] += after.pods - a.rooms[k].pods
+		a.rooms[k] = after
+	}
+	for _, g := range p.GPUs {
+		a.GPUs[g] = a.GPUs[g].minus(pod.Part.times(n))
+	}
+	a.CPU -= n * pod.CPU
+	a.Memory -= n * pod.Memory
+}
+
+// Free returns what is free of a node.
+func (c *Cluster) Free(node int) Node {
+	n := c.nodes[node].Node
+	n.GPUs = slices.Clone(n.GPUs)
+	return n
+}
