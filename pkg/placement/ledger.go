@@ -176,6 +176,13 @@ func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	return clone(a), nil
 }
 
+// Fits reports whether Place would find GPUs for a pod without allocations.
+func (l *Ledger) Fits(pod request.Pod) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner(pod).solve(maxTries)
+}
+
 // blank returns the allocation of a pod's container, still without devices.
 func blank(pod request.Pod, position int) Allocation {
 	c := pod.Containers[position]

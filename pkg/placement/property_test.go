@@ -188,7 +188,7 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 
 // TestNeverOvercommits replays random histories of pods that come and go and of GPUs
 // that become unhealthy. TestNeverOvercommits checks the ledger by an independent
-// account. When all pods are gone all GPUs are free.
+// account, and each verdict of Fits by Place. When all pods are gone all GPUs are free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
 	for seed := range runs {
@@ -198,8 +198,12 @@ func TestNeverOvercommits(t *testing.T) {
 		empty := l.Free()
 		for i := range 30 {
 			p := w.pod(fmt.Sprint("pod", i))
+			fits := l.Fits(p)
 			for _, c := range p.Containers {
 				a, err := l.Place(p, c.Name)
+				if c.Asks() && fits != (err == nil) {
+					t.Errorf("pod %s fits: %t; container %s: %v", p.Name, fits, c.Name, err)
+				}
 				if err == nil {
 					placed += len(a.Devices)
 					checkAnswer(t, c, a)
