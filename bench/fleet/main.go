@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fleet simulates clusters of GPU nodes, in seconds. It measures how often a node refuses a
+// pod that the scheduler has bound to it, in each mode and policy of scheduling. With a public trace
+// it also measures how full each policy fills a cluster, and compares the results with a paper's.
+//
+// The ledger, the planner and the dialects are those of the agent. The scheduler is the filters and
+// scores of kube-scheduler for extended resources and labels.
+//
+// The command exits with 1 if a promise is broken.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+)
+
+type options struct {
+	build, commit, output, trace string
+	nodes, seeds                 int
+	load                         float64
+	life, length                 time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.build, "build", "build", "not used; for the common arguments of benchmarks")
+	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
+	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
+	flag.StringVar(&o.trace, "trace", "", "directory with the lists of Alibaba's cluster-trace-gpu-v2023, for the paper's experiment")
+	flag.IntVar(&o.nodes, "nodes", 1000, "nodes, each with eight GPUs of 80 GiB")
+	flag.IntVar(&o.seeds, "seeds", 10, "fillings of the trace's cluster by each policy")
+	flag.Float64Var(&o.load, "load", 0.85, "what pods ask for on average, in parts of the cluster")
+	flag.DurationVar(&o.life, "life", 5*time.Minute, "mean life of a pod")
+	flag.DurationVar(&o.length, "length", 5*time.Minute, "length of the measurement, in the cluster's time")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) (err error) {
+	if flag.NArg() > 0 || o.nodes < 1 || o.seeds < 1 || o.load <= 0 || o.life <= 0 || o.length <= 0 {
+		return errors.New("every number and duration must be positive, and there are no other arguments: see --help")
+	}
+	lines, err := report.Open(o.output)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	heading := struct {
+		Bench string `json:"bench"`
+		report.Conditions
+		Nodes int     `json:"nodes"`
+		Load  float64 `json:"load"`
+	}{"fleet", report.Now("simulated", o.commit), o.nodes, o.load}
+	if err := lines.Write(heading); err != nil {
+		return err
+	}
+	if o.trace != "" {
+		err = paper(o, lines)
+	}
+	return errors.Join(err, modesOf(o, lines))
+}
+
+// result is a line of a simulation.
+type result struct {
+	Mode          string  `json:"mode"`
+	Policy        string  `json:"policy"`
+	Resources     string  `json:"resources"`
+	Binds         int     `json:"binds"`
+	Refusals      float64 `json:"refusals_per_1000"`
+	Utilisation   float64 `json:"utilisation"`
+	Fragmentation float64 `json:"fragmentation"`
+	WaitP50       float64 `json:"wait_p50_s"`
+	WaitP99       float64 `json:"wait_p99_s"`
+	Waiting       int     `json:"waiting"`
+	Patches       float64 `json:"patches_per_bind"`
+	Seconds       float64 `json:"seconds"`
+}
+
+// modesOf simulates each mode and policy.
+func modesOf(o options, lines *report.Lines) error {
+	var broken []error
+	for _, kind := range builtIn {
+		for _, s := range scenarios(o, kind.sizes) {
+			begin := time.Now()
+			out, err := simulate(s)
+			if err != nil {
+				return err
+			}
+			r := result{
+				s.mode.name, s.policy, kind.resources, out.binds, 1000 * part(out.refusals, out.binds), out.utilisation, out.fragmentation,
+				out.wait(0.5).Seconds(), out.wait(0.99).Seconds(), out.waiting, part(out.patches, out.binds), time.Since(begin).Seconds(),
+			}
+			if err := lines.Write(r); err != nil {
+				return err
+			}
+			broken = append(broken, r.broken())
+		}
+	}
+	return errors.Join(broken...)
+}
+
+// most is the highest number of refusals per 1,000 bindings that a mode promises.
+var most = map[string]float64{"fit": 5, "scheduler": 0}
+
+func (r result) broken() error {
+	if bound, promised := most[r.Mode]; promised && r.Refusals > bound {
+		return fmt.Errorf("%s, %s, %s: %.2f refusals per 1,000 bindings, at most %g promised", r.Mode, r.Policy, r.Resources, r.Refusals, bound)
+	}
+	return nil
+}
+
+func part(n, all int) float64 { return float64(n) / float64(max(all, 1)) }
+
+// wait returns a quantile of the waits; 0 if no pod started.
+func (o outcome) wait(q float64) time.Duration {
+	if len(o.waits) == 0 {
+		return 0
+	}
+	return o.waits[int(q*float64(len(o.waits)-1))]
+}
+
+// scenarios are those of all modes and policies for pods of some sizes.
+func scenarios(o options, sizes []size) (all []scenario) {
+	for _, m := range modes {
+		policies := []string{"binpack", "spread"}
+		if m.offer == nil {
+			policies = append(policies, byFragmentation)
+		}
+		for _, policy := range policies {
+			all = append(all, scenario{
+				mode: m, policy: policy, sizes: sizes, nodes: o.nodes, gpus: 8, memory: 80 << 30,
+				load: o.load, life: o.life, length: o.length, seed: 1,
+			})
+		}
+	}
+	return all
+}
+
+// filled is a line of the paper's experiment: means over the seeds, in percent of the GPUs.
+type filled struct {
+	List      string    `json:"list"`
+	Policy    string    `json:"policy"`
+	At100     float64   `json:"allocated_at_100"`
+	At130     float64   `json:"allocated_at_130"`
+	Published []float64 `json:"published,omitempty"`
+	PerNode   float64   `json:"us_per_node"`
+}
+
+// paper repeats the paper's experiment on all lists of a trace.
+func paper(o options, lines *report.Lines) error {
+	nodes, lists, err := readTrace(o.trace)
+	if err != nil {
+		return err
+	}
+	var broken []error
+	for _, l := range lists {
+		results := map[string]filled{}
+		for _, p := range policies {
+			r := filled{List: l.name, Policy: p.name}
+			for seed := range o.seeds {
+				one := fill(nodes, l.tasks, p.make, uint64(seed))
+				r.At100 += one.allocated[0] / float64(o.seeds)
+				r.At130 += one.allocated[1] / float64(o.seeds)
+				r.PerNode += float64(one.perNode) / float64(time.Microsecond) / float64(o.seeds)
+			}
+			if known, ok := published[l.name][p.name]; ok {
+				r.Published = known[:]
+			}
+			if err := lines.Write(r); err != nil {
+				return err
+			}
+			results[p.name] = r
+		}
+		broken = append(broken, compare(results)...)
+	}
+	return errors.Join(broken...)
+}
+
+// compare checks the promises on one list: the simulator repeats the paper's results for the simple
+// policies within a point, and the policy fragmentation fills the cluster at least as full as FGD.
+func compare(results map[string]filled) (broken []error) {
+	const points, perNode = 1, 50
+	for _, name := range []string{"random", "bestfit"} {
+		r := results[name]
+		for i, got := range []float64{r.At100, r.At130} {
+			if len(r.Published) > 0 && (got > r.Published[i]+points || got < r.Published[i]-points) {
+				broken = append(broken, fmt.Errorf("%s, %s: %.1f %% allocated, %.1f %% published", r.List, name, got, r.Published[i]))
+			}
+		}
+	}
+	ours, best := results[byFragmentation], results["fgd"]
+	if ours.At100 < best.At100 || ours.At130 < best.At130 {
+		broken = append(broken, fmt.Errorf("%s: %.2f and %.2f %% allocated, by FGD %.2f and %.2f", ours.List, ours.At100, ours.At130, best.At100, best.At130))
+	}
+	if ours.PerNode > perNode {
+		broken = append(broken, fmt.Errorf("%s: %.0f µs for each node, at most %d promised", ours.List, ours.PerNode, perNode))
+	}
+	return broken
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// node is a simulated node: the agent's ledger of its GPUs, and the Node object as the scheduler
+// knows it.
+type node struct {
+	number int
+	gpus   []gpu.GPU
+	cfg    config.Config
+	ledger *placement.Ledger
+	// changes counts the changes of the ledger, and verdicts are the planner's, by shape.
+	changes  int
+	verdicts map[*shape]verdict
+	// costs are the costs of fragmentation, by shape.
+	costs map[*shape]cost
+
+	// bound are the pods that are bound to the node and have not ended, as the API server knows them,
+	// in the order of their bindings.
+	bound []*pod
+	// resources are the names of the counted resources. requested is what the bound pods ask for of
+	// each, and capacity what the Node offers.
+	resources           []string
+	requested, capacity []int64
+	// labels are the rooms of each of counts GPUs, and turns the number of pods that may be bound.
+	// Without labels there is no such condition.
+	labels [][]room
+	turns  int
+	// patch is when the next patch of the Node arrives; 0: none is on its way.
+	patch time.Duration
+}
+
+// verdict is whether the planner found GPUs for a shape after a number of changes.
+type verdict struct {
+	changes int
+	fits    bool
+}
+
+func newNode(number, gpus int, memory uint64, cfg config.Config, resources []string) *node {
+	n := &node{
+		number: number, cfg: cfg, verdicts: map[*shape]verdict{}, costs: map[*shape]cost{},
+		resources: resources, requested: make([]int64, len(resources)),
+	}
+	for i := range gpus {
+		n.gpus = append(n.gpus, gpu.GPU{UUID: fmt.Sprintf("GPU-%d-%d", number, i), Index: i, Minor: i, MemoryBytes: memory, Healthy: true})
+	}
+	n.ledger = placement.New(n.gpus, cfg)
+	return n
+}
+
+// bind records that the scheduler bound a pod to the node.
+func (n *node) bind(p *pod) {
+	n.bound = append(n.bound, p)
+	for i, units := range p.units {
+		n.requested[i] += units
+	}
+}
+
+// end records that a pod has ended.
+func (n *node) end(p *pod) {
+	n.bound = slices.DeleteFunc(n.bound, func(q *pod) bool { return q == p })
+	for i, units := range p.units {
+		n.requested[i] -= units
+	}
+	n.ledger.Release(p.asked.UID)
+	n.changes++
+}
+
+// place asks the agent for the GPUs of a bound pod, and returns them by index.
+func (n *node) place(p *pod) (gpus []int, err error) {
+	given, err := n.ledger.Place(p.asked, container)
+	n.changes++
+	for _, d := range given.Devices {
+		gpus = append(gpus, slices.IndexFunc(n.gpus, func(g gpu.GPU) bool { return g.UUID == d.UUID }))
+	}
+	return gpus, err
+}
+
+// hasRoom reports whether the planner finds GPUs for a pod.
+func (n *node) hasRoom(p *pod) bool {
+	v, known := n.verdicts[p.shape]
+	if !known || v.changes != n.changes {
+		v = verdict{n.changes, n.ledger.Fits(p.shape.asked)}
+		n.verdicts[p.shape] = v
+	}
+	return v.fits
+}
+
+// left returns what is left of each GPU beside the pods that are bound and have no container yet.
+func (n *node) left() map[string]request.Left {
+	var coming []request.Pod
+	for _, p := range n.bound {
+		if !n.ledger.Holds(p.asked.UID) {
+			coming = append(coming, p.asked)
+		}
+	}
+	return n.ledger.Left(coming)
+}
+
+// offerSums offers what the node's pods use and all that is left of its GPUs.
+func (n *node) offerSums() { n.offer(n.left()) }
+
+func (n *node) offer(left map[string]request.Left) {
+	free := request.Free(n.gpus, left, n.cfg)
+	n.capacity = make([]int64, len(n.resources))
+	for i, name := range n.resources {
+		n.capacity[i] = n.requested[i] + free[name]
+	}
+}
+
+// counts are the numbers of GPUs for which a Node has labels.
+var counts = []int{1, 2, 4, 8}
+
+// offerFit offers, beside the sums, a turn for one pod more, and labels the rooms of 1, 2, 4 and 8
+// GPUs.
+func (n *node) offerFit() {
+	left := n.left()
+	n.offer(left)
+	rooms := make([]room, 0, len(left))
+	for _, l := range left {
+		rooms = append(rooms, roomOf(l))
+	}
+	n.labels = make([][]room, len(counts))
+	for i, gpus := range counts {
+		n.labels[i] = frontier(rooms, gpus)
+	}
+	n.turns = len(n.bound) + 1
+}
+
+// room is what a GPU has free: memory in MiB, and time in percent.
+type room struct{ mib, percent int64 }
+
+func roomOf(l request.Left) room {
+	return room{int64(l.Memory / request.MiB), int64(l.ComputePPM / (request.Whole / 100))}
+}
+
+func (r room) fits(s size) bool { return r.mib >= s.mib && r.percent >= s.percent }
+
+// frontier returns the largest rooms that each of some number of GPUs has. None has as much of both
+// memory and time as another.
+func frontier(rooms []room, gpus int) (largest []room) {
+	rooms = slices.SortedFunc(slices.Values(rooms), func(a, b room) int {
+		return cmp.Or(cmp.Compare(b.mib, a.mib), cmp.Compare(b.percent, a.percent))
+	})
+	var times []int64 // of the GPUs with at least as much memory, in falling order
+	most := int64(-1)
+	for _, r := range rooms {
+		i, _ := slices.BinarySearchFunc(times, r.percent, func(a, b int64) int { return cmp.Compare(b, a) })
+		times = slices.Insert(times, i, r.percent)
+		if len(times) >= gpus && times[gpus-1] > most {
+			most = times[gpus-1]
+			largest = append(largest, room{r.mib, most})
+		}
+	}
+	return largest
+}
+
+// admits reports whether the stock scheduler finds room for a pod: by the sums of the resources, and
+// by turns and labels, if there are any.
+func (n *node) admits(p *pod) bool {
+	for i, units := range p.units {
+		if n.requested[i]+units > n.capacity[i] {
+			return false
+		}
+	}
+	if n.labels == nil {
+		return true
+	}
+	i := slices.IndexFunc(counts, func(gpus int) bool { return int64(gpus) >= p.gpus })
+	return len(n.bound) < n.turns && i >= 0 && slices.ContainsFunc(n.labels[i], func(r room) bool { return r.fits(p.size) })
+}
+
+// filled returns how full the scheduler counts the node with a pod, as the scores of
+// NodeResourcesFit do: the mean over the resources that the pod asks for, from 0 to 1.
+func (n *node) filled(p *pod) float64 {
+	sum, asked := 0.0, 0.0
+	for i, units := range p.units {
+		if units > 0 {
+			sum += float64(n.requested[i]+units) / float64(n.capacity[i])
+			asked++
+		}
+	}
+	return sum / asked
+}

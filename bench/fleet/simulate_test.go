@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestModes simulates a small fleet in each mode. Only the sums of a node bind pods that no single
+// GPU has room for.
+func TestModes(t *testing.T) {
+	o := options{nodes: 30, load: 0.85, life: 2 * time.Minute, length: 2 * time.Minute}
+	for _, kind := range builtIn {
+		for _, s := range scenarios(o, kind.sizes) {
+			if s.mode.name == "sums" && s.policy == "binpack" {
+				continue // it repeats refusals for half a minute
+			}
+			t.Run(kind.resources+"/"+s.mode.name+"/"+s.policy, func(t *testing.T) {
+				t.Parallel()
+				out, err := simulate(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := result{Mode: s.mode.name, Policy: s.policy, Resources: kind.resources, Refusals: 1000 * part(out.refusals, out.binds)}
+				if err := r.broken(); err != nil {
+					t.Error(err)
+				}
+				if r.Mode == "sums" && r.Refusals < 50 {
+					t.Errorf("%.1f refusals per 1,000 bindings: sums are no measure of single GPUs", r.Refusals)
+				}
+				if out.binds < 200 || len(out.waits) < 200 || out.utilisation < 0.3 || out.utilisation > 1 || out.fragmentation < 0 || out.fragmentation > 1 {
+					t.Errorf("%d bindings, %d starts, utilisation %v, fragmentation %v", out.binds, len(out.waits), out.utilisation, out.fragmentation)
+				}
+				if !slices.IsSorted(out.waits) || out.waits[0] < startAfter {
+					t.Errorf("a pod waited for %v", out.waits[0])
+				}
+			})
+		}
+	}
+}
+
+// TestTheLedgerAgrees runs a fleet to its end, and compares each node's ledger with the pods that
+// are bound to it.
+func TestTheLedgerAgrees(t *testing.T) {
+	for _, s := range scenarios(options{nodes: 5, load: 0.9, life: time.Minute, length: time.Minute}, builtIn[1].sizes) {
+		f, err := newFleet(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.after(0, f.arrive)
+		f.runUntil(3 * time.Minute)
+		for _, n := range f.nodes {
+			requested := make([]int64, len(n.resources))
+			for _, p := range n.bound {
+				for i, units := range p.units {
+					requested[i] += units
+				}
+			}
+			if diff := cmp.Diff(requested, n.requested); diff != "" {
+				t.Errorf("%s, %s: the requests:\n%s", s.mode.name, s.policy, diff)
+			}
+			for _, uid := range n.ledger.Holders() {
+				if !slices.ContainsFunc(n.bound, func(p *pod) bool { return p.asked.UID == uid }) {
+					t.Errorf("%s, %s: the ledger holds GPUs for pod %s, which has ended", s.mode.name, s.policy, uid)
+				}
+			}
+		}
+	}
+}
+
+func TestFrontier(t *testing.T) {
+	rooms := []room{{10, 50}, {40, 20}, {30, 30}, {30, 10}, {20, 60}, {0, 100}}
+	for gpus, want := range map[int][]room{
+		1: {{40, 20}, {30, 30}, {20, 60}, {0, 100}},
+		2: {{30, 20}, {20, 30}, {10, 50}, {0, 60}},
+		4: {{20, 10}, {10, 20}, {0, 30}},
+		6: {{0, 10}},
+		8: nil,
+	} {
+		if diff := cmp.Diff(want, frontier(rooms, gpus), cmp.AllowUnexported(room{})); diff != "" {
+			t.Errorf("of %d GPUs:\n%s", gpus, diff)
+		}
+	}
+}
+
+// TestFrontierByDefinition compares frontier with all rooms of a few GPUs.
+func TestFrontierByDefinition(t *testing.T) {
+	var some []room
+	for i := range int64(7) {
+		some = append(some, room{i * 5 % 7, i * 3 % 5})
+	}
+	for gpus := 1; gpus <= len(some); gpus++ {
+		for mib := range int64(8) {
+			for percent := range int64(6) {
+				asked := size{mib: mib, percent: percent}
+				have := 0
+				for _, r := range some {
+					if r.fits(asked) {
+						have++
+					}
+				}
+				labelled := slices.ContainsFunc(frontier(some, gpus), func(r room) bool { return r.fits(asked) })
+				if labelled != (have >= gpus) {
+					t.Errorf("%d GPUs with %+v: labelled %t, and %d have it", gpus, asked, labelled, have)
+				}
+			}
+		}
+	}
+}
