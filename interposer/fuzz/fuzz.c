@@ -20,8 +20,8 @@ enum {
 	fuzz_patience_s = 20, // for one input
 };
 
-// fuzz_current is a file with the current input. It remains if the input ends the program in any
-// way.
+// fuzz_current is a file with the current input. fuzz_current remains if the input ends the program
+// in any way.
 struct fuzz_current {
 	uint64_t size;
 	uint8_t data[fuzz_largest];
@@ -352,9 +352,9 @@ static const struct fuzz_target *fuzz_find(const char *name)
 
 // Usage: fuzz TARGET CORPUS SECONDS [SEED [KEEP]]
 //
-// Runs all inputs of the directory CORPUS, then mutations of them for SECONDS. It writes inputs
+// Runs all inputs of the directory CORPUS, then mutations of them for SECONDS. fuzz writes inputs
 // that reach new code to the directory KEEP. With 0 seconds, it writes the inputs of the corpus
-// that reach code beyond the others. It leaves an input that ends the program in
+// that reach code beyond the others. fuzz leaves an input that ends the program in
 // /tmp/vg-fuzz-TARGET-PID: eight bytes of length, then the input.
 int main(int argc, char **argv)
 {

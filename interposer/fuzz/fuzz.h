@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A small fuzzer. It mutates and runs inputs, and keeps those that reach code that no earlier input
-// reached. A target reads its input as a stream of choices, so that every input is valid.
+// A small fuzzer. The fuzzer mutates and runs inputs, and keeps those that reach code that no
+// earlier input reached. A target reads its input as a stream of choices, so that every input is
+// valid.
 
 #ifndef VG_FUZZ_H
 #define VG_FUZZ_H
@@ -18,7 +19,7 @@ struct fuzz_input {
 
 struct fuzz_target {
 	const char *name;
-	// run judges one input: it aborts if the code broke a guarantee.
+	// run tests one input: it aborts if the code broke a guarantee.
 	void (*run)(struct fuzz_input *input);
 };
 
@@ -27,7 +28,7 @@ extern const struct fuzz_target fuzz_usage;
 extern const struct fuzz_target fuzz_gpu_time;
 extern const struct fuzz_target fuzz_image;
 
-// Both take bytes from the input. Bytes beyond its end are zero.
+// Both functions take bytes from the input. Bytes beyond its end are zero.
 uint64_t fuzz_bits(struct fuzz_input *input, size_t bytes);
 
 // fuzz_number returns a number of 64 bits that is often near `matters`.

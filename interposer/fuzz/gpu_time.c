@@ -4,9 +4,9 @@
 // them. The processes charge, refill, take time back and read the phase of the container's GPUs,
 // while time passes and arbitrary values are written to these words.
 //
-// The guarantees: no overflow, whatever the values are; no wait is longer than the deepest debt
-// takes; and with unforged words, the time spent and the balance together never exceed the earned
-// time.
+// The guarantees: no overflow, whatever the values are; no wait longer than the time to pay off the
+// deepest debt; and with unforged words, the time spent and the balance together never exceed the
+// earned time.
 
 #include "base/number.h"
 #include "fuzz.h"

@@ -191,7 +191,7 @@ static void run(struct fuzz_input *input)
 			if (!open)
 				break;
 			check_limits(&pages, generation, verified);
-			// The page that was read now counts as verified.
+			// The page that was just read counts as verified.
 			generation = page->generation;
 			for (uint32_t i = 0; i < pages.device_count; i++)
 				verified[i] = vg_limits_memory(&pages, i);

@@ -235,7 +235,7 @@ static uint64_t least(struct process *process, uint32_t device)
 
 	if (!observed[device])
 		return granted;
-	vg_usage_memory(&process->pages, device); // now the process has seen the observation
+	vg_usage_memory(&process->pages, device); // from here on the process has seen the observation
 	if (process->look[device] != looks[device])
 		process->granted_then[device] = granted;
 	process->look[device] = looks[device];

@@ -20,7 +20,7 @@ $1 <= last { fail("not sorted: " $1 " after " last) }
 $2 !~ /^(forward|own|data)$/ { fail("unknown treatment " $2) }
 $2 == "data" && $3 !~ /^[0-9]+$/ { fail("data needs a size") }
 
-# cuGetProcAddress decides by name: the versions of one are all ours or all forwarded.
+# cuGetProcAddress decides by name: either all versions of a name are ours, or all are forwarded.
 {
 	stem = $1
 	sub(/_pt[ds][sz]$/, "", stem)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package symbols has the interposer's tables of the driver's names, for Go: what
-// it does with each name it knows, and with families of names it does not know.
+// Package symbols has the interposer's tables of the driver's names, for Go: the treatment of each
+// known name, and of families of unknown names.
 package symbols
 
 import (
@@ -10,16 +10,17 @@ import (
 	"strings"
 )
 
-// Treatment is what is done with a function of the driver that is not known.
+// Treatment is the handling of an unknown function of the driver.
 type Treatment string
 
 // The treatments.
 const (
-	// Pass: it can neither allocate nor launch.
+	// Pass forwards a function that can neither allocate nor launch.
 	Pass Treatment = "pass"
-	// Refuse: it can allocate or launch, and returns an error.
+	// Refuse replaces a function that can allocate or launch with an error.
 	Refuse Treatment = "refuse"
-	// Capture: it passes, and the interposer expects captures from then on.
+	// Capture forwards a function that may begin a capture; the interposer expects captures from
+	// then on.
 	Capture Treatment = "capture"
 )
 
@@ -74,7 +75,7 @@ func lines(text string) [][]string {
 	return all
 }
 
-// Treat returns what is done with a function that is not known.
+// Treat returns the treatment of an unknown function.
 func Treat(name string) Treatment {
 	treatment := familyOf(name)
 	if treatment == Pass && owns[stem(name)] {

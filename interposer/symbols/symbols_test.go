@@ -24,7 +24,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// A new version of whatever is limited today never passes.
+// A new version of a limited function never passes.
 func TestNewVersionsOfOwnFunctions(t *testing.T) {
 	count := 0
 	for _, fields := range lines(cudaText) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// agent serves the agent's socket of a container. It reports the memory that a process physically
-// holds, from the simulator's state, as the agent on a host does from NVML. It can also misbehave.
+// agent serves the agent's socket of a container. agent reports the memory that a process
+// physically holds, from the simulator's state, as the agent on a host does from NVML. agent can
+// also misbehave.
 //
 // agent [MODE] STATE DIR…
 //

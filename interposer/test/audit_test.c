@@ -235,7 +235,7 @@ static void test_estimate_ends_before_a_context(void)
 	setup();
 	begin_context(); // actually takes 500
 	keep_export(300); // actually takes 300
-	estimate(1000); // a library that takes nothing
+	estimate(1000); // a library that takes no memory
 	physical = 800;
 	audit();
 	CHECK_EQUAL(used(), 800);
@@ -323,7 +323,7 @@ static void test_calls_under_way(void)
 	teardown();
 }
 
-// Without an answer the charges stay, and a silent agent is not asked again at once.
+// Without an answer the charges stay, and a silent agent is not queried again immediately.
 static void test_no_answer(void)
 {
 	setup();
@@ -368,7 +368,7 @@ static void test_question_repeated(void)
 	teardown();
 }
 
-// These functions ask in a thread that is cancelled meanwhile.
+// These functions query the agent in a thread that is cancelled meanwhile.
 static void *cancelled_audit(void *unused)
 {
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
@@ -450,7 +450,7 @@ static void test_pool_that_shrinks(void)
 }
 
 // A container whose page was forged keeps the floor of the agent's observation, whatever this
-// process learns about its own memory.
+// process measures of its own memory.
 static void test_floor_stays(void)
 {
 	char dir[sizeof state->pages.usage_path];

@@ -120,8 +120,8 @@ static void test_bucket_of_a_forger(void)
 	}
 }
 
-// A lease adds to the part while it lasts, and is not saved up. It does not change the saved time
-// of the part itself.
+// A lease adds to the part while it lasts, and is not saved up. The lease does not change the saved
+// time of the part itself.
 static void test_bucket_uses_leases(void)
 {
 	struct vg_container_device device = {0};
@@ -144,7 +144,7 @@ static void test_bucket_uses_leases(void)
 	CHECK(vg_bucket_fill(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
 }
 
-// A new lease covers 20 ms of a silence before it, and no more.
+// After a pause in refills, a new lease covers at most 20 ms of it.
 static void test_bucket_bounds_leases(void)
 {
 	struct vg_lease all = {VG_PPM, start + 1000 * ms};
@@ -153,7 +153,7 @@ static void test_bucket_bounds_leases(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 0, vg_bucket_idle_cap, all), -480 * (int64_t)ms);
 }
 
-// A read returns the balance after a refill, and changes nothing.
+// A read returns the balance after a refill, and does not change the bucket.
 static void test_peek(void)
 {
 	const struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cancelled has a thread cancelled during the interposer's wait for a silent agent. The other
-// threads continue. They are charged with the agent's measurement once it answers, which it does
+// threads continue. Their charges are corrected by the agent's measurement once the agent answers,
 // after this program has written a line. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
@@ -65,7 +65,7 @@ int main(void)
 	use_primary_context();
 	CHECK_EQUAL(CALL("cuCtxGetCurrent", (void **), &context), 0);
 	refused_bytes = left() + 64 * MIB;
-	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // all log lines are written now
+	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // all log lines have been written
 	nanosleep(&silence, NULL); // a silent agent is asked again after this time
 	cancel_one(context);
 	began = now();

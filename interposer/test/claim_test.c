@@ -166,7 +166,7 @@ static void test_a_claim_becomes_what_was_taken(void)
 	CHECK(vg_claim_resize(&claim, 100 * mib));
 	CHECK(!vg_claim_resize(&claim, 101 * mib));
 	CHECK_EQUAL(own()->pending, 100 * mib);
-	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // 60 of them stay charged
+	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // 60 bytes stay charged
 	check_over();
 	CHECK_EQUAL(own()->used, 100 * mib);
 	vg_release_finish(state, vg_release_begin(state, VG_ARRAY, 5), CUDA_SUCCESS);
@@ -334,7 +334,7 @@ static void test_kinds(void)
 	}
 }
 
-// file adds an entry to the table that is charged already.
+// file adds an already charged entry to the table.
 static void file(enum vg_kind kind, uint64_t key, uint64_t owner, uint64_t count)
 {
 	struct vg_entry *entry = calloc(1, sizeof *entry);

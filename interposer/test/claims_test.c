@@ -25,9 +25,9 @@ static uint64_t on_page(void)
 
 static void anybody(void);
 
-static bool quiet; // no other threads run any more
+static bool quiet; // all other threads have ended
 
-// others lets other threads act. Each has a current context.
+// others lets other threads act. Each thread has a current context.
 static void others(void)
 {
 	static int depth;
@@ -86,7 +86,7 @@ static struct {
 	bool resetting;
 	unsigned primary_busy; // retains and releases in progress
 	struct piece pieces[pieces];
-	// Each memory is mapped at its own place, or not at all.
+	// Each allocation is mapped at a separate address, or not at all.
 	struct {
 		uint64_t bytes;
 		CUmemGenericAllocationHandle handle;
@@ -353,7 +353,7 @@ static void reset_primary(void)
 	free(were);
 }
 
-// end_context ends a context that no thread uses, now or later.
+// end_context ends a context that no thread uses or will use.
 static void end_context(int context)
 {
 	struct piece *were;
@@ -438,7 +438,7 @@ static uint64_t measured(void)
 	return on_page();
 }
 
-// end makes the program free everything, and retries when the driver refuses.
+// end makes the program free all memory, and retries when the driver refuses.
 static void end(void)
 {
 	while (model_held()) {

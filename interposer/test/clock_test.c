@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The clock that uses the processor's counter. It returns the kernel's time, seldom asks the
-// kernel, and detects a change of the counter's rate.
+// The clock that uses the processor's counter. The clock returns the kernel's time, seldom reads
+// the kernel's clock, and detects a change of the counter's rate.
 
 #include "base/clock.h"
 
@@ -15,7 +15,8 @@ enum {
 	told = 200 * ms, // duration of a comparison
 };
 
-// compare reads the clock beside the kernel's for a while. It returns the kernel reads.
+// compare reads the clock beside the kernel's for a while. compare returns the number of reads of
+// the kernel's clock.
 static int compare(struct vg_clock *clock, uint64_t ns)
 {
 	uint64_t began = vg_now();
@@ -54,7 +55,7 @@ static void test_counter_that_jumps(struct vg_clock *clock)
 	}
 }
 
-// The counter ran at half the rate until now. The old rate is not used after its detection.
+// Until this point the counter ran at half the rate. The old rate is not used after its detection.
 static void test_counter_at_another_rate(struct vg_clock *clock)
 {
 	uint64_t until = vg_now() + ms;

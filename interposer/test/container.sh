@@ -40,7 +40,7 @@ native() { GPUSIM_STATE=$work/sim/state LD_LIBRARY_PATH=$driver_libraries "$@"; 
 names() { oracle | sed -n 's/.*"names":"\([^"]*\)".*/\1/p'; }
 
 # lacks WHAT COMMAND… succeeds if a native run shows that the driver lacks a function that the
-# program needs. It prints a note, and the test skips that part.
+# program needs. lacks prints a note, and the test skips that part.
 lacks() {
 	local what=$1 output
 	shift
@@ -50,8 +50,8 @@ lacks() {
 	[ "$(names)" != r580 ] || fail "a driver 580 lacks what $what needs"
 }
 
-# machine creates the tests' machine anew. It takes no arguments: $GPUSIM_PROFILE sets the driver's
-# behaviour.
+# machine creates the tests' machine anew. machine takes no arguments: $GPUSIM_PROFILE sets the
+# driver's behaviour.
 # shellcheck disable=SC2120
 machine() {
 	if [ $# -gt 0 ]; then
@@ -85,7 +85,7 @@ serve() {
 	unserve "$1"
 	mkdir -p "$dir"
 	rm -f "$dir/serving"
-	# It must answer within 18 ms, whatever machine the tests run on.
+	# The agent must answer within 18 ms on any machine.
 	nice -n -15 "$(dirname "$mkpages")/agent" "${2:-$agent}" "$work/sim/state" "$dir" >"$dir/serving" 2>/dev/null &
 	agents[$1]=$!
 	disown $! # excludes it from the jobs that tests wait for

@@ -48,7 +48,8 @@ struct exported_piece {
 	char bytes[64];
 };
 
-// send_piece sends an allocation of a new pool, and the pool. It returns false without room.
+// send_piece sends an allocation of a new pool, and the pool. send_piece returns false without
+// room.
 static inline bool send_piece(int to, size_t bytes)
 {
 	const CUmemPoolProps properties = {.allocType = 1, .handleTypes = posix_fd,
@@ -70,7 +71,7 @@ static inline bool send_piece(int to, size_t bytes)
 	return true;
 }
 
-// receive_pool imports a pool. It returns false if the other side has ended.
+// receive_pool imports a pool. receive_pool returns false if the other side has ended.
 static inline bool receive_pool(int from, void **pool, struct exported_piece *piece)
 {
 	int fd = receive_fd(from);

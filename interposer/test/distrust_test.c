@@ -65,7 +65,7 @@ static void test_drift_and_slices(void)
 				CHECK(llabs(told.ppb - ppms[i] * 1000) < 10000);
 				CHECK(llabs(told.turn - slices[k]) <= vg_probe_ns);
 			}
-	CHECK(!follow(2000, 0, false).ppb); // no clock drifts that much
+	CHECK(!follow(2000, 0, false).ppb); // no real clock drifts that much
 }
 
 // A probe that returns with the end of earlier work was queued behind it.

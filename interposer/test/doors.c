@@ -204,7 +204,7 @@ static void *by_deepbind(const char *path)
 	return ((module_fn)as_function(dlsym(module, "module_open")))(path);
 }
 
-// Memory allocated past the interposer is seen by the next allocations, which leave room for it.
+// The next allocations detect memory that was allocated past the interposer, and leave room for it.
 static int try_behind(const char *path, void *(*open_real)(const char *path))
 {
 	const struct timespec until_next_look = {.tv_nsec = 300000000};

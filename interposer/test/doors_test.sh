@@ -144,7 +144,8 @@ test_mappings() {
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
-# Memory held by a multicast object is charged: for ever without an agent, else until it is freed.
+# Memory held by a multicast object is charged: for ever without an agent, otherwise until it is
+# freed.
 test_multicast() {
 	local output highest major limit=$((2 * gib))
 	major=$(profile cc_major)
@@ -173,7 +174,7 @@ test_ordinals() {
 	output=$(limited ordinals-both "$programs/ordinals" 0 2>&1) || fail "ordinals of two: $output"
 }
 
-# asked prints the free memory that the program meminfo reads now.
+# asked prints the free memory that the program meminfo reads.
 asked() {
 	local told
 	echo >&"${meminfo[1]}"
@@ -212,7 +213,7 @@ test_copies() {
 	output=$(limited copies "$programs/copies" load) || fail "a load of copies: $output"
 	wall=$(echo "$output" | field wall_ns)
 	took=$(oracle | grep -o "{\"pid\":$(echo "$output" | field pid),[^]]*\]" | field gpu_time_ns)
-	# The start may take 50 ms more. A busy machine may leave much unused.
+	# The start may take 50 ms more. On a busy machine much of the limit may stay unused.
 	if [ "$took" -gt $((wall * 32 / 100 + 50000000)) ] || [ "$took" -lt $((wall / 10)) ]; then
 		fail "copies had $took ns of $wall, want 30 %"
 	fi

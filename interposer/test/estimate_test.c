@@ -122,7 +122,7 @@ static void test_estimate_keeps_to_the_finest(void)
 		vg_estimate_observe(class, 2700, 800, now += ms);
 	}
 	CHECK_EQUAL(class->ns, 2000);
-	vg_estimate_observe(class, 900, 800, now += ms); // the work is shorter now
+	vg_estimate_observe(class, 900, 800, now += ms); // from here on the work is shorter
 	CHECK_EQUAL(class->ns, 900);
 	vg_estimate_observe(class, 1000, 5, now += ms);
 	CHECK_EQUAL(class->ns, 1000);
@@ -166,7 +166,7 @@ static void test_look(void)
 	CHECK(vg_estimate_is_known(&class, now + 99 * ms) && vg_estimate_is_doubtful(&class, now + 99 * ms));
 	CHECK(!vg_estimate_is_doubtful(&class, now + 100 * ms));
 
-	// Other containers' slices caused it: each such check delays the next.
+	// Other containers' slices cause such excesses: each check without a finding delays the next.
 	for (int i = 1; i < 6; i++) {
 		uint64_t pause = (uint64_t)400 * ms << (i < 3 ? i : 3);
 
@@ -192,8 +192,8 @@ static void test_look(void)
 	CHECK(vg_estimate_is_known(&class, now + 19 * second));
 }
 
-// A program without a processor may wait long for a piece. If that is frequent, the work may be the
-// cause.
+// A program without a processor may wait long for a piece. If such excesses are frequent, the work
+// may be the cause.
 static void test_waited_long(void)
 {
 	struct vg_class class = {.key = 1, .ns = piece, .measured = true};

@@ -28,8 +28,8 @@ void explore(const struct exploration *what);
 // explorer_self returns the running process, or -1 between runs.
 int explorer_self(void);
 
-// explorer_step lets other processes continue. explorer_change does so before a change that others
-// may wait for. Both do nothing between runs.
+// explorer_step lets other processes continue. explorer_change does so before a change for which
+// other processes may wait. Both functions have no effect between runs.
 void explorer_step(void);
 void explorer_change(void);
 

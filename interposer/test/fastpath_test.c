@@ -194,8 +194,8 @@ static void check_sums(void)
 	CHECK_EQUAL(meter()->outstanding, charged);
 }
 
-// fastpath launches the same work until the fast path allows more. The charge may be unknown at
-// first, and the last launch before an event has no fast path.
+// fastpath launches the same work until the fast path allows more. The first charge may be unknown,
+// and the last launch before an event has no fast path.
 static void fastpath(int which, CUstream on)
 {
 	for (int i = 0; i < many; i++) {

@@ -9,7 +9,7 @@
 
 #include "pages/pages_gen.h"
 
-// test_pages_make writes both pages into a directory. It returns 0 or -1.
+// test_pages_make writes both pages into a directory. test_pages_make returns 0 or -1.
 int test_pages_make(const char *dir, const struct vg_limits_device *devices, uint32_t count);
 
 // test_pages_update changes the limits in place, as an agent does.

@@ -21,7 +21,7 @@
 #include "check.h"
 #include "fixture.h"
 
-// 20 ms. A busy machine may add to it, so the test checks the least of several times.
+// 20 ms. A busy machine may add time, so the test checks the least of several times.
 static const uint64_t most_ns = 20000000;
 enum { attempts = 50 };
 

@@ -28,8 +28,8 @@ struct entry {
 static const char strings[] = "libc.so.6\0/lib/libc.so.6\0libcuda.so.1\0/a/libcuda.so.1\0/b/libcuda.so.1";
 enum { name_libc = 0, path_libc = 10, name_cuda = 25, path_a = 38, path_b = 54 };
 
-// build_cache writes a cache of three entries behind `before` existing bytes. It returns the total
-// size.
+// build_cache writes a cache of three entries behind `before` existing bytes. build_cache returns
+// the total size.
 static size_t build_cache(unsigned char *data, size_t before)
 {
 	struct entry entries[] = {

@@ -48,8 +48,8 @@ static void *hold_on(void *unused)
 	return unused;
 }
 
-// All streams that end while a meter is stuck in the driver are noted. The ending thread waits at
-// most once.
+// All streams that end while a meter is stuck in the driver are recorded. The ending thread waits
+// at most once.
 static void test_ends(void)
 {
 	enum { ends = 100 };
@@ -68,7 +68,7 @@ static void test_ends(void)
 	CHECK(real_ns() - began < 300000000);
 	CHECK_EQUAL(pthread_join(thread, NULL), 0);
 	CHECK(vg_meter_try_lock(&wanted));
-	CHECK(!wanted.streams[0].used); // there are too many for separate notes
+	CHECK(!wanted.streams[0].used); // there are too many for separate records
 	vg_meter_unlock(&wanted);
 }
 

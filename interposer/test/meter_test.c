@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter's charges for work of several streams. It creates no more events than the streams can
-// have in progress. The driver here counts events and has its own clock, which only runs while work
-// runs.
+// The meter's charges for work of several streams. The meter creates no more events than the
+// streams can have in progress. The driver here counts events and has its own clock, which only
+// runs while work runs.
 
 #include "time/meter.h"
 
@@ -118,8 +118,8 @@ static void wait_ns(uint64_t ns)
 		continue;
 }
 
-// Short work takes the same time in runs as alone. Alone, less of it is measured, because events
-// include the launch. The meter must not take it for varying.
+// Short work takes the same time in runs as alone. Alone, a smaller part of the work is measured,
+// because events include the launch. The meter must not treat the work as varying.
 static void test_short_work(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -213,7 +213,7 @@ static void test_launching(void)
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
 }
 
-// …but not for longer than a launch takes: then nothing is learnt from it.
+// …but not for longer than a launch takes; after that, the segment is not used as a measurement.
 static void test_launch_that_hangs(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};
@@ -311,7 +311,7 @@ static void test_streams_of_known_work(void)
 	CHECK(!meter.streams[0].used);
 }
 
-// enter_unknown records work of unknown length that is launched now and is unfinished.
+// enter_unknown records unfinished work of unknown length that is launched at this moment.
 static void enter_unknown(struct vg_meter *meter, uint64_t context, uint64_t key)
 {
 	struct vg_class *class = vg_estimate_of(&meter->estimates, key, 0);

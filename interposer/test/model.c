@@ -406,7 +406,7 @@ enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held 
 	memset(held->gpus[0].uuid, 1, sizeof held->gpus[0].uuid);
 	held->gpus[0].bytes = model_held();
 	others();
-	// It reports nothing about a process without a context.
+	// The agent cannot measure a process without a context.
 	held->count = held->gpus[0].bytes && model_has_context() ? 1 : 0;
 	return model_below(4) ? VG_HELD_ANSWERED : VG_HELD_SILENT;
 }

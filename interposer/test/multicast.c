@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // multicast checks that memory bound to a multicast object stays charged when its handle and its
-// mappings are gone. It then allocates all remaining memory: its caller, doors_test.sh, checks its
-// physical memory. With the argument "measured", an agent detects that the object released the
-// memory.
+// mappings are gone. multicast then allocates all remaining memory: its caller, doors_test.sh,
+// checks its physical memory. With the argument "measured", an agent detects that the object
+// released the memory.
 
 #define _GNU_SOURCE
 #include <stdint.h>

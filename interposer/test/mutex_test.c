@@ -33,7 +33,7 @@ static void in_order(void)
 	vg_mutex_lock(&second);
 	vg_mutex_unlock(&first);
 	vg_mutex_unlock(&second);
-	vg_mutex_lock(&first); // the thread holds no lock any more
+	vg_mutex_lock(&first); // the thread has released all locks
 	vg_mutex_unlock(&first);
 }
 

@@ -40,7 +40,7 @@ enum { limit = 1000 };
 
 struct process {
 	struct vg_pages pages;
-	uint64_t granted; // the bytes of the GPU's memory that it may use now
+	uint64_t granted; // the bytes of the GPU's memory that it may currently use
 	bool was_granted;
 };
 
@@ -87,7 +87,7 @@ static void try_orders(int wanted, int most_switches, void (*what)(struct proces
 				      .body = body, .ended = ended, .time_passes = let_time_pass});
 }
 
-// grant records the bytes of the GPU's memory that a process may use from now on.
+// grant records the bytes of the GPU's memory that a process may use from then on.
 static void grant(struct process *process, uint64_t bytes)
 {
 	uint64_t all = 0;
@@ -221,8 +221,8 @@ int main(void)
 	}
 	test_waits_for_what_does_not_move();
 	test_waits_for_what_moves();
-	// All orders of two processes. For functions with more steps, only orders with a few
-	// interruptions, which reveal most mistakes.
+	// This test runs all orders of two processes. For functions with more steps it runs only orders
+	// with a few interruptions, which reveal most mistakes.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);
 	try_orders(3, 3, take_at_once, check_books);
 	try_orders(2, 6, take_and_free_at_once, check_books);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ordinals requests memory and contexts on devices that do not exist, and expects the native error.
-// It does the same on the second device, and expects the error in its argument. Run by
-// doors_test.sh. It skips functions of a CUDA version later than the driver's, and prints them. If
-// the interposer still has such a function, the function returns "not supported".
+// ordinals does the same on the second device, and expects the error in its argument. Run by
+// doors_test.sh. ordinals skips functions of a CUDA version later than the driver's, and prints
+// them. If the interposer still has such a function, the function returns "not supported".
 
 #define _GNU_SOURCE
 #include <limits.h>

@@ -50,7 +50,7 @@ static void test_charged_by_others(void)
 	usage.slots[1].devices[0].gpu_time_ns = 10 * ms;
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1000 * (uint64_t)ms), 27 * ms);
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1099 * (uint64_t)ms), 27 * ms);
-	// The agent is away: the others may be charged half of the time.
+	// While the agent is away, the others may be charged half of the time.
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) > 176 * ms);
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) < 178 * ms);
 	limits.others_looks[0] = 0; // no count exists

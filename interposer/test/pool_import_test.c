@@ -41,7 +41,7 @@ static uint64_t uncertain(void)
 	return process->corrections[0].uncertain;
 }
 
-// The agent may attribute an imported pool's memory to the exporter. So the whole charge is
+// The agent may attribute an imported pool's memory to the exporter. Therefore the whole charge is
 // uncertain, from the import to the end.
 static void test_an_imported_pool_is_uncertain(void)
 {
@@ -55,7 +55,7 @@ static void test_an_imported_pool_is_uncertain(void)
 	vg_pool_held_drop_pointer(process, pool, vg_pool_life(process, pool), 60 * mib);
 	CHECK_EQUAL(uncertain(), 0);
 
-	begin(200 * mib, 100 * mib, 60 * mib, handle); // a pool that is known already
+	begin(200 * mib, 100 * mib, 60 * mib, handle); // an already known pool
 	CHECK_EQUAL(uncertain(), 0);
 	import(40 * mib);
 	CHECK_EQUAL(uncertain(), 100 * mib);

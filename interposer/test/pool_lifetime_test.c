@@ -10,8 +10,8 @@
 #include "memory/pool_held.h"
 #include "one_pool.h"
 
-// The last allocation of a destroyed pool is freed. Before that is counted, the driver has reused
-// the pool's handle for a new pool, which has the record, and is destroyed too.
+// The last allocation of a destroyed pool is freed. Before the free is counted, the driver has
+// reused the pool's handle for a new pool, which takes over the record and is also destroyed.
 static void test_a_piece_of_another_pool(void)
 {
 	struct vg_pool_piece piece;
@@ -101,7 +101,7 @@ static void test_a_pool_on_the_host(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
-// Managed memory may move to the GPU, wherever it starts.
+// Managed memory may move to the GPU, regardless of its first place.
 static void test_a_pool_of_managed_memory(void)
 {
 	const CUmemPoolProps properties = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};

@@ -10,8 +10,8 @@
 
 static struct vg_claim second, third;
 
-// Two calls with a claim use up a pool's spare memory, which was promised to a third. An answer
-// from after their calls is applied before their charges.
+// Two calls with a claim use up a pool's spare memory, which was reserved for a third call. An
+// answer from after their calls is applied before their charges.
 static void settle_second(void);
 
 static void refresh(void)
@@ -43,7 +43,7 @@ static void test_a_promise_outlives_claims_that_settle_late(void)
 	CHECK_EQUAL(on_page(), 200 * mib);
 }
 
-// A pool's spare memory is gone when the answer arrives.
+// A pool's spare memory is used before the answer arrives.
 static void use_up(void)
 {
 	driver_alloc(40 * mib);
@@ -182,7 +182,7 @@ static void test_trimming_before_a_refusal(void)
 	vg_claim_void(&second);
 }
 
-// A query of a pool's memory takes nothing from a call's claim.
+// A query of a pool's memory does not reduce a call's claim.
 static void test_asking_during_a_call(void)
 {
 	begin(200 * mib, 100 * mib, 60 * mib, handle);

@@ -41,8 +41,8 @@ static void test_probes_alone(void)
 }
 
 // drift runs probes for four seconds on a GPU whose clock is faster than the host's, where other
-// containers have each second slice. It returns the percentage of the last second that is measured
-// as theirs.
+// containers have each second slice. drift returns the percentage of the last second that is
+// measured as the other containers'.
 static int64_t drift(int64_t ppm, int64_t others_ns)
 {
 	static struct vg_probe probe;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // processes COUNT BYTES checks that NVML lists COUNT processes on the first GPU, without this
-// process, which use BYTES together. It queries all versions of the list. Run by doors_test.sh.
+// process, which use BYTES together. processes queries all versions of the list. Run by
+// doors_test.sh.
 
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reservations: never more than the limit, never a refusal within it, whatever threads and
-// processes do concurrently and whichever of them is killed.
+// Reservations never exceed the limit and are never refused within it, whatever threads and
+// processes do concurrently, even if some are killed.
 
 #define _GNU_SOURCE
 #include "pages/reserve.h"
@@ -116,7 +116,7 @@ static void test_refusals_by_way(void)
 	vg_pages_close(&pages);
 }
 
-// The memory that the driver took is charged, less or more than was held for it.
+// The memory that the driver took is charged, even if it is less or more than the reservation.
 static void test_settle(void)
 {
 	make_pages(1000);
@@ -334,8 +334,8 @@ static void test_observed_on_a_forged_page(void)
 	vg_pages_close(&pages);
 }
 
-// The next observation includes the grants since the last. An observation with the same value as
-// the last counts as a new observation.
+// The next observation includes the grants since the previous observation. An observation with the
+// same value as the previous observation counts as new.
 static void test_next_look(void)
 {
 	make_pages(100 * unit);

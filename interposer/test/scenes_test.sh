@@ -18,8 +18,8 @@ driver() {
 	machine 2>/dev/null
 }
 
-# failing "CALL RESULT [after N]"… makes a new machine whose driver returns these results. It checks
-# them in a program without the interposer.
+# failing "CALL RESULT [after N]"… makes a new machine whose driver returns these results. failing
+# checks them in a program without the interposer.
 failing() {
 	local failure call result
 	driver "${@/#/fail = }"
@@ -50,7 +50,7 @@ expect() {
 	scene "$@" || fail "$what: $output $(head -n 3 "$work/errors")"
 }
 
-# at_most WHAT FIELD MOST checks a time. With instrumentation, it checks nothing.
+# at_most WHAT FIELD MOST checks a time. With instrumentation, it only runs the scene.
 at_most() {
 	local got
 	[ -z "$sanitizer" ] || return 0
@@ -258,7 +258,7 @@ quick() {
 # Scenes that need less than the limit take no longer than natively.
 test_pace() { quick pace; }
 
-# …and have the same result in runs whose times cannot be compared.
+# …and have the same result in instrumented runs, whose times cannot be compared.
 test_finishes() {
 	quick finish
 	finish 600000 row --launches 1000

@@ -41,8 +41,8 @@ static void test_exports(int imported)
 	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
 }
 
-// Memory imported by its own exporter is held once and charged twice. The excess charge makes no
-// room: the rest is allocated when the import is gone.
+// Memory imported by its own exporter is held once and charged twice. The excess charge stays until
+// the import ends; only then can the rest be allocated.
 static void test_import_credit(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -100,7 +100,7 @@ static void test_exports_released(void)
 enum { exports_bytes = 16 << 20 };
 
 // export_one allocates memory, exports it and releases it. With `kept`, the descriptor stays open.
-// It returns whether there was room.
+// export_one reports whether there was room.
 static bool export_one(bool kept)
 {
 	uint64_t handle;
@@ -192,7 +192,8 @@ static bool send_handle(int parent, size_t bytes)
 	return true;
 }
 
-// hand_on allocates memory when its parent asks for it, and dies when the parent has it.
+// hand_on allocates memory when its parent requests it, and dies when the parent has received the
+// memory.
 static int hand_on(int parent, bool pooled)
 {
 	char byte;
@@ -220,7 +221,8 @@ static bool take_handle(int child, bool *ended)
 	return taken;
 }
 
-// take_piece imports an allocation of a pool. It frees every other one: the pool keeps the memory.
+// take_piece imports an allocation of a pool. take_piece frees every second piece: the pool keeps
+// the memory.
 static bool take_piece(int child, bool *ended)
 {
 	static int pieces;
@@ -318,9 +320,9 @@ static void inherit(int from, const char *way)
 	}
 }
 
-// An importer with a current GPU holds 1 GiB on the first GPU from a process that has ended. It was
-// measured before, while that process held the memory. The caller checks the memory granted to
-// other processes.
+// An importer with a current GPU holds 1 GiB on the first GPU from a process that has ended. The
+// importer was measured earlier, while the ended process held the memory. The caller checks the
+// memory granted to other processes.
 static void test_inherited(const char *way, int gpu)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};

@@ -25,8 +25,8 @@
 
 extern char **environ;
 
-// start_holder starts a process that takes a slot with 100 bytes, does what
-// `then` orders, reports that through a pipe, and waits to be killed.
+// start_holder starts a process that takes a slot with 100 bytes, performs the action `then`,
+// reports through a pipe, and waits to be killed.
 static pid_t start_holder(void (*then)(void))
 {
 	int ready[2];
@@ -153,7 +153,7 @@ static struct flock whole(short type)
 }
 
 // undo_slowly runs a thread whose end takes milliseconds, after it has left the address space and
-// before it drops the descriptors: the kernel takes that long to undo its semaphores.
+// before it drops the descriptors: the kernel needs this time to undo its semaphores.
 static void *undo_slowly(void *argument)
 {
 	struct sembuf up = {.sem_op = 1, .sem_flg = SEM_UNDO};

@@ -212,7 +212,7 @@ static void leave_unmeasured(struct vg_pages *pages, uint64_t ago)
 	vg_pages_close(pages);
 }
 
-// charged returns the container's total charge in ns. A slow machine adds to it.
+// charged returns the container's total charge in ns. A slow machine adds time.
 static uint64_t charged(const struct vg_pages *pages)
 {
 	return vg_load(&pages->usage->header.devices[0].spent_ns);
@@ -343,8 +343,8 @@ static void test_descriptors_are_closed(void)
 	in_child(look_without_input);
 }
 
-// A file in place of the page has separate locks. They must not make a live process look dead, nor
-// must locks on another open file of the process.
+// A file in place of the page has separate locks. These locks must not make a live process look
+// dead, and neither must locks on another open file of the process.
 static void replace_the_usage_page(void)
 {
 	static bool live[VG_MAX_SLOTS];

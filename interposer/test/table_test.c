@@ -144,7 +144,7 @@ static void test_sweep(void)
 	}
 }
 
-// A sweep reads the table and nothing beyond it.
+// A sweep reads no memory beyond the table.
 static void test_sweep_ends_with_the_table(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // two_gpus has linear memory on two GPUs at neighbouring addresses, or in turn at the same address.
-// It frees all of it, and fills both GPUs. It prints its pid, and the smaller of the two GPUs'
-// granted bytes. The argument selects the order of allocations and frees. Run by ways_test.sh.
+// two_gpus frees all of the memory, and fills both GPUs. two_gpus prints its pid, and the smaller
+// of the two GPUs' granted bytes. The argument selects the order of allocations and frees. Run by
+// ways_test.sh.
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -74,8 +74,8 @@ test_contexts_again() {
 	program=sharing below exports-kept $((2 * gib))
 }
 
-# beside_exports WAY sets granted to the bytes granted to others beside a process without a context
-# whose exports are gone, or kept.
+# beside_exports WAY starts a process without a context whose exports are gone, or kept.
+# beside_exports sets granted to the bytes that another process is granted.
 beside_exports() {
 	local output limit=$((4 * gib))
 	machine 2>/dev/null
@@ -108,7 +108,7 @@ test_exports_left() {
 	done
 }
 
-# Imported memory counts from its import on, whichever process made it, mapped or not.
+# Imported memory counts from its import on, mapped or not, regardless of its exporter.
 test_handed_on() {
 	local test output limit=$((2 * gib))
 	for test in handed-on handed-on-pools; do
@@ -227,7 +227,7 @@ test_exit() {
 	done
 }
 
-# With a useless agent, nothing hangs, the limit holds, and estimates stay.
+# If the agent gives no usable answer, no program hangs, the limit holds, and estimates remain.
 test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
 	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do

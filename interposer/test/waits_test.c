@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A program that waits for the GPU asks the agent before the wait, while the GPU works: after it the
-// program would wait for the agent alone.
+// A program that waits for the GPU queries the agent before the wait, while the GPU works: after
+// the wait, the query would only delay the program.
 
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 static struct vg_state *state;
 static int questions;
-static int asked_before; // questions when the driver began to wait
+static int asked_before; // queries when the driver began to wait
 
 // In place of pages/held.c.
 enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
@@ -56,7 +56,7 @@ CUresult vg_cuCtxSynchronize(void);
 CUresult vg_cuCtxSynchronize_v2(CUcontext);
 CUresult vg_cuEventSynchronize(CUevent);
 
-// begin makes a process that was charged by estimate, and has not asked yet.
+// begin makes a process that was charged by estimate, and has not queried the agent yet.
 static void begin(void)
 {
 	const struct vg_limits_device device = test_device(1, 1 << 20);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Work on streams without events is charged until the driver reports that it is done. If the driver
-// reports nothing, a stream keeps its last state. The driver here has two contexts, and reports on
-// the default stream of the current context.
+// does not report a stream's state, the stream keeps its last state. The driver here has two
+// contexts, and reports on the default stream of the current context.
 
 #include "time/meter.h"
 
@@ -120,7 +120,7 @@ static void test_told(void)
 	begin(NULL, 0);
 	expect_charged();
 	CHECK_EQUAL(queries, 3);
-	begin(NULL, 0); // known work that is done at the first look took its known time
+	begin(NULL, 0); // known work that is done at the first check took its known time
 	works[1] = false;
 	look(late_ns);
 	CHECK(!meter.wall.busy);
@@ -135,7 +135,7 @@ static void test_query_fails(void)
 	CHECK_EQUAL(queries, 3);
 }
 
-// Work whose thread has ended cannot be queried. It counts as done after a timeout.
+// Work whose thread has ended cannot be queried. The work counts as done after a timeout.
 static void test_ended_thread(void)
 {
 	enum { at_last_ns = 1100000000 };
@@ -162,7 +162,7 @@ static void test_waited(void)
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
 
-// The default stream of the second context is idle.
+// The second context's default stream is idle.
 static void test_other_context(void)
 {
 	begin(NULL, 0);

@@ -69,7 +69,7 @@ test_shared_limit() {
 	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
 }
 
-# A page with too large a context size, or none, reduces no grants if the agent can measure.
+# If the agent can measure, a page with too large a context size, or none, does not reduce grants.
 test_corrected_context() {
 	local limit=$((2 * gib)) hint output highest
 	[ "$agent" = -honest ] || return
@@ -99,8 +99,8 @@ test_killed_process() {
 		fail "after a kill: $output"
 }
 
-# Processes fill, free, and are killed at any moment. The memory is never above the limit, and none
-# remains allocated.
+# Processes fill, free, and are killed at any moment. The memory never exceeds the limit, and no
+# memory remains allocated.
 test_storm() {
 	local limit=$((4 * gib)) ways=(alloc vmm async pitch array graph module managed pool mipmap)
 	local most=0 now i end=$((SECONDS + 6)) output pids=()
@@ -269,7 +269,7 @@ test_no_driver() {
 	echo "$output" | grep -q '"error_code":100' || fail "without a driver: $output"
 }
 
-# Another copy of this library in the search path is not mistaken for the driver.
+# Another copy of this library in the search path is not used as the driver.
 test_own_copies() {
 	local output
 	pages copies "$gib"

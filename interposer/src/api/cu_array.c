@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Arrays and mipmapped arrays. Their true size is known before they take any memory: the driver
-// reports it for a twin with deferred mapping, which takes none.
+// Arrays and mipmapped arrays. The true size of an array is known before it takes memory: the
+// driver reports the size of an equal array with deferred mapping, which takes none.
 
 #include "base/number.h"
 #include "driver/handle.h"
@@ -33,8 +33,8 @@ static uint64_t vg_multiply(uint64_t a, uint64_t b)
 	return b && a > UINT64_MAX / b ? UINT64_MAX : a * b;
 }
 
-// vg_computed returns an upper bound, for drivers that do not report the size. It pads rows to 512
-// bytes, and adds half as much again for the smaller levels of a mipmap.
+// vg_computed returns an upper bound, for drivers that do not report the size. vg_computed pads
+// rows to 512 bytes, and adds half as much again for the smaller levels of a mipmap.
 static uint64_t vg_computed(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
 {
 	uint64_t row = vg_multiply(vg_multiply(shape->Width, shape->NumChannels),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Memory nodes of graphs, whether a program adds them by their own call, by cuGraphAddNode or by a
-// capture. They are counted when the graph becomes executable. A launch or an upload allocates
-// their memory from the device's memory of graphs, which the driver keeps until it is trimmed. That
-// memory is therefore a pool (pool_held.h).
+// capture. The nodes are counted when the graph becomes executable. A launch or an upload allocates
+// their memory from the device's memory of graphs, which the driver keeps until it is trimmed. The
+// memory of a device's graphs is therefore a pool (pool_held.h).
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +20,11 @@
 // An executable graph has one entry for each GPU that its nodes use. The key is the handle, with
 // the GPU's index in the bits above the address. `bytes` is the memory that it needs.
 //
-// A repeated launch needs no more memory as long as the graph still owns what it took. The graph
-// owns it if the device's memory of graphs grew by that much at its launch, and lost nothing since.
-// A trim takes memory away, and so does a graph that uses it without growth. Each of these events
-// begins a new epoch. `extra` is the epoch in which the graph took its memory, plus one. While a
-// repeated launch is under way, the graph's memory is promised to no other call.
+// A repeated launch needs no more memory as long as the graph still owns the memory that it took.
+// The graph owns it if the device's memory of graphs grew by that much at its launch, and lost
+// nothing since. A trim takes memory away, and so does a graph that uses it without growth. Each of
+// these events begins a new epoch. `extra` is the epoch in which the graph took its memory, plus
+// one. While a repeated launch is under way, the graph's memory is reserved for it.
 static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 {
 	return vg_handle_key(graph) | (uint64_t)device << 48;

@@ -3,10 +3,10 @@
 // Memory of a context for kernels that a program can enlarge: stacks, the device heap and the FIFO
 // of printf.
 //
-// The entry of a limit is filed before the driver first changes the limit. It has the value of the
-// limit at that time, whose memory is part of the context. If several threads raise a limit, each
-// claims the difference to the charge that it found, and is charged the part that is still missing
-// when it settles.
+// The entry of a limit is filed before the driver first changes the limit. The entry has the value
+// of the limit at that time, whose memory is part of the context. If several threads raise a limit,
+// each claims the difference to the charge that it found, and is charged the part that is still
+// missing when it settles.
 
 #include "memory/claim.h"
 
@@ -26,8 +26,8 @@ static uint64_t vg_heap_key(uint64_t context, int limit)
 	return context | (uint64_t)(limit + 1) << 48;
 }
 
-// vg_heap_unit returns how many bytes of the device one byte of the limit takes. For stacks that is
-// the number of threads that the GPU can run at a time.
+// vg_heap_unit returns how many bytes of the device one byte of the limit takes. For stacks, the
+// factor is the number of threads that the GPU can run at a time.
 static uint64_t vg_heap_unit(int limit)
 {
 	CUdevice device;

@@ -11,12 +11,12 @@
 #include "pages/slot.h"
 #include "pages/usage.h"
 
-// How long an answer of the driver serves further questions. Memory that the container takes and
-// frees itself shows at once. The answer lags only behind others that share the GPU, like every
-// answer on which a program acts.
+// How long an answer of the driver is reused. Memory that the container takes and
+// frees itself shows at once. A reused answer only misses recent changes by others that share the
+// GPU, which any program must expect.
 static const uint64_t vg_answer_ns = 100000;
 
-// How long dead processes may count as living.
+// How long dead processes may count as alive.
 static const uint64_t vg_dead_ns = 100000000;
 
 // vg_share is the device's part of the limits page and of the usage page.
@@ -62,8 +62,8 @@ static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t
 	vg_slots_reap(&state->pages, device);
 }
 
-// vg_answer_read reads the last answer. It returns false if the answer is older than vg_answer_ns
-// or a newer one is being written.
+// vg_answer_read reads the last answer. vg_answer_read returns false if the answer is older than
+// vg_answer_ns or a newer one is being written.
 static bool vg_answer_read(struct vg_answer *answer, uint64_t now, struct vg_figures *figures,
 			   uint64_t *used)
 {
@@ -96,7 +96,8 @@ static void vg_answer_write(struct vg_answer *answer, uint64_t now, const struct
 }
 
 // vg_answer_again answers without the driver, if its last answer is at most vg_answer_ns old and
-// the container has freed nothing since. It subtracts what the container has taken since.
+// the container has freed nothing since. vg_answer_again subtracts the memory that the container
+// has taken since.
 static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
 			    struct vg_figures *figures)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuInit opens the limits page before it starts the driver, and takes a slot on the usage
-// page after. It fails if either page is not whole. No other function works before cuInit
+// page after. cuInit fails if either page is not whole. No other function works before cuInit
 // has succeeded.
 
 #include "base/error.h"
@@ -84,9 +84,9 @@ static CUresult vg_prepare(struct vg_state *state, const char *dir)
 	return failed ? vg_refuse_init(&error) : CUDA_SUCCESS;
 }
 
-// vg_start_driver starts the driver and asks it. It holds no mutex, because it opens and searches
-// the driver under a lock of the loader. The lock's holder may be waiting for us in a library's
-// constructor.
+// vg_start_driver starts the driver and queries its GPUs. vg_start_driver holds no mutex, because
+// it opens and searches the driver under a lock of the loader. The lock's holder may be waiting for
+// us in a library's constructor.
 static CUresult vg_start_driver(const struct vg_state *state, unsigned flags, struct vg_found *found)
 {
 	struct vg_error error = {""};

@@ -7,7 +7,7 @@
 #include "time/place.h"
 #include "time/throttle.h"
 
-// Assumed length of a kernel before the first of its kind was measured, in ns.
+// Assumed length of a kernel whose kind has not been measured yet, in ns.
 static const uint64_t vg_kernel_prior = 50000;
 
 static uint64_t vg_launch_key(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,

@@ -78,8 +78,8 @@ VG_API(cuMemAllocPitch, CUdeviceptr_v1 *address, unsigned *pitch, unsigned width
 				result ? 0 : (uint64_t)*pitch * height, vg_undo_free_v1);
 }
 
-// Managed memory is charged as if it were always on the GPU: all of it can move there, at any time
-// and without a call.
+// Managed memory is charged as if it were always on the GPU, because all of it can move there at
+// any time, without a call.
 VG_API(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned flags)
 {
 	struct vg_claim claim;
@@ -92,7 +92,7 @@ VG_API(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned flags)
 }
 
 // An address without an entry belongs to a pool or another process, or was never allocated. The
-// driver tells these apart.
+// driver distinguishes these cases.
 VG_API(cuMemFree_v2, CUdeviceptr address)
 {
 	struct vg_state *state = vg_state_ready();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Modules and libraries have their code and variables in device memory. They are charged an upper
-// estimate from their image. No mutex is held during the driver's calls, which may wait for the GPU
-// or compile for minutes.
+// Modules and libraries have their code and variables in device memory. Modules and libraries are
+// charged an upper estimate, derived from their image. No mutex is held during the driver's calls,
+// which may wait for the GPU or compile for minutes.
 
 #include "base/number.h"
 #include "driver/handle.h"

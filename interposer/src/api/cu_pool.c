@@ -217,8 +217,8 @@ VG_API(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
 	return result;
 }
 
-// The agent is asked before a synchronisation, while the GPU works. Afterwards the program would
-// wait for the agent alone.
+// The agent is asked before a synchronisation, while the GPU works. After the program's wait, the
+// query would only delay the program.
 static void vg_sync_begins(void)
 {
 	struct vg_state *state = vg_state_ready();
@@ -228,7 +228,7 @@ static void vg_sync_begins(void)
 }
 
 // At a synchronisation the driver returns memory that pools hold above their release threshold.
-// Other processes of the container wait for it.
+// Other processes of the container wait for this memory.
 static CUresult vg_synced(CUresult result)
 {
 	struct vg_state *state = vg_state_ready();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Primary contexts. The first thread to retain one claims its memory, and files its entry when the
-// driver has created it. If two threads do so at once, both claim, and the second one releases its
-// claim: for a moment the context is charged twice. The entry counts how often the program has
+// driver has created it. If two threads do so at once, both claim, and the second thread releases
+// its claim: for a moment the context is charged twice. The entry counts how often the program has
 // retained the context. Before the release that will end the context, all entries of the context
 // are taken out of the table.
 //
 // A thread may retain a context while another thread releases it for the last time. Charges of
-// memory that ended with the context may then stay until it ends for good. It is not known whether
-// they did, so that there is no credit meanwhile (correction.h).
+// memory that ended with the context may then stay until it ends for good. The interposer does not
+// know whether charges remain, and grants no credit meanwhile (correction.h).
 
 #include "context.h"
 
@@ -99,7 +99,7 @@ static void vg_primary_back(struct vg_state *state, struct vg_entry *primary, ui
 		vg_release(state, primary); // another thread has filed it meanwhile
 }
 
-// vg_primary_ended releases what ended with a primary context.
+// vg_primary_ended releases the charges that ended with a primary context.
 static void vg_primary_ended(struct vg_state *state, const struct vg_entry *primary,
 			     struct vg_entry *entries)
 {
@@ -107,7 +107,7 @@ static void vg_primary_ended(struct vg_state *state, const struct vg_entry *prim
 	vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
 }
 
-// vg_primary_after releases what ended with a call, or puts it back.
+// vg_primary_after releases the charges that ended with a call, or restores them.
 static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_entry *primary,
 			     struct vg_entry *entries, CUresult result)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuGetProcAddress calls the driver's function of that name, with the same arguments. Then it
-// replaces the returned pointer if we have a function for it. It compares the versions of the
-// requested name first. Only if none matches does it compare all our functions (vg_swap), because
-// that looks all of them up in the driver.
+// cuGetProcAddress calls the driver's function of that name, with the same arguments.
+// cuGetProcAddress then replaces the returned pointer if the interposer has a function for it. It
+// first compares the versions of the requested name. If none matches, it compares all of the
+// interposer's functions (vg_swap), which looks all of them up in the driver.
 
 #include <string.h>
 
@@ -51,8 +51,8 @@ static uint32_t vg_pointer_place(vg_function function)
 			  (64 - vg_place_bits));
 }
 
-// vg_remember records the function to which a pointer belongs. If a driver has a function under two
-// names, the first name counts.
+// vg_remember records the function to which a pointer belongs. If a driver exports a function under
+// two names, the first name counts.
 static void vg_remember(vg_function function, uint16_t own)
 {
 	uint32_t at = vg_pointer_place(function);
@@ -177,8 +177,8 @@ static vg_function vg_own_of(uint32_t symbol)
 }
 
 // vg_is_guarded reports whether we have a function for any variant of this name. A driver newer
-// than this library may have further variants. These must not reach the program, because they would
-// have no limit.
+// than this library may have further variants. These functions must not reach the program, because
+// no limit would apply to them.
 static bool vg_is_guarded(const char *name)
 {
 	size_t length = strlen(name);

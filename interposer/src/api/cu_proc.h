@@ -3,8 +3,8 @@
 #ifndef VG_CU_PROC_H
 #define VG_CU_PROC_H
 
-// vg_cu_proc_check logs once if this driver's cuGetProcAddress and dlsym disagree. It is called
-// after cuInit has succeeded.
+// vg_cu_proc_check logs once if this driver's cuGetProcAddress and dlsym disagree. vg_cu_proc_check
+// is called after cuInit has succeeded.
 void vg_cu_proc_check(void);
 
 #endif

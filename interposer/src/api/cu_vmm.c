@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Virtual memory management. Physical memory of a GPU is charged to that GPU when it is created,
-// whichever context is current. It is released when its handle has been released as often as it was
-// obtained, and all its mappings have been undone, in any order. Memory of the host is not charged.
+// whichever context is current. The memory is released when its handle has been released as often
+// as it was obtained, and all its mappings have been undone, in any order. Memory of the host is
+// not charged.
 //
-// Exported memory stays charged, because a file descriptor for it keeps it, and nobody can find out
-// where that descriptor is. Memory that was bound to a multicast object or a logical endpoint stays
-// charged, too, because other processes may import it. From its release on it is charged by
-// estimate. The charge ends when the agent measures that the memory is gone (correction.h).
-// Imported memory is charged like new memory, because its exporter may release it or die. Memory
-// that one process of a container exports and another imports is therefore charged twice.
+// Exported memory stays charged, because a file descriptor for it keeps it, and the interposer
+// cannot find out which process has the descriptor. Memory that was bound to a multicast object or
+// a logical endpoint also stays charged, because other processes may import it. From its release
+// on, such memory is charged by estimate. The charge ends when the agent measures that the memory
+// is gone (correction.h). Imported memory is charged like new memory, because its exporter may
+// release it or die. Memory that one process of a container exports and another imports is
+// therefore charged twice.
 
 #include "memory/claim.h"
 
@@ -138,8 +140,8 @@ static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t addre
 	return use.physical;
 }
 
-// vg_handle_file counts a handle that the driver has returned again. It takes over the caller's
-// reference to the memory.
+// vg_handle_file counts a handle that the driver has returned again. vg_handle_file takes over the
+// caller's reference to the memory.
 static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			   struct vg_physical *physical)
 {
@@ -156,7 +158,7 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 	// The handle was released before, and only mappings held the memory.
 	entry = calloc(1, sizeof *entry);
 	if (!entry)
-		return; // then it stays charged: too much, never too little
+		return; // then it stays charged: the charge is too high, never too low
 	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
 	vg_table_put(&state->table, entry);
 }
@@ -201,8 +203,8 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 	return NULL;
 }
 
-// The entry is removed before the driver is asked, which may reuse the handle for another thread as
-// soon as it is free. The reference is dropped afterwards.
+// The entry is removed before the driver frees the handle, because the driver may reuse the handle
+// for another thread immediately. The reference is dropped afterwards.
 VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 {
 	struct vg_state *state = vg_state_ready();
@@ -415,7 +417,7 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	int index;
 
 	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
-		// Nobody can find out where it lies and how large it is.
+		// The interposer cannot find out its GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!vg_handle_location(&properties.location, &device))
 		return CUDA_SUCCESS;

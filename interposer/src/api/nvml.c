@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The management library as a container sees it: a GPU's memory is the limit, and its used memory
-// is what the container uses. Everything else is the driver's own answer.
+// is that of the container. All other values are the driver's.
 
 #include <stdatomic.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static int vg_hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// vg_parse_uuid reads "GPU-…" or "MIG-…". It returns 0, or -1 for any other text.
+// vg_parse_uuid reads "GPU-…" or "MIG-…". vg_parse_uuid returns 0, or -1 for any other text.
 static int vg_parse_uuid(const char *text, uint8_t uuid[16])
 {
 	size_t digits = 0;
@@ -102,8 +102,8 @@ int vg_nvml_index(const struct vg_pages *pages, void *device)
 	return vg_pages_find(pages, uuid);
 }
 
-// vg_nvml_used returns what living processes use. It does not empty the slots of dead processes,
-// because it only reads.
+// vg_nvml_used returns the memory that live processes use. vg_nvml_used does not empty the slots of
+// dead processes, because it only reads.
 static uint64_t vg_nvml_used(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);

@@ -18,8 +18,8 @@ enum {
 	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
-// vg_nvml_pages opens the pages when they are first needed. It takes no slot, because the pages are
-// only read here; NULL: there are no pages, or they are not whole.
+// vg_nvml_pages opens the pages when they are first needed. vg_nvml_pages takes no slot, because
+// the pages are only read here; NULL: there are no pages, or they are not whole.
 struct vg_pages *vg_nvml_pages(void);
 
 // vg_nvml_index returns the device's index on the pages, or -1.

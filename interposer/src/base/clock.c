@@ -13,7 +13,7 @@ enum {
 	vg_clock_goes_ns = 100000,      // longest time by the counter alone
 	vg_clock_measure_ns = 10000000, // time until the counter's rate is known
 	vg_clock_at_once_ns = 2000,     // two readings within this time count as simultaneous
-	// The counter may be wrong by 1/64 of the time between two looks.
+	// The counter may be wrong by 1/64 of the time between two readings of CLOCK_MONOTONIC.
 	vg_clock_wrong_part = 64,
 };
 
@@ -39,7 +39,7 @@ bool vg_clock_counts_evenly(void)
 #endif
 }
 
-// vg_clock_is_right reports whether the counter has matched the time since the last look.
+// vg_clock_is_right reports whether the counter has matched CLOCK_MONOTONIC since its last reading.
 static bool vg_clock_is_right(const struct vg_clock *clock, uint64_t ns, uint64_t ticks)
 {
 	uint64_t told = (uint64_t)((double)(ticks - clock->ticks) * (double)clock->rate / vg_clock_unit);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A clock for frequent readings, which would cost too much from the kernel. Between two looks at
-// CLOCK_MONOTONIC it advances by the processor's counter, which takes half the time to read. The
-// clock's owner guards it.
+// A clock for frequent readings, which would cost too much from the kernel. Between two readings of
+// CLOCK_MONOTONIC the clock advances by the processor's counter, which takes half the time to read.
+// The clock's owner guards it.
 
 #ifndef VG_CLOCK_H
 #define VG_CLOCK_H
@@ -12,9 +12,9 @@
 
 // vg_clock is ready for use when zero.
 struct vg_clock {
-	uint64_t ns, ticks; // both clocks at the last look at CLOCK_MONOTONIC
+	uint64_t ns, ticks; // both clocks at the last reading of CLOCK_MONOTONIC
 	uint64_t rate;      // ns of a tick, times 2^32; 0: not yet known
-	uint64_t most_ticks; // after so many ticks it looks at CLOCK_MONOTONIC again
+	uint64_t most_ticks; // after so many ticks CLOCK_MONOTONIC is read again
 	uint64_t first_ns, first_ticks; // start of the measurement of the rate
 };
 

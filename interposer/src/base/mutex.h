@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A mutex that survives fork and killed owners. It is private to the process.
+// A mutex that survives fork and killed owners. The mutex is private to the process.
 
 #ifndef VG_MUTEX_H
 #define VG_MUTEX_H
@@ -12,8 +12,8 @@
 #include "rank.h"
 
 // vg_mutex is unlocked when zero, so that zeroed memory contains usable mutexes: a fork's child
-// finds its state zeroed (memory/state.h). It does not use libpthread's mutex, because glibc before
-// 2.34 has libpthread as a separate library.
+// finds its state zeroed (memory/state.h). vg_mutex does not use libpthread's mutex, because glibc
+// before 2.34 has libpthread as a separate library.
 struct vg_mutex {
 	_Atomic uint32_t word;
 	uint32_t rank; // enum vg_rank; only in debug builds
@@ -21,7 +21,7 @@ struct vg_mutex {
 
 enum { vg_mutex_free, vg_mutex_held, vg_mutex_waited_for }; // values of `word`
 
-// These functions are for a mutex that other threads want, too. vg_mutex_lock_until reports whether
+// These functions handle a mutex for which other threads wait. vg_mutex_lock_until reports whether
 // it locked the mutex before `when`, a vg_now time.
 void vg_mutex_wait(struct vg_mutex *mutex);
 bool vg_mutex_lock_until(struct vg_mutex *mutex, uint64_t when);
@@ -108,8 +108,9 @@ static inline void vg_mutex_lock(struct vg_mutex *mutex)
 	vg_mutex_enter(mutex);
 }
 
-// vg_mutex_unlock may miss a thread that begins to wait meanwhile. An exchange would not, but costs
-// a launch as much as the lock itself. A missed thread looks again by itself (mutex.c).
+// vg_mutex_unlock may miss a thread that begins to wait meanwhile. An exchange would not miss a
+// thread, but costs a launch as much as the lock itself. A missed thread re-checks after a timeout
+// (mutex.c).
 static inline void vg_mutex_unlock(struct vg_mutex *mutex)
 {
 	vg_mutex_leave(mutex);

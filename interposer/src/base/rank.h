@@ -34,7 +34,7 @@ enum vg_rank {
 
 #ifdef VG_DEBUG
 // vg_rank_check aborts if taking a mutex of this rank breaks the order. vg_rank_enter and
-// vg_rank_leave record what the thread holds.
+// vg_rank_leave record the locks that the thread holds.
 void vg_rank_check(uint32_t rank);
 void vg_rank_enter(uint32_t rank);
 void vg_rank_leave(uint32_t rank);

@@ -13,7 +13,7 @@ struct vg_units {
 	uint64_t count;
 };
 
-// vg_units_map reports whether the driver maps so many units. It unmaps them afterwards.
+// vg_units_map reports whether the driver maps so many units. vg_units_map unmaps them afterwards.
 static bool vg_units_map(const struct vg_units *units, uint64_t count)
 {
 	size_t bytes = (size_t)(count * units->unit);
@@ -24,8 +24,8 @@ static bool vg_units_map(const struct vg_units *units, uint64_t count)
 	return true;
 }
 
-// vg_units_whole returns the number of units if the driver only maps all of them. It tries every
-// size in ascending order, because shared memory is usually small.
+// vg_units_whole returns the number of units if the driver only maps all of them. vg_units_whole
+// tries every size in ascending order, because shared memory is usually small.
 static uint64_t vg_units_whole(const struct vg_units *units)
 {
 	uint64_t count = 2;
@@ -35,7 +35,7 @@ static uint64_t vg_units_whole(const struct vg_units *units)
 	return count;
 }
 
-// vg_units_part returns the number of units if the driver also maps parts. It bisects.
+// vg_units_part returns the number of units if the driver also maps parts. vg_units_part bisects.
 static uint64_t vg_units_part(const struct vg_units *units)
 {
 	uint64_t mapped = 1;

@@ -18,7 +18,7 @@ enum {
 // vg_open is a capture, identified by the stream in which it began.
 struct vg_open {
 	CUstream stream;
-	const void *thread; // thread of a per-thread stream, else NULL
+	const void *thread; // thread of a per-thread stream, otherwise NULL
 };
 
 // Captures that are beginning, and streams that are joining them, in calls of the driver.
@@ -133,8 +133,8 @@ CUresult vg_capture_begun(CUstream stream, CUresult result)
 
 CUresult vg_capture_ended(CUstream stream, bool per_thread, CUresult result)
 {
-	// A broken capture ends with an error. The driver distinguishes it from a capture that goes
-	// on.
+	// A broken capture ends with an error. The driver distinguishes such a capture from an ongoing
+	// capture.
 	if (vg_capture_count_maybe() && (!result || vg_capture_ask(stream, per_thread) == vg_not_capturing))
 		atomic_fetch_sub(&vg_capture_count, vg_open_remove(vg_open_of(stream), 1));
 	return result;

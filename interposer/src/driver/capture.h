@@ -2,8 +2,8 @@
 
 // Captures of streams, and the calls that they forbid us.
 //
-// A stream under capture must be left alone: an event of ours would become part of the capture, and
-// a query would invalidate it. The same holds for the legacy stream during the capture of a
+// The interposer must not touch a stream under capture: an event would become part of the capture,
+// and a query would invalidate it. The same holds for the legacy stream during the capture of a
 // blocking stream. Therefore every call of ours that touches a stream of the program lies between
 // vg_capture_touch_begin and vg_capture_touch_end. A capture that begins waits for the touches
 // under way, and no touch begins until it has begun.
@@ -25,7 +25,8 @@ enum vg_capturing { vg_not_capturing, vg_is_capturing, vg_beside_capture, vg_cap
 enum vg_capturing vg_capture_ask(CUstream stream, bool per_thread);
 
 // vg_capture_is_on reports whether work for a stream does not run now, because it is captured or
-// refused. It asks the driver, which is expensive for a launch, only if there may be captures.
+// refused. vg_capture_is_on asks the driver, which is expensive for a launch, only if there may be
+// captures.
 static inline bool vg_capture_is_on(CUstream stream, bool per_thread)
 {
 	enum vg_capturing now = vg_capture_count_maybe() ?
@@ -40,7 +41,7 @@ void vg_capture_prepare(void);
 CUresult vg_capture_begun(CUstream stream, CUresult result);
 
 // vg_capture_join_begin and vg_capture_join_end enclose a call by which a stream may join a
-// capture. No touch of ours is under way on any stream meanwhile.
+// capture. Meanwhile the interposer touches no stream.
 void vg_capture_join_begin(void);
 void vg_capture_join_end(void);
 
@@ -48,18 +49,18 @@ void vg_capture_join_end(void);
 // result.
 CUresult vg_capture_ended(CUstream stream, bool per_thread, CUresult result);
 
-// vg_capture_forget is called before a stream is destroyed. It returns how many captures it has
-// forgotten. vg_capture_remember restores them if the driver refuses.
+// vg_capture_forget is called before a stream is destroyed. vg_capture_forget returns how many
+// captures it has forgotten. vg_capture_remember restores them if the driver refuses.
 unsigned vg_capture_forget(CUstream stream);
 void vg_capture_remember(CUstream stream, unsigned count);
 
-// vg_capture_touch_begin reports whether a stream may be touched now. If so, vg_capture_touch_end
-// must follow soon.
+// vg_capture_touch_begin reports whether the interposer may touch a stream. If so,
+// vg_capture_touch_end must follow soon.
 bool vg_capture_touch_begin(CUstream stream, bool per_thread);
 void vg_capture_touch_end(void);
 
-// vg_capture_relax allows the calling thread to make calls that captures forbid. It returns the
-// former mode, which vg_capture_unrelax restores; -1: nothing was changed.
+// vg_capture_relax allows the calling thread to make calls that captures forbid. vg_capture_relax
+// returns the former mode, which vg_capture_unrelax restores; -1: nothing was changed.
 int vg_capture_relax(void);
 void vg_capture_unrelax(int mode);
 

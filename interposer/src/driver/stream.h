@@ -20,8 +20,8 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device);
 enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
 enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread);
 
-// vg_stream_ended reports whether a stream with this answer surely has no work left. If events can
-// be recorded, a stream whose queries fail does no more work. vg_stream_is_done asks first.
+// vg_stream_ended reports whether a stream with this answer surely has no work left. A stream whose
+// queries fail although events can be recorded does no more work. vg_stream_is_done asks first.
 bool vg_stream_ended(enum vg_work_left left);
 bool vg_stream_is_done(CUstream stream, bool per_thread);
 

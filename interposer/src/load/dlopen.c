@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "loader.h"
 
-// vg_dlopen_target returns the function to which the stub of dlopen then jumps. It may replace the
-// name.
+// vg_dlopen_target returns the function to which the stub of dlopen then jumps. vg_dlopen_target
+// may replace the name.
 void *vg_dlopen_target(const char *name, const char **replaced);
 
 // vg_dlopen_target_in does the same for dlmopen.

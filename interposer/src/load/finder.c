@@ -40,8 +40,8 @@ static int vg_read_at(int fd, void *buffer, size_t size, uint64_t offset)
 	return pread(fd, buffer, size, (off_t)offset) == (ssize_t)size ? 0 : -1;
 }
 
-// vg_elf is a library's file. Its start, which in most files contains all that is examined, is read
-// at once.
+// vg_elf is a library's file. The start of the file, which usually contains all examined parts, is
+// read in one call.
 struct vg_elf {
 	int fd;
 	size_t size;

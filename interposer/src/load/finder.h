@@ -8,11 +8,11 @@
 
 #include <limits.h>
 
-// vg_finder_library writes the path of the library called `name` (its SONAME) to `path`. It returns
-// 0, or -1 if there is none. It searches, in this order: the program's DT_RPATH, $LD_LIBRARY_PATH,
-// the program's DT_RUNPATH, /etc/ld.so.cache, the loader's default directories, and the run paths
-// of all loaded libraries. It skips files of other architectures, and all libraries of this
-// project, of any version.
+// vg_finder_library writes the path of the library called `name` (its SONAME) to `path`.
+// vg_finder_library returns 0, or -1 if there is none. vg_finder_library searches, in this order:
+// the program's DT_RPATH, $LD_LIBRARY_PATH, the program's DT_RUNPATH, /etc/ld.so.cache, the
+// loader's default directories, and the run paths of all loaded libraries. vg_finder_library skips
+// files of other architectures, and all libraries of this project, of any version.
 int vg_finder_library(const char *name, char path[PATH_MAX]);
 
 // vg_finder_candidate reports whether the file may be the driver's library.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The dynamic loader's functions. They are not imported, for two reasons. glibc before 2.34 has
-// them in libdl.so.2, which a preloaded library must not require: without it, every process of the
-// container would die. Preloaded libraries, ours among them, would answer to names such as dlopen.
-// So the functions are looked up in the C library itself.
+// The dynamic loader's functions. These functions are not imported, for two reasons. glibc before
+// 2.34 has them in libdl.so.2, which a preloaded library must not require: if it were missing,
+// every process of the container would die. Names such as dlopen would also resolve to preloaded
+// libraries, including this one. Therefore the functions are looked up in the C library itself.
 
 #ifndef VG_LOADER_H
 #define VG_LOADER_H
@@ -37,7 +37,8 @@ int vg_loader_read_exports(struct vg_exports *exports, const struct vg_loader *l
 // or the loader must resolve it.
 void *vg_loader_find_export(const struct vg_exports *exports, const char *name);
 
-// vg_object_paths are the run paths of a loaded object. A path is NULL if the object has none.
+// vg_object_paths are the run paths of a loaded object. A path is NULL if the object has no such
+// path.
 struct vg_object_paths {
 	const char *rpath;
 	const char *runpath;
@@ -49,7 +50,7 @@ struct dl_phdr_info;
 int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_paths *paths);
 
 // vg_loader_self_path writes the path of the file from which this code was loaded, or "" if the
-// loader does not report it. It writes at most `size` bytes.
+// loader does not report it. vg_loader_self_path writes at most `size` bytes.
 void vg_loader_self_path(char *path, unsigned long size);
 
 #endif

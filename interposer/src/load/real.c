@@ -11,8 +11,8 @@
 #include "finder.h"
 #include "loader.h"
 
-// No function here takes a lock. Two threads that open or look up the same thing find the same
-// result, and a fork at any moment leaves nothing behind.
+// No function here takes a lock. Two threads that open the same library or look up the same
+// function get the same result, and a fork at any moment leaves no partial state.
 
 _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
 
@@ -123,8 +123,8 @@ vg_function vg_real(uint32_t index)
 	return vg_real_library() ? vg_no_function : vg_no_library;
 }
 
-// vg_spare_resolve returns the function that a spare's stub calls. A refused spare asks again at
-// each call, because no function is stored for it.
+// vg_spare_resolve returns the function that a spare's stub calls. A refused spare is resolved
+// again at each call, because no function is stored for it.
 static vg_function vg_spare_resolve(uint32_t index)
 {
 	const struct vg_spare *spare = &vg_spares[index - VG_SYMBOL_COUNT];

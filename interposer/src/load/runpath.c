@@ -21,7 +21,7 @@ static const char *const vg_lib_dirs[] = {"lib/x86_64-linux-gnu", "lib64", "lib"
 
 enum { vg_max_text = 1024 * 1024 };
 
-// vg_paths is a list under construction. It contains the objects' run paths, each after the
+// vg_paths is a list under construction. vg_paths contains the objects' run paths, each after the
 // directory of its object. Both end with a zero byte. They are copied, so that no file is examined
 // under the loader's lock.
 struct vg_paths {
@@ -65,8 +65,9 @@ static void vg_directory(const char *name, int is_program, char directory[PATH_M
 		*slash = '\0';
 }
 
-// vg_paths_add_object adds an object's directory and run path. It is separate from vg_collect,
-// which the loader calls for every loaded object, because its buffer costs a page of stack.
+// vg_paths_add_object adds an object's directory and run path. vg_paths_add_object is separate from
+// vg_collect, which the loader calls for every loaded object, because its buffer costs a page of
+// stack.
 __attribute__((noinline))
 static void vg_paths_add_object(struct vg_paths *paths, const char *object, int is_program, const char *path)
 {
@@ -109,8 +110,8 @@ static size_t vg_token_length(const char *text, const char *token)
 	return strncmp(text + 1, token, length) == 0 ? length + 1 : 0;
 }
 
-// vg_expand writes an entry with its tokens expanded. It returns -1 if a token is unknown. It sets
-// `lib` if the entry contains $LIB.
+// vg_expand writes an entry with its tokens expanded. vg_expand returns -1 if a token is unknown.
+// vg_expand sets `lib` if the entry contains $LIB.
 static int vg_expand(const char *entry, size_t length, const char *origin, const char *lib_dir,
 		     char directory[PATH_MAX], int *lib)
 {

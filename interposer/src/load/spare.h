@@ -12,14 +12,14 @@
 enum { vg_spare_name_size = 95 };
 
 struct vg_spare {
-	char treatment; // 'r': refuse; 'c': begins a capture; else pass
+	char treatment; // 'r': refuse; 'c': begins a capture; otherwise pass
 	char name[vg_spare_name_size];
 };
 
 #endif
 
 // The number of spares, and the sizes of a record, of a stub, and of the room for the installer's
-// tables. stubs.S and spares.S use them, too.
+// tables. stubs.S and spares.S also use these constants.
 #define VG_SPARE_COUNT 128
 #define VG_SPARE_RECORD 96
 #define VG_SPARE_STUB 32

@@ -22,7 +22,7 @@ enum {
 
 static const uint64_t vg_audit_bytes = 8 * VG_MIB;
 
-// How long a thread that is to be refused waits for another thread's question.
+// How long a thread that is about to be refused waits for another thread's query.
 static const uint64_t vg_queue_ns = 20000000;
 
 static uint64_t vg_coarse_ms(void)
@@ -33,8 +33,8 @@ static uint64_t vg_coarse_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// vg_pools_at is how much the pools of each GPU hold. `known` is false if a pool could not be
-// asked.
+// vg_pools_at is the memory that the pools of each GPU hold. `known` is false if a pool could not
+// be asked.
 struct vg_pools_at {
 	uint64_t held[VG_MAX_DEVICES];
 	bool known[VG_MAX_DEVICES];
@@ -57,7 +57,7 @@ static struct vg_applied vg_apply(struct vg_state *state, const struct vg_held *
 {
 	struct vg_applied applied = {0, 0};
 
-	// Count before anything changes: see use.h.
+	// Count before any charge changes: see use.h.
 	atomic_fetch_add(&state->measurements, 1);
 	for (uint32_t i = 0; i < held->count; i++) {
 		int device = vg_pages_find(&state->pages, held->gpus[i].uuid);
@@ -120,8 +120,7 @@ static bool vg_is_time(const struct vg_state *state, uint64_t now)
 	uint64_t asked = atomic_load_explicit(&state->asked_ms, memory_order_relaxed);
 	uint64_t silent_until = atomic_load_explicit(&state->silent_until_ms, memory_order_relaxed);
 
-	// A silence that ends after the last question belongs to that question, which may be
-	// repeated.
+	// A silence that ends after the last query belongs to that query, which may be repeated.
 	return now >= silent_until && (silent_until > asked || now - asked >= vg_audit_ms);
 }
 

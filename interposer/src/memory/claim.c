@@ -108,7 +108,8 @@ static void vg_claim_forget(struct vg_claim *claim)
 	vg_claim_over(claim);
 }
 
-// vg_claim_less subtracts what is charged already from the claim. vg_claim_more undoes that.
+// vg_claim_less subtracts the amount that is already charged from the claim. vg_claim_more undoes
+// that.
 static void vg_claim_less(struct vg_claim *claim)
 {
 	if (claim->way == VG_WAY_CONTEXT)
@@ -123,7 +124,8 @@ static void vg_claim_more(struct vg_claim *claim)
 	claim->again = 0;
 }
 
-// vg_claim_try claims memory. If there was no room it sets *refused, and does not report that.
+// vg_claim_try claims memory. If there was no room it sets *refused, and does not report the
+// refusal.
 static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			     bool *refused)
 {

@@ -2,7 +2,7 @@
 
 // A claim is memory reserved for one call of the driver. Every way of allocating memory has three
 // steps: claim the most that the call can take, call the driver, and settle or cancel the claim. A
-// claim settles at what was taken.
+// claim settles at the amount that was taken.
 
 #ifndef VG_CLAIM_H
 #define VG_CLAIM_H
@@ -21,8 +21,8 @@ struct vg_claim {
 	struct vg_pool_call call; // set if the call uses a pool
 };
 
-// vg_claim_on reserves memory on a device, named by its number. It returns 0 or the error for the
-// caller of the driver. After an error the claim is void.
+// vg_claim_on reserves memory on a device, named by its number. vg_claim_on returns 0 or the error
+// for the caller of the driver. After an error the claim is void.
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
 // vg_claim_unless does the same. If there is no room and `unless` reports that none is needed any
@@ -42,8 +42,9 @@ void vg_claim_void(struct vg_claim *claim);
 // vg_claim_refuse releases the claim, counts a refusal and returns its error.
 CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
 
-// vg_claim_resize changes the claim to what was really taken. It returns false if there is no room
-// for a larger claim: the caller must then free what was taken and refuse the claim.
+// vg_claim_resize changes the claim to the amount that was really taken. vg_claim_resize returns
+// false if there is no room for a larger claim: the caller must then free the memory and refuse the
+// claim.
 bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
 
 // vg_claim_charge charges the claim for an object of this kind, without filing an entry or ending

@@ -7,7 +7,7 @@
 #include "base/number.h"
 #include "correction.h"
 
-// So many bytes of empty granules stay charged on a GPU.
+// Bytes of empty granules that stay charged on a GPU.
 static const uint64_t vg_retained_most = 8 * VG_MIB;
 
 // vg_granule_change is a change of the granules that a piece shares with others of its GPU. A
@@ -30,7 +30,7 @@ static struct vg_entry *vg_granule_add(struct vg_entry *entry, void *context)
 		change->bytes += vg_granule;
 		entry = calloc(1, sizeof *entry);
 		if (!entry)
-			return NULL; // then it stays charged: too much, never too little
+			return NULL; // then it stays charged: the charge is too high, never too low
 		*entry = (struct vg_entry){.kind = VG_GRANULE, .key = change->key,
 					   .device = change->device, .bytes = vg_granule};
 	} else if (entry->count == 0) {
@@ -86,8 +86,8 @@ static void vg_granule_visit(struct vg_granule_change *change, uint64_t number,
 }
 
 // vg_granule_apply applies the change to the granules that the piece may share with others: its
-// first and its last, unless it fills them. It returns their bytes and those of the granules that
-// the piece fills.
+// first and its last, unless it fills them. vg_granule_apply returns their bytes and those of the
+// granules that the piece fills.
 static uint64_t vg_granule_apply(struct vg_granule_change *change, uint64_t address, uint64_t bytes,
 				 struct vg_entry *(*visit)(struct vg_entry *entry, void *context))
 {

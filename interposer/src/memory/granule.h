@@ -7,8 +7,8 @@
 // the charge is too high, never too low.
 //
 // A driver may keep a granule that small pieces have left, for the next ones. Up to 8 MiB of empty
-// granules therefore stay charged on each GPU, as an estimate. New pieces in them cost nothing. The
-// agent finds out which of them the driver has not kept (correction.h).
+// granules therefore stay charged on each GPU, as an estimate. New pieces in retained granules cost
+// nothing. The agent's measurement shows which granules the driver has not kept (correction.h).
 
 #ifndef VG_GRANULE_H
 #define VG_GRANULE_H
@@ -25,8 +25,9 @@ uint64_t vg_granule_join(struct vg_state *state, uint32_t device, uint64_t addre
 // frees.
 uint64_t vg_granule_leave(struct vg_state *state, uint32_t device, uint64_t address, uint64_t bytes);
 
-// vg_granule_forget removes a piece's references from its granules. It sets the entry's `bytes` to
-// what is released, which includes retained granules only if the context has ended.
+// vg_granule_forget removes a piece's references from its granules. vg_granule_forget sets the
+// entry's `bytes` to the released bytes, which includes retained granules only if the context has
+// ended.
 void vg_granule_forget(struct vg_state *state, struct vg_entry *entry, bool ended);
 
 #endif

@@ -10,8 +10,8 @@
 // vg_linear_most returns the most that a piece of this size can take.
 uint64_t vg_linear_most(uint64_t bytes);
 
-// vg_linear_settle finishes a claim after the driver's answer. If the piece took more than there is
-// room for, it frees the piece and refuses the claim.
+// vg_linear_settle finishes a claim after the driver's answer. If there is no room for the piece's
+// real size, it frees the piece and refuses the claim.
 CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr address,
 			  uint64_t bytes, CUresult (*undo)(CUdeviceptr address));
 

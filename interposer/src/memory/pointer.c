@@ -11,7 +11,7 @@
 #include "pool_held.h"
 
 // In an entry, `object` is the record of its pool, `extra` is the life of that record, and `bytes`
-// is what the pointer adds to the pool. The end of a context does not free the entry.
+// is the amount that the pointer adds to the pool. The end of a context does not free the entry.
 static bool vg_pointer_lives(const struct vg_state *state, const struct vg_entry *entry)
 {
 	return vg_pool_life(state, entry->object) == entry->extra;
@@ -100,7 +100,7 @@ CUresult vg_pointer_charge(struct vg_state *state, CUmemoryPool handle, CUdevice
 	if (vg_pointer_on_host(address) || vg_pointer_known(state, address))
 		return CUDA_SUCCESS;
 	if (!bytes || VG_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))
-		// Nobody can find out where it lies and how large it is.
+		// The interposer cannot find out its GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (vg_state_device(state, device) < 0)
 		return vg_claim_on(&claim, device, VG_WAY_IMPORT, bytes); // this claim is refused

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pointers that were imported from a pool of another process. Their pool is charged what it holds,
-// like any pool (pool_held.h): a driver may keep imported memory until the pool ends. The charge is
-// never less than the pool's pointers, whatever the driver reports.
+// Pointers that were imported from a pool of another process. Their pool is charged the memory that
+// it holds, like any pool (pool_held.h): a driver may keep imported memory until the pool ends. The
+// charge is never less than the pool's pointers, whatever the driver reports.
 
 #ifndef VG_POINTER_H
 #define VG_POINTER_H
@@ -12,13 +12,13 @@
 #include "driver/driver.h"
 #include "state.h"
 
-// vg_pointer_charge charges a pointer that was imported from the pool. It returns 0 or the error
-// for the caller, who then frees the pointer.
+// vg_pointer_charge charges a pointer that was imported from the pool. vg_pointer_charge returns 0
+// or the error for the caller, who then frees the pointer.
 CUresult vg_pointer_charge(struct vg_state *state, CUmemoryPool handle, CUdeviceptr address);
 
 // vg_pointer_take removes an imported pointer that is about to be freed from the table; NULL: the
 // address is no such pointer. vg_pointer_freed discharges it if the driver has freed it.
-// vg_pointer_freed_async does so when the stream has reached the free.
+// vg_pointer_freed_async ends the charge when the stream has reached the free.
 struct vg_entry *vg_pointer_take(struct vg_state *state, CUdeviceptr address);
 void vg_pointer_freed(struct vg_state *state, struct vg_entry *entry, bool freed);
 void vg_pointer_freed_async(struct vg_state *state, struct vg_entry *entry, bool freed,

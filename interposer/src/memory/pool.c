@@ -127,8 +127,8 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 	return vg_pool_follow_or_say(state, device, handle);
 }
 
-// vg_pool_place moves a pool without charges to a device. It returns false if the pool is known to
-// lie elsewhere.
+// vg_pool_place moves a pool without charges to a device. vg_pool_place returns false if the pool
+// is known to lie elsewhere.
 static bool vg_pool_place(struct vg_state *state, struct vg_pool *pool, CUdevice ordinal)
 {
 	uint32_t device = (uint32_t)vg_state_device(state, ordinal);

@@ -19,8 +19,8 @@ enum { vg_ticket_shift = 16, vg_visitors = (1 << vg_ticket_shift) - 1 };
 // graphs; NULL: there is none. Without pool_mutex, the record may end at any time.
 struct vg_pool *vg_pool_find(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle);
 
-// vg_pool_follow returns the pool's record, and makes it if needed. It returns NULL if there are
-// too many pools. The caller holds pool_mutex.
+// vg_pool_follow returns the pool's record, and makes it if needed. vg_pool_follow returns NULL if
+// there are too many pools. The caller holds pool_mutex.
 struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemoryPool handle);
 
 // vg_pool_share records whether a pool can be exported, and discards the counts of its pieces. The
@@ -28,8 +28,8 @@ struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemor
 void vg_pool_share(struct vg_state *state, struct vg_pool *pool, bool shareable);
 
 // vg_pool_of returns the record of a pool or, for a NULL handle, of the device's memory of graphs.
-// `device` is the place of a pool that is neither known nor a device's default pool. It returns
-// NULL if the container does not have that GPU, or if there are too many pools.
+// `device` is the place of a pool that is neither known nor a device's default pool. vg_pool_of
+// returns NULL if the container does not have that GPU, or if there are too many pools.
 struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice device);
 
 // vg_pool_life identifies the pool that a record stands for: another pool may take the record of a
@@ -49,8 +49,8 @@ static inline bool vg_pool_has_pointers(const struct vg_pool *pool)
 void vg_pool_release(struct vg_state *state, struct vg_pool *pool);
 
 // vg_pool_imported returns the record of an imported pool, for a pointer that was just imported
-// from it and lies on this device. It returns NULL as vg_pool_of does, and if the pool lies
-// elsewhere. The pool's charge does not grow until vg_pool_claim_pointer has failed or
+// from it and lies on this device. vg_pool_imported returns NULL as vg_pool_of does, and if the
+// pool lies elsewhere. The pool's charge does not grow until vg_pool_claim_pointer has failed or
 // vg_pool_claim_settle_pointer was called.
 struct vg_pool *vg_pool_imported(struct vg_state *state, CUmemoryPool handle, CUdevice device);
 

@@ -14,9 +14,9 @@
 #include "pool_held.h"
 #include "sizes.h"
 
-// vg_pool_promise promises bytes of a pool if the pool holds so much more than it uses and has
-// promised. It sets `enough` to whether it does. It returns false if a newer answer was applied:
-// the spare memory may have been used since.
+// vg_pool_promise reserves bytes of a pool for a call if the pool's unused and unreserved memory
+// suffices. vg_pool_promise sets `enough` to whether it suffices. vg_pool_promise returns false if
+// a newer answer was applied: the spare memory may have been used since.
 static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
 			    const struct vg_pool_answer *answer, uint64_t bytes, bool *enough)
 {
@@ -37,8 +37,8 @@ static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
 	return true;
 }
 
-// vg_pool_borrow promises bytes of a pool to a call, if the pool holds so much more than it uses,
-// and reports whether it did.
+// vg_pool_borrow reserves bytes of a pool for a call, if the pool's unused memory suffices, and
+// reports whether it did.
 static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
 	bool enough = false;
@@ -69,7 +69,7 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	// With ample room, the pool need not be asked what it holds.
+	// With ample room, the driver need not be queried for the pool's memory.
 	result = vg_claim_at_once(claim, device, way, vg_round_up(bytes, vg_pool_granule));
 	if (result && vg_pool_borrow(state, pool, bytes)) {
 		result = vg_claim_on(claim, device, way, 0);
@@ -136,7 +136,7 @@ CUresult vg_pool_claim_pointer(struct vg_claim *claim, struct vg_pool *pool, uin
 	return result;
 }
 
-// If the driver does not report what the pool holds, the pool counts as keeping every pointer.
+// If the driver does not report the pool's memory, the pool counts as keeping every pointer.
 bool vg_pool_claim_settle_pointer(struct vg_claim *claim, uint64_t bytes)
 {
 	claim->call.pointers = bytes;

@@ -8,22 +8,23 @@
 #include "claim.h"
 #include "driver/driver.h"
 
-// vg_pool_claim claims the most by which the pool may grow for a request of `bytes`. It returns 0
-// or the error for the caller.
+// vg_pool_claim claims the most by which the pool may grow for a request of `bytes`. vg_pool_claim
+// returns 0 or the error for the caller.
 CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes);
 
 // vg_pool_claim_asked records how many bytes a call asks of the pool, if its claim is of 0 bytes.
 void vg_pool_claim_asked(struct vg_claim *claim, uint64_t bytes);
 
-// vg_pool_claim_settle replaces the claim, after a call with this result, by a charge of what the
-// pool holds. If the driver does not report that, it charges all of the claim. It returns false if
-// the charge exceeds the limit, because the pool grew by more than was foreseen.
+// vg_pool_claim_settle replaces the claim, after a call with this result, by a charge of the memory
+// that the pool holds. If the driver does not report that, it charges all of the claim.
+// vg_pool_claim_settle returns false if the charge exceeds the limit, because the pool grew by more
+// than was foreseen.
 bool vg_pool_claim_settle(struct vg_claim *claim, CUresult result);
 
-// vg_pool_claim_keep promises a graph the memory that it took of a device's memory of graphs and
-// still owns (cu_graph.c). It returns false if an epoch has begun since. The driver need not be
-// asked then: the memory stays charged until vg_pool_claim_kept, and after that until the driver is
-// asked again.
+// vg_pool_claim_keep reserves for a graph the memory that it took of a device's memory of graphs
+// and still owns (cu_graph.c). vg_pool_claim_keep returns false if an epoch has begun since. The
+// driver need not be asked then: the memory stays charged until vg_pool_claim_kept, and after that
+// until the driver is asked again.
 bool vg_pool_claim_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
 void vg_pool_claim_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 

@@ -121,8 +121,8 @@ struct vg_pool_piece vg_pool_destroyed_ask(struct vg_state *state, CUdeviceptr a
 	return piece;
 }
 
-// vg_pool_destroyed_count counts a free. It returns false if the pool is gone and another pool may
-// have its record. The caller holds pool_mutex.
+// vg_pool_destroyed_count counts a free. vg_pool_destroyed_count returns false if the pool is gone
+// and another pool may have its record. The caller holds pool_mutex.
 static bool vg_pool_destroyed_count(struct vg_state *state, const struct vg_pool_piece *piece)
 {
 	struct vg_pool *pool = piece->pool;
@@ -255,8 +255,9 @@ static struct vg_leaving *vg_leave(struct vg_state *state, struct vg_leaving *li
 	return rest;
 }
 
-// vg_pool_destroyed_stays puts the remaining frees back behind those that others have added
-// meanwhile. It reports whether the pool has frees to follow. The caller holds pool_mutex.
+// vg_pool_destroyed_stays puts the remaining frees back behind those that other threads have added
+// meanwhile. vg_pool_destroyed_stays reports whether the pool has frees to follow. The caller holds
+// pool_mutex.
 static bool vg_pool_destroyed_stays(struct vg_state *state, struct vg_pool *pool, struct vg_leaving *list)
 {
 	struct vg_leaving **end = &pool->leaving;

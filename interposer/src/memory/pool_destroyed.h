@@ -2,8 +2,8 @@
 
 // Memory of pools that the program has destroyed. The driver keeps a destroyed pool until its last
 // piece is freed, but answers no more questions about it. The interposer therefore counts the frees
-// itself. It also counts frees of pointers that were imported from pools of other processes
-// (pointer.h).
+// itself. The interposer also counts frees of pointers that were imported from pools of other
+// processes (pointer.h).
 
 #ifndef VG_POOL_DESTROYED_H
 #define VG_POOL_DESTROYED_H
@@ -20,7 +20,7 @@ struct vg_pool_piece {
 	uint64_t bytes;
 };
 
-// vg_pool_destroyed_left records that a pool was destroyed while so many bytes of it were in use.
+// vg_pool_destroyed_left records that a pool was destroyed while this many bytes of it were in use.
 // The caller holds pool_mutex.
 void vg_pool_destroyed_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 
@@ -66,8 +66,8 @@ void vg_pool_destroyed_freed_in(struct vg_state *state, const struct vg_pool_pie
 void vg_pool_destroyed_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
 					CUstream stream, bool per_thread);
 
-// vg_pool_destroyed_look releases what streams have freed, and reports whether they have yet to
-// free more.
+// vg_pool_destroyed_look releases the pieces that streams have freed, and reports whether more
+// frees are outstanding.
 bool vg_pool_destroyed_look(struct vg_state *state);
 
 #endif

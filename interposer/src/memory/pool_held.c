@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Answers about a pool may arrive out of order. For example, one thread asks; another makes the
-// pool grow, asks and applies its answer; then the first applies an old answer. So each question
-// takes a ticket before it is asked, and an answer is dropped if an answer with a later ticket was
-// applied. That later answer includes all growth before the earlier ticket. Growth after it is
-// covered by the claims of the calls that cause it, until they settle.
+// Answers about a pool may arrive out of order. For example, one thread queries the driver; another
+// makes the pool grow, queries and applies its answer; then the first applies an old answer.
+// Therefore each query takes a ticket first, and an answer is dropped if an answer with a later
+// ticket was applied. That later answer includes all growth before the earlier ticket. Growth after
+// it is covered by the claims of the calls that cause it, until they settle.
 
 #include "pool_held.h"
 
@@ -27,7 +27,7 @@ struct vg_pool_ref {
 };
 
 // vg_pools_next finds the next pool with device memory from record *at on, and moves *at behind it.
-// It returns false if there is none.
+// vg_pools_next returns false if there is no such pool.
 static bool vg_pools_next(struct vg_state *state, uint32_t *at, struct vg_pool_ref *ref)
 {
 	bool found = false;
@@ -45,8 +45,8 @@ static bool vg_pools_next(struct vg_state *state, uint32_t *at, struct vg_pool_r
 	return found;
 }
 
-// vg_pool_visit keeps a pool from being destroyed during a call of the driver with it. It returns
-// false if the pool is gone.
+// vg_pool_visit keeps a pool from being destroyed during a call of the driver with it.
+// vg_pool_visit returns false if the pool is gone.
 static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 {
 	bool there;
@@ -59,9 +59,9 @@ static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 	return there;
 }
 
-// vg_pool_enter takes a ticket, and keeps the pool from being destroyed until vg_pool_leave. It
-// returns false if the destruction is under way or done: the destroying thread sets `destroyed`
-// first and looks for visitors then.
+// vg_pool_enter takes a ticket, and keeps the pool from being destroyed until vg_pool_leave.
+// vg_pool_enter returns false if the destruction is under way or done: the destroying thread sets
+// `destroyed` first and looks for visitors then.
 static bool vg_pool_enter(struct vg_pool *pool, uint64_t *ticket)
 {
 	uint64_t visit = (UINT64_C(1) << vg_ticket_shift) + 1;
@@ -101,9 +101,9 @@ struct vg_pool_answer vg_pool_held_ask(struct vg_pool *pool, bool need_used)
 	return answer;
 }
 
-// vg_pool_due returns the charge for a pool: what the pool holds, and what it may take again for
-// borrowers. `before` is the charge of the pool and of the claim that settles, together. The charge
-// includes all pointers of an imported pool, whatever the driver reports.
+// vg_pool_due returns the charge for a pool: the memory that the pool holds, and the memory that it
+// may take again for borrowers. `before` is the charge of the pool and of the claim that settles,
+// together. The charge includes all pointers of an imported pool, whatever the driver reports.
 static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
 {
 	const struct vg_pool_answer *last = &pool->last;
@@ -182,8 +182,8 @@ uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const 
 	return after > before ? after - before : 0;
 }
 
-// vg_pool_refresh updates a pool's charge. It reports whether the pool holds more than it uses, so
-// that it may return some of it at a later synchronisation.
+// vg_pool_refresh updates a pool's charge. vg_pool_refresh reports whether the pool holds more than
+// it uses, so that it may return some of it at a later synchronisation.
 static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_pool_answer answer = vg_pool_held_ask(pool, true);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stream-ordered memory. The charge is what the pool holds of the device, not what a program asked
-// of the pool: a pool keeps memory after a free. The driver reports it (RESERVED_MEM_CURRENT).
+// Stream-ordered memory. The charge is the memory that the pool holds of the device, not the memory
+// that a program requested from the pool: a pool keeps memory after a free. The driver reports it
+// (RESERVED_MEM_CURRENT).
 
 #ifndef VG_POOL_HELD_H
 #define VG_POOL_HELD_H
@@ -25,13 +26,13 @@ struct vg_pool_call {
 	bool granted;      // the call succeeded
 };
 
-// vg_pool_held_ask asks the driver how much a pool holds. It also asks how much of that is used if
-// the caller needs it or some of it is promised to others.
+// vg_pool_held_ask queries the driver for the memory that a pool holds. vg_pool_held_ask also
+// queries the used part, if the caller needs it or some memory is reserved for other calls.
 struct vg_pool_answer vg_pool_held_ask(struct vg_pool *pool, bool need_used);
 
-// vg_pool_held_apply charges the pool what it holds, in place of the claim of a call (NULL: there
-// is none). It makes one change of the page, so that no reader sees the bytes twice. It returns how
-// many bytes the pool took beyond the claim.
+// vg_pool_held_apply charges the memory that the pool holds, in place of the claim of a call (NULL:
+// there is none). vg_pool_held_apply makes one change of the page, so that no reader sees the bytes
+// twice. vg_pool_held_apply returns how many bytes the pool took beyond the claim.
 uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const struct vg_pool_answer *answer,
 			    struct vg_pool_call *call);
 
@@ -42,18 +43,18 @@ void vg_pool_held_arrived(struct vg_pool *pool);
 // vg_pool_held_drop_pointer removes an imported pointer from the pool, if the record has this life.
 void vg_pool_held_drop_pointer(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes);
 
-// vg_pool_held_refresh asks for all pools of the process what they hold.
+// vg_pool_held_refresh queries the driver for the memory of all pools of the process.
 void vg_pool_held_refresh(struct vg_state *state);
 
-// vg_pool_held_refresh_stale does the same, but only if something was freed since.
+// vg_pool_held_refresh_stale does the same, but only if memory was freed since the last query.
 void vg_pool_held_refresh_stale(struct vg_state *state);
 
-// vg_pool_held_sum adds up what the pools of a device hold. It returns false if a pool cannot be
-// asked, because it was destroyed while in use.
+// vg_pool_held_sum adds up the memory that the pools of a device hold. vg_pool_held_sum returns
+// false if a pool cannot be queried, because it was destroyed while in use.
 bool vg_pool_held_sum(struct vg_state *state, uint32_t device, uint64_t *held);
 
-// vg_pool_held_trim makes the pools of a device return unused memory, and reports whether there
-// were any.
+// vg_pool_held_trim makes the pools of a device return unused memory, and reports whether the
+// device has pools.
 bool vg_pool_held_trim(struct vg_state *state, uint32_t device);
 
 #endif

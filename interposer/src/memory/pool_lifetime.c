@@ -14,7 +14,7 @@
 void vg_pool_lifetime_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
 {
 	CUdevice device;
-	// Managed memory may move to the device, wherever its pool places it at first.
+	// Managed memory may move to the device, regardless of where its pool places it at first.
 	bool on_host = !vg_handle_location(&properties->location, &device) &&
 		       properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
 	struct vg_pool *pool;
@@ -78,8 +78,8 @@ void vg_pool_lifetime_ended(struct vg_state *state, struct vg_pool *pool, uint64
 	vg_mutex_unlock(&state->pool_mutex);
 }
 
-// vg_pool_emptied forgets the pieces of a pool and the pointers that were imported from it. Entries
-// of these pointers then belong to an earlier life. The caller holds pool_mutex.
+// vg_pool_emptied drops the records of a pool's pieces and of the pointers that were imported from
+// it. Entries of these pointers then belong to an earlier life. The caller holds pool_mutex.
 static void vg_pool_emptied(struct vg_state *state, struct vg_pool *pool)
 {
 	vg_sizes_emptied(pool);

@@ -11,19 +11,19 @@
 // vg_pool_lifetime_made records a new pool and where its memory lies.
 void vg_pool_lifetime_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties);
 
-// vg_pool_lifetime_opened records the handle of an imported pool. The first pointer shows what the
-// pool holds.
+// vg_pool_lifetime_opened records the handle of an imported pool. The first pointer shows how much
+// memory the pool holds.
 void vg_pool_lifetime_opened(struct vg_state *state, CUmemoryPool handle);
 
 // vg_pool_lifetime_context_ended records that the primary context of a device has ended. All memory
 // that was allocated or imported from the device's pools ended with it.
 void vg_pool_lifetime_context_ended(struct vg_state *state, uint32_t device);
 
-// vg_pool_lifetime_ending is called before a pool is destroyed. It asks how much of the pool is in
-// use, and stops the interposer's own calls with it. It returns NULL if the pool is not known.
-// vg_pool_lifetime_ended releases the pool if nothing was in use. A pool in use holds its memory
-// until the last piece is freed (pool_destroyed.h). If that cannot be observed, the pool stays
-// charged.
+// vg_pool_lifetime_ending is called before a pool is destroyed. vg_pool_lifetime_ending queries how
+// much of the pool is in use, and stops the interposer's own calls with the pool.
+// vg_pool_lifetime_ending returns NULL if the pool is not known. vg_pool_lifetime_ended releases
+// the pool if no memory was in use. A pool in use holds its memory until the last piece is freed
+// (pool_destroyed.h). If that cannot be observed, the pool stays charged.
 struct vg_pool *vg_pool_lifetime_ending(struct vg_state *state, CUmemoryPool handle, uint64_t *used);
 void vg_pool_lifetime_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, CUresult result);
 

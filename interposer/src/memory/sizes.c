@@ -31,7 +31,8 @@ static struct vg_size *vg_size_find(const struct vg_pool *pool, uint64_t bytes)
 	return size;
 }
 
-// vg_size_make adds a size. If it has no memory for that, pieces of this size are never lent.
+// vg_size_make adds a size. If there is no memory for the counter, pieces of this size are never
+// lent.
 static struct vg_size *vg_size_make(struct vg_pool *pool, uint64_t bytes)
 {
 	struct vg_size *size = calloc(1, sizeof *size);
@@ -54,7 +55,7 @@ void vg_sizes_ask(struct vg_pool *pool, uint64_t bytes)
 		size->asked++;
 }
 
-// vg_sizes_held returns what the pool holds according to the counts.
+// vg_sizes_held returns the memory that the pool holds according to the counts.
 static uint64_t vg_sizes_held(const struct vg_pool *pool)
 {
 	uint64_t held = 0;
@@ -96,7 +97,7 @@ void vg_sizes_end(struct vg_pool *pool, uint64_t bytes, bool granted, bool lent,
 	size->live += granted;
 	if (size->live >= size->freeing && size->live - size->freeing > size->had)
 		size->had = size->live - size->freeing;
-	// Another call under way may have made it grow, and has a claim for that.
+	// Another call under way may have made the pool grow, and has a claim for the growth.
 	if (granted && lent && grown && !vg_sizes_asked(pool))
 		pool->unlike = true;
 }

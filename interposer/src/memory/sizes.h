@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Pools that can be exported. The driver returns none of their memory before they end, and may
-// reuse a freed piece only for a piece of the same size. So the spare memory of a pool is counted
-// by size, and never counted too high. While a free is under way, its piece counts neither as used
-// nor as spare.
+// reuse a freed piece only for a piece of the same size. Therefore the spare memory of a pool is
+// counted by size, and never counted too high. While a free is under way, its piece counts neither
+// as used nor as spare.
 //
 // A driver may keep pieces in another way. A pool lends nothing if it holds less than was counted,
 // or has grown for a call that was lent a piece.
@@ -15,11 +15,11 @@
 
 #include "state.h"
 
-// vg_sizes_round returns how much a piece of so many bytes takes of a pool.
+// vg_sizes_round returns the memory that a piece of this size takes of a pool.
 uint64_t vg_sizes_round(uint64_t bytes);
 
 // vg_sizes_ask counts a call that asks for a piece. vg_sizes_lend does the same and lends the call
-// a freed piece. It returns false if a pool that holds `held` bytes has none.
+// a freed piece. vg_sizes_lend returns false if a pool that holds `held` bytes has none.
 void vg_sizes_ask(struct vg_pool *pool, uint64_t bytes);
 bool vg_sizes_lend(struct vg_pool *pool, uint64_t bytes, uint64_t held);
 
@@ -31,10 +31,11 @@ void vg_sizes_end(struct vg_pool *pool, uint64_t bytes, bool granted, bool lent,
 void vg_sizes_free(struct vg_pool *pool, uint64_t bytes);
 void vg_sizes_freed(struct vg_pool *pool, uint64_t bytes, bool freed);
 
-// vg_sizes_due returns what the pool needs for its pieces and for calls that were lent a piece.
+// vg_sizes_due returns the memory that the pool needs for its pieces and for calls that were lent a
+// piece.
 uint64_t vg_sizes_due(const struct vg_pool *pool);
 
-// vg_sizes_emptied forgets all pieces, which ended with their context.
+// vg_sizes_emptied drops all pieces, which ended with their context.
 void vg_sizes_emptied(struct vg_pool *pool);
 
 // vg_sizes_release frees the counts.

@@ -2,7 +2,7 @@
 
 // All state that changes while a process runs lies in one mapping that the kernel wipes in the
 // child of a fork (MADV_WIPEONFORK). However and whenever the child was made, it finds an unused
-// state: no mutex held, no slot and no memory. It sets up a new state when it calls cuInit.
+// state: no mutex held, no slot and no memory. The child sets up a new state when it calls cuInit.
 
 #ifndef VG_STATE_H
 #define VG_STATE_H
@@ -53,7 +53,7 @@ struct vg_pool {
 	bool imported;             // from another process, which may hold the charged memory
 	uint64_t pointers;         // bytes imported from it and not freed, see pointer.h
 	uint32_t arriving;         // pointers imported from it and not charged yet
-	_Atomic uint64_t borrowed; // bytes of the charge that are promised to calls under way
+	_Atomic uint64_t borrowed; // bytes of the charge that are reserved for calls under way
 	struct vg_pool_answer last; // the last applied answer
 	// For a pool that was destroyed while in use, or imported: see pool_destroyed.h.
 	_Atomic bool left; // its destruction while in use is recorded
@@ -61,10 +61,11 @@ struct vg_pool {
 	struct vg_leaving *leaving;
 };
 
-// vg_answer is the driver's answer about a GPU's memory: when it came, what the container had then,
-// and when dead processes were last looked for. It fits into one cache line, because an occasional
-// caller finds it cold. Readers do not wait. They discard the answer if the version is odd, which
-// means a write is under way, or if the version has changed afterwards.
+// vg_answer is the driver's answer about a GPU's memory: the time of the answer, the container's
+// memory at that time, and the time of the last search for dead processes. vg_answer fits into one
+// cache line, because an occasional caller finds it cold. Readers do not wait. They discard the
+// answer if the version is odd, which means a write is under way, or if the version has changed
+// afterwards.
 struct vg_answer {
 	_Alignas(64) _Atomic uint64_t version;
 	_Atomic uint64_t ns;
@@ -78,7 +79,7 @@ struct vg_answer {
 // charges, as the agent measured it: see correction.h.
 struct vg_correction {
 	uint64_t estimated; // bytes charged by estimate
-	uint64_t credit;    // part of them that was found not to be held
+	uint64_t credit;    // part of these bytes that was found not to be held
 	uint64_t unseen;    // bytes held beyond the charge
 	uint64_t uncertain; // bytes charged for memory that may lie elsewhere or is taken later
 	uint64_t again;     // part of the next context's estimate that is charged already
@@ -102,9 +103,9 @@ struct vg_state {
 	_Atomic uint64_t graph_epoch; // see cu_graph.c
 	_Atomic uint32_t graph_calls; // launches under way that may take memory
 	_Atomic uint32_t graphs;      // executable graphs that have memory nodes
-	_Atomic uint32_t stale_pools; // something was freed since the pools were last asked
-	// Calls of the driver that may change what this process holds: in the low half the calls
-	// under way, in the high half all calls that ever began. See audit.h.
+	_Atomic uint32_t stale_pools; // memory was freed since the last query of the pools
+	// Calls of the driver that may change this process's memory: in the low half the calls under
+	// way, in the high half all calls that ever began. See audit.h.
 	_Atomic uint64_t calls;
 	_Atomic uint32_t destroyed_pools; // pools that were destroyed while in use
 	_Atomic uint32_t shareable_pools; // pools that can be exported
@@ -141,7 +142,7 @@ struct vg_state {
 // vg_state_new returns this process's state, and makes it if needed; NULL: failure.
 struct vg_state *vg_state_new(void);
 
-// vg_state_ready returns the state after a successful cuInit, else NULL.
+// vg_state_ready returns the state after a successful cuInit, and NULL before.
 extern _Atomic(struct vg_state *) vg_the_state;
 
 static inline struct vg_state *vg_state_ready(void)
@@ -151,8 +152,8 @@ static inline struct vg_state *vg_state_ready(void)
 	return state && atomic_load_explicit(&state->ready, memory_order_acquire) ? state : NULL;
 }
 
-// vg_calls_begin and vg_calls_end enclose a call of the driver that may change what this process
-// holds.
+// vg_calls_begin and vg_calls_end enclose a call of the driver that may change this process's
+// memory.
 static inline void vg_calls_begin(struct vg_state *state)
 {
 	atomic_fetch_add(&state->calls, (UINT64_C(1) << 32) + 1);

@@ -11,7 +11,8 @@ struct vg_place {
 	struct vg_entry **bucket;
 };
 
-// vg_place returns the place of an entry. It mixes kind and key, whose low bits are often zero.
+// vg_place returns the place of an entry. vg_place mixes kind and key, whose low bits are often
+// zero.
 static struct vg_place vg_place(struct vg_table *table, enum vg_kind kind, uint64_t key)
 {
 	uint64_t hash = (key ^ (uint64_t)kind << 56) * UINT64_C(0x9e3779b97f4a7c15);

@@ -68,8 +68,8 @@ static bool vg_use_has_before(const struct vg_use *use, uint32_t index)
 	return false;
 }
 
-// vg_use_again returns how much of the estimates was credited and may be needed now. It leaves out
-// estimates that were charged in full again since the last measurement.
+// vg_use_again returns the part of the estimates that was credited and may be needed for this call.
+// vg_use_again leaves out estimates that were charged in full again since the last measurement.
 static uint64_t vg_use_again(const struct vg_use *use, uint32_t device)
 {
 	struct vg_state *state = use->state;
@@ -88,7 +88,8 @@ static uint64_t vg_use_again(const struct vg_use *use, uint32_t device)
 	return vg_correction_credit(state, device, use->more ? UINT64_MAX : estimated);
 }
 
-// vg_use_device sets `device` to that of the current context, or to device 0 without a context.
+// vg_use_device sets `device` to the device of the current context, or to device 0 without a
+// context.
 static CUresult vg_use_device(CUdevice *device)
 {
 	CUresult result = VG_CALL(cuCtxGetDevice, device);
@@ -115,7 +116,7 @@ CUresult vg_use_claim(struct vg_use *use)
 	result = vg_claim_on(&use->claim, device, VG_WAY_MODULE, vg_use_again(use, (uint32_t)index));
 	if (result)
 		return result;
-	// A measurement may have come before the call began; none can come now.
+	// A measurement may have arrived before the call began; from here on none can arrive.
 	again = vg_use_again(use, (uint32_t)index);
 	return vg_claim_resize(&use->claim, again) ? CUDA_SUCCESS : vg_claim_refuse(&use->claim, again);
 }

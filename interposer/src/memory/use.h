@@ -30,15 +30,15 @@ enum { vg_most_firsts = 32 };
 
 // vg_use is a call of the driver that may use code for the first time.
 struct vg_use {
-	struct vg_state *state; // NULL: nothing is to be charged or recorded
+	struct vg_state *state; // NULL: there is nothing to charge or record
 	struct vg_claim claim;
 	uint32_t count;
 	bool more; // there are more first uses, which are not recorded
 	struct vg_first firsts[vg_most_firsts];
 };
 
-// vg_use_key returns the key of a handle's use. It includes the context only in a process that has
-// made several.
+// vg_use_key returns the key of a handle's use. vg_use_key includes the context only in a process
+// that has made several contexts.
 static inline uint64_t vg_use_key(const struct vg_state *state, const void *handle)
 {
 	if (__builtin_expect(atomic_load_explicit(&state->contexts, memory_order_relaxed) < 2, 1))
@@ -66,12 +66,12 @@ CUresult vg_use_close(struct vg_use *use, CUresult result);
 void vg_use_known(struct vg_state *state, const void *handle, struct vg_owner owner);
 void vg_use_belongs(struct vg_state *state, const void *handle, struct vg_owner owner);
 
-// vg_uses_unload forgets the uses of a module or library before it is unloaded. vg_uses_forget
+// vg_uses_unload drops the uses of a module or library before it is unloaded. vg_uses_forget
 // clears the cache of uses after a context has ended, so that each is looked up anew.
 void vg_uses_unload(struct vg_state *state, const void *owner);
 void vg_uses_forget(struct vg_state *state);
 
-// vg_lazy_state returns the state if the driver loads code at first use, else NULL.
+// vg_lazy_state returns the state if the driver loads code at first use, and NULL otherwise.
 static inline struct vg_state *vg_lazy_state(void)
 {
 	struct vg_state *state = vg_state_ready();

@@ -9,7 +9,7 @@ enum {
 	vg_fill_step = 5000,                // an earlier refill is not worth its cost
 	// Longest time that one refill counts: after more, the cap is reached anyway.
 	vg_fill_longest = 1000000000,
-	// from a lease, which may be younger than the last refill.
+	// from a lease, which may have begun after the last refill.
 	vg_lent_longest = 20000000,
 };
 
@@ -32,7 +32,7 @@ static int64_t vg_balance(const struct vg_container_device *device)
 	return vg_clamp((int64_t)vg_load(&device->bucket_ns), vg_deepest_debt);
 }
 
-// vg_earn adds `ns` to the bucket and returns the part for which there was no room.
+// vg_earn adds `ns` to the bucket and returns the part that exceeded the bucket's capacity.
 static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
 {
 	uint64_t seen = vg_load(&device->bucket_ns);
@@ -49,7 +49,8 @@ static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t c
 	return filled < balance ? ns : ns - (filled - balance);
 }
 
-// vg_earn_part adds the allowance for a period, and counts the part for which there was no room.
+// vg_earn_part adds the allowance for a period, and counts the part that exceeded the bucket's
+// capacity.
 static void vg_earn_part(struct vg_container_device *device, uint64_t elapsed, uint32_t ppm, int64_t cap)
 {
 	uint64_t counted = vg_min(elapsed, vg_fill_longest);

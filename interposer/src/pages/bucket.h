@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The container's allowance of one GPU's time: a token bucket on the usage page. All processes of
-// the container share it, and each refills it when it needs allowance. It goes into debt for work
-// that took longer than estimated.
+// the container share it, and each refills it when it needs allowance. The bucket goes into debt
+// for work that took longer than estimated.
 //
-// There is no lock. A process killed between the two steps of a refill loses the few microseconds
-// of allowance that it was about to add, and nothing else.
+// The bucket needs no lock. A process killed between the two steps of a refill loses the few
+// microseconds of allowance that it was about to add, and nothing else.
 
 #ifndef VG_BUCKET_H
 #define VG_BUCKET_H
@@ -19,15 +19,16 @@ enum {
 	// Allowance that a container may save while its work waits for a GPU that others hold, in
 	// ns.
 	vg_bucket_busy_cap = 40000000,
-	// Lent time that a container may save, in ns. Lent time is for use at once, because its
-	// owner may want it back.
+	// Lent time that a container may save, in ns. Little lent time can be saved, because its owner
+	// may want it back.
 	vg_bucket_lent_cap = 2000000,
 	// Allowance at the start, in ns.
 	vg_bucket_start = 4000000,
 };
 
 // vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap` ns, and the
-// allowance of a lease beyond `ppm`. It returns the balance in ns. `now` is CLOCK_MONOTONIC.
+// allowance of a lease beyond `ppm`. vg_bucket_fill returns the balance in ns. `now` is
+// CLOCK_MONOTONIC.
 int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm,
 		       int64_t cap, struct vg_lease lease);
 
@@ -41,8 +42,9 @@ uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
 
 // vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at launch
-// would have made room for allowance that was clipped instead. It refunds what was clipped since
-// clipped_ns was `since`, unless other work had that refunded.
+// would have made room for allowance that was clipped instead. vg_bucket_return refunds the
+// allowance that was clipped since clipped_ns was `since`, unless it was already refunded for other
+// work.
 void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
 
 // vg_bucket_delay returns how long the bucket takes from `balance` to `target` at this rate, in ns.

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 // vg_dying reports whether a process no longer runs, but some thread has yet to release shared
-// resources such as open files. It returns false for a process that lives, is gone or is a zombie,
-// and if the kernel does not report its state.
+// resources such as open files. vg_dying returns false for a process that lives, is gone or is a
+// zombie, and if the kernel does not report its state.
 bool vg_dying(uint32_t pid);
 
 #endif

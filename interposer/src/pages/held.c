@@ -81,7 +81,8 @@ static bool vg_wait_until(int fd, uint64_t deadline)
 	}
 }
 
-// vg_understand reads an answer of this length. It returns false if the message is not valid.
+// vg_understand reads an answer of this length. vg_understand returns false if the message is not
+// valid.
 static bool vg_understand(const struct vg_message *message, size_t length, struct vg_held *held)
 {
 	const struct vg_answer_head *head = &message->head;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Asking the agent what this process physically holds. The agent measures it on the host
-// after the question has arrived. The kernel identifies the process that asks.
+// Queries to the agent for the memory that this process physically holds. The agent measures it on
+// the host after the question has arrived. The kernel identifies the process that asks.
 
 #ifndef VG_HELD_H
 #define VG_HELD_H
@@ -10,7 +10,8 @@
 
 #include "pages_gen.h"
 
-// vg_held is what a process holds, by GPU. A GPU is missing if the agent does not know it.
+// vg_held is the memory that a process holds, by GPU. A GPU is missing if the agent does not know
+// it.
 struct vg_held {
 	uint32_t count;
 	struct {
@@ -25,8 +26,8 @@ enum vg_held_result {
 	VG_HELD_SILENT, // the agent did not answer in time, or not in a known format
 };
 
-// vg_held_ask asks over the socket. It returns within 20 ms, whatever the agent does, and leaves no
-// open descriptor.
+// vg_held_ask queries the agent over the socket. vg_held_ask returns within 20 ms, whatever the
+// agent does, and leaves no open descriptor.
 enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held);
 
 #endif

@@ -37,7 +37,7 @@ static void vg_copy_words(struct vg_limits_copy *to, const struct vg_limits_copy
 }
 
 // vg_limits_read copies the active limits out. A copy that changes while it is read belongs to a
-// generation that is no longer active. It then tries again.
+// generation that is no longer active. The reader then retries.
 static int vg_limits_read(const struct vg_limits_page *page, struct vg_limits_copy *copy)
 {
 	for (int i = 0; i < vg_read_attempts; i++) {

@@ -9,18 +9,18 @@
 #include "pages.h"
 
 // vg_limits_open opens, checks and maps the limits page of a directory. vg_slot_take or
-// vg_slot_map maps the usage page. It returns 0, or -1 with `error` set.
+// vg_slot_map maps the usage page. vg_limits_open returns 0, or -1 with `error` set.
 int vg_limits_open(struct vg_pages *pages, const char *dir, struct vg_error *error);
 
 // vg_limits_memory returns the memory limit in force, in bytes. A page that has become unreadable
-// allows nothing.
+// counts as a limit of 0.
 uint64_t vg_limits_memory(struct vg_pages *pages, uint32_t device);
 
 // vg_limits_context returns the expected size of a context in bytes; 0: unknown.
 uint64_t vg_limits_context(struct vg_pages *pages, uint32_t device);
 
-// vg_limits_follow reads the limits again after a change. vg_limits_look does so if there was a
-// change.
+// vg_limits_follow reads the limits again after a change. vg_limits_look reads the limits again if
+// they have changed.
 void vg_limits_follow(struct vg_pages *pages);
 
 static inline void vg_limits_look(struct vg_pages *pages)
@@ -32,8 +32,9 @@ static inline void vg_limits_look(struct vg_pages *pages)
 		vg_limits_follow(pages);
 }
 
-// vg_limits_compute returns the part of the GPU's time that is allowed now, in parts per million;
-// VG_PPM: no limit. It is never 0: a program whose work waits forever would hold its locks forever.
+// vg_limits_compute returns the part of the GPU's time that is currently allowed, in parts per
+// million; VG_PPM: no limit. The result is never 0: a program whose work waits forever would hold
+// its locks forever.
 static inline uint32_t vg_limits_compute(struct vg_pages *pages, uint32_t device)
 {
 	vg_limits_look(pages);
@@ -47,12 +48,12 @@ struct vg_lease {
 	uint64_t until;
 };
 
-// vg_limits_lease returns what the container may use beyond its part for now, because others do not
-// use it.
+// vg_limits_lease returns the part of the GPU's time that the container may currently use beyond
+// its own part, because other containers do not use it.
 struct vg_lease vg_limits_lease(const struct vg_pages *pages, uint32_t device);
 
-// vg_limits_throttled reports whether any GPU has a compute limit now. Without limits it costs one
-// load and a comparison.
+// vg_limits_throttled reports whether any GPU currently has a compute limit. Without limits it
+// costs one load and a comparison.
 static inline bool vg_limits_throttled(struct vg_pages *pages)
 {
 	vg_limits_look(pages);

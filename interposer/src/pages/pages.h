@@ -46,7 +46,7 @@ struct vg_pages {
 	struct vg_stuck stuck[VG_MAX_DEVICES]; // guarded by slow
 	// The charge of this process, where no other process can write it.
 	_Atomic uint64_t own[VG_MAX_DEVICES];
-	// The agent's last look that this process has seen, and `own` at that time.
+	// The agent's last observation that this process has seen, and `own` at that time.
 	struct vg_mutex look;
 	uint64_t looked[VG_MAX_DEVICES];
 	uint64_t own_then[VG_MAX_DEVICES];
@@ -57,7 +57,7 @@ struct vg_pages {
 
 // vg_pages_dir returns the directory with the container's pages. The fixed directory comes first,
 // if it contains a limits page of any content. The directory in the environment, which is for
-// processes outside of containers, comes next; NULL: there is neither.
+// processes outside of containers, comes next; NULL: neither directory exists.
 const char *vg_pages_dir(void);
 
 struct stat;
@@ -70,8 +70,8 @@ struct vg_page_head {
 	uint64_t size;
 };
 
-// vg_pages_open_file opens a file that must be a page with this magic and size. It returns the
-// descriptor, or -1 with `error` set.
+// vg_pages_open_file opens a file that must be a page with this magic and size. vg_pages_open_file
+// returns the descriptor, or -1 with `error` set.
 int vg_pages_open_file(const char *path, int flags, uint64_t magic, size_t size, struct stat *info,
 		       struct vg_page_head *head, struct vg_error *error);
 

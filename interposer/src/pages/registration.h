@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Registration of this process with the agent, which lists the container's processes. No limit
-// depends on it.
+// depends on the registration.
 
 #ifndef VG_REGISTRATION_H
 #define VG_REGISTRATION_H
@@ -13,8 +13,9 @@ enum { vg_agent_path_size = 108 };
 // vg_registration_path writes the path of the agent's socket below `dir`, or "" if it is too long.
 void vg_registration_path(const char *dir, char path[vg_agent_path_size]);
 
-// vg_registration_send informs the agent, over its socket, that this process holds a slot. It waits
-// for nothing, and leaves no open descriptor and no thread. Without an agent it does nothing.
+// vg_registration_send informs the agent, over its socket, that this process holds a slot.
+// vg_registration_send waits for nothing, and leaves no open descriptor and no thread. Without an
+// agent it has no effect.
 void vg_registration_send(const char *path, uint32_t slot);
 
 #endif

@@ -19,18 +19,19 @@
 // after the driver has freed them.)
 //
 // No false refusal. A sum that is too large only because others are pending refuses nothing. When
-// their driver calls return, their bytes become used, or some of them vanish, as for a context that
-// was estimated too large. The slow path waits for that. If two processes wait for each other,
-// their slots decide: the higher one subtracts its bytes and tries again, the lower one leaves them
-// and looks again. Waiting threads of a process queue at a mutex. So a refusal is true: the *used*
-// bytes leave no room after the slots of dead processes have been emptied. The slow path waits for
-// a process that is dying. If no sum changes for vg_patience_ns, because a process is stopped or
-// the driver waits, pending bytes count as used, for later threads at once.
+// the pending driver calls return, their bytes become used, or some are released, as for a context
+// that was estimated too large. The slow path waits for these calls. If two processes wait for each
+// other, their slots decide: the process with the higher slot subtracts its bytes and retries, the
+// process with the lower slot keeps its bytes and re-checks. Waiting threads of a process queue at
+// a mutex. Therefore a refusal is correct: the *used* bytes leave no room after the slots of dead
+// processes have been emptied. The slow path waits for a process that is dying. If no sum changes
+// for vg_patience_ns, because a process is stopped or the driver waits, pending bytes count as
+// used, for later threads at once.
 //
-// A false page. Every process of the container can write the page, and so make others look smaller
-// than they are. Each process therefore also keeps its own grants in private memory. The agent
-// records what all of them hold according to the driver, if that is more than the page records
-// (vg_usage_floor).
+// A false page. Every process of the container can write the page, and thus make other processes'
+// use look smaller than it is. Each process therefore also keeps its own grants in private memory.
+// The agent records the memory that all processes hold according to the driver, if it exceeds the
+// sum on the page (vg_usage_floor).
 //
 // Nothing left behind. A process killed between any two steps leaves bytes in its slot. The next
 // process that finds too little room empties that slot, because its lock is gone (slot.c).
@@ -99,8 +100,8 @@ static void vg_raise(uint64_t *field, uint64_t value)
 }
 
 // vg_note_peak updates the peaks of this process and of the container. The slots are not read at
-// one moment: bytes that moved from one process to another may be counted twice. So `most` bounds
-// the container's peak.
+// one moment: bytes that moved from one process to another may be counted twice. Therefore `most`
+// bounds the container's peak.
 static void vg_note_peak(struct vg_pages *pages, uint32_t device, uint64_t most)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
@@ -132,8 +133,8 @@ struct vg_wait {
 	uint64_t others; // used and pending bytes at that time, without its own
 };
 
-// vg_wait_is_over reports whether to stop waiting. If one thread has waited for a sum in vain, no
-// other thread waits for that sum for a while, unless it changes.
+// vg_wait_is_over reports whether to stop waiting. If one thread's wait for a sum to change has
+// timed out, no other thread waits for that sum for a while, unless it changes.
 static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;
@@ -259,7 +260,7 @@ void vg_reserve_adjust(struct vg_pages *pages, uint32_t device, uint64_t before,
 	struct vg_slot_device *own = vg_own(pages, device);
 	uint64_t had = atomic_load(&pages->own[device]);
 
-	// Corrections do not change what the agent has seen.
+	// Corrections do not change the memory that the agent has observed.
 	vg_mutex_lock(&pages->look);
 	while (!atomic_compare_exchange_weak(&pages->own[device], &had, vg_shift(had, before, now)))
 		continue;

@@ -8,14 +8,14 @@
 #include "pages.h"
 
 // vg_reserve_hold reserves `bytes` of the limit for a call of the driver, and reports whether there
-// was room. It waits for others' calls that may leave room.
+// was room. vg_reserve_hold waits for others' calls that may leave room.
 bool vg_reserve_hold(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
 // vg_reserve_hold_at_once does the same without waiting. Its failure is not a refusal yet.
 bool vg_reserve_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
-// vg_reserve_settle charges this process what the call has taken, and releases what was held for
-// the call.
+// vg_reserve_settle charges this process the memory that the call has taken, and releases the bytes
+// that were held for the call.
 void vg_reserve_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t taken);
 
 // vg_reserve holds and settles at once, and reports whether there was room.

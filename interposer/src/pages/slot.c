@@ -13,10 +13,10 @@
 //   - POSIX record locks would be dropped as soon as any code in the process closed any descriptor
 //     of the file.
 //   - The kernel closes a dying process's descriptors before the deferred release of its mappings'
-//     files. So the driver's own files, and with them the memory, are gone before the slot becomes
-//     free. With several threads, one thread may have left the address space to the others and
-//     still hold the descriptors. A slot that is free but not empty is therefore left alone until
-//     its process is gone for good.
+//     files. Therefore the driver's own files, and with them the memory, are gone before the slot
+//     becomes free. With several threads, one thread may have left the address space to the others
+//     and still hold the descriptors. A slot that is free but not empty is therefore left alone
+//     until its process is gone for good.
 //   - A fork waits while a slot is being taken: otherwise its child would have the descriptor, too,
 //     and keep the slot after its parent's end.
 //
@@ -79,8 +79,8 @@ static struct flock vg_slot_range(uint32_t slot, short type)
 	};
 }
 
-// vg_slot_lock sets or drops this description's lock of a slot. It fails at once if another
-// description holds the lock.
+// vg_slot_lock sets or drops this description's lock of a slot. vg_slot_lock fails immediately if
+// another description holds the lock.
 static int vg_slot_lock(int fd, uint32_t slot, short type)
 {
 	struct flock lock = vg_slot_range(slot, type);
@@ -88,8 +88,8 @@ static int vg_slot_lock(int fd, uint32_t slot, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-// vg_retire adds a slot's counter to the container's sum for ended processes. It skips 0, because
-// all processes share the sum.
+// vg_retire adds a slot's counter to the container's sum for ended processes. vg_retire skips 0,
+// because all processes share the sum.
 static void vg_retire(uint64_t *sum, const uint64_t *counted)
 {
 	uint64_t value = vg_load(counted);
@@ -128,9 +128,9 @@ static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 	}
 }
 
-// vg_slot_clear empties a slot, word by word, because others may be reading it. It writes only
-// words that are not zero, because nearly all are zero at most starts. The caller holds the slot's
-// lock.
+// vg_slot_clear empties a slot, word by word, because others may be reading it. vg_slot_clear
+// writes only words that are not zero, because nearly all are zero at most starts. The caller holds
+// the slot's lock.
 static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
 {
 	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
@@ -175,8 +175,8 @@ static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 	return 0;
 }
 
-// vg_usage_open_mapped opens, checks and maps the usage page. It returns its descriptor, or
-// -1 with `error` set.
+// vg_usage_open_mapped opens, checks and maps the usage page. vg_usage_open_mapped returns its
+// descriptor, or -1 with `error` set.
 static int vg_usage_open_mapped(struct vg_pages *pages, bool inherited, struct vg_error *error)
 {
 	int fd = vg_usage_open(pages, error);
@@ -206,8 +206,8 @@ static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t 
 }
 
 // vg_slot_left reports whether a slot whose lock was obtained may be emptied: it holds nothing, or
-// its process is gone. It does not read a slot that was never taken, which may be a hole in the
-// file.
+// its process is gone. vg_slot_left does not read a slot that was never taken, which may be a hole
+// in the file.
 static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 {
 	const uint32_t *pid = &pages->usage->slots[slot].pid;
@@ -219,7 +219,7 @@ static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 }
 
 // vg_slot_is_signed_by_living reports whether a slot has the pid of a living process. The kernel
-// answers this much faster than it searches all locks.
+// answers this query much faster than it searches all locks.
 static bool vg_slot_is_signed_by_living(const struct vg_pages *pages, uint32_t slot)
 {
 	uint32_t pid = __atomic_load_n(&pages->usage->slots[slot].pid, __ATOMIC_SEQ_CST);
@@ -246,7 +246,7 @@ static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t firs
 }
 
 // vg_slot_find tries some of the slots that were taken before, and then the first one that was not.
-// If hundreds of processes start at once, each would otherwise ask the kernel about hundreds of
+// If hundreds of processes start at once, each would otherwise query the kernel about hundreds of
 // slots. The number of slots stays low, because the more of them are free, the more likely a try
 // finds one.
 static int vg_slot_find(const struct vg_pages *pages, int fd)
@@ -278,7 +278,8 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 // ---- forks, which wait while the descriptor of a slot is open
 
 // Functions of the C library: glibc has the first, which its pthread_atfork calls, and musl has the
-// second. Both are weak, because a process whose C library lacks one would not start.
+// second. Both symbols are weak, because a process whose C library lacks one of them would not
+// start.
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
 	__attribute__((weak));
 int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
@@ -364,8 +365,8 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 	return 0;
 }
 
-// vg_slot_reap empties a slot if its process is dead. It returns false if the process is not gone
-// yet.
+// vg_slot_reap empties a slot if its process is dead. vg_slot_reap returns false if the process is
+// not gone yet.
 static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 {
 	bool left;

@@ -37,7 +37,7 @@ uint64_t vg_usage_memory(struct vg_pages *pages, uint32_t device)
 	return vg_max(sum, vg_usage_floor(pages, device));
 }
 
-// vg_observed_bytes returns the bytes that a look found, without the look's number.
+// vg_observed_bytes returns the bytes of an observation, without its number.
 static uint64_t vg_observed_bytes(uint64_t word)
 {
 	return word >> VG_OBSERVED_LOOK_BITS << VG_OBSERVED_LOOK_BITS;
@@ -52,7 +52,7 @@ uint64_t vg_usage_floor(struct vg_pages *pages, uint32_t device)
 
 	if (__builtin_expect(vg_observed_bytes(vg_load(observed)) == 0, 1))
 		return 0;
-	// Each look is the agent's newest observation of all processes. From there on, this process
+	// Each value is the agent's newest observation of all processes. From there on, this process
 	// adds its own changes.
 	vg_mutex_lock(&pages->look);
 	word = vg_load(observed);

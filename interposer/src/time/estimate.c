@@ -9,7 +9,7 @@
 enum {
 	vg_estimate_places = 8,          // slots that may hold a key
 	// Observations in a window. At least one of them has no other process's slice in it, if the
-	// work is shorter than a slice. There are no more, because clocks may change meanwhile.
+	// work is shorter than a slice. The number is small, because clocks may change meanwhile.
 	vg_window_observations = 8,
 	// Least length of a window beside work of our own streams, which is in most observations.
 	vg_window_ns = 100000000,
@@ -18,14 +18,14 @@ enum {
 	vg_fineness = 4,
 	vg_smoothing = 8,             // observations in the mean
 	vg_look_ns = 100000000,
-	// Between two looks; it doubles after each look that found nothing.
+	// Time between two checks; it doubles after each check without a finding.
 	vg_look_again_ns = 400000000,
 	vg_look_doublings = 3,        // limit of these doublings
 	// A wait of a program is long if it exceeds this many times the charge.
 	vg_much_longer = 4,
 	// Slack on top, because the program waits for a processor, too.
 	vg_waited_slack_ns = 500000,
-	vg_sum_ns = 50000000,         // work after which half of a sum is forgotten
+	vg_sum_ns = 50000000,         // work after which a sum is halved
 	vg_varied = 16,               // work varies if it took over 1/16 more than it was charged
 };
 
@@ -124,8 +124,8 @@ static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
 	sum->most = more > sum->most ? more : sum->most;
 }
 
-// vg_sum_varies reports whether work took more than it was charged. It leaves out the largest
-// excess, which a busy processor may have caused.
+// vg_sum_varies reports whether work took more than it was charged. vg_sum_varies leaves out the
+// largest excess, which a busy processor may have caused.
 static bool vg_sum_varies(const struct vg_sum *sum)
 {
 	return sum->more - sum->most > sum->charged / vg_varied;
@@ -136,7 +136,7 @@ bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now)
 	return class->unsteady > now || class->look > now;
 }
 
-// vg_estimate_doubt starts a look at a class, if the last look was long enough ago.
+// vg_estimate_doubt starts a check of a class, if the last check was long enough ago.
 static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 {
 	uint64_t pause = (uint64_t)vg_look_again_ns << vg_min(class->looks, vg_look_doublings);
@@ -185,8 +185,8 @@ static bool vg_much_finer(uint64_t error, uint64_t than)
 }
 
 // vg_begins_anew reports whether an observation replaces the estimate. The first observation does,
-// and so does a much finer one that agrees with the estimate. A much coarser one does if it shows
-// that the work has become shorter.
+// and so does a much finer observation that agrees with the estimate. A much coarser observation
+// does if it shows that the work has become shorter.
 static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (!class->measured)

@@ -4,7 +4,7 @@
 // launch that are known before it runs (function and shape, graph, size of a copy) to measurements
 // of earlier launches.
 //
-// A measurement is never less than the truth and often more: other tenants' slices, and time in
+// A measurement is never less than the true time and often more: other tenants' slices, and time in
 // which the stream had to wait, lie between two events. The estimate is therefore the mean of the
 // observations near the minimum of the last ones.
 
@@ -37,8 +37,8 @@ struct vg_class {
 	bool measured;
 	bool company;      // it was observed beside work of the process's other streams
 	// Launches do not read the fields below.
-	uint32_t looks;    // consecutive looks that found nothing
-	uint64_t looked;   // start of the last look, as vg_now
+	uint32_t looks;    // consecutive checks without a finding
+	uint64_t looked;   // start of the last check, as vg_now
 	uint64_t error;    // possible error of the estimate, from the errors of its measurements
 	uint64_t floor;    // minimum of the previous window
 	uint64_t lowest;   // minimum of the current window; 0: none yet
@@ -60,8 +60,8 @@ struct vg_estimates {
 	struct vg_class classes[vg_classes];
 };
 
-// vg_estimate_of returns the class with this key. It makes a new class with the estimate `prior`
-// (ns), and may forget an old one to make room.
+// vg_estimate_of returns the class with this key. vg_estimate_of makes a new class with the
+// estimate `prior` (ns), and may drop an old class to make room.
 struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
 
 // vg_estimate_observe adds an observation of one launch of the class, with the possible error of
@@ -69,8 +69,8 @@ struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, ui
 void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_estimate_begin_sample begins a sample of this many pieces. vg_estimate_observe_sample adds one
-// of them. With the last piece it observes the least time for each, because only the work before
-// them (lead.h) makes the pieces differ.
+// piece of a sample. With the last piece it observes the least time for each, because only the work
+// before them (lead.h) makes the pieces differ.
 void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
 void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
@@ -80,14 +80,14 @@ void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t e
 
 // vg_estimate_compare records that measured work of the class took `more` ns beyond its charge (0:
 // it did not). `sure` is whether others' slices were deducted. One sure excess, or several unsure
-// ones, start a look at the class, unless the last look was recent. During a look each piece is
-// measured, and others' slices are deducted.
+// excesses, start a check of the class, unless the last check was recent. During a check each piece
+// is measured, and others' slices are deducted.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
 // vg_estimate_waited does the same for unmeasured work, with the time that a program waited for it.
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
 
-// vg_estimate_is_doubtful reports whether a look at the class is under way, or its length varies.
+// vg_estimate_is_doubtful reports whether a check of the class is under way, or its length varies.
 bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now);
 
 // vg_estimate_forget discards the measurements of a key that may come to mean other work.

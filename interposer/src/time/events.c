@@ -15,7 +15,8 @@ enum {
 	vg_tolerance_of_one = 4,
 	vg_idle_part = 8,              // a segment with company may be idle for 1/8 of its time
 	vg_event_error_ns = 500,       // error of the time between two events
-	// So many event records cost more than a launch; on an H200, 2.4 cost as much.
+	// This many event records cost more than a launch; on an H200, 2.4 records cost as much as a
+	// launch.
 	vg_launch_records = 4,
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
@@ -104,8 +105,9 @@ static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
 	meter->claimed_at = since;
 }
 
-// vg_probes_pass reports whether probes are known not to queue behind this work. It is checked for
-// each segment: the streams that share a hardware queue change as streams come and go.
+// vg_probes_pass reports whether probes are known not to queue behind this work. The check is
+// repeated for each segment, because the streams that share a hardware queue change when streams
+// are created or destroyed.
 static bool vg_probes_pass(const struct vg_meter *meter, const struct vg_segment *segment)
 {
 	bool passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
@@ -124,8 +126,8 @@ static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
 }
 
 // vg_own_part deducts others' slices from an interval, as far as probes measured them and others
-// were charged. Where probes cover only a part of the interval, only work of unknown length is
-// reduced by what they measured.
+// were charged. If probes cover only a part of the interval, only the charge for work of unknown
+// length is reduced by the measured time.
 static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segment *segment,
 				  int64_t interval, int64_t fresh, uint64_t now)
 {
@@ -153,7 +155,7 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	return took;
 }
 
-// vg_settle_unsure charges a segment if nobody knows how much of it was others' time. For short
+// vg_settle_unsure charges a segment if the part of others' time in it is unknown. For short
 // work, a large excess counts as others' time. Long work is charged the excess, because it may have
 // become longer: others' charges could be deducted from it, but may belong to another time.
 static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
@@ -195,7 +197,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	uint64_t error = vg_error(meter, segment);
 
 	if (ns == 0 || (took.unpaid && class->measured))
-		return; // the events measured nothing of the work
+		return; // the events did not measure the work
 	class->company = segment->many;
 	// Where the length varies, the minimum is no measure of the other pieces. For short work of
 	// constant length, pieces without others' slices are better than pieces with deductions.
@@ -211,9 +213,10 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		vg_estimate_observe_roughly(class, ns, error, now);
 }
 
-// vg_compare_alone records in a segment's class how much more than its charge the segment took. It
-// compares with the current estimate if that is higher. An excess within the possible error of both
-// does not count. A single piece has more tolerance, because it includes the events' own time.
+// vg_compare_alone records in a segment's class how much more than its charge the segment took.
+// vg_compare_alone compares with the current estimate if it is higher than the charge. An excess
+// within the possible error of both does not count. A single piece has more tolerance, because it
+// includes the events' own time.
 static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
 			     int64_t charged, struct vg_took took, uint64_t now)
 {
@@ -229,7 +232,8 @@ static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *se
 }
 
 // vg_compare_together does the same for segments with company, against their charge without the
-// discount for overlap. Each may have taken the time of several, so it compares many at once.
+// discount for overlap. Each segment may contain the time of several, so vg_compare_together
+// compares many at once.
 static void vg_compare_together(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_union *all = &meter->all;
@@ -287,7 +291,7 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *
 
 	took.ns = took.fresh;
 	meter->owed += took.ns - charged;
-	// Work of unknown length teaches nothing about the overlap.
+	// Work of unknown length does not show the overlap.
 	if (segment->fresh)
 		vg_unknown_add(meter, segment, took.ns);
 	else
@@ -322,8 +326,8 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		return;
 	}
 	stream->failures = 0;
-	// With company, a little idle time may be measured as work. It adds less than a charge by
-	// estimate, which would come on top of the other streams' charges.
+	// With company, a little idle time may be measured as work. This error is smaller than that of
+	// a charge by estimate, which would be added to the other streams' charges.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;

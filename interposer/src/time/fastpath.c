@@ -27,9 +27,9 @@ static bool vg_fastpath_is_here(const struct vg_fastpath *fastpath, const struct
 }
 
 // vg_fastpath_is_in_time reports whether the fast path is still valid and the stream has not become
-// idle. Reading the clock is most of the fast path's cost. It is skipped for so little work that it
-// lies within the error of `idle_at`. The throttle's next look finds out how long the stream was
-// idle.
+// idle. Reading the clock is most of the fast path's cost. The reading is skipped for so little
+// work that it lies within the error of `idle_at`. The throttle's next check determines how long
+// the stream was idle.
 static bool vg_fastpath_is_in_time(struct vg_meter *meter)
 {
 	struct vg_fastpath *fastpath = &meter->fastpath;

@@ -3,10 +3,10 @@
 // The fast path lets a repeat launch skip the throttle's checks, which are most of what a launch
 // costs.
 //
-// The throttle allows it for as much work as it can foresee: until it must ask the bucket, place an
-// event or hold work back. It lasts no longer than a changed limit may go unnoticed. Any other
-// change of the meter ends it, and so does a stream that becomes idle. Until then the throttle
-// would let the same work through.
+// The throttle allows the fast path for as much work as it can foresee: until it must query the
+// bucket, record an event or hold work back. The fast path ends before a changed limit has to take
+// effect. Any other change of the meter ends it, and so does a stream that becomes idle. While it
+// lasts, the throttle would let the same work through.
 
 #ifndef VG_FASTPATH_H
 #define VG_FASTPATH_H

@@ -30,7 +30,7 @@ bool vg_fit_aliases(const struct vg_probe *probe, int64_t end, uint64_t recorded
 }
 
 // vg_fit_clock compares the least delay of a complete window with that of the first window since
-// the base event. It returns the drift in parts per billion; 0: unknown.
+// the base event. vg_fit_clock returns the drift in parts per billion; 0: unknown.
 static int32_t vg_fit_clock(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	int64_t over = probe->seen.window - fit->window;
@@ -65,9 +65,9 @@ static uint32_t vg_median(int64_t *values, uint32_t count)
 	return (uint32_t)vg_min((uint64_t)values[count / 2], UINT32_MAX);
 }
 
-// vg_fit_turns collects the times between two stretches of others' time. It returns their median in
-// ns; 0: not enough yet. Probes cannot see turns that are shorter than their interval: those belong
-// to one stretch.
+// vg_fit_turns collects the times between two stretches of others' time. vg_fit_turns returns their
+// median in ns; 0: not enough yet. Probes cannot see turns that are shorter than their interval:
+// those belong to one stretch.
 static uint32_t vg_fit_turns(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	uint32_t turn = 0;

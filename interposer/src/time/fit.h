@@ -24,9 +24,10 @@ struct vg_fit {
 	uint32_t turn_count;
 };
 
-// vg_fit_follow learns from the probes and reports whether it learnt anything. It sets `ppb` to how
-// much faster the GPU's clock is than the host's, in parts per billion. It sets `turn` to the
-// length of this process's turn, in ns. Either is 0 if it did not learn it.
+// vg_fit_follow processes the probes and reports whether they changed the results. vg_fit_follow
+// sets `ppb` to how much faster the GPU's clock is than the host's, in parts per billion.
+// vg_fit_follow sets `turn` to the length of this process's turn, in ns. A value is 0 if it is
+// unknown.
 bool vg_fit_follow(struct vg_fit *fit, const struct vg_probe *probe, int32_t *ppb, uint32_t *turn);
 
 // vg_fit_aliases reports whether probes sent after `recorded` (as vg_now) came back together with

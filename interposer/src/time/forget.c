@@ -11,8 +11,8 @@
 // How long the end of a stream or context waits for a thread that is calling the driver.
 static const uint64_t vg_end_wait_ns = 20000000;
 
-// vg_forget_later leaves an object to be dropped later. If the list is full, everything is dropped
-// later.
+// vg_forget_later leaves an object to be dropped later. If the list is full, all objects are
+// dropped later.
 static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
 {
 	uint32_t count;
@@ -29,7 +29,7 @@ static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind,
 }
 
 // vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
-// about to ask the driver for that very object. A holder that is stuck in the driver is waited for
+// about to query the driver about this object. A holder that is stuck in the driver is waited for
 // once.
 static bool vg_forget_lock(struct vg_meter *meter)
 {
@@ -54,7 +54,7 @@ static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten 
 }
 
 // vg_forget_close records the event of work of unknown length while its stream lives, so that the
-// work is measured all the same.
+// work is still measured.
 static void vg_forget_close(struct vg_meter *meter, struct vg_forgotten what)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter forgets streams, contexts and kinds of work that end.
+// The meter drops streams, contexts and kinds of work that end.
 
 #ifndef VG_FORGET_H
 #define VG_FORGET_H

@@ -9,8 +9,8 @@
 #include "wall.h"
 
 enum {
-	vg_worth_a_look_ns = 200000, // so much work is worth asking the driver whether it is done
-	vg_idle_ns = 1000000,        // …and so is so much time without work
+	vg_worth_a_look_ns = 200000, // least work for which the driver is queried whether it is done
+	vg_idle_ns = 1000000,        // …and least time without work
 };
 
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)

@@ -7,7 +7,7 @@
 
 #include "meter.h"
 
-// vg_idle_drain asks the driver whether a stream that should be idle by now is idle. Its unmeasured
+// vg_idle_drain queries the driver whether a stream that should be idle is idle. Its unmeasured
 // work then counts as done without an event.
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
 
@@ -18,7 +18,8 @@ void vg_idle_waited(struct vg_meter *meter, CUstream handle, uint64_t context, u
 void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_idle_other_waited records that a program has waited for something else, in a thread with this
-// context. It asks the driver for the streams there that should be idle by now.
+// context. vg_idle_other_waited queries the driver about the streams of the context that should be
+// idle.
 void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
 
 // vg_idle_context_done reports whether no work is under way in this thread's context.

@@ -16,19 +16,19 @@
 #include "driver/driver.h"
 
 // vg_lead is memory of the host, which the GPU reaches over the bus: filling a little of it takes
-// as long as a launch. It belongs to one context and ends with that context.
+// as long as a launch. vg_lead belongs to one context and ends with that context.
 struct vg_lead {
 	uint64_t context; // 0: none was requested
 	CUdeviceptr at;   // 0: there is no memory
 };
 
-// vg_lead_send sends a lead down a stream of a context. It sends none if the stream must be left
-// alone, or if the thread or the lead has another context. The pieces of a sample have leads of
-// different lengths: 0 is none, 1 the shortest, each further one twice as long.
+// vg_lead_send sends a lead down a stream of a context. vg_lead_send sends none if the stream must
+// be left alone, or if the thread's or the lead's context is another. The pieces of a sample have
+// leads of different lengths: 0 is none, 1 the shortest, each further one twice as long.
 void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
 		  bool per_thread);
 
-// vg_lead_drop forgets the lead of a destroyed context, which freed the lead's memory.
+// vg_lead_drop drops the lead of a destroyed context, which freed the lead's memory.
 void vg_lead_drop(struct vg_lead *lead, uint64_t context);
 
 #endif

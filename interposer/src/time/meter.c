@@ -62,8 +62,8 @@ void vg_meter_drop_events(struct vg_stream *stream)
 	}
 }
 
-// vg_stream_spare makes room for a stream, or returns NULL. It forgets the stream that has been
-// idle for longest, which may belong to a thread that has ended.
+// vg_stream_spare makes room for a stream, or returns NULL. vg_stream_spare drops the stream that
+// has been idle for longest, which may belong to a thread that has ended.
 static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
 {
 	uint64_t now = vg_now();
@@ -135,8 +135,8 @@ static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 	meter->last = NULL;
 }
 
-// vg_stream_go ends a stream that is about to be destroyed, or was. It reports whether work of
-// unknown length is under way on it, whose event still comes.
+// vg_stream_go ends a stream that is about to be destroyed, or was. vg_stream_go reports whether
+// work of unknown length is under way on it, whose event still comes.
 static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
 	struct vg_segment *open = vg_stream_segment(stream);

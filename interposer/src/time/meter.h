@@ -80,7 +80,7 @@ struct vg_stream {
 	uint32_t failures;   // of its events, since an event was last read
 	struct vg_on_way *on_way;
 	bool blind;          // it has no events: see wall.c
-	bool wall;           // a blind stream had work at the last look
+	bool wall;           // a blind stream had work at the last check
 	uint64_t full_since; // when it was first found full
 	uint32_t full_tail;  // its tail at that time
 	struct vg_segment ring[vg_ring];
@@ -163,7 +163,7 @@ struct vg_meter {
 	uint32_t device;        // index of the GPU
 	struct vg_mutex mutex;
 	_Atomic uint32_t passes; // how often a thread locked the mutex
-	// Value of `passes` when the end of an object waited for the mutex in vain.
+	// Value of `passes` when the end of an object last timed out waiting for the mutex.
 	_Atomic uint32_t stuck_at;
 	struct vg_mutex forgotten_mutex; // guards the next two; no driver call is made under it
 	_Atomic uint32_t forgotten_count;
@@ -180,7 +180,7 @@ struct vg_meter {
 	struct vg_stream *last; // the stream that was found last
 	int64_t unknown;        // ns of `owed` for work of unknown length
 	uint64_t unknown_since; // the bucket's clipped_ns at the last launch of such work
-	uint64_t clipped;       // the bucket's clipped_ns at the last look
+	uint64_t clipped;       // the bucket's clipped_ns at the last check
 	int64_t recording;      // least time to record an event, in ns; 0: unknown
 	// Part of the charge that remains when streams run side by side, in parts per thousand; 0:
 	// unknown. `all` is the measurement for it.
@@ -199,7 +199,7 @@ struct vg_meter {
 	struct vg_unmeasured unmeasured;
 	bool gone; // some streams are gone
 	uint32_t settled;     // counts segments that are done
-	uint32_t stuck;       // `settled` + 1 when a launch waited in vain
+	uint32_t stuck;       // `settled` + 1 when a launch last timed out waiting
 	struct vg_probe probe;
 	struct vg_lead lead;
 	struct vg_fit fit; // properties of the card, from probes
@@ -218,8 +218,8 @@ void vg_meter_catch_up(struct vg_meter *meter);
 // vg_meter_drop drops an object that ended or is about to end at `what.at`: long ago, if `late`.
 void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late);
 
-// vg_meter_has is called by each new holder of the meter's mutex. It ends the fast path, because
-// the holder may change the state on which the fast path relies.
+// vg_meter_has is called by each new holder of the meter's mutex. vg_meter_has ends the fast path,
+// because the holder may change the state on which the fast path relies.
 static inline bool vg_meter_has(struct vg_meter *meter)
 {
 	meter->fastpath.room = 0;
@@ -264,8 +264,9 @@ int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *cla
 // counted. Call it before vg_segment_before.
 void vg_meter_note_thread(struct vg_meter *meter);
 
-// vg_meter_on_way_begin counts a launch, after vg_segment_before. It returns the counter for
-// vg_meter_on_way_end, to be called when the driver has the work; NULL: the launch is not counted.
+// vg_meter_on_way_begin counts a launch, after vg_segment_before. vg_meter_on_way_begin returns the
+// counter for vg_meter_on_way_end, to be called when the driver has the work; NULL: the launch is
+// not counted.
 struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
 
 // vg_meter_on_way_end reports whether to call vg_segment_after, because a segment waits for this
@@ -313,8 +314,8 @@ uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 // any, must be deducted from it.
 bool vg_meter_has_long_work(const struct vg_meter *meter);
 
-// vg_meter_drop_gone drops destroyed streams that have nothing left to be measured. It moves
-// streams within the table.
+// vg_meter_drop_gone drops destroyed streams that have nothing left to be measured.
+// vg_meter_drop_gone moves streams within the table.
 void vg_meter_drop_gone(struct vg_meter *meter);
 
 #endif

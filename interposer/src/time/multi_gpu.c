@@ -7,7 +7,7 @@
 
 enum {
 	vg_phase_allowance_ns = 400000, // allowance of each GPU when a phase opens
-	vg_phase_wait_ns = 20000000,    // …or what it earns in this time, if that is less
+	vg_phase_wait_ns = 20000000,    // …or the allowance that it earns in this time, if less
 	vg_phase_saved_ns = 6000000,    // balance from which a GPU that is out of step goes on
 	vg_phase_debt_ns = 10000000,    // debt up to which a GPU that is behind goes on
 	vg_phase_most_launches = 1 << 30, // of one phase: a larger count is forged
@@ -102,7 +102,7 @@ static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, 
 }
 
 // vg_phase_lack returns how long it takes until all GPUs have the allowance for a phase, in ns.
-// `spent` is set to whether some GPU has none now.
+// `spent` is set to whether some GPU has no allowance left.
 static uint64_t vg_phase_lack(const struct vg_usage_header *header, const uint32_t *ppm,
 			      uint32_t count, uint64_t now, bool *spent)
 {

@@ -2,12 +2,13 @@
 
 // Phases: the GPUs of one container are held back together and released together. A kernel on one
 // GPU may spin while it waits for its peer on another. If only the peer were held back, the kernel
-// would waste its GPU's allowance, and later the other way round.
+// would waste its GPU's allowance. Later the roles would be reversed.
 //
-// A phase is open while all GPUs have allowance. When one GPU has none left, the phase closes for
-// all. Each GPU may still have as many launches as the GPU with the most, in debt if need be: they
-// are the peers of launches that went through. The phase opens when all have allowance again. GPUs
-// that do not work in step need not wait for each other once they have saved some allowance.
+// A phase is open while all GPUs have allowance. When one GPU has no allowance left, the phase
+// closes for all. Each GPU may still have as many launches as the GPU with the most, in debt if
+// need be: they are the peers of launches that went through. The phase opens when all have
+// allowance again. GPUs that do not work in step need not wait for each other once they have saved
+// some allowance.
 
 #ifndef VG_MULTI_GPU_H
 #define VG_MULTI_GPU_H

@@ -5,7 +5,8 @@
 #include "base/number.h"
 
 // vg_others_look reads when the agent last counted, as vg_now, and which part of the GPU's time
-// other containers may have, in parts per million. It reports whether an agent counts at all.
+// other containers may have, in parts per million. vg_others_look reports whether an agent counts
+// others' time.
 static bool vg_others_look(const struct vg_pages *pages, uint32_t device, uint64_t *at, uint32_t *ppm)
 {
 	uint64_t word = vg_load(&pages->limits->others_looks[device]);

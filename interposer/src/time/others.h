@@ -3,11 +3,11 @@
 // The time that may be deducted for others on a GPU: other containers, and other processes of this
 // one.
 //
-// The time between two events contains others' slices, too. Probes measure how much of it was
-// theirs, but a card or a driver may spoil the measurement: clocks drift apart, and queues are
-// shared. So at most the time that the others were charged is deducted. The agent counts other
-// containers' charges on the limits page. Whatever the probes report, the charges of all processes
-// of a GPU then add up to the time that it was busy.
+// The time between two events contains others' slices, too. Probes measure the others' part of the
+// time, but a card or a driver may distort the measurement: clocks drift apart, and queues are
+// shared. Therefore at most the time that the others were charged is deducted. The agent counts
+// other containers' charges on the limits page. Whatever the probes report, the charges of all
+// processes of a GPU then add up to the time that it was busy.
 
 #ifndef VG_OTHERS_H
 #define VG_OTHERS_H
@@ -27,8 +27,8 @@ uint64_t vg_others_charged(const struct vg_pages *pages, uint32_t device, uint64
 // page.
 bool vg_others_none(const struct vg_pages *pages, uint32_t device);
 
-// vg_others_deduct returns how much of `want` ns may be deducted. It advances `deducted`, the sum
-// of earlier deductions, which counts from the same start as `charged`.
+// vg_others_deduct returns how much of `want` ns may be deducted. vg_others_deduct advances
+// `deducted`, the sum of earlier deductions, which counts from the same start as `charged`.
 int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want);
 
 #endif

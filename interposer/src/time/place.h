@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Where work goes: its GPU and its context, found with as few driver calls as possible.
+// The GPU and the context of work, found with as few driver calls as possible.
 
 #ifndef VG_PLACE_H
 #define VG_PLACE_H
@@ -43,8 +43,9 @@ static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
 	return (key ^ key >> 32) | 1;
 }
 
-// vg_place_fill finds where work goes. It leaves the meter NULL if the work is not metered.
-// vg_place_context finds the context of the work's stream and reports whether there is one.
+// vg_place_fill finds the GPU and the context of work. vg_place_fill leaves the meter NULL if the
+// work is not metered. vg_place_context finds the context of the work's stream and reports whether
+// there is one.
 void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 bool vg_place_context(const struct vg_work *work, CUcontext *context);
 

@@ -2,9 +2,9 @@
 
 // Probes: events on a stream of our own, recorded every quarter of a millisecond while long work
 // runs. The GPU takes an event's timestamp when the process has the GPU: if another process's slice
-// runs, at the end of that slice. A late probe therefore shows which time was not ours, without
-// information from any other process. Short work needs no probes: some of it always runs within a
-// slice.
+// runs, at the end of that slice. A late probe therefore shows which time belonged to other
+// processes, without information from them. Short work needs no probes: some pieces always run
+// within a slice.
 
 #ifndef VG_PROBE_H
 #define VG_PROBE_H
@@ -40,12 +40,12 @@ void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now);
 // vg_probe_read processes the probes that have come back.
 void vg_probe_read(struct vg_probe *probe);
 
-// vg_probe_others returns how much of the `interval` ns before the event `end` was not ours; -1:
-// there were too few probes.
+// vg_probe_others returns how much of the `interval` ns before the event `end` belonged to other
+// processes; -1: there were too few probes.
 int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval);
 
-// vg_probe_seen returns how much of the interval surely was not ours, even if probes cover only a
-// part. The thread that sends them may have had to wait for a processor.
+// vg_probe_seen returns how much of the interval certainly belonged to other processes, even if
+// probes cover only a part. The thread that sends them may have had to wait for a processor.
 int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval);
 
 // vg_probe_passes reports whether a probe sent after `recorded` came back before the event `end`.
@@ -53,7 +53,7 @@ int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interva
 // queue behind the work in the same hardware queue.
 bool vg_probe_passes(const struct vg_probe *probe, CUevent end, uint64_t recorded);
 
-// vg_probe_drop forgets all probes of a destroyed context.
+// vg_probe_drop drops all probes of a destroyed context.
 void vg_probe_drop(struct vg_probe *probe);
 
 #endif

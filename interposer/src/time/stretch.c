@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 enum {
-	vg_late_ns = 60000, // so much later than the least delay: the GPU was not ours
+	vg_late_ns = 60000, // delay beyond the least delay from which another process had the GPU
 	// Length of a window. The least delay is that of the last one or two windows, because the
 	// clocks of GPU and host drift apart, by 100 ppm or so. If all probes in them were late,
 	// the earliest count as punctual. The deduction is then smaller, and never larger.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stretches of time that were not ours, as probes show them.
+// Stretches of time in which other processes had the GPU, as probes show them.
 
 #ifndef VG_STRETCH_H
 #define VG_STRETCH_H
@@ -11,7 +11,7 @@
 enum {
 	vg_most_stretches = 1024, // remembered stretches of others' time
 	vg_most_journeys = 64,    // remembered probes
-	vg_probe_gap_ns = 2000000, // so long without a probe: nothing is known
+	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
 };
 
 // vg_journey is when a probe was sent, on the host's clock, and when it came back, on the GPU's.
@@ -31,7 +31,7 @@ struct vg_stretches {
 	int64_t offset;  // least delay of recent probes, from the host's clock to the GPU's
 	int64_t before, least; // least delay of the window before this one, and of this one
 	int64_t window;  // start of this window, as sent
-	int64_t held;    // latest time at which the GPU was surely ours, as sent
+	int64_t held;    // latest time at which this process certainly had the GPU, as sent
 	int64_t since;   // start of the last run of probes without a gap, on the GPU's clock
 	int64_t until;   // end of that run, on the GPU's clock
 	struct vg_stretch others[vg_most_stretches];
@@ -40,14 +40,14 @@ struct vg_stretches {
 	uint32_t journey_count; // ever noted
 };
 
-// vg_stretch_begin_anew forgets everything, for a new base event.
+// vg_stretch_begin_anew drops all stretches, for a new base event.
 void vg_stretch_begin_anew(struct vg_stretches *seen);
 
 // vg_stretch_note adds a probe that was sent at `sent` and came back at `back`, each on its own
 // clock, in ns.
 void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back);
 
-// vg_stretch_overlap returns how much of a stretch was not ours, in ns.
+// vg_stretch_overlap returns how much of a stretch belonged to other processes, in ns.
 int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch);
 
 #endif

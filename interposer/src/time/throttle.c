@@ -18,13 +18,14 @@
 #include "wall.h"
 
 enum {
-	// Allowance to wait for once none is left: many short launches share one sleep.
+	// Allowance that a launch waits for when none is left, so that many short launches share one
+	// sleep.
 	vg_allowance_ns = 400000,
-	vg_allowance_wait_ns = 20000000, // …or what is earned in this time, if that is less
+	vg_allowance_wait_ns = 20000000, // …or the allowance earned in this time, if less
 	vg_in_flight_ns = 5000000,     // charged work that may be queued
-	vg_stuck_ns = 100000000,       // longest wait for anything that the driver has to do
-	vg_longest_sleep_ns = 20000000, // until the next look for a changed limit
-	// Until the next look for a peer that was launched on another GPU.
+	vg_stuck_ns = 100000000,       // longest wait for the driver
+	vg_longest_sleep_ns = 20000000, // until the next check for a changed limit
+	// Until the next check for a peer that was launched on another GPU.
 	vg_longest_apart_ns = 1000000,
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
@@ -48,8 +49,8 @@ static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 	meter->owed = 0;
 }
 
-// vg_fill_and_post refills the bucket at the rate that the container may have now, and posts a debt
-// that is large enough. It returns the balance.
+// vg_fill_and_post refills the bucket at the container's current rate, and posts a debt
+// that is large enough. vg_fill_and_post returns the balance.
 static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, uint64_t now)
 {
 	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
@@ -135,9 +136,10 @@ static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 }
 
 // vg_launch_joins reports whether the work may run beside running work, without allowance. Kernels
-// of several streams that run at the same time take the GPU's time once: let through one by one,
-// each would take as much as all. Events measure what they take together (events.c). As long as
-// that is unknown, or if they run one after another after all, two may run together.
+// of several streams that run at the same time take the GPU's time once: if they were let through
+// one by one, each would take as much time as all together. Events measure their joint time
+// (events.c). While this time is unknown, or if the kernels in fact run one after another, two may
+// run together.
 static bool vg_launch_joins(const struct vg_launch *launch)
 {
 	const struct vg_meter *meter = launch->meter;
@@ -151,7 +153,7 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 
 // vg_launch_cannot_see reports whether work of unknown length could not be measured. Its stream has
 // no free segment or no record, or too much unknown work is under way. After vg_stuck_ns the launch
-// goes on: the program may be waiting for it to free that room.
+// proceeds: the program's progress, and thus the room, may depend on it.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
 	struct vg_stream *stream = launch->stream;
@@ -183,7 +185,8 @@ static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
 }
 
 // vg_launch_first reports whether the launch is to wait for the first measurement of its class. If
-// that takes too long, the estimate rises to the time that the piece under measurement has run.
+// the measurement takes too long, the estimate rises to the time that the piece under measurement
+// has run.
 static bool vg_launch_first(struct vg_launch *launch)
 {
 	struct vg_class *class = launch->class;
@@ -200,8 +203,8 @@ static bool vg_launch_first(struct vg_launch *launch)
 	return false;
 }
 
-// vg_launch_in_flight reports whether enough work is under way. After one launch has waited for
-// that in vain, later launches do not wait until some of the work is done.
+// vg_launch_in_flight reports whether enough work is under way. After the wait of one launch has
+// timed out, later launches do not wait until some of the work is done.
 static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 {
 	struct vg_meter *meter = launch->meter;
@@ -214,9 +217,9 @@ static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 	return false;
 }
 
-// vg_launch_wait returns how long to wait before the next look, in ns; 0: launch. Every wait for
-// the GPU is limited: another thread, or another GPU, may wait for the very work that is held back
-// here. Waits for allowance end by themselves.
+// vg_launch_wait returns how long to wait before the next check, in ns; 0: launch. Every wait for
+// the GPU is limited: another thread, or another GPU, may wait for the work that is held back here.
+// Waits for allowance end by themselves.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	uint64_t waited = launch->now - launch->came;
@@ -264,7 +267,8 @@ static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_
 	return vg_place_context(work, &context) ? vg_handle_key(context) : 0;
 }
 
-// vg_launch_find looks everything up anew: it may have moved while the meter was not locked.
+// vg_launch_find repeats all look-ups, because the objects may have moved while the meter was not
+// locked.
 static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 {
 	struct vg_ticket *ticket = launch->ticket;
@@ -285,8 +289,8 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 	if (!vg_meter_lock_in_turn(launch->meter, vg_stuck_ns))
 		return false;
 	vg_launch_find(launch, work);
-	// Most of the work under way may be done, or earlier work of this kind may be measured by
-	// now.
+	// Most of the work under way may be done, or earlier work of this kind may have been measured
+	// meanwhile.
 	if (launch->meter->outstanding > vg_in_flight_ns || !launch->class->measured ||
 	    launch->meter->unmeasured.count >= vg_unmeasured_most)
 		vg_events_read(launch->meter, vg_now());
@@ -307,7 +311,7 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 			vg_events_probe(launch->meter, launch->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
 		}
-		// Of many waiting threads, only one looks at a time.
+		// Only one of the waiting threads checks at a time.
 		least = vg_shortest_sleep_ns * (1 + (uint64_t)atomic_fetch_add(&launch->meter->waiting, 1));
 		vg_meter_unlock(launch->meter);
 		least = vg_min(least, vg_stuck_ns);
@@ -322,7 +326,8 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 }
 
 // vg_launch_unseen lets work through that cannot be entered, because another thread holds the meter
-// and is blocked in the driver. It charges the time that the launch has waited for that.
+// and is blocked in the driver. vg_launch_unseen charges the time that the launch has waited for
+// the meter.
 static void vg_launch_unseen(struct vg_launch *launch)
 {
 	struct vg_ticket *ticket = launch->ticket;
@@ -390,7 +395,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
-	// It will not be measured.
+	// This work will not be measured.
 	if (!launch.stream && !vg_estimate_is_known(launch.class, launch.now))
 		ticket->charge = ticket->charge > vg_stuck_ns ? ticket->charge : vg_stuck_ns;
 	ticket->meter->together = (launch.joins ? ticket->meter->together : 0) + ticket->charge;

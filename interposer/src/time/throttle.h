@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The throttle of a GPU of which the container may use only a part of the time. It makes launches
-// wait until there is allowance, and enters their work into the meter.
+// The throttle of a GPU of which the container may use only a part of the time. The throttle makes
+// launches wait until there is allowance, and enters their work into the meter.
 //
 // VG_WORK is the body of a function that sends work to the GPU. In a container without a compute
 // limit it costs two loads and a branch.
@@ -14,7 +14,8 @@
 #include "pages/limits.h"
 #include "place.h"
 
-// vg_throttle_state returns the state if any GPU of the container has a compute limit, else NULL.
+// vg_throttle_state returns the state if any GPU of the container has a compute limit, and NULL
+// otherwise.
 static inline struct vg_state *vg_throttle_state(void)
 {
 	struct vg_state *state = vg_state_ready();
@@ -23,8 +24,8 @@ static inline struct vg_state *vg_throttle_state(void)
 }
 
 // vg_throttle_enter waits for allowance and charges the work. vg_throttle_finish ends the launch
-// with the driver's result, and returns that result. vg_throttle_end calls it only where there is
-// something to do.
+// with the driver's result, and returns that result. vg_throttle_end calls vg_throttle_finish only
+// if the launch needs it.
 void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result);
 
@@ -44,8 +45,8 @@ static inline CUresult vg_throttle_end(struct vg_ticket *ticket, CUresult result
 // vg_throttle_waited settles work of unknown length after a program has waited for it.
 void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter);
 
-// vg_throttle_drop_stream forgets a stream before it is destroyed. vg_throttle_drop_context forgets
-// a context before its destruction is tried; vg_throttle_left_context follows with the result.
+// vg_throttle_drop_stream drops a stream before it is destroyed. vg_throttle_drop_context drops a
+// context before its destruction is attempted; vg_throttle_left_context follows with the result.
 // vg_throttle_forget discards the measurements of a key.
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream);
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context);

@@ -7,7 +7,7 @@
 #include "driver/stream.h"
 #include "meter.h"
 
-// How long work counts as under way beyond its estimate if the driver reports nothing about it.
+// How long work counts as under way beyond its estimate if the driver does not report its state.
 static const uint64_t vg_unknown_ns = 1000000000;
 // Work is checked this part of its charge before the charge has passed.
 static const int64_t vg_early_part = 8;
@@ -52,8 +52,8 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	int64_t took = wall->charged;
 	uint64_t each;
 
-	// The streams may have finished long before this look. Known work counts for as long as it
-	// was charged; work of unknown length counts for all of the time.
+	// The streams may have finished long before this check. Known work counts for the time that it
+	// was charged; work of unknown length counts for the whole time.
 	if (took > most || wall->fresh)
 		took = most;
 	else if (took < least)
@@ -69,8 +69,8 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	*wall = (struct vg_wall){0};
 }
 
-// vg_wall_ask asks the driver whether a stream has work. It asks about a default stream in that
-// stream's context, and about a per-thread stream only in its thread.
+// vg_wall_ask asks the driver whether a stream has work. vg_wall_ask asks about a default stream in
+// that stream's context, and about a per-thread stream only in its thread.
 static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t context)
 {
 	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;

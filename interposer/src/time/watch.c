@@ -75,8 +75,8 @@ static struct vg_meter *vg_watch_meter(struct vg_state *state)
 	return index < 0 ? NULL : atomic_load(&state->meters[index]);
 }
 
-// vg_watch_pause returns how long to wait until the next look, in ns. Without other processes, a
-// look before the work should be done can only find that others have come.
+// vg_watch_pause returns how long to wait until the next check, in ns. Without other processes, a
+// check before the expected end of the work can only find new processes.
 static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool probes)
 {
 	uint64_t end = vg_meter_busy_until(meter);
@@ -86,8 +86,8 @@ static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool 
 	return probes || end < now ? vg_watch_ns : vg_min(end - vg_near_ns - now, vg_alone_ns);
 }
 
-// vg_watch_look sends a probe if it is time. It returns how long to wait until the next look, in
-// ns; 0: nothing is left to be watched.
+// vg_watch_look sends a probe if it is time. vg_watch_look returns how long to wait until the next
+// check, in ns; 0: nothing is left to be watched.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
 	uint64_t now = vg_now();
@@ -110,7 +110,7 @@ void vg_watch_polled(void)
 	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 
-	// The lock's holder sends probes itself, or will at its next look.
+	// The lock's holder sends probes itself, or will do so at its next check.
 	if (!meter || !vg_meter_try_lock(meter))
 		return;
 	vg_watch_look(meter, vg_handle_context(), &meter->polled);
@@ -155,8 +155,8 @@ bool vg_watch_event(CUevent event)
 	return event && vg_throttle_state() && vg_watch(&(struct vg_watched){.event = event});
 }
 
-// vg_watch_current returns the context if it is the thread's current one, whose streams the thread
-// may ask, else 0.
+// vg_watch_current returns the context if it is the thread's current context, whose streams the
+// thread may query, and 0 otherwise.
 static uint64_t vg_watch_current(CUcontext context)
 {
 	uint64_t current = vg_handle_context();

@@ -15,7 +15,7 @@
 // that call: a capture that forbids the call may have begun meanwhile.
 void vg_watch_stream(CUstream stream, bool per_thread);
 bool vg_watch_event(CUevent event);
-void vg_watch_context(CUcontext context); // NULL: the current one
+void vg_watch_context(CUcontext context); // NULL: the current context
 
 // vg_watch_polled records that a program has asked whether work is done, and it is not. A program
 // that polls instead of waiting sends its probes here.
@@ -26,7 +26,7 @@ void vg_watch_stream_waited(CUstream stream, bool per_thread);
 void vg_watch_context_waited(CUcontext context);
 
 // vg_watch_other_waited records that a program has waited for something else, such as an event or a
-// copy. It asks the driver which streams of the context are idle.
+// copy. vg_watch_other_waited queries the driver which streams of the context are idle.
 void vg_watch_other_waited(void);
 
 #endif
