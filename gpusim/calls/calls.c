@@ -51,8 +51,8 @@ static void fill(struct watched *all, const struct gs_driver *driver)
 }
 
 /*
- * A call of the real driver keeps the processor busy, so this spins: a sleep would take far longer.
- * A cost below the entry's time adds nothing.
+ * A call of the real driver keeps the processor busy, so this function spins: a sleep would take
+ * far longer. A cost below the entry's time adds no delay.
  */
 static void spin_until(uint64_t end)
 {

@@ -2,7 +2,7 @@
 /*
  * Failures and costs of a library's calls, as the profile sets them (driver.h).
  * Every exported function has an entry of a few instructions (entry.S). The entry
- * calls this code if the profile names any call, and else jumps to the function.
+ * calls this code if the profile names any call, and otherwise jumps to the function.
  */
 #ifndef GPUSIM_CALLS_H
 #define GPUSIM_CALLS_H
@@ -16,23 +16,24 @@
 extern const char *const gs_call_names[];
 extern const size_t gs_call_count;
 
-/* Not 0: calls run gs_call_begin first. */
+/* If not 0, calls run gs_call_begin first. */
 extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
 /*
  * Loads the profile's costs and failures, once per process, after the first call has
- * opened the state. Returns the result of that call if the profile sets a failure for it:
+ * opened the state. Returns the result of that call if the profile sets a failure for it, because
  * its entry ran before the profile was loaded. Returns 0 otherwise.
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
-/* Counts every call in this counter from now on. NULL stops the counting. */
+/* From this call on, counts every call in this counter. NULL stops the counting. */
 void gs_calls_count(uint64_t *counter);
 
 /*
- * Returns 0 if the function is to run, else the call's result. The entries call it with the place
- * of the return address. For a call with a cost, it replaces that address by gs_call_return, which
- * calls gs_call_end. If back is NULL, the whole cost passes before the function runs.
+ * Returns 0 if the function is to run, and otherwise the call's result. The entries call it with
+ * the place of the return address. For a call with a cost, it replaces that address by
+ * gs_call_return, which calls gs_call_end. If back is NULL, the whole cost passes before the
+ * function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 

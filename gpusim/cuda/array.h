@@ -12,7 +12,7 @@ struct sim_array {
 	struct sim_context *context;
 	CUDA_ARRAY3D_DESCRIPTOR shape;
 	size_t element; /* bytes */
-	CUdeviceptr address; /* of the first byte; content is stored row by row */
+	CUdeviceptr address; /* address of the first byte; content is stored row by row */
 	unsigned level_count;
 	struct sim_array *levels;
 };

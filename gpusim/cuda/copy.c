@@ -14,7 +14,7 @@ enum { TYPE_HOST = 1, TYPE_DEVICE = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 /* One side of a copy, from any kind of parameter. */
 struct side {
 	bool on_device;
-	unsigned char *content; /* of the first byte, NULL: no content is stored */
+	unsigned char *content; /* address of the first byte, NULL: no content is stored */
 	size_t pitch, slice;
 };
 
@@ -25,7 +25,7 @@ static bool is_device(CUdeviceptr address)
 	return alloc && alloc->kind != ALLOC_HOST;
 }
 
-/* Fills in the side at an address. span is the range of the copy in it. */
+/* Fills in the side at an address. span is the part of the range that the copy uses. */
 static struct side linear_side(int type, const void *host, CUdeviceptr device, size_t offset,
 			       size_t pitch, size_t slice, size_t span)
 {

@@ -55,7 +55,7 @@ static void unlink_event(struct sim_event *event)
 		*link = event->next;
 }
 
-/* Removes an event from its context. It is freed once the timeline no longer refers to it. */
+/* Removes an event from its context; it is freed once the timeline no longer refers to it. */
 static void destroy_locked(struct sim_event *event)
 {
 	unlink_event(event);

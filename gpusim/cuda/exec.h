@@ -10,7 +10,7 @@ struct step {
 	struct sim_node *node;   /* node of the executable graph's copy */
 	size_t *deps;            /* indices of earlier steps */
 	size_t dep_count;
-	bool leaf; /* nothing depends on it */
+	bool leaf; /* no step depends on it */
 };
 
 struct sim_exec {
@@ -19,7 +19,7 @@ struct sim_exec {
 	struct sim_graph *graph; /* own copy */
 	struct step *steps;
 	size_t count, room;
-	struct gs_ref last; /* end of its last launch: launches run one after another */
+	struct gs_ref last; /* end of the last launch: launches run one after another */
 	uint64_t peak_bytes; /* highest sum of its memory nodes at a time */
 	uint64_t flags;
 };

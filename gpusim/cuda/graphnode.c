@@ -222,8 +222,8 @@ CU_API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNod
 }
 
 /*
- * Edge data can request programmatic launches. Here every dependency is a full
- * one.
+ * Edge data can request programmatic launches. In this simulator every dependency is a full
+ * dependency.
  */
 CU_API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 				  const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that a capture forbids. They invalidate it, in other threads too, according to its mode.
+ * Calls that a capture forbids. Such a call invalidates the capture, in other threads too,
+ * according to the capture's mode.
  */
 #include "capture.h"
 

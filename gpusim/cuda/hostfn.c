@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Host functions in streams. One thread of the process runs each of them when
- * the timeline reaches it. The stream continues when the function returns.
+ * Host functions in streams. One thread of the process runs each host function when the timeline
+ * reaches it. The stream continues when the function returns.
  */
 #include "queue.h"
 

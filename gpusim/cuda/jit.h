@@ -13,7 +13,7 @@
 struct sim_jit {
 	void **wall;         /* a float, milliseconds */
 	char *log[2];        /* infos and errors */
-	void **log_bytes[2]; /* in: room; out: bytes written */
+	void **log_bytes[2]; /* on entry, the room; on return, the bytes written */
 	uint64_t room[2];
 	uint64_t start_ns;
 };

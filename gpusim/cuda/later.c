@@ -102,7 +102,7 @@ CU_PTSZ(cuMemcpy3DWithAttributesAsync,
 	(struct copy_3d *copy, unsigned long long flags, CUstream stream),
 	copy_3d(copy, flags, stream, ptds))
 
-/* The wait mode of the driver costs nothing here. */
+/* The wait mode of the driver has no cost in the simulator. */
 CU_PTSZ(cuLaunchHostFunc_v2, (CUstream stream, CUhostFn fn, void *data, unsigned mode),
 	((void)mode, ptds ? cuLaunchHostFunc_ptsz(stream, fn, data) : cuLaunchHostFunc(stream, fn, data)))
 

@@ -127,7 +127,7 @@ static CUresult place_globals(struct sim_module *module)
 		struct sim_alloc *alloc;
 
 		sim_lock();
-		/* The module is charged for it, not the address. */
+		/* The memory is charged to the module, not to the address. */
 		alloc = sim_alloc_new(ALLOC_IMPORT, module->ptx.globals[i].size, 0);
 		if (alloc) {
 			alloc->device = module->device;

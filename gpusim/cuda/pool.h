@@ -26,7 +26,7 @@ struct sim_pool {
 	uint32_t magic;
 	bool is_default;
 	bool destroyed;
-	bool exported; /* a handle of it was exported */
+	bool exported; /* a handle of the pool was exported */
 	bool imported;
 	int handle_types; /* with which it can be exported */
 	struct sim_device *device;

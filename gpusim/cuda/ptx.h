@@ -72,7 +72,7 @@ struct ptx {
 CUresult ptx_parse(const char *text, struct ptx *ptx);
 void ptx_free(struct ptx *ptx);
 
-/* Returns the bytes of a type such as .u64 or .b8, 0 for other words. */
+/* Returns the size of a type such as .u64 or .b8 in bytes, and 0 for other words. */
 struct text;
 uint32_t ptx_type_size(struct text word);
 

@@ -92,8 +92,8 @@ static void leave(void)
 }
 
 /*
- * Does what enter() does, once the queue has room for work with this many dependencies. A join
- * takes four of them, and adds one to be joined.
+ * Like enter(), but first waits until the queue has room for work with this many dependencies. A
+ * join replaces four dependencies by one, which may be joined again.
  */
 static void enter_with_room(size_t dependencies)
 {
@@ -280,9 +280,9 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 
 /*
  * Queues an event behind the gathered work, and records it as the event's last. The GPU stamps an
- * event when the process has the GPU: the stamp is work that takes no time. With `idle_stamp`, an
- * event without work before it is stamped when it arrives on the GPU. With `copy_stamp`, an event
- * behind a copy is stamped at the copy's end.
+ * event when the process has the GPU, so the stamp is work that takes no time. With `idle_stamp`,
+ * an event without work before it is stamped when it arrives on the GPU. With `copy_stamp`, an
+ * event behind a copy is stamped at the copy's end.
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
@@ -417,7 +417,7 @@ void sim_wait(struct gs_ref ref)
 		enter();
 		pending = gs_is_pending(&sim.handle, ref);
 		estimate = gs_estimate(&sim.handle, ref);
-		/* Due now and still pending: it waits for a host function. */
+		/* A due item that is still pending waits for a host function. */
 		if (estimate <= sim.handle.state->clock_ns)
 			estimate = sim.handle.state->clock_ns + HOST_POLL_NS;
 		leave();

@@ -89,7 +89,7 @@ void sim_uncharge(struct sim_device *device, uint64_t bytes);
 CUresult sim_mps_join(void);
 /* Applies the memory limits, once the devices are known. */
 void sim_mps_limit(void);
-/* Reports whether the process may see the GPU: the server serves it, or there is none. */
+/* Reports whether the process may see the GPU: the server serves the GPU, or no server runs. */
 bool sim_mps_serves(uint32_t gpu);
 bool sim_mps_client(void);
 /* Returns the SMs of a GPU that the process sees. */
@@ -193,8 +193,8 @@ struct sim_alloc {
 };
 
 /*
- * Takes an address range and adds it to the table; NULL if none is left. The pointer is valid only
- * until the next call of this kind.
+ * Takes an address range and adds it to the table; NULL if no range is left. The pointer is valid
+ * only until the next call of this kind.
  */
 struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment);
 /* Does the same below 4 GiB, without host memory, for the first API. */

@@ -439,7 +439,7 @@ CU_API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 	memory = sim_memory_find(handle);
 	if (!memory || !memory->device || !(memory->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		err = CUDA_ERROR_INVALID_VALUE;
-	else if (memory->share.magic) /* imported: it remains the exporter's */
+	else if (memory->share.magic) /* imported memory remains the exporter's */
 		share = memory->share;
 	else
 		share = describe(memory, handle);

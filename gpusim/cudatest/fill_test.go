@@ -118,7 +118,7 @@ func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 var slackBytes = map[string]uint64{"module": mib}
 
 // TestFillTogether fills one GPU from threads and processes at the same time.
-// Together they get all of it, and not a byte more.
+// Together the processes get all of the memory, and not a byte more.
 func TestFillTogether(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	const processes = 3

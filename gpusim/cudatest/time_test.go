@@ -87,9 +87,8 @@ type latency struct {
 	P50     float64 `json:"p50_ms"`
 }
 
-// TestLatency measures a kernel of 1 ms. Alone it takes little more than its
-// own time. Beside a process that saturates the GPU, it takes a slice or two
-// more.
+// TestLatency measures a kernel of 1 ms. Alone a kernel takes little more than its own time. Beside
+// a process that saturates the GPU, it takes a slice or two more.
 func TestLatency(t *testing.T) { timed.Run(t, testLatency) }
 
 func testLatency(t testing.TB) {

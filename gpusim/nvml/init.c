@@ -16,7 +16,7 @@ static struct {
 	unsigned users;
 	struct gs_handle handle;
 	bool open;
-	bool started; /* the process has paid for its first nvmlInit */
+	bool started; /* the cost of the process's first nvmlInit has been spent */
 	uint32_t count;
 	struct nv_device devices[GS_MAX_GPUS];
 	struct gs_nvml_user *user;
@@ -239,8 +239,9 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 }
 
 /*
- * Detecting the dead costs a system call for each process, and the kernel as much again for each of
- * those. If hundreds of callers lock at once, one checks for all.
+ * To detect dead processes takes a system call for each process, and the kernel spends time in
+ * proportion to the processes on each call. If hundreds of callers lock at once, one checks for
+ * all.
  */
 #define CROWD 64
 #define FRESH_NS 500000

@@ -10,7 +10,7 @@
 struct nv_device {
 	uint32_t gpu; /* its index in the state */
 	uint32_t index; /* among the visible GPUs */
-	bool opened; /* this process has requested a handle of it */
+	bool opened; /* this process has requested a handle of the device */
 };
 
 /*

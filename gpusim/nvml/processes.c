@@ -3,9 +3,9 @@
 #include "nvml.h"
 
 /*
- * A process in a container cannot determine its pid on the host. Neither can the simulator until an
- * observer on the host has looked. Until then the process has a number above all pids of a host:
- * the kernel's pids end at 4194304.
+ * A process in a container cannot determine its pid on the host. The simulator cannot either, until
+ * an observer on the host has read the processes. Until then the process has a number above all
+ * pids of a host: the kernel's pids end at 4194304.
  */
 #define UNSEEN_PIDS 5000000
 
@@ -81,7 +81,7 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		};
 }
 
-/* The kind of processes that a call lists. A process may be of several kinds. */
+/* The kind of processes that a call lists. A process may have several kinds of use. */
 enum wanted { WANT_COMPUTE, WANT_MPS, WANT_GRAPHICS };
 
 static bool is_wanted(const struct gs_proc *proc, uint32_t gpu, enum wanted wanted)

@@ -41,8 +41,8 @@ unsigned nv_busy_percent(const struct gs_gpu *gpu)
 }
 
 /*
- * The difference between the time of day and CLOCK_MONOTONIC, in µs. It is computed once, so that a
- * window has the same time in every call.
+ * The difference between the time of day and CLOCK_MONOTONIC, in µs, computed once so that a window
+ * has the same time in every call.
  */
 static uint64_t day_offset_us;
 
@@ -144,7 +144,7 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 
 /* ---- samples of processes ---- */
 
-/* One process's utilisation in one window, in percent. Both calls below list it. */
+/* One process's utilisation in one window, in percent. Both calls below list this value. */
 struct doing {
 	pid_t pid;
 	uint64_t time_us;

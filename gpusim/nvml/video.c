@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Utilisation of a device's video engines. NVML lists the encoder's sessions, and none of the
+ * Utilisation of a device's video engines. NVML lists the encoder's sessions, but not the
  * decoder's.
  */
 #include "nvml.h"
@@ -49,7 +49,8 @@ NVML_FUNCTION(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned *bu
 	return engine_rate(device, offsetof(struct gs_proc, decoder_percent), busy, us);
 }
 
-/* With room for none, it succeeds and returns the count, unlike the lists of processes. */
+/* If the caller has room for no session, the call succeeds and returns the count, unlike the lists
+ * of processes. */
 NVML_FUNCTION(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned *count,
 	      struct nvml_encoder_session *sessions)
 {

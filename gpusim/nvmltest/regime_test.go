@@ -139,9 +139,8 @@ func TestRegimes(t *testing.T) {
 	const unknown = math.MaxUint64
 	tests := []struct {
 		regime string
-		// inside: the report for a container's own process, by its own pid; -1:
-		// it is not listed. elsewhere: the report for the host's process, by
-		// the host's pid.
+		// inside is the report for a container's own process, by its own pid; -1 means that it is
+		// not listed. elsewhere is the report for the host's process, by the host's pid.
 		inside, elsewhere float64
 		host              float64
 	}{

@@ -13,8 +13,8 @@ type NVMLUser struct {
 	Alive    bool
 }
 
-// NVMLUsers returns the processes that have initialised NVML: all that live,
-// and the most recent of those that have ended.
+// NVMLUsers returns the processes that have initialised NVML: all live processes, and the most
+// recently ended processes.
 func (o *Oracle) NVMLUsers() ([]NVMLUser, error) {
 	var users []NVMLUser
 	for i := range nvmlUsers {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oracle reports, from outside, what each process physically holds and has used of the
-// simulated GPUs. It reads the state of the simulated driver.
+// Package oracle reports, from outside, the memory that each process physically holds and the time
+// that it has used of the simulated GPUs. The package reads the state of the simulated driver.
 //
 // Memory is exact at the moment of reading. GPU time is exact as of the time that [Oracle.Clock]
 // returns: the driver computes the timeline when a process checks its work, not continuously. A
@@ -67,19 +67,19 @@ type Use struct {
 
 // Process is a live process that has initialised the simulated driver.
 type Process struct {
-	Pid      int // in the caller's pid namespace, 0 if it has none there
+	Pid      int // in the caller's pid namespace, 0 if it has no pid there
 	SelfPid  int // in the process's own namespace
 	Comm     string
 	Hostname string // of its UTS namespace: for a pod, its name
 	Start    uint64 // CLOCK_MONOTONIC, ns
 	// NVMLCalls is the number of the process's own NVML calls.
 	NVMLCalls uint64
-	GPUs      []Use // those that it has used
+	GPUs      []Use // the GPUs that it has used
 }
 
 // Finished is a process that has ended.
 type Finished struct {
-	Pid      int // as an observer outside its pid namespace saw it, else SelfPid
+	Pid      int // as seen by an observer outside its pid namespace, otherwise SelfPid
 	SelfPid  int
 	Comm     string
 	Hostname string
@@ -246,7 +246,7 @@ func (o *Oracle) Finished() ([]Finished, error) {
 		if err != nil {
 			return nil, err
 		}
-		// None is missing or listed twice, unless the driver detected one meanwhile.
+		// No process is missing or listed twice, unless the driver detected its end meanwhile.
 		if o.u64(stateHistoryAt) == last {
 			return append(finished, unnoticed...), nil
 		}
@@ -326,7 +326,7 @@ func (o *Oracle) ended(slot int) Finished {
 }
 
 // holder asks the kernel for the holder of a slot's lock. The kernel drops the lock when the
-// process ends in any way. It reports the pid in the caller's namespace.
+// process ends in any way. holder reports the pid in the caller's namespace.
 func (o *Oracle) holder(slot int) (pid int, alive bool, err error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: lockBase + int64(slot), Len: 1}
 	if err := unix.FcntlFlock(o.file.Fd(), unix.F_GETLK, &lock); err != nil {

@@ -97,9 +97,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestPeakUsed checks the driver's high-water mark. It covers all processes
-// together, and excludes the memory of a dead process that nothing has reaped
-// yet.
+// TestPeakUsed checks the driver's high-water mark. The mark covers all processes together, and
+// excludes the memory of a dead process that has not been reaped yet.
 func TestPeakUsed(t *testing.T) {
 	machine := simtest.New(t, 2, 8*gib)
 	oracle := open(t, machine)
@@ -132,8 +131,8 @@ func TestPeakUsed(t *testing.T) {
 	}
 }
 
-// TestFinished kills a process and lists it twice: before anything but the
-// oracle has detected its end, and after the driver has.
+// TestFinished kills a process and lists it twice: when only the oracle has detected its end, and
+// after the driver has detected it.
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)

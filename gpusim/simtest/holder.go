@@ -27,14 +27,14 @@ type Holder struct {
 	out     *bufio.Reader
 }
 
-// StartHolder starts a holder on the machine. It ends with the test.
+// StartHolder starts a holder on the machine. The holder ends with the test.
 func StartHolder(t testing.TB, m *Machine) *Holder {
 	t.Helper()
 	return start(t, m, nil)
 }
 
 // StartContainedHolder starts a holder in a new pid namespace, as in a
-// container. It is process 1 there, and its Pid is the pid in the caller's
+// container. The holder is process 1 in the namespace, and its Pid is the pid in the caller's
 // namespace.
 func StartContainedHolder(t testing.TB, m *Machine) *Holder {
 	t.Helper()
@@ -75,14 +75,14 @@ func start(t testing.TB, m *Machine, attributes *syscall.SysProcAttr) *Holder {
 	return h
 }
 
-// Hold allocates memory of a GPU, or frees it if bytes is negative. It reports
-// whether the GPU had enough memory.
+// Hold allocates memory of a GPU, or frees it if bytes is negative. Hold reports whether the GPU
+// had enough memory.
 func (h *Holder) Hold(t testing.TB, gpu int, bytes int64) bool {
 	t.Helper()
 	return h.order(t, "hold", gpu, bytes)
 }
 
-// Run keeps a GPU busy for this long from now.
+// Run keeps a GPU busy for this duration from the call on.
 func (h *Holder) Run(t testing.TB, gpu int, duration time.Duration) {
 	t.Helper()
 	if !h.order(t, "run", gpu, duration.Nanoseconds()) {

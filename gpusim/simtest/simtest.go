@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simtest provides tests with a machine with simulated GPUs. It builds the simulated
-// driver, creates a state for the test, and removes it afterwards.
+// Package simtest provides tests with a machine with simulated GPUs. The package builds the
+// simulated driver, creates a state for the test, and removes it afterwards.
 package simtest
 
 import (
@@ -98,7 +98,7 @@ func (m *Machine) Env() []string {
 	return []string{"GPUSIM_STATE=" + filepath.Join(m.Dir, "state"), "LD_LIBRARY_PATH=" + m.LibraryDir}
 }
 
-// Tool runs the gpusim tool and returns what it prints.
+// Tool runs the gpusim tool and returns its output.
 func (m *Machine) Tool(t testing.TB, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer

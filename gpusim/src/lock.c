@@ -3,8 +3,9 @@
  * The machine-wide lock: a futex word that names its holder's identity.
  *
  * A robust pthread mutex would not work: it identifies its holder by thread id, and processes in
- * the pid namespaces of several containers share thread ids. Here a waiter asks the kernel whether
- * the holder's identity byte is still locked. If it is not, the waiter takes the lock over.
+ * the pid namespaces of several containers share thread ids. In this lock, a waiter queries the
+ * kernel whether the holder's identity byte is still locked. If it is not, the waiter takes the
+ * lock over.
  */
 #include "identity.h"
 #include "repair.h"
@@ -73,7 +74,7 @@ static void lock_slowly(struct gs_handle *handle)
 	for (;;) {
 		uint32_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-		/* From here on other processes may wait too: keep the mark when taking the lock. */
+		/* From here on, other processes may also wait: keep the mark when taking the lock. */
 		if (seen == 0 && take(word, 0, mine | WAITERS))
 			return;
 		if (seen == 0)
@@ -107,7 +108,8 @@ void gs_lock_inherit(struct gs_handle *handle)
 {
 	uint32_t seen = __atomic_load_n(&handle->state->lock, __ATOMIC_RELAXED);
 
-	/* The identity's last holder died with the lock. No other process can detect that now. */
+	/* The identity's last holder died with the lock. No other process can detect this state any
+	 * more. */
 	if (seen == 0 || HOLDER(seen) != handle->id)
 		return;
 	/* Fails if a waiter saw the identity free and took the lock over just before. */

@@ -17,7 +17,7 @@ uint64_t gs_rate(const struct gs_gpu *gpu, uint64_t at, uint32_t running);
 /* Returns the time of the next change of the clock after this time. */
 uint64_t gs_rate_change(const struct gs_gpu *gpu, uint64_t at);
 
-/* Return the time that this work takes at a rate, and the work that is done in a time. */
+/* Return the duration of this work at a rate, and the work done in a duration. */
 uint64_t gs_rate_time(uint64_t work_ns, uint64_t rate);
 uint64_t gs_rate_work(uint64_t time_ns, uint64_t rate);
 

@@ -9,8 +9,9 @@
 void gs_sample_add(struct gs_sample *ring, uint32_t size, uint64_t from, uint64_t to);
 
 /*
- * Adds a time span in which a process had a sampled GPU. A sampling driver looks at the end of each
- * period. It attributes all of the GPU's time in the period to the process that then has the GPU.
+ * Adds a time span in which a process had a sampled GPU. A sampling driver takes a sample at the
+ * end of each period. The driver attributes all of the GPU's time in the period to the process that
+ * then has the GPU.
  */
 void gs_sample_period(struct gs_gpu *gpu, struct gs_proc_gpu *named, uint64_t from, uint64_t to);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that several processes hold. One of them is charged with it, and it is freed when none
- * holds it any more. Used only if the profile sets imports_keep.
+ * Memory that several processes hold. One of the processes is charged with the memory, which is
+ * freed when no process holds it any more. Used only if the profile sets imports_keep.
  */
 #ifndef GPUSIM_SHARED_H
 #define GPUSIM_SHARED_H
@@ -16,7 +16,7 @@ uint64_t gs_shared_add(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 /* Reports whether any process still holds the memory. */
 bool gs_shared_there(const struct gs_handle *handle, uint64_t id);
 
-/* Adds the calling process as importer. False if the memory is gone or has too many. */
+/* Adds the calling process as importer. False if the memory is gone or has too many importers. */
 bool gs_shared_import(struct gs_handle *handle, uint64_t id);
 void gs_shared_close(struct gs_handle *handle, uint64_t id);
 

@@ -61,7 +61,7 @@ enum gs_item_kind {
 	GS_ITEM_HOST = 3,    /* done when its process reports its end (host functions) */
 };
 
-/* A piece of queued work. It waits for its dependencies, then runs. */
+/* A piece of queued work, which waits for its dependencies and then runs. */
 struct gs_item {
 	uint64_t seq; /* unique in the process, never 0 once used */
 	uint32_t state;
@@ -83,7 +83,7 @@ struct gs_item {
 	/*
 	 * A kernel that meets another kernel of its process holds its GPU after its own time until the
 	 * other kernel has finished too. The other kernel has the same addresses, exchanged, and the
-	 * same turn. meet_mine is 0 for a kernel that meets none.
+	 * same turn. meet_mine is 0 for a kernel that meets no other.
 	 */
 	uint64_t meet_mine;
 	uint64_t meet_theirs;
@@ -175,7 +175,7 @@ struct gs_gpu {
 	uint64_t launch_ns; /* from a launch, or the record of an event, to its arrival on the GPU */
 	uint64_t power_period_ns; /* of the SMs' clock, see power_ppm */
 	uint32_t power_ppm; /* the clock is faster by this for half a period, then slower */
-	uint32_t crowding_ppm; /* how much each other running kernel slows a kernel down */
+	uint32_t crowding_ppm; /* the factor by which each other running kernel slows a kernel down */
 	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whichever process has the GPU */
 	uint32_t sampled;    /* 1: each of NVML's samples names a single process, see timeline.h */
 	uint64_t config_reserved[2];

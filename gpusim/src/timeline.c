@@ -149,7 +149,7 @@ static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 		return;
 	if (others_wait(state, gpu))
 		begin_slice(gpu, next_party(state, gpu), at, gpu->switch_ns);
-	else /* alone: its slices follow one another */
+	else /* alone, so its slices follow one another */
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 
@@ -197,8 +197,8 @@ static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint
 }
 
 /*
- * Starts the items of clients that share a slice in turn. No client passes one that waits for room,
- * because that client might otherwise never start.
+ * Starts the items of clients that share a slice in turn. No client overtakes a client that waits
+ * for room, which might otherwise never start.
  */
 static void start_items(struct gs_state *state, uint32_t g)
 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The timeline: a discrete-event model of every GPU's work. Each reader of the
- * state advances it under the lock. Between two reads nothing runs and nothing
- * is lost: the next reader computes the interval from the queued work.
+ * state advances it under the lock. Between two reads no code runs and no work is lost: the next
+ * reader computes the interval from the queued work.
  *
  * Within a process, items run when their dependencies are met, in order of
  * becoming ready, at full rate side by side as long as they fit the GPU.
  * Between processes a GPU is time-sliced: equal slices, round robin,
- * preempting. A process with nothing ready yields at once. A process that
+ * preempting. A process without ready work yields immediately. A process that
  * becomes ready waits for the running slice to end. All clients of the
- * Multi-Process Service count as one process in this. In their slices they run
- * side by side, as long as they fit the GPU.
+ * Multi-Process Service count as one process for slices. In their slices the
+ * clients run side by side, as long as they fit the GPU.
  */
 #ifndef GPUSIM_TIMELINE_H
 #define GPUSIM_TIMELINE_H

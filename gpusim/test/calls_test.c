@@ -142,7 +142,7 @@ static void *call_often(void *nothing)
 	return NULL;
 }
 
-/* As many calls fail as the profile sets, whichever threads make them. */
+/* The number of calls that the profile sets fail, in any thread. */
 static void threads(void *nothing)
 {
 	static const struct gs_driver driver = {

@@ -104,7 +104,7 @@ static void streams_share_queues(void *unused)
 	BETWEEN((double)(gs_now() - from) / 1e6, 49, 60);
 }
 
-/* A kernel waits until the work ahead in its hardware queue is issued, and no longer. */
+/* A kernel waits only until the work ahead in its hardware queue is issued. */
 static void kernels_of_a_queue_run_side_by_side(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Checks that programs on a machine with the card and the driver of an H200 measure the figures
-# recorded on real hardware (fidelity.c). It also checks the test's sensitivity: a change of each
-# parameter of the card, and of each cost of a call, by 20 % must put a figure out of bounds.
+# recorded on real hardware (fidelity.c). The script also checks the test's sensitivity: a change of
+# each parameter of the card, and of each cost of a call, by 20 % must put a figure out of bounds.
 #   fidelity.sh BUILD_DIR
 set -eu
 
@@ -32,8 +32,9 @@ fail() {
 	failed=1
 }
 
-# seen WHAT FIGURE PROFILES: checks that a change is out of bounds in two runs, as chance may cause
-# one, and within bounds in two at most: a busy host may slow down a call that is too cheap.
+# seen WHAT FIGURE PROFILES: checks that a change is out of bounds in two runs, because one may be
+# by chance, and within bounds in at most two, because a busy host may slow down a call that is too
+# cheap.
 seen() {
 	off=0
 	for _ in 1 2 3 4; do

@@ -50,7 +50,7 @@ static void linear(void)
 	CHECK(mine() == CONTEXT);
 }
 
-/* Here free_waits is no; unkind_test.c tests the other case. */
+/* In this test free_waits is no; unkind_test.c tests the other case. */
 static void a_free_does_not_wait(void *unused)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
@@ -407,7 +407,7 @@ static void export_pool(void *unused)
 	CHECK(physical(getpid(), 0) == CONTEXT + 6 * MIB);
 }
 
-/* Imported allocations of pools cost nothing either. They end with their exporter. */
+/* Imported allocations of pools cost nothing either. The allocations end with their exporter. */
 static void imported_pieces_cost_nothing(void *unused)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);

@@ -304,7 +304,7 @@ static void a_gpu_serves_48_clients(void)
 
 /* ---- the end of the daemon ---- */
 
-/* Works until a call fails. The error must be that the server is gone. */
+/* Works until a call fails. The error must report that the server is gone. */
 static void work_to_the_end(void *argument)
 {
 	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

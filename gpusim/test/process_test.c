@@ -43,8 +43,7 @@ static void the_total_is_never_exceeded(void)
 	for (int i = 0; i < 4; i++)
 		kill_hard(hogs[i]);
 	/*
-	 * No process has looked since: an allocation detects dead processes by
-	 * itself.
+	 * No process has read the state since: an allocation detects dead processes by itself.
 	 */
 	begin();
 	OK(cuMemAlloc_v2(&address, 3000 * MIB));

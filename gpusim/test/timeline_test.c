@@ -181,7 +181,7 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 		sum += (double)ms;
 		sleep_ns(7300000);
 	}
-	/* The event waits for the rest of the other's slice; then the slices alternate. */
+	/* The event waits for the rest of the other process's slice; then the slices alternate. */
 	BETWEEN(sum / 40, 2.0, 2.15);
 	kill_hard(neighbour);
 }

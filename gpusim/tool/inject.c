@@ -64,7 +64,7 @@ static void clear(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 
 static const struct fault {
 	const char *name;
-	const char *value; /* NULL: the fault takes none */
+	const char *value; /* NULL: the fault takes no value */
 	uint64_t least, most;
 	effect act;
 	const char *help;

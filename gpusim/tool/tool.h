@@ -5,7 +5,7 @@
 #include "state.h"
 
 /*
- * A subcommand. It takes its arguments without the program's name and returns
+ * A subcommand, which takes its arguments without the program's name and returns
  * an exit status.
  */
 typedef int (*tool_command)(int argc, char **argv);

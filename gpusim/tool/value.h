@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Parses text values of configurations, profiles and options. False: not a
+ * Parses text values of configurations, profiles and options. Returns false if the text is not a
  * value.
  */
 #ifndef GPUSIM_VALUE_H
