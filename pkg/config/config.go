@@ -339,7 +339,7 @@ type Metrics struct {
 
 // Values of Metrics.Authentication.
 const (
-	AuthenticateNobody  = "none"       // no one: everybody may read
+	AuthenticateNobody  = "none"       // no authorization: every client may read
 	AuthenticateCluster = "kubernetes" // the API server, by TokenReview and SubjectAccessReview
 )
 

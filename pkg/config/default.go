@@ -77,18 +77,17 @@ func defaultHowShared() Sharing {
 // ignoredXIDs returns the errors that leave a GPU healthy: an application
 // failed, or the driver handled the error. The first source is NVIDIA's
 // catalogue
-// (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), for
-// errors whose immediate action is to restart the application or none. The
-// second source is NVIDIA's guide to memory errors
-// (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). An unlisted number
-// makes a GPU unhealthy, including numbers of future drivers.
+// (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), for errors that require a
+// restart of the application or no action. The second source is NVIDIA's guide to memory errors
+// (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). An unlisted number makes a GPU
+// unhealthy, including numbers of future drivers.
 func ignoredXIDs() []int {
 	return []int{
 		8,   // a channel made no progress: restart the application
 		11,  // invalid push buffer: restart the application
 		13,  // exception in a kernel: restart the application
 		31,  // page fault: restart the application
-		43,  // an application's fault, whose channel was reset
+		43,  // an application's error: the driver reset its channel
 		45,  // clean-up after an application ended early, or after another XID
 		63,  // a memory row is remapped at the next reset; new work may start
 		68,  // exception of the video processor: restart the application

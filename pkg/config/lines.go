@@ -33,9 +33,9 @@ func parent(key string) string {
 const maxLocated = 2000 // lines
 
 // keyLines finds the line on which each key of a valid document is set. The
-// TOML library does not expose lines. So keyLines parses ever longer prefixes
-// of the document. A key is on the line after the last valid prefix without it.
-// The cost is quadratic, but only documents with mistakes are searched.
+// TOML library does not expose lines. Therefore keyLines parses ever longer prefixes of the
+// document. A key is on the line after the last valid prefix without it. The cost is quadratic, but
+// only documents with mistakes are searched.
 func keyLines(document string) map[string]int {
 	found := make(map[string]int)
 	lines := strings.SplitAfter(document, "\n")

@@ -39,7 +39,7 @@ const settle = 10 * time.Second
 type fault struct {
 	number uint64
 	at     time.Time
-	// down: the driver has since omitted the GPU or requested its recovery.
+	// down reports whether the driver has since omitted the GPU or requested its recovery.
 	down bool
 }
 

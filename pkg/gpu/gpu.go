@@ -25,7 +25,7 @@ type GPU struct {
 	Healthy bool `json:"healthy"`
 	// Reason describes in one line why the GPU is unhealthy.
 	Reason string `json:"reason,omitempty"`
-	// RecoveryKnown: the driver reports whether the GPU needs a reset or a
+	// RecoveryKnown reports whether the driver reports whether the GPU needs a reset or a
 	// reboot, and Healthy takes the report into account. Older drivers do not
 	// report the need of a recovery.
 	RecoveryKnown bool `json:"-"`

@@ -132,7 +132,7 @@ func TestAHangingDriverHangsNobody(t *testing.T) {
 	})
 }
 
-// A refresh takes at most 10 s. Meanwhile readers of the last state do not wait.
+// A refresh takes at most 10 s. Readers of the last state do not wait for the query.
 func TestALookIsWaitedForTenSeconds(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(DefaultTimeout)+" for a look at the GPUs")
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func mustRefresh(t *testing.T, inv *Inventory) {
 	}
 }
 
-// Two queries wait for each other, and neither mistakes the other for a hanging driver.
+// Concurrent queries run one after another, and neither reports the other as a hanging driver.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inv := NewInventory(script(func() ([]GPU, error) {

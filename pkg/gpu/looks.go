@@ -21,19 +21,19 @@ type Holdings interface {
 }
 
 const (
-	// hung is how long a look may last before further requests fail at once.
+	// hung is how long a query may last before further requests fail immediately.
 	hung = time.Second
-	// longestRest bounds the pause between two looks at a GPU.
+	// longestRest bounds the pause between two queries of a GPU.
 	longestRest = 10 * time.Millisecond
 )
 
-// ErrHung means that an earlier look at a GPU has not returned.
+// ErrHung means that an earlier query of a GPU has not returned.
 var ErrHung = errors.New("an earlier look at the GPU has not returned")
 
-// Looks shares looks at GPUs among callers. A look serves all callers that asked
-// before it began, and no later caller. Each GPU has at most one look at a time. Each
-// look is followed by a rest of the same length, at most 10 ms, so that frequent
-// requests do not overload a fast driver.
+// Looks shares queries of GPUs among callers. Each query serves the callers that asked before it
+// began, and no later caller. Each GPU has at most one query at a time. After each query, Looks
+// pauses for the same length, at most 10 ms, so that frequent requests do not overload a fast
+// driver.
 type Looks struct {
 	holdings Holdings
 
@@ -44,24 +44,24 @@ type Looks struct {
 // NewLooks returns Looks that ask h.
 func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*looker{}} }
 
-// looker performs the looks at one GPU.
+// looker runs the queries of one GPU.
 type looker struct {
-	// next is the look that serves new callers, nil if no caller waits.
+	// next is the query that serves new callers, nil if no caller waits.
 	next *Look
-	// since is when the current look began, zero if there is none.
+	// since is when the current query began, zero if no query runs.
 	since time.Time
-	// busy is set while a goroutine looks or rests.
+	// busy is set while a goroutine queries or pauses.
 	busy bool
 }
 
-// Look is a look at a GPU that had not begun when it was requested.
+// Look is a query of a GPU that had not begun when it was requested.
 type Look struct {
 	done chan struct{}
 	held HeldBytes
 	err  error
 }
 
-// Ask returns a look that begins after this call.
+// Ask returns a query that begins after this call.
 func (l *Looks) Ask(uuid string) *Look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *Looks) Ask(uuid string) *Look {
 	return g.next
 }
 
-// work looks until no caller is waiting.
+// work queries the GPU until no caller is waiting.
 func (l *Looks) work(uuid string, g *looker) {
 	for {
 		l.mu.Lock()
@@ -110,8 +110,8 @@ func (l *Looks) work(uuid string, g *looker) {
 	}
 }
 
-// Wait returns the result of the look, or ctx's error if ctx ends first. The look
-// continues for other callers.
+// Wait returns the result of the query, or ctx's error if ctx ends first. The query continues for
+// other callers.
 func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	select {
 	case <-l.done:
@@ -119,17 +119,16 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-l.done: // while the caller waited for another look
+	case <-l.done: // while the caller waited for another query
 		return l.held, l.err
 	default:
 		return nil, ctx.Err()
 	}
 }
 
-// Of looks at GPUs and returns the memory that one process holds on each, as far as
-// the driver answers before ctx ends. Of fails if the driver answers for no GPU. A
-// process that is listed with 0 bytes has no entry: drivers list 0 for an unknown
-// size.
+// Of returns the memory that one process holds on each of the GPUs that the driver reports before
+// ctx ends. Of fails if the driver answers for no GPU. A process that is listed with 0 bytes has no
+// entry: drivers list 0 for an unknown size.
 func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
 	looks := make([]*Look, len(uuids))
 	for i, uuid := range uuids {

@@ -15,12 +15,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// scripted is a driver whose looks take as long as the test sets.
+// scripted is a driver whose queries take as long as the test sets.
 type scripted struct {
 	mu      sync.Mutex
 	looks   map[string]int
 	release map[string]chan struct{}
-	// value is the memory that each look reports for process 7, read when the look begins.
+	// value is the memory that each query reports for process 7, read when the query begins.
 	value atomic.Uint64
 	err   error
 }
@@ -51,7 +51,7 @@ func newScripted(uuids ...string) *scripted {
 	return s
 }
 
-// One look serves all waiting callers. A look that has begun serves no later caller.
+// One query serves all waiting callers. A query that has begun serves no later caller.
 func TestLooksAreShared(t *testing.T) {
 	driver := newScripted("GPU-a")
 	looks := NewLooks(driver)
@@ -132,8 +132,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A caller that asks repeatedly leaves a driver idle half of the time, if looks take no
-// longer than longestRest.
+// A caller that asks repeatedly leaves a driver idle half of the time, if queries take no longer
+// than longestRest.
 func TestASlowDriverRests(t *testing.T) {
 	driver := &slow{took: 5 * time.Millisecond}
 	looks := NewLooks(driver)

@@ -85,9 +85,8 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	}
 }
 
-// A forged mirror reserves no GPU under a static pod's name. Nor does it
-// reserve a GPU under a UID that is no valid directory name: that reservation
-// could never be released.
+// A forged mirror reserves no GPU under a static pod's name. It also reserves no GPU under a UID
+// that is no valid directory name: such a reservation could never be released.
 func TestAMirrorReservesNothing(t *testing.T) {
 	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)
@@ -115,8 +114,8 @@ func asMirror(pod *corev1.Pod, hash string) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-1", Controller: &controls}}
 }
 
-// A container keeps its assignment across its own restart and the agent's,
-// whatever the annotation is then.
+// A container keeps its assignment when the container or the agent restarts, even if the annotation
+// has changed.
 func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	n := newNode(t)
 	pod := n.assigned("u", "1000", gpuB+",NVIDIA,1000,0:")

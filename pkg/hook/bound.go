@@ -12,7 +12,7 @@ import (
 
 // The runtime calls its plugins for one container at a time, so a slow handler delays
 // every container of the node. A handler may have to wait for the API server, for a file
-// system of the host, or for another handler that holds mu. So each handler runs in a
+// system of the host, or for another handler that holds mu. Therefore each handler runs in a
 // goroutine, and the runtime gets an answer within a bound.
 const (
 	// handlerPatience is how long a handler may take. The documented bound is one

@@ -41,9 +41,8 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	}
 }
 
-// A hanging file system blocks the write of one container's files. The handler of that
-// container holds the lock that the other handlers need. All handlers still answer, and
-// no notification is lost.
+// A hanging file system blocks the write of one container's files. The hanging handler holds the
+// lock that the other handlers need. All handlers still answer, and no notification is lost.
 func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

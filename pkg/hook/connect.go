@@ -21,7 +21,7 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	// maxBackoff is short: until the plugin reconnects, a restarted runtime
-	// creates containers without it. An attempt costs nothing.
+	// creates containers without it. An attempt is cheap.
 	maxBackoff = time.Second
 	// registrationPatience bounds the time from connecting to receiving the
 	// runtime's containers. The runtime itself stops waiting after 5 s.

@@ -59,7 +59,7 @@ func TestASilentRuntimesConnectionEndsWithTheAgent(t *testing.T) {
 	wantClosed(t, conn)
 }
 
-// Otherwise each attempt would leak a connection.
+// If session kept the connection open, each attempt would leak one.
 func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	n := newNode(t)
 	listener := n.listen()

@@ -22,8 +22,7 @@ func (h *Hook) exempt(c adjust.Container, asksNothing bool) bool {
 	return asksNothing && slices.Contains(h.opts.Config.Node.ExemptNamespaces, c.Namespace) || h.commands(c)
 }
 
-// commands reports whether a container can command the container runtime, as the agent
-// does.
+// commands reports whether a container can control the container runtime, as the agent does.
 func (h *Hook) commands(c adjust.Container) bool {
 	return gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), h.opts.Config.NRI.SocketPath)
 }

@@ -295,7 +295,7 @@ func (h *Hook) place(c adjust.Container, pod request.Pod) (placement.Allocation,
 	return given, err
 }
 
-// assignment looks up the GPUs of an allocation.
+// assignment returns the assignment of an allocation, with the GPUs looked up by UUID.
 func (h *Hook) assignment(c adjust.Container, allocation placement.Allocation) (adjust.Assignment, error) {
 	dir, err := h.opts.Store.Dir(allocation.PodUID, allocation.Container)
 	if err != nil {

@@ -45,8 +45,8 @@ func grantForEver(t *testing.T, dir string) {
 	}
 }
 
-// TestAKilledAgentLosesNothing kills an agent at arbitrary points. Either the disk has all
-// containers of a pod, or none. If the agent granted a container of a pod, the disk has all
+// TestAKilledAgentLosesNothing kills an agent at arbitrary points. The disk has either all
+// containers of a pod or none. If the agent granted a container of a pod, the disk has all
 // containers of that pod.
 func TestAKilledAgentLosesNothing(t *testing.T) {
 	if dir := os.Getenv(killedDir); dir != "" {

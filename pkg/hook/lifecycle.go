@@ -29,11 +29,10 @@ import (
 //	                 on, or from PostStartContainer if StartContainer was missed.
 //
 // A pod's allocation is released when the API server has deleted the pod or reports it
-// as ended, and none of its containers is live. So a restarting container keeps its
-// GPU, and a force-deleted pod holds its GPU until its containers are gone. Each event
-// triggers that check, and so does every sweep, as events get lost. A sweep also
-// checks the first process of each container, and so detects ends that the runtime did
-// not report.
+// as ended, and none of its containers is live. Therefore a restarting container keeps its GPU, and
+// a force-deleted pod holds its GPU until its containers are gone. Each event triggers this check,
+// and so does every sweep, because events may be lost. A sweep also checks the first process of
+// each container, and so detects ends that the runtime did not report.
 
 // SweepInterval is the time between sweeps.
 const SweepInterval = 2 * time.Second
@@ -267,7 +266,7 @@ func (h *Hook) started(ctx context.Context, c adjust.Container, id, sandbox stri
 type runningContainer struct {
 	adjust.Container
 	id, sandbox string
-	// created: the container has not been started, and may never be. If kubelet died
+	// created reports whether the container has not been started, and may never be. If kubelet died
 	// before the start, the container remains for minutes, even if its pod is gone.
 	created bool
 }

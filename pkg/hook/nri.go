@@ -20,7 +20,7 @@ import (
 
 // events are the NRI events that the plugin subscribes to. Every NRI release since 0.2
 // has all these events: a runtime rejects a plugin that subscribes to an unknown
-// event. So the mask is explicit: the stub would subscribe to every event for which
+// event. The mask is explicit, because the stub would otherwise subscribe to every event for which
 // the plugin has a method.
 var events = []api.Event{
 	api.Event_RUN_POD_SANDBOX,

@@ -20,7 +20,7 @@ type firstProcess struct {
 	start string
 }
 
-// findProcess returns the process that has an id now. proc is the proc file system
+// findProcess returns the process that currently has this id. proc is the proc file system
 // of the host's pid namespace.
 func findProcess(proc string, pid int) firstProcess {
 	if pid == 0 {

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// relay forwards the connections between plugin and runtime. relay cuts the
-// connections as the death of either would: a stopped adaptation leaves
-// connections open.
+// relay forwards the connections between plugin and runtime. relay closes the connections as if
+// plugin or runtime had died, because a stopped adaptation leaves them open.
 type relay struct {
 	listener net.Listener
 	target   string

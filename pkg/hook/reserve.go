@@ -29,7 +29,8 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A pod that ended just now would have been released already.
+	// The release of a pod that ended meanwhile has already happened, so nothing would release this
+	// allocation.
 	if !h.synchronized || !h.opts.Pods.Alive(uid) || h.opts.Ledger.Holds(uid) {
 		return nil
 	}
@@ -49,8 +50,8 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	return nil
 }
 
-// reserve persists the allocations of all containers of a pod, unless that was done. If
-// the agent dies afterwards, no other pod gets their capacity. h.mu is held.
+// reserve persists the allocations of all containers of a pod, unless they are already persisted.
+// If the agent dies afterwards, no other pod gets their capacity. h.mu is held.
 func (h *Hook) reserve(podUID string, all []placement.Allocation) error {
 	if h.reserved[podUID] && h.opts.Store.Reserved(podUID) {
 		return nil

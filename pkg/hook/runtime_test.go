@@ -176,7 +176,7 @@ func newNode(t testing.TB, opts ...nodeOption) *node {
 
 func (n *node) runtimeSocket() string { return filepath.Join(n.dir, "runtime.sock") }
 
-// stopRuntime ends the runtime as its death would.
+// stopRuntime ends the runtime as if it had died.
 func (n *node) stopRuntime() {
 	n.t.Helper()
 	n.runtime.Stop()

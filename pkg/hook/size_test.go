@@ -20,13 +20,13 @@ import (
 // longest exceeds the largest message between the runtime and its plugins.
 const longest = 4 << 20
 
-// An answer that is too long is never sent, and the plugin gets no further request: no
-// container of the node would start again.
+// An answer that is too long is never sent, and the plugin gets no further request. No container of
+// the node could then start.
 func TestAnswersAreBounded(t *testing.T) {
 	n := newNode(t, withVersion("v2.0.0"))
 	n.pod("asks", "main=1024")
 	n.pod("none", "main")
-	// The variable is nearly as long as allowed. Each byte takes four bytes in quotes.
+	// The variable is nearly as long as allowed. Quoting expands each byte to four.
 	text := strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	for _, tt := range []struct {
 		name, uid string

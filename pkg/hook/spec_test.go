@@ -16,8 +16,8 @@ import (
 type specEditor struct {
 	nrigen.UnderlyingGenerator
 	spec *rspec.Spec
-	// first is the index of the first entry of each variable, among the first
-	// entries entries.
+	// first is the index of the first entry of each variable, among the entries that are already
+	// indexed; entries is their number.
 	first   map[string]int
 	entries int
 }
@@ -33,8 +33,8 @@ func (e *specEditor) AddAnnotation(key, value string) {
 
 func (e *specEditor) ClearProcessEnv() { e.spec.Process.Env, e.first, e.entries = nil, nil, 0 }
 
-// AddProcessEnv replaces the first entry of the name. So the change of a
-// variable that occurs twice is lost.
+// AddProcessEnv replaces the first entry of the name. Therefore the change of a variable that
+// occurs twice has no effect.
 func (e *specEditor) AddProcessEnv(name, value string) {
 	entry := name + "=" + value
 	e.index()

@@ -10,8 +10,8 @@ import (
 
 const (
 	blockSize = 512
-	// hugePage is how much memory the kernel may allocate to a file at once, even
-	// beyond the file's end.
+	// hugePage is the amount of memory that the kernel may allocate to a file at once, even beyond
+	// the file's end.
 	hugePage = 2 << 20
 	// mostBlocks is the most memory that an unmodified usage page takes, in bytes.
 	mostBlocks = (usageSize + hugePage - 1) / hugePage * hugePage

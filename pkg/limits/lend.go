@@ -158,7 +158,8 @@ func (l *Lending) Beside(device int, charged time.Duration, ppm uint32, now time
 	atomic.StoreUint64(l.word(looksOffset+uintptr(device)*8), partAt(ppm, now))
 }
 
-// partAt packs a part of a device's time and a time of [Monotonic] into a word.
+// partAt packs a part of a device's time, and the point in time of [Monotonic] for which it holds,
+// into a word.
 func partAt(ppm uint32, at time.Duration) uint64 {
 	return uint64(at)>>layout.LeaseUnitBits<<layout.LeasePPMBits | uint64(min(ppm, NoComputeLimit))
 }

@@ -33,20 +33,20 @@ const (
 // Errors of a page. Every error of this package wraps one of these errors, so that
 // callers can distinguish a foreign file from a damaged page.
 var (
-	// ErrForeign: the file does not start with the page's magic.
+	// ErrForeign means that the file does not start with the page's magic.
 	ErrForeign = errors.New("not a page of nri-vgpu")
-	// ErrVersion: the page was written by a version with another layout.
+	// ErrVersion means that the page was written by a version with another layout.
 	ErrVersion = errors.New("page has another layout version")
-	// ErrTruncated: the file's size differs from the layout's.
+	// ErrTruncated means that the file's size differs from the layout's.
 	ErrTruncated = errors.New("page has the wrong size")
-	// ErrCorrupt: the page's checksum or fields are wrong.
+	// ErrCorrupt means that the page's checksum or fields are wrong.
 	ErrCorrupt = errors.New("page is corrupt")
-	// ErrBusy: locks or a lease on the page prevent reading it now. Only the page's
+	// ErrBusy means that locks or a lease on the page prevent reading it now. Only the page's
 	// tenant can have set the locks or the lease.
 	ErrBusy = errors.New("page is kept busy by locks")
-	// ErrInvalid: a device cannot be written to a page.
+	// ErrInvalid means that a device's limits cannot be written to a page.
 	ErrInvalid = errors.New("invalid device limit")
-	// ErrDevicesChanged: an update names GPUs other than the page's.
+	// ErrDevicesChanged means that an update names GPUs other than the page's.
 	ErrDevicesChanged = errors.New("an update cannot change a container's GPUs")
 )
 

@@ -20,7 +20,7 @@ const (
 	// 1,024 slots held by as many processes takes a fifth of the budget.
 	lockBudget = 10 * time.Millisecond
 	// restFactor sets how long a page is left alone after a read exceeded the budget, as a
-	// multiple of the read's processor time. So the locks of one page cost at most a
+	// multiple of the read's processor time. Therefore the locks of one page cost at most a
 	// hundredth of a processor, even if the kernel takes long for a single query.
 	restFactor = 100
 	maxRest    = time.Minute
@@ -29,7 +29,7 @@ const (
 // heldSlots queries the kernel for the locked slots among the first slots of a usage page.
 //
 // The kernel walks all locks of the file for each query, and a tenant can create as many
-// locks as fit in its memory. So heldSlots makes few queries. Each query covers a range
+// locks as fit in its memory. Therefore heldSlots makes few queries. Each query covers a range
 // and returns any one lock in it; the ranges on both sides of that lock remain. The cost
 // is measured as the thread's processor time. The kernel walks the locks without sleeping,
 // and the time of other threads reveals nothing about the page.
@@ -39,8 +39,8 @@ func heldSlots(f *os.File, slots int64) ([]bool, error) {
 	return searchSlots(slots, func(r slotRange) (slotRange, error) { return lockedIn(f, r) }, threadTime)
 }
 
-// searchSlots returns which of the first slots are locked. locked returns the slots of a
-// range that one lock covers. now returns the processor time spent.
+// searchSlots reports for each of the first slots whether it is locked. locked returns the slots of
+// a range that one lock covers. now returns the processor time that the thread has used.
 func searchSlots(slots int64, locked func(slotRange) (slotRange, error), now func() time.Duration) ([]bool, error) {
 	begin := now()
 	held := make([]bool, slots)

@@ -23,9 +23,9 @@ const observedUnit = 1 << layout.ObservedLookBits
 // observed to hold on each GPU, in bytes, in the page's order. 0 stands for a GPU
 // on which the container holds no more than its usage page states. One store sets
 // each value. From then on, the container's processes treat the value as their
-// minimum usage, and add their own allocations to it until the next call. So if
-// an observation is neither renewed nor cleared, a container that has freed
-// memory since is refused memory. There must be one caller at a time.
+// minimum usage, and add their own allocations to it until the next call. Therefore, if an
+// observation is neither renewed nor cleared, a container that has freed memory meanwhile is
+// refused memory. Only one goroutine at a time may call Observe.
 func Observe(dir string, bytes []uint64) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)

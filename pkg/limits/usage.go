@@ -26,8 +26,8 @@ const maxCount = math.MaxInt64 / (2 * layout.MaxSlots)
 // maxNs bounds claimed durations so that they fit a time.Duration.
 const maxNs = math.MaxInt64
 
-// Usage is the claims of a container's processes on their usage page. All values are within
-// bounds, but only the driver can confirm the values.
+// Usage is the claims of a container's processes on their usage page. Reading clamps all values to
+// their bounds, but only the driver can confirm them.
 type Usage struct {
 	// Devices are in the order of the limits page.
 	Devices []DeviceUsage
@@ -131,8 +131,8 @@ func ReadUsage(path string) (Usage, error) {
 	return usage, nil
 }
 
-// readUsageFrom reads a usage page. held returns which of the page's first slots are locked
-// by processes.
+// readUsageFrom reads a usage page. held reports for each of the page's first slots whether a
+// process has locked it.
 func readUsageFrom(file io.ReaderAt, size int64, held func(slots int64) ([]bool, error)) (Usage, error) {
 	header, err := readUsageHeader(file, size)
 	if err != nil {

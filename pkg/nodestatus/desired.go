@@ -28,7 +28,7 @@ type Observation struct {
 	// Alive is when the agent was last known to be alive, by this process's clock:
 	// the wall clock may jump while both run.
 	Alive time.Time
-	// Newer: the report has the format of a newer release, and only its heartbeat
+	// Newer reports whether the report has the format of a newer release, and only its heartbeat
 	// is known.
 	Newer bool
 }
@@ -79,10 +79,9 @@ func notUnderstood(o Observation, staleAfter time.Duration, now time.Time) bool 
 }
 
 // capacity returns the sum of the usage of a dialect's own pods and the remaining
-// capacity in its units. The scheduler subtracts the usage and so sees the
-// remaining capacity, whatever pods of other dialects hold. The sum is never less
-// than the usage: a restarting kubelet admits the pods again, and fails pods that
-// do not fit. The sum exceeds the GPUs' capacity only if the usage does.
+// capacity in its units. The scheduler subtracts the usage, and thus finds the capacity that pods
+// of all dialects leave. The sum is never less than the usage: a restarting kubelet admits the pods
+// again, and fails pods that do not fit. The sum exceeds the GPUs' capacity only if the usage does.
 func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
 	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {

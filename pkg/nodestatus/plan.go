@@ -80,7 +80,7 @@ func (p Patch) Empty() bool {
 	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil && !p.RemoveCondition
 }
 
-// onlyCondition reports whether nothing but the condition may need a change.
+// onlyCondition reports whether only the condition may need a change.
 func (p Patch) onlyCondition() bool {
 	return p.onlyVolcano() && len(p.Volcano) == 0
 }

@@ -13,14 +13,14 @@ import (
 
 const (
 	// answerInterval is the pause between two answers to Volcano's scheduler.
-	// The scheduler asks again as soon as it has read an answer. After 60 s
+	// The scheduler sends the next question as soon as it has read an answer. After 60 s
 	// without an answer, the scheduler drops the node.
 	answerInterval = 20 * time.Second
 	// missedInterval is the pause if the scheduler has placed pods here without
 	// having read the GPUs. A change of the Node makes the scheduler read the
 	// GPUs.
 	missedInterval = 5 * time.Second
-	// lockPatience is how long a lock stays if no pod has arrived for it.
+	// lockPatience is the time after which a lock is removed if no pod has arrived for it.
 	lockPatience = 30 * time.Second
 )
 
@@ -58,7 +58,7 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 	return changes
 }
 
-// owes reports whether the scheduler needs an answer that the node is alive.
+// owes reports whether the patcher must confirm to the scheduler that the node is alive.
 func (r *registration) owes(handshake string, missed int, since time.Duration) bool {
 	return volcano.Asks(handshake) && since >= answerInterval || missed != r.missed && since >= missedInterval
 }

@@ -87,7 +87,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// The scheduler asks as soon as it has read an answer, and stops waiting after 60 s.
+// The scheduler sends the next question as soon as it has read an answer, and stops waiting after
+// 60 s.
 func TestTheSchedulerIsAnsweredInTimeAndAtLeisure(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)

@@ -79,7 +79,7 @@ func (l *Ledger) Searches() uint64 {
 	return l.searches
 }
 
-// freed forgets the refusals: a release may have made room. An allocation never makes
+// freed drops the refusals, because a release may have made room. An allocation never makes
 // room.
 func (l *Ledger) freed() { clear(l.refused) }
 
@@ -142,10 +142,10 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 }
 
 // Place allocates a container of a pod its GPUs. With the first container of a pod,
-// Place allocates the GPUs of all its containers. So a pod never holds a part of its
-// GPUs while it waits for the rest. Place is idempotent: a placed or restored container
-// keeps its allocation, whatever the pod requests now. A container that requests no GPU,
-// or is ephemeral, gets an allocation without devices.
+// Place allocates the GPUs of all its containers. Therefore a pod never holds only some of its GPUs
+// while it waits for others. Place is idempotent: a placed or restored container keeps its
+// allocation, whatever the pod requests now. A container that requests no GPU, or is ephemeral,
+// gets an allocation without devices.
 //
 // If there is no room, Place returns a *NoRoomError and allocates nothing. Place returns
 // the same error without another search until a pod is released or this pod changes.

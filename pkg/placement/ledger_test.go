@@ -82,8 +82,7 @@ func TestLedgerCopiesDevices(t *testing.T) {
 }
 
 // A refused pod may find room when a container is entered with less than was known.
-// The pod may also find room when its own container is entered with resources to
-// reuse.
+// The pod may also find room once its own container is recorded with resources to reuse.
 func TestRefusalsEndWithWhatIsEntered(t *testing.T) {
 	much, little := Device{UUID: "GPU-0", MemoryBytes: 16 * gib, Slots: 1}, Device{UUID: "GPU-0", MemoryBytes: gib}
 	for name, enter := range map[string]func(l *Ledger) error{
@@ -249,7 +248,7 @@ func TestLeft(t *testing.T) {
 	placeAll(l, pod("alone", app("a", on("GPU-1", whole))))
 	before := l.Free()
 	coming := []request.Pod{
-		here, // its first container is known by now
+		here, // its first container has an allocation
 		pod("huge", app("a", mem(17))),
 		pod("next", app("a", on("GPU-0", memAndCores(8, 20)))),
 		pod("common", app("a", on("GPU-2", half))),

@@ -16,12 +16,12 @@ type load struct {
 	holders int
 	// clients are the holders that the Multi-Process Service serves.
 	clients int
-	// common: a container holds the memory in common.
+	// common reports whether a container holds the memory in common.
 	common bool
-	// exclusive: a container requires the GPU exclusively.
+	// exclusive reports whether a container requires the GPU exclusively.
 	exclusive bool
-	// clash: a container that requires the GPU exclusively runs beside a container of the
-	// same pod.
+	// clash reports whether a container that requires the GPU exclusively runs beside a container
+	// of the same pod.
 	clash bool
 }
 

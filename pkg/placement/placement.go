@@ -28,7 +28,7 @@ type Device struct {
 	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
-	// MPS: the GPU is shared through the Multi-Process Service.
+	// MPS reports whether the GPU is shared through the Multi-Process Service.
 	MPS bool `json:"mps,omitempty"`
 }
 

@@ -188,7 +188,7 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 
 // TestNeverOvercommits replays random histories of pods that come and go and of GPUs
 // that become unhealthy. TestNeverOvercommits checks the ledger by an independent
-// account, and each verdict of Fits by Place. When all pods are gone all GPUs are free.
+// account, and each verdict of Fits by Place. After all pods are released, all GPUs are free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
 	for seed := range runs {
@@ -294,8 +294,8 @@ func crowd(kind request.Kind, share request.Share) request.Pod {
 	return p
 }
 
-// crowds returns the worst requests for n empty GPUs of 80 GiB. Either the last
-// container of the pod fits nowhere, or all but some containers fit.
+// crowds returns the worst requests for n empty GPUs of 80 GiB. In some pods the last container
+// fits nowhere; in others all but a few containers fit.
 func crowds(n int) map[string]request.Pod {
 	little := request.Share{Memory: request.Memory{Bytes: request.MiB}}
 	last := func(p request.Pod) request.Pod {

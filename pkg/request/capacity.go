@@ -150,9 +150,8 @@ func Sum(total, more map[string]int64) {
 	}
 }
 
-// add adds two non-negative counts and saturates at the largest. Tenants write
-// any amount of 63 bits into their pods, and a sum that wraps around would
-// count as none.
+// add adds two non-negative counts and saturates at the largest. Tenants may write any 63-bit
+// amount into their pods, and a sum that overflows would count as zero.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -41,8 +41,8 @@ func (m Memory) On(total uint64) uint64 {
 }
 
 // gibOn returns n GiB if the GPU's size was rounded down to whole GiB. If the size was
-// rounded up, gibOn returns n equal parts of the usable memory. So the units advertised by
-// a node never exceed the GPU's memory.
+// rounded up, gibOn returns n equal parts of the usable memory. Therefore the units that a node
+// advertises never exceed the GPU's memory.
 func gibOn(n, total uint64) uint64 {
 	units := RoundGiB(total)
 	if units*GiB <= total {
@@ -100,7 +100,7 @@ type Container struct {
 	Shares  []Share `json:"shares,omitempty"`
 }
 
-// Asks reports whether the container gets GPUs. An ephemeral container gets none.
+// Asks reports whether the container gets GPUs. An ephemeral container gets no share.
 func (c Container) Asks() bool { return c.Kind != Ephemeral && len(c.Shares) > 0 }
 
 // Pod is a pod's containers in the order of its spec, init containers first.
@@ -114,8 +114,8 @@ type Pod struct {
 	Containers []Container `json:"containers"`
 }
 
-// Asks reports whether a container gets GPUs. A container that was not in the parsed spec
-// gets none.
+// Asks reports whether a container gets GPUs. A container that was not in the parsed spec gets no
+// share.
 func (p Pod) Asks(container string) bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Name == container && c.Asks() })
 }

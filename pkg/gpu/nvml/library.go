@@ -42,8 +42,8 @@ func (e *LibraryError) Error() string {
 		libraryName, strings.Join(e.Tried, ", "))
 }
 
-// FindLibrary returns the path of NVML. The path is explicit, if set, else the first
-// match in the usual directories under root.
+// FindLibrary returns the path of NVML. FindLibrary returns explicit if that is set, and otherwise
+// the first match in the usual directories under root.
 func FindLibrary(root, explicit string) (string, error) {
 	if explicit != "" {
 		if !isFile(explicit) {
@@ -62,8 +62,7 @@ func FindLibrary(root, explicit string) (string, error) {
 const cudaLibraryName = "libcuda.so.1"
 
 // FindCUDALibrary returns the path of the driver's libcuda. If opts.Library is set,
-// FindCUDALibrary looks in that directory first. Else the search is that of
-// FindLibrary.
+// FindCUDALibrary looks in that directory first. Otherwise it searches as FindLibrary does.
 func FindCUDALibrary(opts Options) (string, error) {
 	if opts.Library != "" {
 		if path := filepath.Join(filepath.Dir(opts.Library), cudaLibraryName); isFile(path) {

@@ -168,10 +168,10 @@ func coresPerMultiprocessor(major, minor int) int {
 
 // Errors of the whole driver, for callers that handle them separately.
 var (
-	// ErrDriverNotLoaded: the library is installed, but the kernel module is
+	// ErrDriverNotLoaded means that the library is installed, but the kernel module is
 	// not loaded.
 	ErrDriverNotLoaded = errors.New("the NVIDIA kernel driver is not loaded")
-	// ErrDriverChanged: the version of the kernel module differs from the
+	// ErrDriverChanged means that the version of the kernel module differs from the
 	// library that this process has loaded.
 	ErrDriverChanged = errors.New("the NVIDIA driver was changed under the agent")
 )

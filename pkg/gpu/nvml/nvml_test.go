@@ -187,7 +187,7 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 		want[pid] = gpu.Process{PID: pid, Bytes: memory, APIs: kind.apis}
 	}
 	var got map[int]gpu.Process
-	// The use of the decoder is known after the first period.
+	// The driver reports the use of the decoder after the first period.
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		listed, err := inv.Processes(t.Context())
 		if err != nil {

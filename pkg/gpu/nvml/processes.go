@@ -48,7 +48,7 @@ func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	return running
 }
 
-// each calls look for each GPU that answers, one after the other.
+// each calls look for each GPU whose handle NVML returns, one after the other.
 func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	if err := d.open(); err != nil {
 		return err

@@ -20,7 +20,7 @@ var ProtectedPaths = []string{
 
 // checkMounts refuses mounts that would hide nri-vgpu's mounts. The runtime
 // compares destinations as strings, and sorts a protected path before an equal
-// path with a trailing slash or a "..". So checkMounts compares cleaned paths.
+// path with a trailing slash or a "..". Therefore checkMounts compares cleaned paths.
 // For containers with limits, CheckAbove also refuses mounts above the
 // protected paths.
 func checkMounts(c Container) error {

@@ -20,7 +20,7 @@ const (
 )
 
 // setVisible sets NVIDIA_VISIBLE_DEVICES to value in the container. An image and a pod may
-// both set the variable. Then NRI cannot change the variable: the runtime overwrites the
+// both set the variable. NRI cannot change a variable that occurs twice: the runtime overwrites the
 // plugin's value with the second value (containerd#13432). In that case one of nri-vgpu's
 // own CDI devices sets the variable, since CDI edits are applied last. CDI is used only in
 // that case: a container that requests no GPU must start even if the CDI spec was removed.

@@ -13,26 +13,26 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonPodUnknown: the container's request could not be read.
+	// ReasonPodUnknown means that the container's request could not be read.
 	ReasonPodUnknown Reason = "pod-unknown"
-	// ReasonRequest: the container's request is invalid.
+	// ReasonRequest means that the container's request is invalid.
 	ReasonRequest Reason = "request"
-	// ReasonPlacement: the container fits no GPU.
+	// ReasonPlacement means that the container fits no GPU.
 	ReasonPlacement Reason = "placement"
-	// ReasonMount: the container's mounts would hide nri-vgpu's mounts.
+	// ReasonMount means that the container's mounts would hide nri-vgpu's mounts.
 	ReasonMount Reason = "mount"
-	// ReasonBypass: the container obtains GPUs without resource limits.
+	// ReasonBypass means that the container obtains GPUs without resource limits.
 	ReasonBypass Reason = "bypass"
-	// ReasonInjection: the GPU cannot be injected as configured.
+	// ReasonInjection means that the GPU cannot be injected as configured.
 	ReasonInjection Reason = "injection"
-	// ReasonState: the container's files cannot be written.
+	// ReasonState means that the container's files cannot be written.
 	ReasonState Reason = "state"
-	// ReasonMPS: the Multi-Process Service does not run on the container's GPU.
+	// ReasonMPS means that the Multi-Process Service does not run on the container's GPU.
 	ReasonMPS Reason = "mps"
-	// ReasonUnadjusted: the container was created without the plugin's
+	// ReasonUnadjusted means that the container was created without the plugin's
 	// adjustment.
 	ReasonUnadjusted Reason = "unadjusted"
-	// ReasonConflict: another NRI plugin changed the plugin's adjustment.
+	// ReasonConflict means that another NRI plugin changed the plugin's adjustment.
 	ReasonConflict Reason = "conflict"
 )
 
