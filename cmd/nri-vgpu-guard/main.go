@@ -45,7 +45,7 @@ func run(program string) error {
 	if runtime, ok := guard.StandsIn(); ok {
 		return g.StandIn(context.Background(), runtime)
 	}
-	// A guard without a stand-in is better than no guard.
+	// If the stand-in cannot start, the guard continues without it.
 	if err := guard.StartStandIn(program); err != nil {
 		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
 	}

@@ -151,7 +151,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	interposer := newInterposer(cfg, p.events, log)
-	interposer.Dir() // now, so that no container waits for it
+	interposer.Dir() // so early that no container waits for it
 	p.evictor = evict.New(evict.Options{
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
@@ -159,7 +159,8 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if p.hook, err = newHook(cfg, inventory, interposer, &p, log); err != nil {
 		return nil, err
 	}
-	// The ledger now contains the containers on the GPUs, and no new container can arrive yet.
+	// At this point the ledger contains the containers on the GPUs, and no new container can arrive
+	// yet.
 	prepare(ctx, p.contexts, gpus)
 	p.volcano = volcano.New(volcano.Options{
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
@@ -187,8 +188,8 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	return &p, collect(p.metrics, p.heartbeat, told...)
 }
 
-// look asks the driver for the first time, with a short timeout: containers without a GPU request
-// need the plugin, too.
+// look queries the driver for the first time, with a short timeout: containers without a GPU
+// request need the plugin, too.
 func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu.GPU {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()

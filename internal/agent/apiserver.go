@@ -17,7 +17,7 @@ import (
 // is nil unless the API server decides who may read metrics.
 type clients struct{ reads, writes, answers, reviews kubernetes.Interface }
 
-// These limit how often each client asks. Tenants cause Events and evictions.
+// These bounds limit the request rate of each client. Tenants cause Events and evictions.
 const (
 	requestsPerSecond = 5
 	requestBurst      = 10
@@ -31,7 +31,7 @@ func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
 	// Protobuf costs a fraction of JSON's time and memory.
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	// These are client-go's defaults, which docs/reference/bounds.md states.
+	// These bounds are client-go's defaults; docs/reference/bounds.md lists them.
 	cfg.QPS, cfg.Burst = requestsPerSecond, requestBurst
 	var c clients
 	for _, client := range []*kubernetes.Interface{&c.reads, &c.writes, &c.answers} {

@@ -58,8 +58,8 @@ func reported(t *testing.T, v driverlib.Variant, err error) (notes []string, log
 	return notes, log, runDir
 }
 
-// TestReportDriver: the node's Event lists the driver's unknown names, or reports that the
-// library could not be read. Without a problem, or without a driver, there is no Event.
+// TestReportDriver checks that the node's Event lists the driver's unknown names, or reports that
+// the library could not be read. Without a problem, or without a driver, there is no Event.
 func TestReportDriver(t *testing.T) {
 	library := func(path, problem string, unknown ...driverlib.Unknown) driverlib.Library {
 		return driverlib.Library{Name: "libcuda.so.1", Driver: path, Unknown: unknown, Error: problem}

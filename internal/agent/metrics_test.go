@@ -51,8 +51,8 @@ func (s series) kind() dto.MetricType {
 	}
 }
 
-// nobody returns a client of an API server that does not exist: registering metrics needs no API
-// server.
+// nobody returns a client of an API server that does not exist, because registering metrics needs
+// no API server.
 func nobody(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})

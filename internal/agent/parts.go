@@ -72,8 +72,8 @@ func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *re
 	return &registry.Admin{Path: paths.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
-// contextRoom is how much of a GPU with containers must be free to make a context there. No context
-// takes more.
+// contextRoom is the amount of free memory that a GPU with containers needs before a context is
+// made there. No context takes more.
 const contextRoom = 1 << 30
 
 // newContexts returns the sizes of CUDA contexts, and the child process that measures them.

@@ -2,7 +2,7 @@
 
 // Package agentapi defines the questions that programs ask the agent over its sockets, the answers,
 // and the client. The kernel identifies the asker, and the answer depends on the asker. A question
-// changes nothing.
+// does not change any state.
 package agentapi
 
 // Question is the number of a question.
@@ -16,7 +16,7 @@ const (
 	Processes Question = 2
 	// Devices asks for GPUs: a list of Device.
 	Devices Question = 3
-	// All asks for everything at one moment: an Overview.
+	// All asks for an Overview: all data, read at one moment.
 	All Question = 4
 )
 
@@ -85,7 +85,7 @@ type Sharing struct {
 	PerGPU int `json:"perGPU"`
 	// ShareBytes is the memory of one share.
 	ShareBytes uint64 `json:"shareBytes"`
-	// Held is the number of shares that the container holds, on the node all containers together,
-	// in whatever dialect, rounded up.
+	// Held is the number of shares that the asking container holds, or that all containers of the
+	// node hold if the node's root asks. Shares of every dialect count; the sum is rounded up.
 	Held int `json:"held"`
 }

@@ -53,7 +53,7 @@ func (c Client) Ask(ctx context.Context, question Question, into any) error {
 	}
 }
 
-// explain adds to an error what the user should do.
+// explain adds advice for the user to an error.
 func (c Client) explain(err error) error {
 	const look = "see whether the pod of the DaemonSet nri-vgpu runs on this node"
 	switch {

@@ -46,7 +46,7 @@ const (
 	refusal kind = 3
 )
 
-// ErrQuestion reports a message that is no question.
+// ErrQuestion means that a message is no question.
 var ErrQuestion = errors.New("not a question")
 
 // IsQuestion reports whether a message begins as a question.

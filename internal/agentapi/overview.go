@@ -34,9 +34,9 @@ type Room struct {
 	FreeSlots       int    `json:"freeSlots"`
 	// Holders is how many containers may run on the GPU at the same time.
 	Holders int `json:"holders"`
-	// Exclusive: one container has the whole GPU.
+	// Exclusive reports whether one container has the whole GPU.
 	Exclusive bool `json:"exclusive,omitempty"`
-	// MPS: the GPU is shared through the Multi-Process Service.
+	// MPS reports whether the GPU is shared through the Multi-Process Service.
 	MPS bool `json:"mps,omitempty"`
 }
 
@@ -76,12 +76,12 @@ type Share struct {
 	Meter *Meter `json:"meter,omitempty"`
 }
 
-// MeterTolerance is how far metered GPU time may lie outside the interval of the driver's
-// observations, as a part of the GPU's time. MeterTolerance covers the meter's own error, and work
-// that is charged before it runs.
+// MeterTolerance is the amount by which metered GPU time may lie outside the interval of the
+// driver's observations, as a part of the GPU's time. MeterTolerance covers the meter's own error,
+// and work that is charged before it runs.
 const MeterTolerance = 0.03
 
-// Meter states how far metered GPU time can be trusted, over the recent minutes.
+// Meter compares metered GPU time with the driver's samples, over the recent minutes.
 type Meter struct {
 	// Seconds is the compared time, and Samples the number of the driver's samples in it.
 	Seconds float64 `json:"seconds"`

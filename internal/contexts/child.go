@@ -66,7 +66,7 @@ func (c *Child) Make(ctx context.Context, uuid string) (Made, error) {
 	return made, nil
 }
 
-// Is reports whether a process is making a context now. Is never waits.
+// Is reports whether a process is currently making a context. Is never waits.
 func (c *Child) Is(pid int) bool { return pid > 0 && c.pid.Load() == int64(pid) }
 
 // kill kills a process, and records a process that does not end. c.mu is held.
@@ -149,7 +149,7 @@ func (c *child) await(ctx context.Context) error {
 	}
 }
 
-// said returns the error output of the process, once it has ended.
+// said returns the error output of the process, once the process has ended.
 func (c *child) said() string {
 	if !c.ended() || c.errors.Len() == 0 {
 		return ""

@@ -32,9 +32,10 @@ const (
 
 // Ways to measure.
 const (
-	// ByProcess: NVML listed the child process's memory.
+	// ByProcess means that NVML listed the child process's memory.
 	ByProcess = "process"
-	// ByDevice: NVML did not list it, and the use of the whole GPU rose by the size.
+	// ByDevice means that NVML did not list the child process's memory, and the use of the whole
+	// GPU rose by the size.
 	ByDevice = "device"
 )
 
@@ -148,7 +149,7 @@ type Options struct {
 	Version func() (string, error)
 	// File is the path of the stored sizes.
 	File string
-	// GPUs returns the GPUs of the last look.
+	// GPUs returns the GPUs of the last query.
 	GPUs func() []gpu.GPU
 	// Room reports whether enough unallocated memory of a GPU is free to make a context.
 	Room func(uuid string) bool
@@ -294,7 +295,7 @@ func (s *Sizes) attempt(ctx context.Context, uuid string) {
 	}
 	size, err := s.Measurer.Measure(ctx, uuid)
 	if err != nil {
-		if ctx.Err() == nil { // else the caller gave up
+		if ctx.Err() == nil { // otherwise the caller gave up
 			s.failed(uuid, err)
 		}
 		return

@@ -25,7 +25,7 @@ const mib = 1 << 20
 type fake struct {
 	context uint64   // the size of a context
 	tells   bool     // whether NVML lists the memory of processes
-	others  []uint64 // the use of the GPU by others, at each look at the whole GPU
+	others  []uint64 // the use of the GPU by others, at each query of the whole GPU
 	makeErr error
 	usedErr error
 	hang    bool
@@ -96,7 +96,7 @@ func TestMeasure(t *testing.T) {
 
 func TestNVMLThatHangsIsNotWaitedFor(t *testing.T) {
 	m := Measurer{Driver: &fake{hang: true}, Maker: &fake{}}
-	for range 2 { // the second measurement finds the call of the first under way
+	for range 2 { // the second measurement starts while the first call is still running
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		if _, err := m.Measure(ctx, "GPU-a"); err == nil {
 			t.Error("it was measured")

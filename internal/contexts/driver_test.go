@@ -98,7 +98,7 @@ func agentOn(t *testing.T, machine *simtest.Machine, file string, contained bool
 	return size, stderr.String()
 }
 
-// A context is measured in whatever way NVML lists processes, on the host and in a container.
+// A context is measured on the host and in a container, in each way in which NVML lists processes.
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime          string
@@ -188,7 +188,7 @@ func onlyGPU(t *testing.T, machine *simtest.Machine) string {
 	return gpus[0].UUID
 }
 
-// A driver that hangs in cuInit costs a process, and no more than the available time.
+// A driver that hangs in cuInit costs one process, and at most the available time.
 func TestADriverThatHangs(t *testing.T) {
 	machine := machineWith(t, "init = 60s\n")
 	c, uuid := childOn(t, machine), onlyGPU(t, machine)

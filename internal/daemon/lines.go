@@ -31,8 +31,8 @@ type line struct {
 	written chan struct{}
 }
 
-// newLines returns a writer for a log's lines. After it dropped lines, it calls tell with
-// their number before it writes the next line.
+// newLines returns a writer for a log's lines. After it dropped lines, it calls tell with the
+// number of dropped lines before it writes the next line.
 func newLines(out io.Writer, tell func(dropped int64)) *lines {
 	l := &lines{out: out, waiting: make(chan line, mostLines)}
 	go func() {

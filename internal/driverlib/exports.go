@@ -2,7 +2,7 @@
 
 // Package driverlib makes the interposer's libraries export exactly the names that a
 // node's driver exports. An additional name would announce a function that the driver
-// lacks. Without a name, programs that import it would not start.
+// lacks. If a name is missing, programs that import it do not start.
 package driverlib
 
 import (

@@ -26,7 +26,7 @@ func TestAListedPodIsKnownByItsName(t *testing.T) {
 		if _, err := n.create(inPod("u"), wants("void")); err == nil {
 			t.Error("a pod that asks was not refused")
 		}
-		// Both pods may ask, and share a UID.
+		// Both pods may request GPUs, and share a UID.
 	}
 	both := []guardfile.Pod{{UID: hash, Namespace: "kube-system", Name: "kube-apiserver-node-1"}, {UID: hash, Namespace: "tenant", Name: "forged"}}
 	if err := guardfile.WriteAsking(n.settings.StateDir, both); err != nil {

@@ -30,8 +30,8 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	}
 }
 
-// The guard and its stand-in refuse undecided containers in time, so that the runtime drops
-// neither.
+// The guard and its stand-in refuse undecided containers in time, so that the runtime drops neither
+// of them.
 func TestTheHostsFilesHang(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -56,7 +56,8 @@ func TestTheHostsFilesHang(t *testing.T) {
 	inTime(t, "at last", ask, false)
 }
 
-// A container with our files and an image that hangs is not started, whichever of the two answers.
+// A container with our files and an image that hangs is not started, whether the guard or its
+// stand-in answers.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

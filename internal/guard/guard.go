@@ -49,8 +49,8 @@ type Guard struct {
 // The guard reads small files of the host, and looks up paths in containers. Both may hang, and a
 // runtime drops a plugin that answers late once.
 const (
-	// patience is the guard's time limit. The agent before the guard and the stand-in behind it
-	// have the same limit: the runtime allows each plugin 2 s.
+	// patience is the guard's time limit. The agent, which answers before the guard, and the
+	// stand-in, which answers after it, have the same limit: the runtime allows each plugin 2 s.
 	patience = 900 * time.Millisecond
 	// maxAtWork bounds the requests that are handled at a time. The runtime sends requests one by
 	// one; more are open only if some hang.
@@ -142,7 +142,7 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool
 // RunPodSandbox refuses a pod that could keep a restarting runtime from loading the guard.
 // containerd 2.4 reports no removal of a pod that a later plugin refuses: such a pod counts until the
 // guard registers again. The guard is the last plugin by its index, except for its stand-in, which
-// decides alike.
+// makes the same decisions.
 func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	size := pod.SizeVT()
 	long, many := nri.CheckPod(pod), g.messages.check(pod.GetNamespace(), size)
@@ -162,7 +162,7 @@ func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return err
 }
 
-// RemovePodSandbox forgets the size of a pod.
+// RemovePodSandbox drops the recorded size of a pod.
 func (g *Guard) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	g.messages.remove(podKey(pod.GetId()))
 	return nil
@@ -196,7 +196,7 @@ func (g *Guard) PostCreateContainer(_ context.Context, pod *api.PodSandbox, cont
 	return nil
 }
 
-// RemoveContainer forgets the size of a container.
+// RemoveContainer drops the recorded size of a container.
 func (g *Guard) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
 	g.messages.remove(containerKey(container.GetId()))
 	return nil

@@ -31,7 +31,7 @@ type Container struct {
 	PID int
 }
 
-// refuse returns an error that a container must not run as it is, with advice.
+// refuse returns an error that rejects the container as configured, with advice.
 func (r rules) refuse(c Container, format string, args ...any) error {
 	why := runtimes.Brief(fmt.Errorf(format, args...))
 	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will try again; if it goes on, see whether nri-vgpu's agent runs on this node, and if nri-vgpu was removed, remove %s", c.Name, why, r.program)
@@ -72,7 +72,7 @@ func (r rules) left(c Container) bool {
 	return c.Marked || r.carries(c) || gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), r.Socket)
 }
 
-// carries reports whether a container has its own files of ours.
+// carries reports whether a container has mounts of its own nri-vgpu files.
 func (r rules) carries(c Container) bool {
 	dir, carries := ourfiles.Dir(c.Mounts)
 	return carries && c.PodUID != "" && c.Name != "" &&

@@ -34,8 +34,9 @@ func newMessages() *messages {
 	return &messages{objects: map[string]object{}, spaces: map[string]int{}}
 }
 
-// fits reports whether a namespace that takes `own` of `all` bytes may take `more`. It may not
-// take more than it leaves to other namespaces: no tenant fills a node with one namespace.
+// fits reports whether a namespace that takes `own` of `all` bytes may take `more`. A namespace may
+// take at most as much as it leaves to other namespaces, so that no tenant can fill a node with one
+// namespace.
 func fits(own, all, more int) bool { return own+more <= maxMessageBytes-(all+more) }
 
 // check returns an error if a namespace may not take that many bytes more.
@@ -53,7 +54,7 @@ func (m *messages) check(namespace string, more int) error {
 func podKey(id string) string       { return "pod " + id }
 func containerKey(id string) string { return "container " + id }
 
-// add counts an object, in place of the one that had its id.
+// add counts an object, and replaces an earlier object with the same id.
 func (m *messages) add(id, namespace string, bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +64,7 @@ func (m *messages) add(id, namespace string, bytes int) {
 	m.all += bytes
 }
 
-// remove counts an object no longer.
+// remove stops counting an object.
 func (m *messages) remove(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

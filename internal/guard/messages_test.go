@@ -23,7 +23,7 @@ func TestFits(t *testing.T) {
 		{0, 0, 16*mib + 1, false},
 		{15 * mib, 15 * mib, mib, true},
 		{16 * mib, 16 * mib, 1, false},
-		{0, 16 * mib, 8 * mib, true}, // half of what the first leaves
+		{0, 16 * mib, 8 * mib, true}, // half of the remaining space
 		{0, 16 * mib, 8*mib + 1, false},
 		{0, 24 * mib, 4 * mib, true},
 		{0, 32 * mib, 1, false},
@@ -35,8 +35,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// The messages of a synchronization replace all that was counted before. A container may come
-// before its pod, and one that is sent twice counts once.
+// The messages of a synchronization replace all earlier counts. A container may arrive before its
+// pod, and a container that is sent twice counts once.
 func TestSynchronizingCounts(t *testing.T) {
 	long := func(id string) *api.Container {
 		return &api.Container{Id: id, PodSandboxId: "p-" + id, Env: []string{strings.Repeat("x", 1000)}}
@@ -73,8 +73,8 @@ func TestSynchronizingCounts(t *testing.T) {
 	}
 }
 
-// fill creates containers of a namespace, as the runtime does, until one is refused. It returns
-// how many bytes those take, and the refusal.
+// fill creates containers of a namespace, as the runtime does, until one is refused. fill returns
+// the size of the created containers in bytes, and the refusal.
 func (n *node) fill(namespace string, length, most int) (bytes int, err error) {
 	n.t.Helper()
 	long := strings.Repeat("x", length)
@@ -98,9 +98,9 @@ func (n *node) fill(namespace string, length, most int) (bytes int, err error) {
 	return bytes, nil
 }
 
-// TestNoNamespaceFillsTheNode: one namespace gets no more than half of what the runtime can send
-// to a guard that registers, whether the guard has seen the containers come or not. Other
-// namespaces, and the cluster's own, go on; what is removed makes room.
+// TestNoNamespaceFillsTheNode checks that one namespace gets no more than half of what the runtime
+// can send to a guard that registers, whether or not the guard was running when the containers were
+// created. Other namespaces and the cluster's own can still start pods, and removed pods make room.
 func TestNoNamespaceFillsTheNode(t *testing.T) {
 	wait(t)
 	const length = 400 << 10

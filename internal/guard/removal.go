@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// retireInterval is how late the guard detects the end of the last pod.
+	// retireInterval is the greatest delay with which the guard detects the end of the last pod.
 	retireInterval = 5 * time.Second
 	// bootGrace is how long a guard waits for kubelet to restart pods while kubelet has no pod
 	// directories.

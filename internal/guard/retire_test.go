@@ -34,7 +34,7 @@ func TestARetiringGuardRefusesItsPodsAlone(t *testing.T) {
 	}
 }
 
-// A removed guard ends, and its stand-in, too.
+// A removed guard and its stand-in both end.
 func TestARemovedGuardEnds(t *testing.T) {
 	n := newNode(t)
 	processes := func() int {

@@ -22,7 +22,7 @@ type rules struct {
 }
 
 // rules returns the current rules, and whether nri-vgpu is installed: after a removal the guard
-// guards nothing. While the settings are unreadable, the last readable settings hold, or the
+// allows everything. While the settings are unreadable, the last readable settings hold, or the
 // defaults.
 func (g *Guard) rules() (rules, bool) {
 	s, err := g.read.get(paths.GuardSettings(g.program), guardfile.ReadSettings)
@@ -39,8 +39,8 @@ func (g *Guard) rules() (rules, bool) {
 // systemNamespace contains the pods of Kubernetes itself.
 const systemNamespace = "kube-system"
 
-// trusts reports whether a namespace is the cluster's own. Its pods are not bounded: users who may
-// create pods there control the node anyway.
+// trusts reports whether a namespace is the cluster's own. The pods of a trusted namespace are not
+// bounded: users who may create pods there control the node anyway.
 func (r rules) trusts(namespace string) bool {
 	return namespace == systemNamespace || slices.Contains(r.ExemptNamespaces, namespace)
 }
@@ -48,8 +48,8 @@ func (r rules) trusts(namespace string) bool {
 // asks reports whether a container's pod is known to ask for GPUs. The agent has listed the pod, or
 // has made files for the pod's containers since the node booted.
 func (g *Guard) asks(r rules, c Container) bool {
-	// If the list is unreadable, the last readable list holds, or none. A pod outside the list gets
-	// no GPU either way.
+	// If the list is unreadable, the last readable list applies, or an empty list if none was
+	// readable. A pod outside the list gets no GPU either way.
 	listed, _ := g.asking.get(paths.AskingPods(r.StateDir), guardfile.ReadAskingFile)
 	pod := guardfile.Pod{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
 	if slices.ContainsFunc(listed, func(l guardfile.Pod) bool { return l.Is(pod) }) {

@@ -22,9 +22,10 @@ import (
 
 // A runtime drops a plugin that answers too late once, as on an overloaded machine or after the
 // plugin was stopped. The runtime kills the plugin and does not start it again before its own
-// restart. No plugin then judges the container that the runtime is creating. So a guard starts a
-// stand-in: the same program, which registers over the runtime's socket as a plugin behind the
-// guard. The stand-in is asked in the same request, and reconnects whenever it is dropped.
+// restart. No plugin then judges the container that the runtime is creating. Therefore a guard
+// starts a stand-in: the same program, which registers over the runtime's socket as a plugin behind
+// the guard. The runtime calls the stand-in for the same request, and the stand-in reconnects
+// whenever the runtime drops it.
 
 // standInVariable marks a process as a stand-in, and contains the runtime's pid.
 const standInVariable = "NRI_VGPU_GUARD_STANDS_IN_AT"

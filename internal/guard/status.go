@@ -17,7 +17,7 @@ import (
 )
 
 // statusInterval is how often the guard checks that its status file exists. statusInterval is also
-// how late a stand-in reports that the guard has ended.
+// the greatest delay with which a stand-in reports that the guard has ended.
 const statusInterval = 2 * time.Second
 
 // keepStatus keeps the status file of the running guard until ctx ends.

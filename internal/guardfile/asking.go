@@ -22,7 +22,7 @@ import (
 // askingVersion is the version of the file's format.
 const askingVersion = 1
 
-// ErrAsking reports that the list of asking pods cannot be trusted.
+// ErrAsking means that the list of asking pods cannot be trusted.
 var ErrAsking = errors.New("the list of pods that ask for GPUs is corrupt")
 
 // asking is the content of the file that lists the node's pods that ask for GPUs. The file survives

@@ -28,8 +28,8 @@ type Settings struct {
 	// This release honours them only beside an agent of the previous release, which does not mark
 	// the containers that it exempts.
 	ExemptNamespaces []string `json:"exemptNamespaces"`
-	// MarksExempt: the agent marks the containers that it exempts, because only the agent reads
-	// their requests.
+	// MarksExempt reports whether the agent marks the containers that it exempts, because only the
+	// agent reads their requests.
 	MarksExempt bool   `json:"marksExempt"`
 	CDIKind     string `json:"cdiKind"`
 	// Plugin is the agent's name among the runtime's plugins, as "90-nri-vgpu".
@@ -61,8 +61,8 @@ func (s Settings) Write(program string) error {
 	if err != nil {
 		return fmt.Errorf("encode the guard's settings: %w", err)
 	}
-	// The file must not be executable. The runtime would take it for a plugin with an invalid name,
-	// and start no plugin at all.
+	// The file must not be executable. The runtime would treat the file as a plugin with an invalid
+	// name, and start no plugin at all.
 	err = renameio.WriteFile(paths.GuardSettings(program), append(data, '\n'), 0o644,
 		renameio.IgnoreUmask(), renameio.WithTempDir(filepath.Dir(program)))
 	if err != nil {

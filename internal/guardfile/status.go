@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Status is what a running guard reports of itself.
+// Status is a running guard's report about itself.
 type Status struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`

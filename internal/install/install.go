@@ -114,7 +114,7 @@ func fill(staging, source string) error {
 		}
 		// MkdirTemp allows only the owner, and the umask reduced the other
 		// directories' modes. Containers run as any user.
-		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // nobody else writes to what MkdirTemp made
+		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // only this process writes there
 			return fmt.Errorf("open the directory to all: %w", err)
 		}
 		return sync(path)

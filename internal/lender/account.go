@@ -30,7 +30,7 @@ const (
 // account is the lender's state of one container on one GPU. The account derives from the pages
 // that the container's processes write, and their claims may be false. A false claim of work keeps
 // the container's own time from being lent, and borrows no more than real work. A container that
-// hides work lends its own time away.
+// hides work only lends its own time.
 type account struct {
 	guarantee uint32 // parts per million
 	maximum   uint32 // largest part with others' idle time, at least guarantee
@@ -44,8 +44,8 @@ type account struct {
 	looked  time.Duration // time of the last fill of the allowance
 	busy    bool          // the container needs its guarantee
 	hungry  bool          // the container could use more
-	lease   uint32        // part until the next look; 0: the guarantee
-	beside  bool          // another container has a lease until the next look
+	lease   uint32        // part until the next check; 0: the guarantee
+	beside  bool          // another container has a lease until the next check
 
 	room      time.Duration // how much charge is accepted
 	untold    time.Duration // charge beyond room
@@ -61,7 +61,7 @@ func (a *account) shares() bool { return a.maximum > a.guarantee }
 // rate returns the part of the GPU's time that the container may use.
 func (a *account) rate() uint32 { return max(a.guarantee, a.lease) }
 
-// look records the container's claim at a time, `passed` after the last look.
+// look records the container's claim at a time, `passed` after the last check.
 func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	spent := bounded(int64(claim.Spent - a.last.Spent))
 	filled := claim.Filled != a.last.Filled
@@ -87,9 +87,10 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	a.busy = now-a.worked <= linger+a.slack
 }
 
-// ran returns the part of the container's work that has certainly run meanwhile. Beside a container
-// with a lease nothing is certain: the hardware may grant the leased container as much time as all
-// others. If the lender counted delayed work as done, it would lend on and delay the work forever.
+// ran returns the part of the container's work that has certainly run meanwhile. While another
+// container has a lease, the estimate is uncertain: the hardware may grant the leased container as
+// much time as all others together. If the lender counted delayed work as done, it would lend on
+// and delay the work forever.
 func (a *account) ran(passed time.Duration) time.Duration {
 	if a.beside {
 		return 0
@@ -97,13 +98,13 @@ func (a *account) ran(passed time.Duration) time.Duration {
 	return part(passed, a.rate())
 }
 
-// missed records a look at which the claims were unreadable. The container may have used its part.
+// missed records a check at which the claims were unreadable. The container may have used its part.
 func (a *account) missed(passed time.Duration) {
 	a.busy, a.hungry = false, false
 	a.count(part(passed, a.entitled()), passed)
 }
 
-// balance returns the container's allowance now, without lent time.
+// balance returns the container's current allowance, without lent time.
 func (a *account) balance(now time.Duration) time.Duration {
 	since := min(max(now-a.last.Filled, 0), most)
 	return bounded(a.last.Balance) + part(since, a.guarantee)
@@ -116,10 +117,10 @@ func part(of time.Duration, ppm uint32) time.Duration {
 	return of * time.Duration(ppm) / limits.NoComputeLimit
 }
 
-// lend decides the part of each container of one GPU until the next look. A container whose maximum
-// is its guarantee keeps its time, used or not, and so does a busy container. The rest goes to the
-// hungry containers in proportion to their guarantees. A container at its maximum leaves its share
-// of the rest to the others. The leases and guarantees of a GPU never exceed the whole GPU.
+// lend decides the part of each container of one GPU until the next check. A container whose
+// maximum is its guarantee keeps its time, used or not, and so does a busy container. The rest goes
+// to the hungry containers in proportion to their guarantees. A container at its maximum leaves its
+// share of the rest to the others. The leases and guarantees of a GPU never exceed the whole GPU.
 func lend(accounts []*account) {
 	free, weights := int64(limits.NoComputeLimit), int64(0)
 	var hungry []*account

@@ -106,8 +106,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestGuaranteeReturns checks that a container which wakes up has its guarantee at the next look.
-// Soon after the container falls idle, its time is lent again.
+// TestGuaranteeReturns checks that a container that becomes busy has its guarantee at the next
+// check. Soon after the container falls idle, its time is lent again.
 func TestGuaranteeReturns(t *testing.T) {
 	borrower, owner := sharer(30, 100), sharer(70, 0)
 	both := []*player{borrower, owner}
@@ -152,7 +152,8 @@ func TestLongKernelIsBusy(t *testing.T) {
 	}
 }
 
-// FuzzLies checks that no claim takes a neighbour's guarantee, and that hiding work gains nothing.
+// FuzzLies checks that no claim reduces another container's guarantee, and that hiding work gains
+// nothing.
 func FuzzLies(f *testing.F) {
 	f.Add(uint64(0), int64(0), int64(0), uint64(1), int64(-1), int64(5))
 	f.Add(uint64(math.MaxUint64), int64(math.MinInt64), int64(math.MaxInt64), uint64(1)<<63, int64(math.MaxInt64), int64(math.MinInt64))

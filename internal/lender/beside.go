@@ -8,11 +8,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// mostAtOnce bounds how far a container's charge at a look may exceed the elapsed time. Work is
-// charged before it runs.
+// mostAtOnce bounds the amount by which a container's charge at a check may exceed the elapsed
+// time. Work is charged before it runs.
 const mostAtOnce = time.Second
 
-// count adds the container's charge since the last look. Over time it accepts no more than the
+// count adds the container's charge since the last check. Over time it accepts no more than the
 // elapsed time, whatever the container claims. A container that is not metered may have used the
 // GPU all the time.
 func (a *account) count(spent, passed time.Duration) {

@@ -113,8 +113,8 @@ func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
 	}
 }
 
-// TestUnreadableContainerMayHaveHadItsPart checks that a container which truncates its usage page
-// takes nothing from its neighbours.
+// TestUnreadableContainerMayHaveHadItsPart checks that a container that truncates its usage page
+// takes nothing from the other containers.
 func TestUnreadableContainerMayHaveHadItsPart(t *testing.T) {
 	vandal, good := newCapped(t, 300_000), newCapped(t, 300_000)
 	l, _ := newLender(t, vandal, good)

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// busyTick is the time between two looks while a lending container has work. A lent guarantee
-	// returns at the next look.
+	// busyTick is the time between two checks while a lending container has work. A lent guarantee
+	// returns at the next check.
 	busyTick = 4 * time.Millisecond
-	// besideTick is the time between two looks while a container that lends nothing has work. Its
-	// charge reaches the others of its GPU at the next look.
+	// besideTick is the time between two checks while a container that lends nothing has work. The
+	// other containers of its GPU receive its charge at the next check.
 	besideTick = 20 * time.Millisecond
-	// idleTick is the time between two looks while no container has work, and quietTick the time if
-	// none lends either. The first charges of containers that start to work reach them that much
-	// later.
+	// idleTick is the time between two checks while no container has work, and quietTick the time
+	// if none lends either. The first charges of a container that starts to work are delayed by at
+	// most this time.
 	idleTick  = 50 * time.Millisecond
 	quietTick = 200 * time.Millisecond
 	// term is how long a lease lasts if it is not renewed.
@@ -38,7 +38,7 @@ const (
 
 // Options of a Lender.
 type Options struct {
-	// Dirs returns the directories of the containers that may run now.
+	// Dirs returns the directories of the containers that may be running.
 	Dirs func() []string
 	// Recent, if set, reports whether the directories have changed lately, so that Run checks them
 	// often. Prefer [Lender.Poke] where possible.
@@ -49,7 +49,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Lender lends between the containers of some directories.
+// Lender lends GPU time between the containers of some directories.
 type Lender struct {
 	Options
 	poke    loop.Wakeup
@@ -88,7 +88,7 @@ func (l *Lender) Run(ctx context.Context) {
 	}
 }
 
-// step looks once and returns how long to wait until the next look.
+// step checks once and returns how long to wait until the next check.
 func (l *Lender) step(now time.Duration) time.Duration {
 	age := now - l.fresh
 	if l.fresh == 0 || age >= refreshEvery || age >= idleTick && l.Recent != nil && l.Recent() {
@@ -105,7 +105,7 @@ func (l *Lender) step(now time.Duration) time.Duration {
 }
 
 // look reads all claims, and writes all leases and charges of others. look returns how long to wait
-// until the next look.
+// until the next check.
 func (l *Lender) look(now time.Duration) time.Duration {
 	passed := now - l.last
 	l.last = now
@@ -135,7 +135,7 @@ func (l *Lender) look(now time.Duration) time.Duration {
 	return wait
 }
 
-// nextLook returns how long to wait until the next look at a GPU's containers.
+// nextLook returns how long to wait until the next check of a GPU's containers.
 func nextLook(accounts []*account) time.Duration {
 	wait := quietTick
 	for _, a := range accounts {
@@ -190,8 +190,8 @@ func (l *Lender) refresh(now time.Duration) {
 	}
 }
 
-// isWatched reports whether the lender watches the containers of a GPU. That is so if a container
-// lends time, or if a container with a limit on time is not alone.
+// isWatched reports whether the lender watches the containers of a GPU. The result is true if a
+// container lends time, or if a container with a limit on time is not alone.
 func isWatched(accounts []*account) bool {
 	return slices.ContainsFunc(accounts, func(a *account) bool { return a.shares() || a.metered && len(accounts) > 1 })
 }

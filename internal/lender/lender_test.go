@@ -146,8 +146,8 @@ func TestLenderFollowsPages(t *testing.T) {
 	}
 }
 
-// TestLenderSurvivesDamage checks that a container which truncates its usage page gains nothing,
-// and disturbs no other container.
+// TestLenderSurvivesDamage checks that a container that truncates its usage page gains nothing, and
+// disturbs no other container.
 func TestLenderSurvivesDamage(t *testing.T) {
 	vandal, good := newContainer(t, 300_000), newContainer(t, 300_000)
 	l, log := newLender(t, vandal, good, container{t, t.TempDir()})

@@ -117,7 +117,7 @@ func TestNothingIsLentOfAGPUInUse(t *testing.T) {
 	}
 }
 
-// nobody returns a lender without containers, and the count of its searches.
+// nobody returns a lender that has no containers, and the count of its searches.
 func nobody(recent func() bool) (*Lender, *atomic.Int32) {
 	var looks atomic.Int32
 	return New(Options{Dirs: func() []string { looks.Add(1); return nil }, Recent: recent}), &looks
@@ -216,7 +216,7 @@ func TestWorkBesideALeaseIsNotTakenForDone(t *testing.T) {
 	}
 }
 
-// Containers that need no looks do not stop the looks at other containers.
+// Containers that need no checks do not stop the checks of other containers.
 func TestLoneContainersDisturbNobody(t *testing.T) {
 	pair := []container{newCapped(t, 300_000), newCapped(t, 600_000)}
 	all := slices.Clone(pair)

@@ -56,7 +56,7 @@ func newTenant(devices []limits.Device) *tenant {
 }
 
 // unreadable returns a container with unreadable pages, as of another release. The container may
-// use its whole allocation at any time, so the lender lends nothing of that.
+// use its whole allocation at any time, so the lender lends none of it.
 func unreadable(devices []limits.Device) *tenant {
 	t := newTenant(devices)
 	for _, a := range t.accounts {

@@ -34,7 +34,7 @@ func (c container) ofNextRelease() {
 }
 
 // TestContainerOfAnotherReleaseKeepsItsPart covers a container with unreadable pages, as after a
-// rollback. The lender lends nothing of the container's part, and reports to the others that the
+// rollback. The lender does not lend the container's part, and reports to the others that the
 // container may have used it.
 func TestContainerOfAnotherReleaseKeepsItsPart(t *testing.T) {
 	for _, test := range []struct {

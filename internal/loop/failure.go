@@ -7,7 +7,7 @@ type Change int
 
 // Changes.
 const (
-	Unchanged Change = iota // the attempt has the same result as the last attempt
+	Unchanged Change = iota // the attempt had the same result as the last attempt
 	Failed                  // the attempt failed, and the last one succeeded or failed for another reason
 	Recovered               // the attempt succeeded, and the last one failed
 )

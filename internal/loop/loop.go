@@ -27,7 +27,7 @@ type Wakeup chan struct{}
 // NewWakeup returns a Wakeup without a pending signal.
 func NewWakeup() Wakeup { return make(Wakeup, 1) }
 
-// Signal wakes the loop, now or at its next receive. Signal never blocks.
+// Signal wakes the loop immediately, or at its next receive. Signal never blocks.
 func (w Wakeup) Signal() {
 	select {
 	case w <- struct{}{}:

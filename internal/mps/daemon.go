@@ -37,7 +37,7 @@ type record struct {
 type daemon struct {
 	record
 	pidfd int
-	// renewed: the daemon was asked to quit.
+	// renewed reports whether the daemon was asked to quit.
 	renewed bool
 }
 

@@ -34,7 +34,8 @@ const (
 	unanswered = 3
 	// firstPause and longestPause bound the pause before a restart of a daemon that ended soon.
 	firstPause, longestPause = time.Second, time.Minute
-	// wellAfter is how long a daemon has to run before its end no longer counts as a failed start.
+	// wellAfter is the running time from which the end of a daemon does not count as a failed
+	// start.
 	wellAfter = time.Minute
 )
 
@@ -110,7 +111,7 @@ func New(opts Options) *Supervisor {
 	return &Supervisor{Options: opts, metrics: newMetrics(), reason: "it has not been started yet"}
 }
 
-// Ready returns an error with the reason if GPUs are not served now. Ready never waits.
+// Ready returns an error with the reason if GPUs are currently not served. Ready never waits.
 func (s *Supervisor) Ready(uuids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +176,7 @@ func (s *Supervisor) keep(ctx context.Context) error {
 	return s.watch(ctx, d)
 }
 
-// errNoGPU reports that no GPU is shared through MPS now. A GPU may appear at any time.
+// errNoGPU means that no GPU is currently shared through MPS. A GPU may appear at any time.
 var errNoGPU = errors.New("the driver shows no GPU that is to be shared so")
 
 // errRenewed reports that the daemon was ended, so that the next daemon serves other GPUs.

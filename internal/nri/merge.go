@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// Merge returns the container that the runtime creates with an adjustment. Merge covers what
-// matters for GPUs: environment, mounts, annotations and devices. The second value of a repeated
+// Merge returns the container that the runtime creates with an adjustment. Merge covers the fields
+// that affect GPUs: environment, mounts, annotations and devices. The second value of a repeated
 // variable wins, as in runtimes.
 func Merge(container *api.Container, adjust *api.ContainerAdjustment) *api.Container {
 	merged := &api.Container{

@@ -11,8 +11,8 @@ import (
 )
 
 // Synchronizing returns an option by which a plugin reduces the runtime's report of all pods and
-// containers, message by message. The stub would otherwise keep all messages until the last has
-// arrived, and tenants decide their size.
+// containers, message by message. Otherwise the stub would keep all messages until the last has
+// arrived, and tenants control the size of messages.
 func Synchronizing(reduce func(*api.SynchronizeRequest)) stub.Option {
 	intercept := func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 		return method(ctx, func(message any) error {

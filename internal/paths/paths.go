@@ -57,8 +57,8 @@ const (
 	ContainerAssignment = ContainerRunDir + "/" + Assignment
 )
 
-// ContainerPath is a directory in the search path of nearly every image. The tools are
-// there unless a volume covers it.
+// ContainerPath is a directory in the search path of nearly every image. The tools are in this
+// directory unless a volume covers it.
 const ContainerPath = "/usr/bin"
 
 // AdjustedAnnotation marks a container that the agent has handled without injecting a
@@ -66,8 +66,8 @@ const ContainerPath = "/usr/bin"
 // have files of nri-vgpu instead.
 const AdjustedAnnotation = "nri-vgpu.io/adjusted"
 
-// The guard's index and name among the runtime's plugins, the name of its program,
-// which the runtime starts, and the name of its stand-in.
+// The guard's index and name as a plugin, the name of the program that the runtime starts, and the
+// name of its stand-in.
 const (
 	GuardIndex   = "99"
 	GuardName    = "nri-vgpu-guard"

@@ -15,8 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// Admin is the socket at which the node's root may ask everything. No container reaches the
-// socket's directory, and only root may open the file. The server checks nothing else.
+// Admin is the socket at which the node's root may ask any question. No container reaches the
+// socket's directory, and only root may open the file. The server relies on these permissions and
+// checks no others.
 type Admin struct {
 	Path    string
 	Answers Answers

@@ -2,7 +2,7 @@
 
 package registry
 
-// maxArrivals bounds the arrivals that wait to be settled. Each holds a descriptor.
+// maxArrivals bounds the arrivals that wait to be settled. Each arrival holds a descriptor.
 const maxArrivals = 256
 
 // arrival is a registration whose process has not been read from procfs. Reading doubles the cost

@@ -122,7 +122,8 @@ func TestALaterClaimIsNotReplacedByAnEarlierOne(t *testing.T) {
 	}
 }
 
-// A process that asks after it registered is looked up once, and costs as much as a listed process.
+// A process that asks after it registered is looked up once, and counts as much as a listed
+// process.
 func TestAskingSettlesArrivals(t *testing.T) {
 	h := newHouse(t)
 	child := h.arrives(1, id)[0]

@@ -57,7 +57,7 @@ func TestTheRegistryIsBounded(t *testing.T) {
 	}
 }
 
-// A flood of connections waits for the agent's pace. A process that is not listed costs four times
+// A flood of connections waits for the agent's pace. A process that is not listed counts four times
 // as much.
 func TestConnectionsArePaced(t *testing.T) {
 	for name, listed := range map[string]bool{"listed": true, "not listed": false} {
@@ -110,7 +110,7 @@ func waiting(t *testing.T, l *listener) (n int) {
 	}
 }
 
-// Containers fill the places in turn, until all places are taken.
+// Containers open connections one after another, until all places are taken.
 func TestPlacesAreBounded(t *testing.T) {
 	for name, b := range map[string]bounds{"asking": askBounds, "asking what a process holds": heldBounds} {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,7 @@ const gpuA = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 type holder struct {
 	mu    sync.Mutex
 	asked []Process
-	// hang: the driver does not answer.
+	// hang reports whether the driver does not answer.
 	hang bool
 }
 
@@ -63,8 +63,8 @@ func heldQuestion(slot, pid uint32) []byte {
 	return raw
 }
 
-// holding returns a house in which this process is in a container, and may ask for the memory that
-// it holds.
+// holding returns a test server that treats this process as a container's, and answers its
+// questions about the memory that it holds.
 func holding(t *testing.T) (*house, *holder) {
 	t.Helper()
 	h, held := newHouse(t), &holder{}
@@ -145,7 +145,7 @@ func TestWhatAProcessHolds(t *testing.T) {
 	h.say(message(1, uint32(os.Getpid())))
 	eventually.Holds(h.T, patience, "it is registered", func() bool { return len(h.Registry.Processes(id)) == 1 })
 	conn := h.dial()
-	time.Sleep(20 * time.Millisecond) // the server now waits for the message
+	time.Sleep(20 * time.Millisecond) // the server waits for the message
 	if got := h.answered(conn, heldQuestion(1, 99)); got != want {
 		t.Errorf("late: got %q", got)
 	}

@@ -14,8 +14,8 @@ import (
 // backlog is how many connections may wait to be accepted; the kernel has its own bound.
 const backlog = 4096
 
-// listener accepts connections without the runtime's poller, which would wake for each
-// connection, also between batches.
+// listener accepts connections without the Go runtime's poller, which would wake for each
+// connection, even between batches.
 type listener struct {
 	socket, wake int // wake is readable once stop was called
 }
@@ -63,7 +63,7 @@ func (l *listener) bind(path string, mode os.FileMode) error {
 	return nil
 }
 
-// stop ends all waits, now and later.
+// stop ends all current and later waits.
 func (l *listener) stop() {
 	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
@@ -100,11 +100,12 @@ func (l *listener) accept() (c rawConn, ok bool, err error) {
 	}
 }
 
-// rawConn is an accepted connection that the runtime's poller does not know. Most carry
-// a registration, which is read at once; adding each to the poller would take longer.
+// rawConn is an accepted connection that the runtime's poller does not know. Most connections carry
+// a registration, which is read immediately; adding each connection to the poller would take
+// longer.
 type rawConn struct{ fd int }
 
-// said returns the message of the connection, if it has arrived.
+// said returns the message of the connection, if it has already arrived.
 func (c rawConn) said() (message []byte, came bool) { return receiveNow(c.fd) }
 
 func receiveNow(fd int) (message []byte, came bool) {

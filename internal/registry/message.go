@@ -29,7 +29,7 @@ const (
 // ErrMessage reports a malformed registration.
 var ErrMessage = errors.New("not a registration")
 
-// Claim is what a process reports of itself. The claim may be false, so no decision depends on it.
+// Claim is a process's report about itself. The claim may be false, so no decision depends on it.
 type Claim struct {
 	// Slot is the process's slot on its container's usage page.
 	Slot uint32

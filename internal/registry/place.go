@@ -19,8 +19,8 @@ type Place struct {
 	Cgroup string
 }
 
-// These match the names of cgroups as kubelet and the runtimes make them with either of their
-// drivers:
+// These expressions match the names of cgroups that kubelet and the runtimes create with either
+// cgroup driver:
 //
 //	/kubepods/burstable/pod<uid>/<id>
 //	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<id>.scope

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is what the kernel reports of a process.
+// Process is the kernel's data about a process.
 type Process struct {
 	// PID is the pid in the agent's pid namespace, which is the host's.
 	PID int
@@ -39,7 +39,7 @@ type Proc string
 // HostProc is the procfs of the agent's pid namespace.
 const HostProc Proc = "/proc"
 
-// Look reads what the kernel reports of a process. Another process may have taken the pid
+// Look reads the kernel's data about a process. Another process may have taken the pid
 // meanwhile: see Pin.
 func (p Proc) Look(pid int) (Process, error) {
 	process := Process{PID: pid}
@@ -169,7 +169,7 @@ func number(text string) uint32 {
 // Handle identifies a process even after its pid is reused.
 type Handle struct{ fd int }
 
-// Pin returns a handle of the process that has the pid now, and what the kernel reports of that
+// Pin returns a handle of the process that currently has the pid, and the kernel's data about that
 // process.
 func (p Proc) Pin(pid int) (Process, Handle, error) {
 	fd, err := unix.PidfdOpen(pid, 0)

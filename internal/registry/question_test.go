@@ -22,7 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// answers tells each asker its identity, and records all askers.
+// answers returns to each asker its identity, and records all askers.
 type answers struct {
 	mu   sync.Mutex
 	seen []Asker
@@ -51,7 +51,8 @@ func (a *answers) asked() []Asker {
 	return append([]Asker{}, a.seen...)
 }
 
-// questions returns a house in which this process is in a container, and may ask.
+// questions returns a test server that treats this process as a container's, and answers its
+// questions.
 func questions(t *testing.T) (*house, *answers) {
 	t.Helper()
 	h, a := newHouse(t), &answers{}

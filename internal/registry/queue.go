@@ -50,7 +50,7 @@ func (q *queue) leave(container string) {
 	}
 }
 
-// mayAsk reports whether a container may ask now.
+// mayAsk reports whether a container may currently ask.
 func (q *queue) mayAsk(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +65,7 @@ func (q *queue) mayAsk(container string, b bounds) bool {
 	return pace.Allow()
 }
 
-// sweep forgets containers that have not asked lately.
+// sweep drops containers that have not asked lately.
 func (q *queue) sweep() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -26,7 +26,7 @@ type Outcome string
 
 // Outcomes are the values of a metric's label.
 const (
-	Registered Outcome = "registered" // it is listed now
+	Registered Outcome = "registered" // the process is now listed
 	Known      Outcome = "known"      // it was already listed
 	Foreign    Outcome = "foreign"    // it runs in no container of a pod
 	Full       Outcome = "full"       // its container, or the registry, is full
@@ -157,7 +157,7 @@ func (r *Registry) remove(known *registered) {
 	}
 }
 
-// claim records what a process reports of itself. A later claim replaces an earlier claim.
+// claim records a process's report about itself. A later claim replaces an earlier claim.
 func (r *Registry) claim(pid int, said Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *Registry) claim(pid int, said Claim) {
 	}
 }
 
-// Sweep forgets the processes that have ended.
+// Sweep drops the processes that have ended.
 func (r *Registry) Sweep() {
 	r.removeEnded() // first, so that ended processes do not cause refusals of arrivals
 	r.settle()

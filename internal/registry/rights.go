@@ -21,8 +21,9 @@ func passRights(socket int, pass bool) error {
 
 // Before Linux 6.16 any packet can carry descriptors. Closing the last descriptor of a socket waits
 // for unsent data for as long as the sender has set. Closing a file may wait for its file system.
-// So receive takes the descriptors, and closers disable the wait of sockets and close all of them
-// in the background. Closing a connection would close the descriptors that are still queued in it.
+// Therefore receive takes the descriptors, and closers disable the wait of sockets and close all of
+// them in the background. Closing a connection would close the descriptors that are still queued in
+// it.
 const (
 	// mostRights is how many descriptors a packet can carry.
 	mostRights = 253
@@ -45,7 +46,7 @@ func newClosers(closeOne func(fd int)) closers {
 }
 
 var rightsClosers = newClosers(func(fd int) {
-	// The call fails harmlessly for files that are no sockets.
+	// For files that are no sockets the call fails without effect.
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 	_ = unix.Close(fd)
 })

@@ -21,12 +21,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// These bound the agent's time that clients can take.
+// These constants bound the agent's time that clients can take.
 const (
 	// acceptsPerSecond limits a flood to some percent of one processor's time. A process that is
-	// not accepted stays unregistered, or continues with estimates of the memory that it holds;
-	// both are harmless. A process that is not listed counts as several, because the agent has to
-	// read procfs for it, now or later.
+	// not accepted stays unregistered, or continues with estimates of the memory that it holds.
+	// Neither breaks a limit. A process that is not listed counts as several, because the agent has
+	// to read procfs for it, now or later.
 	acceptsPerSecond = 2000
 	acceptBurst      = 2000
 	unknownAccepts   = 4
@@ -51,20 +51,21 @@ var (
 	// read.
 	askBounds = bounds{maxWaiting, maxWaitingPerContainer, questionsPerSecond, questionBurst}
 	// heldBounds bounds the questions about the memory that a process holds. Separate bounds keep
-	// these questions from blocking other connections, and the other way round. A process asks at
-	// most four times in a second.
+	// these questions and other connections from blocking each other. A process asks at most four
+	// times in a second.
 	heldBounds = bounds{256, 32, 200, 200}
 )
 
 // Answers answers the questions of programs.
 type Answers interface {
-	// Answer returns what the asker may see. Its error is sent to the asker.
+	// Answer returns the data that the asker may see. Its error is sent to the asker.
 	Answer(ctx context.Context, who Asker, question agentapi.Question) (any, error)
 }
 
 // Asker identifies the asker, as the kernel reports it.
 type Asker struct {
-	// Node: the asker is the node's root, who may see everything. PodUID and Container are empty.
+	// Node reports whether the asker is the node's root, who may see everything. PodUID and
+	// Container are empty.
 	Node bool
 	// PodUID and Container are the runtime's names of the asker's pod and container.
 	PodUID, Container string
@@ -225,7 +226,7 @@ func (s *Server) receive(ctx context.Context, c rawConn) (listed bool) {
 		return who.known
 	}
 	conn, err := c.conn()
-	if err != nil { // there is no descriptor left
+	if err != nil { // no descriptor is free
 		who.close()
 		s.Registry.count(Busy)
 		return who.known
@@ -311,7 +312,7 @@ func (s *Server) serveHeld(ctx context.Context, conn *net.UnixConn, who caller, 
 	s.hold(ctx, conn, &who, raw)
 }
 
-// said returns the message of a connection, if it has already arrived.
+// said returns the message of a connection, if the message has already arrived.
 func said(conn *net.UnixConn) (message []byte, came bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -324,7 +325,7 @@ func said(conn *net.UnixConn) (message []byte, came bool) {
 	return message, came && err == nil
 }
 
-// hear waits for the message of a connection.
+// hear waits for the message of a connection and returns it.
 func hear(conn *net.UnixConn) (message []byte, came bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -359,7 +360,7 @@ func (s *Server) register(conn *net.UnixConn, who *caller, raw []byte) {
 	}
 }
 
-// answer answers a question of a container about its own pod.
+// answer handles a question of a container about its own pod.
 func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, raw []byte) {
 	question, err := agentapi.ParseQuestion(raw)
 	switch {
@@ -412,7 +413,7 @@ func (c *caller) register(r *Registry) Outcome {
 	if c.known {
 		return Known
 	}
-	c.known = true // the registry owns the handle now
+	c.known = true // the registry owns the handle from here on
 	return r.add(c.Process, c.handle, nil)
 }
 

@@ -47,8 +47,8 @@ func client(path string) int {
 	return 0
 }
 
-// house is a server and the procfs that shows its clients: the host's procfs, except for the
-// clients' cgroups.
+// house is a server with a procfs in which it looks up its clients: the host's procfs, except for
+// the clients' cgroups.
 type house struct {
 	*testing.T
 	*Server
@@ -165,7 +165,7 @@ func TestAProcessIsKnownByTheKernel(t *testing.T) {
 		t.Errorf("its slot is %d, %v", slot, ok)
 	}
 
-	// The kernel overrides what the process claims.
+	// The kernel's data overrides the process's claim.
 	h.say(message(4, own+1))
 	eventually.Holds(h.T, patience, "the lie is heard", func() bool { return h.Registry.Processes(id)[0].Claim.Slot == 4 })
 	if slot, ok := h.Registry.Processes(id)[0].Slot(); ok {
@@ -338,8 +338,8 @@ func TestAReusedPIDIsAnotherProcess(t *testing.T) {
 	}
 }
 
-// A client with thousands of open connections that sends nothing keeps no other client out and
-// costs next to nothing.
+// A silent client with thousands of open connections blocks no other client and costs almost no
+// processor time.
 func TestHalfOpenConnections(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
@@ -360,8 +360,8 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// Running containers have the directory mounted. Whatever happens to the socket in it, processes
-// reach the running agent.
+// Running containers have the directory mounted. Processes reach the running agent even after the
+// socket in the directory is replaced.
 func TestTheSocketComesAgain(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)

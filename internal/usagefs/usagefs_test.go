@@ -21,7 +21,8 @@ const pageSize = 2 << 20
 // roleVariable is set in processes that the tests start from this program.
 const roleVariable = "NRI_VGPU_TEST_ROLE"
 
-// roles are the functions of these processes. They take the directory of the mounts.
+// roles are the functions of these processes. Each command takes the directory of the mounts as its
+// argument.
 var roles = map[string]func(dir string) error{
 	"agent": func(dir string) error {
 		page, err := New(dir, "page", pageSize).Make("pod", "main")
@@ -167,7 +168,7 @@ func TestATenantTakesNoMoreThanThePage(t *testing.T) {
 }
 
 // The kernel kills a process that writes to its mapping of the page if the file system is
-// full. So all of the page must be writable at any time.
+// full. Therefore the whole page must be writable at any time.
 func TestAllOfThePageCanBeWritten(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -270,7 +271,7 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 			}
 		})
 	}
-	// Here /run is full.
+	// In this test /run is full.
 	var s unix.Statfs_t
 	must(t, unix.Statfs(run, &s))
 	for i := range s.Ffree {

@@ -81,8 +81,8 @@ func (f finding) line() string {
 }
 
 // stops reports whether the configuration requests that a process is stopped. A process of an
-// unknown pod is not stopped: its namespace may be exempt. Nor is a process of the host that does
-// not compute: it may be the host's display.
+// unknown pod is not stopped: its namespace may be exempt. A process of the host that does not
+// compute is not stopped either: it may be the host's display.
 func (d *Detector) stops(f finding) bool {
 	if f.kind == Host {
 		return d.Config.HostAction == config.DetectStop && f.computes()

@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// looks is how many looks must agree before the detector acts, with a pause between them.
-	// Processes end and free memory during a look.
+	// looks is the number of consecutive checks that must agree before the detector acts. Processes
+	// may end or free memory during a check.
 	looks        = 3
 	betweenLooks = 500 * time.Millisecond
 	// maxSaid bounds the log lines and the Events of one round.
@@ -50,7 +50,7 @@ type GPUs interface {
 type Containers interface {
 	// Holders returns the allocations of our running containers, by the runtime's id.
 	Holders() map[string]placement.Allocation
-	// Carried returns the files of ours that containers carry, by the same id.
+	// Carried returns our files that are mounted in each container, by the same id.
 	Carried() map[string]ourfiles.Carried
 	// Synchronized reports whether all of the runtime's containers are known.
 	Synchronized() bool
@@ -104,7 +104,8 @@ type Detector struct {
 	observed map[string]bool
 	// seen holds the ids of containers whose limits page this agent has read.
 	seen map[string]bool
-	// busy are containers whose usage page has been busy at every look since, by id.
+	// busy maps the id of each container to the time since when every check has found its usage
+	// page busy.
 	busy map[string]busyPage
 	// grown is when an Event last reported that a container had grown its usage page, by pod UID
 	// and name.
@@ -112,7 +113,7 @@ type Detector struct {
 	// displaced are the containers whose displaced files were reported, by id.
 	displaced map[string]bool
 	looks     *ourfiles.Looks
-	// refused counts the refusals of memory of each container and GPU at the last look, by id.
+	// refused counts the refusals of memory of each container and GPU at the last check, by id.
 	refused  map[string][]uint64
 	began    time.Time
 	failure  loop.Failure // of looking at the GPUs
@@ -136,7 +137,8 @@ func (d *Detector) Run(ctx context.Context) {
 	}
 }
 
-// round looks once. If it finds a problem, it looks again until the problem is confirmed.
+// round looks once. If a check finds a problem, the detector repeats it until the problem is
+// confirmed.
 func (d *Detector) round(ctx context.Context) {
 	if !d.Containers.Synchronized() || !d.Pods.HasSynced() {
 		return // an unknown container is no evidence yet
@@ -166,7 +168,7 @@ func (d *Detector) round(ctx context.Context) {
 	d.observe(p, mismatches)
 }
 
-// look asks the driver and the kernel. The result is false if the driver does not answer.
+// look queries the driver and the kernel. The result is false if the driver does not answer.
 func (d *Detector) look(ctx context.Context) (*picture, bool) {
 	p := &picture{answered: map[string]bool{}, containers: map[string]container{}}
 	for id, held := range d.Containers.Holders() {

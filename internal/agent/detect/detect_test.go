@@ -39,7 +39,7 @@ const (
 
 var containerID = strings.Repeat("0123abcd", 8)
 
-// house is a simulated node with real processes, in cgroups that the test chooses, and real pages.
+// house is a simulated node with real processes, real pages, and cgroups that the test chooses.
 type house struct {
 	*testing.T
 	proc, dir string
@@ -251,7 +251,7 @@ func TestWhoMayBeThereIsLeftAlone(t *testing.T) {
 	h.process(ours+containerID, mib)
 	h.process("/kubepods/pod9fa3c2d1-1111-2222-3333-444455556666/"+strings.Repeat("cd", 32), mib)
 	h.process("/system.slice", mib)
-	// The process ended before the look.
+	// The process ended before the check.
 	h.processes[gpuA] = append(h.processes[gpuA], gpu.Process{PID: 1 << 22, Bytes: mib})
 	h.round()
 	h.wantTold()
@@ -288,7 +288,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Between the look and the kill the process may move, or another process may take its pid.
+// Between the check and the kill, the process may move, or another process may reuse its pid.
 func TestStopLooksAgain(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -336,7 +336,7 @@ func TestAContainerIsToldWhatItWasSeenToHold(t *testing.T) {
 	}
 	h.wantTold("p VGPUUsageForged")
 	h.wantMetric(1, h.detector.Metrics.mismatches)
-	// Each look writes the observation again, but one Event reports it.
+	// Each check writes the observation again, but only one Event reports it.
 	h.processes[gpuA][0].Bytes = 500 * mib
 	h.round()
 	if got := h.observed(); got != 500*mib {
@@ -344,7 +344,7 @@ func TestAContainerIsToldWhatItWasSeenToHold(t *testing.T) {
 	}
 	h.wantTold()
 
-	// The driver does not answer for the GPU: the observation stands.
+	// If the driver does not answer for the GPU, the observation remains in force.
 	running := h.processes[gpuA]
 	h.err = errors.New("the driver does not answer")
 	h.round()

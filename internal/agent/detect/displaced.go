@@ -14,9 +14,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 )
 
-// lookAtFiles checks in each container with limits whether a program that starts there finds our
-// files. The checks go through the first process, and through each process on a GPU in another
-// mount namespace.
+// lookAtFiles checks whether a program that starts in each container with limits finds our files.
+// The checks go through the first process, and through each process on a GPU in another mount
+// namespace.
 func (d *Detector) lookAtFiles(p *picture) {
 	for id, carried := range d.Containers.Carried() {
 		c, ours := p.containers[id]
@@ -85,7 +85,7 @@ func (p *picture) displaced() map[string]error {
 	return found
 }
 
-// confirmDisplaced keeps the containers that both the earlier looks and a later look found.
+// confirmDisplaced keeps the containers that both the earlier checks and a later check found.
 func confirmDisplaced(earlier, later map[string]error) map[string]error {
 	for id := range later {
 		if earlier[id] == nil {

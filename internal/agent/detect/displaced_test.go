@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
-// inMounts starts the house's container, with our files mounted as runtimes do.
+// inMounts starts the simulated node's container, with our files mounted as a runtime mounts them.
 func inMounts(h *house) *mountns.Namespace {
 	h.Helper()
 	image, host := h.TempDir(), h.TempDir()
@@ -42,7 +42,7 @@ func inMounts(h *house) *mountns.Namespace {
 	return n
 }
 
-// inContainer moves a process into the house's container, with a valid registration.
+// inContainer moves a process into the simulated node's container, with a valid registration.
 func (h *house) inContainer(pid int) {
 	h.Helper()
 	h.place(pid, ours+containerID)
@@ -52,7 +52,7 @@ func (h *house) inContainer(pid int) {
 	h.registered = true
 }
 
-// link has the house's procfs show the kernel's entry of a process.
+// link adds the kernel's entry of a process to the simulated node's procfs.
 func (h *house) link(pid int, name string) {
 	h.Helper()
 	if err := os.Symlink(procPath("/proc", pid, name), procPath(h.proc, pid, name)); err != nil {
@@ -125,7 +125,7 @@ func TestFilesThatCannotBeLookedAt(t *testing.T) {
 	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process")
 }
 
-// The first process's id may belong to another container's process by now.
+// A process of another container may have reused the first process's id.
 func TestAFirstProcessOfAnotherContainer(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)

@@ -14,8 +14,8 @@ import (
 // grownPause is how long a container that grows its usage page is not reported again.
 const grownPause = 10 * time.Minute
 
-// cut truncates a container's usage page if something in the container grew it, which no interposer
-// does. A page of an older release lies on the node's /run and takes its memory.
+// cut truncates a container's usage page if a program in the container has grown it, as no
+// interposer does. A page of an older release lies on the node's /run and takes its memory.
 func (d *Detector) cut(c *container, path string) {
 	was, err := limits.Cut(path)
 	if err != nil {

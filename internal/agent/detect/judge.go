@@ -18,16 +18,16 @@ type Kind string
 
 // Kinds are the values of a metric's label.
 const (
-	// Bypass: in a container of ours, but without the interposer, on another container's GPU, or
-	// through a forbidden API.
+	// Bypass means that the process runs in a container of ours, but without the interposer, on
+	// another container's GPU, or through a forbidden API.
 	Bypass Kind = "bypass"
-	// Pod: in a pod's container to which we allocated no GPU.
+	// Pod means that the process runs in a pod's container to which we allocated no GPU.
 	Pod Kind = "pod"
-	// Host: outside of all pods.
+	// Host means that the process runs outside of all pods.
 	Host Kind = "host"
 
-	// unsure: in a container of ours whose usage page cannot be read now. The kind only confirms an
-	// earlier finding.
+	// unsure means that the process runs in a container of ours whose usage page is currently
+	// unreadable. The kind only confirms an earlier finding.
 	unsure Kind = "unsure"
 )
 
@@ -51,20 +51,22 @@ type container struct {
 	placement.Allocation
 	// made is when the container's files were made.
 	made time.Time
-	// interposed: the container has pages, and the interposer accounts on them.
+	// interposed reports whether the container has pages, and the interposer keeps its accounts on
+	// them.
 	interposed bool
 	// before and after are the container's usage page, read before and after the driver was asked;
 	// empty if the page cannot be read.
 	before, after limits.Usage
-	// busy: locks or a lease kept the page from being read.
+	// busy reports whether locks or a lease kept the page from being read.
 	busy bool
-	// unknown: the page could not be read, for a cause other than the tenant's content.
+	// unknown reports whether the page could not be read, for a cause other than the tenant's
+	// content.
 	unknown bool
 	// displaced names the files of ours that a program started now would not find, or is nil.
 	displaced error
 }
 
-// picture is the result of one look.
+// picture is the result of one check.
 type picture struct {
 	// answered are the GPUs whose processes the driver reported.
 	answered   map[string]bool
@@ -109,7 +111,7 @@ func (p *picture) judge(s sighting, registered func(registry.Process) bool, allo
 	case !s.computes():
 		return "", true
 	case c.displaced != nil:
-		// Without the interposer, anybody can register and take a slot.
+		// A process without the interposer can also register and take a slot.
 		return Bypass, false
 	case registered(s.Process) || c.hasSlot(s.InnerPID):
 		return "", true
@@ -129,9 +131,9 @@ func (c container) hasSlot(pid uint32) bool {
 	return has(c.before) || has(c.after)
 }
 
-// noise is how much more a process may hold than it accounts for. The driver takes memory for local
-// variables of kernels or for code that it loads late. The process learns of that memory at its
-// next allocation.
+// noise is the memory that a process may hold beyond its own accounts. The driver takes memory for
+// local variables of kernels or for code that it loads late. The process measures and charges that
+// memory at its next allocation.
 const noise = 64 << 20 // bytes
 
 // mismatch is a container that holds more of a GPU than its usage page reports, or than its limit.
@@ -140,10 +142,10 @@ type mismatch struct {
 	device    int    // in the order of its pages
 	held      uint64 // bytes, by the driver
 	claimed   uint64 // bytes, by its usage page
-	// explained: APIs that do not write to the page hold the excess, and the container is within
-	// its limit.
+	// explained reports whether APIs that do not write to the page hold the excess, and the
+	// container is within its limit.
 	explained bool
-	// unsure: the page could not be read now, and the container is within its limit.
+	// unsure reports whether the page could not be read now, and the container is within its limit.
 	unsure bool
 }
 
@@ -190,9 +192,9 @@ func claim(u limits.Usage, device int) uint64 {
 	return u.Devices[device].UsedBytes + u.Devices[device].PendingBytes
 }
 
-// confirmMismatches keeps the mismatches that both the earlier looks and a later look found, with
-// the lesser of the bytes. That drops processes that ended, and memory that was freed, between the
-// driver's answer and the read of the page.
+// confirmMismatches keeps the mismatches that both the earlier checks and a later check found, with
+// the lesser of the bytes. confirmMismatches thus drops processes that ended, and memory that was
+// freed, between the driver's answer and the read of the page.
 func confirmMismatches(earlier, later []mismatch) []mismatch {
 	var both []mismatch
 	for _, e := range earlier {
@@ -214,7 +216,7 @@ type finding struct {
 	displaced error
 }
 
-// key identifies a finding across looks.
+// key identifies a finding across checks.
 type key struct {
 	pid     int
 	started uint64

@@ -145,7 +145,7 @@ func TestCompare(t *testing.T) {
 				sum += held * mib
 				p.sightings = append(p.sightings,
 					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-a", held * mib, gpu.Compute},
-					// Neither of these counts.
+					// Neither process counts.
 					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-b", 1 << 40, gpu.Compute},
 					sighting{registry.Process{PID: i, Place: at("u", "d")}, "GPU-a", 1 << 40, gpu.Compute})
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// The detector looks once at a node without problems, and three times at a node with a problem.
+// The detector checks a node without problems once, and a node with a problem three times.
 func TestHowOftenADriverIsAsked(t *testing.T) {
 	h := newHouse(t)
 	asked := 0

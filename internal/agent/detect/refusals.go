@@ -5,9 +5,9 @@ package detect
 import "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 
 // tellRefusals writes an Event for each container whose processes were refused memory at their
-// limit since the last look. The count comes from the container's own page; a tenant that falsifies
-// it only produces Events on its own pod. The earlier agent reported refusals from before this
-// agent's start.
+// limit since the last check. The count comes from the container's own page; a tenant that
+// falsifies it only produces Events on its own pod. The earlier agent reported refusals from before
+// this agent's start.
 func (d *Detector) tellRefusals(p *picture) {
 	before := d.refused
 	d.refused = make(map[string][]uint64, len(p.containers))

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// busyPatience is how long a usage page may stay busy until it counts as broken. A busy page is
-// skipped for less time than that.
+// busyPatience is how long a usage page may stay busy until it counts as broken. The detector skips
+// a busy page only for a shorter time.
 const busyPatience = 2 * time.Minute
 
 // busyPage is a usage page that locks or leases keep from being read.
@@ -90,12 +90,12 @@ func (d *Detector) tellBusy(c container) {
 	d.write(c.PodUID, events.VGPUUsageForged, line)
 }
 
-// certain returns the findings of a first look that depend on no unreadable page.
+// certain returns the findings of a first check that depend on no unreadable page.
 func certain(findings []finding) []finding {
 	return slices.DeleteFunc(findings, func(f finding) bool { return f.kind == unsure })
 }
 
-// certain returns the mismatches of a first look that depend on no unreadable page. certain keeps
+// certain returns the mismatches of a first check that depend on no unreadable page. certain keeps
 // mismatches of containers with an observation, so that the observation is renewed.
 func (d *Detector) certain(mismatches []mismatch) []mismatch {
 	return slices.DeleteFunc(mismatches, func(m mismatch) bool { return m.unsure && !d.observed[m.container] })

@@ -70,7 +70,7 @@ func TestPagesOfAnotherReleaseStopNobody(t *testing.T) {
 	h.wantTold("p VGPUUsageForged")
 }
 
-// A tenant that writes another version to its usage page hides nothing.
+// A tenant cannot hide a finding by writing another version to its usage page.
 func TestAVersionOfTheTenantsIsDamage(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -112,7 +112,7 @@ func (e exhausted) Processes(ctx context.Context) (map[string][]gpu.Process, err
 	return e.house.Processes(ctx)
 }
 
-// exhausted is a house whose agent has no free descriptor whenever it opens a page.
+// exhausted is a simulated node whose agent has no free descriptor whenever it opens a page.
 type exhausted struct {
 	*house
 	before uint64
@@ -188,7 +188,7 @@ func TestABusyPageHidesNothingForLong(t *testing.T) {
 	}
 }
 
-// A tenant that sees the first look, and then keeps its page busy, is found.
+// The detector finds a tenant that notices the first check and then keeps its page busy.
 func TestABusyPageUndoesNoFinding(t *testing.T) {
 	h := newHouse(t)
 	h.process(ours+containerID, 400*mib)

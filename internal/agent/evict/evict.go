@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// pace is the least time between two evictions from this node. Each eviction makes the
+	// pace is the least time between two evictions from this node. Each eviction costs the
 	// scheduler and a controller work, and a single eviction often suffices.
 	pace = 10 * time.Second
 	// evictTimeout bounds one request.
 	evictTimeout = 10 * time.Second
-	// forgetAfter is how long the evictor remembers a pod after its last refusal, and a controller
-	// after the last eviction of its pods.
+	// forgetAfter is the time after which the evictor drops a pod since its last refusal, and a
+	// controller since the last eviction of its pods.
 	forgetAfter = time.Hour
-	// maxDoublings bounds the patience with a controller's pods that come back here, at 64 times
-	// the refusals of the first pod.
+	// maxDoublings bounds the required refusals of a controller's pods that return to this node, at
+	// 64 times those of the first pod.
 	maxDoublings = 6
 	// maxPods bounds the pods whose refusals are kept, and maxWhy the bytes of each pod's reason.
 	// Tenants can create unfitting pods at any rate. Beyond maxPods, the evictor drops the pod
@@ -150,7 +150,7 @@ func (e *Evictor) makeRoom() {
 // Granted records that a pod got room after all.
 func (e *Evictor) Granted(ref pods.Ref) { e.PodGone(ref.UID) }
 
-// PodGone forgets a pod, by the runtime's UID, that was deleted or has ended.
+// PodGone drops a pod that was deleted or has ended, by the runtime's UID.
 func (e *Evictor) PodGone(uid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,8 +210,8 @@ func (e *Evictor) count(ref pods.Ref) (int, string) {
 	return most, r.why
 }
 
-// patience returns the number of refusals that a pod has to bear. The number doubles with each
-// evicted pod of the same controller, because a pod that came back has no other node.
+// patience returns the number of refusals after which a pod is evicted. The number doubles with
+// each evicted pod of the same controller, because a pod that came back has no other node.
 func (e *Evictor) patience(pod *corev1.Pod) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -383,8 +383,8 @@ func TestSwitchedOffNothingIsCountedOrEvicted(t *testing.T) {
 	})
 }
 
-// A pod names its controller itself. A pod that names another namespace's controller delays nothing
-// there.
+// A pod names its controller itself. A pod that names another namespace's controller does not delay
+// evictions there.
 func TestAnotherNamespacesControllerIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forged, honest := newPod("forged", of("ReplicaSet")), newPod("honest", of("ReplicaSet"))

@@ -15,12 +15,13 @@ type Verdict int
 // The verdicts.
 const (
 	Wait  Verdict = iota // it may fit yet, or is already ending
-	Keep                 // it stays: an eviction would not help
+	Keep                 // the pod stays: an eviction would not help
 	Evict                // evict it, so that its controller creates another
 )
 
-// Judge decides whether to evict a pod after a number of refusals of its container. The pod has to
-// bear as many refusals as patience states. For a pod that stays, obstacle is the reason.
+// Judge decides whether to evict a pod after a number of refusals of its container. The pod is
+// evicted only after as many refusals as patience returns. For a pod that stays, obstacle is the
+// reason.
 func Judge(pod *corev1.Pod, refusals, patience int) (verdict Verdict, obstacle string) {
 	controller := metav1.GetControllerOf(pod)
 	switch {

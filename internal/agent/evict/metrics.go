@@ -7,7 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // These are the results of considering pods that were refused too often.
 const (
 	resultEvicted = "evicted"
-	resultKept    = "kept"   // no controller would create another, or only here
+	resultKept    = "kept"   // no controller would create another pod, or only on this node
 	resultBudget  = "budget" // a disruption budget forbids the eviction
 	resultFailed  = "failed" // the API server rejected the eviction
 )

@@ -13,8 +13,8 @@ const (
 	// stuckHandler is how long a handler may run before the agent counts as dead, which is far
 	// longer than any runtime waits for a handler.
 	stuckHandler = 30 * time.Second
-	// stuckRound is how long ago the last round may have ended. A round waits for the driver at
-	// most gpu.DefaultTimeout.
+	// stuckRound is the longest acceptable time since the end of the last round. A round waits for
+	// the driver at most gpu.DefaultTimeout.
 	stuckRound = 60 * time.Second
 )
 
@@ -30,7 +30,7 @@ func (h *Heartbeat) unhealthy(now time.Time) []string {
 	return why
 }
 
-// unready returns what the agent still waits for.
+// unready returns the conditions for which the agent still waits.
 func (h *Heartbeat) unready() []string {
 	var why []string
 	if !h.Plugin.Registered() {

@@ -88,7 +88,7 @@ type Heartbeat struct {
 	poke loop.Wakeup
 	// podsChanged requests a count of the free capacity.
 	podsChanged loop.Wakeup
-	// told are the sums of the last report, for toldGPUs.
+	// told contains the sums of the last report, for toldGPUs.
 	told     *nodereport.Sums
 	toldGPUs []gpu.GPU
 	// read is the use of each pod that existed at the last count.
@@ -116,7 +116,7 @@ func New(opts Options) *Heartbeat {
 	}
 }
 
-// Poke requests a round now. Poke never blocks.
+// Poke requests an immediate round. Poke never blocks.
 func (h *Heartbeat) Poke() { h.poke.Signal() }
 
 // PodsChanged requests a count of the free capacity. PodsChanged never blocks.
@@ -223,8 +223,8 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 
 // leavesReport reports whether the previous agent's report must stay. The report must stay while
 // this agent starts and is not registered yet, if the previous agent was registered. A restart thus
-// withdraws no capacity. The heartbeat in the old report does not advance, so the patcher trusts
-// that report no longer than a dead agent's.
+// withdraws no capacity. The heartbeat in the old report does not advance, so the patcher treats
+// the report as stale, like a dead agent's.
 func (h *Heartbeat) leavesReport(path string) bool {
 	h.registered = h.registered || h.Plugin.Registered()
 	if h.registered || time.Since(h.begun) > registerGrace {

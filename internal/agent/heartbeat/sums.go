@@ -81,9 +81,9 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 	return coming
 }
 
-// urgent reports whether the Node must be updated now. If less is free than the Node offers, the
-// scheduler may send pods in vain. If the Node offers less than its own pods use, kubelet would
-// reject some of them. More free capacity can wait for the next round.
+// urgent reports whether the Node must be updated immediately. If less capacity is free than the
+// Node offers, the scheduler may bind pods that find no room. If the Node offers less than its own
+// pods use, kubelet would reject some of them. More free capacity can wait for the next round.
 func urgent(told, now *nodereport.Sums) bool {
 	if told == nil || now == nil {
 		return told != now

@@ -13,14 +13,14 @@ const longestWait = time.Second
 
 // busy divides a GPU's busy time among the processes that its samples name. Drivers measure the
 // GPU's load in each period, and name the process that is active at the period's end. If no process
-// is active just then, they name none. The processes' parts then add up to less than the GPU's
+// is active at that moment, they name none. The processes' parts then add up to less than the GPU's
 // load.
 type busy struct {
 	last    time.Time // the end of the last period
 	waiting time.Duration
 }
 
-// add adds the GPU's own samples, and reports whether there were any.
+// add adds the GPU's own samples, and reports whether samples exist.
 func (b *busy) add(loads []gpu.Load) bool {
 	any := false
 	for _, l := range loads {

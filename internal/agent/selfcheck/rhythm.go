@@ -28,7 +28,7 @@ type rhythm struct {
 	next int
 }
 
-// add adds the samples of one look. Each sample is later than the samples of earlier looks.
+// add adds the samples of one query. Each sample is later than the samples of earlier queries.
 func (r *rhythm) add(samples []gpu.Sample) {
 	sorted := slices.SortedFunc(slices.Values(samples), func(a, b gpu.Sample) int { return a.At.Compare(b.At) })
 	for _, s := range sorted {

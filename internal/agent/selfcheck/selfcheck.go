@@ -2,8 +2,8 @@
 
 // Package selfcheck compares the GPU time that containers are charged, by their usage pages, with
 // the driver's samples of their processes. The driver names the active process a few times a
-// second. The comparison accounts for the sampling error of these observations. Its result corrects
-// nothing.
+// second. The comparison accounts for the sampling error of these observations. The result is only
+// reported; it does not correct the meter.
 package selfcheck
 
 import (
@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// every is the time between two looks. The driver keeps its samples for some seconds.
+	// every is the time between two queries. The driver keeps its samples for some seconds.
 	every = time.Second
-	// latest is how long after the last look the next look still counts. After that, samples may be
+	// latest is the longest time between two queries that are compared. After that, samples may be
 	// missing.
 	latest = 3 * time.Second / 2
 	// Window is the recent time that the check judges. At 30 % of the time and six samples a
 	// second, 3 sigma are 2.3 points.
 	Window = 10 * time.Minute
-	// ahead is how far a container's charge at a look may exceed the elapsed time, for work that
-	// has yet to run.
+	// ahead is the amount by which a container's charge at a query may exceed the elapsed time, for
+	// work that has yet to run.
 	ahead = time.Second
 )
 
@@ -51,7 +51,7 @@ type Options struct {
 	Containers Containers
 	// Dir returns the directory of a container's files.
 	Dir func(podUID, container string) (string, error)
-	// Look reads what the kernel reports of a process, by its pid.
+	// Look reads the kernel's data about a process, by its pid.
 	Look func(pid int) (registry.Process, error)
 	// Window is the recent time that the check judges.
 	Window time.Duration
@@ -68,12 +68,12 @@ type Checker struct {
 	now func() time.Time
 
 	// Only the loop uses the fields from at to failed.
-	at      time.Time            // of the last look
+	at      time.Time            // of the last query
 	cursors map[string]time.Time // the latest sample, by GPU
 	rhythms map[string]*rhythm   // by GPU
 	busies  map[string]*busy     // by GPU
 	owners  map[int]string       // the container of a process, by pid
-	failed  bool                 // whether the driver failed at the last look
+	failed  bool                 // whether the driver failed at the last query
 
 	mu     sync.Mutex
 	checks map[Place]*check
@@ -82,7 +82,7 @@ type Checker struct {
 // check is the state of a container on a GPU.
 type check struct {
 	namespace, pod string
-	last           map[process]time.Duration // the charge of each process up to the last look
+	last           map[process]time.Duration // the charge of each process up to the last query
 	window         window
 	period         time.Duration
 	observed       time.Duration // in total
@@ -103,8 +103,8 @@ func New(opts Options) *Checker {
 	}
 }
 
-// Run looks once a second until ctx ends. Run does not ask the driver while no container has a
-// limit on time.
+// Run queries the driver once a second until ctx ends. Run does not ask the driver while no
+// container has a limit on time.
 func (c *Checker) Run(ctx context.Context) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -216,7 +216,7 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Sam
 	}
 	found, err := c.GPUs.Samples(ctx, since)
 	if err != nil {
-		// Samples from this time are compared with nothing.
+		// Samples from this time are not compared.
 		for uuid := range c.cursors {
 			c.cursors[uuid] = now
 		}
@@ -249,7 +249,7 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Sam
 type owned struct{ container, uuid string }
 
 // attribute sums up the GPU time of each container from the samples of its processes. A process
-// that has ended counts for its container of the last look.
+// that has ended counts for its container of the last query.
 func (c *Checker) attribute(samples map[string]gpu.Samples) map[owned]time.Duration {
 	seen := map[owned]time.Duration{}
 	owners := map[int]string{}
@@ -271,7 +271,7 @@ func (c *Checker) attribute(samples map[string]gpu.Samples) map[owned]time.Durat
 	return seen
 }
 
-// worth returns the GPU time that a sample of 100 % stands for. If the driver does not report the
+// worth returns the GPU time that a sample of 100 % represents. If the driver does not report the
 // GPU's load, that is one period.
 func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
 	if c.busies[uuid] == nil {
@@ -287,8 +287,8 @@ func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
 	return c.busies[uuid].scale(parts)
 }
 
-// look adds the container's charge and observed time since the last look. A look counts only if the
-// container has the same processes as at the last look. Otherwise a part of their charge or of
+// look adds the container's charge and observed time since the last query. A query counts only if
+// the container has the same processes as at the last query. Otherwise a part of their charge or of
 // their samples is missing.
 func (k *check) look(by map[process]time.Duration, whole bool, t Tally, r *rhythm) {
 	last := k.last
@@ -310,7 +310,7 @@ func (k *check) look(by map[process]time.Duration, whole bool, t Tally, r *rhyth
 	k.metered += t.Metered
 }
 
-// Verdict returns the comparison of a container on a GPU; ok is false if there is none.
+// Verdict returns the comparison of a container on a GPU; ok is false if no comparison exists.
 func (c *Checker) Verdict(p Place) (v Verdict, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 const (
 	card = "GPU-00000000-0000-0000-0000-000000000001"
 
-	// These are offsets of the usage page, as package limits declares them.
+	// The offsets of fields on the usage page, as package limits declares them.
 	highWaterOffset = 24
 	slotsOffset     = 4096
 	slotSize        = 2112
@@ -103,7 +103,8 @@ func (n *node) contain(name string, device limits.Device) {
 	n.held[name] = placement.Allocation{PodUID: name, Namespace: "ns", Pod: name, Container: "main"}
 }
 
-// run starts a container's process with this pid. The process takes slot 0, attached now.
+// run starts a container's process with this pid. The process takes slot 0; its attach time is the
+// current time.
 func (n *node) run(name string, pid int) {
 	n.Helper()
 	n.owner[pid] = name

@@ -13,11 +13,11 @@ const (
 	// commandPatience is how long all command lines together are waited for.
 	commandPatience = 100 * time.Millisecond
 	// mostReading is how many command lines are read at a time. Further processes are listed by
-	// name, and read at the next look.
+	// name, and their command lines are read at the next query.
 	mostReading = 256
 )
 
-// identity identifies a process across looks.
+// identity identifies a process across queries.
 type identity struct {
 	pid     int
 	started uint64
@@ -40,7 +40,7 @@ type command struct {
 	line string
 }
 
-// of returns the command lines of processes by pid, and forgets all others.
+// of returns the command lines of processes by pid, and drops all others.
 func (c *commands) of(processes map[int]registry.Process) map[int]string {
 	reading := make(map[int]*command, len(processes))
 	c.mu.Lock()

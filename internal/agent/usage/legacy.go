@@ -27,7 +27,7 @@ func (c *Collector) Legacy(exporter string) prometheus.Collector {
 
 const mib = 1 << 20
 
-// everything is an asker that may see everything.
+// everything is an asker that may read the whole node's data.
 var everything = registry.Asker{Node: true}
 
 var (
@@ -88,7 +88,7 @@ func (v volcanoNames) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// tell sends a value in a unit, if the value is known.
+// tell sends the series of a value in a unit, if the value is known.
 func tell[T uint64 | float64](ch chan<- prometheus.Metric, desc *prometheus.Desc, value *T, unit float64, labels ...string) {
 	if value != nil {
 		gauge(ch, desc, float64(*value)/unit, labels...)

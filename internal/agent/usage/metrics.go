@@ -96,7 +96,7 @@ func gauge(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, la
 // place is a container on a GPU.
 type place struct{ podUID, container, uuid string }
 
-// collectSightings sends what the driver measured of each GPU that answered, and of each container
+// collectSightings sends the driver's measurements of each GPU that answered, and of each container
 // that has a GPU.
 func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []placement.Allocation) {
 	for uuid, list := range found.sightings {
@@ -144,7 +144,7 @@ func tellSums(ch chan<- prometheus.Metric, list []sighting, used, utilisation *p
 	}
 }
 
-// collectAccount sends what a container's usage page reports. A container without limits has no
+// collectAccount sends the values on a container's usage page. A container without limits has no
 // usage page.
 func (c *Collector) collectAccount(ch chan<- prometheus.Metric, a placement.Allocation) {
 	dir, err := c.Dir(a.PodUID, a.Container)

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// overview returns everything that the asker may see. If the driver does not answer, it returns the
+// overview returns all data that the asker may see. If the driver does not answer, it returns the
 // allocations and the containers' accounts.
 func (c *Collector) overview(ctx context.Context, who registry.Asker) agentapi.Overview {
 	o := agentapi.Overview{
@@ -119,7 +119,8 @@ func (c *Collector) container(a placement.Allocation, found *look, byPlace map[p
 	return told
 }
 
-// meter returns how far metered GPU time can be trusted, nil if nothing was checked.
+// meter returns the comparison of metered GPU time with the driver's samples, nil if nothing was
+// checked.
 func (c *Collector) meter(p selfcheck.Place) *agentapi.Meter {
 	if c.Meter == nil {
 		return nil

@@ -2,7 +2,7 @@
 
 // Package usage reports the processes on the node's GPUs and their use, to programs that ask and as
 // metrics. The package combines data of the driver, the kernel, the ledger and the pods' specs. A
-// container may see its own pod, and the node's root everything.
+// container may see its own pod; the node's root may see all pods.
 package usage
 
 import (
@@ -26,10 +26,10 @@ import (
 const (
 	// window is the recent time over which utilisation is measured.
 	window = time.Second
-	// fresh is how long a look serves further askers. fresh bounds how often askers, however many,
-	// take the driver's time.
+	// fresh is how long a query's result serves further askers. fresh bounds how often askers,
+	// however many, take the driver's time.
 	fresh = 250 * time.Millisecond
-	// patience is how long a look waits for the driver.
+	// patience is how long a query waits for the driver.
 	patience = 3 * time.Second
 )
 
@@ -81,12 +81,12 @@ type Collector struct {
 	commands commands
 }
 
-// New returns a Collector without a look.
+// New returns a Collector that has not queried the driver yet.
 func New(opts Options) *Collector {
 	return &Collector{Options: opts, commands: commands{read: opts.Proc.Command, known: map[identity]*command{}}}
 }
 
-// Answer returns what the asker may see.
+// Answer returns the data that the asker may see.
 func (c *Collector) Answer(ctx context.Context, who registry.Asker, question agentapi.Question) (any, error) {
 	switch question {
 	case agentapi.Ping:
@@ -102,7 +102,7 @@ func (c *Collector) Answer(ctx context.Context, who registry.Asker, question age
 	}
 }
 
-// look is the result of one look.
+// look is the result of one query of the driver.
 type look struct {
 	done chan struct{} // closed when the other fields are set
 	at   time.Time
@@ -123,15 +123,15 @@ type sighting struct {
 // errSlow is returned if the driver does not answer in time.
 var errSlow = errors.New("the NVIDIA driver does not answer: look for Xid errors in dmesg")
 
-// look returns the current look if it is fresh, or takes a new look. Concurrent callers share a
-// look.
+// look returns the last result if it is fresh, and otherwise queries the driver. Concurrent callers
+// share a query.
 func (c *Collector) look(ctx context.Context) (*look, error) {
 	c.mu.Lock()
 	l := c.current
 	if l == nil || time.Since(l.at) > fresh && l.isDone() {
 		l = &look{done: make(chan struct{}), at: time.Now()}
 		c.current = l
-		go c.find(l) //nolint:contextcheck,gosec // the look is for all who ask, and outlives the first
+		go c.find(l) //nolint:contextcheck,gosec // serves all askers, and outlives the first
 	}
 	c.mu.Unlock()
 	select {

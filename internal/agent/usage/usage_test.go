@@ -293,7 +293,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Many askers cause one question to the driver, and a hanging driver delays no asker for long.
+// Many askers share one query of the driver, and a hanging driver delays no asker for long.
 func TestTheDriverIsAskedOnceForAll(t *testing.T) {
 	n, c := newNode(t)
 	n.hang = make(chan struct{})

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// staleReport is the greatest age of node.json. From this age on the
-	// patcher reports the node as late and withdraws its capacity.
+	// staleReport is the greatest age of node.json. If a report is older than this, the patcher
+	// reports the node as late and withdraws its capacity.
 	staleReport = 30 * time.Second
 	// handlerNeeds is the time that a handler may take in addition to waiting
 	// for a pod.

@@ -33,7 +33,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
-	// Fix is the fix, "" if none is needed or known.
+	// Fix is the command or advice that resolves the finding, "" if none is needed or known.
 	Fix string `json:"fix,omitempty"`
 }
 

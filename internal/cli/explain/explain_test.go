@@ -170,7 +170,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// If a lent limit is the guarantee, a change of policy is no fix.
+// If a lent limit equals the guarantee, a change of policy does not help.
 func TestALentLimit(t *testing.T) {
 	s := agentapi.Share{UUID: "a", ComputeLimitPPM: 250_000, ComputeMaximumPPM: 1_000_000, Utilisation: some(25.0), Account: account(1, 0)}
 	findings := about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()

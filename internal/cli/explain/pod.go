@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// muchHeld is the least throttled time that is reported, in seconds of thread
-	// time for each second.
+	// muchHeld is the least throttled time that is reported, in seconds of thread time per second.
 	muchHeld = 0.05
 	// nearLimit is the fraction of its limit from which a container counts as at
 	// its limit.
@@ -412,7 +411,7 @@ func (p Pod) writeGPUs(w io.Writer) error {
 	return t.Flush()
 }
 
-// Status returns the state of a pod in a word: the reason a container waits, else
+// Status returns the state of a pod as one word: the reason a container waits, else
 // the phase.
 func Status(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {

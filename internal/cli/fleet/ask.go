@@ -111,8 +111,7 @@ func (f *Fleet) Overviews(ctx context.Context) ([]agentapi.Overview, error) {
 	return f.OverviewsOf(ctx, agents)
 }
 
-// OverviewsOf queries the given agents. The error covers those that did not
-// answer.
+// OverviewsOf queries the given agents. The error lists the agents that did not answer.
 func (f *Fleet) OverviewsOf(ctx context.Context, agents []Agent) ([]agentapi.Overview, error) {
 	answers, errs := make([]*agentapi.Overview, len(agents)), make([]error, len(agents))
 	var group errgroup.Group
@@ -150,7 +149,7 @@ func (f *Fleet) overview(ctx context.Context, a Agent) (*agentapi.Overview, erro
 // Follow calls tell with the answer of each agent once a second. Follow uses
 // one connection to each.
 func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error)) {
-	followed := map[Agent]context.CancelFunc{} // a changed Agent, such as a restarted one, is a new key
+	followed := map[Agent]context.CancelFunc{} // a restarted Agent is a new key
 
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -35,8 +35,7 @@ func TestParseHeld(t *testing.T) {
 	}
 }
 
-// Only sizes that were measured with this driver, in this pid namespace, are
-// recalled.
+// Only sizes that were measured with this driver, in this pid namespace, are reused.
 func TestRecallContexts(t *testing.T) {
 	gpus := []GPU{{UUID: uuid, CUDAVersion: 13000}}
 	known := contexts.Size{UUID: uuid, Driver: driverOf(gpus[0]), Bytes: 107 << 20, How: contexts.ByProcess, PIDNamespace: pidNamespace()}

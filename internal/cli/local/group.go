@@ -186,7 +186,7 @@ func (g Groups) remove(name string) (bool, error) {
 		return false, nil
 	case err == nil:
 		defer members.Close()
-	case !errors.Is(err, fs.ErrNotExist): // else the founder died before joining
+	case !errors.Is(err, fs.ErrNotExist): // otherwise the creator died before joining
 		return false, err
 	}
 	// Daemons and Python's subprocess close inherited files, and with them the lock.

@@ -97,8 +97,8 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-// TestGroupLivesAsItsMembers: the group is removed when the last holder of its lock
-// ends. Here this is a program that inherited the lock and is killed.
+// TestGroupLivesAsItsMembers checks that the group is removed when the last holder of its lock
+// ends. In this test the last holder is a program that inherited the lock and is killed.
 func TestGroupLivesAsItsMembers(t *testing.T) {
 	g := openGroups(t)
 	m := join(t, g, "lab", ask(1<<30))
@@ -151,7 +151,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestRemoveSparesWhoUsesAGPU: a process that closed the lock's file but holds a slot of
+// TestRemoveSparesWhoUsesAGPU checks that a process that closed the lock's file but holds a slot of
 // the usage page keeps the group.
 func TestRemoveSparesWhoUsesAGPU(t *testing.T) {
 	g := openGroups(t)
@@ -172,8 +172,8 @@ func TestRemoveSparesWhoUsesAGPU(t *testing.T) {
 	}
 }
 
-// TestRemoveSparesGroupsOfAnotherRelease: the slots of a page of another version are
-// unreadable. The watcher of that release removes the group.
+// TestRemoveSparesGroupsOfAnotherRelease checks that a group is kept if its page has another
+// version, whose slots are unreadable. The watcher of that release removes the group.
 func TestRemoveSparesGroupsOfAnotherRelease(t *testing.T) {
 	g := openGroups(t)
 	join(t, g, "lab", ask(1<<30)).Close()

@@ -20,9 +20,9 @@ import (
 const lenderFile = "lender"
 
 // lend lends idle GPU time among the user's groups if this group has a limit on GPU time.
-// lend also informs each group of the time that the others were charged. One watcher lends
-// at a time; when it ends, for any reason, the next takes over. lend does not return while
-// it lends.
+// lend also writes to each group's page the time that was charged to the others. One watcher lends
+// at a time; when it ends, for any reason, the next takes over. lend blocks until it has stopped
+// lending.
 func (g Groups) lend(group string) {
 	devices, err := limits.Read(filepath.Join(g.Dir(group), limits.LimitsFile))
 	if err != nil || !slices.ContainsFunc(devices, isMetered) {

@@ -68,8 +68,8 @@ func isOurs(path string) bool {
 // DriverLibraries returns the directory of the libraries in lib, adapted to the
 // driver that a program with this environment finds. The adapted libraries are
 // stored beside lib, or in the group's directory if the directory of lib is not
-// writable. On failure DriverLibraries returns lib, whose exports are those that
-// this version knows.
+// writable. On failure DriverLibraries returns lib, which exports the names that this version
+// knows.
 func DriverLibraries(lib, group string, getenv func(string) string) string {
 	driver := driverlib.Find(getenv)
 	for _, parent := range []string{paths.Variants(lib), filepath.Join(group, "lib")} {

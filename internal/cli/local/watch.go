@@ -121,13 +121,13 @@ func (g Groups) answer(ctx context.Context, group string, answering func()) {
 		Log: slog.New(slog.DiscardHandler), Listening: answering,
 		Holdings: held.Holdings{Looks: looks, GPUs: func(string) []string { return uuids }},
 	}
-	// NVML takes long to start. Until it has started, a process would wait until its
+	// NVML takes long to start. A process that asks before NVML has started would wait for its full
 	// time-out.
 	for _, uuid := range uuids {
 		looks.Ask(uuid)
 	}
 	for ctx.Err() == nil {
-		if !listening(ctx, server.Path) { // else another server answers
+		if !listening(ctx, server.Path) { // otherwise another server answers
 			_ = server.Serve(ctx)
 		}
 		loop.Sleep(ctx, time.Second)

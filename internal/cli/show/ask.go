@@ -100,7 +100,7 @@ func show[T any](ctx context.Context, a Asking, question agentapi.Question, v vi
 	}
 }
 
-// unlessEnded returns nil if the user ended the watch, else err.
+// unlessEnded returns nil if the user ended the watch, and err otherwise.
 func unlessEnded(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil
@@ -108,7 +108,7 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// redraw replaces the last list on the screen by list.
+// redraw replaces the last list on the screen with list.
 func redraw[T any](w *writer[T], away error, list []T) error {
 	const home, clear = "\x1b[H", "\x1b[2J"
 	if _, err := fmt.Fprint(w.out, home+clear+time.Now().Format(time.TimeOnly)+"\n"); err != nil {

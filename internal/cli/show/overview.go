@@ -21,8 +21,7 @@ import (
 
 // Source returns overviews of one or more nodes.
 type Source interface {
-	// Overviews returns the overview of each node that answers. The error covers the
-	// other nodes.
+	// Overviews returns the overview of each node that answers. The error lists the other nodes.
 	Overviews(ctx context.Context) ([]agentapi.Overview, error)
 	// Follow calls tell for each node about once a second until ctx ends: with an
 	// overview, or with the error of a node that does not answer. Follow calls tell

@@ -33,9 +33,8 @@ type row struct {
 	memoryLimit uint64
 	time        *float64 // percent of the GPU's time
 	timeLimit   float64
-	// back is the time for which the container's threads were throttled: a rate if
-	// two overviews are known, else a total. Without an account, back and refusals
-	// are empty.
+	// back is the time for which the container's threads were throttled: a rate if two overviews
+	// are known, otherwise a total. Without an account, back and refusals are empty.
 	back, refusals string
 	processes      int
 }
@@ -137,7 +136,7 @@ func of[N uint64 | float64](n *N) N {
 	return *n
 }
 
-// everybody replaces the container on the line of a GPU.
+// everybody stands in the container column on the line of a GPU.
 const everybody = "(all)"
 
 func (r row) memoryText() string { return show.MemoryOfLimit(r.memory, r.memoryLimit) }

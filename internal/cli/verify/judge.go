@@ -124,7 +124,7 @@ func judgeScene(native, limited played, percent int) (v Verdict, bound, figure s
 
 func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// waiting contains the latencies of a short kernel that is launched periodically.
+// waiting holds the latencies of a short kernel that is launched periodically.
 type waiting struct {
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`

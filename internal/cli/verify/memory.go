@@ -98,7 +98,7 @@ func (v *run) fill(ctx context.Context, h hold, way string, most uint64) (fill, 
 }
 
 // usedBefore returns the used GPU memory before the first fill, including this program's
-// context. A process that has ended uses none.
+// context. A process that has ended uses no memory.
 func (v *run) usedBefore(ctx context.Context) (uint64, error) {
 	if v.base == nil {
 		used, err := v.used(ctx)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPlan: each check has a unique name, and both plans contain every group.
+// TestPlan checks that each check has a unique name, and both plans contain every group.
 func TestPlan(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		v := &run{opts: Options{Quick: quick}}
@@ -31,7 +31,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestLoads: each pattern is measured with each length, and the pattern "one stream" at
+// TestLoads checks that each pattern is measured with each length, and the pattern "one stream" at
 // each limit. No graph is too long for a limit to throttle it.
 func TestLoads(t *testing.T) {
 	all := loads(false)
@@ -58,8 +58,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestFiveMinutes: the durations of the measurements leave time for the rest within the
-// promise.
+// TestFiveMinutes checks that the measurements leave enough of the promised duration for the rest.
 func TestFiveMinutes(t *testing.T) {
 	for quick, most := range map[bool]time.Duration{false: 270 * time.Second, true: 55 * time.Second} {
 		v := &run{opts: Options{Quick: quick}}

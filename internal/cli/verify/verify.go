@@ -196,7 +196,7 @@ func (v *run) startClock(ctx context.Context) (*clock, error) {
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("compare the clocks: %w", err)
 	}
-	time.Sleep(v.settle()) // keep other work away from the first readings
+	time.Sleep(v.settle()) // wait, so that the first readings measure no other work
 	return c, nil
 }
 

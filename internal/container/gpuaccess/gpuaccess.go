@@ -114,9 +114,9 @@ func ByAnnotation(annotations map[string]string, kind string) (key, device strin
 	return "", "", false
 }
 
-// IsGPU reports whether a CDI device leads to a GPU. That holds for the configured kind, for
-// NVIDIA's other devices, and for our devices that make the NVIDIA runtime mount GPUs. NVIDIA's
-// runtime creates "runtime.nvidia.com/gpu=0" on demand. Only our plugin may request
+// IsGPU reports whether a CDI device leads to a GPU. Such devices are those of the configured kind,
+// NVIDIA's other devices, and our devices that make the NVIDIA runtime mount GPUs. NVIDIA's runtime
+// creates "runtime.nvidia.com/gpu=0" on demand. Only our plugin may request
 // "nri-vgpu.io/env=GPU-…".
 func IsGPU(device, kind string) bool {
 	vendor, class, name := parser.ParseDevice(device)
@@ -139,8 +139,8 @@ func privileged(devices []string) bool {
 
 // Commands reports whether a container controls the container runtime: it is privileged, and has
 // the directory of the runtime's NRI socket mounted writable. The container can obtain everything
-// that the runtime has, so no device can be withheld from it. Our agent is such a container; no
-// tenant's container is.
+// that the runtime has, so no device can be withheld from it. Our agent's container has these
+// rights; no tenant's container has them.
 func Commands(devices, writable []string, socket string) bool {
 	return privileged(devices) && slices.ContainsFunc(writable, func(source string) bool { return IsDirectoryOf(source, socket) })
 }
@@ -171,7 +171,7 @@ func ByDevice(devices []string) string {
 	return ""
 }
 
-// Wish returns the first sign, in words, that a container wants GPUs, "" if there is none. The
+// Wish describes the first sign that a container requests GPUs, or returns "" if there is none. The
 // parameter kind is the configured vendor and class of CDI devices.
 func (c Container) Wish(kind string) string {
 	if by := ByVariable(c.Env); by != "" {

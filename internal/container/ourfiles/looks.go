@@ -187,7 +187,7 @@ func each(mounts []Mount, ask func(Mount) error) error {
 	return nil
 }
 
-// passing reports whether an error comes from the way of looking, and not from the files.
+// passing reports whether the look-up itself, and not the files, caused an error.
 func passing(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL)
 }

@@ -261,7 +261,7 @@ func TestAVolumeAboveOursHangs(t *testing.T) {
 	b.took(begin, 0)
 }
 
-// The file system of an image that is loaded on demand may hang, too. A hanging image blocks no
+// The file system of an image that is loaded on demand may also hang. A hanging image blocks no
 // look-ups in other containers.
 func TestImagesHang(t *testing.T) {
 	looks := NewLooks()
@@ -286,7 +286,7 @@ func TestImagesHang(t *testing.T) {
 }
 
 // A mount elsewhere, as any start of a container causes, disturbs look-ups in the kernel's cache.
-// That must not cost a container a place beside hanging look-ups.
+// A disturbed look-up must not need one of the places for look-ups that may hang.
 func TestMountsElsewhereNeedNoPlace(t *testing.T) {
 	looks := NewLooks()
 	hang := make(chan struct{})

@@ -45,15 +45,15 @@ var Required = []string{
 // missing.
 var optional = []string{paths.ContainerStandIns}
 
-// These are the errors of a container that carries our files. Errors of Check wrap one of them.
+// These errors describe a container that has mounts of our files. Errors of Check wrap one of them.
 var (
-	// ErrIncomplete: a file of ours was never mounted, or cannot be checked.
+	// ErrIncomplete means that a file of ours was never mounted, or cannot be checked.
 	ErrIncomplete = errors.New("not all of nri-vgpu's files are mounted")
-	// ErrHidden: the container's processes would find another file.
+	// ErrHidden means that the container's processes would find another file.
 	ErrHidden = errors.New("another file is there")
-	// ErrVolume: a file of ours would be inside a volume.
+	// ErrVolume means that a file of ours would be inside a volume.
 	ErrVolume = errors.New("it would lie in a volume")
-	// ErrStuck: a file system did not answer.
+	// ErrStuck means that a file system did not answer.
 	ErrStuck = errors.New("a file system of the container does not answer")
 )
 

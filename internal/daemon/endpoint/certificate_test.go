@@ -38,8 +38,8 @@ func write(t *testing.T, dir string, at time.Time) []byte {
 	return made.Certificate[0]
 }
 
-// TestCertificateIsRenewed: a new certificate is used when its files change. The previous
-// certificate is used as long as the new one is unreadable.
+// TestCertificateIsRenewed checks that a new certificate is used when its files change. The
+// previous certificate is used as long as the new one is unreadable.
 func TestCertificateIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	var log strings.Builder

@@ -41,7 +41,7 @@ func (f *fair) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// add counts a connection. add returns the connection to close for it, or nil.
+// add counts a connection. add returns the connection to close in exchange, or nil.
 func (f *fair) add(c *fairConn) *fairConn {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -72,8 +72,8 @@ func large(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// TestTenantsHoldEverything: tenants hold as many connections as possible and do not read. The
-// tenants delay neither the kubelet nor Prometheus, from any number of addresses.
+// TestTenantsHoldEverything checks that tenants that hold as many connections as possible, and do
+// not read, delay neither the kubelet nor Prometheus, from any number of addresses.
 func TestTenantsHoldEverything(t *testing.T) {
 	for name, from := range map[string]func(i int) string{
 		"from one address":    func(int) string { return "127.0.0.2" },
@@ -127,7 +127,7 @@ func scrape(t *testing.T, url string, limit time.Duration) string {
 	for deadline := time.Now().Add(limit); ; {
 		answer, err = client.Get(url)
 		if err == nil || !strings.Contains(err.Error(), "refused") || time.Now().After(deadline) {
-			break // else the server does not listen yet
+			break // an error means that the server does not listen yet
 		}
 	}
 	if err != nil {

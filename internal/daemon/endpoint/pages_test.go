@@ -17,7 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// gathered counts collections. Each takes some time.
+// gathered counts collections. Each collection takes some time.
 type gathered struct {
 	prometheus.Gatherer
 	times, now, atOnce atomic.Int64
@@ -34,8 +34,8 @@ func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
 	return families, errors.Join(err, g.err)
 }
 
-// TestManyAskAtOnce: with many concurrent clients, collections do not overlap and take at
-// most a fifth of the time. No client gets a page that is older than its request.
+// TestManyAskAtOnce checks that with many concurrent clients, collections do not overlap and take
+// at most a fifth of the time. No client gets a page that is older than its request.
 func TestManyAskAtOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	value := prometheus.NewGauge(prometheus.GaugeOpts{Name: "value", Help: "h"})
@@ -75,8 +75,8 @@ func get(t *testing.T, h http.Handler, encoding string) string {
 	return answer.Body.String()
 }
 
-// TestPage: a client that accepts gzip gets a compressed page. If one collector fails, the
-// page has the series of the others.
+// TestPage checks that a client that accepts gzip gets a compressed page. If one collector fails,
+// the page has the series of the others.
 func TestPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "value", Help: "h"}))

@@ -67,8 +67,8 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestSlowClientsAreDisconnected: a client that sends slowly, does not read or stays idle
-// is disconnected. Meanwhile the server answers others.
+// TestSlowClientsAreDisconnected checks that a client that sends slowly, does not read or stays
+// idle is disconnected. Meanwhile the server answers others.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 100 * time.Millisecond
 	long := patience{header: time.Minute, read: time.Minute, write: time.Minute, idle: time.Minute}

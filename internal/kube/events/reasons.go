@@ -15,52 +15,52 @@ type Reason struct {
 
 // These reasons are used on Pods.
 var (
-	// VGPURefused: a container was not created or not started. The note contains the reason; if the
-	// container fits no GPU, the note lists the free capacity of each GPU.
+	// VGPURefused means that a container was not created or not started. The note contains the
+	// reason; if the container fits no GPU, the note lists the free capacity of each GPU.
 	VGPURefused = Reason{"VGPURefused", corev1.EventTypeWarning, "Refuse"}
-	// VGPUEvicted: the pod fits no single GPU of its node, though it fits the sum of the GPUs. The
-	// pod was evicted so that its controller creates another pod elsewhere.
+	// VGPUEvicted means that the pod fits no single GPU of its node, though it fits the sum of the
+	// GPUs. The pod was evicted so that its controller creates another pod elsewhere.
 	VGPUEvicted = Reason{"VGPUEvicted", corev1.EventTypeWarning, "Evict"}
-	// VGPUNotEvicted: the pod fits no GPU of its node and stays there. Either no controller would
-	// create another pod, or a disruption budget forbids the eviction.
+	// VGPUNotEvicted means that the pod fits no GPU of its node and stays there. Either no
+	// controller would create another pod, or a disruption budget forbids the eviction.
 	VGPUNotEvicted = Reason{"VGPUNotEvicted", corev1.EventTypeWarning, "Evict"}
-	// VGPUUnadjusted: a running container was created without the plugin, and asks for, or may see,
-	// GPUs.
+	// VGPUUnadjusted means that a running container was created without the plugin, and asks for,
+	// or may see, GPUs.
 	VGPUUnadjusted = Reason{"VGPUUnadjusted", corev1.EventTypeWarning, "Audit"}
-	// VGPUStopped: a container that ran without its limits, or around them, was stopped, as the
-	// configuration requests.
+	// VGPUStopped means that a container that ran without its limits, or around them, was stopped,
+	// as the configuration requests.
 	VGPUStopped = Reason{"VGPUStopped", corev1.EventTypeWarning, "Stop"}
-	// VGPUUsageForged: a container holds more of a GPU than its usage page reports, or than its
-	// limit; the driver's measurement counts from then on. Or the container keeps that page from
-	// being read, or grows it.
+	// VGPUUsageForged means that a container holds more of a GPU than its usage page reports, or
+	// than its limit; the driver's measurement counts from then on. Or the container keeps that
+	// page from being read, or grows it.
 	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
-	// VGPUMemoryLimitReached: a container's processes were refused memory at its limit. The
-	// processes may have continued without it, or have failed.
+	// VGPUMemoryLimitReached means that a container's processes were refused memory at its limit.
+	// The processes may have continued without it, or have failed.
 	VGPUMemoryLimitReached = Reason{"VGPUMemoryLimitReached", corev1.EventTypeWarning, "Limit"}
 )
 
 // This reason is used on Pods and on the Node.
 var (
-	// VGPUBypassed: a process uses a GPU that no container of ours accounts for. The Event is on
-	// the process's Pod, or else on the Node.
+	// VGPUBypassed means that a process uses a GPU that no container of ours accounts for. The
+	// Event is on the process's Pod, or else on the Node.
 	VGPUBypassed = Reason{"VGPUBypassed", corev1.EventTypeWarning, "Detect"}
 )
 
 // These reasons are used on the Node.
 var (
-	// GPUUnhealthy: a GPU takes no new containers, and the note contains the reason.
+	// GPUUnhealthy means that a GPU takes no new containers, and the note contains the reason.
 	GPUUnhealthy = Reason{"GPUUnhealthy", corev1.EventTypeWarning, "Watch"}
-	// GPURecovered: an unhealthy GPU became healthy and accepts containers again.
+	// GPURecovered means that an unhealthy GPU became healthy and accepts containers again.
 	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
-	// VGPUGuardNotLoaded: the runtime has not loaded the guard yet, so that containers that are
-	// created while the agent is away are not isolated.
+	// VGPUGuardNotLoaded means that the runtime has not loaded the guard yet, so that containers
+	// that are created while the agent is away are not isolated.
 	VGPUGuardNotLoaded = Reason{"VGPUGuardNotLoaded", corev1.EventTypeWarning, "Watch"}
-	// VGPUDriverNames: the driver exports names that this version does not know, or the driver's
-	// library could not be read. The note lists the refused names.
+	// VGPUDriverNames means that the driver exports names that this version does not know, or the
+	// driver's library could not be read. The note lists the refused names.
 	VGPUDriverNames = Reason{"VGPUDriverNames", corev1.EventTypeWarning, "Watch"}
-	// MPSUnavailable: the control daemon of the Multi-Process Service does not run, and the note
-	// contains the reason. Containers on its GPUs are refused.
+	// MPSUnavailable means that the control daemon of the Multi-Process Service does not run, and
+	// the note contains the reason. Containers on its GPUs are refused.
 	MPSUnavailable = Reason{"MPSUnavailable", corev1.EventTypeWarning, "Supervise"}
-	// MPSRecovered: the control daemon of the Multi-Process Service runs again.
+	// MPSRecovered means that the control daemon of the Multi-Process Service runs again.
 	MPSRecovered = Reason{"MPSRecovered", corev1.EventTypeNormal, "Supervise"}
 )

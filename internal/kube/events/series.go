@@ -78,7 +78,7 @@ func makeRoom[K comparable, V any](all map[K]V, at func(V) time.Time) {
 	delete(all, oldest)
 }
 
-// forget drops series and buckets that have expired.
+// forget removes series and buckets that have expired.
 func (r *Recorder) forget(now time.Time) {
 	for key, s := range r.series {
 		if now.Sub(s.last) >= forgetAfter {

@@ -74,7 +74,7 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 	}
 }
 
-// This pod is at every bound at once.
+// This pod reaches every bound at the same time.
 func TestTheLargestPodIsKeptSmall(t *testing.T) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	name := func(i int) string { return fmt.Sprintf("c%062d", i) } // as long as names may be
@@ -114,7 +114,8 @@ func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
 	return kept
 }
 
-// Of the largest pods enough is kept to refuse them. Small containers beside them keep everything.
+// The cache keeps enough of the largest pods to refuse them, and keeps all fields of small
+// containers in the same pod.
 func TestReduceKeepsWhatManyAsk(t *testing.T) {
 	full := pod("many", "u")
 	asks := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": *resource.NewQuantity(1, resource.DecimalSI)}

@@ -32,9 +32,9 @@ const (
 
 // Errors of Get wrap one of these.
 var (
-	// ErrNotFound: the API server has no such pod, or another pod of that name.
+	// ErrNotFound means that the API server has no such pod, or another pod of that name.
 	ErrNotFound = errors.New("no such pod")
-	// ErrUnavailable: the API server did not answer in time.
+	// ErrUnavailable means that the API server did not answer in time.
 	ErrUnavailable = errors.New("API server does not answer")
 )
 

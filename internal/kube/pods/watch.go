@@ -61,9 +61,9 @@ func indexRuntimeUID(obj any) ([]string, error) {
 }
 
 // Cached returns a pod that the watch has delivered. Several pods may claim one runtime UID,
-// because any creator of a pod may write the mirror annotation. The pod with that UID takes
-// precedence over pods that name it in the annotation. If the caller knows the name, the pod must
-// have that name.
+// because any creator of a pod may write the mirror annotation. The pod with this UID takes
+// precedence over pods that name the UID in the annotation. If the caller knows the name, the pod
+// must have that name.
 func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
 	// An unknown index is the only error, and the index is ours.
 	items, _ := c.informer.GetIndexer().ByIndex(byRuntimeUID, ref.UID)

@@ -71,7 +71,7 @@ type Answerer struct {
 	// names of the pod and the container.
 	outcomes map[string]map[string]bool
 	state    nodereport.Volcano
-	// seen: the scheduler places pods on this node.
+	// seen reports whether the scheduler places pods on this node.
 	seen bool
 	// missed are the pods that were already counted as missed.
 	missed map[string]bool
@@ -88,7 +88,7 @@ func New(opts Options) *Answerer {
 func (a *Answerer) Poke() { a.poke.Signal() }
 
 // Outcome records whether a container was refused. Outcome never blocks for long. If the dialect is
-// disabled it records nothing, because Run, which forgets deleted pods, does not run.
+// disabled it records nothing, because Run, which drops deleted pods, does not run.
 func (a *Answerer) Outcome(podUID, container string, refused bool) {
 	if !a.Config.Dialects.Volcano.Enabled {
 		return
@@ -183,7 +183,7 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 		return false, nil
 	}
 	if assigned && pod.DeletionTimestamp == nil {
-		// If there is no room, the refusal of the container reports that.
+		// If there is no room, the refusal of the container reports the reason.
 		err = a.Places.Reserve(pod)
 	}
 	held := a.Places.Held(uid)

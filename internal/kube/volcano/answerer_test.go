@@ -118,7 +118,7 @@ func TestAnswersOnce(t *testing.T) {
 	if diff := cmp.Diff(nodereport.Volcano{AnsweredAt: 1700000000}, a.State()); diff != "" {
 		t.Errorf("state (-want +got):\n%s", diff)
 	}
-	// Another process finds everything written.
+	// A new process finds all answers already written.
 	w.answerer().round(t.Context())
 	if w.patches() != 1 {
 		t.Errorf("%d writes after a restart, want 1", w.patches())
@@ -136,7 +136,7 @@ func TestARefusalIsAnswered(t *testing.T) {
 	if w.annotations()[Phase] != Failed || a.State() != (nodereport.Volcano{AnsweredAt: 1700000000}) {
 		t.Errorf("after a refusal %v, %+v", w.annotations(), a.State())
 	}
-	// Another process keeps the answer until there is a new outcome.
+	// A new process keeps the answer until there is a new outcome.
 	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
 	again := w.answerer()
 	again.round(t.Context())
@@ -202,7 +202,7 @@ func TestNothingBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
-// With the dialect disabled nothing forgets pods, so no state is kept.
+// If the dialect is disabled, no loop removes deleted pods, so no state is kept.
 func TestDisabledKeepsNothing(t *testing.T) {
 	w := &world{t: t, client: fake.NewClientset(), synced: true}
 	for _, enabled := range []bool{false, true} {

@@ -208,7 +208,7 @@ func TestObeyChangesNothingOfWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// A container that is not read still has an entry.
+// A container that is not parsed still has an entry.
 func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
 	p := pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,1000,0:"), container("unread", limits{"memory": 1000}), container("a", limits{"memory": 1000}))
 	asked, err := request.FromPod(p, config.Default().Dialects)

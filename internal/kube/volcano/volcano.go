@@ -24,7 +24,7 @@ const (
 	// Register lists the node's GPUs.
 	Register = "volcano.sh/node-vgpu-register"
 	// Handshake is the annotation by which schedulers up to 1.13, 1.14.2 and 1.15.0 ask whether the
-	// node's software is alive. Without an answer they do not count the node's GPUs.
+	// node's software is alive. Schedulers do not count the GPUs of a node that has not answered.
 	Handshake = "volcano.sh/node-vgpu-handshake"
 	// Lock is set by a scheduler with NodeLockEnable, from an assignment until the node has
 	// answered; its value is a time.

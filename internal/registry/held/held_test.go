@@ -194,14 +194,14 @@ func (a *asker) ask() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// told returns the output of an asker that received what it truly holds from the agent.
+// told returns the output of an asker to which the agent reported the memory that it really holds.
 func (a *asker) told() string {
 	hex := strings.ReplaceAll(strings.TrimPrefix(a.uuids[0], "GPU-"), "-", "")
 	return fmt.Sprintf(" %s=%d", hex, a.bytes)
 }
 
-// A process in a container gets the memory that it holds, whatever NVML reports in containers. The
-// agent asks on the host, for the pid that the kernel reports.
+// The agent reports to a process in a container the memory that it holds, whatever NVML reports in
+// containers. The agent asks on the host, for the pid that the kernel reports.
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime string
@@ -239,8 +239,8 @@ func TestEveryRegime(t *testing.T) {
 	}
 }
 
-// While NVML hangs, questions soon end without an answer. Afterwards they are answered again, by
-// another agent, too.
+// While NVML hangs, questions soon end without an answer. After the hang, the same agent and a new
+// agent both answer questions.
 func TestNVMLHangs(t *testing.T) {
 	s := newSite(t, "")
 	a := s.asker(10*mib, true)
@@ -276,8 +276,8 @@ func TestOneGPUHangs(t *testing.T) {
 	eventually.Holds(s, patience, "it is told of the GPU that answers", func() bool { return a.ask() == a.told() })
 }
 
-// A container that floods the agent gets some answers, causes a bounded number of looks at the
-// driver, and blocks no registration of another container.
+// A container that floods the agent gets some answers, causes a bounded number of driver queries,
+// and blocks no registration of another container.
 func TestAFlood(t *testing.T) {
 	s := newSite(t, "nvml_processes = 2ms\n")
 	a := s.asker(10*mib, true)
@@ -312,7 +312,7 @@ func TestAFlood(t *testing.T) {
 	if answered == 0 {
 		t.Error("who asks beside a flood is never answered")
 	}
-	// Each of two GPUs takes a look of 2 ms, a rest of 2 ms, and two calls for a list.
+	// Each of two GPUs takes a query of 2 ms, a pause of 2 ms, and two calls for a list.
 	if most := uint64(took/(4*time.Millisecond)) * 2 * 2; calls > most {
 		t.Errorf("%d calls of NVML in %v, want at most %d", calls, took, most)
 	}

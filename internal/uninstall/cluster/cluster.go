@@ -39,8 +39,8 @@ type Removal struct {
 	Out       io.Writer
 }
 
-// Begin deletes the DaemonSets and waits until no Ready node has one of their pods. A
-// running pod would restore what is removed from nodes and Node objects.
+// Begin deletes the DaemonSets and waits until no Ready node has one of their pods. A running pod
+// would restore the files on nodes and the entries in Node objects.
 func (r Removal) Begin(ctx context.Context) error {
 	for _, name := range installed {
 		err := r.Client.AppsV1().DaemonSets(r.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -103,7 +103,7 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// reason returns why a container of the pod ended, or what it waits for.
+// reason returns why a container of the pod ended or waits.
 func reason(pod *corev1.Pod) string {
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		last, waiting := status.LastTerminationState.Terminated, status.State.Waiting

@@ -24,11 +24,10 @@ import (
 // survives a reboot and exists until the pod is deleted.
 const KubeletPods = "/var/lib/kubelet/pods"
 
-// Remover removes nri-vgpu from a node, except the files that living pods use. The guard
-// watches these pods and rejects their restarted containers, which nobody would limit. After
-// the last pod is gone, the guard removes the rest and itself. In the configured
-// directories, Remover removes the files of nri-vgpu, and the directories if they are then
-// empty.
+// Remover removes nri-vgpu from a node, except the files that living pods use. The guard watches
+// these pods and rejects their restarted containers, which would run without limits. After the last
+// pod is gone, the guard removes the rest and itself. In the configured directories, Remover
+// removes the files of nri-vgpu, and the directories if they are then empty.
 type Remover struct {
 	// Root is the root of the node's file system, "" for the root of this process.
 	Root string
@@ -41,7 +40,7 @@ type Remover struct {
 
 func (r Remover) at(path string) string { return filepath.Join(r.Root, path) }
 
-// Left is what Remove leaves on a node.
+// Left describes the files that Remove leaves on a node.
 type Left struct {
 	// Pods are the UIDs of the living pods that use files.
 	Pods []string
@@ -60,7 +59,7 @@ func (r Remover) Remove(s guardfile.Settings) (Left, error) {
 		return Left{Others: r.others(s)}, err
 	}
 	left := Left{Pods: live}
-	// From now on the guard rejects containers of these pods, and no others.
+	// From this call on, the guard rejects containers of these pods, and no others.
 	if err := r.retire(s, live); err != nil {
 		return left, err
 	}

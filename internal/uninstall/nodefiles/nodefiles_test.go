@@ -283,7 +283,7 @@ func TestListsThatCannotBeReadAreAnError(t *testing.T) {
 			}
 		})
 	}
-	// A missing list, and a corrupt list, which is not trusted, are no obstacle.
+	// The removal also succeeds if the list is missing, or corrupt and thus not trusted.
 	if err := os.WriteFile(paths.AskingPods(r.at(s.StateDir)), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
