@@ -30,11 +30,12 @@ const (
 	// answerBound bounds the answer time of the agent's metrics: the agent asks the driver for a
 	// second at most.
 	answerBound = 3 * time.Second
-	// ended is how soon agent, guard and patcher must release what tenants cost them.
+	// ended is the time within which agent, guard and patcher must release the resources that
+	// tenants used.
 	ended = 20 * time.Second
 )
 
-// watchRun checks the node's /run every second. It subtracts the test's own files.
+// watchRun checks the node's /run every second. watchRun subtracts the test's own files.
 func (w *world) watchRun(ctx context.Context) {
 	for loop.Sleep(ctx, time.Second) {
 		if w.full.within(3 * time.Second) {
@@ -116,7 +117,7 @@ type look struct {
 	goroutines  int // of the agent
 }
 
-// The bounds of growth from before the first attack to after the last. A heap that has grown does
+// Bounds on the growth from before the first attack to after the last. A heap that has grown does
 // not return its memory to the kernel immediately.
 const (
 	moreRSS, moreDescriptors, moreGoroutines = 96 * mib, 16, 32

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// delayBound is how much hostile tenants may delay the start of another tenant's container.
+	// delayBound is the time by which hostile tenants may delay the start of another tenant's
+	// container.
 	delayBound = time.Second
 	// startPatience bounds one start.
 	startPatience = 30 * time.Second
@@ -27,7 +28,7 @@ const (
 	longestCalm = 25 * time.Second
 )
 
-// part is a measurement while the test broke nothing, and tenants attacked or only worked.
+// part is a measurement in a calm phase, while tenants attacked or only worked.
 type part struct {
 	starts  []time.Duration
 	handled []spent
@@ -59,10 +60,10 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// calm measures, while the test breaks nothing, what hostile tenants cost others. They do the same
-// deeds twice: first by pods that ask for nothing of ours and reach nothing of it, because the cost
-// of pods for kubelet and the processors does not count. Delays by the two processors themselves do
-// not repeat, so a delay counts only when a second try shows it again.
+// calm measures, without injected failures, the cost of hostile tenants for others. The tenants act
+// twice, first with pods that request no resources of ours and reach none of our parts, because the
+// cost of pods for kubelet and the processors does not count. Delays by the two processors
+// themselves do not repeat, so a delay counts only when a second try shows it again.
 func (w *world) calm(length time.Duration) {
 	w.Helper()
 	if len(w.tenants) == 0 {

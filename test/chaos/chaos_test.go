@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos breaks things on a real node, at random, and checks all the time whether the
+// Package chaos injects random failures on a real node, and continuously checks whether the
 // promises hold. While pods of all kinds come and go, it kills, stops and slows the agent, the
 // patcher, containerd, kubelet and the API server, makes GPUs fail and fills the state directory.
-// Only the GPU is simulated. Its simulator, which knows no limits, is the judge.
+// Only the GPU is simulated. The simulator, which knows no limits, provides the reference values.
 //
-// `make image` comes first. `make chaos MINUTES=20` is the long form.
+// Run `make image` first. `make chaos MINUTES=20` is the long form.
 //
 // The wall clock does not jump: time namespaces have no wall clock, so a jump would affect the
 // whole machine.
@@ -53,13 +53,13 @@ const (
 	shortestRound = 30 * time.Second
 	// patience bounds operations that take some seconds on an idle machine.
 	patience = 2 * time.Minute
-	// freed is how soon after the last pod's end its reservation must be gone. The promise is 5 s;
-	// the rest is the time to read it.
+	// freed is the time after the last pod's end within which its reservation must be gone. The
+	// promise is 5 s; the rest is the time to read the state.
 	freed = 8 * time.Second
 )
 
-// eager makes kubelet restart ended containers immediately. Otherwise there would be nothing to
-// kill most of the time.
+// eager makes kubelet restart ended containers immediately. Otherwise the test would usually find
+// no process to kill.
 //
 // Kubernetes divides the rest of the process table.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
@@ -71,9 +71,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestChaos: whatever dies, no container exceeds its allocation, none that asks for nothing sees a
-// GPU, and none runs without its limits. Running containers are not disturbed, and ended containers
-// leave nothing behind.
+// TestChaos checks that whatever dies, no container exceeds its allocation, none that asks for
+// nothing sees a GPU, and none runs without its limits. Running containers are not disturbed, and
+// ended containers leave nothing behind.
 func TestChaos(t *testing.T) {
 	w := newWorld(t)
 	defer w.down()
@@ -100,7 +100,7 @@ type world struct {
 	faults   faultLog    // of GPUs
 	full     faultLog    // of /run
 	tenants  []*tenant   // hostile ones
-	calmNow  atomic.Bool // the test breaks nothing
+	calmNow  atomic.Bool // no failures are injected
 	results  results
 	probes   sync.WaitGroup
 	spent    time.Duration // time spent breaking things

@@ -46,8 +46,8 @@ func (w *world) remove(ctx context.Context, one *subject) {
 	}
 }
 
-// makeSteady creates the pods that nothing may disturb: one of every kind that holds something, and
-// one that asks for nothing.
+// makeSteady creates the pods that must not be disturbed: one of every kind that holds GPU
+// resources, and one that requests none.
 func (w *world) makeSteady() {
 	w.Helper()
 	r := w.random(1 << 32)

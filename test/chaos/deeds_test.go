@@ -55,7 +55,7 @@ var deeds = []deed{
 	{name: "go around the library", fill: around},
 }
 
-// repeat returns a script that repeats a command for ever, even if it finds nothing to attack.
+// repeat returns a script that repeats a command for ever, even if the command finds no target.
 func repeat(command string) string {
 	return "trap '' TERM; while :; do " + command + "; sleep 0.1; done"
 }
@@ -136,8 +136,8 @@ func crowd64(d *draft, _ *rand.Rand) {
 	}
 }
 
-// manyInit adds many init containers. They cost the tenant one container's quota, as the scheduler
-// counts the largest.
+// manyInit adds many init containers. All init containers together cost the tenant one container's
+// quota, because the scheduler counts the largest.
 func manyInit(d *draft, _ *rand.Rand) {
 	for i := range most(d.calm) {
 		c := testbed.Container(fmt.Sprintf("i%d", i), testbed.Limits{testbed.Memory: 1}, "sleep", forEver)
@@ -146,8 +146,9 @@ func manyInit(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(1), false, "exec sleep "+forEver)}
 }
 
-// most returns the number of init containers of a pod. With 3,000 of any kind kubelet starts nothing
-// else for twelve seconds, so nothing of ours could be measured in a calm.
+// most returns the number of init containers of a pod. With 3,000 of any kind kubelet starts no
+// other container for twelve seconds, so the cost of our parts could not be measured in a calm
+// phase.
 func most(calm bool) int {
 	if calm {
 		return 300
@@ -218,7 +219,7 @@ func long(d *draft, _ *rand.Rand) {
 }
 
 // longTexts makes the messages between the runtime and its plugins exceed their bound. A refusal
-// quotes the path of a volume, in which each byte takes four in quotes. A plugin that registers
+// quotes the path of a volume; quoting expands each byte of it to four. A plugin that registers
 // receives all labels and variables.
 func longTexts(d *draft, r *rand.Rand) {
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)
@@ -238,8 +239,8 @@ func longTexts(d *draft, r *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// around uses a GPU without the library, and no more of it than it asks for: the agent detects a
-// bypass of the library, and does not limit it.
+// around uses a GPU without the library, but no more of it than the pod requests: the agent detects
+// a bypass of the library, and does not limit it.
 func around(d *draft, r *rand.Rand) {
 	commands := []string{
 		"gpusim hold --memory 64MiB /dev/gpusim",

@@ -25,7 +25,7 @@ const handlerBound = time.Second
 type handlers struct {
 	stops []stub.Stub
 	log   string // containerd's log
-	read  int64  // bytes of it that were read
+	read  int64  // bytes of the log that were read
 
 	mu    sync.Mutex
 	open  map[string]opened
@@ -100,16 +100,16 @@ func (h *handlers) end(request, id string, refused bool) {
 }
 
 // refused ends the requests for a container that did not pass: the runtime then stops and removes
-// the container. That comes later than the refusal; correct finds the time at which containerd had
-// it.
+// the container. This report comes later than the refusal; correct finds the time at which
+// containerd received the refusal.
 func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {
 		h.end(request, id, true)
 	}
 }
 
-// idle returns an error while the runtime sends requests: kubelet continues with pods that are
-// gone.
+// idle returns an error while the runtime sends requests: kubelet may still be working on deleted
+// pods.
 func (h *handlers) idle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +119,7 @@ func (h *handlers) idle() error {
 	return nil
 }
 
-// take returns the durations since the last call, and requests without an end.
+// take returns the durations since the last call, and the requests that have not ended.
 func (h *handlers) take() []spent {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -69,7 +69,7 @@ func (t *tenant) deal(n int) (deed, *rand.Rand) {
 }
 
 // attack does one deed after another, a few at a time, and returns their number. Harmless pods are
-// as many, as large and as busy, and ask for nothing of ours.
+// equal in number, size and load, and request no resources of ours.
 func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, hostileCrowd)
@@ -167,7 +167,7 @@ func arm(d *draft) {
 	}
 }
 
-// disarm removes from a pod all its requests of ours.
+// disarm removes from a pod all requests for our resources.
 func disarm(d *draft) {
 	d.pod.Annotations, d.pod.Finalizers = nil, nil
 	for _, list := range [][]corev1.Container{d.pod.Spec.InitContainers, d.pod.Spec.Containers} {
@@ -214,7 +214,7 @@ func (t *tenant) create(d *draft) {
 	}
 }
 
-// remove removes the pods of a subject, whatever keeps them.
+// remove removes the pods of a subject, even if finalizers keep them.
 func (t *tenant) remove(key string) error {
 	return call(func(ctx context.Context) error {
 		pods := t.Client.CoreV1().Pods(t.namespace)

@@ -139,7 +139,7 @@ func (w *world) makeStatic(d *draft) error {
 }
 
 // makeEphemeral creates a pod that gets an ephemeral container while it runs. Such a container
-// cannot request anything.
+// cannot request resources.
 func (w *world) makeEphemeral(d *draft) error {
 	more := d.idle("ephemeral", false)
 	if err := w.makePod(d); err != nil {

@@ -19,8 +19,8 @@ import (
 
 const memoryInterval = 25 * time.Millisecond
 
-// watchMemory asks the simulator, all the time, what every process holds, and what ended processes
-// held.
+// watchMemory continuously queries the simulator for the memory that every process holds, and that
+// ended processes held.
 func (w *world) watchMemory(ctx context.Context) {
 	judge, err := oracle.Open(filepath.Join(w.Cluster.Root(), "dev", "gpusim"))
 	if err != nil {
@@ -31,14 +31,14 @@ func (w *world) watchMemory(ctx context.Context) {
 	past := map[string]bool{}
 	for n := 0; loop.Sleep(ctx, memoryInterval); n++ {
 		w.checkHeld(judge)
-		// The simulator remembers the last thousand processes.
+		// The simulator keeps the last thousand processes.
 		if n%20 == 0 {
 			w.checkPast(judge, past)
 		}
 	}
 }
 
-// checkHeld sums what the processes of each container hold.
+// checkHeld sums the memory that the processes of each container hold.
 func (w *world) checkHeld(judge *oracle.Oracle) {
 	processes, err := judge.Processes()
 	if err != nil {
@@ -51,7 +51,7 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	for _, one := range processes {
 		p, ok := w.scanner.find(one.Pid)
 		if !ok {
-			continue // known after the scanner's next look
+			continue // known after the scanner's next scan
 		}
 		of[p.id] = p
 		for _, use := range one.GPUs {
@@ -173,7 +173,7 @@ func (w *world) judgeFill(m mark, result fillResult) {
 // it would not be limited.
 const notPermitted = 800
 
-// faultLog records when something last failed.
+// faultLog records the time of the last failure.
 type faultLog struct {
 	mu   sync.Mutex
 	last time.Time

@@ -129,7 +129,7 @@ func (w *world) summarize() {
 			w.Error(err)
 		}
 	}
-	// A run without kills or without looks proves nothing.
+	// A run without kills or without checks proves nothing.
 	if s.Kills == 0 || s.Containers == 0 || w.count.get("looks", "memory") == 0 || w.count.get("fills", "refused") == 0 {
 		w.Errorf("%d kills, %d containers: that was no chaos", s.Kills, s.Containers)
 	}

@@ -43,7 +43,7 @@ type summed struct {
 	HandlerOf string  `json:"handler_worst"`
 }
 
-// growth is how much a program has grown.
+// growth is the amount by which a program has grown.
 type growth struct {
 	MiB         int64 `json:"mib"`
 	Descriptors int   `json:"descriptors"`

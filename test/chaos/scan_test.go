@@ -99,11 +99,11 @@ func (s *scanner) scan() {
 	s.checkPromises()
 }
 
-// unmarkedLooks is how often the scanner looks at a process of a pod before it takes it for one
-// without a mark, such as a pause. Until then the process may be runc.
+// unmarkedLooks is the number of scans after which a process of a pod counts as one without a mark,
+// such as a pause process. Until then the process may be runc.
 const unmarkedLooks = 40
 
-// meet looks at an unknown process.
+// meet inspects an unknown process.
 func (s *scanner) meet(pid int) {
 	pod, id, ours := containerOf(pid)
 	if !ours {
@@ -135,7 +135,7 @@ func (s *scanner) meet(pid int) {
 	s.home(p)
 }
 
-// judge returns an error if a container was made wrongly.
+// judge returns an error if a container was created incorrectly.
 func (s *scanner) judge(p *process) error {
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.pid))
 	if err != nil {
@@ -187,7 +187,8 @@ func (w *world) isHostile(subject string) bool {
 }
 
 // blind reports whether a container asks for GPUs and has none: it was bound to the node while the
-// agent was away, and its image names no GPU. It fails, and harms nobody.
+// agent was away, and its image names no GPU. Such a container fails, and affects no other
+// container.
 func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 
 // shownGPUs returns the simulated GPUs of a container, by index.

@@ -25,8 +25,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// settle repairs everything, removes all pods but the steady pods, and checks that nothing else is
-// left.
+// settle repairs everything, removes all pods but the steady pods, and checks that no other state
+// remains.
 func (w *world) settle() {
 	w.Helper()
 	w.log("restoring everything")

@@ -49,8 +49,8 @@ func askMemory(size int64) ask {
 	return ask{testbed.Limits{testbed.Memory: size}, uint64(size) * mib, 1}
 }
 
-// mark is in the environment of a container's processes. It identifies them without asking another
-// program: the API server may be away, and the agent is under test.
+// mark is in the environment of a container's processes. mark identifies the processes without a
+// query to another program: the API server may be away, and the agent is under test.
 type mark struct {
 	subject   string
 	container string
@@ -84,14 +84,14 @@ func parseMark(text string) (m mark, ok bool) {
 type subject struct {
 	key  string // unique, and the host name of its containers
 	kind string
-	// ordered is set when the subject is ended, or is about to be. From then on nothing that
-	// happens to its containers is a disturbance.
+	// ordered is set when the subject is ended, or is about to be. From then on, events of its
+	// containers do not count as disturbances.
 	ordered atomic.Bool
 	// hostile subjects may break their own limits, and end as they like.
 	hostile bool
 	// steady subjects stay until the end of the test.
 	steady bool
-	// most is the most that one of its containers may hold of a GPU.
+	// most is the most memory that one of its containers may hold of a GPU.
 	most uint64
 	// end removes the subject, which may have gone already.
 	end func() error
@@ -124,12 +124,12 @@ func (s *subjects) get(key string) *subject {
 type draft struct {
 	*subject
 	pod  *corev1.Pod
-	calm bool // the test breaks nothing meanwhile
+	calm bool // no failures are injected meanwhile
 }
 
 func newDraft(key, kind string, r *rand.Rand) *draft {
 	pod := testbed.Pod(key)
-	// Without a grace period the API server forgets a pod while it still runs.
+	// Without a grace period the API server deletes a pod while it still runs.
 	grace := r.Int64N(2)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
 	pod.Spec.Hostname = key
@@ -169,7 +169,7 @@ func (d *draft) hold(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, true, fillScript(r, forEver))
 }
 
-// idle returns a container that asks for nothing. Its image asks for all GPUs.
+// idle returns a container that requests no GPU. Its image asks for all GPUs.
 func (d *draft) idle(name string, eternal bool) corev1.Container {
 	script := "exec sleep 0.5"
 	if eternal {

@@ -75,7 +75,8 @@ func component(name string) func(*world) []int {
 	}
 }
 
-// signal sends a signal to all processes of a target. It reports whether the target had processes.
+// signal sends a signal to all processes of a target. signal reports whether the target had
+// processes.
 func (w *world) signal(t target, sig syscall.Signal) bool {
 	sent := false
 	for _, pid := range t.pids(w) {
@@ -88,7 +89,7 @@ func (w *world) signal(t target, sig syscall.Signal) bool {
 	return sent
 }
 
-// kill kills a target, and starts it again after a time if nothing else does.
+// kill kills a target, and starts it again after a time if no other program does.
 func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 	if !w.signal(t, syscall.SIGKILL) {
 		return

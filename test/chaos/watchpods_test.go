@@ -84,7 +84,7 @@ func (p *podWatch) seeContainer(pod *corev1.Pod, one *subject, status *corev1.Co
 }
 
 // seeEnd counts how containers ended, each once. A tenant's program may be killed when its pod is
-// deleted, but nothing of ours may crash it.
+// deleted, but must never crash because of nri-vgpu.
 func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateTerminated) {
 	if p.ends[end.ContainerID] {
 		return
@@ -98,7 +98,7 @@ func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateT
 	switch signal := syscall.Signal(end.ExitCode - 128); signal {
 	case syscall.SIGBUS, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGILL, syscall.SIGFPE:
 		p.broken("failed", "%s/%s crashed: %v", one.key, name, signal)
-	default: // it was told to end, or ended itself
+	default: // it received a signal to end, or ended by itself
 	}
 }
 

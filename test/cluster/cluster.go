@@ -3,7 +3,8 @@
 // Package cluster starts real Kubernetes clusters on one machine, without a container engine: etcd,
 // the control plane, kubelet, containerd with NRI and NVIDIA's runtime on one node, and kubelet and
 // containerd on any number of others. Each node lives in separate namespaces below one supervisor.
-// So several clusters run side by side, and nothing of a cluster remains when it is taken down.
+// Therefore several clusters run side by side, and no part of a cluster remains when it is taken
+// down.
 package cluster
 
 import (
@@ -68,8 +69,8 @@ type Cluster struct {
 // ErrNotRunning reports that no cluster of this name runs.
 var ErrNotRunning = errors.New("no such cluster runs")
 
-// Find returns a running cluster. Of the options it uses only the name, the state directory and the
-// way to take the cluster down.
+// Find returns a running cluster. Of the options, Find uses only the name, the state directory and
+// those for taking the cluster down.
 func Find(o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -158,7 +159,7 @@ func readRecord(stateDir string) (record, error) {
 }
 
 // lockClusters keeps other processes from starting or taking down clusters while addresses are
-// chosen. It locks the directory itself, so that no lock file remains.
+// chosen. lockClusters locks the directory itself, so that no lock file remains.
 func lockClusters(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)

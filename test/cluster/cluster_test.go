@@ -66,8 +66,8 @@ func testPodExec(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// testInCluster: the API server answers at the address in pods' environment, to a client that trusts
-// only the certificates in pods.
+// testInCluster checks that the API server answers at the address in pods' environment, to a client
+// that trusts only the certificates in pods.
 func testInCluster(t *testing.T, c *cluster.Cluster) {
 	archive := filepath.Join(t.TempDir(), "kubectl.tar")
 	const name = "localhost/nri-vgpu/kubectl:test"
@@ -120,7 +120,7 @@ func testRuntime(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// testIsolation: writes of the node outside its state directory stay in the node.
+// testIsolation checks that writes of the node outside its state directory stay in the node.
 func testIsolation(t *testing.T, c *cluster.Cluster) {
 	const marker = "nri-vgpu-cluster-test"
 	for _, dir := range []string{"/dev", "/etc", "/opt", "/run", "/tmp", "/usr/lib", "/var/lib", "/var/run"} {

@@ -75,8 +75,8 @@ default-kind = "nvidia.com/gpu"
 spec-dirs = ["/etc/cdi", "/var/run/cdi"]
 `
 
-// cniConfig connects pods by a bridge. They reach the node and the API server. No address is
-// translated, so the node needs neither iptables nor nftables.
+// cniConfig connects pods by a bridge. The pods can reach the node and the API server. No address
+// is translated, so the node needs neither iptables nor nftables.
 func cniConfig(pods string) string {
 	return `{
   "cniVersion": "1.0.0",

@@ -28,16 +28,16 @@ const maxStateDir = 80
 type Options struct {
 	// Name is the name of the cluster and of its node: lower-case letters, digits and "-".
 	Name string
-	// StateDir contains all files that the cluster writes. It must not exist, or be empty, or be a
-	// cluster's. Default: DefaultStateDir(Name).
+	// StateDir contains all files that the cluster writes. StateDir must be missing, empty, or a
+	// cluster's state directory. Default: DefaultStateDir(Name).
 	StateDir string
-	// Root is the checkout that pins the components. Default: the checkout of the working
+	// Root is the checkout that pins the components. The default is the checkout of the working
 	// directory.
 	Root string
 	// Control makes the node a worker of a running cluster.
 	Control *Cluster
-	// Binaries are the node's programs. Default: the programs that Root pins, built if the cache
-	// lacks them.
+	// Binaries are the node's programs. The default is the programs that Root pins, built if the
+	// cache lacks them.
 	Binaries components.Binaries
 	// ContainerdLine and KubeletLine choose other versions of these two than the newest, such as
 	// "1.7" and "1.34".

@@ -26,7 +26,7 @@ const etcdURL = "http://127.0.0.1:2379"
 // cgroupRoot holds the cgroups of all clusters.
 const cgroupRoot = "nri-vgpu-clusters"
 
-// A plan contains everything that is decided before a node starts.
+// A plan contains all decisions that precede the start of a node.
 type plan struct {
 	Options
 	link link
@@ -41,7 +41,7 @@ func (p plan) server() string {
 
 func cgroupOf(name string) string { return cgroupRoot + "/" + name }
 
-// clearedPaths belong to the node: it does not see the machine's files there.
+// clearedPaths have their own content in the node, which hides the machine's files.
 var clearedPaths = []string{
 	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
@@ -61,7 +61,7 @@ var ownDirs = map[string]string{
 }
 
 // runcPath is the path at which containerd finds runc. runcBehind is runc's path if another program
-// stands before it.
+// wraps it.
 const (
 	runcPath   = "/usr/local/sbin/runc"
 	runcBehind = "/usr/local/libexec/runc"
@@ -176,7 +176,7 @@ func (p plan) controlPlane(address string) []node.Component {
 					// Its controllers first ask for an account each, which takes seconds at the
 					// default rate for large clusters.
 					"--kube-api-qps=200", "--kube-api-burst=400",
-					// The controller removes a new node's taints at its next look.
+					// The controller removes a new node's taints at its next check.
 					"--node-monitor-period=1s",
 					"--service-account-private-key-file="+pkiDir+"/sa.key",
 					"--root-ca-file="+pkiDir+"/ca.crt",
@@ -191,7 +191,7 @@ func (p plan) controlPlane(address string) []node.Component {
 			Args:  append([]string{"kube-scheduler"}, controllerFlags("scheduler.conf")...),
 			After: []string{APIServer},
 			Ready: node.Probe{URL: "https://127.0.0.1:10259/healthz"},
-			// It ends itself when its view of the pods is inconsistent.
+			// The scheduler exits when its view of the pods is inconsistent.
 			Restart: true,
 		},
 	}
@@ -227,8 +227,8 @@ func apiServerFlags(address string) []string {
 	}
 }
 
-// controllerFlags returns the flags that the scheduler and the controller manager share. Each runs
-// once, so they need no leader election.
+// controllerFlags returns the flags that the scheduler and the controller manager share. Each
+// component runs once, so none needs leader election.
 func controllerFlags(config string) []string {
 	path := kubeDir + "/" + config
 	return []string{

@@ -40,7 +40,7 @@ func (c *Cluster) PodExec(ctx context.Context, namespace, pod, container string,
 	return stdout.String(), nil
 }
 
-// PodLogs returns what a container has printed so far, as kubectl logs does.
+// PodLogs returns the output of a container so far, as kubectl logs does.
 func (c *Cluster) PodLogs(ctx context.Context, namespace, pod, container string) (string, error) {
 	content, err := c.client.CoreV1().Pods(namespace).
 		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)

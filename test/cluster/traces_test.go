@@ -200,7 +200,8 @@ func TestUpReuses(t *testing.T) {
 	}
 }
 
-// TestUpShowsFailure: the error itself contains the reason why a component does not start.
+// TestUpShowsFailure checks that the error itself contains the reason why a component does not
+// start.
 func TestUpShowsFailure(t *testing.T) {
 	requireRoot(t)
 	const name = "test-failure"

@@ -100,8 +100,8 @@ func apiClients(nodeName string) []apiClient {
 	}
 }
 
-// writePKI makes all keys and certificates, and the kubeconfigs that contain them. It returns the
-// kubeconfig with which the machine reaches the cluster.
+// writePKI makes all keys and certificates, and the kubeconfigs that contain them. writePKI returns
+// the kubeconfig with which the machine reaches the cluster.
 func (t tree) writePKI(p plan) ([]byte, error) {
 	if p.Control != nil {
 		return t.writeWorkerPKI(p)

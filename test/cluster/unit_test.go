@@ -168,7 +168,8 @@ func TestNodeReady(t *testing.T) {
 	}
 }
 
-// TestConfigurationsParse: components report a mistake in their configuration only when they start.
+// TestConfigurationsParse checks that components report a mistake in their configuration only when
+// they start.
 func TestConfigurationsParse(t *testing.T) {
 	configs := map[string]string{"nvidia-container-runtime": nvidiaRuntimeConfig}
 	for line := range components.ContainerdVersions {

@@ -25,8 +25,8 @@ const (
 	pollInterval  = 100 * time.Millisecond
 )
 
-// Up starts a cluster and returns when its node is Ready and pods can be created. On failure it
-// removes everything but the logs.
+// Up starts a cluster and returns when its node is Ready and pods can be created. On failure Up
+// removes all files but the logs.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -166,8 +166,8 @@ func (p plan) prepare(ctx context.Context) error {
 
 func pauseArchive(stateDir string) string { return filepath.Join(stateDir, "pause.tar") }
 
-// start starts the supervisor and connects it. It writes the record first, so that every later step
-// can be undone.
+// start starts the supervisor and connects it. start writes the record first, so that every later
+// step can be undone.
 func (p plan) start() (record, error) {
 	started, err := node.Start(p.StateDir)
 	if err != nil {

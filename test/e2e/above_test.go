@@ -68,9 +68,9 @@ func TestVolumesAboveOurs(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreTakenAwayAreDetected: root in a container, or in another container of its pod,
-// can take our files away once it runs. The agent detects that, though its processes have
-// registered.
+// TestFilesThatAreTakenAwayAreDetected checks that the agent detects when root in a running
+// container, or in another container of its pod, removes our files, even though the container's
+// processes have registered.
 func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 	limits := testbed.Limits{testbed.Memory: 1024}
 	hold := []string{"fill", "--max", "256MiB", "--hold", "3600"}

@@ -19,7 +19,8 @@ func TestAgentRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-	// The new agent must know what the running pod holds: this pod fits only beside it.
+	// The new agent must know the allocation of the running pod: this pod fits only on the rest of
+	// the GPU.
 	create(t, testbed.Pod("beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "beside", 12*gib)
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: 16384})))
@@ -27,8 +28,8 @@ func TestAgentRestart(t *testing.T) {
 	check()
 }
 
-// TestContainersKeepTheirLimitsOverAnAgentRestart: the containers of a pod have separate limits,
-// which a new agent restores.
+// TestContainersKeepTheirLimitsOverAnAgentRestart checks that the containers of a pod have separate
+// limits, which a new agent restores.
 func TestContainersKeepTheirLimitsOverAnAgentRestart(t *testing.T) {
 	pod := testbed.Pod("each", filler("one", testbed.Limits{testbed.Memory: 2048}), filler("two", testbed.Limits{testbed.Memory: 3072}))
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -68,8 +69,8 @@ func TestContainersKeepTheirLimitsOverAnAgentRestart(t *testing.T) {
 	}
 }
 
-// withdrawn is how soon the patcher must have removed the capacity of a Node whose agent is gone.
-// The patcher takes a heartbeat of up to 30 s ago for alive, and the machine may be busy.
+// withdrawn is the time within which the patcher must remove the capacity of a Node whose agent is
+// gone. The patcher takes a heartbeat of up to 30 s ago for alive, and the machine may be busy.
 const withdrawn = 60 * time.Second
 
 func TestAgentGone(t *testing.T) {
@@ -96,7 +97,7 @@ func TestAgentGone(t *testing.T) {
 	t.Logf("withdrawn %v after the agent was told to go", time.Since(stopped).Round(time.Second))
 	check()
 
-	// A kubelet that starts admits its pods anew. It ignores a resource that is absent.
+	// A kubelet that starts admits its pods anew. The kubelet ignores a resource that is absent.
 	if err := bed.Cluster.Restart(t.Context(), "kubelet"); err != nil {
 		t.Fatal(err)
 	}

@@ -37,9 +37,9 @@ const likeDCGM = `groups:
         expr: sum by (UUID) (label_replace(nri_vgpu_gpu_memory_bytes, "UUID", "$1", "uuid", "(.+)")) * 0 + 300
 `
 
-// TestPrometheus checks that a real Prometheus gets from agent and patcher what the oracle
-// measured. Every documented series exists. Each alert fires when its cause is provoked, and clears
-// when the cause ends. The queries of dashboards and documents have answers.
+// TestPrometheus checks that the metrics that a real Prometheus gets from agent and patcher match
+// the oracle's measurements. Every documented series exists. Each alert fires when its cause is
+// provoked, and clears when the cause ends. The queries in dashboards and documents return data.
 func TestPrometheus(t *testing.T) {
 	guarded(t)
 	waitCapacity(t, patience)
@@ -150,7 +150,7 @@ type tick struct {
 	launches uint64
 }
 
-// tickOf records, until the test ends, what the pod has. The returned function returns the first
+// tickOf records the pod's resources until the test ends. The returned function returns the first
 // record at or after a time.
 func tickOf(t *testing.T, pod *corev1.Pod) func(time.Time) (tick, bool) {
 	t.Helper()

@@ -91,8 +91,8 @@ func emptyDir(t *testing.T, dir string) {
 	}
 }
 
-// TestClosedAtBootWithTheAgentLate: kubelet starts the earlier pods as soon as the runtime is up.
-// The agent is one of them and may start last. New pods have come meanwhile.
+// TestClosedAtBootWithTheAgentLate boots a node whose agent starts late: kubelet starts the earlier
+// pods as soon as the runtime is up, the agent may start last, and new pods are bound meanwhile.
 func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	guarded(t)
 	create(t, lasting(testbed.Pod("booted", filler("main", testbed.Limits{testbed.Memory: 2048}))))
@@ -100,7 +100,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
 	back := away(t)
-	// Immediately: half a minute later the node has no capacity for new pods.
+	// The pods must come immediately: half a minute later the node has no capacity for new pods.
 	k := newKinds("absent")
 	checkBroken(t, k)
 	reboot(t)
@@ -126,9 +126,9 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkRecovered(t, k)
 }
 
-// TestAForgedMirrorStopsNoStaticPod: a tenant's pod claims to be the mirror of a static pod that
-// asks for GPUs. If the node boots without the agent, the guard must not take the static pod, which
-// may be the API server, for the tenant's pod.
+// TestAForgedMirrorStopsNoStaticPod boots a node without the agent while a tenant's pod claims to
+// be the mirror of a static pod and asks for GPUs. The guard must not treat the static pod, which
+// may be the API server, as the tenant's pod.
 func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	guarded(t)
 	system := lasting(testbed.Pod("system", testbed.Container("main", nil, "linger")))
@@ -142,7 +142,7 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a tenant may forge a mirror: %v", err)
 	}
-	// This has the effect of a cluster without the policy.
+	// The change has the effect of a cluster without the policy.
 	if _, err := as(t, "tenant", "system:masters", "system:nodes").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	// Nor may it stop the agent, in whatever namespace the agent is.
+	// The forged mirror must not stop the agent either, in any namespace.
 	if info := seen(t, agentLike("the-next-agent", false)); len(info.CUDA.Devices) != gpus {
 		t.Errorf("the next agent sees %d GPUs, want %d", len(info.CUDA.Devices), gpus)
 	}

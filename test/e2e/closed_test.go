@@ -102,11 +102,12 @@ func checkSeesNone(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// TestClosedWhileTheAgentHangs: the runtime waits for two seconds, drops the agent and goes on.
+// TestClosedWhileTheAgentHangs stops the agent's process: the runtime waits for two seconds, drops
+// the agent and continues.
 func TestClosedWhileTheAgentHangs(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
-	// Its image names no GPU: only the list shows the guard that its pod asks for a GPU.
+	// The image names no GPU, so the guard finds the pod's request only in the list.
 	again := testbed.Pod("again", filler("main", testbed.Limits{testbed.Memory: 2048}))
 	again.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	create(t, again)
@@ -128,8 +129,8 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	check()
 }
 
-// TestClosedWhileTheGuardHangs: without the agent the runtime asks only the guard. If the guard
-// does not answer, the runtime drops it, and asks the stand-in about the same container.
+// TestClosedWhileTheGuardHangs stops the guard's process while the agent is away. The runtime then
+// drops the guard, and calls the stand-in for the same container.
 func TestClosedWhileTheGuardHangs(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
@@ -146,8 +147,8 @@ func TestClosedWhileTheGuardHangs(t *testing.T) {
 }
 
 // TestClosedWhenItBreaksInARequest breaks the agent in the middle of a request, from a relay
-// between the runtime and the agent. To the runtime an agent that dies is a connection that breaks.
-// The test really kills the agent only once, because kubelet backs off its restarts.
+// between the runtime and the agent. To the runtime, the death of an agent looks like a broken
+// connection. The test really kills the agent only once, because kubelet backs off its restarts.
 func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
@@ -184,8 +185,8 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	check()
 }
 
-// checkInRequest creates pods, and breaks something as soon as the runtime asks the agent about
-// each. Each pod is refused, as its Events state, and its container is created anew.
+// checkInRequest creates pods, and causes a failure as soon as the runtime calls the agent for each
+// pod. Each pod is refused, as its Events state, and its container is created anew.
 func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn), pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {

@@ -22,7 +22,7 @@ import (
 const detected = 10 * time.Second
 
 // arounder returns a container in which root, on a writable root file system, moves the interposer
-// to where the loader does not look.
+// to a path at which the loader does not search.
 func arounder() corev1.Container {
 	return testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
 		"mv /usr/local/nri-vgpu /usr/local/elsewhere && exec fill --max 3GiB --hold 3600")
@@ -97,8 +97,8 @@ func unaccounted(t *testing.T, kind string, n float64) {
 	waitMetric(t, detected, n, "nri_vgpu_unaccounted_processes", map[string]string{"kind": kind})
 }
 
-// TestWhoGoesAroundIsDetectedAndStopped: the agent reports unauthorised users of a GPU within ten
-// seconds, and stops them if configured to. It touches no other process.
+// TestWhoGoesAroundIsDetectedAndStopped checks that the agent reports unauthorised users of a GPU
+// within ten seconds, and stops them if configured to. The agent touches no other process.
 func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("around", arounder()))
@@ -127,7 +127,7 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 }
 
 // drawer returns a container that asks for all of the driver, and uses its GPU like a program that
-// knows Vulkan and not CUDA.
+// uses Vulkan and not CUDA.
 func drawer() corev1.Container {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
 		`[ "$NVIDIA_DRIVER_CAPABILITIES" = compute,utility ] && exec gpusim hold --graphics --busy --memory 300MiB /dev/gpusim`)
@@ -135,8 +135,8 @@ func drawer() corev1.Container {
 	return container
 }
 
-// TestGraphicsAreDetectedAndStopped: a process that uses a GPU without CUDA is outside the limits.
-// It is a bypass unless the configuration allows it.
+// TestGraphicsAreDetectedAndStopped checks that a process that uses a GPU without CUDA, and thus
+// without limits, counts as a bypass unless the configuration allows it.
 func TestGraphicsAreDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("draws", drawer()))
@@ -189,8 +189,8 @@ func setConfig(t *testing.T, change func(string) string) {
 	}
 }
 
-// TestForgedUsagePage: a container that deletes its processes' use from its usage page gets no more
-// than its limit after the agent's next look.
+// TestForgedUsagePage checks that a container that deletes its processes' use from its usage page
+// gets no more than its limit after the agent's next check.
 func TestForgedUsagePage(t *testing.T) {
 	pod := idle(t, "forger", 4096)
 	background(t, "forger", "fill", "--max", "2GiB", "--hold", "3600")

@@ -16,7 +16,7 @@ import (
 // examine returns the doctor's findings on the node.
 func examine(t *testing.T) map[string]doctor.Finding {
 	t.Helper()
-	// The exit status shows that it found something; the output lists the findings.
+	// The exit status shows that the doctor found a problem; the output lists the findings.
 	out, err := bed.Vgpuctl(t.Context(), "doctor", "-o", "json")
 	var findings []doctor.Finding
 	if json.Unmarshal([]byte(out), &findings) != nil {

@@ -76,8 +76,9 @@ func waitCondition(t *testing.T, status corev1.ConditionStatus, phrase string) {
 	}
 }
 
-// TestGPULostAndBack: a GPU is lost and comes back. Containers on the other GPU are untouched, new
-// pods go there, capacity follows both ways, and a kubelet that restarts in between fails no pod.
+// TestGPULostAndBack checks a GPU that is lost and returns. Containers on the other GPU are not
+// affected, new pods use that GPU, the capacity falls and rises, and a kubelet that restarts in
+// between fails no pod.
 func TestGPULostAndBack(t *testing.T) {
 	check := untouched(t)
 	steady, _ := onlyGPU(t, held(t, running(t, "steady")))
@@ -161,8 +162,8 @@ func againIfRejected(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// TestXIDs: an application's XID has no effect. A critical XID keeps new containers off its GPU
-// until the driver asks for no recovery any more.
+// TestXIDs checks that an application's XID has no effect. A critical XID keeps new containers off
+// its GPU until the driver stops requesting a recovery.
 func TestXIDs(t *testing.T) {
 	inject(t, "--gpu", "0", "xid", "31")
 	inject(t, "--gpu", "0", "recovery", "1")
@@ -178,12 +179,12 @@ func TestXIDs(t *testing.T) {
 	inject(t, "--gpu", "0", "recovery", "0") // the GPU was reset
 	waitCapacity(t, patience)
 	inject(t, "--gpu", "0", "xid", "31")
-	time.Sleep(6 * time.Second) // the agent's period between two looks
+	time.Sleep(6 * time.Second) // the agent's period between two checks
 	waitCapacity(t, time.Second)
 }
 
-// TestHangingDriver: the driver hangs for longer than the agent waits. Containers run on, and all
-// is well when the driver answers.
+// TestHangingDriver checks a driver that hangs for longer than the agent waits. Containers continue
+// to run, and GPUs are healthy again when the driver answers.
 func TestHangingDriver(t *testing.T) {
 	check := untouched(t)
 	inject(t, "nvml-hang", "20")
@@ -195,7 +196,8 @@ func TestHangingDriver(t *testing.T) {
 	check()
 }
 
-// occupy takes so much of each GPU that the sum of the rests exceeds the rest of each.
+// occupy takes memory of each GPU such that a pod fits the sum of the remaining memory, but no
+// single GPU.
 func occupy(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"first", "second"} {
@@ -204,8 +206,8 @@ func occupy(t *testing.T) {
 	}
 }
 
-// TestPodThatFitsNoGPUIsEvicted: a pod that the scheduler placed by the sum, and that fits no GPU,
-// is evicted.
+// TestPodThatFitsNoGPUIsEvicted checks that a pod that the scheduler placed by the sum, and that
+// fits no GPU, is evicted.
 func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	occupy(t)
 	set, err := bed.CreateReplicaSet(t.Context(), "moves", filler("main", testbed.Limits{testbed.Memory: 8192}))
@@ -246,7 +248,7 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 		return err == nil && strings.Contains(strings.Join(messages, "\n"), "no controller")
 	})
 	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
-	// There is no other node; the pod starts when this node has room.
+	// The cluster has no other node; the pod starts when this node has room.
 	if err := bed.DeleteAll(t.Context(), "stays", "first"); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestInjectionMethods(t *testing.T) {
 	})
 }
 
-// testPlainRunc runs a pod with runc itself, which knows nothing of GPUs.
+// testPlainRunc runs a pod with runc itself, which does not support GPUs.
 func testPlainRunc(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Handler: "runc"}
 	classes := bed.Client.NodeV1().RuntimeClasses()

@@ -13,7 +13,7 @@ import (
 
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// seen runs a pod to its end in the default namespace and returns what its program saw of the GPUs.
+// seen runs a pod to its end in the default namespace and returns the GPUs that its program saw.
 func seen(t *testing.T, pod *corev1.Pod) testbed.Info {
 	t.Helper()
 	return seenIn(t, bed, pod)
@@ -25,7 +25,7 @@ func seenIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
 	return whatSaw(t, bed, pod)
 }
 
-// whatSaw waits for the end of a pod's program and returns what it saw of the GPUs.
+// whatSaw waits for the end of a pod's program and returns the GPUs that the program saw.
 func whatSaw(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
 	t.Helper()
 	if _, err := bed.WaitSucceeded(t.Context(), pod.Name, patience); err != nil {
@@ -45,9 +45,9 @@ func cudaContainer(limits testbed.Limits) corev1.Container {
 	return container
 }
 
-// TestExemptNamespaceSeesAllGPUs: without nri-vgpu, NVIDIA's own runtime fulfils the image's
-// request. The tests below would also pass on a node without GPUs; this test shows that our node
-// has GPUs.
+// TestExemptNamespaceSeesAllGPUs checks that without nri-vgpu, NVIDIA's own runtime fulfils the
+// image's request. The tests below would also pass on a node without GPUs; this test shows that our
+// node has GPUs.
 func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
 	const exporters = "exporters"
 	if err := bed.EnsureNamespace(t.Context(), exporters); err != nil {
@@ -84,8 +84,8 @@ func agentLike(name string, readOnly bool) *corev1.Pod {
 	return pod
 }
 
-// TestTheAgentIsKnownByWhatItHas: an agent may have to see the GPUs by NVIDIA's runtime, in
-// whatever namespace it is.
+// TestTheAgentIsKnownByWhatItHas checks that a pod with an agent's privileges and mounts sees the
+// GPUs by NVIDIA's runtime, in any namespace, and that another privileged pod does not.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	small(t)
 	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {

@@ -25,7 +25,7 @@ import (
 // released is how soon a pod's capacity must be free after its end.
 const released = 5 * time.Second
 
-// waitReleased waits until the node keeps nothing for a pod any more, no longer than promised.
+// waitReleased waits until the node has released a pod's allocation, for at most the promised time.
 func waitReleased(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	files := filepath.Dir(bed.ContainerFiles(pod, "main"))
@@ -49,7 +49,8 @@ func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// TestSidecarAddsUp: a sidecar runs beside the app, so their allocations add up.
+// TestSidecarAddsUp checks that the allocations of an app and a sidecar, which runs beside it, add
+// up.
 func TestSidecarAddsUp(t *testing.T) {
 	small(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -68,8 +69,8 @@ func TestSidecarAddsUp(t *testing.T) {
 	}
 }
 
-// TestEphemeralContainerSeesNoGPU: an ephemeral container can request nothing, and sees no GPU
-// whatever its image requests. The pod's GPU is untouched.
+// TestEphemeralContainerSeesNoGPU checks that an ephemeral container, which cannot request
+// resources, sees no GPU whatever its image requests, and does not affect the pod's GPU.
 func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
@@ -92,8 +93,8 @@ func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	checkFilled(t, "debugged", 4*gib)
 }
 
-// TestJobThatHasSucceededHoldsNothing: a Job's pods stay after they have succeeded, and hold
-// nothing.
+// TestJobThatHasSucceededHoldsNothing checks that a Job's pods, which stay after they have
+// succeeded, hold no GPU.
 func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
 	pod := testbed.Pod("job", testbed.Container("main", testbed.Limits{testbed.Memory: 16384}, "fill"))
 	n, background := int32(4), metav1.DeletePropagationBackground
@@ -135,7 +136,7 @@ func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestNamesakes: pods of one name follow each other, each with a different limit.
+// TestNamesakes creates pods of the same name one after another, each with a different limit.
 func TestNamesakes(t *testing.T) {
 	var before types.UID
 	for _, memory := range []int64{3072, 9216, 2048} {
@@ -154,7 +155,8 @@ func TestNamesakes(t *testing.T) {
 	}
 }
 
-// TestPodsDeletedWhileCreated: pods that are deleted while they are created leak nothing.
+// TestPodsDeletedWhileCreated checks that pods that are deleted while they are created leak
+// nothing.
 func TestPodsDeletedWhileCreated(t *testing.T) {
 	var all []*corev1.Pod
 	for i := range 6 {
@@ -175,9 +177,9 @@ func TestPodsDeletedWhileCreated(t *testing.T) {
 	nearlyWhole(t, "two")
 }
 
-// staticPod makes kubelet start a pod from a file. It returns the pod's mirror and a function that
-// removes the file. Kubelet rejects a static pod for good if it does not know the node's capacity
-// yet; a change of the file makes it another pod.
+// staticPod makes kubelet start a pod from a file. staticPod returns the pod's mirror and a
+// function that removes the file. Kubelet rejects a static pod for good if it does not know the
+// node's capacity yet; a change of the file makes it another pod.
 func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func() error) {
 	t.Helper()
 	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests", pod.Name+".yaml")
@@ -202,7 +204,8 @@ func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func()
 	return nil, nil
 }
 
-// TestStaticPod: a static pod is held to its limits, and freed when its manifest is removed.
+// TestStaticPod checks that a static pod is held to its limits, and freed when its manifest is
+// removed.
 func TestStaticPod(t *testing.T) {
 	pod := testbed.Pod("static", filler("main", testbed.Limits{testbed.Memory: 15360}))
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -226,7 +229,7 @@ func TestStaticPod(t *testing.T) {
 	waitReleased(t, real)
 }
 
-// waitGone waits until no process of a pod holds anything by the oracle, and the API server does
+// waitGone waits until no process of a pod holds memory by the oracle, and the API server does
 // not list the pod as alive.
 func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
@@ -240,8 +243,8 @@ func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Fatalf("pod %s does not go", pod.Name)
 }
 
-// TestReleaseIsNotMissed: a pod's capacity is free soon after its end, even if a component was away
-// at that time.
+// TestReleaseIsNotMissed checks that a pod's capacity is free soon after its end, even if a
+// component was away at that time.
 func TestReleaseIsNotMissed(t *testing.T) {
 	zero := int64(0)
 	pods := bed.Client.CoreV1().Pods(metav1.NamespaceDefault)

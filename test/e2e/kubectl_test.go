@@ -82,8 +82,9 @@ func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	return full, slow
 }
 
-// TestKubectlVgpu: kubectl vgpu, which asks through the API server, reports what the oracle
-// measured. For pods that wait, are refused or are throttled it explains why and what to do.
+// TestKubectlVgpu checks that kubectl vgpu, which asks through the API server, reports the oracle's
+// measurements. For pods that wait, are refused or are throttled, the plugin explains the reason
+// and the fix.
 func TestKubectlVgpu(t *testing.T) {
 	waitRegistered(t)
 	full, slow := crowded(t)

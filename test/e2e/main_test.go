@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package e2e contains the end-to-end tests: real pods on a real local node with nri-vgpu installed
-// from its released manifest. Only the GPU is simulated. The tests ask the simulator what a pod
-// physically held, never our code.
+// from its released manifest. Only the GPU is simulated. The tests query the simulator, and never
+// our code, for the memory that a pod physically held.
 package e2e
 
 import (

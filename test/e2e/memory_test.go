@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// filler returns a container that fills its GPU's memory until it is refused, then holds what it
-// got.
+// filler returns a container that fills its GPU's memory until it is refused, and then holds the
+// memory.
 func filler(name string, limits testbed.Limits) corev1.Container {
 	return testbed.Container(name, limits, "fill", "--hold", "3600")
 }
@@ -88,7 +88,7 @@ func TestTwoPodsFillOneGPU(t *testing.T) {
 		t.Errorf("the pods are on %s and %s, want the same GPU: bin-packing is the default", large, small)
 	}
 
-	// A pod takes all of the other GPU; nothing is left for another pod.
+	// A pod takes all of the other GPU, so no capacity remains for another pod.
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: 16384})))
 	if whole := checkFilled(t, "whole", 16*gib); whole == large {
 		t.Errorf("a pod that asks for all of a GPU got %s, where others are", whole)

@@ -26,7 +26,7 @@ func mgctl(t *testing.T, pod string, answer any, args ...string) {
 	}
 }
 
-// TestOneGPUAndAHalf: 150 shares are one GPU, and half of another.
+// TestOneGPUAndAHalf checks that 150 shares are one GPU and half of another.
 func TestOneGPUAndAHalf(t *testing.T) {
 	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "linger")))
 	pod := running(t, "one-and-a-half")
@@ -118,15 +118,15 @@ func seconds(moments []moment, since time.Duration) (low, high float64) {
 	return low, high
 }
 
-// answerAge is how old an answer may be: the driver reports periods of 100 ms that are over, and
+// answerAge is the greatest age of an answer: the driver reports completed periods of 100 ms, and
 // the agent reuses its last query for a quarter of a second.
 const answerAge = 400 * time.Millisecond
 
-// promised is how far an answer may differ from the truth, in points.
+// promised is the greatest error of an answer, in points.
 const promised = 2
 
-// TestMgctlTellsWhatTheOracleSays: in a container mgctl reports the container's processes as the
-// oracle measured them, and no others. On the node it reports all processes.
+// TestMgctlTellsWhatTheOracleSays checks that in a container mgctl reports the container's
+// processes as the oracle measured them, and no others. On the node it reports all processes.
 func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	parts := map[string]int64{"thirty": 30, "fifty": 50}
@@ -199,8 +199,9 @@ func checkAllAreSeen(t *testing.T, where, output string, pods map[string]*corev1
 	}
 }
 
-// TestGarbageGetsAnErrorAndNothingHappens: any other message of a tenant over the agent's socket
-// gets an error. It changes nothing for its neighbour, the agent, or later answers.
+// TestGarbageGetsAnErrorAndNothingHappens checks that any other message of a tenant over the
+// agent's socket gets an error. The message does not affect other pods, the agent, or later
+// answers.
 func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 	victim := spinning(t, "victim", 30)
 	create(t, testbed.Pod("garbage", testbed.Container("main", testbed.Limits{metagpu: 30}, "linger")))
@@ -243,7 +244,7 @@ func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 	}
 }
 
-// TestMgctlInAnEmptyImage: the tools run in an empty image, for a user without rights.
+// TestMgctlInAnEmptyImage checks that the tools run in an empty image, for a user without rights.
 func TestMgctlInAnEmptyImage(t *testing.T) {
 	user, no := int64(1000), false
 	container := testbed.Container("main", testbed.Limits{metagpu: 10}, "/usr/bin/mgctl", "ping")
@@ -260,8 +261,8 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 	}
 }
 
-// TestMgctlWithAWholeGPU: a container with a whole GPU, which runs without the interposer, also has
-// the tools. If the agent is away, they report that.
+// TestMgctlWithAWholeGPU checks that a container with a whole GPU, which runs without the
+// interposer, also has the tools. If the agent is away, they report that.
 func TestMgctlWithAWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
 	pod := running(t, "whole-shares")

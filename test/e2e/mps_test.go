@@ -77,8 +77,8 @@ func wide(name string, percent int64) *corev1.Pod {
 		"spin", "--kernel-us", "1000", "--blocks", blocksOfAll, "--depth", "8", "--warmup", "4", "--duration", "4"))
 }
 
-// testMPSSideBySide: two pods without any knowledge of MPS share a GPU at the same time, each on
-// its part. Another pod fills no more memory over all of its processes than its limit.
+// testMPSSideBySide checks that two pods without settings for MPS share a GPU at the same time,
+// each on its part. All processes of another pod together fill no more memory than its limit.
 func testMPSSideBySide(t *testing.T) {
 	create(t, wide("quarter", 25))
 	create(t, wide("half", 50))
@@ -118,8 +118,8 @@ func testMPSSideBySide(t *testing.T) {
 	}
 }
 
-// awsPod returns a pod as in the README of the AWS virtual GPU plugin. It contains what MPS once
-// needed, and runs unmodified.
+// awsPod returns a pod as in the README of the AWS virtual GPU plugin. The pod contains the
+// settings that MPS requires in that plugin, and runs unmodified.
 func awsPod(name string) *corev1.Pod {
 	container := filler("resnet-container", testbed.Limits{"k8s.amazonaws.com/vgpu": 1})
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "nvidia-mps", MountPath: "/tmp/nvidia-mps"}}
@@ -130,7 +130,8 @@ func awsPod(name string) *corev1.Pod {
 	return pod
 }
 
-// testMPSOutlivesTheAgent: replacing the agent does not disturb the daemon or its clients.
+// testMPSOutlivesTheAgent checks that replacing the agent does not disturb the daemon or its
+// clients.
 func testMPSOutlivesTheAgent(t *testing.T) {
 	create(t, awsPod("resnet"))
 	pod := running(t, "resnet")
@@ -162,7 +163,8 @@ func testMPSOutlivesTheAgent(t *testing.T) {
 	waitSaid(t, "nri_vgpu_mps_clients 1", patience)
 }
 
-// testMPSKilledAndBack: a killed daemon comes back; until then containers are refused.
+// testMPSKilledAndBack checks that a killed daemon is restarted, and that containers are refused
+// until then.
 func testMPSKilledAndBack(t *testing.T) {
 	program := filepath.Join(bed.Cluster.Root(), mpsProgram)
 	if err := os.Rename(program, program+".away"); err != nil {
@@ -212,8 +214,8 @@ func crowd(name string, containers int) *corev1.Pod {
 	return pod
 }
 
-// testMPS49thClient: no GPU gets more containers than it can serve clients. A pod with the 49th is
-// refused before any of its containers starts.
+// testMPS49thClient checks that no GPU gets more containers than it can serve clients. A pod with
+// the 49th is refused before any of its containers starts.
 func testMPS49thClient(t *testing.T) {
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	if uuid := checkFilledWhole(t, "other"); uuid != bed.UUIDs[1] {
@@ -278,7 +280,8 @@ func TestMPS(t *testing.T) {
 	t.Run("EndsWhenItIsNoLongerWanted", testMPSEnds)
 }
 
-// testMPSEnds: without MPS in the configuration nothing of it is left.
+// testMPSEnds checks that no daemon or directory of MPS remains after MPS is removed from the
+// configuration.
 func testMPSEnds(t *testing.T) {
 	signal(t, mpsDaemon(t), 0)
 	if _, err := bed.SetConfig(t.Context(), "", patience); err != nil {

@@ -70,14 +70,14 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	up := false
 	t.Cleanup(func() {
 		if !up {
-			// The test's own context has ended by now.
+			// The test's own context has already ended.
 			if err := bed.Cluster.Start(context.Background(), cluster.APIServer); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	restart(t, pod, 2*gib)
-	// A new agent knows its own allocations from its files, and nothing of other pods.
+	// A new agent knows its own allocations from its files, but does not know other pods.
 	signal(t, agentPid(t), syscall.SIGKILL)
 	waitSaid(t, "nri_vgpu_registered 1", patience)
 	restart(t, pod, 2*gib)

@@ -154,7 +154,7 @@ func scrapeConfig(t *testing.T, source string) string {
 		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
 }
 
-// addressed returns our configuration with two addresses in it, by the command of
+// addressed returns our configuration with two addresses, set by the command of
 // docs/how-to/monitor.md.
 func addressed(t *testing.T, source, agent, patcher string) string {
 	t.Helper()
@@ -225,8 +225,8 @@ func (s *server) ask(path string, parameters url.Values, data any) error {
 	return nil
 }
 
-// query returns an expression's value now: a sample for each series, or all samples of each series
-// in a range.
+// query returns an expression's current value: a sample for each series, or all samples of each
+// series in a range.
 func (s *server) query(expression string) ([]sample, error) {
 	var data struct {
 		Result []struct {

@@ -39,8 +39,8 @@ type readme struct {
 	percent  float64
 }
 
-// TestReadmes runs the examples one after another. It writes down what each asked for, got, saw and
-// was held to, or compares it with the published table.
+// TestReadmes runs the examples one after another. It records the request, the allocation, the
+// visible GPUs and the limits of each example, or compares them with the published table.
 func TestReadmes(t *testing.T) {
 	var rows []row
 	for _, r := range readmes {
@@ -196,7 +196,7 @@ func watch(t *testing.T, pods []*corev1.Pod) []result {
 	return results
 }
 
-// read reads what the pod's programs have printed so far.
+// read reads the output of the pod's programs so far.
 func read(t *testing.T, pod *corev1.Pod) result {
 	t.Helper()
 	got := result{fills: map[string]testbed.Fill{}}
@@ -270,7 +270,7 @@ const (
 	under = 12
 )
 
-// judge compares what a pod saw, took and had with its request.
+// judge compares the resources that a pod saw, took and had with its request.
 func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 	t.Helper()
 	devices := given(t, pod)
@@ -298,7 +298,7 @@ func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 	return out
 }
 
-// seen returns what CUDA and NVML showed in the container, which must agree.
+// seen returns the GPUs that CUDA and NVML showed in the container, which must agree.
 func (r readme) seen(t *testing.T, pod *corev1.Pod, info testbed.Info, gpus int) string {
 	t.Helper()
 	if len(info.CUDA.Devices) != gpus || len(info.NVML.Devices) != gpus {

@@ -45,8 +45,8 @@ func endAll(t *testing.T, pod string) {
 	}
 }
 
-// TestProcessesRegister: the agent knows a process from its first cuInit to its end, also if the
-// agent is newer than the container.
+// TestProcessesRegister checks that the agent knows a process from its first cuInit to its end,
+// also if the agent is newer than the container.
 func TestProcessesRegister(t *testing.T) {
 	idle(t, "registers", 2048) // with room for two contexts
 	processes := func(n float64) {

@@ -16,8 +16,8 @@ import (
 // break their connection.
 const relaySocket = "/var/run/nri/relay.sock"
 
-// relay forwards messages between the agent and containerd. It lets a test act at the moment when
-// the runtime asks the agent something.
+// relay forwards messages between the agent and containerd. relay lets a test act at the moment
+// when the runtime sends the agent a request.
 type relay struct {
 	listener net.Listener
 	runtime  string
@@ -83,13 +83,13 @@ func (r *relay) pass(to, from net.Conn, fromRuntime bool) {
 			}
 		}
 		if err != nil {
-			return // one of the two has gone, or the test has cut the connection
+			return // one side has ended, or the test has cut the connection
 		}
 	}
 }
 
-// look acts, once, if this is the message for which the test waits. The runtime's messages contain
-// the names of requests and pods in clear text.
+// look runs the action once, if this is the message for which the test waits. The runtime's
+// messages contain the names of requests and pods in clear text.
 func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 	r.mu.Lock()
 	act := r.act
@@ -104,8 +104,8 @@ func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 	}
 }
 
-// on acts at the next request of that name that contains a text. The returned function reports
-// whether it has acted.
+// on runs an action at the next request of this name that contains a text. The returned function
+// reports whether it has acted.
 func (r *relay) on(request, mention string, act func(plugin, runtime net.Conn)) (acted func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,8 +45,8 @@ func configureContainerd(t *testing.T, more string) {
 	set(t.Context(), string(before)+more)
 }
 
-// TestRequiredPlugin: if the runtime requires our plugin, no container of a tenant starts while the
-// agent is away, and the agent itself comes back.
+// TestRequiredPlugin checks that if the runtime requires our plugin, no container of a tenant
+// starts while the agent is away, and the agent itself comes back.
 func TestRequiredPlugin(t *testing.T) {
 	configureContainerd(t, requirePlugin)
 	check := untouched(t)
@@ -99,8 +99,8 @@ func TestRequiredPlugin(t *testing.T) {
 	check()
 }
 
-// mayTolerate allows pods of the default namespace to run without the plugin until the test ends. In
-// other namespaces nobody may set this annotation.
+// mayTolerate allows pods of the default namespace to run without the plugin until the test ends.
+// In other namespaces no account may set this annotation.
 func mayTolerate(t *testing.T) {
 	t.Helper()
 	set := func(ctx context.Context, value string) {

@@ -28,8 +28,8 @@ const (
 	shareUnder = 8
 )
 
-// spinner returns a pod that wants all of a GPU's time and has a limit of a part of it. It also has
-// a part of the processors: otherwise it would wait for processors, not for the GPU.
+// spinner returns a pod that wants all of a GPU's time and has a limit of a part of it. The pod
+// also has a part of the processors: otherwise it would wait for processors, not for the GPU.
 func spinner(name, kernelUS string, percent int64) *corev1.Pod {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: percent},
 		"spin", "--kernel-us", kernelUS, "--duration", "3600")
@@ -133,7 +133,7 @@ func waitOf(t *testing.T, schedstat string) time.Duration {
 
 // sharesWithoutAgent returns the pods' shares in two seconds; the agent is killed at their
 // beginning. If the pods waited for processors meanwhile, the result is void, and it measures
-// again. On a node by itself they wait for some 2 % of the time.
+// again. If the node runs no other test, they wait for some 2 % of the time.
 func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 	t.Helper()
 	const interval, idle = 2 * time.Second, 200 * time.Millisecond
@@ -165,9 +165,9 @@ func killAgent(t *testing.T) {
 	})
 }
 
-// TestSharesHoldWhileTheAgentIsKilled: by the policy share the agent lends unused time. It is
-// killed every two seconds while two pods want all of a GPU. Each pod keeps its guarantee. A new
-// agent knows which pods may borrow.
+// TestSharesHoldWhileTheAgentIsKilled kills the agent, which lends unused time by the policy share,
+// every two seconds while two pods want all of a GPU. Each pod keeps its guarantee. A new agent
+// knows which pods may borrow.
 func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	setConfig(t, func(config string) string {
 		return strings.Replace(config, "\npolicy = \"cap\"", "\npolicy = \"share\"", 1)

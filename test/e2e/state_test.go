@@ -18,8 +18,8 @@ const (
 	stateDir = "var/lib/nri-vgpu"
 )
 
-// checkTaken checks that the agent knows what the steady pod holds: beside it one GPU has room for
-// exactly the rest.
+// checkTaken checks that the agent knows the steady pod's allocation: beside it one GPU has room
+// for exactly the rest.
 func checkTaken(t *testing.T, prefix string) {
 	t.Helper()
 	create(t, testbed.Pod(prefix+"-beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
@@ -83,7 +83,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Only processes that start from now on see the mount.
+	// Only processes that start from here on see the mount.
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func idle(t *testing.T, name string, memory int64) *corev1.Pod {
 	return running(t, name)
 }
 
-// execFill fills a GPU in a pod's first container, and returns what fill reports.
+// execFill fills a GPU in a pod's first container, and returns fill's report.
 func execFill(t *testing.T, pod string, args ...string) testbed.Fill {
 	t.Helper()
 	var fill testbed.Fill
@@ -95,7 +95,7 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It writes in place, because the container has this very file mounted.
+	// The write is in place, because the container has this file mounted.
 	write := func(content []byte) {
 		t.Helper()
 		if err := os.WriteFile(page, content, 0o644); err != nil {
@@ -139,8 +139,8 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 	}
 }
 
-// TestLimitChangesUnderARunningProcess: a running process keeps to the limit that its limits page
-// holds now.
+// TestLimitChangesUnderARunningProcess checks that a running process keeps to the current limit on
+// its limits page.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	for _, test := range []struct {
 		name  string

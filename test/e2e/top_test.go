@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestTopOnATerminal: on a terminal, kubectl vgpu top shows what runs. It follows keys, the
-// terminal's size and changes, and restores the terminal, however it ends.
+// TestTopOnATerminal checks kubectl vgpu top on a terminal: it lists the running containers,
+// follows keys, the terminal's size and changes, and always restores the terminal when it ends.
 func TestTopOnATerminal(t *testing.T) {
 	waitRegistered(t)
 	create(t, testbed.Pod("large", filler("main", testbed.Limits{testbed.Memory: 2048})))

@@ -14,7 +14,7 @@ import (
 
 // traces returns the traces of a cluster that was taken down on this machine: mounts, processes,
 // cgroups, and files, of which logs may have been kept. The cluster's own tests check the same for
-// a bare node; here nri-vgpu and pods with GPUs have run on it.
+// a bare node; in this test, nri-vgpu and pods with GPUs have run on the node.
 func traces(name string, keptLogs bool) ([]string, error) {
 	var left []string
 	dir := cluster.DefaultStateDir(name)

@@ -41,8 +41,8 @@ func restricted(c corev1.Container) corev1.Container {
 	return c
 }
 
-// TestATenantDoesNotFillTheNodesRun: a tenant that makes its usage page grow takes nothing of the
-// node's /run.
+// TestATenantDoesNotFillTheNodesRun checks that a tenant that makes its usage page grow takes no
+// space of the node's /run.
 func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	used := watchRun(t)
 	create(t, testbed.Pod("greedy", restricted(testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", grow))))

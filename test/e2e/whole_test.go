@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestWholeGPU: a container with all of a GPU runs as without nri-vgpu, except for the tools, and
-// no other container gets its GPU.
+// TestWholeGPU checks that a container with all of a GPU runs as without nri-vgpu, except for the
+// tools, and no other container gets its GPU.
 func TestWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	uuid := checkFilled(t, "whole", gpuMemory)

@@ -3,8 +3,9 @@
 // Package eventually waits in tests for effects of other goroutines, processes or nodes, instead of
 // sleeping.
 //
-// Each function checks at once, then ever less often, and a last time when the patience ends. The
-// checks take a small part of a processor, because the effects may need the processors too.
+// Each function checks immediately, then less and less often, and a last time when the patience
+// ends. The checks take a small part of a processor, because the effects may need the processors
+// too.
 package eventually
 
 import (

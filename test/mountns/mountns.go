@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mountns makes mount namespaces as container runtimes do, with file systems that hang, for
-// tests of path look-ups there. It needs root. A test package that uses it calls Main first in its
-// TestMain.
+// tests of path look-ups there. Package mountns needs root. A test package that uses it calls Main
+// first in its TestMain.
 package mountns
 
 import (
@@ -77,8 +77,8 @@ type Namespace struct {
 	answers *bufio.Reader
 }
 
-// New makes a namespace whose root is a directory of the host. It makes the mounts in order as runc
-// does: inside the root, after resolving links, with missing mount points created.
+// New makes a namespace whose root is a directory of the host. New makes the mounts in order as
+// runc does: inside the root, after resolving links, with missing mount points created.
 func New(t testing.TB, root string, binds ...Bind) *Namespace {
 	t.Helper()
 	arg, err := json.Marshal(append([]Bind{{root, "/"}}, binds...))

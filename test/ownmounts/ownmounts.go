@@ -32,7 +32,7 @@ func Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a test by itself, in a new mount namespace that shares no mounts with the machine. It
+// Run runs a test by itself, in a new mount namespace that shares no mounts with the machine. Run
 // reports whether the caller runs in that namespace and must continue.
 func Run(t testing.TB, flags ...string) bool {
 	t.Helper()

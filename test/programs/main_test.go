@@ -3,10 +3,10 @@
 // Package programs runs CUDA programs that other projects wrote, as Debian packages them, on
 // simulated GPUs: ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC) and
 // Numba's layer over the driver. Each runs natively and under limits, with each driver of
-// gpusim/profiles. `make build` comes first.
+// gpusim/profiles. Run `make build` first.
 //
-// A simulated GPU computes nothing. The tests judge what the programs call, copy, are granted and
-// are refused. The simulator reports what they really held.
+// A simulated GPU does not compute. The tests check the programs' calls, copies, grants and
+// refusals. The simulator reports the memory that the programs really held.
 package programs
 
 import (
@@ -94,7 +94,7 @@ type machine struct {
 	*simtest.Machine
 	runs    string // directory of vgpuctl's groups
 	context uint64 // size of a context in bytes
-	vague   bool   // NVML does not know what a process holds
+	vague   bool   // NVML does not list a process's memory
 }
 
 // newMachine makes a machine with the driver of a profile, "" for the simulator's own.
@@ -121,7 +121,7 @@ func newMachine(t testing.TB, profile string) *machine {
 	return m
 }
 
-// oracle returns the oracle, which reports what processes hold.
+// oracle returns the oracle, which reports the memory that processes hold.
 func (m *machine) oracle() *oracle.Oracle {
 	m.Helper()
 	o, err := oracle.Open(m.Dir)

@@ -54,8 +54,8 @@ func (p *program) prepare(m *machine) (command, env []string) {
 	return command, env
 }
 
-// wantFilled checks that a program was granted all of its limit, and held no more. Beside its
-// context, spare may be left.
+// wantFilled checks that a program was granted all of its limit, and held no more. spare is the
+// memory that may remain besides the program's context.
 func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	t.Helper()
 	if least := most - m.context - spare; r.Granted < least {
@@ -66,8 +66,8 @@ func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	}
 }
 
-// TestNatively: without nri-vgpu the programs run to their end on the simulated driver, and stop at
-// the card's size. This makes the tests under limits meaningful.
+// TestNatively checks that without nri-vgpu the programs run to their end on the simulated driver,
+// and stop at the card's size. Otherwise the tests under limits would prove nothing.
 func TestNatively(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {
@@ -92,7 +92,7 @@ func TestNatively(t *testing.T) {
 	}
 }
 
-// TestNumbaOpensTheSoname: without a libcuda.so, Numba opens libcuda.so.1.
+// TestNumbaOpensTheSoname checks that without a libcuda.so, Numba opens libcuda.so.1.
 func TestNumbaOpensTheSoname(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
@@ -111,8 +111,8 @@ func withLinkerName(m *machine) string {
 	return dir
 }
 
-// TestUnderLimits: a program runs as it does natively, and holds no more than its limit. If it
-// allocates until it is refused, it has all of its limit. Where NVML does not know what it holds,
+// TestUnderLimits checks that a program runs as it does natively, and holds no more than its limit.
+// If it allocates until it is refused, it has all of its limit. If NVML does not list its memory,
 // it has all but the size of another context. Its runtime reports the refusal in its own words.
 func TestUnderLimits(t *testing.T) {
 	for driver, profile := range profiles(t) {
@@ -152,8 +152,8 @@ func underLimits(t *testing.T, p program, profile string, options ...string) {
 	wantWords(t, p, r.stderr)
 }
 
-// wantWords checks that the interposer reported a refusal once, and nothing else, and that the
-// runtime reported it too.
+// wantWords checks that the interposer reported only a refusal, once, and that the runtime also
+// reported it.
 func wantWords(t *testing.T, p program, stderr string) {
 	t.Helper()
 	refusals := 0
@@ -166,8 +166,8 @@ func wantWords(t *testing.T, p program, stderr string) {
 	}
 }
 
-// TestLimitIsTight: a program that needs more than its limit fails with its runtime's message, and
-// holds nothing beyond the limit.
+// TestLimitIsTight checks that a program that needs more than its limit fails with its runtime's
+// message, and holds nothing beyond the limit.
 func TestLimitIsTight(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
@@ -182,8 +182,8 @@ func TestLimitIsTight(t *testing.T) {
 	}
 }
 
-// TestOnTwoGPUs: a program that uses all GPUs at once runs to its end with two GPUs, each with the
-// limit.
+// TestOnTwoGPUs checks that a program that uses all GPUs at once runs to its end with two GPUs,
+// each with the limit.
 func TestOnTwoGPUs(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		t.Run(driver, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestOnTwoGPUs(t *testing.T) {
 // ---- ffmpeg ----
 
 // frames runs ffmpeg over a test picture with some filters, natively or under limits, and returns
-// the sizes and checksums of the frames. ffmpeg must print nothing else.
+// the sizes and checksums of the frames. ffmpeg must print no other line.
 func frames(m *machine, filters string, options ...string) (sums []string, peak uint64) {
 	m.Helper()
 	sums, said, peak := filtered(m, filters, options...)
@@ -237,8 +237,8 @@ func filtered(m *machine, filters string, options ...string) (sums []string, sai
 	return sums, address.ReplaceAllString(strings.TrimSpace(r.stderr), "0x"), r.peak
 }
 
-// TestFfmpeg: pictures come back from the GPU unchanged, and scaled pictures with their new size,
-// natively and under limits.
+// TestFfmpeg checks that pictures return from the GPU unchanged, and scaled pictures with their new
+// size, natively and under limits.
 func TestFfmpeg(t *testing.T) {
 	const there, back = "format=yuv420p,hwupload_cuda", "hwdownload,format=yuv420p"
 	plain, _ := frames(newMachine(t, ""), "format=yuv420p")
@@ -287,7 +287,7 @@ type filter struct {
 	format string // the format of the resulting frames
 	frames int    // their number
 	bytes  int    // of each frame
-	phrase string // what ffmpeg itself prints on standard error, natively too
+	phrase string // ffmpeg's own output on standard error, also natively
 }
 
 var filters = map[string]filter{
@@ -298,7 +298,8 @@ var filters = map[string]filter{
 		phrase: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // it frees memory without a context
 }
 
-// TestFfmpegFilters: ffmpeg makes the same frames and prints the same under limits as natively.
+// TestFfmpegFilters checks that ffmpeg makes the same frames and prints the same under limits as
+// natively.
 func TestFfmpegFilters(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for name, f := range filters {

@@ -23,8 +23,8 @@ func field(file, structure string) edit {
 }
 
 // edits make the next release of this tree. Its pages have another version, its agent still reads
-// this release's pages, and all other exchanged data has new fields. docs/decisions/0037 states
-// what a release may change.
+// this release's pages, and all other exchanged data has new fields. docs/decisions/0037 lists the
+// changes that a release may make.
 var edits = []edit{
 	{"pkg/limits/internal/layout/layout.go", "Version = 1\n", "Version = 2\n"},
 	{"interposer/src/pages/pages_gen.h", "#define VG_VERSION 1u\n", "#define VG_VERSION 2u\n"},

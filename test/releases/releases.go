@@ -219,7 +219,7 @@ func (b Builder) say(format string, args ...any) {
 	}
 }
 
-// git returns what git prints on standard output.
+// git returns the standard output of a git command.
 func (b Builder) git(ctx context.Context, args ...string) ([]byte, error) {
 	// The repository may belong to another user than root, who runs the tests.
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-C", b.Source}, args...)...)

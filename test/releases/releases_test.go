@@ -13,8 +13,8 @@ import (
 // source is the repository's root.
 const source = "../.."
 
-// TestCommitThatTheCloneLacks: a shallow clone does not contain the previous release, and the error
-// states how to fetch it.
+// TestCommitThatTheCloneLacks checks that a shallow clone does not contain the previous release,
+// and the error states how to fetch it.
 func TestCommitThatTheCloneLacks(t *testing.T) {
 	clone := t.TempDir()
 	if out, err := exec.Command("git", "init", "-q", clone).CombinedOutput(); err != nil {
@@ -26,7 +26,7 @@ func TestCommitThatTheCloneLacks(t *testing.T) {
 	}
 }
 
-// TestPreviousIsInThisClone: the checkout of CI contains the recorded commit.
+// TestPreviousIsInThisClone checks that the checkout of CI contains the recorded commit.
 func TestPreviousIsInThisClone(t *testing.T) {
 	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
 	if _, err := (Builder{Source: source}).git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err != nil {
@@ -34,7 +34,7 @@ func TestPreviousIsInThisClone(t *testing.T) {
 	}
 }
 
-// TestEditsApply: the next release can be made of this tree.
+// TestEditsApply checks that the next release can be made of this tree.
 func TestEditsApply(t *testing.T) {
 	dir := t.TempDir()
 	copied := map[string]bool{}
@@ -59,8 +59,8 @@ func TestEditsApply(t *testing.T) {
 	}
 }
 
-// TestPagesOfOneVersionAgree: while the version of the pages stays the same, the fields of the
-// previous release keep their places. Reserved words may become fields.
+// TestPagesOfOneVersionAgree checks that while the version of the pages stays the same, the fields
+// of the previous release keep their places. Reserved words may become fields.
 func TestPagesOfOneVersionAgree(t *testing.T) {
 	commit := strings.Fields(recorded)[len(strings.Fields(recorded))-1]
 	b := Builder{Source: source}

@@ -44,7 +44,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	simulated := simtest.New(t, gpus, memory)
-	simtest.Workload(t, "storm") // builds all of them
+	simtest.Workload(t, "storm") // builds all programs
 	m := &machine{T: t, build: t.TempDir(), runs: t.TempDir()}
 	m.keep(simulated)
 	m.env = append(simulated.Env(), "PATH="+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+m.runs)
@@ -57,7 +57,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// there returns those of the wanted ways that the driver has, and logs the others.
+// there returns the wanted ways that the driver supports, and logs the others.
 func (m *machine) there(wanted string) string {
 	m.Helper()
 	if wanted != "all" {

@@ -2,10 +2,10 @@
 
 // Package storm tests a group's memory limit with all concurrent actions of processes: many
 // processes of many threads acquire and free memory of simulated GPUs in every way, fork, end, and
-// are killed at any moment. The simulated driver's own account, which knows no limits, is the
-// judge.
+// are killed at any moment. The simulated driver's own account, which knows no limits, provides the
+// reference values.
 //
-// `make build` comes first. `go test ./test/storm -storm.duration=5m` is the nightly form.
+// Run `make build` first. `go test ./test/storm -storm.duration=5m` is the nightly form.
 package storm
 
 import (
@@ -41,8 +41,8 @@ func newSeed() uint64 {
 	return rand.Uint64()
 }
 
-// TestStorm: whatever happens, the group never holds more than its limit of either GPU, no process
-// hangs or fails, and dead processes leave nothing behind.
+// TestStorm checks that the group never holds more than its limit of either GPU, no process hangs
+// or fails, and dead processes leave no charges.
 func TestStorm(t *testing.T) {
 	m := newMachine(t)
 	m.found()
@@ -104,7 +104,8 @@ func (m *machine) storm(places []*place) {
 	}
 }
 
-// checkPeaks checks that the peak is never above the limit, and near it; otherwise it was no storm.
+// checkPeaks checks that the peak does not exceed the limit, and is near the limit: a lower peak
+// would not test it.
 func (m *machine) checkPeaks() {
 	m.Helper()
 	for gpu, peak := range m.peaks() {
@@ -114,8 +115,8 @@ func (m *machine) checkPeaks() {
 	}
 }
 
-// checkUnused checks that nothing is used on the usage page. A dying process releases its part of
-// the page last, after its memory.
+// checkUnused checks that no memory counts as used on the usage page. A dying process releases its
+// part of the page last, after its memory.
 func (m *machine) checkUnused(when string) {
 	m.Helper()
 	if err := eventually.Wait(patience, "nothing is used "+when, func() bool {
@@ -135,7 +136,7 @@ func (m *machine) checkUnused(when string) {
 }
 
 // checkWholeLimit checks that a new process gets all of each GPU's limit. For that it must reclaim
-// everything that dead processes have left on the usage page.
+// all charges that dead processes have left on the usage page.
 func (m *machine) checkWholeLimit() {
 	m.Helper()
 	all, err := m.oracle.GPUs()

@@ -24,7 +24,7 @@ type report struct {
 	Outcome  string            `json:"outcome"`
 }
 
-// tally is what one place in the storm saw of its processes.
+// tally counts the outcomes of the processes of one place in the storm.
 type tally struct {
 	kills, ends int
 	reports     []report
@@ -68,7 +68,7 @@ func (p *place) start(duration time.Duration) (*exec.Cmd, *bytes.Buffer, *bytes.
 	return cmd, &stdout, &stderr, cmd.Start()
 }
 
-// lifetime prefers the first moments of a process, when the least has been settled.
+// lifetime prefers the first moments of a process, when most claims are still pending.
 func (p *place) lifetime() time.Duration {
 	longest := []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second}[p.random.IntN(3)]
 	return time.Duration(p.random.Int64N(int64(longest)))

@@ -26,14 +26,14 @@ type watcher struct {
 	stop, done chan struct{}
 	began      time.Time
 	samples    int
-	// seen is the most that processes were seen to hold together, by GPU. It may count memory twice
-	// that one process freed and another got during a look.
+	// seen is the most that processes were seen to hold together, by GPU. seen may count memory
+	// twice that one process freed and another got during an observation.
 	seen [gpus]uint64
 	over [gpus]bool
 	last []look // for explaining a failure
 }
 
-// lastLooks is the number of looks that are remembered.
+// lastLooks is the number of observations that are kept.
 const lastLooks = 12
 
 func (m *machine) watch() *watcher {
@@ -90,8 +90,8 @@ func (w *watcher) look() {
 	}
 }
 
-// story returns what the last looks saw of a GPU: by process, what it physically held and what its
-// usage page contained.
+// story returns the last observations of a GPU: by process, the memory that it physically held and
+// the content of its usage page.
 func (w *watcher) story(gpu int) string {
 	var lines strings.Builder
 	for _, l := range w.last {

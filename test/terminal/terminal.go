@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package terminal runs programs in a terminal, types, and reads the screen. It uses tmux if the
-// machine has it (apt-get install tmux). Otherwise it uses a pseudo-terminal of the kernel, and
-// interprets the few sequences that our programs write.
+// Package terminal runs programs in a terminal, types, and reads the screen. Package terminal uses
+// tmux if the machine has it (apt-get install tmux). Otherwise it uses a pseudo-terminal of the
+// kernel, and interprets the few sequences that our programs write.
 package terminal
 
 import (

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestBothTerminalsShowTheSame: the screens of our own terminal and of tmux agree.
+// TestBothTerminalsShowTheSame checks that the screens of our own terminal and of tmux agree.
 func TestBothTerminalsShowTheSame(t *testing.T) {
 	const command = `echo before; printf '\033[?1049h\033[?25l\033[?7l\033[H\033[2Kone is long\r\n\033[2K\033[1mtwo\033[0m\033[J'; read x; ` +
 		`printf '\033[H\033[2K1\r\n\033[2K2\r\n\033[2K3\033[J'; read y; printf '\033[?7h\033[?25h\033[?1049l'; echo after $x $y; read z`

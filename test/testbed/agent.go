@@ -84,7 +84,7 @@ func (b *Bed) Config(ctx context.Context) (string, error) {
 	return config.Data[configFile], nil
 }
 
-// SetConfig replaces the agent's config.toml and restarts the agent. It returns the previous
+// SetConfig replaces the agent's config.toml and restarts the agent. SetConfig returns the previous
 // config.toml.
 func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {
 	maps := b.Client.CoreV1().ConfigMaps(b.home)

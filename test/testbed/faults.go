@@ -48,7 +48,7 @@ func (b *Bed) CreateReplicaSet(ctx context.Context, name string, container corev
 	return set, nil
 }
 
-// DeleteReplicaSet removes a ReplicaSet and waits until its pods have gone.
+// DeleteReplicaSet deletes a ReplicaSet and waits until its pods are gone.
 func (b *Bed) DeleteReplicaSet(ctx context.Context, set *appsv1.ReplicaSet) error {
 	foreground := metav1.DeletePropagationForeground
 	err := b.Client.AppsV1().ReplicaSets(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{PropagationPolicy: &foreground})

@@ -16,8 +16,8 @@ import (
 // agentPort is the port of the agent's metrics, on the node's address.
 const agentPort = "9394"
 
-// Metric returns the sum of an agent's metric over all series with these labels, and 0 without such
-// a series. It does not use the API server.
+// Metric returns the sum of an agent's metric over all series with these labels, and 0 if no series
+// matches. Metric does not use the API server.
 func (b *Bed) Metric(ctx context.Context, name string, labels map[string]string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(b.Cluster.Address, agentPort)+"/metrics", http.NoBody)
 	if err != nil {

@@ -23,8 +23,8 @@ type holding struct {
 	busy time.Duration
 }
 
-// GPUTime returns how much of all GPUs' time the pod's processes have had, and when, by the
-// simulator's clock. A rate is the quotient of two differences.
+// GPUTime returns the time that the pod's processes have had on all GPUs, and the simulator's time
+// of the measurement. A rate is the quotient of two differences.
 func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {
@@ -72,8 +72,8 @@ func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	return calls, nil
 }
 
-// physical reports, from outside, what processes really hold: by the simulator for simulated GPUs,
-// by NVML for real GPUs.
+// physical reports, from outside, the memory that processes really hold: by the simulator for
+// simulated GPUs, by NVML for real GPUs.
 type physical interface {
 	UUIDs() ([]string, error)
 	Holdings() ([]holding, error)

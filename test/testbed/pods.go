@@ -39,7 +39,7 @@ func Container(name string, limits Limits, command ...string) corev1.Container {
 }
 
 // Pod returns a pod of these containers that never restarts and has a grace period of one second.
-// Without that second the API server would forget the pod while it still runs.
+// Without this second the API server would delete the pod while it still runs.
 func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	second := int64(1)
 	return &corev1.Pod{

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// WaitResult waits for the JSON line that a workload prints, and reads it into result. It skips
-// other lines of the log.
+// WaitResult waits for the JSON line that a workload prints, and reads it into result. WaitResult
+// skips other lines of the log.
 func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout time.Duration, result any) error {
 	var last string
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
@@ -41,8 +41,8 @@ func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout tim
 	return nil
 }
 
-// Held returns the bytes that a pod's processes physically hold by the oracle, by GPU UUID. It
-// omits GPUs of which they hold nothing.
+// Held returns the bytes that a pod's processes physically hold by the oracle, by GPU UUID. Held
+// omits GPUs on which they hold no memory.
 func (b *Bed) Held(pod *corev1.Pod) (map[string]uint64, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Bed) Busy(pod *corev1.Pod) (map[Spender]time.Duration, error) {
 	return busy, nil
 }
 
-// holdings returns what the pod's processes have on any GPU.
+// holdings returns the memory that the pod's processes hold on each GPU.
 func (b *Bed) holdings(pod *corev1.Pod) ([]holding, error) {
 	all, err := b.physical.Holdings()
 	if err != nil {

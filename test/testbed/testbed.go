@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testbed makes a local cluster with nri-vgpu installed from the released manifest, for the
-// demo and the end-to-end tests. It also has their operations on the cluster: pods, their results,
-// and the oracle's report on each.
+// demo and the end-to-end tests. The package also has their operations on the cluster: pods, their
+// results, and the oracle's report on each.
 package testbed
 
 import (
@@ -56,8 +56,8 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// usualEnd is the usual time in which a pod ends. If the runtime was away when kubelet first tried
-// to end the pod, kubelet would retry only after ten seconds.
+// usualEnd is the usual time in which a pod ends. If the runtime is away when kubelet first tries
+// to end the pod, kubelet retries only after ten seconds.
 const usualEnd = 3 * time.Second
 
 // Bed is a running cluster with nri-vgpu on it.
@@ -91,7 +91,7 @@ func (o Options) build(elem ...string) string {
 	return filepath.Join(append([]string{o.Source, "build"}, elem...)...)
 }
 
-// WaitCapacity waits until the Node has want of a resource as allocatable.
+// WaitCapacity waits until the Node's allocatable amount of a resource is want.
 func (b *Bed) WaitCapacity(ctx context.Context, resource string, want int64, timeout time.Duration) error {
 	var have string
 	err := b.WaitNode(ctx, timeout, func(node *corev1.Node) bool {
@@ -153,7 +153,7 @@ func (b *Bed) WaitRunning(ctx context.Context, name string, timeout time.Duratio
 }
 
 // WaitStarted waits until all containers of a pod have started after kubelet failed to start them.
-// It nudges kubelet, which would otherwise retry only after ten to fifteen seconds.
+// WaitStarted nudges kubelet, which would otherwise retry only after ten to fifteen seconds.
 func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
 	nudge := b.Nudger(name)
 	return b.WaitPod(ctx, name, "started", timeout, func(pod *corev1.Pod) bool {
@@ -167,8 +167,8 @@ func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duratio
 	})
 }
 
-// Nudger returns a function that makes kubelet look at a pod again. It does so by a change without
-// meaning, at most once a second.
+// Nudger returns a function that makes kubelet sync a pod again, by a change without effect, at
+// most once a second.
 func (b *Bed) Nudger(name string) func(context.Context) {
 	var last time.Time
 	return func(ctx context.Context) {
@@ -220,7 +220,7 @@ func (b *Bed) DeleteAll(ctx context.Context, names ...string) error {
 	return errors.Join(errs...)
 }
 
-// Log returns what a container has printed so far.
+// Log returns the output of a container so far.
 func (b *Bed) Log(ctx context.Context, pod, container string) (string, error) {
 	raw, err := b.Client.CoreV1().Pods(b.namespace).
 		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)

@@ -56,8 +56,8 @@ func Up(ctx context.Context, options Options) (*Bed, error) {
 	return bed, nil
 }
 
-// Join adds another node, with GPUs of its own, to the cluster of a bed. It returns the bed of the
-// new node.
+// Join adds another node, with its own GPUs, to the cluster of a bed. Join returns the bed of
+// the new node.
 func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 	gpu, err := options.gpu()
 	if err != nil {
@@ -155,7 +155,7 @@ func (b *Bed) WaitAdvertised(ctx context.Context) error {
 	return nil
 }
 
-// images builds the images of the workloads and of nri-vgpu. It returns their archives.
+// images builds the images of the workloads and of nri-vgpu. images returns their archives.
 func (o Options) images() ([]string, error) {
 	programs, err := o.workloads()
 	if err != nil {
@@ -265,7 +265,7 @@ func (b *Bed) kubectlOutput(ctx context.Context, args ...string) (string, error)
 	return string(output), nil
 }
 
-// explain returns what an engineer would check first when nri-vgpu does not start.
+// explain returns the state that an engineer would check first if nri-vgpu does not start.
 func (b *Bed) explain(ctx context.Context) string {
 	var all strings.Builder
 	for _, args := range [][]string{

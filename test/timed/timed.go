@@ -28,12 +28,12 @@ const most = 1000
 
 var places = semaphore.NewWeighted(most)
 
-// Run runs a test until it passes, at most four times. A machine that pauses for a second can make
-// any judgement of time wrong, once; a defect of the code under test shows each time. The last two
+// Run runs a test until it passes, at most four times. If the machine pauses for a second, any
+// check of time may fail once; a defect of the code under test fails each attempt. The last two
 // attempts have the process to themselves. Run logs the errors of failed attempts, and reports the
 // errors of the last attempt as the test's.
 //
-// The test gets a separate testing.TB for each attempt, and must use nothing else: functions
+// The test gets a separate testing.TB for each attempt, and must not use another: functions
 // registered with Cleanup run when the attempt ends. The test cannot be skipped.
 func Run(t testing.TB, test func(testing.TB)) {
 	t.Helper()

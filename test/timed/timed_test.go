@@ -75,8 +75,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCleanup: an attempt's cleanups run before the next attempt begins, the last first, also if
-// the attempt ends early.
+// TestCleanup checks that an attempt's cleanups run before the next attempt begins, the last first,
+// also if the attempt ends early.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []int
@@ -96,8 +96,8 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestAloneInTheEnd: after two failed attempts, a third is not disturbed by the attempts of other
-// parts.
+// TestAloneInTheEnd checks that after two failed attempts, a third is not disturbed by the attempts
+// of other parts.
 func TestAloneInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int32

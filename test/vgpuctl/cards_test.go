@@ -78,7 +78,8 @@ var oddities = map[string]struct {
 	"stamped-at-once": {safe: true},
 }
 
-// TestComputeSharesOnCards: limits hold whatever the card's clock, slices and queues.
+// TestComputeSharesOnCards checks that limits hold for every clock, slice length and number of
+// queues of a card.
 func TestComputeSharesOnCards(t *testing.T) {
 	for name, card := range cards(t) {
 		odd := oddities[name]
@@ -114,7 +115,7 @@ func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 	}
 }
 
-// TestOddCardsExist: every card with an exception exists.
+// TestOddCardsExist checks that every card with an exception exists.
 func TestOddCardsExist(t *testing.T) {
 	all := cards(t)
 	for name := range oddities {

@@ -94,7 +94,7 @@ func (m *machine) waitForGPUTime(pids []int) {
 	})
 }
 
-// sharesOf returns the shares of processes, measured from now on.
+// sharesOf returns the shares of processes, measured from the call on.
 func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
 	m.Helper()
 	o := m.oracle()
@@ -120,8 +120,8 @@ func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 	}
 }
 
-// TestComputeShares: a container gets its part of the GPU's time, whatever its kernels and their
-// launches, alone and beside others.
+// TestComputeShares checks that a container gets its part of the GPU's time, whatever its kernels
+// and their launches, alone and beside others.
 func TestComputeShares(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -148,8 +148,8 @@ func TestComputeShares(t *testing.T) {
 	}
 }
 
-// TestWorkThatIsNewEachTime: work without any estimate, because each kernel has another shape, is
-// held to the limit, too.
+// TestWorkThatIsNewEachTime checks that work without any estimate, because each kernel has another
+// shape, is held to the limit, too.
 func TestWorkThatIsNewEachTime(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -166,8 +166,8 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 	}
 }
 
-// TestStreamsRunSideBySide: kernels of several streams that can run at the same time also do so
-// under a limit, and use the GPU's time once.
+// TestStreamsRunSideBySide checks that kernels of several streams that can run at the same time
+// also do so under a limit, and use the GPU's time once.
 func TestStreamsRunSideBySide(t *testing.T) { timed.Run(t, testStreamsRunSideBySide) }
 
 func testStreamsRunSideBySide(t testing.TB) {
@@ -228,10 +228,11 @@ func (m *machine) charged(group string) (sum time.Duration) {
 	return sum
 }
 
-// TestComputeCharges: the charge for work equals its time, however busy the machine. This also
-// holds for programs that wait for each launch, and for kernels of several streams, whether they
-// run side by side or one after another. It holds for kernels that are never launched twice, which
-// have no estimate, and for kernels of varying length, whose estimate is wrong.
+// TestComputeCharges checks that the charge for work equals its time, even on a busy machine.
+// This also holds for programs that wait for each launch, and for kernels of several streams,
+// whether they run side by side or one after another. The equality holds for kernels that are never
+// launched twice, which have no estimate, and for kernels of varying length, whose estimate is
+// wrong.
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks; a GPU has room for 4224
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}
@@ -258,7 +259,7 @@ func TestComputeCharges(t *testing.T) {
 		t.Run(strings.Join(append([]string{c.pattern, c.kernel, c.blocks}, c.more...), " "), timed.Test(func(t testing.TB) {
 			known := 300 * time.Millisecond
 			if slices.Contains(c.more, "--other-us") {
-				known = 2 * time.Second // the interposer must learn that it varies
+				known = 2 * time.Second // the interposer must detect that the length varies
 			}
 			spin := []string{"--pattern", c.pattern, "--kernel-us", c.kernel, "--blocks", c.blocks, "--streams", "8"}
 			if wrong := newMachine(t).overcharge(known, append(spin, c.more...)...); math.Abs(wrong) > mostWrong {
@@ -268,8 +269,8 @@ func TestComputeCharges(t *testing.T) {
 	}
 }
 
-// TestLaunchesAreNotCharged: launches take as long as on an H200, which is not the GPU's time. A
-// launch that waits for the kernel does not count as a launch.
+// TestLaunchesAreNotCharged checks that the time of launches, which is that of an H200, is not
+// charged as GPU time. A launch that waits for the kernel does not count as a launch.
 func TestLaunchesAreNotCharged(t *testing.T) {
 	for _, c := range []struct {
 		kernel, env string
@@ -305,14 +306,14 @@ func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 	return 100 * (float64(charged)/float64(after) - 1)
 }
 
-// TestFirstKernelsAreChargedForThemselves: two processes of a container share the GPU with kernels
-// without an estimate. One of them has no processor for some time, so it cannot always tell whose
-// the GPU was.
+// TestFirstKernelsAreChargedForThemselves runs two processes of a container that share the GPU with
+// kernels without an estimate. One of them has no processor for some time, so its probes do not
+// always show which process had the GPU.
 func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		pattern               string
-		kernel, stopped, most time.Duration // charged for the other's, too, they would amount to four kernels
+		kernel, stopped, most time.Duration // charged also for each other's: four kernels
 	}{
 		// Together they take less than the 100 ms for which a second kernel waits for the first
 		// measurement.
@@ -328,8 +329,8 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	}
 }
 
-// ready starts a program with --wait-line, and waits until it is ready. It returns the process and
-// a function that lets it continue.
+// ready starts a program with --wait-line, and waits until it is ready. ready returns the process
+// and a function that lets it continue.
 func (m *machine) ready(cmd *exec.Cmd) (pid int, begin func()) {
 	m.Helper()
 	in, err := cmd.StdinPipe()
@@ -363,7 +364,7 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 		pid, ready := m.ready(m.command(append(append(args, "--"), spin...)...))
 		pids, begin = append(pids, pid), append(begin, ready)
 	}
-	for _, launch := range begin { // only now: a start takes about as long as the short kernel
+	for _, launch := range begin { // not earlier: a start takes about as long as the short kernel
 		launch()
 	}
 	eventually.Holds(m, patience, "both kernels run", func() bool {
@@ -378,7 +379,7 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 	}
 	var charged []time.Duration
 	defer func() { t.Logf("charged %s for %s each", charged, kernel) }()
-	// The other's time is deducted once the other was charged.
+	// The other process's time is deducted once that process is charged.
 	eventually.Holds(m, patience, "each is charged for its kernel, and not for the other's", func() bool {
 		charged = m.chargedEach("first")
 		return len(charged) == 2 && min(charged[0], charged[1]) > kernel-kernel/10 && charged[0]+charged[1] <= most

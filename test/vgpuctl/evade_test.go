@@ -16,8 +16,8 @@ import (
 // mostOver is the number of points by which a container may exceed its limit, whatever it tries.
 const mostOver = 2
 
-// TestEvade: neither variables of the environment nor any number of streams, contexts, threads or
-// processes raise a container above its limit, alone or beside another.
+// TestEvade checks that a container cannot exceed its limit by variables of the environment, or by
+// any number of streams, contexts, threads or processes, alone or beside another.
 func TestEvade(t *testing.T) {
 	environments := map[string][]string{
 		"":         {"CUDA_DEVICE_MAX_CONNECTIONS=8"}, // CUDA's default
@@ -35,7 +35,7 @@ func TestEvade(t *testing.T) {
 	}
 }
 
-// evade runs the workload of that name in one of its ways, limited to 30 %. It checks that the
+// evade runs the workload of that name in one of its ways, limited to 30 %. evade checks that the
 // workload has no more than that, and at least a fifth of it: the times of several contexts are not
 // united.
 func evade(t testing.TB, way string, variables []string, company bool) {

@@ -16,8 +16,9 @@ import (
 // A peer that waits for the machine's processors makes the other GPU spin.
 const spinning = 15
 
-// TestExchangeGoesOnAtItsShare: kernels on two GPUs that spin for each other proceed at the smaller
-// of the two limits. They do not waste what the GPUs' limits allow beyond that, or more.
+// TestExchangeGoesOnAtItsShare checks that kernels on two GPUs that spin for each other proceed at
+// the smaller of the two limits. The kernels do not waste the GPU time that the limits allow beyond
+// that.
 func TestExchangeGoesOnAtItsShare(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -22,7 +22,7 @@ const (
 	smallContexts = "context = 107MiB\n" // a setting of the profile
 )
 
-// asker builds the program that asks what it holds, below the interposer, and returns its path.
+// asker builds the program that queries its own memory, below the interposer, and returns its path.
 func (m *machine) asker() string {
 	m.Helper()
 	program := filepath.Join(m.TempDir(), "asker")
@@ -92,8 +92,8 @@ func (m *machine) page(group string) []limits.Device {
 	return devices
 }
 
-// TestARunIsToldWhatItHolds: without an agent the run's watcher measures the context, and answers
-// what the program holds, wherever NVML knows it.
+// TestARunIsToldWhatItHolds checks that without an agent the run's watcher measures the context,
+// and reports the memory that the program holds if NVML lists it.
 func TestARunIsToldWhatItHolds(t *testing.T) {
 	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
 	for _, tt := range []struct {
@@ -130,8 +130,8 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestLimitsAreExactInEveryRegime: whatever NVML reports, a program under a limit gets all of it
-// except its context, holds no more by the oracle, and calls no NVML.
+// TestLimitsAreExactInEveryRegime checks that whatever NVML reports, a program under a limit gets
+// all of it except its context, holds no more by the oracle, and calls no NVML.
 func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
 		t.Run(regime, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	}
 }
 
-// TestRunsMeasureOnce: one run measures; later and concurrent runs do not.
+// TestRunsMeasureOnce checks that one run measures, and later and concurrent runs do not.
 func TestRunsMeasureOnce(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	o := m.oracle()
@@ -188,7 +188,7 @@ func TestRunsMeasureOnce(t *testing.T) {
 	}
 }
 
-// TestARunWithoutNVML: without NVML a run uses the largest size of any context.
+// TestARunWithoutNVML checks that without NVML a run uses the largest size of any context.
 func TestARunWithoutNVML(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	dir := t.TempDir()
@@ -219,8 +219,8 @@ func TestARunWithoutNVML(t *testing.T) {
 	}
 }
 
-// TestAKilledWatcherIsReplaced: the next run of a group replaces a killed watcher. Until then the
-// group's processes use estimates.
+// TestAKilledWatcherIsReplaced checks that the next run of a group replaces a killed watcher. Until
+// then the group's processes use estimates.
 func TestAKilledWatcherIsReplaced(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
@@ -239,7 +239,7 @@ func TestAKilledWatcherIsReplaced(t *testing.T) {
 	}
 	m.start(m.cmd(m.asking()...))
 	time.Sleep(200 * time.Millisecond)
-	m.watcher("g") // checks that there is only one
+	m.watcher("g") // checks that only one watcher runs
 }
 
 // watcher returns the pid of a group's only watcher.

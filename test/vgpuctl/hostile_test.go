@@ -27,7 +27,7 @@ const (
 	agentMemory = 50 << 20
 )
 
-// agent starts the real agent, without runtime and API server. It returns the command and the
+// agent starts the real agent, without runtime and API server. agent returns the command and the
 // directory of the agent's runtime files.
 func (m *machine) agent() (cmd *exec.Cmd, runDir string) {
 	m.Helper()
@@ -76,9 +76,9 @@ func (m *machine) resident(pid int) int64 {
 	return kib << 10
 }
 
-// TestHostileClients: some clients send garbage to the agent's socket, hold thousands of
-// connections open, flood it from short-lived processes, or forge their own usage page. They change
-// neither others' shares nor the agent's memory.
+// TestHostileClients checks that hostile clients change neither others' shares nor the agent's
+// memory. Some clients send garbage to the agent's socket, hold thousands of connections open,
+// flood it from short-lived processes, or forge their own usage page.
 func TestHostileClients(t *testing.T) { timed.Run(t, testHostileClients) }
 
 func testHostileClients(t testing.TB) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// lendingTime is how long after a change borrowers have their due, and no more.
+// lendingTime is the time after a change until borrowers have exactly their expected share.
 const lendingTime = 20 * time.Millisecond
 
 // wantShares checks the processes' shares of the GPU's time, in percent.
@@ -26,8 +26,8 @@ func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
 	}
 }
 
-// TestMaximum: a container has up to its maximum while others are idle. Beside a container that
-// wants all, it has its guarantee, soon after that container has begun.
+// TestMaximum checks that a container has up to its maximum while others are idle. Beside a
+// container that wants all of the GPU, it has its guarantee, soon after that container has started.
 func TestMaximum(t *testing.T) {
 	for _, kernel := range []string{"200", "20000"} {
 		t.Run(kernel, timed.Test(func(t testing.TB) {
@@ -57,8 +57,8 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
-// TestMaximumLeavesTheRestToOthers: time that a container at its maximum may not have goes to the
-// others.
+// TestMaximumLeavesTheRestToOthers checks that time that a container at its maximum may not have
+// goes to the others.
 func TestMaximumLeavesTheRestToOthers(t *testing.T) {
 	timed.Run(t, testMaximumLeavesTheRestToOthers)
 }
@@ -74,9 +74,10 @@ func testMaximumLeavesTheRestToOthers(t testing.TB) {
 	wantShares(t, "a and b", m.sharesOf(pids, 2*time.Second), 40, 60)
 }
 
-// TestMoreThanThereIs: limits add up to more than the GPU can deliver. Equal limits get equal parts
-// of the GPU's time, and of unequal limits the smaller hold. The rest for the larger depends on how
-// often the GPU changes between them, which is at most after every slice.
+// TestMoreThanThereIs runs containers whose limits add up to more than the GPU can deliver.
+// Containers with equal limits get equal parts of the GPU's time. If limits are unequal, the
+// smaller limits hold. The rest for the larger limits depends on how often the GPU switches between
+// containers, which is at most after every slice.
 func TestMoreThanThereIs(t *testing.T) {
 	const h200 = "slice = 2ms\nswitch = 200us"
 	for _, c := range []struct {

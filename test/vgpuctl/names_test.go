@@ -134,8 +134,8 @@ int main(void)
 }
 `
 
-// TestImportOfALaterDriver: a program that imports a name of a driver newer than 580 starts and
-// runs, with and without limits.
+// TestImportOfALaterDriver checks that a program that imports a name of a driver newer than 580
+// starts and runs, with and without limits.
 func TestImportOfALaterDriver(t *testing.T) {
 	m := newMachine(t)
 	for _, flags := range [][]string{nil, {"-Wl,-z,now"}, {"-Wl,-z,lazy"}} {
@@ -149,7 +149,8 @@ func TestImportOfALaterDriver(t *testing.T) {
 	}
 }
 
-// TestFeatureTests: a program that asks whether the driver has a name gets the driver's answer.
+// TestFeatureTests checks that a program that asks whether the driver has a name gets the driver's
+// answer.
 func TestFeatureTests(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/libcuda.so.1"), asks)
@@ -167,7 +168,7 @@ func TestFeatureTests(t *testing.T) {
 }
 
 // copiesLater copies within the device by a function of CUDA 13.2, which it looks up as programs
-// do. It prints the duration.
+// do. copiesLater prints the duration.
 const copiesLater = declarations + `
 #include <time.h>
 int cuMemAlloc_v2(address *, size_t);
@@ -198,8 +199,8 @@ int main(int count, char **how)
 }
 `
 
-// TestLaterCopiesAreLimited: copies by functions of CUDA 13.2 take no more of the GPU than the
-// limit.
+// TestLaterCopiesAreLimited checks that copies by functions of CUDA 13.2 take no more of the GPU
+// than the limit.
 func TestLaterCopiesAreLimited(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/future/libcuda.so.1"), copiesLater)
@@ -220,8 +221,8 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 	}
 }
 
-// TestUnknownNames: with an unknown driver, functions that cannot allocate pass, functions that can
-// are refused, and nothing is held beyond the limit.
+// TestUnknownNames checks that with an unknown driver, functions that cannot allocate pass,
+// functions that can are refused, and nothing is held beyond the limit.
 func TestUnknownNames(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/unknown/libcuda.so.1"), callsUnknown)
@@ -239,8 +240,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// TestLibrariesAsTheyAreBuilt: if the driver's library cannot be read, or the copy cannot be
-// written, programs get the libraries as built, which know 580's names and later names.
+// TestLibrariesAsTheyAreBuilt checks that if the driver's library cannot be read, or the copy
+// cannot be written, programs get the libraries as built, which know 580's names and later names.
 func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 	build, err := filepath.Abs("../../build")
 	if err != nil {
@@ -266,8 +267,8 @@ func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 	}
 }
 
-// TestVariantOfOneLibrary: with half of a driver, one library gets its variant and the other is
-// used as built.
+// TestVariantOfOneLibrary checks that with half of a driver, one library gets its variant and the
+// other is used as built.
 func TestVariantOfOneLibrary(t *testing.T) {
 	m := newMachine(t)
 	lib := filepath.Join(m.build, "lib")
@@ -287,7 +288,7 @@ func TestVariantOfOneLibrary(t *testing.T) {
 	}
 }
 
-// TestLoaderIsContent: the loader binds every name of a variant, and prints no error.
+// TestLoaderIsContent checks that the loader binds every name of a variant, and prints no error.
 func TestLoaderIsContent(t *testing.T) {
 	m := newMachine(t)
 	for _, branch := range []string{"r535", "r550", "r580", "future", "unknown"} {
@@ -326,8 +327,8 @@ int main(int count, char **names)
 }
 `
 
-// TestMusl: programs of images with musl start with the interposer preloaded, and find the driver's
-// names in it.
+// TestMusl checks that programs of images with musl start with the interposer preloaded, and find
+// the driver's names in it.
 func TestMusl(t *testing.T) {
 	m := newMachine(t)
 	compiler, err := exec.LookPath("musl-gcc")

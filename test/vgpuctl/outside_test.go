@@ -118,7 +118,7 @@ func newOutside(t testing.TB) *outside {
 	o := &outside{machine: newMachine(t), registry: registry.New(), proc: t.TempDir()}
 	o.oracle = o.machine.oracle()
 	o.dir = filepath.Join(o.runs, "nri-vgpu/g")
-	// This process keeps the group while others come and go.
+	// This process keeps the group while others start and end.
 	o.start(o.command("run", "--group", "g", "--memory", "4Gi", "--", "sleep", "3600"))
 	eventually.Holds(o, patience, "the group is there", func() bool { _, err := limits.Read(filepath.Join(o.dir, limits.LimitsFile)); return err == nil })
 	log := slog.New(slog.DiscardHandler)
@@ -176,8 +176,9 @@ func (o *outside) fill(args ...string) *exec.Cmd {
 	return o.contained(append([]string{filepath.Join(o.build, "bin/vgpuctl"), "run", "--group", "g", "--", o.workload("fill")}, args...)...)
 }
 
-// TestTheAgentKnowsItsProcesses: a process registers at its first cuInit with its slot of the usage
-// page. The kernel identifies the process. The agent forgets it when it has ended.
+// TestTheAgentKnowsItsProcesses checks that a process registers at its first cuInit with its slot
+// of the usage page. The kernel identifies the process. The agent drops the process when it has
+// ended.
 func TestTheAgentKnowsItsProcesses(t *testing.T) {
 	o := newOutside(t)
 	cmd := o.fill("--max", "1GiB", "--hold", "3600")
@@ -199,17 +200,17 @@ func TestTheAgentKnowsItsProcesses(t *testing.T) {
 	eventually.Holds(o, patience, "it is forgotten", func() bool { return len(o.registry.Processes(outsideID)) == 0 })
 }
 
-// TestWhoGoesAroundTheInterposerIsSeen: the agent finds a process of the container that has not
-// loaded the library.
+// TestWhoGoesAroundTheInterposerIsSeen checks that the agent finds a process of the container that
+// has not loaded the library.
 func TestWhoGoesAroundTheInterposerIsSeen(t *testing.T) {
 	o := newOutside(t)
 	o.contained(o.workload("fill"), "--max", "64MiB", "--hold", "3600")
 	eventually.Holds(o, patience, "it is told of", func() bool { return o.wasTold(events.VGPUBypassed) })
 }
 
-// TestAForgedUsagePageGrantsNoMore: a process writes zeros over other processes' use. After the
-// agent's next look it gets no more than the limit, and all of the limit again once the page is
-// right.
+// TestAForgedUsagePageGrantsNoMore runs a process that writes zeros over other processes' use.
+// After the agent's next check the process gets no more than the limit, and all of the limit again
+// once the page is correct.
 func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 	o := newOutside(t)
 	first := o.fill("--max", "2GiB", "--hold", "3600")

@@ -44,8 +44,8 @@ func (m *machine) mixed(pages, interposer string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestReleasesOneApartHoldLimits: on the previous release's pages this interposer holds a program
-// to its limits, and that release's interposer does so on these pages.
+// TestReleasesOneApartHoldLimits checks that on the previous release's pages this interposer holds
+// a program to its limits, and that release's interposer does so on these pages.
 func TestReleasesOneApartHoldLimits(t *testing.T) {
 	previous, this := previousRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer string }{
@@ -84,8 +84,8 @@ func mixedShare(t testing.TB, pages, interposer string) {
 	wantLimits(t, tenants, m.sharesOf(pids, 2*time.Second))
 }
 
-// TestPagesOfAnUnknownVersionAreRefused: if pages and interposer cannot read each other, no program
-// gets any of a GPU.
+// TestPagesOfAnUnknownVersionAreRefused checks that if pages and interposer cannot read each other,
+// no program gets any of a GPU.
 func TestPagesOfAnUnknownVersionAreRefused(t *testing.T) {
 	next, this := nextRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer, want string }{

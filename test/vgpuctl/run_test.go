@@ -26,7 +26,7 @@ import (
 
 const (
 	limit    = 2 << 30     // bytes, of --memory 2Gi
-	patience = time.Minute // an idle machine needs only a part of it
+	patience = time.Minute // an idle machine needs only a part of this time
 )
 
 // machine is a simulated machine with two GPUs of 16 GiB.
@@ -127,7 +127,7 @@ func (m *machine) peak(o *oracle.Oracle) uint64 {
 	return most
 }
 
-// held returns what live processes physically hold.
+// held returns the memory that live processes physically hold.
 func (m *machine) held(o *oracle.Oracle) (sum uint64, processes int) {
 	m.Helper()
 	live, err := o.Processes()
@@ -155,7 +155,7 @@ func (m *machine) names(program string) []string {
 }
 
 // TestEveryWorkloadStaysWithinItsMemory runs every program of test/workload,
-// in each of its ways, under a limit, and asks the oracle what it really held.
+// in each of its ways, under a limit, and queries the oracle for the memory that it really held.
 func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	plain := newMachine(t)
 	programs := [][]string{
@@ -204,7 +204,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryIsThere: a program can allocate its limit, to the last per cent.
+// TestMemoryIsThere checks that a program can allocate its limit, to the last per cent.
 func TestMemoryIsThere(t *testing.T) {
 	m := newMachine(t)
 	m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "1", "--", m.workload("fill")))
@@ -225,7 +225,7 @@ func TestMemoryIsThere(t *testing.T) {
 	}
 }
 
-// TestWithoutLimitThereIsMore: the other tests would notice if no limit held.
+// TestWithoutLimitThereIsMore checks that the other tests would notice if no limit held.
 func TestWithoutLimitThereIsMore(t *testing.T) {
 	m := newMachine(t)
 	m.run(m.workload("fill"))
@@ -234,8 +234,8 @@ func TestWithoutLimitThereIsMore(t *testing.T) {
 	}
 }
 
-// TestGroupSharesItsMemory: four concurrent programs of a group have one limit, which status shows.
-// When they are killed, none of their memory stays charged.
+// TestGroupSharesItsMemory checks that four concurrent programs of a group have one limit, which
+// status shows. When they are killed, none of their memory stays charged.
 func TestGroupSharesItsMemory(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
@@ -277,8 +277,8 @@ func TestGroupSharesItsMemory(t *testing.T) {
 	}
 }
 
-// TestProgramTakesOurPlace: the program has vgpuctl's exit status, process id, signals and
-// environment.
+// TestProgramTakesOurPlace checks that the program has vgpuctl's exit status, process id, signals
+// and environment.
 func TestProgramTakesOurPlace(t *testing.T) {
 	m := newMachine(t)
 	run := func(args ...string) *exec.Cmd {
@@ -326,8 +326,8 @@ func TestProgramTakesOurPlace(t *testing.T) {
 	})
 }
 
-// TestProgramHasNoChildren: the watcher is no child of the program, which may wait for all its
-// children.
+// TestProgramHasNoChildren checks that the watcher is no child of the program, which may wait for
+// all its children.
 func TestProgramHasNoChildren(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()

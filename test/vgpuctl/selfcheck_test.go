@@ -59,7 +59,7 @@ func (g groups) place(i int) selfcheck.Place {
 	return selfcheck.Place{PodUID: "t" + strconv.Itoa(i), Container: "main", UUID: g.uuid}
 }
 
-// distrust returns what the interposer of a group reports about its measurements.
+// distrust returns the report of a group's interposer about its measurements.
 func (g groups) distrust(i int) limits.Distrust {
 	g.Helper()
 	dir, _ := g.dir("t"+strconv.Itoa(i), "")
@@ -73,9 +73,9 @@ func (g groups) distrust(i int) limits.Distrust {
 // counted are the values of a group's counters, in seconds.
 type counted struct{ observed, metered float64 }
 
-// TestBrokenMeterIsFound: the agent's check finds the container whose usage page records half of
-// its charges, and spares its neighbour. It runs on the real driver library over the simulator. The
-// oracle measures what both had.
+// TestBrokenMeterIsFound checks that the agent's check finds the container whose usage page records
+// half of its charges, and not the other container. The test runs on the real driver library over
+// the simulator. The oracle measures the GPU time of both.
 func TestBrokenMeterIsFound(t *testing.T) {
 	brokenMeterIsFound(t, "exact", 0.05)
 }
@@ -180,9 +180,9 @@ func pod(metric *dto.Metric) string {
 	return ""
 }
 
-// TestInterposerTellsOfItsMeasurements: containers with long kernels beside each other measure the
-// card's clock and slices. If probes are queued behind the work, or others hide their use, the
-// interposer counts that by cause.
+// TestInterposerTellsOfItsMeasurements checks that containers with long kernels beside each other
+// measure the card's clock and slices. If probes are queued behind the work, or others hide their
+// use, the interposer counts that by cause.
 func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {

@@ -16,15 +16,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// A lender that is late on a busy machine lends less for a time; the others get what one container
-// cannot take meanwhile.
+// A lender that is late on a busy machine lends less for a time; the others get the time that one
+// container cannot take meanwhile.
 const (
 	lentUnder = 15
 	lentOver  = 12
 )
 
-// TestShareLends: by the policy share a container alone has all of the GPU's time, and containers
-// that all want the GPU have their guarantees.
+// TestShareLends checks that by the policy share a container alone has all of the GPU's time, and
+// containers that all want the GPU have their guarantees.
 func TestShareLends(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -49,7 +49,7 @@ func TestShareLends(t *testing.T) {
 	}
 }
 
-// TestShareKeepsCaps: a container with a cap neither lends nor borrows.
+// TestShareKeepsCaps checks that a container with a cap neither lends nor borrows.
 func TestShareKeepsCaps(t *testing.T) { timed.Run(t, testShareKeepsCaps) }
 
 func testShareKeepsCaps(t testing.TB) {
@@ -66,8 +66,8 @@ func (m *machine) groupExists(name string) bool {
 	return err == nil
 }
 
-// TestGuaranteeReturns: a container that lent its time and wakes up has its guarantee back. 60 ms
-// of GPU time take 86 ms at 70 %, and 120 ms if the GPU is divided evenly.
+// TestGuaranteeReturns checks that a container that lent its time has its guarantee again once it
+// becomes busy. 60 ms of GPU time take 86 ms at 70 %, and 120 ms if the GPU is divided evenly.
 func TestGuaranteeReturns(t *testing.T) { timed.Run(t, testGuaranteeReturns) }
 
 func testGuaranteeReturns(t testing.TB) {
@@ -118,7 +118,7 @@ func (m *machine) killWatchers() {
 	}
 }
 
-// TestLeasesEndWithTheirLender: leases last for milliseconds.
+// TestLeasesEndWithTheirLender checks that leases end milliseconds after their lender.
 func TestLeasesEndWithTheirLender(t *testing.T) { timed.Run(t, testLeasesEndWithTheirLender) }
 
 func testLeasesEndWithTheirLender(t testing.TB) {
@@ -134,8 +134,8 @@ func testLeasesEndWithTheirLender(t testing.TB) {
 	}
 }
 
-// TestLimitsHoldWhileTheLenderDies: the lender is killed and started again every two seconds.
-// Containers that want all of the GPU have their due each time.
+// TestLimitsHoldWhileTheLenderDies kills and restarts the lender every two seconds. Containers that
+// want all of the GPU get their expected time in each period.
 func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
 	for policy, tenants := range map[string][]tenant{
 		"cap":   {{30, "async", "200"}, {60, "async", "20000"}},

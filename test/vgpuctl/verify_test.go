@@ -86,8 +86,8 @@ func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
 	}
 }
 
-// TestVerify: with each driver, and on a card whose clock drifts and whose context has one queue,
-// verify finds that all limits hold, and finds the card's properties.
+// TestVerify checks that with each driver, and on a card whose clock drifts and whose context has
+// one queue, verify finds that all limits hold, and finds the card's properties.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	profiles, err := filepath.Glob("../../gpusim/profiles/*.conf")
@@ -158,8 +158,9 @@ func (m *machine) without(source string) string {
 	return dir
 }
 
-// TestVerifyWithoutInterposer: verify detects a library that limits nothing, and a missing library.
-// With the former, checks that do not depend on limits hold.
+// TestVerifyWithoutInterposer checks that verify detects a library that limits nothing, and a
+// missing library. With the library that limits nothing, checks that do not depend on limits
+// succeed.
 func TestVerifyWithoutInterposer(t *testing.T) {
 	t.Parallel()
 	const checks = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|capture: blocking.*|hang: a persistent kernel)$`
@@ -210,8 +211,8 @@ func (m *machine) revert() string {
 	return m.built(source)
 }
 
-// TestVerifyFindsDrift: without the rules against drift, long kernels have more than their limit on
-// a card whose clock is fast. verify finds that, and nothing else fails.
+// TestVerifyFindsDrift checks that without the rules against drift, long kernels have more than
+// their limit on a card whose clock is fast. verify finds this error, and no other check fails.
 func TestVerifyFindsDrift(t *testing.T) {
 	t.Parallel()
 	lib := newMachine(t).revert()
@@ -239,9 +240,9 @@ func (m *machine) built(source string) string {
 	return dir
 }
 
-// TestVerifyFindsAnOlderBuild: verify finds that an older interposer does not know the driver's
-// names, breaks captures, and can be disabled by a variable of the environment. Its other checks
-// hold.
+// TestVerifyFindsAnOlderBuild checks that verify finds that an older interposer does not know the
+// driver's names, breaks captures, and can be disabled by a variable of the environment. Its other
+// checks hold.
 func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -255,8 +256,8 @@ func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	})
 }
 
-// TestCountedTime: the GPU time that verify counts, kernels times their length, equals what the
-// oracle measured for the tenant, alone and beside another tenant.
+// TestCountedTime checks that the GPU time that verify counts, kernels times their length, equals
+// what the oracle measured for the tenant, alone and beside another tenant.
 func TestCountedTime(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -297,7 +298,7 @@ func TestCountedTime(t *testing.T) {
 	}
 }
 
-// TestVerifyCannotRun: a reason that prevents the test has a separate exit status.
+// TestVerifyCannotRun checks that a reason that prevents the test has a separate exit status.
 func TestVerifyCannotRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

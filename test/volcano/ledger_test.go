@@ -80,7 +80,7 @@ func podsOn(t *testing.T, bed *testbed.Bed) []corev1.Pod {
 	return list.Items
 }
 
-// given returns what a container has according to the agent's files.
+// given returns a container's allocation in the agent's files.
 func given(t *testing.T, pod *corev1.Pod, container string) placement.Allocation {
 	t.Helper()
 	file := filepath.Join(bedOf(t, pod).ContainerFiles(pod, container), paths.Assignment)

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestNextGeneration: the scheduler of 1.15.1 asks for nothing. The presence of the resources shows
-// it that the node lives.
+// TestNextGeneration runs the scheduler of 1.15.1, which sends no questions: it considers a node
+// alive while the node offers the resources.
 func TestNextGeneration(t *testing.T) {
 	installed.Next = true
 	if err := volcano.Configure(t.Context(), beds[0].Cluster, installed); err != nil {
@@ -65,8 +65,8 @@ func waitAssigning(t *testing.T) {
 	}
 }
 
-// TestANodeWithoutItsAgentIsNotKnown: a node whose agent is away has no GPUs for either generation,
-// until the agent is back.
+// TestANodeWithoutItsAgentIsNotKnown checks that a node whose agent is away has no GPUs for either
+// generation, until the agent is back.
 func TestANodeWithoutItsAgentIsNotKnown(t *testing.T) {
 	known := func(want bool) {
 		t.Helper()

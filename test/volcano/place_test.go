@@ -37,7 +37,7 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 }
 
 // filler returns a container that fills its GPUs and keeps the memory. Its image asks for all GPUs,
-// like CUDA's images. By that the guard recognises it while there is no agent.
+// like CUDA's images. By this request the guard recognises the pod while there is no agent.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage
@@ -94,7 +94,7 @@ func place(t *testing.T, lock bool) {
 	waitBound(t, pods[:8])
 	restartScheduler(t)
 	restarted := time.Now()
-	create(t, pods[8:11]) // it may send them anywhere, as it knows no GPUs yet
+	create(t, pods[8:11]) // the scheduler may choose any node, because it knows no GPUs yet
 	waitAsked(t, restarted)
 	create(t, pods[11:15])
 	var agents sync.WaitGroup

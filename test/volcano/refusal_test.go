@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestAForgedAssignmentIsRefused: an assignment that contradicts the spec, which only an
+// TestAForgedAssignmentIsRefused checks that an assignment that contradicts the spec, which only an
 // administrator could write, is refused, and the scheduler is informed.
 func TestAForgedAssignmentIsRefused(t *testing.T) {
 	bed := beds[1]
@@ -43,7 +43,8 @@ func TestAForgedAssignmentIsRefused(t *testing.T) {
 	}
 }
 
-// TestARestartedContainerKeepsItsGPU: a container that ends and restarts keeps its assignment.
+// TestARestartedContainerKeepsItsGPU checks that a container that ends and restarts keeps its
+// assignment.
 func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 	configure(t, false)
 	pod := podFor("restarts", filler(ask(0, 3000, 0, 0)))
@@ -72,7 +73,8 @@ func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 	}
 }
 
-// TestPodsOfOthersAreCounted: the scheduler also counts the allocations of pods in other dialects.
+// TestPodsOfOthersAreCounted checks that the scheduler also counts the allocations of pods in other
+// dialects.
 func TestPodsOfOthersAreCounted(t *testing.T) {
 	configure(t, false)
 	marker := podFor("marker", testbed.Container("main", ask(1, 100, 0, 0), "linger"))
@@ -87,7 +89,7 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := given(t, told, "main").Devices[0].UUID
-	// Neither of these two pods fits beside it: Volcano must send both to the other GPU.
+	// Neither of these two pods fits on that pod's GPU: Volcano must send both to the other GPU.
 	var others []*corev1.Pod
 	for _, name := range []string{"beside-1", "beside-2"} {
 		pod := podFor(name, testbed.Container("main", ask(1, 2000, 0, 0), "linger"))
@@ -108,8 +110,8 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 	}
 }
 
-// TestEncodings: both sides read and write our registrations and Volcano's assignments in the same
-// way.
+// TestEncodings checks that both sides read and write our registrations and Volcano's assignments
+// in the same way.
 func TestEncodings(t *testing.T) {
 	node := nodeOf(t, beds[0])
 	for _, tt := range []struct {
@@ -153,7 +155,7 @@ func TestEncodings(t *testing.T) {
 			if !protocol.Assigned(pod) {
 				t.Errorf("it is not taken for an assignment: %v", v.Annotations)
 			}
-			// Volcano also counts what we write.
+			// Volcano also counts the assignments that the agent writes.
 			counted := viewOf(t, components.VolcanoLedger, node, []corev1.Pod{*pod}, nil)
 			var mem uint
 			for _, g := range counted.GPUs {

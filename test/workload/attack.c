@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// attack does to the node what a container without privileges can try: it grows, locks and
+// attack attacks the node as far as a container without privileges can: it grows, locks and
 // overwrites its usage page, exhausts the agent's HTTP server, renames mounted files, makes
-// namespaces, and forks. It uses no GPU. The program pester attacks the agent's socket.
+// namespaces, and forks. attack uses no GPU. The program pester attacks the agent's socket.
 
 #define _GNU_SOURCE
 #include "attack.h"

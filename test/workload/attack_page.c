@@ -14,7 +14,7 @@
 
 #include "attack.h"
 
-// wl_open opens one of the container's pages; if it fails, it pauses.
+// wl_open opens one of the container's pages, and pauses after a failure.
 static int wl_open(struct wl_attack *attack, const char *name, int flags)
 {
 	char path[200];

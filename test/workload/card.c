@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// card measures the driver and the card: the cost of a start, what the management library reports,
+// card measures the driver and the card: the cost of a start, the management library's report,
 // whether the GPU's clock runs as fast as the host's, the number of hardware queues, and the length
 // of time slices.
 
@@ -87,8 +87,8 @@ struct wl_moment {
 	double host, gpu;
 };
 
-// wl_read_clocks records events on an idle stream, and uses the event with the shortest way:
-// nothing delayed it.
+// wl_read_clocks records events on an idle stream, and uses the event with the least delay, which
+// no other work delayed.
 static int wl_read_clocks(struct wl_session *session, CUevent base, CUevent event,
 			  struct wl_moment *moment)
 {

@@ -223,8 +223,8 @@ enum wl_lookup {
 	((driver)->member ? (driver)->member(__VA_ARGS__)       \
 			  : (CUresult)CUDA_ERROR_NOT_FOUND)
 
-// wl_driver_open opens `path` and looks every function up. It returns 0, or -1 with the cause in
-// `why` (of `why_size` bytes).
+// wl_driver_open opens `path` and looks every function up. wl_driver_open returns 0, or -1 with the
+// cause in `why` (of `why_size` bytes).
 int wl_driver_open(struct wl_driver *driver, const char *path,
 		   enum wl_lookup lookup, char *why, size_t why_size);
 
@@ -233,9 +233,9 @@ int wl_driver_open(struct wl_driver *driver, const char *path,
 // initialised.
 void wl_driver_forget_later(struct wl_driver *driver);
 
-// wl_driver_differences compares two drivers, which one library opened by different look-ups. It
-// calls `tell` for each function with different addresses, and returns the number of functions that
-// both have.
+// wl_driver_differences compares two drivers, which one library opened by different look-ups.
+// wl_driver_differences calls `tell` for each function with different addresses, and returns the
+// number of functions that both have.
 size_t wl_driver_differences(const struct wl_driver *one, const struct wl_driver *other,
 			     void (*tell)(const char *name));
 

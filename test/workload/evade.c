@@ -270,7 +270,7 @@ static int wl_exits_run(struct wl_evasion *evasion)
 	if (wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
 	    wl_lane_add(evasion, NULL, 0) || wl_launch(evasion, &evasion->lane[0]))
 		return -1;
-	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9); // as the others use the GPU, too
+	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9); // the others also use the GPU
 	return 0;
 }
 
@@ -340,8 +340,8 @@ static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 	return 0;
 }
 
-// wl_relay_close closes all ends of the pipes except those that a runner reads and writes. So a
-// runner that waits for an ended runner sees the end of its pipe.
+// wl_relay_close closes all ends of the pipes except those that a runner reads and writes.
+// Therefore a runner that waits for an ended runner sees the end of its pipe.
 static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
 {
 	for (int i = 0; i < wl_runners; i++) {

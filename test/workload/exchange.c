@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// exchange runs kernels on two GPUs. Each kernel spins until its peer on the other GPU has come as
-// far, as in collectives. A limit that throttles only one GPU makes the other spin all the time.
+// exchange runs kernels on two GPUs. Each kernel spins until its peer on the other GPU has reached
+// the same turn, as in collectives. A limit that throttles only one GPU makes the other spin all
+// the time.
 
 #include <pthread.h>
 #include <stdatomic.h>

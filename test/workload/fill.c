@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // fill takes device memory by one named way, in ever smaller pieces, until the driver refuses the
-// smallest. It reports how much it got.
+// smallest. fill reports the amount that it was granted.
 
 #include <pthread.h>
 #include <sched.h>
@@ -90,8 +90,8 @@ static bool wl_under_way(struct wl_fill *fill)
 	return atomic_load(&fill->taken) > atomic_load(&fill->granted);
 }
 
-// wl_take_one asks for one piece of `size` bytes. It returns 1 if it was granted, 0 if refused, -1
-// if something else failed.
+// wl_take_one asks for one piece of `size` bytes. wl_take_one returns 1 if the piece was granted, 0
+// if it was refused, and -1 after another failure.
 static int wl_take_one(struct wl_worker *worker, size_t size)
 {
 	struct wl_fill *fill = worker->fill;
@@ -217,7 +217,7 @@ static int wl_run(struct wl_worker *workers, size_t count)
 	return -1;
 }
 
-// wl_give_back frees everything, from the first thread.
+// wl_give_back frees all pieces, from the first thread.
 static int wl_give_back(struct wl_worker *workers, size_t count)
 {
 	const struct wl_way *way = workers[0].fill->way;

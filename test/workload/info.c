@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// info prints what a program sees of the GPUs, through CUDA and through NVML. A missing device,
+// info prints the GPUs that a program sees through CUDA and through NVML. A missing device,
 // driver or permission is also a result.
 
 #include <stdio.h>

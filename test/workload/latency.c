@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// latency launches a short kernel at a fixed period, like a server that answers requests. It
-// reports how long each took from launch to end.
+// latency launches a short kernel at a fixed period, like a server that answers requests. latency
+// reports the time of each kernel from launch to end.
 
 #include <stdio.h>
 #include <stdlib.h>

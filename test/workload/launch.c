@@ -198,7 +198,7 @@ static int wl_download_prepare(struct wl_launcher *launcher)
 			     &launcher->word, sizeof(uint32_t));
 }
 
-// wl_launcher_download waits like programs that need the result.
+// wl_launcher_download waits for the result, like programs that need it.
 static int wl_launcher_download(struct wl_launcher *launcher)
 {
 	uint32_t word;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the management library (NVML) shows to this program, as JSON.
+// The devices and processes that the management library (NVML) shows to this program, as JSON.
 
 #ifndef WORKLOAD_NVML_VIEW_H
 #define WORKLOAD_NVML_VIEW_H
 
 // wl_nvml_view writes a member "nvml" of the open JSON object: the devices with memory and
-// processes, or the reason why there are none. It never fails.
+// processes, or the reason why there are none. wl_nvml_view never fails.
 void wl_nvml_view(const char *library);
 
 #endif

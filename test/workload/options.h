@@ -23,10 +23,10 @@ struct wl_option {
 // The exit status of a program with wrong arguments.
 #define WL_EXIT_USAGE 64
 
-// wl_options_parse reads the arguments into the options' targets. It ends the program with 0 after
-// --help, and with WL_EXIT_USAGE and one line on standard error for an unknown option or a bad
-// value. The list ends with a NULL name. Afterwards a container's first process ends on SIGTERM,
-// unless the signal is ignored.
+// wl_options_parse reads the arguments into the options' targets. wl_options_parse ends the program
+// with 0 after --help, and with WL_EXIT_USAGE and one line on standard error for an unknown option
+// or a bad value. The list ends with a NULL name. Afterwards a container's first process ends on
+// SIGTERM, unless the signal is ignored.
 void wl_options_parse(int argc, char **argv, const char *about,
 		      const struct wl_option *options);
 

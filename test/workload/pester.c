@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // pester attacks the agent and its own container's usage page as a hostile program in a container
-// can, for a given time. It uses no GPU. Without an agent it prints an error and fails.
+// can, for a given time. pester uses no GPU. Without an agent it prints an error and fails.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -192,7 +192,7 @@ static struct vg_usage_page *wl_usage_page(const struct wl_pester *pester)
 	return page;
 }
 
-// wl_forge claims that no process of the container holds anything.
+// wl_forge claims that no process of the container holds memory.
 static void wl_forge(const struct wl_pester *pester)
 {
 	struct vg_usage_page *page = wl_usage_page(pester);
@@ -226,8 +226,8 @@ static void wl_forge_times(const struct wl_pester *pester)
 	wl_rest(1000000);
 }
 
-// wl_forge_spent claims to the programs that count for others that the container was charged
-// nothing.
+// wl_forge_spent forges the charges that programs count for other containers: it claims that the
+// container was charged nothing.
 static void wl_forge_spent(const struct wl_pester *pester)
 {
 	static uint64_t first[VG_MAX_DEVICES];

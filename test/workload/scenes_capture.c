@@ -67,8 +67,8 @@ static int wl_graph_run(struct wl_scenes *scenes, CUstream stream, CUgraph graph
 	return wl_session_check(session, "cuGraphExecDestroy", WL_CALL(driver, graph_exec_destroy, exec));
 }
 
-// wl_capture captures some kernels in a stream, for the configured time. It counts a capture that
-// breaks.
+// wl_capture captures some kernels in a stream, for the configured time. wl_capture counts a
+// capture that breaks.
 static int wl_capture(struct wl_scenes *scenes, CUstream stream, int mode)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -209,7 +209,7 @@ static int wl_wait_and_capture(struct wl_scenes *scenes, CUstream working, CUstr
 		return -1;
 	while (!waiter.waits)
 		wl_scene_sleep(1e-4);
-	wl_scene_sleep(5e-3); // by now it is in the driver
+	wl_scene_sleep(5e-3); // by this time it is in the driver
 	failed = wl_capture(scenes, captured, wl_capture_global);
 	pthread_join(thread, NULL);
 	if (waiter.failed)

@@ -71,7 +71,7 @@ static int wl_scene_green(struct wl_scenes *scenes)
 	return wl_some_launches(scenes, stream);
 }
 
-// wl_row launches kernels, with pauses between them, and waits for none until all are under way.
+// wl_row launches kernels, with pauses between them, and does not wait until all are under way.
 static int wl_row(struct wl_scenes *scenes, double pause)
 {
 	CUstream stream;
@@ -108,8 +108,8 @@ static int wl_scene_persistent(struct wl_scenes *scenes)
 	return wl_wait(scenes, streams[0]);
 }
 
-// The first allocation of a process, beside a running kernel. It is asynchronous if the memory
-// comes from the driver's pool, and in any case waits for nothing.
+// The first allocation of a process, beside a running kernel. The allocation is asynchronous if the
+// memory comes from the driver's pool, and never waits.
 static int wl_scene_allocation(struct wl_scenes *scenes)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -164,7 +164,8 @@ static void *wl_second_run(void *argument)
 	return NULL;
 }
 
-// wl_load loads code. A driver does so with the module, or when a function of it is looked up.
+// wl_load loads code. A driver loads code with the module, or when one of its functions is looked
+// up.
 static int wl_load(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -183,7 +184,7 @@ static int wl_load(struct wl_scenes *scenes)
 }
 
 // A kernel runs for long on the first GPU, and code is loaded meanwhile, which may wait for the
-// kernel. A thread works on the second GPU, where nothing waits.
+// kernel. A thread works on the second GPU, where no work waits.
 static int wl_scene_two_gpus(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -255,7 +256,7 @@ static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 }
 
 // One thread waits for room in the queue of the first GPU. Meanwhile calls that need no room do not
-// wait: queries there, and streams that come and go on the second GPU.
+// wait: queries on the first GPU, and the creation and destruction of streams on the second GPU.
 static int wl_scene_full(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -272,7 +273,7 @@ static int wl_scene_full(struct wl_scenes *scenes)
 	    wl_make_and_destroy(scenes, second) ||
 	    pthread_create(&crowd.thread, NULL, wl_crowd_run, &crowd) != 0)
 		return -1;
-	wl_scene_sleep(wl_persistent_us / 10 / 1e6); // by now it is full
+	wl_scene_sleep(wl_persistent_us / 10 / 1e6); // by this time the queue is full
 	scenes->longest = 0;
 	for (int i = 0; !failed && i < 200; i++) {
 		failed = wl_ask(scenes, idle) || wl_ask(scenes, crowd.stream) ||

@@ -56,8 +56,8 @@ int wl_session_check(struct wl_session *session, const char *call,
 // object: error, error_code, call, message.
 void wl_session_report(const struct wl_session *session);
 
-// wl_session_fail prints a JSON object with only the failure, and one line on standard error. It
-// returns the exit status 1.
+// wl_session_fail prints a JSON object with only the failure, and one line on standard error.
+// wl_session_fail returns the exit status 1.
 int wl_session_fail(const struct wl_session *session, const char *program);
 
 double wl_now(void);              // monotonic seconds

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// spin keeps the GPU busy with kernels of a known length, launched in a named pattern. It reports
-// how many ran.
+// spin keeps the GPU busy with kernels of a known length, launched in a named pattern. spin reports
+// the number of kernels that ran.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static int wl_marks_create(struct wl_spin *spin)
 }
 
 // wl_collect waits for the end of a batch and adds the time since the end of the previous batch.
-// Batch 0 is the mark at the start and contains nothing.
+// Batch 0 is the mark at the start and contains no kernels.
 static int wl_collect(struct wl_spin *spin, uint64_t batch)
 {
 	CUevent end = spin->marks[batch % WL_MARKS];

@@ -2,10 +2,10 @@
 
 // A kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
 //
-// It adds up the advance of the global timer between two of its readings, which are some ten
-// nanoseconds apart while it runs. A longer advance is another process's time slice, in which this
-// kernel stood still, and counts as 5 µs at most. So the work is the same alone and beside others,
-// like a real kernel's, and the kernel ends however coarse the timer.
+// The kernel adds up the advance of the global timer between two of its readings, which are some
+// ten nanoseconds apart while it runs. A longer advance is another process's time slice, in which
+// this kernel stood still, and counts as 5 µs at most. Therefore the work is the same alone and
+// beside others, like a real kernel's, and the kernel ends even if the timer is coarse.
 
 #ifndef WORKLOAD_SPIN_PTX_H
 #define WORKLOAD_SPIN_PTX_H

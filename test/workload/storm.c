@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // storm allocates and frees device memory at random, in many threads, by all ways at once, and
-// forks meanwhile. It may be killed at any moment. Out of memory is an expected result; every other
-// failure ends the storm.
+// forks meanwhile. storm may be killed at any moment. Out of memory is an expected result; every
+// other failure ends the storm.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "json.h"
 #include "storm.h"
 
-// wl_childhood runs a child without exec. The driver does not work there, and the child must not be
+// wl_childhood runs a child without exec. The driver does not work in the child, which must not be
 // able to take memory that is charged to no process.
 __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 						   uint64_t random)

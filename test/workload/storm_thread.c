@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One thread of a storm: it allocates, frees and looks, at random.
+// One thread of a storm, which allocates, frees and queries memory at random.
 
 #include <stdio.h>
 #include <unistd.h>
@@ -107,8 +107,8 @@ static int wl_look(struct wl_thread *thread)
 					thread->session.device));
 }
 
-// A thread alternates between mostly allocating and mostly freeing. So the container is often full,
-// and sometimes has room for a process that starts.
+// A thread alternates between mostly allocating and mostly freeing. Therefore the container is
+// often full, and sometimes has room for a process that starts.
 static int wl_step(struct wl_thread *thread)
 {
 	bool room = thread->held_count < wl_most_held;

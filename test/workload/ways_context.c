@@ -13,8 +13,8 @@ static size_t wl_free_bytes(struct wl_filler *filler)
 	return available;
 }
 
-// A new context becomes the current context. This restores the session's context, and takes the
-// decrease of free memory as the new context's size.
+// A new context becomes the current context. The function restores the session's context, and takes
+// the decrease of free memory as the new context's size.
 static int wl_context_made(struct wl_filler *filler, uintptr_t made,
 			   size_t free_before, struct wl_grant *grant)
 {

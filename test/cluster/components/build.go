@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package components builds the programs of a Kubernetes node, each from a tools module that pins
-// its version. It keeps them in a cache that outlives the working tree.
+// its version. The package keeps them in a cache that outlives the working tree.
 package components
 
 import (
@@ -69,7 +69,7 @@ func FindRoot(dir string) (string, error) {
 	}
 }
 
-// Build returns the programs of all modules. It builds those that the cache lacks.
+// Build returns the programs of all modules. Build builds the modules that the cache lacks.
 func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error) {
 	cache := b.Cache
 	if cache == "" {
@@ -99,7 +99,7 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 }
 
 // module returns the directory of a module's programs, and builds them if needed. Only one process
-// builds a module at a time; the others wait and find it built.
+// builds a module at a time; other processes wait and then use the result.
 func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module) (string, error) {
 	source := filepath.Join(b.Root, "tools", m.Name)
 	key, err := cacheKey(source, goVersion, m)
@@ -124,8 +124,8 @@ func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module)
 	return dir, nil
 }
 
-// build compiles a module into a directory beside dir and renames it to dir. So an interrupted
-// build leaves no directory that looks complete.
+// build compiles a module into a directory beside dir and renames it to dir. Therefore an
+// interrupted build leaves no directory that looks complete.
 func (b *Builder) build(ctx context.Context, source, dir string, m Module) error {
 	staging := dir + ".building"
 	if err := os.RemoveAll(staging); err != nil {
@@ -152,7 +152,7 @@ func (b *Builder) build(ctx context.Context, source, dir string, m Module) error
 	return nil
 }
 
-// compile runs the Go compiler and returns what it printed.
+// compile runs the Go compiler and returns its output.
 func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) {
 	args := append([]string{"build"}, buildFlags(m)...)
 	if len(m.Completed) > 0 {

@@ -97,7 +97,8 @@ func TestCacheKeyFollowsInputs(t *testing.T) {
 	}
 }
 
-// TestModulesMatchTools: the version that is stamped into the binaries is the built version.
+// TestModulesMatchTools checks that the version that is stamped into the binaries is the built
+// version.
 func TestModulesMatchTools(t *testing.T) {
 	wd, err := os.Getwd()
 	if err != nil {

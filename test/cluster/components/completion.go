@@ -12,8 +12,9 @@ import (
 	"path/filepath"
 )
 
-// completeModules copies the incomplete modules and adds what they lack. It returns a go.mod that
-// uses the copies; its go.sum lies beside it. Errors come with the output of the Go command.
+// completeModules copies the incomplete modules and adds the missing files. completeModules returns
+// a go.mod that uses the copies; its go.sum lies beside it. Errors come with the output of the Go
+// command.
 func completeModules(ctx context.Context, source, work string, m Module) (modFile string, output []byte, err error) {
 	if err := os.RemoveAll(work); err != nil {
 		return "", nil, fmt.Errorf("clear an interrupted build of %s: %w", m.Name, err)

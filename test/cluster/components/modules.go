@@ -105,8 +105,8 @@ func Modules() []Module {
 }
 
 // Volcano returns the programs that a test may run on a cluster beside a node's components:
-// Volcano's scheduler and controllers, and the ledgers. Through a ledger, tests ask the code of
-// that scheduler and of its successor.
+// Volcano's scheduler and controllers, and the ledgers. The ledger programs let tests call the code
+// of this scheduler and of its successor.
 func Volcano() []Module {
 	const ledger = "github.com/nri-vgpu/nri-vgpu/tools/volcano/ledger"
 	const scheduler = "volcano.sh/volcano/cmd/scheduler"
@@ -153,7 +153,7 @@ const (
 const WithoutSeccomp = "without-seccomp"
 
 // runcModule returns runc with system call filters, as on any node, if libseccomp can be linked,
-// and else without them.
+// and otherwise without them.
 func runcModule(seccomp bool) Module {
 	m := Module{
 		Name:     "runc",

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Prometheus returns the server that scrapes our metrics in a test. It lacks service discovery,
-// which would take half of the build time.
+// Prometheus returns the server that scrapes our metrics in a test. Prometheus lacks service
+// discovery, which would take half of the build time.
 func Prometheus() Module {
 	return Module{
 		Name:       "prometheus",

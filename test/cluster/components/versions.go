@@ -40,8 +40,8 @@ func ContainerdModule(line string) (Module, error) {
 	return m, nil
 }
 
-// KubeletModule returns the kubelet of another line than the default. It works with the default's
-// API server, as kubelets may be three lines older.
+// KubeletModule returns the kubelet of another line than the default. KubeletModule works with the
+// default's API server, as kubelets may be three lines older.
 func KubeletModule(line string) (Module, error) {
 	version, known := KubeletVersions[line]
 	if !known || line == DefaultKubelet {

@@ -69,7 +69,8 @@ type Spec struct {
 	Labels     map[string]string
 }
 
-// Build writes an OCI archive of one image to the file at archive. It replaces the file atomically.
+// Build writes an OCI archive of one image to the file at archive. Build replaces the file
+// atomically.
 func Build(archive string, spec Spec) error {
 	img, err := assemble(spec)
 	if err != nil {

@@ -52,8 +52,8 @@ func HostPrograms(names ...string) ([]File, error) {
 }
 
 // Programs returns files for programs, given as a map from path in the image to path on this
-// machine. It adds their dynamic linker and all shared libraries that they need, at the paths where
-// the linker looks for them.
+// machine. Programs adds their dynamic linker and all shared libraries that they need, at the paths
+// where the linker looks for them.
 func Programs(programs map[string]string) ([]File, error) {
 	r := resolver{dirs: libraryDirs(), seen: map[string]string{}}
 	files := make([]File, 0, len(programs))

@@ -165,7 +165,7 @@ func inheritCPUSet(parent, dir string) error {
 
 // RemoveCgroup removes a node's cgroup from all hierarchies, with everything below it, and the
 // cgroup above it if that has become empty. Processes must have ended; the kernel may take a moment
-// to notice, hence the deadline.
+// to release the cgroup, hence the deadline.
 func RemoveCgroup(cgroup string, patience time.Duration) error {
 	mounts, err := readMounts()
 	if err != nil {
@@ -176,7 +176,7 @@ func RemoveCgroup(cgroup string, patience time.Duration) error {
 		if err := removeTree(filepath.Join(h.root, cgroup), deadline); err != nil {
 			return err
 		}
-		// It fails while other nodes have cgroups there.
+		// The removal fails while other nodes have cgroups in it.
 		_ = syscall.Rmdir(filepath.Join(h.root, filepath.Dir(cgroup)))
 	}
 	return nil

@@ -67,8 +67,8 @@ func (m *manager) startAll() {
 	}
 }
 
-// await blocks until all predecessors of a component are ready. It returns false if another caller
-// started or stopped the component meanwhile.
+// await blocks until all predecessors of a component are ready. await returns false if another
+// caller started or stopped the component meanwhile.
 func (m *manager) await(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -132,7 +132,7 @@ func TestManager(t *testing.T) {
 	checkRestart(t, c, starts)
 }
 
-// checkRestart checks that a component which ended by itself restarts, and that a killed component
+// checkRestart checks that a component that ended by itself restarts, and that a killed component
 // does not.
 func checkRestart(t *testing.T, c *Client, starts string) {
 	t.Helper()

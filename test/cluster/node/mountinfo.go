@@ -74,7 +74,7 @@ var kernelFileSystems = map[string]bool{
 var freshDirs = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
 // extraMounts returns the mounts besides the root whose files a node needs, such as a separate /usr
-// or a GPU driver's libraries in a container. It omits mounts below the cleared paths.
+// or a GPU driver's libraries in a container. extraMounts omits mounts below the cleared paths.
 func extraMounts(mounts []mount, cleared []string) []mount {
 	var extra []mount
 	for _, m := range mounts {

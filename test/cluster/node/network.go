@@ -13,7 +13,7 @@ import (
 const Interface = "eth0"
 
 // setupNetwork assigns the node's addresses. The node also holds the service address, so that
-// clients reach the API server there without a kube-proxy.
+// clients reach the API server at this address without a kube-proxy.
 func setupNetwork(s Spec) error {
 	own := []string{}
 	if s.Services != "" {

@@ -275,7 +275,7 @@ func clearPaths(paths []string) error {
 	return nil
 }
 
-// copyTree copies regular files and directories. It follows links such as /lib in the target.
+// copyTree copies regular files and directories. copyTree follows links such as /lib in the target.
 func copyTree(from, root string) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

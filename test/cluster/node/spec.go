@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package node runs one Kubernetes node in separate namespaces. Its first process, the supervisor,
-// is pid 1 there. It builds the node's file system and network, starts the components and answers
-// on a control socket. When the supervisor ends, the kernel ends everything else of the node:
-// processes, mounts, network.
+// is pid 1 there. The supervisor builds the node's file system and network, starts the components
+// and answers on a control socket. When the supervisor ends, the kernel removes all other parts of
+// the node: processes, mounts, network.
 package node
 
 import (
@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// A Spec describes what the supervisor builds. The supervisor reads it from a file.
+// A Spec describes the node that the supervisor builds. The supervisor reads it from a file.
 type Spec struct {
 	// Name is the node's host name.
 	Name string `json:"name"`
-	// StateDir is the only directory on the machine to which the node writes. It has the same path
-	// inside the node.
+	// StateDir is the only directory on the machine to which the node writes. StateDir has the same
+	// path inside the node.
 	StateDir string `json:"stateDir"`
 	// Address is the node's own address with its prefix length, and Services the address of the API
 	// server inside the cluster. Services is empty if the API server is on another node, to which
@@ -35,7 +35,7 @@ type Spec struct {
 	Binds []Bind `json:"binds"`
 	// Cgroup is the node's cgroup below the root of each hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Setup are commands that run, in order, before any component.
+	// Setup lists commands that run, in order, before any component.
 	Setup      [][]string  `json:"setup"`
 	Components []Component `json:"components"`
 }
@@ -82,7 +82,7 @@ type State string
 // The states of a component.
 const (
 	Waiting  State = "waiting"  // for other components
-	Starting State = "starting" // runs, does not serve yet
+	Starting State = "starting" // runs, but does not serve yet
 	Ready    State = "ready"    // has served since its start
 	Exited   State = "exited"   // ended by itself or by a signal
 	Stopped  State = "stopped"  // ended on request
@@ -92,7 +92,7 @@ const (
 type Status struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// Pid is the process in the node's pid namespace, 0 when none runs.
+	// Pid is the process in the node's pid namespace, 0 if no process runs.
 	Pid int `json:"pid"`
 	// Since is the time at which the component reached the state.
 	Since time.Time `json:"since"`

@@ -125,8 +125,8 @@ func run(stateDir string) error {
 	return nil
 }
 
-// nodeEnvironment returns the environment of a node's components and commands. It ignores the
-// starting process's environment: the machine's proxy is no proxy for the cluster.
+// nodeEnvironment returns the environment of a node's components and commands. nodeEnvironment
+// ignores the starting process's environment: the machine's proxy is no proxy for the cluster.
 func nodeEnvironment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 }

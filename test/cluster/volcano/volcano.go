@@ -58,7 +58,7 @@ type Options struct {
 	Archives string
 }
 
-// Build returns Volcano's programs. It builds those that the cache lacks.
+// Build returns Volcano's programs. Build builds the programs that the cache lacks.
 func Build(ctx context.Context, builder components.Builder) (components.Binaries, error) {
 	return builder.Build(ctx, components.Volcano())
 }

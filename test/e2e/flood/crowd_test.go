@@ -24,7 +24,7 @@ const (
 	// the pod.
 	crowdLabel  = "crowd"
 	normalLabel = "normal"
-	// fitting is the number of pods that fit. Each takes a slot, as a normal pod does.
+	// fitting is the number of pods that fit. Each pod takes a slot, as a normal pod does.
 	fitting = 40
 	// tooLarge is the number of pods with a last container for which no GPU has room: as many as
 	// fit into the node's memory by the scheduler's sum.
@@ -32,8 +32,8 @@ const (
 )
 
 // crowdPod returns a pod of the crowd. The first pods fit: their containers run one after another.
-// A few have a last container for which no GPU has room. All others have more containers at a time
-// than the GPUs have slots.
+// A few have a last container for which no GPU has room. All other pods have more containers at a
+// time than the GPUs have slots.
 func crowdPod(i int) *corev1.Pod {
 	name := fmt.Sprintf("crowd-%d", i)
 	var pod *corev1.Pod
@@ -72,9 +72,9 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 	return testbed.Container(fmt.Sprintf("c%d", k), testbed.Limits{testbed.Memory: memory}, command...)
 }
 
-// harmless returns the pod without its requests of our resources. Its containers ask for as much of
-// another resource: for each container that kubelet starts or tries to start, it writes down the
-// resources of all containers of the node.
+// harmless returns the pod without its requests of our resources. Its containers request the same
+// amount of another resource: for each container that kubelet starts or tries to start, it writes
+// down the resources of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -86,8 +86,8 @@ func harmless(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// refuser is an NRI plugin that refuses the containers of pods with the label value "refused". It
-// takes our agent's place where a crowd asks for nothing of ours.
+// refuser is an NRI plugin that refuses the containers of pods with the label value "refused".
+// refuser replaces our agent for a crowd that requests no resources of ours.
 type refuser struct{}
 
 func (refuser) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {

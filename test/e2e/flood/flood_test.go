@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flood measures how long pods take to start on a real node beside as many pods with 64
-// asking containers as kubelet admits. It takes some minutes and two processors, and runs as "make
-// e2e-flood", not in "make test".
+// asking containers as kubelet admits. The package takes some minutes and two processors, and runs
+// as "make e2e-flood", not in "make test".
 package flood
 
 import (
@@ -37,7 +37,7 @@ const (
 	apartFor = 40 * time.Second
 	patience = 2 * time.Minute
 
-	// later is how much later a normal pod may start because of other pods' requests.
+	// later is the delay of a normal pod's start that other pods' requests may cause.
 	later = 5 * time.Second
 )
 
@@ -58,8 +58,8 @@ type suite struct {
 }
 
 // TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU: alone, beside a
-// crowd that asks for nothing of ours, and beside a crowd that asks. The second crowd may cost
-// kubelet, containerd and the machine as much as the first, and no more.
+// crowd that requests no resources of ours, and beside a crowd that requests them. The second crowd
+// may cost kubelet, containerd and the machine no more than the first.
 func TestNormalPodsStartBesideAFlood(t *testing.T) {
 	s := newSuite(t)
 	s.advertise(other, gpus*gpuMemory/mib)
@@ -127,7 +127,7 @@ func (s *suite) advertise(resource string, amount int64) {
 	}
 }
 
-// measure starts a crowd, if given, and normal pods beside it, and removes all.
+// measure starts a crowd, if given, and normal pods beside it, and removes all pods.
 func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	s.Helper()
 	r := result{name: name}

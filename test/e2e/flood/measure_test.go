@@ -89,8 +89,8 @@ func (r result) String() string {
 	return line
 }
 
-// reading is a time spent. For calls it also has their number, and how many took at most a tenth of
-// a second.
+// reading is the amount of time spent on an activity. For calls it also has their number, and how
+// many took at most a tenth of a second.
 type reading struct {
 	seconds      float64
 	count, quick uint64
@@ -140,7 +140,7 @@ func (s *suite) read() readings {
 	return all
 }
 
-// relists is the metric of kubelet's looks at all containers.
+// relists is the metric of kubelet's listings of all containers.
 const relists = "kubelet_pleg_relist"
 
 // ticks is the number of the kernel's clock ticks per second.
@@ -218,8 +218,8 @@ func (s *suite) get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// judge compares a crowd that asks with a crowd that does not. On two processors either keeps
-// kubelet and containerd busy, so that alone is no measure.
+// judge compares a crowd that requests our resources with a crowd that does not. On two processors
+// either keeps kubelet and containerd busy, so that alone is no measure.
 func (s *suite) judge(control, hostile result) {
 	s.Helper()
 	if hostile.granted == 0 || hostile.refused == 0 {
@@ -231,8 +231,8 @@ func (s *suite) judge(control, hostile result) {
 	if got, most := hostile.median(), control.median()+later; got > most {
 		s.Errorf("half of the normal pods took more than %v to start beside a crowd that asks, and %v beside one that does not", got, control.median())
 	}
-	// Chance decides when kubelet notices that a container has started: it looks at all containers
-	// repeatedly, and each look takes some seconds.
+	// The time at which kubelet notices that a container has started is random: it lists all
+	// containers repeatedly, and each listing takes some seconds.
 	relist := hostile.spent[relists]
 	look := time.Duration(relist.seconds / float64(max(relist.count, 1)) * float64(time.Second))
 	if got, most := hostile.longest(), control.longest()+look+later; got > most {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package helm installs nri-vgpu with Helm on a real local node, upgrades it under running pods,
-// rolls it back and uninstalls it. Running pods must not notice, and in the end nothing may be
-// left.
+// rolls it back and uninstalls it. Running pods must not be affected, and in the end no files or
+// fields may remain.
 package helm
 
 import (
@@ -357,7 +357,7 @@ func (s *suite) validate() {
 // describe returns a pod's state for errors.
 func describe(pod *corev1.Pod) string { return testbed.Describe(pod) }
 
-// pause waits between two looks at everything.
+// pause waits between two checks of the whole state.
 func (s *suite) pause() {
 	select {
 	case <-s.Context().Done():

@@ -191,7 +191,7 @@ func (w *work) stillUsed(line string) bool {
 	return slices.Contains([]string{"/opt/nri", "/opt/nri/plugins", "/run/nri-vgpu", "/run/nri-vgpu/containers", "/run/nri-vgpu/usage", "/run/nri-vgpu/agent", "/run/nri-vgpu/guard.json"}, path)
 }
 
-// checkLeft checks that only what running pods use is left.
+// checkLeft checks that only the files that running pods use remain.
 func (s *suite) checkLeft(before state, w *work) {
 	s.Helper()
 	s.settles(before, "of what no pod uses", func(difference []string) []string {
@@ -205,7 +205,7 @@ func (s *suite) checkNothingLeft(before state) {
 	s.settles(before, "of nri-vgpu", func(difference []string) []string { return difference })
 }
 
-// settles waits until nothing is left. Objects of namespaces and DaemonSets disappear some time
+// settles waits until no file remains. Objects of namespaces and DaemonSets disappear some time
 // after them.
 func (s *suite) settles(before state, what string, left func([]string) []string) {
 	s.Helper()

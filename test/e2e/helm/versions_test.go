@@ -48,7 +48,7 @@ type watch struct {
 	// seen counts how often the Node offered each amount of memory, and last is the last amount.
 	seen map[int64]int
 	last int64
-	why  []string // the Node's condition, each time it offered nothing
+	why  []string // the Node's condition, each time it offered no capacity
 }
 
 // watchNode watches the Node's memory until the test ends, or until stop.
@@ -101,7 +101,7 @@ func (w *watch) note(node *corev1.Node) {
 }
 
 // stop ends the watch, and checks that the Node offered the same amount all the time: the capacity
-// was not withdrawn, nor did a lost ledger increase it.
+// was not withdrawn, and no lost ledger increased it.
 func (w *watch) stop() {
 	w.Helper()
 	w.end()
@@ -111,9 +111,9 @@ func (w *watch) stop() {
 	}
 }
 
-// stopAfter ends the watch of a time in which agents of a release started. If that release
-// withdraws capacity meanwhile, it checks the rest: the Node offered nothing for that reason alone,
-// never another amount, and the same amount again in the end.
+// stopAfter ends the watch of a time in which agents of a release started. If the release withdraws
+// capacity meanwhile, stopAfter checks that the Node offered no capacity only for this reason,
+// never another amount, and finally the same amount again.
 func (w *watch) stopAfter(started releases.Release) {
 	w.Helper()
 	if slices.Contains(withdraws, started.Version) {
@@ -181,8 +181,8 @@ func (w *work) checkAlarms() {
 	}
 }
 
-// checkPages checks that the agent reads the pods' use from their pages: all that they hold, and no
-// more than their limits.
+// checkPages checks that the agent reads the pods' full use from their pages, and that no use
+// exceeds the limits.
 func (w *work) checkPages() {
 	w.Helper()
 	for _, pod := range w.pods() {

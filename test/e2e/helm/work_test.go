@@ -98,9 +98,8 @@ func (w *work) look() {
 	w.must(err)
 }
 
-// check checks by the oracle that nothing disturbed the pods since the last look. The same
-// processes, with all of their memory, had GPU time all the time, and no more of it than their
-// limit.
+// check checks by the oracle that the pods were not disturbed since the last check. The same
+// processes kept all of their memory, and continuously had GPU time, but no more than their limit.
 func (w *work) check() {
 	w.Helper()
 	before, from := w.had, w.at
@@ -138,8 +137,8 @@ func (w *work) checkFull() {
 	}
 }
 
-// checkClosed restarts a container after nri-vgpu was removed. Nothing would limit the container,
-// so the guard refuses it.
+// checkClosed restarts a container after nri-vgpu was removed. The container would run without
+// limits, so the guard refuses it.
 func (w *work) checkClosed() {
 	w.Helper()
 	w.must(w.bed.KillContainer(w.again))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package matrix runs a smoke test of nri-vgpu on nodes with other versions of containerd and
-// kubelet than the end-to-end tests use. It takes some minutes, and runs as "make e2e-matrix", not
-// in "make test".
+// kubelet than the end-to-end tests use. The package takes some minutes, and runs as "make
+// e2e-matrix", not in "make test".
 package matrix
 
 import (
@@ -57,7 +57,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// smoke starts a node, checks everything that a user meets first, and takes the node down.
+// smoke starts a node, checks the functions that a user meets first, and takes the node down.
 func smoke(t *testing.T, source string, n node) row {
 	t.Helper()
 	options := testbed.Options{

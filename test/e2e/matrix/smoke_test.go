@@ -41,7 +41,7 @@ const (
 type suite struct {
 	*testing.T
 	bed *testbed.Bed
-	// stays and spins are pods under limits; nothing may disturb them.
+	// stays and spins are pods under limits that must not be disturbed.
 	stays, spins *corev1.Pod
 	method       string
 }
@@ -113,7 +113,7 @@ func (s *suite) held() {
 	s.checkTime()
 	environment, _, err := s.bed.ExecOutput(s.Context(), "stays", "env")
 	s.must(err)
-	// With CDI devices the agent tells NVIDIA's runtime to add nothing.
+	// With CDI devices the agent sets the variable that makes NVIDIA's runtime add no GPUs.
 	s.method = config.InjectEnv
 	if strings.Contains(environment, "NVIDIA_VISIBLE_DEVICES=void") {
 		s.method = config.InjectCDI
@@ -140,7 +140,7 @@ func (s *suite) checkTime() {
 	s.Logf("it had %.1f %% of the GPU's time", share)
 }
 
-// checkStays checks that nothing disturbed the pod.
+// checkStays checks that the pod was not disturbed.
 func (s *suite) checkStays() {
 	s.Helper()
 	for _, pod := range []*corev1.Pod{s.stays, s.spins} {

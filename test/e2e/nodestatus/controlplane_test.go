@@ -34,7 +34,7 @@ type controlPlane struct {
 	etcd, api *exec.Cmd
 	// gates are the API server's feature gates.
 	gates string
-	// admin may do everything.
+	// admin has all rights.
 	admin *rest.Config
 }
 
@@ -204,7 +204,7 @@ func tail(file string) []byte {
 	return bytes.Join(lines[max(0, len(lines)-30):], []byte("\n"))
 }
 
-// freePorts returns ports of loopback on which no process listens now.
+// freePorts returns ports of loopback on which no process listens.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

@@ -22,7 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// host is a directory with everything that agent, patcher and init container find on a node: an NRI
+// host is a directory with all files that agent, patcher and init container find on a node: an NRI
 // runtime's socket, simulated GPUs and their driver, directories to write to.
 type host struct {
 	t         *testing.T
@@ -194,7 +194,7 @@ func (r *running) kill() {
 	<-r.ended
 }
 
-// wait returns how a program ended that ends by itself.
+// wait waits for a program that ends by itself, and returns its result.
 func (r *running) wait() error {
 	<-r.ended
 	if r.err != nil {

@@ -43,7 +43,7 @@ var kinds = map[string]struct {
 	"ValidatingAdmissionPolicyBinding": {resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}},
 }
 
-// install creates everything in the released manifest. The API server checks every field of it.
+// install creates all objects of the released manifest. The API server checks every field.
 func install(ctx context.Context, admin *rest.Config, file string) error {
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {

@@ -205,8 +205,8 @@ func reviewed(t *testing.T) int {
 	return sum
 }
 
-// TestMetricsNeedAToken: with metrics.authentication the API server decides who reads the metrics
-// of agent and patcher. Without a token nobody does.
+// TestMetricsNeedAToken checks that with metrics.authentication the API server decides who reads
+// the metrics of agent and patcher. A client without a token is rejected.
 func TestMetricsNeedAToken(t *testing.T) {
 	if err := install(t.Context(), plane.admin, "../../../deploy/metrics-authentication.yaml"); err != nil {
 		t.Fatal(err)

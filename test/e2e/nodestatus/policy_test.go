@@ -18,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// TestPolicyFollowsTheConfiguration: the policy follows config.toml. The patcher may advertise the
-// names of its dialects and withdraw names that it no longer contains.
+// TestPolicyFollowsTheConfiguration checks that the policy follows config.toml. The patcher may
+// advertise the names of its dialects and withdraw names that it no longer contains.
 func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	w := &world{t: t, node: "follows", admin: clientOf(t, plane.admin)}
 	w.register()
@@ -69,8 +69,8 @@ func configure(t *testing.T, admin kubernetes.Interface, content string) {
 
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// TestAnnotationsOnPodsAreReserved: only our programs may write a pod's assignment, and only the
-// cluster decides which pods may run while the plugin is away.
+// TestAnnotationsOnPodsAreReserved checks that only our programs may write a pod's assignment, and
+// only the cluster decides which pods may run while the plugin is away.
 func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	for name, labels := range map[string]map[string]string{
@@ -135,7 +135,8 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	}
 }
 
-// TestWhatAPodHadBeforeThePolicyStays: kubelet can still write a pod from before the policy.
+// TestWhatAPodHadBeforeThePolicyStays checks that kubelet can still write a pod from before the
+// policy.
 func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -171,8 +172,8 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	}
 }
 
-// TestOnlyKubeletMakesMirrors: only kubelet makes mirrors of static pods. A forged mirror claims to
-// be a static pod of the node.
+// TestOnlyKubeletMakesMirrors checks that only kubelet makes mirrors of static pods. A forged
+// mirror claims to be a static pod of the node.
 func TestOnlyKubeletMakesMirrors(t *testing.T) {
 	tenant := clientOf(t, plane.admin)
 	as := rest.CopyConfig(plane.admin)
@@ -226,7 +227,7 @@ func TestOnlyKubeletMakesMirrors(t *testing.T) {
 			}
 			check("bound with "+key, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: dry}))
 			if key == mirror {
-				continue // the API server itself lets nobody add it
+				continue // the API server itself rejects adding it
 			}
 			plain.Annotations = map[string]string{key: "hash"}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{DryRun: dry})

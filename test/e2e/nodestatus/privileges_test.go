@@ -215,7 +215,7 @@ touch "$NODE/ended"; exec sleep infinity`)
 	h.t.Cleanup(func() {
 		cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/" + mps.Cgroup)
 		for _, dir := range append(cgroups, "/sys/fs/cgroup/"+mps.Cgroup) {
-			// The processes of this test may take a moment to end; those of another test may stay.
+			// The processes of this test may take a moment to end; other tests' processes may stay.
 			_ = eventually.Wait(promptly, dir+" is gone", func() bool {
 				err := os.Remove(dir)
 				return err == nil || errors.Is(err, os.ErrNotExist)
@@ -293,8 +293,8 @@ func (h *host) advertised(missing string) error {
 	return w.offers(symptom, "the Node offers its GPU")
 }
 
-// TestEachPrivilegeIsNeeded: with all directories of the node that the manifest mounts, agent,
-// patcher and init container do their work. Without any single one they do not.
+// TestEachPrivilegeIsNeeded checks that with all directories of the node that the manifest mounts,
+// agent, patcher and init container do their work. If any single directory is missing, they do not.
 func TestEachPrivilegeIsNeeded(t *testing.T) {
 	agent := func(does func(*host) error) func(*host, string) error {
 		return func(h *host, missing string) error {

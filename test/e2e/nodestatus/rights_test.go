@@ -42,7 +42,7 @@ import (
 const symptom = 4 * time.Second
 
 // work is the purpose of a right: our own code runs it, with a client that has the account's
-// rights. It returns an error if it fails.
+// rights. It returns an error if the code fails.
 type work func(t *testing.T, client kubernetes.Interface) error
 
 // needs maps each right of the manifests to its work: by the role, then the verb and resource, and
@@ -130,8 +130,8 @@ func single(rules []rbacv1.PolicyRule) []one {
 	return all
 }
 
-// TestEachRightIsNeeded: with the rights of the manifests our code does its work, and without any
-// single right it does not.
+// TestEachRightIsNeeded checks that our code works with the rights of the manifests, and fails if
+// any single right is missing.
 func TestEachRightIsNeeded(t *testing.T) {
 	// API servers before 1.34 do not list by a watch.
 	plane.gates = "WatchList=false"
@@ -413,8 +413,8 @@ func begins(t *testing.T, client kubernetes.Interface) error {
 	return errors.Join(err, listErr)
 }
 
-// awaits waits as the chart's Job does. Only a DaemonSet's generation could delay it, which no
-// controller observes here.
+// awaits waits as the chart's Job does. Only a DaemonSet's generation, which no controller observes
+// in this test, could delay it.
 func awaits(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
 	if err := observed(t, namespace); err != nil {

@@ -133,9 +133,9 @@ func jobArgs(t *testing.T, name string) []string {
 	return nil
 }
 
-// TestUninstallKeepsWhatPodsUse: the container that cleans a node has a separate process namespace.
-// It sees the node's processes through the node's /proc, and keeps the files of a pod that has
-// processes.
+// TestUninstallKeepsWhatPodsUse checks that the container that cleans a node keeps the files of a
+// pod that has processes. The container has a separate process namespace, and sees the node's
+// processes through the node's /proc.
 func TestUninstallKeepsWhatPodsUse(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

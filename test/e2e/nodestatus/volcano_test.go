@@ -76,8 +76,8 @@ func annotations(values map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": values}}
 }
 
-// TestOnlySchedulersAssign: Volcano's scheduler trusts the assignments on pods, so only a scheduler
-// may write them.
+// TestOnlySchedulersAssign checks that only a scheduler may write the assignments on pods, which
+// Volcano's scheduler trusts.
 func TestOnlySchedulersAssign(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	write := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"*"}}
@@ -112,8 +112,8 @@ func TestOnlySchedulersAssign(t *testing.T) {
 	}
 }
 
-// TestAgentMayOnlyAnswer: the agent's token names its node. On that node's pods the agent may write
-// only the annotations that Volcano's scheduler reads.
+// TestAgentMayOnlyAnswer checks that the agent may write only the annotations that Volcano's
+// scheduler reads, and only on pods of the node that its token names.
 func TestAgentMayOnlyAnswer(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "answers")
@@ -143,8 +143,8 @@ func TestAgentMayOnlyAnswer(t *testing.T) {
 	}
 }
 
-// TestPatcherMayRegisterAndUnlock: of the annotations that Volcano's scheduler reads on a Node, the
-// patcher may write its own, and remove the scheduler's lock.
+// TestPatcherMayRegisterAndUnlock checks that of the annotations that Volcano's scheduler reads on
+// a Node, the patcher may write its own, and remove the scheduler's lock.
 func TestPatcherMayRegisterAndUnlock(t *testing.T) {
 	w := &world{t: t, node: "registers", admin: clientOf(t, plane.admin)}
 	w.register()
