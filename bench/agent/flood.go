@@ -27,10 +27,10 @@ const (
 	// asksTooMany is the number of requesting containers in each of floodRefused pods.
 	asksTooMany  = 3000
 	floodRefused = 20
-	// attempts is the number of attempts after a refusal. The kubelet would wait some
-	// seconds before each.
+	// attempts is the number of attempts after a refusal. The kubelet would wait some seconds
+	// before each retry.
 	attempts = 5
-	// neighbours is the number of pods beside the flood. Every second pod has a part of a
+	// neighbours is the number of normal pods beside the flood. Every second pod has a part of a
 	// GPU.
 	neighbours = 20
 	// neighbourPause is the time for which a neighbour's container runs.

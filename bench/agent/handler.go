@@ -23,8 +23,8 @@ type handled struct {
 	Which   string  `json:"which"`   // "all", or the outcome
 	Count   uint64  `json:"count"`
 	MeanMs  float64 `json:"mean_ms"`
-	// SlowPercent is the part of the calls above the bound that is promised for 99 of
-	// 100.
+	// SlowPercent is the percentage of the calls that exceed the promised bound for 99 of 100
+	// calls.
 	SlowPercent float64 `json:"over_2_ms_percent"`
 }
 

@@ -25,14 +25,13 @@ import (
 const (
 	agentName   = "nri-vgpu"
 	patcherName = "extended-resource-patcher"
-	// nodeName is a Node without a kubelet. Only the agent handles its pods.
+	// nodeName is a Node without a kubelet. Only the agent handles the node's pods.
 	nodeName  = "measured"
 	gpus      = 8
 	gpuMemory = "24GiB"
 	asked     = 2048 // MiB
 	patience  = time.Minute
-	// The programs' addresses, which differ from those of other programs on the
-	// machine.
+	// The programs' addresses, which no other program on the machine uses.
 	agentAddress   = "127.0.0.1:19394"
 	patcherAddress = "127.0.0.1:19395"
 	agentProbes    = "127.0.0.1:19396"

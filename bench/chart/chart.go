@@ -17,8 +17,8 @@ type Figure struct {
 	Title, Subtitle string
 	// Legend contains the names of the series, by index: at most MaxSeries.
 	Legend []string
-	// Reference is the name of the dashed line or of the marks on bars, "" if
-	// there are none.
+	// Reference is the name of the dashed line or of the marks on bars, "" if the chart has
+	// neither.
 	Reference string
 	Columns   int
 	Panels    []Panel

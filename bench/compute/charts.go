@@ -41,8 +41,8 @@ func draw(dir string, records []Record) error {
 // shownCard is the card whose points have their own charts.
 const shownCard = "h200"
 
-// ofCard returns the points of a card. If there are none, ofCard returns those of the
-// first card.
+// ofCard returns the points of a card. If the card has no points, ofCard returns those of the first
+// card.
 func ofCard(records []Record, card string) []Record {
 	all := byProfile(records)
 	for _, of := range all {

@@ -9,7 +9,7 @@
 // are unknown, so throughput under limits is compared with throughput without
 // limits.
 //
-// Each point is a line of JSON. At the end the command writes a summary by the
+// The program prints each point as a line of JSON. At the end the command writes a summary by the
 // criteria of acceptance, and charts.
 package main
 

@@ -174,8 +174,8 @@ const (
 	periodicKernelUS = 1000
 	// The period is slightly more than 20 ms, a multiple of time slices. With exactly
 	// 20 ms the kernel would always start at the same position of its neighbour's
-	// slices. Chance would select a good or a bad position. So the kernel starts
-	// equally often at every position.
+	// slices. This position would be good or bad by chance. With another period the
+	// kernel starts equally often at every position.
 	periodMS     = 20.05
 	latencyLimit = 50
 	// neighbourKernelUS is the length of the neighbour's kernels.

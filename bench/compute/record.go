@@ -38,7 +38,7 @@ type Tenant struct {
 	Pattern      string  `json:"pattern"`
 	LaunchUS     float64 `json:"launch_us"` // of all kernels of a graph
 	LimitPercent int     `json:"limit_percent"`
-	// CPUCores is the CPU quota. CPUCores is omitted if there is none.
+	// CPUCores is the CPU quota. CPUCores is omitted if there is no quota.
 	CPUCores float64 `json:"cpu_cores,omitempty"`
 	// UnlimitedPercent is the GPU time of the same work alone and without limits. Work
 	// that leaves the GPU idle cannot reach every limit.
@@ -52,7 +52,8 @@ type Tenant struct {
 	MeteredPercent *float64 `json:"metered_percent"`
 	// ThroughputPercent is the rate of kernels, in percent of the rate without limits.
 	ThroughputPercent float64 `json:"throughput_percent"`
-	// ErrorPoints is the GPU time, or else the throughput, less the target.
+	// ErrorPoints is the GPU time less the target; without GPU time, the throughput less the
+	// target.
 	ErrorPoints float64 `json:"error_points"`
 	// P99WindowErrorPoints covers only the windows with few stalls in and shortly before
 	// them. P99AllWindowsErrorPoints covers all windows.

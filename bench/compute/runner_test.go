@@ -74,7 +74,7 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// TestRunnerMeasuresAgain: a disturbed point is measured again, and the best run
+// TestRunnerMeasuresAgain checks that a disturbed point is measured again, and the best run
 // is used.
 func TestRunnerMeasuresAgain(t *testing.T) {
 	for _, test := range []struct {
@@ -94,7 +94,7 @@ func TestRunnerMeasuresAgain(t *testing.T) {
 	}
 }
 
-// restless is a machine whose processors stall as a test sets.
+// restless is a machine whose processors stall as configured by a test.
 type restless struct {
 	scripted
 	stalled []float64

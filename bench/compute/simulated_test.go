@@ -26,9 +26,9 @@ func newSimulated(t testing.TB) *simulated {
 	return &simulated{host: &host{build: build, runDir: temp}, temp: temp}
 }
 
-// TestSimulated runs two containers without limits. One of them has four
-// processes. The GPU serves all processes equally. The tolerances allow for a
-// busy machine, on which a process occasionally submits too little work.
+// TestSimulated runs two containers without limits. One of the containers has four processes. The
+// GPU serves all processes equally. The tolerances allow for a busy machine, on which a process
+// occasionally submits too little work.
 func TestSimulated(t *testing.T) { timed.Run(t, testSimulated) }
 
 func testSimulated(t testing.TB) {
@@ -67,7 +67,7 @@ func testSimulatedLatency(t testing.TB) {
 	}
 }
 
-// TestProgramFails: the error contains the program's message.
+// TestProgramFails checks that the error contains the program's message.
 func TestProgramFails(t *testing.T) {
 	s := newSimulated(t)
 	broken := load{kernelUS: 200, pattern: pattern{args: []string{"--pattern", "nonsense"}, processes: 1, kernels: 1}}

@@ -72,8 +72,8 @@ func (s series) share() float64 {
 }
 
 // charged returns the percentage of the time that was charged. Work is charged at launch and
-// runs later. Therefore the time between is averaged over the first and the last whole cycles
-// of about a quarter of the time.
+// runs later. Therefore the share is computed between the averages of the first and of the last
+// whole cycles, each about a quarter of the time.
 func (s series) charged(cycle time.Duration) float64 {
 	if len(s) < 2 {
 		return math.NaN()
@@ -116,7 +116,7 @@ func (s series) rate() float64 {
 type window struct {
 	from, to  time.Duration
 	share     float64
-	disturbed bool // processors stalled in it or shortly before
+	disturbed bool // processors stalled in the window or shortly before
 }
 
 // windows returns all windows that begin at a sample and end at the first sample at least

@@ -154,8 +154,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// TestDisturb: a window does not count against a limiter if processors stalled in
-// it, or so shortly before it that the program catches up in it.
+// TestDisturb checks that a window does not count against a limiter if processors stalled in the
+// window, or shortly before it so that the program catches up in it.
 func TestDisturb(t *testing.T) {
 	stood := stalls{{105 * ms, 107 * ms}, {108 * ms, 110 * ms}, {400 * ms, 403 * ms}}
 	tests := []struct {
@@ -179,7 +179,7 @@ func TestDisturb(t *testing.T) {
 	}
 }
 
-// TestWatchStalls: the watch records the time that programs of higher priority
+// TestWatchStalls checks that the watch records the time that programs of higher priority
 // take.
 func TestWatchStalls(t *testing.T) {
 	w := watchStalls(t.Context())
@@ -221,7 +221,7 @@ func TestJainAndLost(t *testing.T) {
 	}
 }
 
-// TestJudge: a container uses 50 ms at once and is then limited to 20 %.
+// TestJudge judges a container that uses 50 ms at once and is then limited to 20 %.
 func TestJudge(t *testing.T) {
 	s := series{{0, 0, 0, 0}, {50 * ms, 50 * ms, 5, 0}}
 	for i := 1; i <= 160; i++ {
@@ -246,7 +246,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestCharged: a charge for work that has not run yet is no error.
+// TestCharged checks that a charge for work that has not run yet is no error.
 func TestCharged(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {

@@ -23,7 +23,7 @@ type Result struct {
 	Mean      *float64 `json:"mean"`
 	Worst     *float64 `json:"worst"`
 	WorstID   string   `json:"worst_id"`
-	Pass      *bool    `json:"pass"` // null if nothing was measured
+	Pass      *bool    `json:"pass"` // null if no point was measured
 }
 
 // latencyNoise is the latency that the machine's timers add, in ms. A sleeping
@@ -152,7 +152,7 @@ func firstSecond(r Record) ([]float64, int) {
 	return []float64{math.Abs(*r.FirstSecondPercent - r.TargetPercent)}, 0
 }
 
-// quietP99MS bounds the p99 of the kernel alone. On a machine above it, the
+// quietP99MS bounds the p99 of the kernel that runs alone. On a machine above it, the
 // processors are too busy to measure latencies.
 const quietP99MS = 1.5 * periodicKernelUS / 1000
 

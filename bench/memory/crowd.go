@@ -31,8 +31,8 @@ var errLate = errors.New("processes did not make their contexts in time")
 
 // lineUp makes processes start to fill at the same time. Once all have
 // contexts, it stops them during their delay and continues them after it. The
-// last process stays stopped. So all contexts are made or refused while no
-// process holds other memory.
+// last process stays stopped. Therefore all contexts are made or refused while
+// no process holds other memory.
 func (c *crowd) lineUp(m machine, context uint64) error {
 	deadline := time.Now().Add(mixDelay * 3 / 4)
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestAbsentWays: ways that a profile's driver does not have are recorded and not
+// TestAbsentWays checks that ways that a profile's driver does not have are recorded and not
 // measured.
 func TestAbsentWays(t *testing.T) {
 	simtest.Build(t)
@@ -50,7 +50,7 @@ func TestAbsentWays(t *testing.T) {
 	}
 }
 
-// TestTableSaysWhatIsAbsent: the table lists each way that is not measured.
+// TestTableSaysWhatIsAbsent checks that the table lists each way that is not measured.
 func TestTableSaysWhatIsAbsent(t *testing.T) {
 	var table strings.Builder
 	if err := writeTable(&table, findings{absent: []Absent{{"green", "old", "cuGreenCtxCreate"}}}, nil); err != nil {

@@ -53,7 +53,7 @@ func (t task) args() []string {
 type step struct {
 	way   string
 	limit uint64 // bytes
-	// The tasks run at once, but the last fills after the others are done.
+	// The tasks run at the same time, but the last task fills the rest after the others are done.
 	tasks []task
 }
 
@@ -99,9 +99,9 @@ const (
 	leastChunk = 2 * mib
 )
 
-// mix returns several tasks with random ways, threads or rounds, and sizes. There are
-// at least two tasks, and their contexts leave half of the limit to their requests.
-// The last task takes the rest, to the byte.
+// mix returns several tasks with random ways, threads or rounds, and sizes. A mix has at least two
+// tasks, and their contexts leave half of the limit to their requests. The last task takes the
+// rest, to the byte.
 func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
 	most := uint64(mostProcesses)
 	if context > 0 {

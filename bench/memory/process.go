@@ -91,7 +91,7 @@ func (p *process) parse(line []byte) (Fill, error) {
 		Pieces   uint64 `json:"pieces"`
 		Refused  uint64 `json:"smallest_refused_bytes"`
 		Refusals uint64 `json:"refusals"`
-		Outcome  string `json:"outcome"` // once there is a context
+		Outcome  string `json:"outcome"` // once the process has a context
 		Error    int    `json:"error_code"`
 		Call     string `json:"call"`
 		Message  string `json:"message"`

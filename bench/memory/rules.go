@@ -35,7 +35,7 @@ type Fill struct {
 	Context bool   `json:"context"`
 	Error   int    `json:"error"` // the driver's last result
 	Call    string `json:"call,omitempty"`
-	Message string `json:"message,omitempty"` // set if there was no result
+	Message string `json:"message,omitempty"` // set if the process had no result
 }
 
 // Point is one measurement of a way alone, or of several at once. Sizes are in bytes.
@@ -70,7 +70,7 @@ type Point struct {
 type sizes struct {
 	context uint64            // of one process
 	pieces  map[string]uint64 // of the ways whose pieces have a size that the driver chooses
-	reach   map[string]uint64 // the most that one process can allocate by a way
+	reach   map[string]uint64 // the most memory that one process can allocate by a way
 	vague   bool              // NVML does not list the memory of processes
 }
 
@@ -129,7 +129,7 @@ func withoutContext(fills []Fill) int {
 }
 
 // granted returns the memory that a process was granted. If the driver chooses the size
-// of pieces, the process's own view of it is not trusted.
+// of pieces, the size that the process reports is not trusted.
 func (s sizes) granted(f Fill) uint64 {
 	if piece := s.pieces[f.Way]; piece > 0 {
 		return f.Pieces * piece
@@ -138,8 +138,8 @@ func (s sizes) granted(f Fill) uint64 {
 }
 
 // shortfall returns the memory that would have fit and was refused to the last process,
-// or 0. A rest below the smallest refused size does not count. Neither does memory above
-// the reach of the way without a limit.
+// or 0. A rest below the smallest refused size does not count. Memory that the way cannot reach
+// without a limit does not count either.
 func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	smallest := last.Refused
 	switch {

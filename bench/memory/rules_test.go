@@ -91,8 +91,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeByWhatIsHeld: the driver holds 12 MiB in addition to the granted
-// memory.
+// TestJudgeByWhatIsHeld judges processes for which the driver holds 12 MiB in addition to the
+// granted memory.
 func TestJudgeByWhatIsHeld(t *testing.T) {
 	fills := []Fill{done("alloc", 476*mib, 1)}
 	if got := judge("way", 1000*mib, physical{1000 * mib, 1000 * mib}, fills, native); got.Shortfall != 0 || got.Broken != "" {
@@ -103,7 +103,7 @@ func TestJudgeByWhatIsHeld(t *testing.T) {
 	}
 }
 
-// TestJudgeVaguely: if NVML does not list the memory of processes, each may lose
+// TestJudgeVaguely checks that if NVML does not list the memory of processes, each may lose
 // the size of its context again, at any limit.
 func TestJudgeVaguely(t *testing.T) {
 	small := sizes{context: 100 * mib, vague: true}

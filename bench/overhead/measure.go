@@ -52,7 +52,7 @@ var (
 	}
 )
 
-// inTurns measures all sides in each round, in turn. Rounds start with different
+// inTurns measures all sides in each round, one after another. Rounds start with different
 // sides, so that no side has an advantage.
 func inTurns(sides []string, rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
 	samples := map[string][]float64{}

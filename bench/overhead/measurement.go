@@ -112,8 +112,7 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 }
 
 // onBare measures the cost of the interposer itself. The driver starts immediately, so
-// any work of a process is relatively large. Storms on this driver therefore have no
-// bound.
+// any work of a process is relatively large. Therefore no bound applies to storms on this driver.
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),

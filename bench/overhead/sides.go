@@ -107,7 +107,7 @@ const simulatedGPU = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 
 
 // startsAsOnH200 sets cuInit and the creation of a context to the durations of an H200.
 // The simulated driver sleeps, so concurrent starts do not wait for each other as they
-// may in a real driver. So the interposer's relative cost is larger here.
+// may in a real driver. Therefore the interposer's relative cost is larger on this driver.
 const startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
 
 func (d driver) config() string {

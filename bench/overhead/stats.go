@@ -11,8 +11,7 @@ import (
 // native is the side with which the others are compared.
 const native = "native"
 
-// rule bounds the cost of a side relative to the native side. The zero value bounds
-// nothing.
+// rule bounds the cost of a side relative to the native side. The zero value sets no bound.
 type rule struct {
 	// mostNs bounds the median of the differences, in ns, if bounded is true.
 	mostNs  float64
@@ -101,8 +100,8 @@ func differences(own, base []float64) []float64 {
 	return between
 }
 
-// judge sets the rule of the result. judge marks the result broken if it exceeds the
-// bound by more than chance explains.
+// judge sets the rule of the result. judge marks the result broken if the whole interval of the
+// result exceeds the bound.
 func (r *Result) judge(bounds rule) {
 	switch {
 	case bounds.bounded:

@@ -82,7 +82,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRuns: the rounds of all runs are judged together, and each run's median is
+// TestCompareRuns checks that the rounds of all runs are judged together, and each run's median is
 // reported.
 func TestCompareRuns(t *testing.T) {
 	runs := []map[string][]float64{

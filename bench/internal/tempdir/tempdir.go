@@ -13,7 +13,7 @@ import (
 )
 
 // New creates an empty directory, and returns it with a function that removes it. The
-// directory is in /dev/shm if programs can be executed there, and else in the default
+// directory is in /dev/shm if programs can be executed there, and otherwise in the default
 // directory for temporary files.
 func New() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp(parent(), "vgpu-bench-")
@@ -29,8 +29,8 @@ func parent() string {
 	return shm
 }
 
-// removeAll removes a directory. removeAll retries, because processes may still be
-// cleaning up in it.
+// removeAll removes a directory. removeAll retries, because processes may still be cleaning up in
+// the directory.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	for tries := 0; err != nil && tries < 50; tries++ {

@@ -5,9 +5,10 @@
 // libraries.
 //
 // As a server it makes a context and waits. For each line "CALL COUNT" on its
-// standard input it makes COUNT calls and prints the time. So two servers with
-// different libraries can be timed in turns, milliseconds apart. With --once it
-// times its own start. With --storm it starts many processes at once.
+// standard input it makes COUNT calls and prints the time. Therefore two
+// servers with different libraries can be timed alternately, milliseconds
+// apart. With --once the program times its own start. With --storm it starts
+// many processes at once.
 
 #include <inttypes.h>
 #include <stdio.h>
