@@ -5,15 +5,15 @@ BUILD   := $(CURDIR)/build
 VERSION ?= $(shell sed -n 's/^const Base = "\(.*\)"/\1/p' internal/version/version.go)
 
 GO      ?= go
-# go-nvml declares functions that NVIDIA has deprecated. nri-vgpu calls none of
-# them, so the warnings are off.
+# go-nvml declares functions that NVIDIA has deprecated. nri-vgpu calls none of these functions, so
+# the warnings are off.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/internal/version.Version=$(VERSION)
 # Everywhere, so that builds, vet and tests share compiled packages.
 export GOFLAGS := $(GOFLAGS) -trimpath
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-# Packages that judge memory and time under load. The packages need the machine
+# These packages test memory and time under load. The packages need the machine
 # alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano)

@@ -40,7 +40,7 @@ check_spdx() {
   fi
 }
 
-# Code does not speak: what it does has a verb of its own (returns, reports, contains, allocates).
+# Code does not speak: use a precise verb (returns, reports, contains, allocates).
 check_words() {
   local banned
   # Brackets keep the pattern from matching its own line.

@@ -66,7 +66,7 @@ func isTableArray(typ reflect.Type) bool {
 	return typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct
 }
 
-// said is the comment and the default of a key in config.toml.
+// said holds the comment and the default of a key in config.toml.
 type said struct{ comment, value string }
 
 var (

@@ -312,7 +312,7 @@ func TestAlertsAndDashboards(t *testing.T) {
 }
 
 // With metrics.authentication, agent and patcher may create reviews, and Prometheus
-// sends its token. Without it, the chart contains neither.
+// sends its token. Without the value, the chart contains neither object.
 func TestMetricsAuthentication(t *testing.T) {
 	const reviews = "name: system:auth-delegator"
 	plain := template(t, "nri-vgpu-system", "--set", "prometheus.serviceMonitor.enabled=true")

@@ -121,7 +121,7 @@ func (r rules) breaches(t tree) []string {
 	return problems
 }
 
-// circles returns a shortest circle through each unit that needs itself indirectly. circles
+// circles returns a shortest cycle through each unit that indirectly needs itself. circles
 // returns each circle once.
 func (t tree) circles() []string {
 	var problems []string

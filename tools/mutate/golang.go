@@ -20,7 +20,7 @@ var goSwaps = map[token.Token]token.Token{
 	token.ADD_ASSIGN: token.SUB_ASSIGN, token.SUB_ASSIGN: token.ADD_ASSIGN,
 }
 
-// goMutants returns the mutants of a Go file. Generated files have none.
+// goMutants returns the mutants of a Go file. Generated files have no mutants.
 func goMutants(file, text string) ([]mutant, error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, text, parser.ParseComments|parser.SkipObjectResolution)
