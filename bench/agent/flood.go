@@ -51,8 +51,8 @@ type flooded struct {
 	Refused int `json:"refused"`
 }
 
-// flood measures the waits of a few pods' containers. Meanwhile many other containers, as
-// many in each pod as may request GPUs, are created and refused.
+// flood measures the waits of a few pods' containers. At the same time many other containers, in
+// each pod the greatest allowed number, are created and refused.
 func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error) {
 	pods, err := n.makeFlood(ctx)
 	if err != nil {

@@ -100,8 +100,8 @@ func (s *simulated) env() []string {
 
 func (s *simulated) pause() time.Duration { return 200 * time.Microsecond }
 
-// held reads the usage of every process twice and takes the lesser value. Memory
-// that moves from one process to another meanwhile is not counted for both.
+// held reads the usage of every process twice and takes the lesser value. Memory that moves from
+// one process to another during the measurement is not counted for both.
 func (s *simulated) held() (uint64, error) {
 	first, err := s.uses()
 	if err != nil {

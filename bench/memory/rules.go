@@ -156,8 +156,8 @@ func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	return limit - held
 }
 
-// lastError returns the error at which processes stopped: the first wrong error, else out
-// of memory.
+// lastError returns the error at which processes stopped: the first unexpected error, or out of
+// memory.
 func lastError(fills []Fill) int {
 	for _, f := range fills {
 		if f.Error != outOfMemory {

@@ -113,7 +113,7 @@ const void *gs_call_end(void)
 
 void gs_call_empty(uint32_t index);
 
-/* Times calls that cost something and do nothing: the rest of the time is the entry's. */
+/* Times calls with a cost but without work: the rest of the time is that of the entry. */
 static void time_entry(struct watched *unused)
 {
 	const uint64_t calls = 64, cost_ns = 200;

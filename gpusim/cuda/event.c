@@ -92,7 +92,8 @@ CU_API CUresult cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
-/* Reports whether an event is another context's: to a lenient driver, only another GPU's. */
+/* Reports whether an event belongs to another context: for a lenient driver, only whether it
+ * belongs to another GPU. */
 static bool foreign(const struct sim_event *event, const struct sim_context *context)
 {
 	if (sim.handle.state->driver.events_bound)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of all entry points. Their types do not matter here. */
+/* The table of all entry points. The functions' types do not matter in this file. */
 #include "names.h"
 
 #define NAME(name, version) void name(void);

@@ -35,7 +35,7 @@ struct sim_pool {
 	int reuse[3];
 	CUmemAccessDesc access;
 	struct sim_block *blocks;
-	struct sim_share origin; /* of an imported pool: its exporter's */
+	struct sim_share origin; /* for an imported pool, that of its exporter */
 };
 
 /* Returns the pool of a handle. */

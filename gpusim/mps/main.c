@@ -44,8 +44,7 @@ static int interact(void)
 }
 
 /*
- * Starts the daemon in the background. The caller's process ends when it
- * accepts clients.
+ * Starts the daemon in the background. The caller's process ends once the daemon accepts clients.
  */
 static int start_daemon(void)
 {

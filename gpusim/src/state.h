@@ -388,7 +388,7 @@ void gs_unlock(struct gs_handle *handle);
  */
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 
-/* Returns the next slot in use from *cursor on (start with 0), else NULL. Locked. */
+/* Returns the next slot in use from *cursor on (start with 0), otherwise NULL. Locked. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
 /* Frees memory, queued work and slots of dead processes. Returns the live count. Locked. */

@@ -172,7 +172,7 @@ static void die_holding(void *slot)
 }
 
 /*
- * A new process is never taken for the living owner of a dead process's memory.
+ * A new process is never treated as the living owner of a dead process's memory.
  */
 static void a_newcomer_is_not_the_dead(void *unused)
 {

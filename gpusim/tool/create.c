@@ -40,7 +40,7 @@ struct options {
 	char profiles[4096]; /* files, separated by colons: later files override earlier ones */
 	bool named;          /* set by options, which replace the environment's */
 	const char *config;
-	uint32_t gpus; /* 0: the configuration's number, else 2 */
+	uint32_t gpus; /* 0: the configuration's number, otherwise 2 */
 	uint64_t memory;
 	uint64_t seed;
 };

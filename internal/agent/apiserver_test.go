@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// All writes that tenants cause share one limit, and the reads of a handler have another.
+// All writes that tenants cause share one limit, and the reads of a handler have a separate limit.
 func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	const content = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",

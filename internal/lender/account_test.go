@@ -12,8 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// player simulates one container on a GPU. The player uses as much as it wants and may use, and
-// claims that use.
+// player simulates one container on a GPU. The player uses the allowed part of the time that it
+// wants, and claims that use.
 type player struct {
 	account
 	wants uint32 // parts per million of the GPU's time

@@ -21,7 +21,7 @@ func Sleep(ctx context.Context, duration time.Duration) bool {
 	}
 }
 
-// Wakeup wakes a loop that receives from it. Pending signals count as one.
+// Wakeup is a channel that wakes the loop that receives from it. Pending signals count as one.
 type Wakeup chan struct{}
 
 // NewWakeup returns a Wakeup without a pending signal.

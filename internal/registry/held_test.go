@@ -160,7 +160,8 @@ func TestWhatAProcessHolds(t *testing.T) {
 	}
 }
 
-// A hanging driver only costs askers their answers. Registrations and other questions go on.
+// A hanging driver only costs askers their answers. Registrations and other questions are still
+// handled.
 func TestQuestionsWhileTheDriverHangs(t *testing.T) {
 	h, held := holding(t)
 	h.Answers = &answers{}

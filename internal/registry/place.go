@@ -35,8 +35,8 @@ var (
 
 // ParseCgroups parses a process's /proc/<pid>/cgroup, of version 1 or 2 or both. The outermost
 // names decide, and ParseCgroups ignores cgroups that a container creates below its own. If
-// hierarchies of version 1 name different places, ParseCgroups takes the process for one outside of
-// all pods.
+// hierarchies of version 1 name different places, ParseCgroups treats the process as running
+// outside of all pods.
 func ParseCgroups(content string) Place {
 	var found Place
 	for line := range strings.Lines(content) {

@@ -44,8 +44,8 @@ static void test_bucket_caps(void)
 }
 
 // Work that is charged afterwards leaves the bucket as if it had been charged at its launch,
-// although a full bucket could not hold the time earned meanwhile. This holds for several processes
-// too.
+// although a full bucket could not hold the time earned meanwhile. The same holds for several
+// processes.
 static void test_bucket_returns(void)
 {
 	const uint32_t most = 900000;

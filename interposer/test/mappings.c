@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // mappings checks that physical memory stays charged for as long as a handle or a mapping of it
-// exists, in whichever way its handle was obtained and whatever range is unmapped. Run by
+// exists, regardless of how its handle was obtained and of the unmapped range. Run by
 // doors_test.sh.
 
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The deductible time of other containers: no more than their charges.
+// The deductible time of other containers is at most their charges.
 
 #include "time/others.h"
 

@@ -235,7 +235,7 @@ static void test_unmeasured_work_is_charged(void)
 	leave_unmeasured(&dead, 25 * ms); // parallel to the work above
 	vg_slots_settle(&pages, 0);
 	CHECK(charged(&pages) < 500 * ms);
-	vg_slots_settle(&pages, 0); // no more work is left
+	vg_slots_settle(&pages, 0); // no work is left
 	spent = charged(&pages);
 	leave_unmeasured(&dead, 5 * ms);
 	pages.usage->slots[dead.slot].pid = (uint32_t)getpid(); // which has called execve since

@@ -24,7 +24,7 @@ static unsigned random_below(unsigned limit)
 	return (seed >> 8) % limit;
 }
 
-// key_of makes keys like addresses. There are so many that some share a bucket.
+// key_of makes keys like addresses. The number of keys makes some share a bucket.
 static uint64_t key_of(unsigned i)
 {
 	return (uint64_t)i << 9;

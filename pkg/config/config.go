@@ -51,7 +51,7 @@ type Driver struct {
 
 // Injection methods.
 const (
-	InjectAuto   = "auto"   // cdi if the runtime supports it and a spec names the GPU, else env
+	InjectAuto   = "auto"   // cdi if the runtime supports it and a spec names the GPU, otherwise env
 	InjectCDI    = "cdi"    // CDI devices through NRI
 	InjectEnv    = "env"    // NVIDIA_VISIBLE_DEVICES, for the NVIDIA container runtime
 	InjectDirect = "direct" // device nodes and libraries, added by the plugin

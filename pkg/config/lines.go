@@ -49,7 +49,7 @@ func keyLines(document string) map[string]int {
 		if !whole || !isBlank(line) {
 			var tree map[string]any
 			meta, err := toml.Decode(document[:length], &tree)
-			whole = err == nil // else inside a list or a long string
+			whole = err == nil // otherwise inside a list or a long string
 			if !whole {
 				continue
 			}

@@ -103,7 +103,7 @@ func (h *Hook) Sweep() {
 		holders[uid] = true
 	}
 	for uid := range holders {
-		h.PodGone(uid) // one by one: containers wait meanwhile
+		h.PodGone(uid) // one by one, because containers wait for the lock
 	}
 }
 

@@ -59,8 +59,7 @@ func TestObserve(t *testing.T) {
 }
 
 // TestObserveTellsLooksApart checks that consecutive observations of equal size
-// differ, even with an empty observation between them. Processes must notice
-// each observation.
+// differ, even with an empty observation between them. Processes must detect each observation.
 func TestObserveTellsLooksApart(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 4<<30, 1)}); err != nil {

@@ -41,7 +41,7 @@ func (o Observation) Age(now time.Time) time.Duration { return now.Sub(o.Alive) 
 type Resources map[string]int64
 
 // Desired returns the resources that a Node with the given labels must advertise.
-// The second result is the reason for an empty result, for the log, else "".
+// The second result is the reason for an empty result, for the log, otherwise "".
 func Desired(o Observation, cfg config.Config, labels map[string]string, staleAfter time.Duration, now time.Time) (Resources, string) {
 	switch {
 	case o.Report == nil:

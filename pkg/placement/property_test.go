@@ -186,9 +186,9 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 	}
 }
 
-// TestNeverOvercommits replays random histories of pods that come and go and of GPUs
-// that become unhealthy. TestNeverOvercommits checks the ledger by an independent
-// account, and each verdict of Fits by Place. After all pods are released, all GPUs are free.
+// TestNeverOvercommits replays random histories of pods that are created and deleted, and of GPUs
+// that become unhealthy. TestNeverOvercommits checks the ledger by an independent account, and each
+// verdict of Fits by Place. After all pods are released, all GPUs are free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
 	for seed := range runs {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kinds are the kinds of pods that come and go, each with its frequency.
+// kinds are the kinds of pods that the test creates and deletes, each with its frequency.
 var kinds = []struct {
 	name   string
 	weight int

@@ -203,7 +203,7 @@ func (t tree) writeServers(p plan, ca *pki.Authority) error {
 }
 
 // writeFrontProxy makes the identity with which the API server forwards requests to API servers
-// that extend it. A separate authority, used for nothing else, signs it.
+// that extend it. A separate authority, which signs no other certificate, signs it.
 func (t tree) writeFrontProxy(p plan) error {
 	ca, err := pki.NewAuthority(p.Name + "-front-proxy-ca")
 	if err != nil {

@@ -70,7 +70,8 @@ func TestContainersKeepTheirLimitsOverAnAgentRestart(t *testing.T) {
 }
 
 // withdrawn is the time within which the patcher must remove the capacity of a Node whose agent is
-// gone. The patcher takes a heartbeat of up to 30 s ago for alive, and the machine may be busy.
+// gone. The patcher considers an agent alive up to 30 s after its last heartbeat, and the machine
+// may be busy.
 const withdrawn = 60 * time.Second
 
 func TestAgentGone(t *testing.T) {

@@ -42,7 +42,8 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	}
 }
 
-// ourPods returns the pods of agent and patcher; other tests' pods come and go beside them.
+// ourPods returns the pods of agent and patcher; other tests' pods may be created and deleted at
+// the same time.
 func ourPods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(),

@@ -178,7 +178,7 @@ func TestPodsDeletedWhileCreated(t *testing.T) {
 }
 
 // staticPod makes kubelet start a pod from a file. staticPod returns the pod's mirror and a
-// function that removes the file. Kubelet rejects a static pod for good if it does not know the
+// function that removes the file. Kubelet permanently rejects a static pod if it does not know the
 // node's capacity yet; a change of the file makes it another pod.
 func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func() error) {
 	t.Helper()

@@ -153,7 +153,7 @@ func explain(ctx context.Context, t *testing.T, bed *testbed.Bed, name string) {
 	}
 }
 
-// started waits until a pod runs or has run that kubelet could not start so far.
+// started waits until a pod that kubelet previously could not start runs or has run.
 func started(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pod, err := bed.WaitStarted(t.Context(), name, patience)

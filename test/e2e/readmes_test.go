@@ -102,7 +102,8 @@ func (r readme) start(t *testing.T) []*corev1.Pod {
 	return []*corev1.Pod{made}
 }
 
-// bind does the work of a scheduler that this cluster lacks: of Volcano's own, the simplest part.
+// bind replaces a scheduler that this cluster lacks: it does the simplest part of Volcano's
+// scheduling.
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	err := bed.Client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{

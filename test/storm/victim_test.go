@@ -130,7 +130,7 @@ func (p *place) problem(format string, args ...any) {
 	p.tally.problems = append(p.tally.problems, fmt.Sprintf("process %d: ", p.number)+fmt.Sprintf(format, args...))
 }
 
-// threadsOf returns where the threads of a process that hangs wait.
+// threadsOf returns the places at which the threads of a hanging process wait.
 func threadsOf(pid int) string {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {

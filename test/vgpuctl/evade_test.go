@@ -36,8 +36,8 @@ func TestEvade(t *testing.T) {
 }
 
 // evade runs the workload of that name in one of its ways, limited to 30 %. evade checks that the
-// workload has no more than that, and at least a fifth of it: the times of several contexts are not
-// united.
+// workload has at most this share, and at least a fifth of it, because the times of several
+// contexts are not united.
 func evade(t testing.TB, way string, variables []string, company bool) {
 	const limit = 30
 	m := newMachineOf(t, filepath.Join(profileDir, "r580-h200.conf"), cards(t)["h200"])

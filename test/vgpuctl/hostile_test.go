@@ -23,7 +23,7 @@ const (
 	// disturbed is the number of points of its share that a container may lose or gain by another
 	// container's attacks.
 	disturbed = 2.0
-	// agentMemory bounds the agent's resident memory meanwhile, bytes.
+	// agentMemory bounds the agent's resident memory during the attacks, in bytes.
 	agentMemory = 50 << 20
 )
 

@@ -241,8 +241,8 @@ func (m *machine) built(source string) string {
 }
 
 // TestVerifyFindsAnOlderBuild checks that verify finds that an older interposer does not know the
-// driver's names, breaks captures, and can be disabled by a variable of the environment. Its other
-// checks hold.
+// driver's names, breaks captures, and can be disabled by a variable of the environment. The other
+// checks of this interposer succeed.
 func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

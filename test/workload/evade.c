@@ -192,7 +192,7 @@ static int wl_run_leaving(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_stall first launches work on one stream, and then on so many streams that they share the
+// wl_run_stall first launches work on one stream, and then on enough streams to share the
 // hardware's queues with other work.
 static int wl_run_stall(struct wl_evasion *evasion)
 {
@@ -261,7 +261,7 @@ static int wl_run_forks(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
-// wl_exits_run runs one kernel, makes no call of the driver meanwhile, and ends.
+// wl_exits_run runs one kernel, makes no driver call while it runs, and ends.
 static int wl_exits_run(struct wl_evasion *evasion)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -300,8 +300,8 @@ static int wl_run_exits(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_next_length makes one kernel in so many short, so that the shortest does not reveal the
-// others' length.
+// wl_next_length makes a fixed fraction of the kernels short, so that the shortest does not reveal
+// the others' length.
 static void wl_next_length(struct wl_evasion *evasion)
 {
 	evasion->kernel_ns = evasion->launches % wl_one_short ? wl_long_ns : wl_short_ns;

@@ -162,8 +162,8 @@ static int wl_event_prepare(struct wl_launcher *launcher)
 			     &launcher->joins[0], 0);
 }
 
-// wl_launcher_poll polls an event behind the last launch, like programs that do other work
-// meanwhile.
+// wl_launcher_poll polls an event behind the last launch, like programs that do other work at the
+// same time.
 static int wl_launcher_poll(struct wl_launcher *launcher)
 {
 	const double pause_s = 50e-6;

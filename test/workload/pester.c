@@ -84,7 +84,7 @@ static uint32_t wl_random(void)
 	return (uint32_t)(state >> 32);
 }
 
-// wl_fuzz sends bytes that are, or nearly are, neither a registration nor a question.
+// wl_fuzz sends random bytes, some of which resemble a registration or a question.
 static void wl_fuzz(struct wl_pester *pester)
 {
 	unsigned char said[256] = {'N', 'V', 'G', wl_random() % 2 ? 'R' : 'Q', 1, 0, 16, 0};

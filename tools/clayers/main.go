@@ -4,8 +4,8 @@
 //
 // The files NAME.c, NAME.h and NAME.S are one unit, FOLDER/NAME. A unit needs another unit if
 // it includes the other's header, or if its object file has an undefined symbol that the other
-// defines. Units must not need each other in a circle, nor need units above them in the rules.
-// The names of functions with external linkage begin with the name of their file.
+// defines. Units must not need each other in a cycle, and must not need units above them in the
+// rules. The names of functions with external linkage begin with the name of their file.
 //
 // The arguments are files of rules (see rules.go), which lie beside the folders of the sources.
 // The command runs at the root of the repository, and after a build, because it reads object

@@ -121,8 +121,8 @@ func names(name, unit string) bool {
 	return name == unit || name == path.Dir(unit)
 }
 
-// level returns the step of an order that contains a unit, or -1. A unit that the order names
-// itself is not on the step of its folder.
+// level returns the step of an order that contains a unit, or -1. A unit that an order names
+// explicitly does not have the position of its folder.
 func (o order) level(unit string) int {
 	own := slices.IndexFunc(o.steps, func(step []string) bool { return slices.Contains(step, unit) })
 	if own >= 0 {

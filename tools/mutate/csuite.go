@@ -44,7 +44,7 @@ func (s *cSuite) mutants() ([]mutant, error) {
 		if err != nil || entry.IsDir() || !isC || part != s.name && !strings.HasPrefix(part, s.name+"_") {
 			return err
 		}
-		text, err := os.ReadFile(path) //nolint:gosec // the tree is the developer's
+		text, err := os.ReadFile(path) //nolint:gosec // the tree belongs to the developer
 		if err != nil {
 			return err
 		}

@@ -195,7 +195,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 }
 
 // lookAgain reads the usage pages of the containers that have a process on a GPU. Skipping the
-// others keeps an idle node cheap.
+// other containers keeps the cost of an idle node low.
 func (d *Detector) lookAgain(p *picture) {
 	seen := map[string]bool{}
 	for _, s := range p.sightings {

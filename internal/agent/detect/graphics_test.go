@@ -81,7 +81,7 @@ func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(uuid, "bypass"))
 	h.wantMetric(1, h.detector.Metrics.kinds.WithLabelValues(uuid, "graphics"))
 	h.wantMetric(0, h.detector.Metrics.kinds.WithLabelValues(uuid, "compute"))
-	// Its memory leaves less to processes that compute.
+	// The memory of such a process reduces the memory for processes that compute.
 	if got := h.observed(); got != 300*mib {
 		t.Errorf("observed are %d bytes", got)
 	}

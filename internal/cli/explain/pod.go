@@ -411,8 +411,7 @@ func (p Pod) writeGPUs(w io.Writer) error {
 	return t.Flush()
 }
 
-// Status returns the state of a pod as one word: the reason a container waits, else
-// the phase.
+// Status returns the state of a pod as one word: the reason a container waits, otherwise the phase.
 func Status(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"

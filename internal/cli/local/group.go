@@ -34,7 +34,7 @@ const (
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // GroupsDir returns the directory of a user's groups: in $XDG_RUNTIME_DIR if that is
-// a directory, else in /tmp.
+// a directory, otherwise in /tmp.
 func GroupsDir(getenv func(string) string, uid int) string {
 	dir := getenv("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(dir); err == nil && info.IsDir() && filepath.IsAbs(dir) {

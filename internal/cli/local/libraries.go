@@ -73,8 +73,7 @@ func isOurs(path string) bool {
 func DriverLibraries(lib, group string, getenv func(string) string) string {
 	driver := driverlib.Find(getenv)
 	for _, parent := range []string{paths.Variants(lib), filepath.Join(group, "lib")} {
-		// An error reports libraries that stay as built. The variant is usable
-		// nevertheless.
+		// An error reports libraries that stay as built. The variant can still be used.
 		if v, _ := driverlib.Make(lib, parent, driver); v.Dir != lib && !strings.ContainsAny(v.Dir, ": ") {
 			return v.Dir
 		}

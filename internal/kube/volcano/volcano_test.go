@@ -52,7 +52,7 @@ func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
 		"GPU-1,NVIDIA,3000,50:GPU-2,NVIDIA,3000,50:": {{{"GPU-1", "NVIDIA", 3000, 50}, {"GPU-2", "NVIDIA", 3000, 50}}},
 		"GPU-1,NVIDIA,1,2:;GPU-2,NVIDIA,3,4:":        {{{"GPU-1", "NVIDIA", 1, 2}}, {{"GPU-2", "NVIDIA", 3, 4}}},
 		"GPU-1,NVIDIA,4294967295,4294967295:":        {{{"GPU-1", "NVIDIA", 1<<32 - 1, 1<<32 - 1}}},
-		// This is a container with vgpu-number 0.
+		// The container has vgpu-number 0.
 		";GPU-2,NVIDIA,3,4:": {nil, {{"GPU-2", "NVIDIA", 3, 4}}},
 		"GPU-1,NVIDIA,1,2:;": {{{"GPU-1", "NVIDIA", 1, 2}}, nil},
 	} {

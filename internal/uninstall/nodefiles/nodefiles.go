@@ -84,8 +84,8 @@ func (r Remover) retire(s guardfile.Settings, live []string) error {
 	return s.Write(r.at(r.Program))
 }
 
-// candidates returns the UIDs of the pods that have files of nri-vgpu or request GPUs. The
-// UIDs are the runtime's.
+// candidates returns the UIDs of the pods that have files of nri-vgpu or request GPUs. The UIDs are
+// those that the runtime uses.
 func (r Remover) candidates(s guardfile.Settings, containers string) ([]string, error) {
 	pods := slices.Clone(s.Retiring)
 	if r.Program != "" {

@@ -7,8 +7,8 @@
 // are taken out of the table.
 //
 // A thread may retain a context while another thread releases it for the last time. Charges of
-// memory that ended with the context may then stay until it ends for good. The interposer does not
-// know whether charges remain, and grants no credit meanwhile (correction.h).
+// memory that ended with the context may then stay until the context finally ends. The interposer
+// does not know whether charges remain, and grants no credit meanwhile (correction.h).
 
 #include "context.h"
 
@@ -91,7 +91,7 @@ static struct vg_entry *vg_primary_leave(struct vg_entry *entry, void *context)
 	return NULL;
 }
 
-// vg_primary_back puts back the entry of a context that lives on, with so many retains.
+// vg_primary_back restores the entry of a context that continues to exist, with this many retains.
 static void vg_primary_back(struct vg_state *state, struct vg_entry *primary, uint64_t count)
 {
 	primary->count = count;

@@ -108,8 +108,8 @@ static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_mapping_at finds the mapping that contains an address. It matches no entry, so that nothing is
-// swept.
+// vg_mapping_at finds the mapping that contains an address. The search function matches no entry,
+// so that no entry is swept.
 struct vg_mapping_at {
 	uint64_t address;
 	struct vg_handle_use *use;

@@ -9,11 +9,12 @@
 struct vg_units {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
-	uint64_t unit; // every size is a multiple of so many bytes
+	uint64_t unit; // every size is a multiple of this
 	uint64_t count;
 };
 
-// vg_units_map reports whether the driver maps so many units. vg_units_map unmaps them afterwards.
+// vg_units_map reports whether the driver maps this many units. vg_units_map unmaps them
+// afterwards.
 static bool vg_units_map(const struct vg_units *units, uint64_t count)
 {
 	size_t bytes = (size_t)(count * units->unit);

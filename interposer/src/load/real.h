@@ -18,7 +18,7 @@
 
 typedef int (*vg_function)(void);
 
-// The real functions that were needed so far. The stubs jump through this table. Functions of
+// The real functions that have been looked up. The stubs jump through this table. Functions of
 // spares follow those of the symbol table.
 extern _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
 

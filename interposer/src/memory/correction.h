@@ -30,8 +30,8 @@
 // vg_correction_estimate_made records a charge by estimate, after it was made.
 void vg_correction_estimate_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 
-// vg_correction_export_kept records that exported memory was released. Its charge stays, as an
-// estimate.
+// vg_correction_export_kept records that exported memory was released. The memory's charge stays,
+// as an estimate.
 void vg_correction_export_kept(struct vg_state *state, uint32_t device, uint64_t bytes);
 
 // vg_correction_export_outlives reports whether exported memory stays charged on a GPU on which

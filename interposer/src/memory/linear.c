@@ -14,8 +14,7 @@ uint64_t vg_linear_most(uint64_t bytes)
 }
 
 // vg_linear_undo frees a piece for which there is no room. Granules that pieces of other threads
-// have joined meanwhile stay, and so does their cost, which this piece introduced. `joined` is the
-// charge that the piece would have had.
+// have joined meanwhile stay charged. `joined` is the charge that the piece would have had.
 static CUresult vg_linear_undo(struct vg_claim *claim, CUdeviceptr address, uint64_t bytes,
 			       uint64_t joined, CUresult (*undo)(CUdeviceptr address))
 {

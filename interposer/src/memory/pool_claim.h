@@ -28,8 +28,8 @@ bool vg_pool_claim_settle(struct vg_claim *claim, CUresult result);
 bool vg_pool_claim_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
 void vg_pool_claim_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 
-// vg_pool_claim_pointer claims the memory by which an imported pool grows with a pointer of so many
-// bytes. vg_pool_claim_settle_pointer settles that claim like vg_pool_claim_settle.
+// vg_pool_claim_pointer claims the memory by which an imported pool grows with a pointer of this
+// size. vg_pool_claim_settle_pointer settles that claim like vg_pool_claim_settle.
 CUresult vg_pool_claim_pointer(struct vg_claim *claim, struct vg_pool *pool, uint64_t bytes);
 bool vg_pool_claim_settle_pointer(struct vg_claim *claim, uint64_t bytes);
 

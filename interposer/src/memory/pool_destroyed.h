@@ -61,8 +61,8 @@ void vg_pool_destroyed_freed(struct vg_state *state, const struct vg_pool_piece 
 void vg_pool_destroyed_freed_in(struct vg_state *state, const struct vg_pool_piece *piece, CUstream stream,
 				bool per_thread);
 
-// vg_pool_destroyed_pointer_freed_in counts an imported pointer of so many bytes, from the pool
-// with this life, that a stream has yet to free.
+// vg_pool_destroyed_pointer_freed_in counts an imported pointer of this size, from the pool with
+// this life, that a stream has yet to free.
 void vg_pool_destroyed_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
 					CUstream stream, bool per_thread);
 

@@ -63,8 +63,8 @@ struct vg_pool {
 
 // vg_answer is the driver's answer about a GPU's memory: the time of the answer, the container's
 // memory at that time, and the time of the last search for dead processes. vg_answer fits into one
-// cache line, because an occasional caller finds it cold. Readers do not wait. They discard the
-// answer if the version is odd, which means a write is under way, or if the version has changed
+// cache line, because an occasional caller finds it cold. Readers do not wait. A reader discards
+// the answer if the version is odd, which means a write is under way, or if the version has changed
 // afterwards.
 struct vg_answer {
 	_Alignas(64) _Atomic uint64_t version;

@@ -4,8 +4,8 @@
 // the container share it, and each refills it when it needs allowance. The bucket goes into debt
 // for work that took longer than estimated.
 //
-// The bucket needs no lock. A process killed between the two steps of a refill loses the few
-// microseconds of allowance that it was about to add, and nothing else.
+// The bucket needs no lock. A process killed between the two steps of a refill loses only the few
+// microseconds of allowance that it was about to add.
 
 #ifndef VG_BUCKET_H
 #define VG_BUCKET_H

@@ -8,8 +8,8 @@
 //   2. sums `pending` and `used` over all slots;
 //   3. if the sum is within the limit, holds the bytes and calls the driver; otherwise it subtracts
 //      them from `pending`, and has no grant (yet);
-//   4. when the driver has answered, adds what was really taken, which is no more, to `used`, and
-//      then subtracts all the bytes from `pending`.
+//   4. when the driver has answered, adds the bytes that were really taken, which are not more, to
+//      `used`, and then subtracts all the bytes from `pending`.
 //
 // No over-grant. A reader adds a slot's `pending` before its `used`, and a grant adds to `used`
 // before it subtracts from `pending`. Bytes that move from one counter to the other may be counted
@@ -56,7 +56,7 @@ static const long vg_nap_ns = 50000;
 struct vg_reserved {
 	uint64_t used;
 	uint64_t pending;
-	uint64_t pending_below; // in slots below this process's
+	uint64_t pending_below; // in slots below the slot of this process
 };
 
 static struct vg_reserved vg_sum_up(struct vg_pages *pages, uint32_t device)

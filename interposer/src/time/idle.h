@@ -17,7 +17,7 @@ void vg_idle_waited(struct vg_meter *meter, CUstream handle, uint64_t context, u
 		    uint64_t now);
 void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
 
-// vg_idle_other_waited records that a program has waited for something else, in a thread with this
+// vg_idle_other_waited records that a program has waited for other work, in a thread with this
 // context. vg_idle_other_waited queries the driver about the streams of the context that should be
 // idle.
 void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);

@@ -72,7 +72,7 @@ struct vg_stream {
 	bool held; // do not ask the driver: its context may be ending
 	CUstream handle;
 	uint64_t context;
-	uint64_t thread; // of a per-thread default stream, else 0
+	uint64_t thread; // of a per-thread default stream, otherwise 0
 	uint32_t head;   // counts segments; `head` modulo vg_ring is the index
 	uint32_t tail;   // the oldest segment that is not done
 	uint32_t turns;  // counts segments, including those that ended without an event

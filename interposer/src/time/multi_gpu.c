@@ -8,8 +8,8 @@
 enum {
 	vg_phase_allowance_ns = 400000, // allowance of each GPU when a phase opens
 	vg_phase_wait_ns = 20000000,    // …or the allowance that it earns in this time, if less
-	vg_phase_saved_ns = 6000000,    // balance from which a GPU that is out of step goes on
-	vg_phase_debt_ns = 10000000,    // debt up to which a GPU that is behind goes on
+	vg_phase_saved_ns = 6000000,    // balance from which a GPU that is out of step continues
+	vg_phase_debt_ns = 10000000,    // debt up to which a GPU that is behind continues
 	vg_phase_most_launches = 1 << 30, // of one phase: a larger count is forged
 	vg_phase_carried = 64,          // launches that a GPU may carry over after a phase's end
 };
@@ -77,7 +77,7 @@ static void vg_phase_close(struct vg_usage_header *header, const uint32_t *ppm, 
 
 // vg_phase_begin opens a phase. A GPU that had fewer launches than the others in the last phase may
 // still make them up, because a peer of its work may be waiting. The remainder is counted from the
-// goals, because launches go on meanwhile.
+// goals, because launches continue meanwhile.
 static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
 {
 	int64_t most = vg_phase_most(header, ppm, count);

@@ -20,7 +20,7 @@
 
 struct vg_phase {
 	bool behind;   // a peer's work was let through, so this GPU's must follow
-	uint64_t wait; // until all GPUs may have allowance, in ns; 0: go on
+	uint64_t wait; // until all GPUs may have allowance, in ns; 0: continue
 };
 
 // vg_multi_gpu_look returns the phase for one of the container's `count` GPUs. `ppm` has their

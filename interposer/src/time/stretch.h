@@ -14,8 +14,8 @@ enum {
 	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
 };
 
-// vg_journey is when a probe was sent, on the host's clock, and when it came back, on the GPU's.
-// Both are in ns since the base event.
+// vg_journey is the time at which a probe was sent, on the host's clock, and the time at which it
+// came back, on the GPU's clock. Both are in ns since the base event.
 struct vg_journey {
 	int64_t sent, back;
 };

@@ -25,7 +25,7 @@ void vg_watch_polled(void);
 void vg_watch_stream_waited(CUstream stream, bool per_thread);
 void vg_watch_context_waited(CUcontext context);
 
-// vg_watch_other_waited records that a program has waited for something else, such as an event or a
+// vg_watch_other_waited records that a program has waited for other work, such as an event or a
 // copy. vg_watch_other_waited queries the driver which streams of the context are idle.
 void vg_watch_other_waited(void);
 

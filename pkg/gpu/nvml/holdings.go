@@ -100,7 +100,7 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lib == lib { // else the library was closed meanwhile
+	if h.lib == lib { // otherwise the library was closed meanwhile
 		h.devices[uuid] = device
 	}
 	return device, nil

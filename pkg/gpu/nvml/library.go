@@ -89,7 +89,7 @@ func findUnder(root, name string) (path string, tried []string) {
 }
 
 // FindBeside returns the path of another driver library. FindBeside looks in the
-// directory of NVML if nvml is set, else in the usual directories under root.
+// directory of NVML if nvml is set, otherwise in the usual directories under root.
 func FindBeside(root, nvml, name string) (string, error) {
 	dirs := libraryDirs
 	if nvml != "" {

@@ -72,7 +72,7 @@ func (d *Driver) close() {
 	d.lib = nil
 }
 
-// describe returns the GPU of an index. If the description cannot be read
+// describe returns the GPU with this index. If the description cannot be read
 // completely, the GPU is unhealthy. If even the UUID cannot be read, the UUID
 // is empty.
 func (d *Driver) describe(index int) gpu.GPU {

@@ -41,7 +41,7 @@ func mountDevices() error {
 func copyDevices(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // devices come and go
+			return nil // devices may appear and disappear
 		}
 		if err != nil {
 			return err

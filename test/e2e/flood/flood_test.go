@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood measures how long pods take to start on a real node beside as many pods with 64
-// asking containers as kubelet admits. The package takes some minutes and two processors, and runs
-// as "make e2e-flood", not in "make test".
+// Package flood measures how long pods take to start on a real node that is filled with pods of 64
+// containers that request GPUs. The package takes some minutes and two processors, and runs as
+// "make e2e-flood", not in "make test".
 package flood
 
 import (

@@ -98,7 +98,7 @@ func (s *suite) guards() []int {
 	return pids
 }
 
-// bookkeeping are kinds of objects that come and go by themselves.
+// bookkeeping lists kinds of objects that Kubernetes creates and deletes by itself.
 var bookkeeping = []string{"events", "leases", "pods", "controllerrevisions", "endpointslices", "componentstatuses"}
 
 // objects returns all objects of the API, by kind and name.

@@ -35,8 +35,8 @@ var alarms = []string{
 }
 
 // withdraws are the versions of releases whose agents report no registered plugin from their start
-// until the runtime has their plugin. As operations.md of these releases states, the Node offers
-// nothing meanwhile.
+// until the runtime has their plugin. As operations.md of these releases states, the Node offers no
+// capacity meanwhile.
 var withdraws = []string{"0.0.1-f23a02b1375a"}
 
 // watch records each change of the memory that the Node offers.
