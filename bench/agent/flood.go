@@ -100,7 +100,7 @@ func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error
 }
 
 // makeFlood creates the flood's pods. Some fit. Some have a last container for which no
-// GPU has room. Some have sidecars, of which too many run at a time for the node's slots.
+// GPU has room. Some pods have sidecars, more of which run at a time than the node has slots.
 // Some have more requesting containers than allowed.
 func (n *node) makeFlood(ctx context.Context) ([]floodPod, error) {
 	pods := make([]floodPod, n.options.flood)

@@ -93,7 +93,7 @@ func cpuTime(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("processor time: %w", err)
 	}
 	// The program's name, which may contain anything, ends with the last
-	// bracket. User and system time are the 12th and 13th fields after it.
+	// bracket. User and system time are the 12th and 13th fields after the bracket.
 	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {

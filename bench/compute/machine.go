@@ -47,7 +47,7 @@ func hasGPU() bool {
 func seconds(d time.Duration) string { return formatNumber(d.Seconds()) }
 
 // periodicWarmup is the time in which the interposer learns the length of the periodic kernel.
-// After it, the interposer measures the kernel less and less often.
+// After this time, the interposer measures the kernel less and less often.
 const periodicWarmup = 5 * time.Second
 
 // startPeriodic starts the workload "latency".

@@ -5,9 +5,8 @@
 // kernel lengths and ways of launching. The command also measures the latency of
 // a short kernel beside a container that saturates the GPU.
 //
-// On a simulated GPU the simulator's oracle reports GPU times. On a real GPU they
-// are unknown, so throughput under limits is compared with throughput without
-// limits.
+// On a simulated GPU the simulator's oracle reports GPU times. On a real GPU these times are
+// unknown, so throughput under limits is compared with throughput without limits.
 //
 // The program prints each point as a line of JSON. At the end the command writes a summary by the
 // criteria of acceptance, and charts.

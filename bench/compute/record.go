@@ -43,8 +43,8 @@ type Tenant struct {
 	// UnlimitedPercent is the GPU time of the same work alone and without limits. Work
 	// that leaves the GPU idle cannot reach every limit.
 	UnlimitedPercent *float64 `json:"unlimited_gpu_time_percent"`
-	// TargetPercent is the GPU time that the container should get: the limit, or less if
-	// it cannot use that.
+	// TargetPercent is the GPU time that the container should get: the limit, or less if it cannot
+	// use the whole limit.
 	TargetPercent float64 `json:"target_percent"`
 	// GPUTimePercent is the GPU time that the simulator's oracle reports.
 	GPUTimePercent *float64 `json:"gpu_time_percent"`

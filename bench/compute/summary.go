@@ -152,8 +152,8 @@ func firstSecond(r Record) ([]float64, int) {
 	return []float64{math.Abs(*r.FirstSecondPercent - r.TargetPercent)}, 0
 }
 
-// quietP99MS bounds the p99 of the kernel that runs alone. On a machine above it, the
-// processors are too busy to measure latencies.
+// quietP99MS bounds the p99 of the kernel that runs alone. If the p99 exceeds this bound, the
+// machine's processors are too busy to measure latencies.
 const quietP99MS = 1.5 * periodicKernelUS / 1000
 
 func latencyExcess(r Record) ([]float64, int) {

@@ -58,7 +58,7 @@ func (r *runner) has(way string) bool {
 	return !slices.ContainsFunc(r.absent, func(a Absent) bool { return a.Way == way })
 }
 
-// those returns the ways that the driver has.
+// those returns the ways that the driver supports.
 func (r *runner) those(ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !r.has(way) })
 }

@@ -75,7 +75,7 @@ type sizes struct {
 }
 
 // spare returns the amount that may remain ungranted: 1 % of the limit. If NVML does not
-// list the memory of processes, it is the size of their contexts again.
+// list the memory of processes, the value is the size of their contexts again.
 func (s sizes) spare(limit uint64, processes int) uint64 {
 	if s.vague {
 		return uint64(processes) * s.context

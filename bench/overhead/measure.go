@@ -29,10 +29,10 @@ func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
 }
 
 // The number of calls makes a round much longer than reading the clock, and shorter
-// than a time slice of a busy machine. Launches are shortest and need more calls: the
-// cost of cold caches at a process's turn is not the cost of consecutive calls. The
-// simulator queues 1024 launches. Calls of meminfo-apart are half a millisecond
-// apart.
+// than a time slice of a busy machine. Launches are the shortest calls and need more
+// repetitions, because the cold caches at the start of a process's turn distort short
+// series. The simulator queues 1024 launches. Calls of meminfo-apart are half a
+// millisecond apart.
 var (
 	// bareCalls run on the fastest driver of the simulator.
 	bareCalls = []timed{

@@ -62,7 +62,7 @@ func onOneProcessor(start func() error) error {
 	return errors.Join(start(), unix.SchedSetaffinity(0, &all))
 }
 
-// time makes count calls and returns the ns of one call.
+// time makes count calls and returns the time of one call in ns.
 func (s *server) time(call string, count int) (float64, error) {
 	if _, err := fmt.Fprintln(s.in, call, count); err != nil {
 		return 0, fmt.Errorf("%s: ask for %s: %w", s.side, call, err)

@@ -93,7 +93,7 @@ static CUresult lay_out_child(struct sim_exec *exec, struct sim_node *source, st
 	return err;
 }
 
-/* Reports whether all dependencies of the node have their steps. */
+/* Reports whether the steps of all dependencies of the node exist. */
 static bool placeable(const struct sim_node *node)
 {
 	if (node->mark)

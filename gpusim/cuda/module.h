@@ -18,7 +18,7 @@ struct sim_module {
 	uint64_t unloaded; /* bytes of code that the first use of a function loads */
 };
 
-/* Loads the code if it is left for its first use. */
+/* Loads the code if it was deferred to its first use. */
 CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);

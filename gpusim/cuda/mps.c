@@ -139,7 +139,8 @@ CUresult sim_mps_alive(void)
 	return CUDA_ERROR_MPS_RPC_FAILURE;
 }
 
-/* Counts the clients with a context on the GPU. Sets *others if a non-client has one. Locked. */
+/* Counts the clients with a context on the GPU. Sets *others if a process that is no client has a
+ * context. Locked. */
 static unsigned count_clients(uint32_t gpu, bool *others)
 {
 	struct gs_proc *proc;

@@ -8,7 +8,7 @@
 CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event);
 CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event);
 
-/* Continues the stream when these have ended. With the queue lock. */
+/* Continues the stream when these items have ended. With the queue lock. */
 CUresult sim_submit_join(struct sim_stream *stream, const struct gs_ref *deps, size_t count,
 			 struct gs_ref *ref);
 

@@ -226,7 +226,7 @@ int control_run(int ready)
 	path_in(&control, "nvidia-cuda-mps-control.pid", path);
 	(void)unlink(path);
 	/*
-	 * The client that requested the end sees it when its connection closes, and
+	 * The client that requested the end detects it when its connection closes, and
 	 * may start another daemon at once. At exit, files are closed in any order.
 	 */
 	(void)flock(control.lock, LOCK_UN);

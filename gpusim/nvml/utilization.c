@@ -41,8 +41,8 @@ unsigned nv_busy_percent(const struct gs_gpu *gpu)
 }
 
 /*
- * The difference between the time of day and CLOCK_MONOTONIC, in µs, computed once so that a window
- * has the same time in every call.
+ * The difference between the time of day and CLOCK_MONOTONIC, in µs, computed once, so that a
+ * window has the same time in every call.
  */
 static uint64_t day_offset_us;
 

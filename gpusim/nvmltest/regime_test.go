@@ -179,7 +179,7 @@ func TestRegimes(t *testing.T) {
 				want = contained
 			}
 			check("a container's process, on the host", lookIn(t, machine, "", false), inner.Pid, want)
-			// After an observer on the host has looked, it has the host's pid.
+			// After an observer on the host has read the processes, the process has the host's pid.
 			if tt.regime == "host-pids" {
 				check("another container's process", lookIn(t, machine, "", true), inner.Pid, contained)
 			}

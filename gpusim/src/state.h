@@ -422,7 +422,7 @@ void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
 
 /*
  * Computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times and samples
- * are correct only after it. Locked.
+ * are correct only after this call. Locked.
  */
 void gs_advance(struct gs_handle *handle, uint64_t now);
 

@@ -164,7 +164,7 @@ static void threads(void *nothing)
 
 static char work[] = "/tmp/gpusim-calls-XXXXXX";
 
-/* Makes a machine with these lines as its profile, and selects it for this process. */
+/* Makes a machine whose profile has these lines, and selects the machine for this process. */
 static void use_profile(const char *lines)
 {
 	char path[128], command[512];

@@ -19,7 +19,7 @@ run() {
 	"$out/gpusim" create --gpus 2 --memory 4GiB --seed 1 ${profile:+--profile "$profile"} "$dir"
 	status=0
 	# branch_test opens the libraries of all branches. The loader's default space for static
-	# thread-local storage is too small for them.
+	# thread-local storage is too small for these libraries.
 	GLIBC_TUNABLES=glibc.rtld.optional_static_tls=8192 \
 	GPUSIM_STATE=$dir/state GPUSIM_LIBCUDA=$out/libcuda.so.1 GPUSIM_LIBNVML=$out/libnvidia-ml.so.1 \
 		GPUSIM_TOOL=$out/gpusim GPUSIM_MPS=$out/nvidia-cuda-mps-control GPUSIM_DATA=$here \

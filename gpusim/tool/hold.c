@@ -83,7 +83,8 @@ static bool parse_options(struct holding *holding, int argc, char **argv)
 	return true;
 }
 
-/* Returns the GPU to hold, or -1. Like any program, it gets a GPU whose device it can open. */
+/* Returns the GPU to hold, or -1. Like any program, this program gets a GPU whose device it can
+ * open. */
 static int choose_gpu(const struct gs_handle *handle, const char *name)
 {
 	int named = name ? tool_find_gpu(handle->state, name) : -1;

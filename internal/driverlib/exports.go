@@ -18,7 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Errors about a library wrap one of these.
+// Errors about a library wrap one of these errors.
 var (
 	// ErrNotLibrary reports that the file is no shared library of this architecture, or
 	// is damaged.

@@ -42,7 +42,7 @@ type Variant struct {
 // Make makes variants of the interposer's libraries in plain for a driver. Make stores
 // them in a directory under parent, named after a hash of the content, and uses an
 // existing directory. A library that cannot be made for the driver is used as built.
-// The error then contains the reason, and the Variant is usable nevertheless.
+// The error then contains the reason, and the Variant can still be used.
 func Make(plain, parent string, driver Paths) (Variant, error) {
 	v := Variant{Dir: plain}
 	contents := map[string][]byte{}

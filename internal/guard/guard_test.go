@@ -403,7 +403,7 @@ func TestSettingsAreFollowed(t *testing.T) {
 	if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
 		t.Errorf("a namespace that the previous release exempts: %v, %v", adjust, err)
 	}
-	// An agent of this release does: it has not seen a container without a mark.
+	// An agent of this release marks them, so it has not seen a container without a mark.
 	n.settings.ExemptNamespaces = []string{"ns"}
 	n.write()
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {

@@ -83,7 +83,7 @@ func (m *messages) drop(id string) {
 	}
 }
 
-// replace counts the objects of another, and no others.
+// replace replaces the counted objects with those of another counter.
 func (m *messages) replace(other *messages) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

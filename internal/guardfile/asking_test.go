@@ -110,8 +110,8 @@ func TestTheListIsRemoved(t *testing.T) {
 	}
 }
 
-// A guard uses a newer agent's list as far as it understands it. A pod that it wrongly takes for an
-// asking pod is refused, which is safe.
+// A guard uses a newer agent's list as far as it understands it. A pod that the guard wrongly
+// treats as an asking pod is refused, which is safe.
 func TestAListOfANewerAgent(t *testing.T) {
 	sum := sha256.Sum256([]byte("a\nb\n"))
 	good := hex.EncodeToString(sum[:])

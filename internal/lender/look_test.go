@@ -189,7 +189,7 @@ func TestTheEndOfALenderTakesLeasesBack(t *testing.T) {
 	lent := uint64(0)
 	for end := time.Now().Add(10 * time.Second); lent == 0 && time.Now().Before(end); time.Sleep(ms) {
 		now := limits.Monotonic()
-		c.claim(uint64(now), now) // it works, and its allowance is empty
+		c.claim(uint64(now), now) // the container works, and its allowance is empty
 		lent, _ = c.lease()
 	}
 	cancel()

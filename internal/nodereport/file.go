@@ -17,7 +17,7 @@ import (
 // has about 6 KiB.
 const maxSize = 1 << 20
 
-// Errors of Read wrap one of these, or fs.ErrNotExist if the file is missing.
+// Errors of Read wrap one of these errors, or fs.ErrNotExist if the file is missing.
 var (
 	// ErrForeign reports that the file is JSON but not a report.
 	ErrForeign = errors.New("not a node report")

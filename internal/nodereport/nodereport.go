@@ -50,8 +50,8 @@ type Sums struct {
 }
 
 // Volcano is the state of the answers to Volcano's scheduler about the pods to
-// which it assigned GPUs. The scheduler's lock on the Node can be removed once
-// all are answered.
+// which it assigned GPUs. The scheduler's lock on the Node can be removed once all assignments are
+// answered.
 type Volcano struct {
 	// AnsweredAt is the time of the latest answered assignment, by the
 	// scheduler's clock, in seconds.

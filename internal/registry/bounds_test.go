@@ -36,8 +36,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(heldPatience)+" for a process")
 }
 
-// A container has at most 256 listed processes. The agent lists at most 4,096 processes if it may
-// have four times as many descriptors.
+// A container has at most 256 listed processes. The agent lists at most 4,096 processes if its
+// limit of descriptors is at least four times that number.
 func TestTheRegistryIsBounded(t *testing.T) {
 	for descriptors, want := range map[int]struct{ total, arrivals int }{
 		1 << 20: {4096, 256}, 4 * 4096: {4096, 256}, 4*4096 - 4: {4095, 256}, 1024: {256, 64},

@@ -46,8 +46,8 @@ const heldPatience = 100 * time.Millisecond
 // Holdings returns the memory that processes physically hold of GPUs.
 type Holdings interface {
 	// Of returns the memory that the process holds of each of its container's GPUs, by UUID. The
-	// driver measures it after the call began. GPUs that the driver does not report are missing. Of
-	// returns an error if the driver reports none in time.
+	// driver measures the memory after the call began. GPUs that the driver does not report are
+	// missing. Of returns an error if the driver reports none in time.
 	Of(ctx context.Context, process Process) (map[string]uint64, error)
 }
 

@@ -28,7 +28,7 @@ type Outcome string
 const (
 	Registered Outcome = "registered" // the process is now listed
 	Known      Outcome = "known"      // it was already listed
-	Foreign    Outcome = "foreign"    // it runs in no container of a pod
+	Foreign    Outcome = "foreign"    // the process runs in no container of a pod
 	Full       Outcome = "full"       // its container, or the registry, is full
 	Gone       Outcome = "gone"       // it ended before it was read
 	Busy       Outcome = "busy"       // its container, or all of them, have too many open connections

@@ -340,7 +340,7 @@ func hear(conn *net.UnixConn) (message []byte, came bool) {
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = conn.SetReadDeadline(time.Time{})
-		return said(conn) // it may have arrived while this process did not run
+		return said(conn) // the message may have arrived while this process did not run
 	}
 	return message, came && err == nil
 }

@@ -115,7 +115,7 @@ func (m *Mounts) Remove(podUID string, container ...string) error {
 
 // Remove removes a directory and unmounts all mounts on or below it. Processes that
 // use a page keep it. If the mounts of this namespace do not propagate to the
-// node's, the node's mounts are removed nevertheless. The kernel detaches a mount
+// node's, the node's mounts are still removed. The kernel detaches a mount
 // when its directory is removed.
 func Remove(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -20,7 +20,8 @@ static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
 
 // told holds the drift and turn after two seconds on a card with this drift and these slices. With
-// slices, other containers have every second one. With `pause`, no probe runs for half a second.
+// slices, every second slice belongs to other containers. With `pause`, no probe runs for half a
+// second.
 struct told {
 	int64_t ppb, turn;
 };

@@ -179,7 +179,7 @@ static void test_look(void)
 		CHECK(vg_estimate_is_doubtful(&class, now));
 	}
 
-	// The work itself took longer, more than once.
+	// The work itself repeatedly took longer.
 	take(&class, 1, 100 * piece, now);
 	CHECK(vg_estimate_is_known(&class, now));
 	take(&class, 1, 100 * piece, now);

@@ -48,8 +48,8 @@ static bool passes(const uint32_t *ppm, uint32_t device)
 	       (phase.wait == 0 && vg_bucket_peek(&header.devices[device], now, ppm[device]) >= 1);
 }
 
-// Work in step stays in step: after a kernel passed, its peer passes at once, even in debt. No
-// further work passes.
+// Work in step stays in step: after a kernel was let through, its peer is let through immediately,
+// even in debt. No further work passes.
 static void test_peers_go_together(void)
 {
 	static const uint32_t unequal[] = {part, 2 * part};

@@ -99,7 +99,7 @@ static void test_an_imported_pool_without_answers(void)
 }
 
 // A new import is charged only by its own call, and not if there is no room. But if the pool keeps
-// the memory, it is charged nevertheless.
+// the memory, the memory is charged.
 static void test_an_import_without_room(void)
 {
 	begin(100 * mib, 0, 0, handle);

@@ -215,7 +215,7 @@ slower() {
 }
 
 # pace PPM SCENE OPTION… checks that the scene takes at most 5 % longer than natively, with five
-# pairs of runs. If they fail because the machine was busy, it makes nine new pairs.
+# pairs of runs. If the runs fail because the machine was busy, slower makes nine new pairs.
 pace() {
 	local ppm=$1 first
 	shift

@@ -40,8 +40,8 @@ for library in libcuda libnvidia-ml; do
 	[ "$(printf '%s\n2.17\n' "$newest" | sort -V | tail -n 1)" = 2.17 ] ||
 		fail "$library asks for GLIBC_$newest"
 
-	# A C library's internal names are only allowed if musl has them too. With any other, no process
-	# of a container with musl starts.
+	# A C library's internal names are only allowed if musl has them too. If the library used any
+	# other internal name, no process of a container with musl would start.
 	foreign=$(readelf -W --dyn-syms "$file" | awk '$7 == "UND" && $5 == "GLOBAL" { sub("@.*", "", $8); print $8 }' |
 		grep '^__' | grep -vx -e __errno_location -e __ctype_b_loc)
 	[ -z "$foreign" ] || fail "$library asks for names that musl does not have: $foreign"

@@ -220,8 +220,8 @@ static void take(int physical)
 	}
 }
 
-// Every other allocation is freed, and the agent measures that. Other allocations then take the
-// freed memory. The caller checks the physical memory.
+// Every second allocation is freed, and the agent measures the result. Other allocations then take
+// the freed memory. The caller checks the physical memory.
 static void test_slack(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};

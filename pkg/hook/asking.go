@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// askingPause batches changes that arrive together: each would be a write to a disk.
+	// askingPause batches changes that arrive together, because each would be a write to a disk.
 	askingPause = 50 * time.Millisecond
 	// askingInterval is how often the list is checked without a signal.
 	askingInterval = 30 * time.Second

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// process starts a process that appears to be of a pod. ended returns the
+// process starts a process that appears to belong to a pod. ended returns the
 // signal that ended the process, 0 while it runs.
 func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.Signal) {
 	t.Helper()

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// restoreBurst is the number of changes by others that are reverted at
-	// once; later changes are reverted one per restoreInterval. kubelet and
-	// operators stay far below the limit. Only a program that keeps writing the patcher's keys
-	// reaches the limit; the patcher must not revert its writes at full speed.
+	// restoreBurst is the number of changes by other programs that are reverted immediately; later
+	// changes are reverted one per restoreInterval. kubelet and operators stay far below the limit.
+	// Only a program that keeps writing the patcher's keys reaches the limit; the patcher must not
+	// revert its writes at full speed.
 	restoreBurst    = 20
 	restoreInterval = 6 * time.Second
 

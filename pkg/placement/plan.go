@@ -150,11 +150,11 @@ func (p *planner) attempt() bool {
 	return p.place(0)
 }
 
-// findHopeless returns the first share that no search can place. Either no GPU has room
-// for the share even without the earlier containers. Or all GPUs together have no room
-// for the share and the shares that run beside it. If every share may fit, findHopeless
-// returns a step that does not exist. A pod that already holds GPUs is not checked, as
-// its containers may reuse them.
+// findHopeless returns the first share that no search can place. A share is hopeless if
+// no GPU has room for it even without the earlier containers, or if all GPUs together
+// have no room for the share and the shares that run beside it. If every share may fit,
+// findHopeless returns a step that does not exist. A pod that already holds GPUs is not
+// checked, as its containers may reuse them.
 func (p *planner) findHopeless() step {
 	nowhere := step{task: -1}
 	if len(p.todo) < len(p.containers) {
@@ -386,7 +386,7 @@ func (p *planner) fits(g int, before, now load) bool {
 	case now.clash:
 		return false
 	case now == before:
-		// The pod reuses its init container's load: it holds that load already.
+		// The pod reuses its init container's load, because the pod already holds that load.
 		return true
 	case others.exclusive, now.exclusive && others.holders > 0:
 		return false

@@ -332,7 +332,7 @@ func (p *reference) fits(g int, before, now load) bool {
 	case now.clash:
 		return false
 	case now == before:
-		// The pod reuses its init container's load: it holds that load already.
+		// The pod reuses its init container's load, because the pod already holds that load.
 		return true
 	case others.exclusive, now.exclusive && others.holders > 0:
 		return false

@@ -113,8 +113,8 @@ func partsLeft(perGPU int, total uint64, left Left) int64 {
 	})
 }
 
-// most returns the largest number of units, at most limit, that fits. fits must
-// be monotonic: if n fit, fewer fit too.
+// most returns the largest number of units, at most limit, that fits. fits must be monotonic: if n
+// units fit, fewer units also fit.
 func most(limit int64, fits func(n int64) bool) int64 {
 	return int64(sort.Search(int(limit), func(n int) bool { return !fits(int64(n) + 1) }))
 }

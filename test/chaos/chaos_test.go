@@ -191,7 +191,8 @@ func (w *world) broken(promise, format string, args ...any) {
 	w.Errorf("%6.1fs: %s: %s", time.Since(w.begin).Seconds(), promise, message)
 }
 
-// brokenOnce reports each culprit once, because the watchers see it repeatedly.
+// brokenOnce reports each broken promise once per subject, because the watchers detect it
+// repeatedly.
 func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
 	if _, again := w.told.LoadOrStore(promise+" "+culprit, true); !again {
 		w.broken(promise, format, args...)

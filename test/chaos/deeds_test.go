@@ -24,7 +24,7 @@ type deed struct {
 // targetVariable contains the address of the agent's metrics.
 const targetVariable = "TARGET"
 
-// deeds are dealt in a random order, each as often as the others.
+// deeds are run in a random order, each as often as the others.
 var deeds = []deed{
 	{name: "grow the usage page", fill: attacks("attack --way grow --duration 2")},
 	{name: "truncate the usage page", fill: attacks("attack --way shrink --duration 2")},

@@ -118,7 +118,7 @@ func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 	}()
 	w.full.note()
 	for end := time.Now().Add(length); time.Now().Before(end); {
-		// Repeatedly, because it must also take the room that others free.
+		// The fault fills repeatedly, because it must also take the space that other programs free.
 		w.full.note()
 		if err := fill(w.filler()); err != nil {
 			w.Errorf("fill /run: %v", err)

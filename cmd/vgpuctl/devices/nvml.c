@@ -58,8 +58,8 @@ static int vn_open(struct vn_nvml *nvml)
 		fprintf(stderr, "cannot open NVML: %s\n", dlerror());
 		return -1;
 	}
-	// The second version uses the same structure. Drivers before 510 have no third
-	// version.
+	// The second version uses the same structure. Drivers before 510 lack the third version of the
+	// function.
 	if (dlsym(library, list) == NULL)
 		list = "nvmlDeviceGetComputeRunningProcesses_v2";
 	if (vn_find(library, "nvmlInit_v2", &nvml->init) ||

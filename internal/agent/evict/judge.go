@@ -14,9 +14,9 @@ type Verdict int
 
 // The verdicts.
 const (
-	Wait  Verdict = iota // it may fit yet, or is already ending
+	Wait  Verdict = iota // the pod may still fit, or is already ending
 	Keep                 // the pod stays: an eviction would not help
-	Evict                // evict it, so that its controller creates another
+	Evict                // evict the pod, so that its controller creates another
 )
 
 // Judge decides whether to evict a pod after a number of refusals of its container. The pod is

@@ -123,7 +123,7 @@ func (n *node) run(name string, pid int) {
 		n.Fatal(err)
 	}
 	n.spent[name] = 0
-	n.put(name, highWaterOffset, 1|1<<32) // and the count of GPUs behind it
+	n.put(name, highWaterOffset, 1|1<<32) // and the count of GPUs after it
 	n.put(name, slotsOffset, uint64(pid))
 	n.put(name, slotsOffset+attachedOffset, uint64(n.clock.UnixNano()))
 	n.put(name, slotsOffset+gpuTimeOffset, 0)

@@ -274,7 +274,7 @@ func TestDevicesOfTheNode(t *testing.T) {
 	}
 	share := uint64(16*gib) / 100
 	want := []agentapi.Device{
-		// The driver reports nothing for one process.
+		// The driver reports no value for one process.
 		{Index: 0, UUID: first, Name: "G", MemoryBytes: 16 * gib,
 			Sharing: []agentapi.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 55}}},
 		{Index: 1, UUID: second, Name: "G", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
@@ -423,7 +423,7 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// Without the driver the overview contains the allocations, and why the rest is missing.
+// Without the driver the overview contains the allocations, and the reason for the missing values.
 func TestOverviewWithoutTheDriver(t *testing.T) {
 	n, c, _ := populated(t)
 	n.err = errors.New("the driver is lost")

@@ -232,7 +232,7 @@ func (p Pod) told() []doctor.Finding {
 		}
 		if e.Reason == "VGPURefused" {
 			if !waits || kubelet {
-				continue // it is over, or the kubelet reports the same
+				continue // the problem is over, or the kubelet reports the same
 			}
 			fix := advice[e.Reason]
 			if strings.Contains(e.Message, "no GPU has room") {

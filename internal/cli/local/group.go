@@ -44,7 +44,7 @@ func GroupsDir(getenv func(string) string, uid int) string {
 }
 
 // OpenGroups opens a directory of groups, and creates it if it is missing. OpenGroups
-// rejects a directory that others can write, because they could lift the limits.
+// rejects a directory that others can write, because these users could lift the limits.
 func OpenGroups(dir string) (Groups, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Groups{}, fmt.Errorf("make the directory of runs: %w", err)

@@ -85,7 +85,7 @@ func Status(p Places) ([]Holder, error) {
 	errs = append(errs, err)
 	for _, h := range append(candidates, groups...) {
 		switch err := h.read(); {
-		case errors.Is(err, fs.ErrNotExist): // it has ended, or has not begun
+		case errors.Is(err, fs.ErrNotExist): // the holder has ended, or has not begun
 		case err != nil:
 			errs = append(errs, err)
 		default:

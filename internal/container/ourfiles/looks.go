@@ -78,7 +78,8 @@ func (l *Looks) Check(container, proc string, pid int, mounts []Mount) error {
 }
 
 // CheckRunning checks, from the root of a process's mount namespace, whether a program that starts
-// in the running container finds our files. The way by which they are reached does not matter then.
+// in the running container finds our files. The path through which the program reaches the files
+// does not matter.
 func (l *Looks) CheckRunning(container, proc string, pid int, ours []Mount) error {
 	return l.look(container, func(resolve uint64) error {
 		root, err := openRoot(proc, pid)
@@ -106,7 +107,7 @@ func (l *Looks) CheckRunning(container, proc string, pid int, ours []Mount) erro
 }
 
 // look searches the kernel's cache, which never waits, and then file systems if necessary. Kernels
-// before 5.12 support only file systems, and kernels before 5.6 neither.
+// before 5.12 support only the search in file systems, and kernels before 5.6 support neither.
 func (l *Looks) look(container string, look func(resolve uint64) error) error {
 	err := look(resolveCached)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) {

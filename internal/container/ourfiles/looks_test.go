@@ -160,7 +160,7 @@ func TestVolumesAboveOurFiles(t *testing.T) {
 	}
 }
 
-// A renamed directory takes the mounts below it along.
+// When a directory is renamed, the mounts below it move with it.
 func TestADirectoryIsRenamed(t *testing.T) {
 	b := newBox(t)
 	dir := b.volume("/usr/local")
@@ -241,7 +241,7 @@ func TestTheHostsFilesAreGone(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
-// A volume above our files is not asked, whether it answers or not.
+// A volume above our files is not accessed, whether or not it answers.
 func TestAVolumeAboveOursHangs(t *testing.T) {
 	b := newBox(t)
 	b.mounts = []Mount{{Source: "/volume", Destination: "/usr/local"}}

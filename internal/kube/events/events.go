@@ -59,7 +59,7 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Recorder writes Events. A nil Recorder writes none.
+// Recorder writes Events. A nil Recorder writes no Events.
 type Recorder struct {
 	Options
 	queue   chan event

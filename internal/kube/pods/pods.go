@@ -30,7 +30,7 @@ const (
 	SourceAnnotation = "kubernetes.io/config.source"
 )
 
-// Errors of Get wrap one of these.
+// Errors of Get wrap one of these errors.
 var (
 	// ErrNotFound means that the API server has no such pod, or another pod of that name.
 	ErrNotFound = errors.New("no such pod")

@@ -60,7 +60,7 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 	}
 }
 
-// vg_graph_made files a new executable graph. If it cannot, it destroys the graph.
+// vg_graph_made files a new executable graph. If there is no room, it destroys the graph.
 static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, struct vg_graph_needs *needs)
 {
 	struct vg_state *state = vg_state_ready();

@@ -49,8 +49,8 @@ static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t by
 	return index < 0 ? 0 : vg_min(bytes, vg_limits_memory(&state->pages, (uint32_t)index));
 }
 
-// vg_forget_the_dead empties the slots of dead processes from time to time. A program may ask
-// before it allocates, and not try if too little is free.
+// vg_forget_the_dead empties the slots of dead processes from time to time. A program may query the
+// free memory before it allocates, and not try if too little is free.
 static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
 {
 	_Atomic uint64_t *reaped = &state->answers[device].reaped_ns;

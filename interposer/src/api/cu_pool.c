@@ -217,7 +217,7 @@ VG_API(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
 	return result;
 }
 
-// The agent is asked before a synchronisation, while the GPU works. After the program's wait, the
+// The agent is queried before a synchronisation, while the GPU works. After the program's wait, the
 // query would only delay the program.
 static void vg_sync_begins(void)
 {

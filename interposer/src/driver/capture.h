@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures of streams, and the calls that they forbid us.
+// Captures of streams, and the interposer's calls that captures forbid.
 //
 // The interposer must not touch a stream under capture: an event would become part of the capture,
 // and a query would invalidate it. The same holds for the legacy stream during the capture of a
@@ -20,7 +20,7 @@
 
 // vg_capture_ask asks the driver whether a stream is being captured. Stream 0 is the calling
 // thread's own if `per_thread`. For the legacy stream during the capture of a blocking stream, the
-// driver reports that it cannot be asked.
+// driver reports that the stream cannot be queried.
 enum vg_capturing { vg_not_capturing, vg_is_capturing, vg_beside_capture, vg_capturing_unknown };
 enum vg_capturing vg_capture_ask(CUstream stream, bool per_thread);
 

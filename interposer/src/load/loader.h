@@ -13,7 +13,7 @@
 struct vg_loader {
 	void *(*open)(const char *name, int flags);
 	void *(*symbol)(void *handle, const char *name);
-	// NULL if the C library does not have it.
+	// NULL if the C library does not have the function.
 	int (*info)(void *handle, int request, void *answer);
 };
 

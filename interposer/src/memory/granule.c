@@ -46,7 +46,8 @@ static struct vg_entry *vg_granule_add(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_granule_retain keeps an empty granule charged and reports whether it did: not if too many are.
+// vg_granule_retain keeps an empty granule charged and reports whether it did: it does not if too
+// many granules are already kept.
 static bool vg_granule_retain(const struct vg_granule_change *change)
 {
 	_Atomic uint64_t *retained = &change->state->retained[change->device];
@@ -123,7 +124,7 @@ uint64_t vg_granule_leave(struct vg_state *state, uint32_t device, uint64_t addr
 	return vg_granule_apply(&change, address, bytes, vg_granule_remove);
 }
 
-// The driver does not place a piece that fills a granule beside others.
+// The driver does not place a piece that fills a granule in a shared granule.
 static bool vg_is_small(uint64_t bytes)
 {
 	return bytes < vg_granule;

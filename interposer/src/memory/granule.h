@@ -6,9 +6,10 @@
 // addresses may have memory of several GPUs, at once or in turn. On a driver with smaller granules
 // the charge is too high, never too low.
 //
-// A driver may keep a granule that small pieces have left, for the next ones. Up to 8 MiB of empty
-// granules therefore stay charged on each GPU, as an estimate. New pieces in retained granules cost
-// nothing. The agent's measurement shows which granules the driver has not kept (correction.h).
+// A driver may keep a granule whose small pieces were freed, for the next small pieces. Up to 8 MiB
+// of empty granules therefore stay charged on each GPU, as an estimate. New pieces in retained
+// granules cost nothing. The agent's measurement shows which granules the driver has not kept
+// (correction.h).
 
 #ifndef VG_GRANULE_H
 #define VG_GRANULE_H

@@ -4,7 +4,7 @@
 // makes the pool grow, queries and applies its answer; then the first applies an old answer.
 // Therefore each query takes a ticket first, and an answer is dropped if an answer with a later
 // ticket was applied. That later answer includes all growth before the earlier ticket. Growth after
-// it is covered by the claims of the calls that cause it, until they settle.
+// the later ticket is covered by the claims of the calls that cause it, until they settle.
 
 #include "pool_held.h"
 

@@ -13,8 +13,8 @@
 void vg_release(struct vg_state *state, struct vg_entry *entry);
 void vg_release_ended(struct vg_state *state, struct vg_entry *entry);
 
-// VG_FREE is the body of a function that frees the object of a key. VG_FREE takes the entry out
-// first, because the driver may reuse the handle at once, and puts it back if the driver refuses.
+// VG_FREE is the body of a function that frees the object of a key. VG_FREE first removes the
+// entry, because the driver may reuse the handle at once, and restores it if the driver refuses.
 #define VG_FREE(kind, key, call)                                                            \
 	do {                                                                                \
 		struct vg_state *state_ = vg_state_ready();                                 \

@@ -49,7 +49,7 @@ struct vg_pool {
 	uint64_t charged;          // bytes accounted
 	bool shareable;            // it can be exported, see sizes.h
 	struct vg_size *sizes;     // of a shareable pool
-	bool unlike;               // it keeps pieces in another way than expected
+	bool unlike;               // the pool keeps pieces in another way than expected
 	bool imported;             // from another process, which may hold the charged memory
 	uint64_t pointers;         // bytes imported from it and not freed, see pointer.h
 	uint32_t arriving;         // pointers imported from it and not charged yet
@@ -122,7 +122,7 @@ struct vg_state {
 	struct vg_mutex audit_mutex;      // held during a question to the agent
 	char agent[vg_agent_path_size];   // the agent's socket; set before the state is ready
 	_Atomic uint64_t asked_ms;        // when the agent was last asked
-	// Until then the agent, which did not answer, is not asked.
+	// Until this time the agent, which did not answer, is not queried.
 	_Atomic uint64_t silent_until_ms;
 	uint64_t silence_ms;              // guarded by audit_mutex
 	_Atomic uint32_t measurements;     // counts answers just before they may be applied

@@ -142,7 +142,7 @@ static void vg_use_file(struct vg_state *state, const struct vg_first *first)
 
 	vg_use_is_noted(state, first->key);
 	if (!entry)
-		return; // then it counts as a first use again, some day
+		return; // then the next use may count as a first use again
 	*entry = (struct vg_entry){.kind = VG_USED, .key = first->key, .extra = first->owner.key,
 				   .context = vg_handle_context()};
 	if (!vg_table_put_new(&state->table, entry))

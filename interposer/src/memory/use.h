@@ -13,8 +13,8 @@
 #include "claim.h"
 #include "driver/handle.h"
 
-// vg_owner is the object that was charged for code: a module or a library. With kind 0 it is not
-// known.
+// vg_owner is the object that was charged for code: a module or a library. If the kind is 0, the
+// object is not known.
 struct vg_owner {
 	enum vg_kind kind;
 	uint64_t key;
@@ -52,9 +52,9 @@ static inline _Atomic uint64_t *vg_use_note(struct vg_state *state, uint64_t key
 }
 
 // vg_use_open begins an empty use. vg_use_add adds a handle of the driver, and vg_use_add_name a
-// name in a module or library, unless it was used before. vg_use_claim reserves the room that they
-// may need, and returns 0 or the error for the caller. vg_use_close ends the use with the driver's
-// result, and returns that result.
+// name in a module or library, unless it was used before. vg_use_claim reserves the room that these
+// uses may need, and returns 0 or the error for the caller. vg_use_close ends the use with the
+// driver's result, and returns that result.
 void vg_use_open(struct vg_use *use, struct vg_state *state);
 void vg_use_add(struct vg_use *use, const void *handle);
 void vg_use_add_name(struct vg_use *use, struct vg_owner owner, const char *name);

@@ -14,7 +14,7 @@
 
 #include "base/now.h"
 
-// Longest time for one question, and length of a nap while the agent's queue is full.
+// Longest time for one query, and length of a nap while the agent's queue is full.
 static const uint64_t vg_patience_ns = 18000000;
 static const long vg_nap_ns = 500000;
 

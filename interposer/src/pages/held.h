@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Queries to the agent for the memory that this process physically holds. The agent measures it on
-// the host after the question has arrived. The kernel identifies the process that asks.
+// Queries to the agent for the memory that this process physically holds. The agent measures the
+// memory on the host after the query has arrived. The kernel identifies the process that asks.
 
 #ifndef VG_HELD_H
 #define VG_HELD_H

@@ -292,7 +292,7 @@ static bool vg_watch_forks(void (*before)(void), void (*after)(void))
 }
 
 // vg_taking is the pid of the process that takes a slot or forks. A process that forked without
-// these functions has left its pid in its child.
+// these functions has passed its pid on to its child.
 static _Atomic int vg_taking;
 
 // vg_fork_begins waits for a limited time: a signal handler may fork in the very thread that takes

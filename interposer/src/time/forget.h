@@ -8,8 +8,8 @@
 #include "meter.h"
 
 // vg_forget drops the records of a stream before its destruction, of a context before and after its
-// destruction, or of a key that may come to mean other work. If another thread holds the meter,
-// which may be blocked in the driver, the meter's next holder drops them.
+// destruction, or of a key that may come to mean other work. If another thread holds the meter, and
+// may be blocked in the driver, the meter's next holder drops the records.
 void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
 
 #endif

@@ -100,7 +100,7 @@ void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thr
 		const struct vg_segment *segment = vg_stream_segment(stream);
 		bool per_thread = stream->thread != 0;
 
-		// Do not ask for streams that have an event or are to have one.
+		// Do not query streams that have an event or will have one.
 		if (!stream->open || segment->covered || segment->fresh || stream->context != context ||
 		    (per_thread && stream->thread != thread) || now <= stream->idle_at + vg_idle_slack_ns)
 			continue;

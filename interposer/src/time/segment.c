@@ -296,7 +296,7 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 		vg_wall_enter(meter, stream, class, charge, now);
 		return false;
 	}
-	// Ask the stream if its work may take longer than estimated, or wait for other streams.
+	// Query the stream if its work may take longer than estimated, or may wait for other streams.
 	if (idle && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
 		stream->idle_at = now;
 		idle = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work of unknown length: it is charged once it was measured. If its stream, context or process
+// Work of unknown length, which is charged once it was measured. If its stream, context or process
 // ends first, it is charged all time since its launch.
 
 #ifndef VG_UNMEASURED_H

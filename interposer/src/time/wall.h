@@ -3,10 +3,10 @@
 // Streams in which events cannot be recorded or read: their work is charged by wall time.
 //
 // Work on these streams is charged by estimate when it is launched, like any other. From then
-// until all of them are done, they count as holding the GPU. When they are done, the difference
-// between that time and the charge is settled. Until then it counts against the balance of this
-// process. Launches wait for it no longer than for any other call of the driver, because the
-// work may never end.
+// until all of them are done, they count as holding the GPU. When the streams are done, the
+// difference between that time and the charge is settled. Until then the difference counts against
+// the balance of this process. Launches wait for it no longer than for any other call of the
+// driver, because the work may never end.
 
 #ifndef VG_WALL_H
 #define VG_WALL_H

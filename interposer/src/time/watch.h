@@ -18,7 +18,7 @@ bool vg_watch_event(CUevent event);
 void vg_watch_context(CUcontext context); // NULL: the current context
 
 // vg_watch_polled records that a program has asked whether work is done, and it is not. A program
-// that polls instead of waiting sends its probes here.
+// that polls instead of waiting sends its probes in this function.
 void vg_watch_polled(void);
 
 // These functions record that a program has waited: the stream or context is idle.

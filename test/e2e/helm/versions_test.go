@@ -111,9 +111,9 @@ func (w *watch) stop() {
 	}
 }
 
-// stopAfter ends the watch of a time in which agents of a release started. If the release withdraws
-// capacity meanwhile, stopAfter checks that the Node offered no capacity only for this reason,
-// never another amount, and finally the same amount again.
+// stopAfter ends the watch of a period in which agents of a release started. If the release
+// withdraws capacity meanwhile, stopAfter checks that the Node offered no capacity only for this
+// reason, never another amount, and finally the same amount again.
 func (w *watch) stopAfter(started releases.Release) {
 	w.Helper()
 	if slices.Contains(withdraws, started.Version) {
