@@ -105,8 +105,8 @@ for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
 start node test/cluster -test.skip '^TestDownLeavesNothing$'
-# The tests that remove privileges wait for events that do not occur: make
-# e2e-privileges.
+# The tests that remove privileges take long, because they wait for events that do not occur; they
+# run with "make e2e-privileges".
 start nodestatus test/e2e/nodestatus -test.skip '^TestEach(Right|Privilege)IsNeeded$'
 wait
 run alone test/e2e "-e2e.name=e2e$((parts + 1))" -test.run "^$alone\$"

@@ -2,9 +2,9 @@
 
 // Command agent measures the costs of the agent and the patcher on a node. The
 // costs are the wait of a container's creation, memory, processor time, and
-// writes to the API server. Both are the released programs. The API server and
-// the NRI connection are real. The GPUs are simulated, and no container is
-// started.
+// writes to the API server. The agent and the patcher are the released
+// programs. The API server and the NRI connection are real. The GPUs are
+// simulated, and no container is started.
 //
 // The command exits with 1 if a promise is broken.
 package main

@@ -16,7 +16,7 @@ import (
 )
 
 // The chart of utilisation: containers that saturate the GPU run one after
-// another. Each has a different limit, and the last has none.
+// another. Each container has a different limit, and the last has no limit.
 const utilisationTime = 4 * time.Second
 
 var (

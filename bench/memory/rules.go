@@ -66,7 +66,7 @@ type Point struct {
 }
 
 // sizes are the sizes that a machine's driver allocates without a limit. The sizes are
-// measured first, so that the rules need no report of a tested library. All are in bytes.
+// measured first, so that the rules need no report of a tested library. All sizes are in bytes.
 type sizes struct {
 	context uint64            // of one process
 	pieces  map[string]uint64 // of the ways whose pieces have a size that the driver chooses

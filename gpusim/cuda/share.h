@@ -25,7 +25,8 @@ struct sim_share {
 	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
 };
 
-/* Lists memory that this process is charged with. Returns 0 if the profile lists no size. */
+/* Lists memory that this process is charged with. Returns 0 if the profile does not let imports
+ * keep memory. */
 uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
 
 /* Makes this process a holder too. Fails if the memory is gone. */

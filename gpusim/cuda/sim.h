@@ -107,9 +107,9 @@ CUresult sim_mps_admit(const struct sim_device *device);
 #define THREADS_PER_SM 2048
 
 /*
- * A hardware queue, which takes the work of several streams in order. Its head blocks the work
- * behind it: a kernel until it is issued, an event until it is reached. A kernel is issued when its
- * dependencies are done.
+ * A hardware queue, which takes the work of several streams in order. The first item blocks the
+ * work behind it: a kernel until it is issued, an event until it is reached. A kernel is issued
+ * when its dependencies are done.
  */
 struct sim_connection {
 	struct gs_ref issued; /* ends when all queued work has been issued */

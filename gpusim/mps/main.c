@@ -67,8 +67,7 @@ static int start_daemon(void)
 }
 
 /*
- * Runs the program as a server. Its arguments hold the connection and the terms
- * in text.
+ * Runs the program as a server. The arguments hold the connection and the terms as text.
  */
 static int serve(char **arguments)
 {

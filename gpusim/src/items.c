@@ -39,9 +39,8 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 }
 
 /*
- * Renews the slice of a process that has had the GPU alone. Its slices followed
- * one another, so a joining process waits for the end of the current slice, not
- * of the first.
+ * Renews the slice of a process that has had the GPU alone. The process's slices followed one
+ * another, so a joining process waits for the end of the current slice, not of the first.
  */
 static void renew_slice(struct gs_gpu *gpu, uint32_t joining, uint64_t at)
 {

@@ -95,7 +95,7 @@ static void setup(void)
 	setenv("CUDA_MPS_LOG_DIRECTORY", text, 1);
 }
 
-/* Cleans up when the test ends in any way. Its children skip this. */
+/* Cleans up when the test ends in any way. Children of the test skip the cleanup. */
 static void teardown(void)
 {
 	char text[160];

@@ -39,7 +39,7 @@ const (
 	ByDevice = "device"
 )
 
-// Driver is NVML. Its calls may hang.
+// Driver is NVML. Calls of a Driver may hang.
 type Driver interface {
 	gpu.Holdings
 	// Used returns the used bytes of a GPU, by all processes.

@@ -58,7 +58,7 @@ var (
 
 // Answers answers the questions of programs.
 type Answers interface {
-	// Answer returns the data that the asker may see. Its error is sent to the asker.
+	// Answer returns the data that the asker may see. An error is sent to the asker.
 	Answer(ctx context.Context, who Asker, question agentapi.Question) (any, error)
 }
 
@@ -73,8 +73,8 @@ type Asker struct {
 
 // Server is the server of the socket that containers reach.
 type Server struct {
-	// Path is the path of the socket. Its directory never changes, because running containers have
-	// the directory mounted.
+	// Path is the path of the socket. The socket's directory never changes, because running
+	// containers have it mounted.
 	Path     string
 	Registry *Registry
 	Answers  Answers

@@ -25,10 +25,10 @@ const (
 	inodes = 3
 )
 
-// Mounts are the file systems of a node's usage pages. Each is mounted at <pod
-// UID>/<container>/<instance>, which only root can access. The agent mounts in its
-// mount namespace. By mount propagation the node has the mount too, and keeps it
-// when the agent ends.
+// Mounts are the file systems of a node's usage pages. Each file system is mounted
+// at <pod UID>/<container>/<instance>, which only root can access. The agent
+// mounts in its mount namespace. By mount propagation the node has the mount too,
+// and keeps it when the agent ends.
 type Mounts struct {
 	// Dir is the directory of the mounts.
 	Dir  string
@@ -39,7 +39,7 @@ type Mounts struct {
 	swaps atomic.Bool
 }
 
-// New returns the file systems below a directory. Each has room for one file with
+// New returns the file systems below a directory. Each file system has room for one file with
 // this name and size.
 func New(dir, name string, size int64) *Mounts {
 	return &Mounts{Dir: dir, name: name, size: size}

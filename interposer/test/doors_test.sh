@@ -73,7 +73,8 @@ test_runpaths() {
 	done
 }
 
-# A program built with AddressSanitizer requires to be loaded first. Its user disables that check.
+# A program built with AddressSanitizer requires to be loaded first. The test disables that check,
+# as users do.
 test_instrumented() {
 	local output
 	[ -z "$sanitizer" ] || return 0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // exportable takes all available memory from exportable pools, which keep freed memory for
-// allocations of the same size. Its caller checks its peak memory. Run by doors_test.sh.
+// allocations of the same size. The caller checks the program's peak memory. Run by doors_test.sh.
 
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -3,8 +3,8 @@
 // heaps raises a context's memory for kernels (the device heap, the FIFO of printf, the stacks),
 // and checks that the container's limit applies: 512 MiB beside the context. Then it allocates all
 // remaining memory. With the argument "late" it raises the limits, repeatedly allocates all
-// remaining memory while the agent measures, and has a kernel take the raised memory. Its callers,
-// doors_test.sh and unkind_test.sh, check its physical memory.
+// remaining memory while the agent measures, and has a kernel take the raised memory. The callers,
+// doors_test.sh and unkind_test.sh, check the program's physical memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -227,7 +227,7 @@ test_exit() {
 	done
 }
 
-# If the agent gives no usable answer, no program hangs, the limit holds, and estimates remain.
+# If the agent's answers are unusable, no program hangs, the limit holds, and estimates remain.
 test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
 	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do

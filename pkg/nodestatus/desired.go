@@ -81,7 +81,8 @@ func notUnderstood(o Observation, staleAfter time.Duration, now time.Time) bool 
 // capacity returns the sum of the usage of a dialect's own pods and the remaining
 // capacity in its units. The scheduler subtracts the usage, and thus finds the capacity that pods
 // of all dialects leave. The sum is never less than the usage: a restarting kubelet admits the pods
-// again, and fails pods that do not fit. The sum exceeds the GPUs' capacity only if the usage does.
+// again, and fails pods that do not fit. The sum exceeds the GPUs' capacity only if the usage
+// exceeds it.
 func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
 	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {

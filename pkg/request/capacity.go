@@ -128,8 +128,8 @@ func words(cfg config.Dialects) []string {
 // Used returns the amounts of every enabled dialect's resources held by pods
 // that have not ended, as the scheduler and kubelet count them. The Node's
 // capacity must never be less. A pod needs the larger of two amounts. The first
-// is the sum of its app containers and sidecars. The second is the largest sum
-// of an init container and the sidecars started before it.
+// amount is the sum of its app containers and sidecars. The second amount is
+// the largest sum of an init container and the sidecars started before it.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	total := make(map[string]int64)
 	names := words(cfg)

@@ -173,7 +173,7 @@ func (p plan) controlPlane(address string) []node.Component {
 			Args: append([]string{"kube-controller-manager"},
 				append(controllerFlags("controller-manager.conf"),
 					"--use-service-account-credentials=true",
-					// Its controllers first ask for an account each, which takes seconds at the
+					// Each controller first requests an account, which takes seconds at the
 					// default rate for large clusters.
 					"--kube-api-qps=200", "--kube-api-burst=400",
 					// The controller removes a new node's taints at its next check.

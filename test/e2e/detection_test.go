@@ -150,7 +150,7 @@ func TestGraphicsAreDetectedAndStopped(t *testing.T) {
 	setConfig(t, func(config string) string {
 		return strings.Replace(config, "\ndriver_capabilities = [\"compute\", \"utility\"]", "\ndriver_capabilities = [\"compute\", \"graphics\"]", 1)
 	})
-	// Its memory still counts for its container.
+	// The process's memory still counts for its container.
 	waitMetric(t, detected, 300*mib, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "draws"})
 	unaccounted(t, "bypass", 0)
 

@@ -13,7 +13,8 @@ import (
 )
 
 // TestContextsAreMeasuredOnTheHost checks that a container's limits page has the size of a context
-// on its GPU, as the agent measured it. Its processes need no NVML to keep to their limit.
+// on its GPU, as the agent measured it. The container's processes need no NVML to keep to their
+// limit.
 func TestContextsAreMeasuredOnTheHost(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("measured", filler("main", testbed.Limits{testbed.Memory: 2048})))

@@ -164,7 +164,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 				r.err = bed.Exec(t.Context(), pod.Name, &r.fill, "fill", "--delay", "5")
 				done <- r
 			}()
-			// Its context exists: the process runs, and has not allocated yet.
+			// Memory of a context shows that the process runs; it has not allocated yet.
 			if err := bed.WaitHeld(t.Context(), pod, 1, patience); err != nil {
 				t.Error(err)
 			}

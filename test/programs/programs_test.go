@@ -113,7 +113,8 @@ func withLinkerName(m *machine) string {
 
 // TestUnderLimits checks that a program runs as it does natively, and holds no more than its limit.
 // If it allocates until it is refused, it has all of its limit. If NVML does not list its memory,
-// it has all but the size of another context. Its runtime reports the refusal in its own words.
+// it has all but the size of another context. The program's runtime reports the refusal in its own
+// words.
 func TestUnderLimits(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {

@@ -63,7 +63,7 @@ func (p *place) start(duration time.Duration) (*exec.Cmd, *bytes.Buffer, *bytes.
 		"--pause", "20000")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// Its children may outlive the process, and keep its output open.
+	// Children may outlive the process, and keep its output open.
 	cmd.WaitDelay = time.Second
 	return cmd, &stdout, &stderr, cmd.Start()
 }

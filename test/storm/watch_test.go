@@ -52,7 +52,7 @@ func (m *machine) watch() *watcher {
 	return w
 }
 
-// end stops the watcher. Its findings may be read afterwards.
+// end stops the watcher. The watcher's findings may be read afterwards.
 func (w *watcher) end() {
 	close(w.stop)
 	<-w.done

@@ -186,8 +186,8 @@ func (o Options) images() ([]string, error) {
 	return archives, nil
 }
 
-// Detours is a directory of the workload images. Its links lead a mount to another place than its
-// path.
+// Detours is a directory of the workload images. Links in this directory redirect a mount to
+// another place than its path.
 const Detours = "/detour/a/b/c/d/e"
 
 func detours() []image.File {

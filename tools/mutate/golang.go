@@ -143,7 +143,7 @@ func (g *goSource) ident(n *ast.Ident, stack []ast.Node) {
 	}
 }
 
-// assignment drops an assignment. Its right side is still evaluated.
+// assignment drops an assignment. The right side is still evaluated.
 func (g *goSource) assignment(n *ast.AssignStmt, stack []ast.Node) {
 	switch parent := stack[len(stack)-1].(type) {
 	case *ast.CommClause:

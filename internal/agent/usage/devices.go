@@ -117,7 +117,7 @@ func (c *Collector) sharing(g gpu.GPU, held float64) []agentapi.Sharing {
 	return all
 }
 
-// roundUp returns whole shares. Its tolerance covers parts that were rounded down to bytes or to
+// roundUp returns whole shares. A tolerance covers parts that were rounded down to bytes or to
 // parts per million, so that they take no extra share.
 func roundUp(shares float64) int {
 	const rounding = 0.01

@@ -12,7 +12,7 @@ import (
 // time.
 const points = 2
 
-// measured is a tenant's measured GPU time and the values that bound it. All are in percent
+// measured is a tenant's measured GPU time and the values that bound it. All values are in percent
 // of the GPU's time.
 type measured struct {
 	limit, got float64

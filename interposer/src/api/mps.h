@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// GPUs that are shared through NVIDIA's Multi-Process Service. Its server limits a process to a
-// part of the GPU by the process's environment, which the process can write. Therefore the
-// environment is set right before CUDA starts, and the result is checked afterwards.
+// GPUs that are shared through NVIDIA's Multi-Process Service. The service's server limits a
+// process to a part of the GPU by the process's environment, which the process can write. Therefore
+// the environment is set right before CUDA starts, and the result is checked afterwards.
 
 #ifndef VG_MPS_H
 #define VG_MPS_H

@@ -22,8 +22,8 @@ static const char *const vg_lib_dirs[] = {"lib/x86_64-linux-gnu", "lib64", "lib"
 enum { vg_max_text = 1024 * 1024 };
 
 // vg_paths is a list under construction. vg_paths contains the objects' run paths, each after the
-// directory of its object. Both end with a zero byte. The strings are copied, so that no file is
-// examined under the loader's lock.
+// directory of its object. Run path and directory each end with a zero byte. The strings are
+// copied, so that no file is examined under the loader's lock.
 struct vg_paths {
 	enum vg_runpath which;
 	size_t seen; // objects

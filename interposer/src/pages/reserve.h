@@ -11,7 +11,8 @@
 // was room. vg_reserve_hold waits for others' calls that may leave room.
 bool vg_reserve_hold(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
-// vg_reserve_hold_at_once does the same without waiting. Its failure is not a refusal yet.
+// vg_reserve_hold_at_once does the same without waiting. If there is no room, the caller must not
+// refuse yet.
 bool vg_reserve_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
 // vg_reserve_settle charges this process the memory that the call has taken, and releases the bytes

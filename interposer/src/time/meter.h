@@ -235,8 +235,8 @@ static inline bool vg_meter_try_lock(struct vg_meter *meter)
 	return vg_mutex_try_lock(&meter->mutex) && vg_meter_has(meter);
 }
 
-// vg_meter_lock reports whether it locked the meter within `ns`. Its holders call the driver, and
-// some calls wait for room in a queue or for another thread.
+// vg_meter_lock reports whether it locked the meter within `ns`. Holders of the lock call the
+// driver, and some calls wait for room in a queue or for another thread.
 static inline bool vg_meter_lock(struct vg_meter *meter, uint64_t ns)
 {
 	return vg_meter_try_lock(meter) ||

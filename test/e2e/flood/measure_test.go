@@ -89,8 +89,8 @@ func (r result) String() string {
 	return line
 }
 
-// reading is the amount of time spent on an activity. For calls it also has their number, and how
-// many took at most a tenth of a second.
+// reading is the amount of time spent on an activity. For calls, reading also has the number of all
+// calls, and of those that took at most a tenth of a second.
 type reading struct {
 	seconds      float64
 	count, quick uint64
