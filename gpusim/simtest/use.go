@@ -10,8 +10,7 @@ import (
 )
 
 // Use starts a process that uses a GPU without CUDA, as "gpusim hold" with
-// these options does, and returns its pid. EndUse or the end of the test kills
-// it.
+// these options does, and returns its pid. EndUse or the end of the test kills the process.
 func (m *Machine) Use(t testing.TB, gpu int, bytes uint64, options ...string) (pid int) {
 	t.Helper()
 	args := append([]string{"hold", "--gpu", strconv.Itoa(gpu), "--memory", strconv.FormatUint(bytes, 10)}, options...)

@@ -142,7 +142,7 @@ static void *call_often(void *nothing)
 	return NULL;
 }
 
-/* The number of calls that the profile sets fail, in any thread. */
+/* Exactly the number of calls that the profile sets fails, in any thread. */
 static void threads(void *nothing)
 {
 	static const struct gs_driver driver = {

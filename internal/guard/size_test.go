@@ -25,7 +25,7 @@ import (
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	// The path is nearly as long as a container may be; each byte takes four in quotes.
+	// The path is nearly as long as a container may be; quoting expands each byte to four.
 	destination := "/var/run/nvidia-container-devices/" + strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	if _, err := n.create(inPod("long"), &api.Container{Mounts: []*api.Mount{{Destination: destination}}}); err == nil || len(err.Error()) > 2<<10 {
 		t.Errorf("a volume that asks for a GPU: %.200v", err)

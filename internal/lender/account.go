@@ -89,8 +89,8 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 
 // ran returns the part of the container's work that has certainly run meanwhile. While another
 // container has a lease, the estimate is uncertain: the hardware may grant the leased container as
-// much time as all others together. If the lender counted delayed work as done, it would lend on
-// and delay the work forever.
+// much time as all others together. If the lender counted delayed work as done, it would continue
+// to lend and delay the work forever.
 func (a *account) ran(passed time.Duration) time.Duration {
 	if a.beside {
 		return 0

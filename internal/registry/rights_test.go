@@ -64,7 +64,7 @@ func (h *house) send(packets ...[]byte) {
 }
 
 // The receiver of a message closes the descriptors that arrive with it. A client must not choose
-// how long that takes.
+// how long closing them takes.
 func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 	registration := message(1, uint32(os.Getpid()))
 	for _, tt := range []struct {

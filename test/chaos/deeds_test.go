@@ -115,7 +115,8 @@ func unlinks(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{main, beside}
 }
 
-// covers mounts volumes over our files. The agent refuses them repeatedly, each time with an Event.
+// covers mounts volumes over our files. The agent refuses such a pod repeatedly, each time with an
+// Event.
 func covers(d *draft, r *rand.Rand) {
 	paths := []string{"/usr/local/nri-vgpu", "/usr/local/../local/nri-vgpu/lib/", "/run/nri-vgpu", testbed.Detours + "/home", testbed.Detours + "/run", testbed.Detours + "/etc"}
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)

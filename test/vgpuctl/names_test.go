@@ -213,7 +213,7 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 			}
 			return took
 		}
-		// A pause of the machine makes both longer.
+		// A pause of the machine makes both durations longer.
 		native, limited := seconds(), seconds("--memory", "2Gi", "--cores", "25")
 		if limited < 3*native {
 			t.Errorf("%s: at 25 %% the copies took %.2f s, natively %.2f s", how, limited, native)

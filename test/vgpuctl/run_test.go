@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vgpuctl tests the built vgpuctl with the built interposer on simulated GPUs, as a user
-// without Kubernetes runs it: `make build` comes first.
+// without Kubernetes runs it: run `make build` first.
 package vgpuctl
 
 import (

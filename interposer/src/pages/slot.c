@@ -247,8 +247,8 @@ static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t firs
 
 // vg_slot_find tries some of the slots that were taken before, and then the first one that was not.
 // If hundreds of processes start at once, each would otherwise query the kernel about hundreds of
-// slots. The number of slots stays low, because the more of them are free, the more likely a try
-// finds one.
+// slots. The number of slots stays low, because a try is more likely to find a free slot if many
+// are free.
 static int vg_slot_find(const struct vg_pages *pages, int fd)
 {
 	static const uint32_t tries = 8;

@@ -3,10 +3,10 @@
 // A lead: a little work of our own before the event with which a sample begins.
 //
 // On an idle stream the GPU reaches that event at once, but the program's work only after the
-// launch. The launch lies between the two and is measured as if it were work: 8 % of a kernel of 20
-// us. Behind a lead, the GPU reaches the event when the launch is over. Nothing is subtracted. If
-// the lead is too short, or the launch waits for the kernel, the measured time is longer than the
-// work, and never shorter.
+// launch. The launch lies between the event and the work, and is measured as if it were work: 8 %
+// of a kernel of 20 us. Behind a lead, the GPU reaches the event when the launch is over. Nothing
+// is subtracted. If the lead is too short, or the launch waits for the kernel, the measured time is
+// longer than the work, and never shorter.
 
 #ifndef VG_LEAD_H
 #define VG_LEAD_H
