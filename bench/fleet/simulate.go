@@ -178,7 +178,7 @@ func (f *fleet) draw() *shape {
 	panic("the weights do not add up")
 }
 
-// queue gives the scheduler a pod, which it takes up after those before.
+// queue queues a pod for the scheduler, behind the pods before.
 func (f *fleet) queue(p *pod) {
 	f.next = max(f.next, f.now) + cycle
 	f.after(f.next-f.now, func() { f.schedule(p) })
