@@ -155,7 +155,7 @@ func (f *fleet) arrive() {
 	for i := range f.shapes {
 		s := &f.shapes[i]
 		part := max(float64(s.mib)/float64(f.memory/request.MiB), float64(s.percent)/100)
-		mean += float64(s.size.gpus) * part * float64(s.weight) / float64(f.weights)
+		mean += float64(s.gpus) * part * float64(s.weight) / float64(f.weights)
 	}
 	every := mean * f.life.Seconds() / (f.load * float64(f.gpus*f.scenario.nodes))
 	f.after(time.Duration(f.random.ExpFloat64()*every*float64(time.Second)), f.arrive)
@@ -267,10 +267,10 @@ func (f *fleet) start(n *node, p *pod) {
 		})
 		return
 	}
-	f.held += p.mib * p.size.gpus
+	f.held += p.mib * p.gpus
 	f.count(func(o *outcome) { o.waits = append(o.waits, f.now-p.arrived) })
 	f.after(p.life, func() {
-		f.held -= p.mib * p.size.gpus
+		f.held -= p.mib * p.gpus
 		f.end(n, p)
 	})
 }
