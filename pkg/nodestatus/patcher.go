@@ -29,9 +29,11 @@ import (
 const FieldManager = "extended-resource-patcher"
 
 const (
-	// pollInterval bounds the delay until a new or missing report is noticed.
-	pollInterval = time.Second
-	patchTimeout = 5 * time.Second
+	// pollInterval bounds the delay until a missing report is noticed, and
+	// reportInterval the delay until a new one is.
+	pollInterval   = time.Second
+	reportInterval = 50 * time.Millisecond
+	patchTimeout   = 5 * time.Second
 	// stuckAfter is how long an iteration of the loop may take before the
 	// liveness probe fails.
 	stuckAfter = 30 * time.Second
@@ -58,7 +60,7 @@ type Patcher struct {
 	pace    *pace
 	metrics *metrics
 
-	applied *Resources    // the last write of this process; nil before
+	applied *offer        // the last write of this process; nil before
 	said    loop.Failures // by topic
 	volcano registration
 	// taintAfter is the earliest time of the next write of a taint.
@@ -66,6 +68,16 @@ type Patcher struct {
 
 	mu    sync.Mutex
 	state state
+}
+
+// offer is what the Node offers: resources, and labels about single GPUs.
+type offer struct {
+	resources Resources
+	labels    map[string]string
+}
+
+func (o offer) equal(p offer) bool {
+	return maps.Equal(o.resources, p.resources) && maps.Equal(o.labels, p.labels)
 }
 
 // state is the loop's state for health, readiness and metrics.
@@ -108,19 +120,36 @@ func New(opts Options) (*Patcher, error) {
 // return: a patcher that is being replaced must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
-	poll := time.NewTicker(pollInterval)
+	poll, look := time.NewTicker(pollInterval), time.NewTicker(reportInterval)
 	defer poll.Stop()
+	defer look.Stop()
 	for {
 		var retry <-chan time.Time
 		if d := p.sync(ctx); d > 0 {
 			retry = time.After(d)
 		}
+		if !p.wait(ctx, poll.C, look.C, retry) {
+			return
+		}
+	}
+}
+
+// wait waits until there may be something to do. wait returns false if ctx ends first.
+func (p *Patcher) wait(ctx context.Context, poll, look, retry <-chan time.Time) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-p.node.changed:
-		case <-poll.C:
+			return true
+		case <-poll:
+			return true
 		case <-retry:
+			return true
+		case <-look:
+			if p.reports.changed() {
+				return true
+			}
 		}
 	}
 }
@@ -153,15 +182,18 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		return 0
 	}
 	desired, why := Desired(observed, p.opts.Config, node.Labels, p.opts.StaleAfter, now)
+	want := offer{desired, desiredLabels(observed, p.opts.Config, desired)}
 	if undecided(observed, p.opts.StaleAfter, now) {
-		desired = p.kept(node)
+		want = p.kept(node)
+		desired = want.resources
 	}
 	patch := Plan(node, desired, p.claimed)
+	patch.Labels = planLabels(node, want.labels)
 	if !notUnderstood(observed, p.opts.StaleAfter, now) {
 		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 		patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
 	}
-	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
+	node, delay, problem := p.converge(ctx, node, want, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
@@ -170,14 +202,14 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 // converge writes the desired state to the Node. converge returns the resulting
 // Node. If the Node is not as desired, converge also returns the delay before a
 // retry and the reason.
-func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
+func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
 		p.metrics.reconciles.WithLabelValues(resultUnchanged).Inc()
 		p.pace.succeeded()
-		p.applied = &desired
+		p.applied = &want
 		return node, 0, ""
 	}
-	reason := p.reason(patch, desired)
+	reason := p.reason(patch, want)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
@@ -192,16 +224,16 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		p.pace.failed(now)
 		return node, p.pace.wait(false, now), err.Error()
 	}
-	p.applied = &desired
+	p.applied = &want
 	p.pace.succeeded()
 	p.volcano.written(patch.Volcano, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
-	p.sayWritten(reason, why, desired, patch)
+	p.sayWritten(reason, why, want.resources, patch)
 	return patched, 0, ""
 }
 
-// kept returns the resources on the Node that the patcher advertised.
-func (p *Patcher) kept(node *corev1.Node) Resources {
+// kept returns what the patcher advertised on the Node.
+func (p *Patcher) kept(node *corev1.Node) offer {
 	if p.applied != nil {
 		return *p.applied
 	}
@@ -211,7 +243,9 @@ func (p *Patcher) kept(node *corev1.Node) Resources {
 			kept[name] = quantity.Value()
 		}
 	}
-	return kept
+	labels := maps.Clone(node.Labels)
+	maps.DeleteFunc(labels, func(name, _ string) bool { return !isFitLabel(name) })
+	return offer{kept, labels}
 }
 
 // advertised returns the Node's current units of the desired resources.
@@ -251,15 +285,15 @@ const (
 	reasonVolcano   = "volcano"   // only the annotations for Volcano's scheduler change
 )
 
-func (p *Patcher) reason(patch Patch, desired Resources) string {
+func (p *Patcher) reason(patch Patch, want offer) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
 	case patch.onlyVolcano():
 		return reasonVolcano
-	case p.applied != nil && maps.Equal(*p.applied, desired):
+	case p.applied != nil && p.applied.equal(want):
 		return reasonRestore
-	case len(desired) == 0:
+	case len(want.resources) == 0:
 		return reasonWithdraw
 	}
 	return reasonAdvertise
@@ -276,6 +310,9 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	p.metrics.patches.WithLabelValues(reason).Inc()
 	p.say("contested", nil)
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
+	if len(patch.Labels) > 0 {
+		attrs = append(attrs, "labels", len(patch.Labels))
+	}
 	switch reason {
 	case reasonCondition:
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,

@@ -116,9 +116,10 @@ func namesAny(spec *corev1.PodSpec, ours map[corev1.ResourceName]bool) bool {
 	return false
 }
 
-// words returns the resources of all enabled dialects.
+// words returns the resources of all enabled dialects, and the pods' turns: pods keep them when the
+// mode of scheduling changes.
 func words(cfg config.Dialects) []string {
-	var all []string
+	all := []string{FitTurn}
 	for _, d := range enabled(cfg, config.Node{}) {
 		all = append(all, d.resources()...)
 	}
