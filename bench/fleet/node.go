@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -33,9 +34,9 @@ type node struct {
 	// each, and capacity what the Node offers.
 	resources           []string
 	requested, capacity []int64
-	// labels are the rooms of some numbers of GPUs, and turns the number of pods that may be bound.
+	// labels are the rooms of each of counts GPUs, and turns the number of pods that may be bound.
 	// Without labels there is no such condition.
-	labels map[int][]request.Room
+	labels [][]room
 	turns  int
 	// patch is when the next patch of the Node arrives; 0: none is on its way.
 	patch time.Duration
@@ -119,11 +120,22 @@ func (n *node) offer(left map[string]request.Left) {
 	}
 }
 
-// offerFit offers, beside the sums, a turn for one pod more, and labels about single GPUs.
+// counts are the numbers of GPUs for which a Node has labels.
+var counts = []int{1, 2, 4, 8}
+
+// offerFit offers, beside the sums, a turn for one pod more, and labels the rooms of 1, 2, 4 and 8
+// GPUs.
 func (n *node) offerFit() {
 	left := n.left()
 	n.offer(left)
-	n.labels = request.FitRooms(n.gpus, left, n.cfg)
+	rooms := make([]room, 0, len(left))
+	for _, l := range left {
+		rooms = append(rooms, roomOf(l))
+	}
+	n.labels = make([][]room, len(counts))
+	for i, gpus := range counts {
+		n.labels[i] = frontier(rooms, gpus)
+	}
 	n.turns = len(n.bound) + 1
 }
 
@@ -136,6 +148,25 @@ func roomOf(l request.Left) room {
 
 func (r room) fits(s size) bool { return r.mib >= s.mib && r.percent >= s.percent }
 
+// frontier returns the largest rooms that each of some number of GPUs has. None has as much of both
+// memory and time as another.
+func frontier(rooms []room, gpus int) (largest []room) {
+	rooms = slices.SortedFunc(slices.Values(rooms), func(a, b room) int {
+		return cmp.Or(cmp.Compare(b.mib, a.mib), cmp.Compare(b.percent, a.percent))
+	})
+	var times []int64 // of the GPUs with at least as much memory, in falling order
+	most := int64(-1)
+	for _, r := range rooms {
+		i, _ := slices.BinarySearchFunc(times, r.percent, func(a, b int64) int { return cmp.Compare(b, a) })
+		times = slices.Insert(times, i, r.percent)
+		if len(times) >= gpus && times[gpus-1] > most {
+			most = times[gpus-1]
+			largest = append(largest, room{r.mib, most})
+		}
+	}
+	return largest
+}
+
 // admits reports whether the stock scheduler finds room for a pod: by the sums of the resources, and
 // by turns and labels, if there are any.
 func (n *node) admits(p *pod) bool {
@@ -147,11 +178,8 @@ func (n *node) admits(p *pod) bool {
 	if n.labels == nil {
 		return true
 	}
-	counts := request.FitCounts()
 	i := slices.IndexFunc(counts, func(gpus int) bool { return int64(gpus) >= p.gpus })
-	return len(n.bound) < n.turns && i >= 0 && slices.ContainsFunc(n.labels[counts[i]], func(r request.Room) bool {
-		return r.Holds(request.Room{MiB: p.mib, Cores: p.percent})
-	})
+	return len(n.bound) < n.turns && i >= 0 && slices.ContainsFunc(n.labels[i], func(r room) bool { return r.fits(p.size) })
 }
 
 // filled returns how full the scheduler counts the node with a pod, as the scores of

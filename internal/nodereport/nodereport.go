@@ -47,14 +47,6 @@ type Sums struct {
 	// Free is the unallocated capacity of the GPUs, in the units of each
 	// resource.
 	Free map[string]int64 `json:"free,omitempty"`
-	// Fit is omitted unless the agent's mode of scheduling is fit.
-	Fit *Fit `json:"fit,omitempty"`
-}
-
-// Fit describes the node's single GPUs.
-type Fit struct {
-	// Labels are the labels of the Node. A node whose GPUs have nothing free has none.
-	Labels map[string]string `json:"labels"`
 }
 
 // Volcano is the state of the answers to Volcano's scheduler about the pods to

@@ -11,23 +11,22 @@ import (
 
 // Config is the content of config.toml.
 type Config struct {
-	Node       Node       `toml:"node"`
-	Driver     Driver     `toml:"driver"`
-	Injection  Injection  `toml:"injection"`
-	Placement  Placement  `toml:"placement"`
-	Scheduling Scheduling `toml:"scheduling"`
-	Memory     Memory     `toml:"memory"`
-	Compute    Compute    `toml:"compute"`
-	Sharing    Sharing    `toml:"sharing"`
-	Health     Health     `toml:"health"`
-	Dialects   Dialects   `toml:"dialects"`
-	Detection  Detection  `toml:"detection"`
-	NRI        NRI        `toml:"nri"`
-	Guard      Guard      `toml:"guard"`
-	Paths      Paths      `toml:"paths"`
-	HTTP       HTTP       `toml:"http"`
-	Metrics    Metrics    `toml:"metrics"`
-	Log        Log        `toml:"log"`
+	Node      Node      `toml:"node"`
+	Driver    Driver    `toml:"driver"`
+	Injection Injection `toml:"injection"`
+	Placement Placement `toml:"placement"`
+	Memory    Memory    `toml:"memory"`
+	Compute   Compute   `toml:"compute"`
+	Sharing   Sharing   `toml:"sharing"`
+	Health    Health    `toml:"health"`
+	Dialects  Dialects  `toml:"dialects"`
+	Detection Detection `toml:"detection"`
+	NRI       NRI       `toml:"nri"`
+	Guard     Guard     `toml:"guard"`
+	Paths     Paths     `toml:"paths"`
+	HTTP      HTTP      `toml:"http"`
+	Metrics   Metrics   `toml:"metrics"`
+	Log       Log       `toml:"log"`
 }
 
 // Node holds the settings for all GPUs of the node.
@@ -122,20 +121,6 @@ type Placement struct {
 	// evicted; 0 is never.
 	EvictAfter int `toml:"evict_after"`
 }
-
-// Modes of scheduling.
-const (
-	ScheduleSums = "sums" // the Node has the sums of its GPUs
-	ScheduleFit  = "fit"  // and labels about its single GPUs
-)
-
-// Scheduling configures what the scheduler knows of a node's GPUs.
-type Scheduling struct {
-	Mode string `toml:"mode"`
-}
-
-// Fit reports whether the Node has labels about its single GPUs.
-func (s Scheduling) Fit() bool { return s.Mode == ScheduleFit }
 
 // Memory configures limits on GPU memory.
 type Memory struct {

@@ -92,34 +92,7 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 		}
 	}
 	keepVolcano(desired, cfg.Dialects.Volcano)
-	turns := sums.Used[request.FitTurn]
-	if len(desired) > 0 && fits(sums, cfg) {
-		turns++
-	}
-	if turns > 0 {
-		desired[request.FitTurn] = turns
-	}
 	return desired
-}
-
-// fits reports whether the Node has labels about its single GPUs. The agent of a release without
-// them reports none.
-func fits(sums nodereport.Sums, cfg config.Config) bool {
-	return cfg.Scheduling.Fit() && sums.Fit != nil
-}
-
-// desiredLabels returns the labels about single GPUs that a Node must have beside desired resources.
-func desiredLabels(o Observation, cfg config.Config, desired Resources) map[string]string {
-	if len(desired) == 0 || o.Report == nil || o.Report.Sums == nil || !fits(*o.Report.Sums, cfg) {
-		return nil
-	}
-	labels := map[string]string{request.FitLabel: "true"}
-	for name, value := range o.Report.Sums.Fit.Labels {
-		if strings.HasPrefix(name, request.FitPrefix) {
-			labels[name] = value
-		}
-	}
-	return labels
 }
 
 // labelled reports whether a Node has a label, "key=value" or "key". An empty

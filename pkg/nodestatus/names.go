@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // AdvertisedAnnotation lists, on the Node, the resources that the patcher
@@ -40,7 +39,7 @@ func enabledNames(d config.Dialects) sets.Set[string] {
 			names.Insert(s.ResourceName)
 		}
 	}
-	return names.Insert(request.FitTurn).Delete("")
+	return names.Delete("")
 }
 
 // parseAdvertised parses the annotation. Everyone who may annotate Nodes can

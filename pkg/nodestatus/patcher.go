@@ -29,11 +29,9 @@ import (
 const FieldManager = "extended-resource-patcher"
 
 const (
-	// pollInterval bounds the delay until a missing report is noticed, and
-	// reportInterval the delay until a new one is.
-	pollInterval   = time.Second
-	reportInterval = 50 * time.Millisecond
-	patchTimeout   = 5 * time.Second
+	// pollInterval bounds the delay until a new or missing report is noticed.
+	pollInterval = time.Second
+	patchTimeout = 5 * time.Second
 	// stuckAfter is how long an iteration of the loop may take before the
 	// liveness probe fails.
 	stuckAfter = 30 * time.Second
@@ -60,7 +58,7 @@ type Patcher struct {
 	pace    *pace
 	metrics *metrics
 
-	applied *offer        // the last write of this process; nil before
+	applied *Resources    // the last write of this process; nil before
 	said    loop.Failures // by topic
 	volcano registration
 	// taintAfter is the earliest time of the next write of a taint.
@@ -68,16 +66,6 @@ type Patcher struct {
 
 	mu    sync.Mutex
 	state state
-}
-
-// offer is what the Node offers: resources, and labels about single GPUs.
-type offer struct {
-	resources Resources
-	labels    map[string]string
-}
-
-func (o offer) equal(p offer) bool {
-	return maps.Equal(o.resources, p.resources) && maps.Equal(o.labels, p.labels)
 }
 
 // state is the loop's state for health, readiness and metrics.
@@ -120,36 +108,19 @@ func New(opts Options) (*Patcher, error) {
 // return: a patcher that is being replaced must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
-	poll, look := time.NewTicker(pollInterval), time.NewTicker(reportInterval)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	defer look.Stop()
 	for {
 		var retry <-chan time.Time
 		if d := p.sync(ctx); d > 0 {
 			retry = time.After(d)
 		}
-		if !p.wait(ctx, poll.C, look.C, retry) {
-			return
-		}
-	}
-}
-
-// wait waits until there may be something to do. wait returns false if ctx ends first.
-func (p *Patcher) wait(ctx context.Context, poll, look, retry <-chan time.Time) bool {
-	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return
 		case <-p.node.changed:
-			return true
-		case <-poll:
-			return true
+		case <-poll.C:
 		case <-retry:
-			return true
-		case <-look:
-			if p.reports.changed() {
-				return true
-			}
 		}
 	}
 }
@@ -182,18 +153,15 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		return 0
 	}
 	desired, why := Desired(observed, p.opts.Config, node.Labels, p.opts.StaleAfter, now)
-	want := offer{desired, desiredLabels(observed, p.opts.Config, desired)}
 	if undecided(observed, p.opts.StaleAfter, now) {
-		want = p.kept(node)
-		desired = want.resources
+		desired = p.kept(node)
 	}
 	patch := Plan(node, desired, p.claimed)
-	patch.Labels = planLabels(node, want.labels)
 	if !notUnderstood(observed, p.opts.StaleAfter, now) {
 		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 		patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
 	}
-	node, delay, problem := p.converge(ctx, node, want, patch, observed, why)
+	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
@@ -202,14 +170,14 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 // converge writes the desired state to the Node. converge returns the resulting
 // Node. If the Node is not as desired, converge also returns the delay before a
 // retry and the reason.
-func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
+func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
 		p.metrics.reconciles.WithLabelValues(resultUnchanged).Inc()
 		p.pace.succeeded()
-		p.applied = &want
+		p.applied = &desired
 		return node, 0, ""
 	}
-	reason := p.reason(patch, want)
+	reason := p.reason(patch, desired)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
@@ -224,16 +192,16 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, p
 		p.pace.failed(now)
 		return node, p.pace.wait(false, now), err.Error()
 	}
-	p.applied = &want
+	p.applied = &desired
 	p.pace.succeeded()
 	p.volcano.written(patch.Volcano, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
-	p.sayWritten(reason, why, want.resources, patch)
+	p.sayWritten(reason, why, desired, patch)
 	return patched, 0, ""
 }
 
-// kept returns what the patcher advertised on the Node.
-func (p *Patcher) kept(node *corev1.Node) offer {
+// kept returns the resources on the Node that the patcher advertised.
+func (p *Patcher) kept(node *corev1.Node) Resources {
 	if p.applied != nil {
 		return *p.applied
 	}
@@ -243,9 +211,7 @@ func (p *Patcher) kept(node *corev1.Node) offer {
 			kept[name] = quantity.Value()
 		}
 	}
-	labels := maps.Clone(node.Labels)
-	maps.DeleteFunc(labels, func(name, _ string) bool { return !isFitLabel(name) })
-	return offer{kept, labels}
+	return kept
 }
 
 // advertised returns the Node's current units of the desired resources.
@@ -285,15 +251,15 @@ const (
 	reasonVolcano   = "volcano"   // only the annotations for Volcano's scheduler change
 )
 
-func (p *Patcher) reason(patch Patch, want offer) string {
+func (p *Patcher) reason(patch Patch, desired Resources) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
 	case patch.onlyVolcano():
 		return reasonVolcano
-	case p.applied != nil && p.applied.equal(want):
+	case p.applied != nil && maps.Equal(*p.applied, desired):
 		return reasonRestore
-	case len(want.resources) == 0:
+	case len(desired) == 0:
 		return reasonWithdraw
 	}
 	return reasonAdvertise
@@ -310,9 +276,6 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	p.metrics.patches.WithLabelValues(reason).Inc()
 	p.say("contested", nil)
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
-	if len(patch.Labels) > 0 {
-		attrs = append(attrs, "labels", len(patch.Labels))
-	}
 	switch reason {
 	case reasonCondition:
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,

@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Patch is the change that a Node needs: units to set and names to remove. The
@@ -30,8 +27,6 @@ type Patch struct {
 	// Annotation is the new value of AdvertisedAnnotation. nil leaves it
 	// unchanged, and a pointer to "" removes it.
 	Annotation *string
-	// Labels are labels about single GPUs; nil removes a label.
-	Labels map[string]*string
 	// Volcano are annotations for Volcano's scheduler; nil removes an
 	// annotation.
 	Volcano map[string]*string
@@ -64,26 +59,6 @@ func Plan(node *corev1.Node, desired Resources, claimed sets.Set[string]) Patch 
 	return p
 }
 
-// planLabels compares the Node's labels about single GPUs with those that it must have.
-func planLabels(node *corev1.Node, desired map[string]string) map[string]*string {
-	change := map[string]*string{}
-	for name, value := range desired {
-		if have, ok := node.Labels[name]; !ok || have != value {
-			change[name] = &value
-		}
-	}
-	for name := range node.Labels {
-		if _, wanted := desired[name]; !wanted && isFitLabel(name) {
-			change[name] = nil
-		}
-	}
-	return change
-}
-
-func isFitLabel(name string) bool {
-	return name == request.FitLabel || strings.HasPrefix(name, request.FitPrefix)
-}
-
 func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) Change {
 	change := Change{Set: Resources{}, Remove: sets.New[string]()}
 	for name, units := range desired {
@@ -110,10 +85,10 @@ func (p Patch) onlyCondition() bool {
 	return p.onlyVolcano() && len(p.Volcano) == 0
 }
 
-// onlyVolcano reports whether the resources, their annotation and the labels
-// need no change.
+// onlyVolcano reports whether the resources and their annotation need no
+// change.
 func (p Patch) onlyVolcano() bool {
-	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil && len(p.Labels) == 0
+	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
 }
 
 func (c Change) empty() bool { return len(c.Set) == 0 && len(c.Remove) == 0 }
@@ -135,8 +110,7 @@ type mergePatch struct {
 }
 
 type mergeMetadata struct {
-	Annotations map[string]*string `json:"annotations,omitempty"`
-	Labels      map[string]*string `json:"labels,omitempty"`
+	Annotations map[string]*string `json:"annotations"`
 }
 
 type mergeStatus struct {
@@ -154,8 +128,8 @@ type noCondition struct {
 // JSON returns the strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
-	if p.Annotation != nil || len(p.Volcano) > 0 || len(p.Labels) > 0 {
-		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}, Labels: p.Labels}
+	if p.Annotation != nil || len(p.Volcano) > 0 {
+		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}}
 		maps.Copy(m.Metadata.Annotations, p.Volcano)
 	}
 	if p.Annotation != nil {

@@ -116,10 +116,9 @@ func namesAny(spec *corev1.PodSpec, ours map[corev1.ResourceName]bool) bool {
 	return false
 }
 
-// words returns the resources of all enabled dialects, and the pods' turns: pods keep them when the
-// mode of scheduling changes.
+// words returns the resources of all enabled dialects.
 func words(cfg config.Dialects) []string {
-	all := []string{FitTurn}
+	var all []string
 	for _, d := range enabled(cfg, config.Node{}) {
 		all = append(all, d.resources()...)
 	}

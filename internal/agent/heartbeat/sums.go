@@ -4,7 +4,6 @@ package heartbeat
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +25,10 @@ func (h *Heartbeat) sums(gpus []gpu.GPU) *nodereport.Sums {
 		return nil
 	}
 	all, used := h.asking()
-	left := h.Ledger.Left(h.coming(all))
-	sums := &nodereport.Sums{Used: used, Free: request.Free(gpus, left, h.Config)}
-	if h.Config.Scheduling.Fit() {
-		sums.Fit = &nodereport.Fit{Labels: request.Fit(gpus, left, h.Config)}
+	return &nodereport.Sums{
+		Used: used,
+		Free: request.Free(gpus, h.Ledger.Left(h.coming(all)), h.Config),
 	}
-	return sums
 }
 
 // usage is the use of a pod; nil if the pod requests nothing.
@@ -90,10 +87,6 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 func urgent(told, now *nodereport.Sums) bool {
 	if told == nil || now == nil {
 		return told != now
-	}
-	// The labels hold only together with the sums, and each pod that is bound needs the next turn.
-	if now.Fit != nil && !reflect.DeepEqual(told, now) {
-		return true
 	}
 	for name, free := range told.Free {
 		if now.Free[name] < free {
