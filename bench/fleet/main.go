@@ -15,6 +15,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
@@ -33,7 +35,7 @@ func main() {
 	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.StringVar(&o.trace, "trace", "", "directory with the lists of Alibaba's cluster-trace-gpu-v2023, for the paper's experiment")
-	flag.IntVar(&o.nodes, "nodes", 1000, "nodes, each with eight GPUs of 80 GiB")
+	flag.IntVar(&o.nodes, "nodes", 300, "nodes, each with eight GPUs of 80 GiB")
 	flag.IntVar(&o.seeds, "seeds", 10, "fillings of the trace's cluster by each policy")
 	flag.Float64Var(&o.load, "load", 0.85, "what pods ask for on average, in parts of the cluster")
 	flag.DurationVar(&o.life, "life", 5*time.Minute, "mean life of a pod")
@@ -82,22 +84,23 @@ type result struct {
 	WaitP99       float64 `json:"wait_p99_s"`
 	Waiting       int     `json:"waiting"`
 	Patches       float64 `json:"patches_per_bind"`
-	Seconds       float64 `json:"seconds"`
 }
 
 // modesOf simulates each mode and policy.
 func modesOf(o options, lines *report.Lines) error {
 	var broken []error
 	for _, kind := range builtIn {
-		for _, s := range scenarios(o, kind.sizes) {
-			begin := time.Now()
-			out, err := simulate(s)
-			if err != nil {
-				return err
-			}
+		all := scenarios(o, kind.sizes)
+		outcomes := make([]outcome, len(all))
+		errs := make([]error, len(all))
+		inParallel(len(all), func(i int) { outcomes[i], errs[i] = simulate(all[i]) })
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		for i, out := range outcomes {
 			r := result{
-				s.mode.name, s.policy, kind.resources, out.binds, 1000 * part(out.refusals, out.binds), out.utilisation, out.fragmentation,
-				out.wait(0.5).Seconds(), out.wait(0.99).Seconds(), out.waiting, part(out.patches, out.binds), time.Since(begin).Seconds(),
+				all[i].mode.name, all[i].policy, kind.resources, out.binds, 1000 * part(out.refusals, out.binds), out.utilisation, out.fragmentation,
+				out.wait(0.5).Seconds(), out.wait(0.99).Seconds(), out.waiting, part(out.patches, out.binds),
 			}
 			if err := lines.Write(r); err != nil {
 				return err
@@ -106,6 +109,20 @@ func modesOf(o options, lines *report.Lines) error {
 		}
 	}
 	return errors.Join(broken...)
+}
+
+// inParallel does n things, as many at a time as there are processors.
+func inParallel(n int, do func(i int)) {
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var group sync.WaitGroup
+	for i := range n {
+		turns <- struct{}{}
+		group.Go(func() {
+			do(i)
+			<-turns
+		})
+	}
+	group.Wait()
 }
 
 // most is the highest number of refusals per 1,000 bindings that a mode promises.
@@ -166,8 +183,9 @@ func paper(o options, lines *report.Lines) error {
 		results := map[string]filled{}
 		for _, p := range policies {
 			r := filled{List: l.name, Policy: p.name}
-			for seed := range o.seeds {
-				one := fill(nodes, l.tasks, p.make, uint64(seed))
+			fillings := make([]filling, o.seeds)
+			inParallel(o.seeds, func(seed int) { fillings[seed] = fill(nodes, l.tasks, p.make, uint64(seed)) })
+			for _, one := range fillings {
 				r.At100 += one.allocated[0] / float64(o.seeds)
 				r.At130 += one.allocated[1] / float64(o.seeds)
 				r.PerNode += float64(one.perNode) / float64(time.Microsecond) / float64(o.seeds)
